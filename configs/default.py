@@ -1,0 +1,88 @@
+"""Every field of a configuration, one comment each: the only home of defaults.
+
+Other files start from this one and change what differs. Override single fields on the command line:
+`eeg2text run --config=configs/demo.py --config.train.steps=200`.
+"""
+
+from ml_collections import ConfigDict
+
+
+def get_config() -> ConfigDict:
+    c = ConfigDict()
+    c.seed = 0  # everything random derives from it, except what has a seed of its own
+
+    c.data = ConfigDict()
+    c.data.source = "synthetic"  # "synthetic", a data file (.h5), or a word-feature table (.tsv, .csv)
+    c.data.max_words = 56  # longer recordings are cut to this many words
+
+    c.data.synthetic = ConfigDict()  # used when data.source is "synthetic"
+    c.data.synthetic.signal = 1.0  # how much of the features is about the word, 0 (nothing) to 1
+    c.data.synthetic.sentences = 2400  # distinct sentences
+    c.data.synthetic.subjects = 2  # every subject reads every sentence
+    c.data.synthetic.tasks = 2  # sentences are dealt out to the tasks in turn
+    c.data.synthetic.features = 64  # F
+    c.data.synthetic.vocabulary = 300  # distinct words
+    c.data.synthetic.seed = 0
+
+    c.data.table = ConfigDict()  # used when data.source is a table
+    c.data.table.word_column = 0  # column of the word
+    c.data.table.feature_columns = ()  # columns of the features, e.g. (18, 19); empty: all numeric ones
+    c.data.table.features_are = ""  # what the columns mean, for the record
+
+    c.split = ConfigDict()
+    c.split.method = "unique_text"  # no text of the test part is in train or dev
+    c.split.ratio = (0.8, 0.1, 0.1)  # train, dev, test
+    c.split.seed = 0
+
+    c.text = ConfigDict()
+    c.text.tokenizer = ""  # Hugging Face folder; empty: the checkpoint's, or a byte-pair one trained on train
+    c.text.vocab_size = 600  # of the trained one
+    c.text.max_tokens = 56  # targets are cut to this many tokens, the end token among them
+
+    c.batch = ConfigDict()
+    c.batch.word_buckets = (8, 16, 24, 32, 40, 48, 56)  # EEG positions of a batch; one compilation each
+    c.batch.token_buckets = (16, 32, 56)  # target tokens of a batch in training
+    c.batch.size = 32  # global batch size
+
+    c.model = ConfigDict()
+    c.model.backbone = "bart"  # bart | pegasus | t5 | bert2bert
+    c.model.checkpoint = ""  # folder or Hub name with pretrained weights; empty: random weights of model.shape
+    c.model.dtype = "float32"  # of the computation; parameters, loss and softmax are float32
+    c.model.shape = ConfigDict()  # Hugging Face configuration fields of a backbone with random weights
+    c.model.encoder_layers = 6  # of the EEG encoder; 0: the naive model without one
+    c.model.encoder_heads = 8
+    c.model.encoder_ffn = 2048
+    c.model.encoder_width = 0  # features are projected to this width first; 0: width F, padded so heads divide it
+    c.model.dropout = 0.1  # of the EEG encoder; the backbone has its own in its configuration
+    c.model.prompt = ""  # text whose embeddings go before the EEG positions
+
+    c.grid = ConfigDict()
+    c.grid.train_conditions = ("eeg", "noise")  # one arm each ...
+    c.grid.seeds = (0,)  # ... times one per seed
+    c.grid.eval_conditions = ("eeg", "noise")  # what each arm is tested with
+
+    c.optim = ConfigDict()
+    c.optim.name = "adamw"  # adamw | sgd
+    c.optim.lr = 1e-3
+    c.optim.schedule = "cosine"  # constant | cosine | step
+    c.optim.warmup_steps = 100
+    c.optim.weight_decay = 0.01
+    c.optim.momentum = 0.9  # of sgd
+    c.optim.grad_clip = 1.0  # global norm of one arm's gradient; 0: none
+
+    c.train = ConfigDict()
+    c.train.steps = 1000
+    c.train.eval_every = 100  # steps between losses on dev; the best one's parameters are decoded
+    c.train.save_every = 100  # steps between checkpoints
+    c.train.log_every = 20  # steps between lines in metrics.jsonl
+    c.train.label_smoothing = 0.0
+
+    c.decode = ConfigDict()  # free-running decoding; fields of GenerationSpec
+    c.decode.num_beams = 5
+    c.decode.max_length = 56
+    c.decode.repetition_penalty = 5.0
+    c.decode.no_repeat_ngram_size = 2
+    c.decode.length_penalty = 1.0
+    c.decode.batch_size = 32  # sentences decoded at once
+
+    return c

@@ -1,0 +1,46 @@
+"""The `eeg2text` command: picks the module of a subcommand and turns user errors into one sentence."""
+
+import importlib
+import sys
+
+from eeg2text_jax.errors import UserError
+
+# name -> one line for the overview. Each is the module `eeg2text_jax.commands.<name>` with `main(argv) -> status`,
+# imported only when asked for, so that `eeg2text score` does not wait for JAX.
+COMMANDS = {
+    "run": "prepare, train the grid, decode both ways, score, audit (resumes)",
+    "prepare": "recordings or tables -> one data file",
+    "split": "divide a data file into train, dev and test and certify it",
+    "train": "the training stage of `run`",
+    "decode": "the decoding stage of `run`",
+    "score": "metrics of any predictions file",
+    "audit": "does the model use the EEG? a verdict for any predictions files",
+    "export": "trained parameters -> a folder that transformers loads",
+    "preflight": "compile the real programs for a TPU that is not there",
+    "bench": "throughput, compile time, padding waste",
+}
+
+
+def usage() -> str:
+    lines = [f"  {name:<10} {line}" for name, line in COMMANDS.items()]
+    return "\n".join(["usage: eeg2text COMMAND [--help] ...", "", *lines])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one subcommand; returns its exit status, 2 for a user's mistake, 130 when interrupted."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if argv else 2
+    name, *rest = argv
+    if name not in COMMANDS:
+        print(f"eeg2text: there is no command {name!r}; see `eeg2text --help`.", file=sys.stderr)
+        return 2
+    try:
+        return importlib.import_module(f"eeg2text_jax.commands.{name}").main(rest)
+    except UserError as error:
+        print(f"eeg2text {name}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"eeg2text {name}: interrupted.", file=sys.stderr)
+        return 130

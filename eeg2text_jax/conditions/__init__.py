@@ -1,0 +1,1 @@
+"""What the encoder is fed: EEG, or one of its controls."""

@@ -1,0 +1,1 @@
+"""Recordings and tables -> samples -> one HDF5 file -> splits -> fixed-shape batches."""

@@ -1,0 +1,1 @@
+"""Which samples train, tune and test a model, and what leaks between those parts."""

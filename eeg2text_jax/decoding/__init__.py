@@ -1,0 +1,1 @@
+"""Teacher-forced logits and free-running beam search, side by side."""

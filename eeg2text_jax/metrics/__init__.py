@@ -1,0 +1,1 @@
+"""BLEU, ROUGE and WER with a signature on every number."""

@@ -1,0 +1,1 @@
+"""EEG encoder, bridge and encoder-decoder backbones."""

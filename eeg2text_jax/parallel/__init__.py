@@ -1,0 +1,1 @@
+"""Device mesh, sharding rules and the arm axis of the grid."""

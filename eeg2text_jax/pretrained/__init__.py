@@ -1,0 +1,1 @@
+"""Foreign checkpoints -> our parameters, and back."""

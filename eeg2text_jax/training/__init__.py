@@ -1,0 +1,1 @@
+"""State, loss, optimizer, step, loop and checkpoints."""

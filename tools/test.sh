@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Sets up .venv on first use, then lints and runs the whole test suite. Arguments go to pytest.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source tools/setup.sh
+.venv/bin/ruff check .
+.venv/bin/ruff format --check .
+exec .venv/bin/python -m pytest -n 2 "$@"
