@@ -31,9 +31,12 @@ def get_config() -> ConfigDict:
     c.data.table.features_are = ""  # what the columns mean, for the record
 
     c.split = ConfigDict()
-    c.split.method = "unique_text"  # no text of the test part is in train or dev
+    c.split.method = (
+        "unique_text"  # unique_text | f: clean. unique_sent | unique_subj | a | c | d: they leak. file: path
+    )
     c.split.ratio = (0.8, 0.1, 0.1)  # train, dev, test
     c.split.seed = 0
+    c.split.path = ""  # certificate or split file of method "file"
 
     c.text = ConfigDict()
     c.text.tokenizer = ""  # Hugging Face folder; empty: the checkpoint's, or a byte-pair one trained on train
