@@ -9,27 +9,8 @@ from nltk.translate.bleu_score import corpus_bleu
 
 from eeg2text_jax.metrics.bleu import Bleu, word_bleu
 
-WORDS = [
-    "the",
-    "a",
-    "cat",
-    "dog",
-    "sat",
-    "on",
-    "mat",
-    ",",
-    ".",
-    "it's",
-    "(well)",
-    "U.S.",
-    "1,000",
-    "He",
-    "was",
-    "in",
-    "New-York",
-    '"quoted"',
-    "end.",
-]
+TEXT = "the a cat dog sat on mat , . it's (well) U.S. 1,000 He was in New-York 'quoted' end."
+WORDS = TEXT.split()
 
 
 def random_corpus(seed: int, size: int = 60, shortest: int = 0) -> tuple[list[str], list[str]]:
