@@ -20,6 +20,7 @@ class Rouge(Metric):
 
     A sample with an empty prediction, or an empty reference, has P = R = F = 0, and counts. `unique` compares sets
     of n-grams rather than clipped counts, `epsilon` is added to P + R: the conventions of the PyPI package `rouge`.
+    `tokenize_reference` replaces `tokenize` for references, to refuse what the tokenizer cannot see.
     """
 
     def __init__(
@@ -28,11 +29,13 @@ class Rouge(Metric):
         tokenize: Tokenize,
         signature: str,
         *,
+        tokenize_reference: Tokenize | None = None,
         kinds: Sequence[str] = ("1", "2", "l"),
         unique: bool = False,
         epsilon: float = 0.0,
     ):
         self.name, self.tokenize, self.kinds, self.unique, self.epsilon = name, tokenize, kinds, unique, epsilon
+        self.tokenize_reference = tokenize_reference or tokenize
         self.columns = tuple(f"rouge-{kind}-{figure}" for kind in kinds for figure in FIGURES)
         self.statistic_names = (*(f"sum_{column}" for column in self.columns), "samples")
         self.signature = f"{signature}|average:samples|empty:zero"
@@ -46,7 +49,7 @@ class Rouge(Metric):
 
     def _table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
         predicted = tokenize_all(self.name, "prediction", self.tokenize, predictions)
-        reference = tokenize_all(self.name, "reference", self.tokenize, references)
+        reference = tokenize_all(self.name, "reference", self.tokenize_reference, references)
         figures = []
         for kind in self.kinds:
             if kind == "l":
@@ -81,12 +84,16 @@ def common_subsequences(
 def rouge() -> Rouge:
     """ROUGE-1, ROUGE-2 and ROUGE-L of the package rouge-score, without stemming."""
     signature = f"tok:lowercase-a-z0-9|case:lower|stem:no|version:rouge-score-{version('rouge-score')}"
-    return Rouge("rouge", rouge_score_words, signature)
+    return Rouge("rouge", rouge_score_words, signature, tokenize_reference=visible_words)
 
 
 def rouge_score_words(text: str) -> list[str]:
-    """Words of rouge-score; it knows only a-z and 0-9, so text of another script is refused, not scored 0."""
-    words = rouge_score_tokenize(text, None)
+    return rouge_score_tokenize(text, None)
+
+
+def visible_words(text: str) -> list[str]:
+    """Words of a reference. rouge-score knows only a-z and 0-9: another script is refused, not scored 0."""
+    words = rouge_score_words(text)
     if not words and any(character.isalpha() for character in text):
         raise ValueError("rouge-score sees only the letters a-z and finds no word")
     return words

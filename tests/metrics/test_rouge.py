@@ -51,3 +51,4 @@ def test_text_that_rouge_score_cannot_see_is_an_error_not_a_zero():
     with pytest.raises(MetricError, match="reference of row 2") as raised:
         rouge().statistics(["a", "b"], ["a", "北京 欢迎 你"])
     assert (raised.value.side, raised.value.index) == ("reference", 1)
+    assert rouge().score(["北京"], ["a"])["rouge-1-f"] == 0.0
