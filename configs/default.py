@@ -14,6 +14,7 @@ def get_config() -> ConfigDict:
     c.data = ConfigDict()
     c.data.source = "synthetic"  # "synthetic", a data file (.h5), or a word-feature table (.tsv, .csv)
     c.data.max_words = 56  # longer recordings are cut to this many words
+    c.data.standardize = True  # each feature by its mean and standard deviation over the train part
 
     c.data.synthetic = ConfigDict()  # used when data.source is "synthetic"
     c.data.synthetic.signal = 1.0  # how much of the features is about the word, 0 (nothing) to 1
@@ -36,12 +37,13 @@ def get_config() -> ConfigDict:
 
     c.text = ConfigDict()
     c.text.tokenizer = ""  # Hugging Face folder; empty: the checkpoint's, or a byte-pair one trained on train
-    c.text.vocab_size = 600  # of the trained one
+    c.text.vocab_size = 900  # of the trained one
     c.text.max_tokens = 56  # targets are cut to this many tokens, the end token among them
 
     c.batch = ConfigDict()
-    c.batch.word_buckets = (8, 16, 24, 32, 40, 48, 56)  # EEG positions of a batch; one compilation each
-    c.batch.token_buckets = (16, 32, 56)  # target tokens of a batch in training
+    # (EEG positions, target tokens) of a batch: a sample takes the first pair that holds it; one compilation each.
+    # Decoding, which knows no targets, uses the positions alone.
+    c.batch.buckets = ((16, 24), (28, 40), (56, 56))
     c.batch.size = 32  # global batch size
 
     c.model = ConfigDict()
@@ -71,7 +73,7 @@ def get_config() -> ConfigDict:
     c.optim.grad_clip = 1.0  # global norm of one arm's gradient; 0: none
 
     c.train = ConfigDict()
-    c.train.steps = 1000
+    c.train.steps = 1000  # batches; every arm sees all of them
     c.train.eval_every = 100  # steps between losses on dev; the best one's parameters are decoded
     c.train.save_every = 100  # steps between checkpoints
     c.train.log_every = 20  # steps between lines in metrics.jsonl
