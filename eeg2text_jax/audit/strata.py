@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-STRATUM_SIZE = 8
+STRATUM_SIZE = 6
 
 
 def length_strata(tasks: Sequence[str], n_words: Sequence[float], size: int = STRATUM_SIZE) -> np.ndarray:
@@ -12,8 +12,8 @@ def length_strata(tasks: Sequence[str], n_words: Sequence[float], size: int = ST
 
     Binning rule: the sentences of a task are sorted by their number of words (ties keep the order given) and cut
     into `floor(n / size)` consecutive groups, at least one, whose sizes differ by at most one. With the default a
-    stratum holds 8 to 15 sentences: small enough that a model which knows only the length of a sentence gains
-    nothing, large enough that a random permutation moves 7 sentences of 8.
+    stratum holds 6 to 11 sentences: small enough that a model which knows only the length of a sentence gains
+    nothing, large enough that a random permutation moves 5 sentences of 6.
     """
     tasks, n_words = np.asarray(tasks), np.asarray(n_words, float)
     strata = np.empty(len(tasks), int)
