@@ -20,7 +20,6 @@ class Bleu(Metric):
     shorter than n still adds 1 to the number of n-grams.
     """
 
-    columns = tuple(f"bleu-{n}" for n in ORDERS)
     statistic_names = (
         "prediction_length",
         "reference_length",
@@ -30,10 +29,11 @@ class Bleu(Metric):
 
     def __init__(self, name: str, tokenize: Tokenize, tokenizer: str, *, short_counts_one: bool = False):
         self.name = name
+        self.columns = tuple(f"{name}-{n}" for n in ORDERS)
         self.tokenize = tokenize
         self.short_counts_one = short_counts_one
-        version = f"sacrebleu-formula|short:{'nltk' if short_counts_one else 'none'}"
-        self.signature = f"nrefs:1|case:mixed|eff:no|tok:{tokenizer}|smooth:none|empty:no-ngrams|{version}"
+        short = "count-one" if short_counts_one else "no-ngrams"
+        self.signature = f"nrefs:1|case:mixed|eff:no|tok:{tokenizer}|smooth:none|empty:{short}|short:{short}"
 
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
         check_same_length(predictions, references)
@@ -70,5 +70,10 @@ class Bleu(Metric):
 def word_bleu() -> Bleu:
     """BLEU on words as sacrebleu's default tokenizer, 13a, sees them; case is kept."""
     tokenizer = Tokenizer13a()
-    name = f"13a|version:sacrebleu-{sacrebleu.__version__}"
-    return Bleu("bleu_word", lambda text: tokenizer(text.rstrip()).split(), name)
+    signature = f"13a|version:sacrebleu-{sacrebleu.__version__}"
+    return Bleu("word_bleu", lambda text: tokenizer(text.rstrip()).split(), signature)
+
+
+def token_bleu(tokenize: Tokenize, tokenizer: str, *, short_counts_one: bool = False) -> Bleu:
+    """BLEU on a model's tokens; `tokenizer` goes into the signature and names the tokenizer and its hash."""
+    return Bleu("token_bleu", tokenize, tokenizer, short_counts_one=short_counts_one)

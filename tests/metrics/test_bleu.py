@@ -7,29 +7,10 @@ import pytest
 import sacrebleu
 from nltk.translate.bleu_score import corpus_bleu
 
-from eeg2text_jax.metrics.bleu import Bleu, word_bleu
+from eeg2text_jax.metrics.bleu import token_bleu, word_bleu
 
-WORDS = [
-    "the",
-    "a",
-    "cat",
-    "dog",
-    "sat",
-    "on",
-    "mat",
-    ",",
-    ".",
-    "it's",
-    "(well)",
-    "U.S.",
-    "1,000",
-    "He",
-    "was",
-    "in",
-    "New-York",
-    '"quoted"',
-    "end.",
-]
+TEXT = "the a cat dog sat on mat , . it's (well) U.S. 1,000 He was in New-York 'quoted' end."
+WORDS = TEXT.split()
 
 
 def random_corpus(seed: int, size: int = 60, shortest: int = 0) -> tuple[list[str], list[str]]:
@@ -50,18 +31,18 @@ def test_words_agree_with_sacrebleu(seed):
     for n in (1, 2, 3, 4):
         theirs = sacrebleu.BLEU(tokenize="13a", smooth_method="none", max_ngram_order=n)
         expected = theirs.corpus_score(predictions, [references]).score
-        assert ours[f"bleu-{n}"] == pytest.approx(expected, abs=1e-9)
+        assert ours[f"word_bleu-{n}"] == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.filterwarnings(r"ignore:\s*The hypothesis contains 0 counts")  # nltk says so of an order without a match
 @pytest.mark.parametrize("seed", range(5))
 def test_tokens_agree_with_nltk_even_where_predictions_are_short(seed):
     predictions, references = random_corpus(seed, size=8 if seed == 4 else 60)
-    ours = Bleu("b", str.split, "ids", short_counts_one=True).score(predictions, references)
+    ours = token_bleu(str.split, "ids", short_counts_one=True).score(predictions, references)
     for n in (1, 2, 3, 4):
         pairs = [[r.split()] for r in references], [p.split() for p in predictions]
         expected = 100 * corpus_bleu(*pairs, weights=(1 / n,) * n)
-        assert ours[f"bleu-{n}"] == pytest.approx(expected, abs=1e-9)
+        assert ours[f"token_bleu-{n}"] == pytest.approx(expected, abs=1e-9)
 
 
 def test_pairwise_holds_the_rows_of_statistics():
