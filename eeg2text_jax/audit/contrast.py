@@ -68,10 +68,10 @@ def contrast(
     null_draws = signs @ np.stack([score(statistics.permuted_totals(pairs, permuted)) for pairs in pooled])
     stacked = np.stack([*own, *null], 2)  # [G, S, 2 * conditions, K]
     boot_draws = np.concatenate(
-        [_effects(t, score, signs) for t in statistics.bootstrap_totals(stacked, resamples, rng)]
+        [statistics.content_difference(t, score) for t in statistics.bootstrap_totals(stacked, resamples, rng)]
     )
     low, high = np.quantile(boot_draws, [0.05, 0.95])
-    seed_effects = _effects(stacked.sum(1), score, signs)
+    seed_effects = statistics.content_difference(stacked.sum(1), score)
     permutation_sd = float(null_draws.std())
     return Contrast(
         scores=tuple(scores.tolist()),
@@ -90,9 +90,3 @@ def contrast(
         null_draws=null_draws,
         boot_draws=boot_draws,
     )
-
-
-def _effects(totals: np.ndarray, score: Score, signs: np.ndarray) -> np.ndarray:
-    """Effects `[...]` from totals `[..., own and null of each condition, K]`."""
-    values = score(totals)
-    return (values[..., : len(signs)] - values[..., len(signs) :]) @ signs

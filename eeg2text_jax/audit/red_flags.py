@@ -23,9 +23,12 @@ class Flag:
 
 def condition_flags(condition: Condition, collapse: Collapse, mode: str, bleu1: float) -> list[Flag]:
     """What can be seen in one condition alone; `bleu1` is its word BLEU-1 in percent."""
-    return [*_input_flags(condition.name, collapse), *_collapse_flags(condition.name, collapse)] + [
-        *_text_flags(condition.name, collapse),
-        *_mode_flags(condition.name, collapse, mode, bleu1),
+    name = condition.name
+    return [
+        *_input_flags(name, collapse),
+        *_collapse_flags(name, collapse),
+        *_text_flags(name, collapse),
+        *_mode_flags(name, collapse, mode, bleu1),
     ]
 
 
@@ -76,8 +79,8 @@ def _text_flags(name: str, c: Collapse) -> list[Flag]:
         flags.append(Flag("token_residue", "warning", message))
     if c.stutter >= max(2, 0.02 * c.rows):
         message = (
-            f"{name}: {c.stutter} of {c.rows} predictions repeat a word three times or a mark five times in succession, "
-            "as decoding past the end of a sentence does (literal padding)"
+            f"{name}: {c.stutter} of {c.rows} predictions repeat a word three times or a mark five times in a row, as "
+            "decoding past the end of a sentence does (literal padding)"
         )
         flags.append(Flag("literal_padding", "warning", message))
     return flags
@@ -119,8 +122,8 @@ def pair_flags(aligned: Aligned, control: Condition, collapses: dict[str, Collap
     ratio = collapses[eeg.name].mean_words / max(collapses[control.name].mean_words, 1e-9)
     if not 0.67 < ratio < 1.5:
         message = (
-            f"the predictions of {eeg.name} are {collapses[eeg.name].mean_words:.1f} words long on average and those of "
-            f"{control.name} {collapses[control.name].mean_words:.1f}: a difference in style that scores do see"
+            f"the predictions of {eeg.name} are {collapses[eeg.name].mean_words:.1f} words long on average and those "
+            f"of {control.name} {collapses[control.name].mean_words:.1f}: a difference in style that scores do see"
         )
         flags.append(Flag("style_shift", "warning", message))
     return flags
@@ -191,8 +194,8 @@ def training_overlap_flag(references: Iterable[str], training: Iterable[str]) ->
     if not found:
         return Flag("training_text", "note", f"none of the {len(references)} test sentences is in the training text")
     message = (
-        f"{len(found)} of the {len(references)} test sentences are in the training text (first: {found[0]!r:.60}): what "
-        "looks decoded may be remembered"
+        f"{len(found)} of the {len(references)} test sentences are in the training text (first: {found[0]!r:.60}): "
+        "what looks decoded may be remembered"
     )
     return Flag("training_text", "severe", message)
 

@@ -80,6 +80,17 @@ def bootstrap_totals(rows: np.ndarray, n: int, rng: np.random.Generator) -> Iter
         yield sum(np.tensordot(seeds[:, [g]] * sentences, rows[g], 1) for g in range(n_seeds))
 
 
+def content_difference(totals: np.ndarray, score: Score) -> np.ndarray:
+    """Effects `[...]` from totals `[..., J, K]`: the own totals of each condition, then the null ones.
+
+    With J = 4 (EEG and a control) the difference in differences, with J = 2 (EEG alone) score minus null.
+    """
+    scores = score(totals)
+    half = scores.shape[-1] // 2
+    content = scores[..., :half] - scores[..., half:]
+    return content[..., 0] - content[..., 1] if half == 2 else content[..., 0]
+
+
 def p_value(observed: float, null: np.ndarray) -> float:
     """One-sided permutation p, (1 + b) / (1 + B); b counts draws at least as large (ties within rounding count)."""
     tolerance = 1e-9 * max(1.0, abs(observed))
