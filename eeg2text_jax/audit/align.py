@@ -1,18 +1,14 @@
 """Lines conditions up: the same sentences, read by the same subjects, in the same mode."""
 
-import csv
 import dataclasses
-import io
-import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from eeg2text_jax.audit.strata import STRATUM_SIZE, exchangeable, length_strata
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions import MODES, Prediction, read_text
+from eeg2text_jax.predictions import MODES, Prediction
 
 MIN_SENTENCES = 5  # 5! = 120 permutations: the fewest with which p can fall below 0.05
 MIN_PREFIX = 20  # characters that a shortened reference must share with the full one
@@ -239,72 +235,3 @@ def _describe(chosen: dict, keys: dict, order: Sequence[str], notes: list[str]) 
         notes.append("the number of words is that of the reference: the rows do not carry the number of EEG words.")
         lengths = {key: [len(key.split())] for key in order}
     return [min(tasks[key]) for key in order], np.array([float(np.median(lengths[key])) for key in order])
-
-
-def join_metadata(rows: Sequence[Prediction], path: str | os.PathLike[str]) -> list[Prediction]:
-    """Rows with `subject`, `task` and `n_words` from a CSV, joined on its `reference` column.
-
-    A reference has one line, which then holds for all its rows, or one line per row, in the order of the rows.
-
-    Raises:
-      UserError: a column is missing, a number is not one, a reference is not in the CSV or has a wrong number of lines.
-    """
-    path = Path(path)
-    lines = _metadata_lines(path)
-    counts = Counter(sentence_key(row.reference) for row in rows)
-    seen: Counter = Counter()
-    joined = []
-    for row in rows:
-        key = sentence_key(row.reference)
-        found = lines.get(key, [])
-        if len(found) not in (1, counts[key]):
-            expected = "1" if counts[key] == 1 else f"1 or {counts[key]}"
-            raise UserError(f"{path}: {len(found)} lines for the reference {key!r:.60}; expected {expected}.")
-        values = found[seen[key]] if len(found) > 1 else found[0]
-        seen[key] += 1
-        joined.append(dataclasses.replace(row, **values))
-    return joined
-
-
-def _metadata_lines(path: Path) -> dict[str, list[dict[str, str | int]]]:
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
-    columns = set(reader.fieldnames or ()) & {"subject", "task", "n_words"}
-    if "reference" not in (reader.fieldnames or ()) or not columns:
-        raise UserError(
-            f"{path}, line 1: columns are {', '.join(reader.fieldnames or ['none'])}; expected reference and at least "
-            "one of subject, task, n_words."
-        )
-    lines: dict[str, list[dict[str, str | int]]] = defaultdict(list)
-    for line in reader:
-        values: dict[str, str | int] = {name: line[name] or "" for name in columns}
-        if "n_words" in columns:
-            if not str(values["n_words"]).isdigit():
-                raise UserError(f"{path}, line {reader.line_num}: n_words is {values['n_words']!r}; expected a number.")
-            values["n_words"] = int(values["n_words"])
-        lines[sentence_key(line["reference"] or "")].append(values)
-    return lines
-
-
-def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str, list[Prediction]]:
-    """Conditions of one trained model in a file of several cells: evaluated with EEG first, then each control.
-
-    `arm` is the training condition; None takes `eeg`, or the only one there is. Rows of other arms are left out: how
-    a model trained on something else scores does not tell whether this one uses its EEG.
-
-    Raises:
-      UserError: the arm is not in the file, or was not evaluated with EEG.
-    """
-    rows = list(rows)
-    arms = list(dict.fromkeys(row.train_condition for row in rows))
-    if arm is None:
-        arm = "eeg" if "eeg" in arms else arms[0] if len(arms) == 1 else None
-    if arm not in arms:
-        raise UserError(f"no arm trained on {arm or 'eeg'!r}; the file holds {', '.join(map(repr, arms))}; pass --arm.")
-    cells: dict[str, list[Prediction]] = defaultdict(list)
-    for row in rows:
-        if row.train_condition == arm:
-            cells[row.eval_condition].append(row)
-    if "eeg" not in cells and len(cells) > 1:
-        raise UserError(f"the arm {arm!r} was not evaluated with eeg; its conditions are {', '.join(cells)}.")
-    first = "eeg" if "eeg" in cells else next(iter(cells))
-    return {first: cells.pop(first), **cells}

@@ -106,8 +106,8 @@ def _style_flags(eeg: str, comparison: Comparison) -> list[Flag]:
     if found.p_primary <= verdict.ALPHA or abs(found.observed) <= 2 * found.permutation_sd:
         return []
     message = (
-        f"{eeg} scores {found.observed:+.2f} against {comparison.control}, but {style:+.2f} of it is there as well when "
-        "the predictions are held against other sentences: a gap in style, not in content"
+        f"{eeg} scores {found.observed:+.2f} against {comparison.control}, but {style:+.2f} of it is there as well "
+        "when the predictions are held against other sentences: a gap in style, not in content"
     )
     return [Flag("gap_is_style", "warning", message)]
 
@@ -122,7 +122,7 @@ def _disagreement(eeg: str, comparison: Comparison) -> list[Flag]:
     if min(abs(bleu), abs(wer)) < 0.25 or bleu * wer < 0:
         return []
     message = (
-        f"BLEU-1 and WER point opposite ways: {eeg} minus {comparison.control} is {bleu:+.2f} BLEU-1 (higher is better) and "
-        f"{wer:+.2f} WER (lower is better); style decides the scores, not content"
+        f"BLEU-1 and WER point opposite ways: {eeg} minus {comparison.control} is {bleu:+.2f} BLEU-1 (higher is better) "
+        f"and {wer:+.2f} WER (lower is better); style decides the scores, not content"
     )
     return [Flag("metrics_disagree", "warning", message)]
