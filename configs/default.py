@@ -31,9 +31,12 @@ def get_config() -> ConfigDict:
     c.data.table.features_are = ""  # what the columns mean, for the record
 
     c.split = ConfigDict()
-    c.split.method = "unique_text"  # no text of the test part is in train or dev
+    c.split.method = (
+        "unique_text"  # unique_text | f: clean. unique_sent | unique_subj | a | c | d: they leak. file: path
+    )
     c.split.ratio = (0.8, 0.1, 0.1)  # train, dev, test
     c.split.seed = 0
+    c.split.path = ""  # certificate or split file of method "file"
 
     c.text = ConfigDict()
     c.text.tokenizer = ""  # Hugging Face folder; empty: the checkpoint's, or a byte-pair one trained on train
@@ -67,6 +70,8 @@ def get_config() -> ConfigDict:
     c.optim.name = "adamw"  # adamw | sgd
     c.optim.lr = 1e-3
     c.optim.schedule = "cosine"  # constant | cosine | step
+    c.optim.decay_every = 1000  # steps between drops of the step schedule ...
+    c.optim.decay_rate = 0.1  # ... and their factor
     c.optim.warmup_steps = 100
     c.optim.weight_decay = 0.01
     c.optim.momentum = 0.9  # of sgd
@@ -78,6 +83,9 @@ def get_config() -> ConfigDict:
     c.train.save_every = 100  # steps between checkpoints
     c.train.log_every = 20  # steps between lines in metrics.jsonl
     c.train.label_smoothing = 0.0
+
+    c.parallel = ConfigDict()
+    c.parallel.arms = "vmap"  # arms side by side, or "map": one after the other (faster on one CPU device)
 
     c.decode = ConfigDict()  # free-running decoding; fields of GenerationSpec
     c.decode.num_beams = 5

@@ -33,13 +33,26 @@ class Samples:
     scale: np.ndarray  # [F]
     max_words: int
     pad_token: int
+    subject: np.ndarray | None = None  # [N], row of each sample's subject in the table of subject means
+    donors: np.ndarray | None = None  # [N], the sample whose EEG stands in for each under `shuffled`
+    label_rows: np.ndarray | None = None  # [N], the sample whose text each is trained on under `label_shuffle`
 
     def features(self, i: int) -> np.ndarray:
         """Standardized features of sample `i`, float32 `[min(W, max_words), F]`."""
         return (self.data.words(i)[: self.max_words] - self.mean) / self.scale
 
+    def donor_features(self, i: int) -> np.ndarray:
+        """The donor's features with as many words as sample `i` has: cut, or begun again at its first word."""
+        return self.features(int(self.donors[i]))[np.arange(len(self.features(i))) % len(self.features(self.donors[i]))]
+
     def n_words(self) -> np.ndarray:
+        """EEG positions of every sample, `[N]`."""
         return np.minimum(self.data.n_words, self.max_words)
+
+    def n_tokens(self, rows: np.ndarray) -> np.ndarray:
+        """Target tokens of `rows`; where there are two targets, of the longer one."""
+        sources = [rows] if self.label_rows is None else [rows, self.label_rows[rows]]
+        return np.max([[len(self.targets[i]) for i in source] for source in sources], axis=0)
 
 
 def feature_scale(data: DataFile, rows: np.ndarray, standardize: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -58,26 +71,37 @@ def make_batch(samples: Samples, rows: Sequence[int], bucket: Bucket, size: int)
     """One batch of `size` rows: those of `rows`, then repeats of the first with weight 0.
 
     Returns:
-      `features` float32 [B, W, F], `mask` bool [B, W], `sample_id` int32 [B], `weight` float32 [B] and, where there
-      are targets, `labels` int32 [B, T] padded with the padding token.
+      `features` float32 [B, W, F], `mask` bool [B, W], `sample_id` int32 [B], `weight` float32 [B]; where there are
+      targets, `labels` int32 [B, T] padded with the padding token (and `shuffled_labels` like it); what the
+      conditions need: `subject` int32 [B], `donor` float32 [B, W, F].
     """
     words, tokens = bucket
-    filled = [*rows, *[rows[0]] * (size - len(rows))]
+    filled = np.array([*rows, *[rows[0]] * (size - len(rows))])
+    lengths = samples.n_words()[filled]
     batch = {
-        "features": np.zeros((size, words, samples.data.n_features), np.float32),
-        "mask": np.zeros((size, words), bool),
-        "sample_id": np.array(filled, np.int32),
+        "features": _pad([samples.features(i) for i in filled], words, 0.0),
+        "mask": np.arange(words) < lengths[:, None],
+        "sample_id": filled.astype(np.int32),
         "weight": (np.arange(size) < len(rows)).astype(np.float32),
     }
-    for row, i in enumerate(filled):
-        features = samples.features(i)
-        batch["features"][row, : len(features)] = features
-        batch["mask"][row, : len(features)] = True
     if samples.targets is not None:
-        batch["labels"] = np.full((size, tokens), samples.pad_token, np.int32)
-        for row, i in enumerate(filled):
-            batch["labels"][row, : len(samples.targets[i])] = samples.targets[i]
+        batch["labels"] = _pad([samples.targets[i] for i in filled], tokens, samples.pad_token)
+        if samples.label_rows is not None:
+            shuffled = [samples.targets[i] for i in samples.label_rows[filled]]
+            batch["shuffled_labels"] = _pad(shuffled, tokens, samples.pad_token)
+    if samples.subject is not None:
+        batch["subject"] = samples.subject[filled].astype(np.int32)
+    if samples.donors is not None:
+        batch["donor"] = _pad([samples.donor_features(i) for i in filled], words, 0.0)
     return batch
+
+
+def _pad(arrays: Sequence[np.ndarray], length: int, filler: float) -> np.ndarray:
+    """Stacks `[l, ...]` arrays as `[len(arrays), length, ...]`."""
+    padded = np.full((len(arrays), length, *arrays[0].shape[1:]), filler, arrays[0].dtype)
+    for row, array in enumerate(arrays):
+        padded[row, : len(array)] = array
+    return padded
 
 
 class EpochPlan:
@@ -141,18 +165,14 @@ def training_batches(
     samples: Samples, rows: np.ndarray, buckets: Sequence[Bucket], size: int, seed: int, steps: int
 ) -> grain.IterDataset:
     """`steps` training batches of the samples `rows`; iterate it, and save and restore the iterator's state."""
-    assert samples.targets is not None
-    tokens = np.array([len(samples.targets[i]) for i in rows])
-    plan = EpochPlan(samples.n_words()[rows], tokens, buckets, size, seed)
+    plan = EpochPlan(samples.n_words()[rows], samples.n_tokens(rows), buckets, size, seed)
     source = _TrainingSource(samples, rows, plan, size, steps)
     return grain.MapDataset.source(source).to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=4))
 
 
 def evaluation_batches(samples: Samples, rows: np.ndarray, buckets: Sequence[Bucket], size: int) -> list[Batch]:
     """Every sample of `rows` once, shortest first; the last batch of a bucket is filled with rows of weight 0."""
-    assert samples.targets is not None
-    tokens = np.array([len(samples.targets[i]) for i in rows])
-    plan = EpochPlan(samples.n_words()[rows], tokens, buckets, size, seed=0)
+    plan = EpochPlan(samples.n_words()[rows], samples.n_tokens(rows), buckets, size, seed=0)
     return [
         make_batch(samples, rows[np.sort(chosen)], bucket, size) for chosen, bucket in sorted(plan.epoch(0), key=_shape)
     ]
