@@ -8,8 +8,9 @@ import rich
 from rich.console import Console
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.profiles import PAPER_NOTE, PROFILES
+from eeg2text_jax.metrics.profiles import PROFILES
 from eeg2text_jax.metrics.readers import FORMATS, describe, read_any
+from eeg2text_jax.metrics.readers.foreign import UNKNOWN
 from eeg2text_jax.metrics.render import table_console
 from eeg2text_jax.metrics.score import score_cells, write_results
 from eeg2text_jax.metrics.tables import signatures
@@ -49,21 +50,17 @@ def main(argv: list[str]) -> int:
 
         tokenizer = load_tokenizer(flags.tokenizer)
     results: dict[str, Any] = {"format": 1, "profile": flags.profile, "cells": []}
+    columns = flags.columns.split(",") if flags.columns else None
     for path in flags.files:
-        columns = flags.columns.split(",") if flags.columns else None
         read = read_any(path, layout=flags.format, columns=columns, mode=flags.mode)
         print(describe(read))
         try:
-            scored = score_cells(
-                read.predictions,
-                profile=flags.profile,
-                tokenizer=tokenizer,
-                token_source=str(read.header.get("tokenizer", "unstated")),
-            )
+            source = str(read.header.get("tokenizer", "unstated"))
+            scored = score_cells(read.predictions, profile=flags.profile, tokenizer=tokenizer, token_source=source)
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
-        label = {"label": path.name} if len(flags.files) > 1 else {}
-        results["cells"] += [{**label, "file": str(path), **cell} for cell in scored["cells"]]
+        results["cells"] += [labelled(cell, path, flags.files) for cell in scored["cells"]]
+    check_distinct(results["cells"])
     show(results)
     if flags.signatures:
         for signature, names in signatures(results).items():
@@ -74,11 +71,30 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+def labelled(cell: dict[str, Any], path: Path, files: list[Path]) -> dict[str, Any]:
+    """The cell with its file; where conditions are unknown and there are several files, the file's name tells them."""
+    if len(files) == 1 or UNKNOWN not in (cell["train_condition"], cell["eval_condition"]):
+        return {"file": str(path), **cell}
+    alone = [other.name for other in files].count(path.name) == 1
+    return {"label": path.name if alone else str(path), "file": str(path), **cell}
+
+
+def check_distinct(cells: list[dict[str, Any]]) -> None:
+    """Raises UserError where two files hold the same cell, which a table would take for two seeds."""
+    files: dict[tuple, str] = {}
+    for cell in cells:
+        keys = ("label", "train_condition", "eval_condition", "seed", "mode")
+        other = files.setdefault(tuple(cell.get(key) for key in keys), cell["file"])
+        if other != cell["file"] or cells.count(cell) > 1:
+            raise UserError(
+                f"{cell['file']}: {cell['train_condition']} → {cell['eval_condition']}, seed {cell['seed']}, "
+                f"{cell['mode']} is in {other} too; score such files one by one."
+            )
+
+
 def show(results: dict[str, Any]) -> None:
     """Prints the table, and what a reader of it must know."""
     terminal = Console().is_terminal
     rich.print(table_console(results)) if terminal else Console(width=160).print(table_console(results))
-    if results["profile"] == "paper":
-        print(PAPER_NOTE)
     if not any(name.startswith("token_bleu") for cell in results["cells"] for name in cell["metrics"]):
         print("BLEU on the model's tokens needs token ids in the file, or --tokenizer=DIR.")

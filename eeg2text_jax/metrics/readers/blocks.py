@@ -50,7 +50,7 @@ LAYOUTS = {
     ),
     "D": BlockLayout(SENTENCES, HASHES),
 }
-WORD_PAIR = re.compile(r"target word: ?(.*)\tpred word: ?(.*)", re.IGNORECASE)
+WORD_PAIR = re.compile(r"target word: ?([^\t]*)\tpred word: ?([^\t]*)", re.IGNORECASE)
 
 
 def recognise_blocks(lines: list[str]) -> str | None:

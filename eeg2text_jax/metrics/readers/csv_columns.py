@@ -71,37 +71,47 @@ def read_csv(text: str, path: Path, columns: Sequence[str] | None, header: bool 
 
     Raises UserError where columns are not recognised, a row has too many or few fields, or a quote is not closed.
     """
-    records, names = parse(text, path, header)
+    records, names = parse(text, path, columns or (), header)
+    if header is None and names is None:
+        refuse_header(records[0][1], path)
     if columns:
         chosen = stated_columns(columns, names, len(records[0][1]), path)
     else:
         chosen = named_columns(names, path) if names else text_columns(records, path)
     rows = [foreign_row(record, chosen) for record in (records[1:] if names else records)]
-    width = range(len(records[0][1]))
-    titles = names or [f"column {i + 1}" for i in width]
-    predicted = ", ".join(f"{titles[i]!r}" for i in chosen.predictions.values())
+    return rows, describe_columns(chosen, names, len(records[0][1]))
+
+
+def describe_columns(columns: Columns, names: list[str] | None, width: int) -> str:
+    """Which columns were used as what, and which were not."""
+    titles = [repr(name) for name in names] if names else [f"column {i + 1}" for i in range(width)]
+    used = {columns.reference, *columns.predictions.values(), *columns.about.values()}
+    unused = ", ".join(title for i, title in enumerate(titles) if i not in used)
+    predicted = ", ".join(titles[i] for i in columns.predictions.values())
     kind = "F (CSV" if names else "H (CSV without header"
-    return rows, f"{kind}; reference {titles[chosen.reference]!r}, prediction {predicted})"
+    about = f"; reference {titles[columns.reference]}, prediction {predicted}"
+    return f"{kind}{about}{f'; not used: {unused}' if unused else ''})"
 
 
-def parse(text: str, path: Path, header: bool | None) -> tuple[list[Record], list[str] | None]:
+def parse(text: str, path: Path, columns: Sequence[str], header: bool | None) -> tuple[list[Record], list[str] | None]:
     """All records under the delimiter that fits, and the header's names where there is a header."""
-    first_error: UserError | None = None
-    candidates = []
+    errors, tables = [], []
     for delimiter in DELIMITERS:
+        names = first_names(text, delimiter)
+        is_header = header is not False and (knows(names) or (bool(columns) and set(normalised(columns)) <= set(names)))
         try:
             records = records_of(text, delimiter, path)
         except UserError as error:
-            first_error = first_error or error
-            if header is not False and knows(first_names(text, delimiter)):
+            if is_header:
                 raise
+            errors.append(error)
             continue
-        if header is not False and knows(normalised(records[0][1])):
-            return records, normalised(records[0][1])
-        candidates.append(records)
-    if not candidates:
-        raise first_error or UserError(f"{path}: neither a known layout nor a table.")
-    return candidates[0], normalised(candidates[0][0][1]) if header else None
+        if is_header:
+            return records, names
+        tables.append((records, names if header else None))
+    if not tables:
+        raise errors[0]
+    return tables[0]
 
 
 def records_of(text: str, delimiter: str, path: Path) -> list[Record]:
@@ -133,17 +143,35 @@ def records_of(text: str, delimiter: str, path: Path) -> list[Record]:
 
 
 def first_names(text: str, delimiter: str) -> list[str]:
-    return normalised(next(csv.reader(text.split("\n")[:1], delimiter=delimiter), []))
+    """Fields of the first filled line, as names of columns."""
+    line = text.lstrip("\n").partition("\n")[0]
+    try:
+        return normalised(next(csv.reader([line], delimiter=delimiter), []))
+    except csv.Error:  # a field too long for the csv module is no name
+        return []
 
 
 def normalised(names: Sequence[str]) -> list[str]:
     return [re.sub(r"[\s\-]+", "_", name.strip().lower()) for name in names]
 
 
+def known(names: Sequence[str]) -> set[str]:
+    return {*REFERENCE_NAMES, *CONDITION_NAMES, *ABOUT_NAMES, *(prediction for _, prediction in PAIRS)} & set(names)
+
+
 def knows(names: Sequence[str]) -> bool:
-    """Whether names of a reference and a prediction, or two names at least that we know, are among them."""
-    known = {*REFERENCE_NAMES, *CONDITION_NAMES, *ABOUT_NAMES, *(prediction for _, prediction in PAIRS)}
-    return len(known & set(names)) >= 2
+    """Whether the names are a header: two of them at least are known."""
+    return len(known(names)) >= 2
+
+
+def refuse_header(first: list[str], path: Path) -> None:
+    """Raises UserError where the first line looks like a header, so that it is not taken for a sample."""
+    if known(normalised(first)) or all(re.fullmatch(r"\w*", field) for field in first):
+        raise UserError(
+            f"{path}, line 1: {', '.join(first)!r:.120} looks like a header without known column names; name the "
+            "columns with --columns=REFERENCE,PREDICTION and say whether this line is a header (--format=F) or a "
+            "sample (--format=H)."
+        )
 
 
 def named_columns(names: list[str], path: Path) -> Columns:
@@ -205,10 +233,10 @@ def text_columns(records: list[Record], path: Path) -> Columns:
         return 2 * spaced >= len(records)
 
     columns = [column for column in range(len(records[0][1])) if is_text(column)]
-    if len(columns) != 2 or all(re.fullmatch(r"\w*", records[0][1][column]) for column in columns):
+    if len(columns) != 2:
         raise UserError(
-            f"{path}, line 1: no known column names among {', '.join(records[0][1])!r:.120}, and no two columns that "
-            "are clearly text; name them with --columns=REFERENCE,PREDICTION, by name or by number."
+            f"{path}: no known layout and no known column names; of the {len(records[0][1])} columns {len(columns)} "
+            "hold text, expected 2; give their numbers with --columns=REFERENCE,PREDICTION."
         )
     return Columns(columns[0], {UNKNOWN: columns[1]}, {})
 
