@@ -4,8 +4,9 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from etils import epath
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.profiles import id_bleu, subword_bleu, text_metrics
@@ -123,7 +124,7 @@ def score_cells(
 
 def write_results(path: str | os.PathLike[str], results: dict[str, Any]) -> None:
     """Writes results as JSON under a temporary name, then renames it."""
-    path = Path(path)
+    path = epath.Path(path)
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
     partial.replace(path)

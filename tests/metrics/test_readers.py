@@ -201,3 +201,11 @@ def test_references_are_the_same_sentence_in_every_layout(tmp_path):
         ids |= {(p.reference, p.sentence_id) for p in read_any(path).predictions}
     assert {reference for reference, _ in ids} == set(REFERENCES)
     assert len(ids) == len(REFERENCES)
+
+
+def test_a_repeated_row_is_mentioned_where_subjects_are_known(tmp_path):
+    path = tmp_path / "f.csv"
+    path.write_text("subject,truth,pred\nS1,a b,c\nS2,a b,c\nS1,a b,c\n")
+    assert "; rows that repeat another of the same subject: 1" in describe(read_any(path))
+    path.write_text("truth,pred\na b,c\na b,c\n")
+    assert "rows that repeat" not in describe(read_any(path))
