@@ -59,6 +59,8 @@ def main(argv: list[str]) -> int:
             scored = score_cells(read.predictions, profile=flags.profile, tokenizer=tokenizer, token_source=source)
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
+        if unscored := [cell["unscored"] for cell in scored["cells"] if "unscored" in cell]:
+            raise UserError(f"{path}: {unscored[0]}")
         results["cells"] += [labelled(cell, path, flags.files) for cell in scored["cells"]]
     check_distinct(results["cells"])
     show(results)
