@@ -122,7 +122,7 @@ def _disagreement(eeg: str, comparison: Comparison) -> list[Flag]:
     if min(abs(bleu), abs(wer)) < 0.25 or bleu * wer < 0:
         return []
     message = (
-        f"BLEU-1 and WER point opposite ways: {eeg} minus {comparison.control} is {bleu:+.2f} BLEU-1 (higher is better) "
-        f"and {wer:+.2f} WER (lower is better); style decides the scores, not content"
+        f"BLEU-1 and WER point opposite ways: {eeg} minus {comparison.control} is {bleu:+.2f} BLEU-1 "
+        f"(higher is better) and {wer:+.2f} WER (lower is better); style decides the scores, not content"
     )
     return [Flag("metrics_disagree", "warning", message)]
