@@ -1,11 +1,10 @@
 """Everything that a run knows before training: data, split, text, arms and model, made or found in the workdir."""
 
 import dataclasses
-import json
+import hashlib
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from ml_collections import ConfigDict
 from transformers import PreTrainedTokenizerBase
 
@@ -13,17 +12,20 @@ from eeg2text_jax.conditions.condition import check_conditions, needs
 from eeg2text_jax.conditions.context import condition_key
 from eeg2text_jax.conditions.donors import donor_table, label_rows
 from eeg2text_jax.conditions.means import train_means
+from eeg2text_jax.configuration import to_json
 from eeg2text_jax.data.batches import Samples, feature_scale
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
-from eeg2text_jax.data.splits.split import PARTS, Split
-from eeg2text_jax.data.splits.unique_text import unique_text
+from eeg2text_jax.data.splits.certificate import certify_data
+from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.data.splits.split import Split
+from eeg2text_jax.data.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.data.text import encode_targets, load_tokenizer, train_tokenizer
 from eeg2text_jax.grid import Arm, arm_keys, arms
 from eeg2text_jax.models.build import build_model
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.training.step import StudyArrays
-from eeg2text_jax.workdir import Workdir, write_text
+from eeg2text_jax.workdir import Workdir
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +41,14 @@ class Study:
     arms: tuple[Arm, ...]
     model: Seq2SeqModel
     arrays: StudyArrays
+
+    @property
+    def config_digest(self) -> str:
+        return hashlib.sha256(to_json(self.config).encode()).hexdigest()[:16]
+
+    @property
+    def tokenizer_digest(self) -> str:
+        return hashlib.sha256(self.tokenizer.backend_tokenizer.to_str().encode()).hexdigest()[:16]
 
 
 def open_study(config: ConfigDict, workdir: Workdir) -> Study:
@@ -74,11 +84,11 @@ def open_data(config: ConfigDict, workdir: Workdir) -> DataFile:
 def open_split(config: ConfigDict, workdir: Workdir, data: DataFile) -> Split:
     """The split of this workdir; once made it stays, whatever becomes of the texts."""
     if workdir.split.exists():
-        made = json.loads(workdir.split.read_text())
-        return Split(made["method"], made["seed"], {name: np.array(made["parts"][name]) for name in PARTS})
-    split = unique_text(data, tuple(config.split.ratio), config.split.seed)
-    made = {"method": split.method, "seed": split.seed, "digest": split.digest()}
-    write_text(workdir.split, json.dumps({**made, "parts": {name: split.parts[name].tolist() for name in PARTS}}))
+        return read_split_file(workdir.split).resolve(data)
+    split = make_split(data, **config.split)
+    write_split_file(workdir.split, certify_data(data, split, config.split.ratio))
+    sizes = ", ".join(f"{name} {len(rows)}" for name, rows in split.parts.items())
+    print(f"split {split.method!r}: {sizes} samples")
     return split
 
 

@@ -47,6 +47,7 @@ CONDITIONS: Mapping[str, Condition] = MappingProxyType(
         "label_shuffle": eeg,
     }
 )
+RANDOM = frozenset({"noise", "noise_redrawn", "noise_uniform", "phase_randomized"})
 TRAINING_ONLY = frozenset({"label_shuffle"})
 _NEEDS = {"shuffled": ("donor",), "subject_mean": ("subject", "means"), "length_only": ("means",)}
 
@@ -100,8 +101,17 @@ def apply_condition(name: str, features: jax.Array, mask: jax.Array, context: Co
 
 
 def condition_inputs(
-    names: Sequence[str], features: jax.Array, mask: jax.Array, context: ConditionContext
+    arms: Sequence[tuple[str, int]], features: jax.Array, mask: jax.Array, context: ConditionContext
 ) -> jax.Array:
-    """What every arm's encoder is fed, `[A, B, W, F]`, from one batch; a condition that arms share is computed once."""
-    fed = {name: apply_condition(name, features, mask, context) for name in dict.fromkeys(names)}
-    return jnp.stack([fed[name] for name in names])
+    """What every arm's encoder is fed, `[A, B, W, F]`, from one batch.
+
+    Args:
+      arms: condition and seed of each arm, static under jit. Arms with different seeds draw different noise; what
+        arms share is computed once.
+    """
+    drawn = [(name, seed if name in RANDOM else None) for name, seed in arms]
+    fed = {}
+    for name, seed in dict.fromkeys(drawn):
+        key = context.key if seed is None else jax.random.fold_in(context.key, seed)
+        fed[name, seed] = apply_condition(name, features, mask, context._replace(key=key))
+    return jnp.stack([fed[pair] for pair in drawn])
