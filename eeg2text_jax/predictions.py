@@ -59,15 +59,13 @@ def write_predictions(path: str | os.PathLike[str], header: dict[str, Any], pred
 class PredictionSet:
     """The rows of one predictions file.
 
-    `layout` names how the file was laid out, `notes` are sentences a reader of scores should see: what was
-    recognised, inferred or missing.
+    `layout` names how the file was laid out.
     """
 
     predictions: list[Prediction]
     header: dict[str, Any]
     layout: str
     path: Path
-    notes: list[str] = dataclasses.field(default_factory=list)
 
 
 def read_predictions(path: str | os.PathLike[str]) -> PredictionSet:
