@@ -47,7 +47,7 @@ def _input_flags(name: str, c: Collapse) -> list[Flag]:
 
 def _collapse_flags(name: str, c: Collapse) -> list[Flag]:
     flags = []
-    if c.distinct <= 0.1 * c.rows or c.top_share >= 0.25:
+    if c.distinct <= min(0.1 * c.rows, c.sentences - 1) or c.top_share >= 0.25:
         message = (
             f"{name}: collapsed, {c.distinct} distinct predictions in {c.rows} rows; the most frequent one is "
             f"{c.top_share:.0%} of them ({c.top_text!r:.90})"
@@ -81,8 +81,8 @@ def _text_flags(name: str, c: Collapse) -> list[Flag]:
         flags.append(Flag("token_residue", "warning", message))
     if c.stutter >= max(2, 0.02 * c.rows):
         message = (
-            f"{name}: {c.stutter} of {c.rows} predictions repeat a word three times or a mark five times in a row, as "
-            "decoding past the end of a sentence does (literal padding)"
+            f"{name}: {c.stutter} of {c.rows} predictions repeat a word three times or a mark five times in a row: "
+            "padding that was left in, or a decoder that was not stopped"
         )
         flags.append(Flag("literal_padding", "warning", message))
     return flags

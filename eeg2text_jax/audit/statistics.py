@@ -8,7 +8,7 @@ a function of a sum of such rows, so nothing here ever looks at text again.
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from scipy import stats
+from scipy import optimize, stats
 
 Score = Callable[[np.ndarray], np.ndarray]  # summed statistics [..., K] -> score [...], higher is better
 
@@ -117,6 +117,14 @@ def seed_p_value(effects: np.ndarray) -> float:
     if spread == 0:
         return 0.0 if np.mean(effects) > 0 else 1.0
     return float(stats.t.sf(np.mean(effects) / (spread / np.sqrt(len(effects))), len(effects) - 1))
+
+
+def seed_detectable_effect(effects: np.ndarray, alpha: float = 0.05, power: float = 0.9) -> float:
+    """The smallest mean effect that `seed_p_value` finds with `power`, from the spread of the seeds at hand."""
+    n = len(effects)
+    critical = stats.t.ppf(1 - alpha, n - 1)
+    shift = optimize.brentq(lambda nc: stats.nct.sf(critical, n - 1, nc) - power, 0, 100)
+    return float(shift * np.std(effects, ddof=1) / np.sqrt(n))
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:
