@@ -1,15 +1,10 @@
 """The whole job as a page: prepare, train the grid, decode both ways, score. Each stage is skipped when done."""
 
-import json
-from typing import Any
 
-import jax
 from ml_collections import ConfigDict
 
-from eeg2text_jax.decoding.grid import decode_grid
-from eeg2text_jax.predictions import write_predictions
-from eeg2text_jax.study import Study, open_study
-from eeg2text_jax.training.loop import train, trained_params
+from eeg2text_jax.study import open_study
+from eeg2text_jax.training.loop import train
 from eeg2text_jax.workdir import open_workdir
 
 
