@@ -42,9 +42,9 @@ def get_config() -> ConfigDict:
     c.data.recordings.strict = False  # stop at a file that cannot be read; else it is named and left out
 
     c.split = ConfigDict()
-    c.split.method = (
-        "unique_text"  # unique_text | f: clean. unique_sent | unique_subj | a | c | d: they leak. file: path
-    )
+    # unique_text (no text of the test part trains), f (no subject either); file (see path); and the published ones that
+    # leak: unique_sent, unique_subj, a (by subject), c (pooled), d (by sentence id within a task)
+    c.split.method = "unique_text"
     c.split.ratio = (0.8, 0.1, 0.1)  # train, dev, test
     c.split.seed = 0
     c.split.path = ""  # certificate or split file of method "file"

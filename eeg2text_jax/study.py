@@ -1,6 +1,7 @@
 """Everything that a run knows before training: data, split, text, arms and model, made or found in the workdir."""
 
 import dataclasses
+import hashlib
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from eeg2text_jax.conditions.condition import check_conditions, needs
 from eeg2text_jax.conditions.context import condition_key
 from eeg2text_jax.conditions.donors import donor_table, label_rows
 from eeg2text_jax.conditions.means import train_means
+from eeg2text_jax.configuration import to_json
 from eeg2text_jax.data.batches import Samples, feature_scale
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
@@ -39,6 +41,14 @@ class Study:
     arms: tuple[Arm, ...]
     model: Seq2SeqModel
     arrays: StudyArrays
+
+    @property
+    def config_digest(self) -> str:
+        return hashlib.sha256(to_json(self.config).encode()).hexdigest()[:16]
+
+    @property
+    def tokenizer_digest(self) -> str:
+        return hashlib.sha256(self.tokenizer.backend_tokenizer.to_str().encode()).hexdigest()[:16]
 
 
 def open_study(config: ConfigDict, workdir: Workdir) -> Study:

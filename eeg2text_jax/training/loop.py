@@ -58,6 +58,22 @@ def train(study: Study) -> TrainState:
     return state
 
 
+def trained_params(study: Study) -> Any:
+    """Each arm's parameters with the lowest loss on dev, `[A, ...]`, from the newest checkpoint of the workdir.
+
+    Raises:
+      UserError: the workdir has no checkpoint, or its training was not finished.
+    """
+    with Checkpoints(study.workdir.root) as checkpoints:
+        state, _ = restore_or_init(study, make_program(study), checkpoints)
+    if int(state.step) < study.config.train.steps:
+        raise UserError(
+            f"{checkpoints.directory}: training stands at step {int(state.step)} of {study.config.train.steps}; "
+            "finish it with `eeg2text train` or `eeg2text run`."
+        )
+    return state.best_params
+
+
 def make_program(study: Study) -> GridProgram:
     """The compiled side of the study's grid."""
     config = study.config

@@ -143,7 +143,7 @@ def _parse(sample: Any) -> _Entry | None:
 
 def hash_ids(ids: Sequence[str]) -> str:
     """SHA-256 of sample ids in alphabetical order, one a line."""
-    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
+    return hashlib.sha256("\n".join(sorted(map(str, ids))).encode()).hexdigest()
 
 
 def read_split_file(path: str | os.PathLike[str]) -> SplitFile:
@@ -159,11 +159,11 @@ def read_split_file(path: str | os.PathLike[str]) -> SplitFile:
         raise UserError(
             f"{path}: cannot be read ({error.strerror}); `eeg2text split --json={path}` makes one."
         ) from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise UserError(f"{path}: expected a split file in JSON ({error}).") from error
-    holder = record.get("parts", record) if isinstance(record, dict) else None
+    holder = record.get("parts", record) if isinstance(record, dict) else record
     if not isinstance(holder, dict):
-        raise UserError(f"{path}: expected a JSON object with train, dev and test, got a {type(record).__name__}.")
+        raise UserError(f"{path}: expected a JSON object with train, dev and test, got a {type(holder).__name__}.")
     samples = {part: _samples(path, holder, part) for part in PARTS}
     return SplitFile(path, samples, record)
 
