@@ -34,7 +34,7 @@ class Tally:
         for (of_subject, of_task, reason), n in self.dropped.items():
             if subject in ("", of_subject) and task in ("", of_task):
                 reasons[reason] += n
-        return dict(reasons.most_common())
+        return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
 
     def table(self) -> str:
         """One line per subject and task, with the reasons for what was dropped, and the sum."""

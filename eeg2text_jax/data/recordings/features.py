@@ -101,6 +101,6 @@ def _is_fixated(word: Word) -> bool:
         if any(band.size for band in word.eeg):
             raise Dropped(CONTRADICTION)
         return False
-    if not (word.fixations >= 1 and word.fixations == int(word.fixations)):
+    if not (word.fixations >= 1 and word.fixations.is_integer()):
         raise Dropped(CONTRADICTION)
     return True

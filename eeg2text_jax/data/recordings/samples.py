@@ -127,8 +127,7 @@ class Recordings:
         samples, texts, other_tokens, absurd = [], [], 0, 0
         for index, sentence in enumerate(sentences):
             texts.append(sentence.content if sentence else "")
-            if sentence and sentence.words and how != "pickle":
-                other_tokens += [word.content for word in sentence.words] != sentence.content.split(" ")
+            other_tokens += _has_other_tokens(sentence)
             try:
                 if self._spec.compat:
                     features, text = wang_ji(sentence, how, self._spec.zscore)
@@ -143,7 +142,7 @@ class Recordings:
         tally.sentences[subject, file.task] = len(texts)
         who = f"{file.path} ({subject}, {file.task})"
         if other_tokens:
-            tally.notes.append(f"{who}: the words of {other_tokens} sentences are not the tokens of their text.")
+            tally.notes.append(f"{who}: in {other_tokens} sentences the words are not the tokens of the text.")
         if absurd:
             tally.notes.append(f"{who}: {absurd} sentences kept with values above {LARGEST:g} µV.")
         tally.notes += self._compare(who, subject, file.task, texts)
@@ -163,6 +162,14 @@ class Recordings:
                 "so do not split by index."
             )
         return notes
+
+
+def _has_other_tokens(sentence: Sentence | None) -> bool:
+    """Whether the words are not those of the text; tokens without a letter or digit are not in every file."""
+    if sentence is None or sentence.words is None:
+        return False
+    told = [token for token in sentence.content.split(" ") if any(c.isalnum() for c in token)]
+    return told != [token for token in sentence.tokens if any(c.isalnum() for c in token)]
 
 
 def _is_absurd(sentence: Sentence | None) -> bool:

@@ -58,7 +58,8 @@ def _sentence(item: Any, fields: Fields) -> Sentence | None:
     words = tuple(_word(word, fields) for word in item["word"])
     _check_tokens(item, words)
     means = tuple(array(item["sentence_level_EEG"][name]) for name in fields.sentence)
-    return Sentence(_text(item["content"]), words, frozenset(), means)
+    tokens = tuple(_text(token) for token in item["word_tokens_all"])
+    return Sentence(_text(item["content"]), words, tokens, frozenset(), means)
 
 
 def _word(item: Any, fields: Fields) -> Word:
