@@ -135,7 +135,6 @@ BAD = {
     "v7.3 cut short": (lambda p, s: (shutil.copy(s.v73 / FILE, p), cut(p, 0.7)), "is damaged or cut short"),
     "v7.3 header alone": (lambda p, s: (shutil.copy(s.v73 / FILE, p), cut(p, 1e-4)), "cut short"),
     "v7.3 without words": (lambda p, s: (shutil.copy(s.v73 / FILE, p), without(p, "sentenceData/word")), "has no word"),
-    "v7.3 without targets": (lambda p, s: (shutil.copy(s.v73 / FILE, p), without(p, "#refs#")), "damaged"),
     "v7.3 without the struct": (lambda p, s: (shutil.copy(s.v73 / FILE, p), without(p, "sentenceData")), "found noth"),
 }  # fmt: skip
 
