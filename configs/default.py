@@ -14,6 +14,7 @@ def get_config() -> ConfigDict:
     c.data = ConfigDict()
     c.data.source = "synthetic"  # "synthetic", a data file (.h5), or a word-feature table (.tsv, .csv)
     c.data.max_words = 56  # longer recordings are cut to this many words
+    c.data.standardize = True  # each feature by its mean and standard deviation over the train part
 
     c.data.synthetic = ConfigDict()  # used when data.source is "synthetic"
     c.data.synthetic.signal = 1.0  # how much of the features is about the word, 0 (nothing) to 1
@@ -30,18 +31,22 @@ def get_config() -> ConfigDict:
     c.data.table.features_are = ""  # what the columns mean, for the record
 
     c.split = ConfigDict()
-    c.split.method = "unique_text"  # no text of the test part is in train or dev
+    c.split.method = (
+        "unique_text"  # unique_text | f: clean. unique_sent | unique_subj | a | c | d: they leak. file: path
+    )
     c.split.ratio = (0.8, 0.1, 0.1)  # train, dev, test
     c.split.seed = 0
+    c.split.path = ""  # certificate or split file of method "file"
 
     c.text = ConfigDict()
     c.text.tokenizer = ""  # Hugging Face folder; empty: the checkpoint's, or a byte-pair one trained on train
-    c.text.vocab_size = 600  # of the trained one
+    c.text.vocab_size = 900  # of the trained one
     c.text.max_tokens = 56  # targets are cut to this many tokens, the end token among them
 
     c.batch = ConfigDict()
-    c.batch.word_buckets = (8, 16, 24, 32, 40, 48, 56)  # EEG positions of a batch; one compilation each
-    c.batch.token_buckets = (16, 32, 56)  # target tokens of a batch in training
+    # (EEG positions, target tokens) of a batch: a sample takes the first pair that holds it; one compilation each.
+    # Decoding, which knows no targets, uses the positions alone.
+    c.batch.buckets = ((16, 24), (28, 40), (56, 56))
     c.batch.size = 32  # global batch size
 
     c.model = ConfigDict()
@@ -65,17 +70,22 @@ def get_config() -> ConfigDict:
     c.optim.name = "adamw"  # adamw | sgd
     c.optim.lr = 1e-3
     c.optim.schedule = "cosine"  # constant | cosine | step
+    c.optim.decay_every = 1000  # steps between drops of the step schedule ...
+    c.optim.decay_rate = 0.1  # ... and their factor
     c.optim.warmup_steps = 100
     c.optim.weight_decay = 0.01
     c.optim.momentum = 0.9  # of sgd
     c.optim.grad_clip = 1.0  # global norm of one arm's gradient; 0: none
 
     c.train = ConfigDict()
-    c.train.steps = 1000
+    c.train.steps = 1000  # batches; every arm sees all of them
     c.train.eval_every = 100  # steps between losses on dev; the best one's parameters are decoded
     c.train.save_every = 100  # steps between checkpoints
     c.train.log_every = 20  # steps between lines in metrics.jsonl
     c.train.label_smoothing = 0.0
+
+    c.parallel = ConfigDict()
+    c.parallel.arms = "vmap"  # arms side by side, or "map": one after the other (faster on one CPU device)
 
     c.decode = ConfigDict()  # free-running decoding; fields of GenerationSpec
     c.decode.num_beams = 5

@@ -194,3 +194,8 @@ def _check(data: DataFile) -> None:
         raise UserError(
             f"{data.path}: sample {row} ({data.subject[row]}, {data.sentence_id[row]}) has NaN or infinity."
         )
+    if not all(text.strip() for text in data.sentence):
+        row = next(i for i, text in enumerate(data.sentence) if not text.strip())
+        raise UserError(
+            f"{data.path}: the sentence of sample {row} ({data.subject[row]}, {data.sentence_id[row]}) is empty."
+        )

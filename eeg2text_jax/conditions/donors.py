@@ -1,0 +1,134 @@
+"""Who lends EEG (`shuffled`) or text (`label_shuffle`) to whom: fixed tables, made once on the host.
+
+Both are made within a part, so that nothing of the train part is seen in a test and the other way round, and
+both are almost always permutations: the control has the very recordings, or texts, that the experiment has.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.data.splits.unique_text import normalize
+from eeg2text_jax.errors import UserError
+
+# How far a donor had to be looked for; the first level is the rule, the others its fall-backs in this order.
+LEVELS = ("same subject, task and length", "same subject and task", "same subject", "any subject")
+
+
+@dataclasses.dataclass(frozen=True)
+class DonorTable:
+    """For every sample the one whose EEG stands in for its own.
+
+    Fields:
+      donor: int64 `[N]`, rows of the data file; -1 for samples of no part.
+      level: int8 `[N]`, an index of `LEVELS`; -1 for samples of no part.
+    """
+
+    donor: np.ndarray
+    level: np.ndarray
+
+    def summary(self) -> str:
+        """Share of the samples on each level, in words."""
+        used = self.level[self.level >= 0]
+        shares = [(np.mean(used == level), name) for level, name in enumerate(LEVELS)]
+        return ", ".join(f"{share:.1%} {name}" for share, name in shares if share)
+
+
+def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTable:
+    """Finds each sample another sentence's EEG in its own part; never a reading of the same text.
+
+    Within subject, task and number of words the recordings are passed on in a circle. Where that leaves a sample
+    without a donor, it takes the nearest length of the same subject and task, then of the subject, then of anybody.
+
+    Args:
+      parts: indices of the samples of each part, e.g. `split.parts.values()`.
+
+    Raises:
+      UserError: a part has only one text.
+    """
+    text = np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)[1]
+    columns = [np.unique(column.astype(str), return_inverse=True)[1] for column in (data.subject, data.task)]
+    subject, task = columns
+    donor, level = np.full(len(data), -1), np.full(len(data), -1, np.int8)
+    rng = np.random.default_rng(seed)
+    for part in parts:
+        if len(np.unique(text[part])) < 2:
+            raise UserError(f"{data.path}: a part has a single text, so 'shuffled' has no other sentence to feed.")
+        stratum = np.stack([subject[part], task[part], data.n_words[part]], axis=1)
+        order = rng.permutation(len(part))
+        _pass_on(part[order], stratum[order], text, rng, donor, level)
+        for i in part[donor[part] < 0]:
+            donor[i], level[i] = _nearest(i, part, text, subject, task, data.n_words, rng)
+    return DonorTable(donor, level)
+
+
+def donor_words(data: DataFile, table: DonorTable, i: int) -> np.ndarray:
+    """The donor's features for sample `i`, `[W, F]` with the sample's own W: cut, or begun again at its first word."""
+    return data.words(table.donor[i])[np.arange(data.n_words[i]) % data.n_words[table.donor[i]]]
+
+
+def label_rows(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
+    """For every sample the row whose sentence is its target under `label_shuffle`, int64 `[N]`.
+
+    Within the train part every distinct text is exchanged for another one of the same number of words, or the
+    nearest: all readings of a sentence get the same new text, and every text is still somebody's. Samples outside the
+    train part keep their own.
+
+    Raises:
+      UserError: the train part has only one text.
+    """
+    texts, first, text = np.unique([normalize(data.sentence[i]) for i in train], return_index=True, return_inverse=True)
+    if len(texts) < 2:
+        raise UserError(f"{data.path}: the train part has a single text, so 'label_shuffle' has nothing to exchange.")
+    rng = np.random.default_rng(seed)
+    length = np.array([len(data.sentence[i].split()) for i in train[first]])
+    order = np.lexsort((rng.random(len(texts)), length))
+    new = np.empty(len(texts), np.int64)
+    for group in _groups_of_two_or_more(length[order]):
+        new[order[group]] = np.roll(order[group], rng.integers(1, len(group)))
+    rows = np.arange(len(data))
+    rows[train] = train[first][new[text]]
+    return rows
+
+
+def _pass_on(rows, stratum, text, rng, donor, level) -> None:
+    """Fills in the donors of the strata whose recordings can go round in a circle without meeting their own text."""
+    for members in _strata(stratum):
+        group = rows[members]
+        for shift in rng.permutation(np.arange(1, len(group))):
+            lent = np.roll(group, shift)
+            if (text[lent] != text[group]).all():
+                donor[group], level[group] = lent, 0
+                break
+
+
+def _strata(stratum: np.ndarray) -> list[np.ndarray]:
+    """Positions of the equal rows of `stratum [n, k]`, a group each, in their order."""
+    label = np.unique(stratum, axis=0, return_inverse=True)[1].reshape(-1)
+    order = np.argsort(label, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
+
+
+def _nearest(i, part, text, subject, task, length, rng) -> tuple[int, int]:
+    """Donor and level of a sample: another text, as near as can be; equally near ones by lot."""
+    other = part[text[part] != text[i]]
+    same_subject = subject[other] == subject[i]
+    same_task = same_subject & (task[other] == task[i])
+    distance = np.abs(length[other] - length[i])
+    circles = (same_task & (distance == 0), same_task, same_subject, np.ones(len(other), bool))
+    level = next(level for level, allowed in enumerate(circles) if allowed.any())
+    near = other[circles[level] & (distance == distance[circles[level]].min())]
+    return int(rng.choice(near)), level
+
+
+def _groups_of_two_or_more(length: np.ndarray) -> list[np.ndarray]:
+    """Cuts sorted lengths into runs of equal ones; a run of one joins the run before it, the first the one after."""
+    runs = np.split(np.arange(len(length)), np.flatnonzero(np.diff(length)) + 1)
+    groups: list[np.ndarray] = []
+    for run in runs:
+        if groups and (len(run) == 1 or len(groups[-1]) == 1):
+            groups[-1] = np.concatenate([groups[-1], run])
+        else:
+            groups.append(run)
+    return groups

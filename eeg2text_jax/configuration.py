@@ -1,0 +1,135 @@
+"""Command line -> configuration: `--config=FILE.py[:arg] --config.section.field=value ...`."""
+
+import dataclasses
+import difflib
+import json
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+
+from eeg2text_jax.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """What a command line said."""
+
+    config: ConfigDict
+    options: dict[str, str]
+    positional: list[str]
+
+
+def parse_config(
+    argv: Sequence[str], command: str, *, options: Sequence[str] = (), default: str = "", positional: str = ""
+) -> Arguments:
+    """Parses `--config`, its overrides, and the plain `options` (all of them required).
+
+    Args:
+      argv: arguments after the command's name.
+      command: its name, for messages.
+      options: names of plain options, e.g. `workdir` for `--workdir=DIR`.
+      default: configuration file used when `--config` is not given; empty: it must be given.
+      positional: what positional arguments are called; empty: there are none.
+
+    Raises:
+      UserError: an unknown or missing option, a missing file, a misspelt field, a value of the wrong type.
+    """
+    wanted = " ".join([*([positional] if positional else []), "--config=FILE.py", *(f"--{o}=..." for o in options)])
+    usage = f"usage: eeg2text {command} {wanted} [--config.section.field=value ...]"
+    if {"-h", "--help"} & set(argv):
+        print(usage, "Every field with its meaning: configs/default.py", sep="\n")
+        raise SystemExit(0)
+    place, argv = _take_config(argv, default)
+    if not place:
+        raise UserError(f"--config is missing; {usage}")
+    config = load_config(place)
+    for argument in argv:
+        _check_override(config, argument)
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=[command, *argv])
+    for name in options:
+        flags.DEFINE_string(name, None, "", flag_values=values)
+    try:
+        rest = values([command, *argv])[1:]
+    except (flags.Error, TypeError, ValueError, SyntaxError) as error:
+        raise UserError(f"{str(error).strip().splitlines()[0].rstrip('.')}; {usage}") from error
+    for name in options:
+        if values[name].value is None:
+            raise UserError(f"--{name} is missing; {usage}")
+    if rest and not positional:
+        raise UserError(f"unexpected argument {rest[0]!r}; {usage}")
+    return Arguments(config, {name: values[name].value for name in options}, list(rest))
+
+
+def load_config(place: str) -> ConfigDict:
+    """Runs `get_config` of `FILE.py` or `FILE.py:argument`; the result is locked against new fields.
+
+    Raises:
+      UserError: there is no such file, or it cannot be run.
+    """
+    name, colon, argument = place.partition(":")
+    path = Path(name)
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such configuration file; `configs/` of a clone has some.")
+    sys.path.insert(0, str(path.parent.resolve().parent))  # lets it import `configs.default`
+    try:
+        get_config = runpy.run_path(str(path))["get_config"]
+        config = get_config(argument) if colon else get_config()
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{place}: cannot be loaded ({type(error).__name__}: {error}).") from error
+    finally:
+        sys.path.pop(0)
+    return config.lock()
+
+
+def _take_config(argv: Sequence[str], place: str) -> tuple[str, list[str]]:
+    """The value of `--config` and the other arguments."""
+    others = []
+    rest = iter(argv)
+    for argument in rest:
+        if argument == "--config":
+            place = next(rest, "")
+        elif argument.startswith("--config="):
+            place = argument.removeprefix("--config=")
+        else:
+            others.append(argument)
+    return place, others
+
+
+def _check_override(config: ConfigDict, argument: str) -> None:
+    if not argument.startswith("--config."):
+        return
+    node: Any = config
+    path: list[str] = []
+    for name in argument.removeprefix("--config.").split("=")[0].split("."):
+        if not isinstance(node, ConfigDict):
+            raise UserError(f"--config.{'.'.join([*path, name])}: `{'.'.join(path)}` is a value, it has no fields.")
+        if name not in node:
+            near = difflib.get_close_matches(name, list(node), 1, cutoff=0.0)
+            hint = f"did you mean `{'.'.join([*path, near[0]])}`?" if near else "this section is empty."
+            raise UserError(f"--config.{'.'.join([*path, name])}: there is no such field; {hint}")
+        node, path = node.get(name), [*path, name]
+
+
+def to_json(config: ConfigDict) -> str:
+    """The resolved configuration, in the form of `DIR/config.json`."""
+    return json.dumps(json.loads(config.to_json_best_effort()), indent=2, sort_keys=True) + "\n"
+
+
+def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") -> list[str]:
+    """Fields (dotted) in which two JSON configurations differ, each with both values."""
+    found = []
+    for name in sorted(ours.keys() | theirs.keys()):
+        a, b = ours.get(name), theirs.get(name)
+        if isinstance(a, dict) and isinstance(b, dict):
+            found += differences(a, b, f"{prefix}{name}.")
+        elif a != b:
+            found.append(f"{prefix}{name} (now {a!r}, there {b!r})")
+    return found

@@ -1,0 +1,197 @@
+"""Split files: a split as JSON, ours (a certificate) or one made elsewhere.
+
+A JSON object with the parts `train`, `dev` (or `val`, `valid`, `validation`) and `test`, at the top or under `parts`.
+Each part is a list of samples, or an object whose `ids` is such a list. A sample is one of
+
+- its id, `"subject/task:index"` (`"ZAB/NR:12"`), where index numbers the sentences of the task from 0;
+- its row number in the data file;
+- an object with `subject`, `task` and `sentence_index`, or for judging without a data file `subject` and `text`.
+
+A certificate says more (method, seed, hashes), which is checked where it is there.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.data.splits.readings import Readings, readings_of
+from eeg2text_jax.data.splits.split import PARTS, Split
+from eeg2text_jax.errors import UserError
+
+_NAMES = {"train": ("train",), "dev": ("dev", "val", "valid", "validation"), "test": ("test",)}
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitFile:
+    """The samples of every part as the file names them, and what else the file says."""
+
+    path: Path
+    samples: dict[str, list[Any]]
+    record: dict[str, Any]
+
+    def resolve(self, data: DataFile) -> Split:
+        """The split of a data file that this file names.
+
+        Raises:
+          UserError: a sample is not in the data file, is named twice, or a part is empty.
+        """
+        row_of = {name: row for row, name in enumerate(readings_of(data).sample_id)}
+        parts = {}
+        for part, samples in self.samples.items():
+            rows = [self._row(sample, part, row_of, data) for sample in samples]
+            parts[part] = np.sort(np.array(rows, np.int64))
+        names = list(row_of)
+        self._check_disjoint({part: [names[row] for row in rows] for part, rows in parts.items()})
+        return Split(self.method, self.seed, parts)
+
+    def readings(self) -> tuple[Readings, Split]:
+        """The readings and the split as the file alone tells them; texts are known only where every sample has one.
+
+        Raises:
+          UserError: a sample is a row number, which needs the data file, or is named twice.
+        """
+        described = {part: [self._entry(s, part) for s in samples] for part, samples in self.samples.items()}
+        flat = list(itertools.chain.from_iterable(described[part] for part in PARTS))
+        sample_id, subject, task, sentence_id, text = (np.array(column, object) for column in zip(*flat, strict=True))
+        ends = np.cumsum([0, *(len(described[part]) for part in PARTS)])
+        parts = {part: np.arange(ends[k], ends[k + 1]) for k, part in enumerate(PARTS)}
+        self._check_disjoint({part: sample_id[rows].tolist() for part, rows in parts.items()})
+        has_text = all(t is not None for t in text)
+        return Readings(sample_id, subject, task, sentence_id, text if has_text else None), Split(
+            self.method, self.seed, parts
+        )
+
+    @property
+    def method(self) -> str:
+        return str(self.record.get("method", "file"))
+
+    @property
+    def seed(self) -> int:
+        seed = self.record.get("seed", 0)
+        return seed if isinstance(seed, int) else 0
+
+    def _row(self, sample: Any, part: str, row_of: dict[str, int], data: DataFile) -> int:
+        if isinstance(sample, int) and not isinstance(sample, bool):
+            if not 0 <= sample < len(data):
+                raise UserError(f"{self.path}: row {sample} of part {part} is not in {data.path} ({len(data)} rows).")
+            return sample
+        name = self._entry(sample, part).sample_id
+        if name not in row_of:
+            raise UserError(
+                f"{self.path}: sample {name!r} of part {part} is not in {data.path}, which names samples like "
+                f"{next(iter(row_of))!r}; use the data file that the split was made from."
+            )
+        return row_of[name]
+
+    def _entry(self, sample: Any, part: str) -> "_Entry":
+        entry = _parse(sample)
+        if entry is not None:
+            return entry
+        if isinstance(sample, int):
+            raise UserError(
+                f"{self.path}: part {part} names samples by row number; name the data file as well: "
+                f"`eeg2text split --audit {self.path} DATA.h5`."
+            )
+        raise UserError(
+            f"{self.path}: part {part} holds {json.dumps(sample)[:80]}; expected a row number, an id like "
+            '"ZAB/NR:12", or an object with subject, task and sentence_index (or text).'
+        )
+
+    def _check_disjoint(self, ids: dict[str, Sequence[str]]) -> None:
+        where: dict[str, str] = {}
+        for part in PARTS:
+            for name in ids[part]:
+                if name in where:
+                    raise UserError(f"{self.path}: sample {name!r} is in part {where[name]} and again in part {part}.")
+                where[name] = part
+
+
+class _Entry(NamedTuple):
+    """What one entry of a split file says of a sample."""
+
+    sample_id: str
+    subject: str
+    task: str
+    sentence_id: str
+    text: str | None
+
+
+def _parse(sample: Any) -> _Entry | None:
+    """An id or an object as an entry; None for anything else."""
+    if isinstance(sample, str):
+        subject, slash, sentence = sample.partition("/")
+        sentence = sentence.partition("#")[0]
+        task, colon, index = sentence.rpartition(":")
+        known = slash and colon and index.isdecimal()
+        return _Entry(sample, subject, task, sentence, None) if known else None
+    if not isinstance(sample, dict) or not isinstance(sample.get("subject"), str):
+        return None
+    task, index, text = str(sample.get("task", "")), sample.get("sentence_index"), sample.get("text")
+    if not isinstance(index, int) and not isinstance(text, str):
+        return None
+    sentence = f"{task}:{index if isinstance(index, int) else text}"
+    return _Entry(f"{sample['subject']}/{sentence}", sample["subject"], task, sentence, text)
+
+
+def hash_ids(ids: Sequence[str]) -> str:
+    """SHA-256 of sample ids in alphabetical order, one a line."""
+    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
+
+
+def read_split_file(path: str | os.PathLike[str]) -> SplitFile:
+    """Reads a certificate or another split file.
+
+    Raises:
+      UserError: the file is missing, is not JSON of the form above, or its ids do not have the hash it states.
+    """
+    path = Path(path)
+    try:
+        record = json.loads(path.read_text("utf8"))
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror}); `eeg2text split --json={path}` makes one."
+        ) from error
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise UserError(f"{path}: expected a split file in JSON ({error}).") from error
+    holder = record.get("parts", record) if isinstance(record, dict) else None
+    if not isinstance(holder, dict):
+        raise UserError(f"{path}: expected a JSON object with train, dev and test, got a {type(record).__name__}.")
+    samples = {part: _samples(path, holder, part) for part in PARTS}
+    return SplitFile(path, samples, record)
+
+
+def _samples(path: Path, holder: dict[str, Any], part: str) -> list[Any]:
+    name = next((name for name in _NAMES[part] if name in holder), None)
+    value = holder.get(name)
+    samples = value.get("ids") if isinstance(value, dict) else value
+    if not isinstance(samples, list) or not samples:
+        raise UserError(
+            f"{path}: expected a list of samples as part {part!r}, found {type(samples).__name__ if name else 'none'}; "
+            f"its parts are named {', '.join(map(repr, holder))[:120]}."
+        )
+    stated = value.get("ids_sha256") if isinstance(value, dict) else None
+    if stated is not None and stated != hash_ids(samples):
+        raise UserError(f"{path}: the ids of part {part!r} do not have the hash that the file states; it was edited.")
+    return samples
+
+
+def write_split_file(path: str | os.PathLike[str], certificate: dict[str, Any]) -> None:
+    """Writes a certificate under a temporary name, then renames it."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(json.dumps(certificate, indent=1, ensure_ascii=False) + "\n", "utf8")
+    partial.replace(path)
+
+
+def ids_of(readings: Readings, split: Split) -> dict[str, list[str]]:
+    """Sample ids of every part, in the order of the data file."""
+    return {part: readings.sample_id[split.parts[part]].tolist() for part in PARTS}

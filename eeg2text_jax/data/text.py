@@ -1,0 +1,54 @@
+"""Sentences <-> token ids: a checkpoint's tokenizer, or a byte-pair one trained on the training sentences."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from tokenizers import ByteLevelBPETokenizer
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from eeg2text_jax.errors import UserError
+
+SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+
+
+def load_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
+    """Reads a tokenizer from a Hugging Face folder, or from the Hub by its name there.
+
+    Raises:
+      UserError: there is no tokenizer in `folder`, or it has no padding or end token.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder))
+    except Exception as error:  # transformers raises nearly anything here
+        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise UserError(f"{folder}: no tokenizer can be read there ({reason}).") from error
+    if tokenizer.pad_token_id is None or (tokenizer.eos_token_id is None and tokenizer.sep_token_id is None):
+        raise UserError(f"{folder}: the tokenizer has no padding token or no end token; an encoder-decoder needs both.")
+    return tokenizer
+
+
+def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """Trains a byte-level byte-pair tokenizer that frames a sentence as BART does: `<s> ... </s>`."""
+    specials = list(SPECIAL_TOKENS.values())
+    trainer = ByteLevelBPETokenizer(add_prefix_space=True)
+    trainer.train_from_iterator(sentences, vocab_size, min_frequency=2, special_tokens=specials, show_progress=False)
+    trainer.post_processor = TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[(token, trainer.token_to_id(token)) for token in ("<s>", "</s>")]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=trainer._tokenizer, clean_up_tokenization_spaces=False, **SPECIAL_TOKENS
+    )
+
+
+def encode_targets(tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], max_tokens: int) -> list[np.ndarray]:
+    """Token ids of each sentence with the tokenizer's special tokens, int32, cut to `max_tokens` with the end kept."""
+    encoded = tokenizer(list(sentences), truncation=True, max_length=max_tokens)["input_ids"]
+    return [np.array(ids, np.int32) for ids in encoded]
+
+
+def decode_tokens(tokenizer: PreTrainedTokenizerBase, sequences: Iterable[Sequence[int]]) -> list[str]:
+    """Strings of token ids without special tokens or outer white space."""
+    texts = tokenizer.batch_decode([list(map(int, ids)) for ids in sequences], skip_special_tokens=True)
+    return [text.strip() for text in texts]

@@ -1,0 +1,91 @@
+"""Free-running decoding of one batch. Nothing here accepts a target."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from eeg2text_jax.decoding.beam_search import Hypotheses, beam_search
+from eeg2text_jax.decoding.cache import reorder
+from eeg2text_jax.decoding.sample import sample
+from eeg2text_jax.decoding.spec import GenerationSpec
+
+INPUTS = frozenset({"features", "inputs_embeds", "input_ids", "mask"})
+
+
+class Generated(NamedTuple):
+    """Rows of one sentence are adjacent, best first; N = B * num_return_sequences.
+
+    Every sequence begins with the decoder's start token and is filled with the padding token behind its end.
+    """
+
+    sequences: jax.Array  # int32 [N, max_length]
+    lengths: jax.Array  # int32 [N], start and end token included
+    scores: jax.Array  # float32 [N]; beams: log-probability / (generated tokens ** length_penalty); else their sum
+    steps: jax.Array  # int32 [], decoder steps that the batch took
+
+
+def generate(
+    model: Any, params: Any, inputs: dict[str, jax.Array], spec: GenerationSpec, *, key: jax.Array | None = None
+) -> Generated:
+    """Decodes a batch without any target, by beam search, greedily, or sampled, as `spec` says.
+
+    One compilation per model, spec and shape of the inputs.
+
+    Args:
+      model: a `Seq2SeqModel`.
+      params: its parameters.
+      inputs: `features [B, W, F]`, `inputs_embeds [B, S, D]` or `input_ids [B, S]`; and `mask [B, S]` bool.
+      spec: the settings.
+      key: for `spec.do_sample`: one PRNG key for the batch, or one a sentence `[B]`, which makes a sentence's result
+        independent of the batch it is in.
+
+    Raises:
+      ValueError: inputs that are not a model's inputs (labels, say), or sampling without a key.
+    """
+    if strangers := set(inputs) - INPUTS:
+        raise ValueError(f"free-running decoding takes {sorted(INPUTS)}, not {sorted(strangers)}")
+    if spec.do_sample and key is None:
+        raise ValueError("spec.do_sample needs a PRNG key")
+    return _generate(model, params, inputs, spec, key if spec.do_sample else None)
+
+
+@partial(jax.jit, static_argnames=("model", "spec"))
+def _generate(
+    model: Any, params: Any, inputs: dict[str, jax.Array], spec: GenerationSpec, key: jax.Array | None
+) -> Generated:
+    return search(model, params, inputs, spec, key)
+
+
+def search(
+    model: Any, params: Any, inputs: dict[str, jax.Array], spec: GenerationSpec, key: jax.Array | None
+) -> Generated:
+    """`generate` as a pure function, to be traced inside other transformations."""
+    hidden, mask = model.encode(params, inputs)
+    batch, returned = hidden.shape[0], spec.num_return_sequences
+    beams = spec.num_beams if spec.num_beams > 1 else returned
+    cache = model.init_cache(params, hidden, mask, beams, spec.max_length)
+    step = partial(model.decode_step, params)
+    keys = None if key is None else _keys_of_sentences(key, batch)
+    if spec.num_beams > 1:
+        found = beam_search(step, reorder, cache, batch, spec, keys)
+    else:
+        found = sample(step, cache, batch, spec, None if keys is None else _keys_of_rows(keys, returned))
+    return _flatten(found, returned)
+
+
+def _keys_of_sentences(key: jax.Array, batch: int) -> jax.Array:
+    return jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(batch)) if key.ndim == 0 else key
+
+
+def _keys_of_rows(keys: jax.Array, returned: int) -> jax.Array:
+    rows = jax.vmap(lambda key: jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(returned)))(keys)
+    return rows.reshape(-1)
+
+
+def _flatten(found: Hypotheses, returned: int) -> Generated:
+    def rows(values: jax.Array) -> jax.Array:
+        return values[:, :returned].reshape(-1, *values.shape[2:])
+
+    return Generated(rows(found.tokens), rows(found.lengths), rows(found.scores), found.steps)

@@ -1,0 +1,79 @@
+"""Teacher-forced decoding: the argmax at every position, given the true tokens before it.
+
+This is what most published EEG-to-text numbers are made of (paper, section "Evaluation"). It needs the target, so it
+lives apart from everything free-running.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+class TeacherForced(NamedTuple):
+    """One forward pass over reference tokens; T as wide as the labels."""
+
+    tokens: jax.Array  # int32 [B, T], argmax at every position, those of the padding included
+    log_probs: jax.Array  # float32 [B, T], of the reference token; 0 at padding
+    nll: jax.Array  # float32 [B], summed over the reference, in nats
+    n_tokens: jax.Array  # int32 [B], reference tokens, the end token among them
+    logits: jax.Array | None  # float32 [B, T, V] on request
+
+
+def teacher_forced(
+    model: Any, params: Any, inputs: dict[str, jax.Array], labels: jax.Array, *, with_logits: bool = False
+) -> TeacherForced:
+    """Scores reference tokens and takes the argmax at each of their positions.
+
+    Args:
+      model: a `Seq2SeqModel`.
+      params: its parameters.
+      inputs: as for `generate`.
+      labels: int32 `[B, T]`, `model.pad_token` behind the end token. The authors pad to 56, and their strings may run
+        into the padding (see `cut_at_end`); pad to the same width to get theirs.
+      with_logits: keep the logits, which for T = 56 and V = 50265 are 11 MB a sentence.
+    """
+    return _teacher_forced(model, params, inputs, labels, with_logits)
+
+
+@partial(jax.jit, static_argnames=("model", "with_logits"))
+def _teacher_forced(
+    model: Any, params: Any, inputs: dict[str, jax.Array], labels: jax.Array, with_logits: bool
+) -> TeacherForced:
+    logits = model.forward(params, inputs, model.shift_right(labels)).astype(jnp.float32)  # [B, T, V]
+    real = labels != model.pad_token
+    picked = jnp.take_along_axis(logits, labels[:, :, None], axis=2)[:, :, 0]
+    log_probs = jnp.where(real, picked - jax.nn.logsumexp(logits, axis=2), 0.0)
+    return TeacherForced(
+        tokens=jnp.argmax(logits, axis=2).astype(jnp.int32),
+        log_probs=log_probs,
+        nll=-log_probs.sum(axis=1),
+        n_tokens=real.sum(axis=1, dtype=jnp.int32),
+        logits=logits if with_logits else None,
+    )
+
+
+def cut_at_end(tokens: np.ndarray, end_tokens: Sequence[int]) -> list[int]:
+    """Tokens of one row before the first end token, all of them if there is none: the authors' cut.
+
+    `eval_decoding.py` of the paper's code takes the argmax at all 56 positions, padding included (there the decoder is
+    fed padding tokens, unmasked), and ends token list and string at the first end token *predicted*, wherever the
+    reference ends; its predecessor (Wang and Ji) ends the token list so and the string at the first two end tokens in a
+    row. A prediction whose argmax misses the end therefore runs into the padding, which the authors do count.
+    """
+    row = np.asarray(tokens)
+    ends = np.flatnonzero(np.isin(row, np.asarray(end_tokens)))
+    return row[: ends[0] if ends.size else row.size].tolist()
+
+
+def authors_string(tokenizer: Any, tokens: np.ndarray) -> str:
+    """The string that the authors score for one row `[T]` of teacher-forced argmax tokens.
+
+    Decoded with special tokens, cut at the first end token, begin tokens (`<s>`) removed, nothing else: leading
+    blanks and padding tokens in front of the cut stay, as in the released files.
+    """
+    text = tokenizer.decode(cut_at_end(tokens, [tokenizer.eos_token_id]))
+    return text.replace(tokenizer.bos_token, "") if tokenizer.bos_token else text

@@ -1,0 +1,36 @@
+"""The grid: which arms are trained, and what each is tested with."""
+
+import dataclasses
+
+import jax
+from ml_collections import ConfigDict
+
+from eeg2text_jax.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """One training run. Arms of one seed share initial weights, batches and dropout; only the condition differs."""
+
+    condition: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.condition}/{self.seed}"
+
+
+def arms(config: ConfigDict) -> tuple[Arm, ...]:
+    """The arms of `config.grid`: its training conditions for the first seed, then for the next."""
+    grid = config.grid
+    for name in ("train_conditions", "eval_conditions", "seeds"):
+        values = tuple(grid[name])
+        if not values or len(set(values)) != len(values):
+            raise UserError(f"grid.{name} is {values}; expected at least one entry and none twice.")
+    return tuple(Arm(condition, int(seed)) for seed in grid.seeds for condition in grid.train_conditions)
+
+
+def arm_keys(arm: Arm, config_seed: int) -> dict[str, jax.Array]:
+    """Keys of an arm for `init`, `dropout` and `noise`; equal for the arms of one seed."""
+    key = jax.random.fold_in(jax.random.key(config_seed), arm.seed)
+    names = ("init", "dropout", "noise")
+    return dict(zip(names, jax.random.split(key, len(names)), strict=True))

@@ -1,0 +1,75 @@
+"""Word and character error rate with their edits, as jiwer counts them."""
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Sequence
+from importlib.metadata import version
+
+import jiwer
+import numpy as np
+from rapidfuzz.distance import Levenshtein
+
+from eeg2text_jax.metrics.statistics import Metric, Tokenize, check_same_length, ratio, tokenize_all
+
+EDITS = ("replace", "delete", "insert")
+
+
+class ErrorRate(Metric):
+    """Edits per unit of reference (word or character), over the whole corpus; may exceed 100.
+
+    An empty prediction counts every unit of its reference as deleted. An empty reference counts every unit of its
+    prediction as inserted and adds nothing to the denominator; a corpus of empty references is undefined (NaN).
+    """
+
+    statistic_names = ("substitutions", "deletions", "insertions", "reference_length")
+    lower_is_better = True
+
+    def __init__(self, name: str, units: str, tokenize: Tokenize):
+        self.name = name
+        self.tokenize = tokenize
+        self.columns = (name, f"{name}-substitutions", f"{name}-deletions", f"{name}-insertions")
+        self.signature = (
+            f"unit:{units}|case:mixed|punctuation:kept|average:corpus|empty:all-deleted-or-inserted|"
+            f"version:jiwer-{version('jiwer')}"
+        )
+
+    def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        check_same_length(predictions, references)
+        pairs = list(zip(*self._numbered(predictions, references), strict=True))
+        return np.array([edit_counts(*pair) for pair in pairs], float).reshape(len(pairs), 4)
+
+    def pairwise(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        distinct, inverse = np.unique(np.array(predictions, dtype=object), return_inverse=True)
+        predicted, reference = self._numbered(distinct.tolist(), references)
+        table = [[edit_counts(p, r) for r in reference] for p in predicted]
+        return np.array(table, float).reshape(len(distinct), len(references), 4)[inverse]
+
+    def _numbered(self, predictions: Sequence[str], references: Sequence[str]) -> tuple[list, list]:
+        """Both sides as lists of integers, one per distinct unit."""
+        numbers: defaultdict[Hashable, int] = defaultdict(lambda: len(numbers))
+        sides = ("prediction", predictions), ("reference", references)
+        predicted, reference = (
+            [[numbers[unit] for unit in units] for units in tokenize_all(self.name, side, self.tokenize, texts)]
+            for side, texts in sides
+        )
+        return predicted, reference
+
+    def corpus(self, summed: np.ndarray) -> np.ndarray:
+        edits, length = summed[..., :3], summed[..., 3:]
+        counts = np.concatenate([edits.sum(-1, keepdims=True), edits], axis=-1)
+        return 100.0 * ratio(counts, length, np.nan)
+
+
+def edit_counts(prediction: Sequence[int], reference: Sequence[int]) -> tuple[int, int, int, int]:
+    """Substitutions, deletions and insertions of one best alignment, and the length of the reference."""
+    counts: Counter = Counter()
+    for tag, start, end, predicted_start, predicted_end in Levenshtein.opcodes(reference, prediction):
+        counts[tag] += (predicted_end - predicted_start) if tag == "insert" else (end - start)
+    return *(counts[edit] for edit in EDITS), len(reference)
+
+
+def word_error_rate() -> ErrorRate:
+    return ErrorRate("wer", "word", lambda text: jiwer.wer_default([text])[0])
+
+
+def character_error_rate() -> ErrorRate:
+    return ErrorRate("cer", "character", lambda text: jiwer.cer_default([text])[0])

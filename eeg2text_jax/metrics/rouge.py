@@ -1,0 +1,111 @@
+"""ROUGE-1, ROUGE-2 and ROUGE-L: precision, recall and F of a sample, averaged over samples."""
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from itertools import chain
+
+import numpy as np
+from rapidfuzz import process
+from rapidfuzz.distance import LCSseq
+from rouge_score.tokenize import tokenize as rouge_score_tokenize
+
+from eeg2text_jax.metrics.ngrams import overlaps
+from eeg2text_jax.metrics.statistics import Metric, Tokenize, check_same_length, ratio, tokenize_all
+
+FIGURES = ("p", "r", "f")
+
+
+class Rouge(Metric):
+    """ROUGE with the mean over samples of P, R and F of each kind.
+
+    A sample with an empty prediction, or an empty reference, has P = R = F = 0, and counts. `unique` compares sets
+    of n-grams rather than clipped counts, `epsilon` is added to P + R: the conventions of the PyPI package `rouge`.
+    `tokenize_reference` replaces `tokenize` for references, to refuse what the tokenizer cannot see.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tokenize: Tokenize,
+        signature: str,
+        *,
+        tokenize_reference: Tokenize | None = None,
+        kinds: Sequence[str] = ("1", "2", "l"),
+        unique: bool = False,
+        epsilon: float = 0.0,
+    ):
+        self.name, self.tokenize, self.kinds, self.unique, self.epsilon = name, tokenize, kinds, unique, epsilon
+        self.tokenize_reference = tokenize_reference or tokenize
+        self.columns = tuple(f"rouge-{kind}-{figure}" for kind in kinds for figure in FIGURES)
+        self.statistic_names = (*(f"sum_{column}" for column in self.columns), "samples")
+        self.signature = f"{signature}|average:samples|empty:zero"
+
+    def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        check_same_length(predictions, references)
+        return self._table(predictions, references, pairwise=False)
+
+    def pairwise(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        return self._table(predictions, references, pairwise=True)
+
+    def _table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
+        predicted = tokenize_all(self.name, "prediction", self.tokenize, predictions)
+        reference = tokenize_all(self.name, "reference", self.tokenize_reference, references)
+        figures = []
+        for kind in self.kinds:
+            if kind == "l":
+                shared, n_predicted, n_reference = common_subsequences(predicted, reference, pairwise=pairwise)
+            else:
+                shared, n_predicted, n_reference = overlaps(
+                    predicted, reference, int(kind), pairwise=pairwise, unique=self.unique
+                )
+            precision = ratio(shared, n_predicted[:, None] if pairwise else n_predicted, 0.0)
+            recall = ratio(shared, n_reference, 0.0)
+            f = ratio(2.0 * precision * recall, precision + recall + self.epsilon, 0.0)
+            figures += [precision, recall, f]
+        return np.stack([*figures, np.ones_like(figures[0])], axis=-1)
+
+    def corpus(self, summed: np.ndarray) -> np.ndarray:
+        return 100.0 * ratio(summed[..., :-1], summed[..., -1:], np.nan)
+
+
+def common_subsequences(
+    predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]], *, pairwise: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lengths of longest common subsequences `[N]` or `[P, R]`, of predictions `[P]` and of references `[R]`."""
+    if pairwise:
+        shared = process.cdist(predictions, references, scorer=LCSseq.similarity, dtype=np.int32).astype(float)
+    else:
+        pairs = zip(predictions, references, strict=True)
+        shared = np.array([LCSseq.similarity(prediction, reference) for prediction, reference in pairs], float)
+    lengths = ([float(len(tokens)) for tokens in texts] for texts in (predictions, references))
+    return shared, *map(np.array, lengths)
+
+
+def rouge() -> Rouge:
+    """ROUGE-1, ROUGE-2 and ROUGE-L of the package rouge-score, without stemming."""
+    signature = f"tok:lowercase-a-z0-9|case:lower|stem:no|version:rouge-score-{version('rouge-score')}"
+    return Rouge("rouge", rouge_score_words, signature, tokenize_reference=visible_words)
+
+
+def rouge_score_words(text: str) -> list[str]:
+    return rouge_score_tokenize(text, None)
+
+
+def visible_words(text: str) -> list[str]:
+    """Words of a reference. rouge-score knows only a-z and 0-9: another script is refused, not scored 0."""
+    words = rouge_score_words(text)
+    if not words and any(character.isalpha() for character in text):
+        raise ValueError("rouge-score sees only the letters a-z and finds no word")
+    return words
+
+
+def paper_rouge() -> Rouge:
+    """ROUGE-1 and ROUGE-2 with the formula of the PyPI package `rouge` 1.0.1, which the paper's figures follow."""
+    signature = "tok:dots-and-spaces|case:mixed|stem:no|ngrams:unique|f:+1e-8|version:formula-of-rouge-1.0.1"
+    return Rouge("rouge", dotless_words, signature, kinds=("1", "2"), unique=True, epsilon=1e-8)
+
+
+def dotless_words(text: str) -> list[str]:
+    """Words between dots and white space; as in the package, white space alone between two dots is an empty word."""
+    sentences = [" ".join(sentence.split()) for sentence in text.split(".") if sentence]
+    return list(chain.from_iterable(sentence.split(" ") for sentence in sentences))

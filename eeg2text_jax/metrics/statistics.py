@@ -1,0 +1,78 @@
+"""What a metric is: sufficient statistics per sample, and a corpus score from their sum.
+
+Because a corpus score is a function of a sum over samples, a bootstrap or a permutation re-aggregates rows of
+statistics and never looks at text again.
+"""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from eeg2text_jax.errors import UserError
+
+Tokenize = Callable[[str], Sequence[str]]
+
+
+class MetricError(UserError):
+    """A metric that could not be computed; `index` and `side` say on which text."""
+
+    def __init__(self, metric: str, side: str, index: int, reason: str):
+        super().__init__(f"{metric} failed on the {side} of row {index + 1}: {reason}.")
+        self.metric, self.side, self.index, self.reason = metric, side, index, reason
+
+
+class Metric(abc.ABC):
+    """A corpus metric over `S` statistics per sample and `C` named figures.
+
+    `name` is its key in results, `columns` names the `C` figures, `statistic_names` the `S` statistics. `signature`
+    states everything that changes the figures: tokenizer, case, smoothing, meaning of empty text, library version.
+    Figures are percentages.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    statistic_names: tuple[str, ...]
+    signature: str
+    lower_is_better: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        """Float64 `[N, S]`: row i from prediction i against reference i. Raises MetricError."""
+
+    @abc.abstractmethod
+    def pairwise(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        """Float64 `[P, R, S]`: every prediction against every reference. Raises MetricError."""
+
+    @abc.abstractmethod
+    def corpus(self, summed: np.ndarray) -> np.ndarray:
+        """Float64 `[..., C]` from statistics `[..., S]` summed over samples; NaN where it is undefined."""
+
+    def score(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+        """The figures of one corpus by column name."""
+        figures = self.corpus(self.statistics(predictions, references).sum(0))
+        return dict(zip(self.columns, figures.tolist(), strict=True))
+
+
+def check_same_length(predictions: Sequence[str], references: Sequence[str]) -> None:
+    if len(predictions) != len(references):
+        raise ValueError(f"{len(predictions)} predictions for {len(references)} references")
+
+
+def tokenize_all(metric: str, side: str, tokenize: Tokenize, texts: Sequence[str]) -> list[Sequence[str]]:
+    """Tokens of every text, each distinct text tokenized once; a failure names the text."""
+    known: dict[str, Sequence[str]] = {}
+    for index, text in enumerate(texts):
+        if text not in known:
+            try:
+                known[text] = tokenize(text)
+            except (TypeError, ValueError) as error:  # UnicodeError is a ValueError
+                raise MetricError(metric, side, index, f"{error} in {text!r:.80}") from error
+    return [known[text] for text in texts]
+
+
+def ratio(numerator: np.ndarray, denominator: np.ndarray, undefined: float) -> np.ndarray:
+    """`numerator / denominator`, and `undefined` where the denominator is 0."""
+    numerator, denominator = np.broadcast_arrays(np.asarray(numerator, float), np.asarray(denominator, float))
+    return np.divide(numerator, denominator, out=np.full(denominator.shape, undefined), where=denominator != 0)

@@ -1,0 +1,52 @@
+"""Progress of long work: a live bar on a terminal, a line now and then anywhere else."""
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+SECONDS_BETWEEN_LINES = 15.0
+
+
+class ProgressLine:
+    """Counts `total` units of work. Use as a context manager.
+
+    Args:
+      title: what is being done.
+      total: how many units there are.
+      done: how many were done before (a resumed run).
+    """
+
+    def __init__(self, title: str, total: int, done: int = 0):
+        self._title, self._total, self._done, self._first = title, total, done, done
+        self._start = self._last_line = time.monotonic()
+        self._bar = None
+        if sys.stdout.isatty():
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self._bar = Progress(*columns, TextColumn("{task.fields[note]}"), console=Console())
+            self._task = self._bar.add_task(title, total=total, completed=done, note="")
+
+    def advance(self, units: int, note: str = "") -> None:
+        """Counts finished units and shows `note` beside them."""
+        self._done += units
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._done, note=note)
+            return
+        now = time.monotonic()
+        if now - self._last_line >= SECONDS_BETWEEN_LINES or self._done >= self._total:
+            self._last_line = now
+            elapsed = now - self._start
+            left = elapsed / max(self._done - self._first, 1) * (self._total - self._done)
+            rest = f", {left:.0f} s left" if self._done < self._total else f", took {elapsed:.0f} s"
+            print(f"{self._title}: {self._done}/{self._total}  {note}{rest}", flush=True)
+
+    def __enter__(self) -> "ProgressLine":
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()

@@ -1,0 +1,84 @@
+"""Checkpoints through orbax: written asynchronously, complete or not there at all.
+
+Order of resuming: the newest checkpoint of the workdir that can be read; a damaged one is said, set aside and
+the one before it used; without any, training starts from the configuration.
+"""
+
+from typing import Any
+
+import orbax.checkpoint as ocp
+from etils import epath
+
+from eeg2text_jax.errors import UserError
+
+
+class Checkpoints:
+    """The checkpoints of one workdir, newest two kept. Use as a context manager: leaving waits for the last save."""
+
+    def __init__(self, workdir: str | epath.Path, keep: int = 2):
+        self.directory = epath.Path(workdir).resolve() / "checkpoints"
+        options = ocp.CheckpointManagerOptions(max_to_keep=keep, create=True, step_prefix="step")
+        self._manager = ocp.CheckpointManager(self.directory, options=options)
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._manager.close()
+
+    def save(self, step: int, state: Any, info: dict[str, Any]) -> None:
+        """Begins to save a pytree of arrays and a JSON-able `info` under `step`; returns before it is written.
+
+        Raises:
+          UserError: the disk is full or the folder cannot be written.
+        """
+        try:
+            self._manager.save(
+                step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), info=ocp.args.JsonSave(info))
+            )
+        except OSError as error:
+            raise _cannot_write(self.directory, error) from error
+
+    def wait(self) -> None:
+        """Returns when every save is on disk.
+
+        Raises:
+          UserError: a save failed.
+        """
+        try:
+            self._manager.wait_until_finished()
+        except (OSError, ValueError) as error:
+            raise _cannot_write(self.directory, error) from error
+
+    def restore(self, abstract_state: Any) -> tuple[int, Any, dict[str, Any]] | None:
+        """The newest readable checkpoint as (step, state, info), or None.
+
+        Args:
+          abstract_state: pytree of `jax.ShapeDtypeStruct` with shardings, as the state shall come back.
+        """
+        for step in sorted(self._manager.all_steps(), reverse=True):
+            try:
+                restored = self._manager.restore(
+                    step,
+                    args=ocp.args.Composite(
+                        state=ocp.args.StandardRestore(abstract_state), info=ocp.args.JsonRestore()
+                    ),
+                )
+            except Exception as error:  # tensorstore and orbax raise many kinds for damage
+                reason = str(error).strip().splitlines()[0][:200]
+                self._set_aside(step)
+                print(f"checkpoint of step {step} cannot be read ({reason}); it is set aside, trying the one before.")
+                continue
+            return step, restored["state"], restored["info"]
+        return None
+
+    def _set_aside(self, step: int) -> None:
+        """Renames a damaged checkpoint out of the way, so that its step can be saved again and nothing is lost."""
+        damaged = self.directory / f"step_{step}"
+        damaged.rename(self.directory.parent / f"damaged_checkpoint_{step}")
+        self._manager.reload()
+
+
+def _cannot_write(directory: epath.Path, error: Exception) -> UserError:
+    reason = str(error).strip().splitlines()[0][:200]
+    return UserError(f"{directory}: a checkpoint cannot be written ({reason}); free some space and start again.")

@@ -1,0 +1,169 @@
+"""Training of all arms as a page: restore, then step, log, evaluate, save until done."""
+
+import functools
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from eeg2text_jax.data.batches import Batch, evaluation_batches, training_batches
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.grid import arm_keys
+from eeg2text_jax.progress import ProgressLine
+from eeg2text_jax.study import Study
+from eeg2text_jax.training.checkpoint import Checkpoints
+from eeg2text_jax.training.metrics_log import MetricsLog
+from eeg2text_jax.training.optimizer import make_optimizer
+from eeg2text_jax.training.state import TrainState, init_params, init_state, keep_best
+from eeg2text_jax.training.step import GridProgram
+
+
+def train(study: Study) -> TrainState:
+    """Trains every arm of the study, going on from the newest checkpoint of its workdir.
+
+    Raises:
+      UserError: a loss is not finite (the message names the steps), or a checkpoint cannot be written.
+    """
+    config = study.config.train
+    program = make_program(study)
+    train_step = jax.jit(program.train_step, donate_argnums=0)
+    dev_loss = DevLoss(study, program)
+
+    with Checkpoints(study.workdir.root) as checkpoints:
+        state, iterator = restore_or_init(study, program, checkpoints)
+        first = int(state.step)
+        if first >= config.steps:
+            return state
+        log = MetricsLog(study.workdir.root, first)
+        names = ", ".join(map(str, study.arms))
+        print(f"training {len(study.arms)} arms ({names}), steps {first} to {config.steps}")
+        with ProgressLine("train", config.steps, first) as progress:
+            pending = Pending(study, log, progress)
+            for step in range(first + 1, config.steps + 1):
+                batch = next(iterator)
+                state, metrics = train_step(state, batch, study.arrays)
+                pending.swap(step, batch, metrics)  # reads the metrics of the step before, this one is running
+                if step % config.eval_every == 0 or step == config.steps:
+                    loss = dev_loss(state.params)
+                    state = jax.jit(keep_best, donate_argnums=0)(state, loss)
+                    pending.dev(step, np.asarray(loss))
+                if step % config.save_every == 0 or step == config.steps:
+                    pending.flush()
+                    checkpoints.save(step, state, {"split": study.split.digest(), "iterator": iterator.get_state()})
+            pending.flush()
+        checkpoints.wait()
+        log.close()
+    return state
+
+
+def make_program(study: Study) -> GridProgram:
+    """The compiled side of the study's grid."""
+    config = study.config
+    return GridProgram(
+        model=study.model,
+        arms=study.arms,
+        optimizer=make_optimizer(config.optim, config.train.steps),
+        label_smoothing=config.train.label_smoothing,
+        mapping=config.parallel.arms,
+    )
+
+
+def restore_or_init(study: Study, program: GridProgram, checkpoints: Checkpoints) -> tuple[TrainState, Iterator[Batch]]:
+    """The state and the position in the data of the newest checkpoint, or those before the first step."""
+    config = study.config
+    batches = training_batches(
+        study.samples,
+        study.split.parts["train"],
+        config.batch.buckets,
+        config.batch.size,
+        config.seed,
+        config.train.steps,
+    )
+    iterator = iter(batches)
+    make_state = functools.partial(initial_state, study, program)
+    restored = checkpoints.restore(jax.eval_shape(make_state))
+    if restored is None:
+        return jax.jit(make_state)(), iterator
+    step, state, info = restored
+    if info["split"] != study.split.digest():
+        raise UserError(
+            f"{checkpoints.directory}: was trained on another split ({info['split']}); take another workdir."
+        )
+    iterator.set_state(info["iterator"])
+    print(f"going on from the checkpoint of step {step}")
+    return TrainState(*state) if not isinstance(state, TrainState) else state, iterator
+
+
+def initial_state(study: Study, program: GridProgram) -> TrainState:
+    """The state before the first step: arms of one seed begin with the same parameters."""
+    keys = jax.numpy.stack([arm_keys(arm, study.config.seed)["init"] for arm in study.arms])
+    return init_state(init_params(study.model, keys), program.optimizer)
+
+
+class DevLoss:
+    """Loss on the dev part, nats per token, `[A]`, each arm under its own condition."""
+
+    def __init__(self, study: Study, program: GridProgram):
+        config = study.config.batch
+        rows = study.split.parts["dev"]
+        self._batches = evaluation_batches(study.samples, rows, config.buckets, config.size)
+        self._step = jax.jit(program.eval_step)
+        self._arrays = study.arrays
+
+    def __call__(self, params: Any) -> jax.Array:
+        parts = [self._step(params, batch, self._arrays) for batch in self._batches]
+        return sum(loss for loss, _ in parts) / sum(count for _, count in parts)
+
+
+class Pending:
+    """Metrics of the step that was dispatched last; they are read once the next one is under way."""
+
+    def __init__(self, study: Study, log: MetricsLog, progress: ProgressLine):
+        self._arms, self._every, self._log, self._progress = study.arms, study.config.train.log_every, log, progress
+        self._held: tuple[int, int, dict[str, jax.Array]] | None = None
+        self._since = (time.monotonic(), 0)  # start and samples of the current log interval
+        self._last_finite = 0
+
+    def swap(self, step: int, batch: Batch, metrics: dict[str, jax.Array]) -> None:
+        """Reads what is held, then holds the metrics of `step`."""
+        self.flush()
+        self._held = (step, int(batch["weight"].sum()), metrics)
+
+    def flush(self) -> None:
+        """Reads what is held.
+
+        Raises:
+          UserError: a loss is not finite.
+        """
+        if self._held is None:
+            return
+        (step, samples, metrics), self._held = self._held, None
+        losses = np.asarray(metrics["loss"])
+        if not np.isfinite(losses).all():
+            arm = self._arms[int(np.argmin(np.isfinite(losses)))]
+            raise UserError(
+                f"the loss of arm {arm} is not finite at step {step} (it was at step {self._last_finite}); "
+                "lower optim.lr or look at the features."
+            )
+        self._last_finite = step
+        start, seen = self._since
+        rate = (seen + samples) / (time.monotonic() - start)
+        note = "  ".join(f"{arm} {loss:.3f}" for arm, loss in zip(self._arms, losses, strict=True))
+        self._progress.advance(1, f"loss {note}  {rate:.0f} samples/s")
+        self._since = (start, seen + samples)
+        if step % self._every == 0:
+            norms = np.asarray(metrics["grad_norm"])
+            self._log.add(
+                step, {**self._by_arm("loss", losses), **self._by_arm("grad_norm", norms), "samples_per_s": rate}
+            )
+            self._since = (time.monotonic(), 0)
+
+    def dev(self, step: int, losses: np.ndarray) -> None:
+        """Records the losses on dev after `step`."""
+        self.flush()
+        self._log.add(step, self._by_arm("dev_loss", losses))
+
+    def _by_arm(self, name: str, values: np.ndarray) -> dict[str, float]:
+        return {f"{name}/{arm}": float(value) for arm, value in zip(self._arms, values, strict=True)}

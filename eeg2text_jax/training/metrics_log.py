@@ -1,0 +1,41 @@
+"""Training curves: one JSON object a line in `metrics.jsonl`, and TensorBoard events beside it."""
+
+import json
+import math
+from collections.abc import Mapping
+
+from etils import epath
+from tensorboardX import SummaryWriter
+
+
+class MetricsLog:
+    """Appends scalars by step. After a resume, lines of steps that will be done again are dropped first.
+
+    Args:
+      workdir: where `metrics.jsonl` and `tensorboard/` are.
+      step: the step that training goes on from.
+    """
+
+    def __init__(self, workdir: epath.Path, step: int):
+        self._path = workdir / "metrics.jsonl"
+        self._lines: list[str] = []
+        if self._path.exists():
+            for line in self._path.read_text().splitlines():
+                if line.endswith("}") and json.loads(line)["step"] <= step:
+                    self._lines.append(line)
+        self._tensorboard = SummaryWriter(str(workdir / "tensorboard"), purge_step=step)
+        self._write()
+
+    def add(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Records scalars of one step; a value that is not finite becomes null."""
+        row = {name: float(value) if math.isfinite(value) else None for name, value in scalars.items()}
+        self._lines.append(json.dumps({"step": step, **row}))
+        for name, value in scalars.items():
+            self._tensorboard.add_scalar(name, value, step)
+        self._write()
+
+    def close(self) -> None:
+        self._tensorboard.close()
+
+    def _write(self) -> None:
+        self._path.write_text("".join(f"{line}\n" for line in self._lines))  # whole, as gs:// cannot append

@@ -1,0 +1,219 @@
+"""What every condition keeps and what it destroys."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from eeg2text_jax.conditions.condition import (
+    CONDITIONS,
+    RANDOM,
+    TRAINING_ONLY,
+    apply_condition,
+    check_conditions,
+    condition_inputs,
+    needs,
+)
+from eeg2text_jax.conditions.context import ConditionContext, condition_key
+from eeg2text_jax.errors import UserError
+
+LENGTHS = np.array([1, 2, 5, 8, 13, 24])
+W, F = 24, 6
+
+
+def batch(width: int = W) -> tuple[jax.Array, jax.Array, ConditionContext]:
+    """Six recordings with a trend over the words, so that order matters, and rubbish at padding."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(len(LENGTHS), W, F)) @ rng.normal(size=(F, F)) + np.linspace(0, 3, W)[:, None]
+    mask = np.arange(width) < LENGTHS[:, None]
+    features = np.where(mask[:, :, None], features[:, :width], 77.0)
+    context = ConditionContext(
+        key=condition_key(5),
+        sample_id=np.array([7, 3, 9, 0, 1000000, 12], np.int32),
+        step=np.int32(0),
+        subject=np.array([0, 1, 0, 1, 0, 1], np.int32),
+        means=rng.normal(size=(3, F)).astype(np.float32),
+        donor=rng.normal(size=(len(LENGTHS), W, F)).astype(np.float32)[:, :width],
+    )
+    return jnp.asarray(features, jnp.float32), jnp.asarray(mask), context
+
+
+# XLA:CPU spends seconds on optimizing the noise generator, and no test runs it for long.
+QUICK = {"xla_backend_optimization_level": 1}
+apply = jax.jit(apply_condition, static_argnums=0, compiler_options=QUICK)
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_shape_type_and_padding(name):
+    features, mask, context = batch()
+    fed = apply(name, features, mask, context)
+    assert (fed.shape, fed.dtype) == (features.shape, features.dtype)
+    assert np.isfinite(fed).all()
+    assert not np.asarray(fed)[~np.asarray(mask)].any()
+    half = jax.eval_shape(lambda x: apply_condition(name, x, mask, context), features.astype(jnp.bfloat16))
+    assert half.dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_same_in_every_batch_order_and_bucket(name):
+    features, mask, context = batch()
+    fed = np.asarray(apply(name, features, mask, context))
+    order = np.array([4, 2, 0, 1, 5, 3])
+    chosen = context._replace(
+        sample_id=context.sample_id[order], subject=context.subject[order], donor=context.donor[order]
+    )
+    np.testing.assert_allclose(apply(name, features[order], mask[order], chosen), fed[order], rtol=0, atol=1e-5)
+    short = LENGTHS <= 8
+    features, mask, context = batch(width=8)
+    if name == "phase_randomized":  # a sum over the bucket: equal up to rounding
+        np.testing.assert_allclose(apply(name, features, mask, context)[short], fed[short, :8], rtol=0, atol=2e-5)
+    else:
+        np.testing.assert_array_equal(apply(name, features, mask, context)[short], fed[short, :8])
+
+
+@pytest.mark.parametrize("name", ["noise", "noise_redrawn", "noise_uniform", "zero", "length_only", "shuffled"])
+def test_nothing_of_the_recording_is_left(name):
+    features, mask, context = batch()
+    fed = apply(name, features, mask, context)
+    np.testing.assert_array_equal(fed, apply(name, -3 * features + 1, mask, context))
+
+
+@pytest.mark.parametrize("name", ["eeg", "time_reversed", "phase_randomized"])
+def test_padding_does_not_leak_into_words(name):
+    features, mask, context = batch()
+    other = jnp.where(mask[:, :, None], features, -5.0)
+    np.testing.assert_array_equal(apply(name, features, mask, context), apply(name, other, mask, context))
+
+
+@pytest.mark.parametrize(
+    ("name", "distribution"), [("noise", "norm"), ("noise_redrawn", "norm"), ("noise_uniform", "uniform")]
+)
+def test_noise_has_its_distribution_and_no_repeats(name, distribution):
+    features = jnp.zeros((64, 16, 8))
+    mask = jnp.ones((64, 16), bool)
+    context = ConditionContext(condition_key(1), np.arange(64, dtype=np.int32), np.int32(3))
+    fed = np.asarray(apply(name, features, mask, context))
+    assert scipy.stats.kstest(fed.ravel(), distribution).pvalue > 0.01
+    correlation = np.corrcoef(fed.reshape(64, -1)) - np.eye(64)
+    assert np.abs(correlation).max() < 0.45  # 128 values each: independent ones stay under 5 / sqrt(128)
+    assert np.unique(fed).size > 0.995 * fed.size
+
+
+def test_only_redrawn_noise_changes_with_the_step():
+    features, mask, context = batch()
+    later = context._replace(step=np.int32(1))
+    for name in CONDITIONS:
+        same = np.array_equal(apply(name, features, mask, context), apply(name, features, mask, later))
+        assert same == (name != "noise_redrawn"), name
+
+
+def test_only_random_conditions_change_with_the_key():
+    features, mask, context = batch()
+    other = context._replace(key=condition_key(6))
+    for name in CONDITIONS:
+        same = np.array_equal(apply(name, features, mask, context), apply(name, features, mask, other))
+        assert same == (name not in RANDOM), name
+
+
+def test_other_generators_are_refused():
+    """Under `rbg` a sample's noise depends on its batch: the reason for the refusal, so show that it holds."""
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0, impl="rbg"), jnp.arange(3))
+    wide, narrow = (jax.vmap(lambda key, w=w: jax.random.normal(key, (w, F)))(keys) for w in (W, 8))
+    assert not np.array_equal(wide[:, :8], narrow)
+    features, mask, context = batch()
+    with pytest.raises(ValueError, match="condition_key"):
+        apply_condition("noise", features, mask, context._replace(key=jax.random.key(0, impl="rbg")))
+
+
+def test_time_reversed_is_its_own_inverse_and_reverses():
+    features, mask, context = batch()
+    fed = apply("time_reversed", features, mask, context)
+    for row, length in enumerate(LENGTHS):
+        np.testing.assert_array_equal(fed[row, :length], features[row, :length][::-1])
+    twice = apply("time_reversed", fed, mask, context)
+    np.testing.assert_array_equal(twice, apply("eeg", features, mask, context))
+
+
+def test_phase_randomized_keeps_moments_and_spectra():
+    features, mask, context = batch()
+    fed = np.asarray(apply("phase_randomized", features, mask, context), np.float64)
+    for row, length in enumerate(LENGTHS):
+        before, after = np.asarray(features[row, :length], np.float64), fed[row, :length]
+        np.testing.assert_allclose(after.mean(0), before.mean(0), atol=1e-5)
+        np.testing.assert_allclose(after.var(0), before.var(0), atol=1e-4)
+        spectra = [np.fft.rfft(x, axis=0) for x in (before, after)]
+        np.testing.assert_allclose(*(np.abs(s) for s in spectra), atol=1e-3)
+        cross = [s[:, :, None] * s[:, None, :].conj() for s in spectra]
+        np.testing.assert_allclose(*cross, atol=1e-2)
+
+
+def test_phase_randomized_destroys_where_the_words_are():
+    features, mask, context = batch()
+    fed = np.asarray(apply("phase_randomized", features, mask, context))
+    np.testing.assert_allclose(fed[0, 0], features[0, 0], atol=1e-5)  # one word: only a mean
+    for row, length in list(enumerate(LENGTHS))[2:]:
+        distance = np.abs(fed[row, :length] - np.asarray(features[row, :length])).mean()
+        assert distance > 0.3 * np.asarray(features[row, :length]).std(axis=0).mean()
+        turned = np.angle(np.fft.rfft(fed[row, :length], axis=0)[1:] / np.fft.rfft(features[row, :length], axis=0)[1:])
+        assert np.ptp(turned, axis=0)[0] > 0.1  # not a mere shift of all by the same phase
+
+
+def test_phases_are_uniform():
+    mask = jnp.ones((2000, 7), bool)
+    features = jnp.broadcast_to(jax.random.normal(condition_key(2), (1, 7, 1)), (2000, 7, 1))
+    context = ConditionContext(condition_key(1), np.arange(2000, dtype=np.int32), np.int32(0))
+    fed = np.asarray(apply("phase_randomized", features, mask, context))[:, :, 0]
+    turned = np.angle(np.fft.rfft(fed, axis=1)[:, 1:] / np.fft.rfft(np.asarray(features)[:, :, 0], axis=1)[:, 1:])
+    for frequency in range(3):
+        uniform = scipy.stats.uniform(-np.pi, 2 * np.pi)
+        assert scipy.stats.kstest(turned[:, frequency], uniform.cdf).pvalue > 0.01
+
+
+def test_constants():
+    features, mask, context = batch()
+    rows = np.asarray(mask)
+    fed = {name: np.asarray(apply(name, features, mask, context)) for name in ("zero", "length_only", "subject_mean")}
+    assert not fed["zero"].any()
+    assert (fed["length_only"][rows] == context.means[-1]).all()
+    for row in range(len(LENGTHS)):
+        assert (fed["subject_mean"][row][rows[row]] == context.means[context.subject[row]]).all()
+
+
+def test_arms_are_stacked_and_differ_as_they_should():
+    features, mask, context = batch()
+    arms = (("noise", 0), ("eeg", 0), ("shuffled", 1), ("noise", 1), ("noise", 0), ("eeg", 1))
+    stacked = np.asarray(
+        jax.jit(condition_inputs, static_argnums=0, compiler_options=QUICK)(arms, features, mask, context)
+    )
+    assert stacked.shape == (6, *features.shape)
+    for arm in (1, 2, 5):
+        np.testing.assert_array_equal(stacked[arm], apply(arms[arm][0], features, mask, context))
+    seeded = context._replace(key=jax.random.fold_in(context.key, 1))
+    np.testing.assert_array_equal(stacked[3], apply("noise", features, mask, seeded))
+    np.testing.assert_array_equal(stacked[0], stacked[4])
+    assert not np.isclose(stacked[0], stacked[3])[np.asarray(mask)].any()
+
+
+def test_what_is_missing_is_named():
+    features, mask, context = batch()
+    assert needs(["eeg", "noise"]) == frozenset()
+    assert needs(["shuffled", "subject_mean"]) == {"donor", "subject", "means"}
+    bare = ConditionContext(context.key, context.sample_id, context.step)
+    for name, field in [("shuffled", "donor"), ("length_only", "means"), ("subject_mean", "subject")]:
+        with pytest.raises(ValueError, match=f"context.{field}"):
+            apply_condition(name, features, mask, bare)
+
+
+def test_lists_of_conditions_are_checked():
+    check_conditions(tuple(CONDITIONS), "grid.train_conditions", training=True)
+    check_conditions(tuple(set(CONDITIONS) - TRAINING_ONLY), "grid.eval_conditions", training=False)
+    for names, message in [
+        ((), "is empty"),
+        (("eeg", "eeg"), "twice"),
+        (("nois",), "did you mean 'noise'"),
+        (("gaze",), "data file with gaze features"),
+        (("label_shuffle",), "cannot be tested with"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            check_conditions(names, "grid.eval_conditions", training=False)

@@ -1,0 +1,162 @@
+"""Beam search on lattices drawn by hand, and against a slow reference on random Markov models."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from slow_reference import slow_beam_search
+from toy_models import MarkovModel, first_order, random_tables, sentences
+
+from eeg2text_jax.decoding.generate import generate
+from eeg2text_jax.decoding.spec import GenerationSpec
+
+START, PAD, END, A, B, C, D = range(7)
+MODEL = MarkovModel()
+
+
+def spec(**settings):
+    return GenerationSpec(decoder_start_token_id=START, pad_token_id=PAD, eos_token_id=END, **settings)
+
+
+def paths(edges, vocabulary=7, **settings):
+    """The decoded paths without start token and padding, best first, with their scores."""
+    out = generate(MODEL, first_order(edges, vocabulary), sentences(1), spec(**settings))
+    return [row[1:length].tolist() for row, length in zip(np.asarray(out.sequences), out.lengths, strict=True)], out
+
+
+#          .6      .51
+#   start ----> A -----> END     0.306   the greedy path ends at .6 * .51
+#     \          \ .49
+#      \          `----> C -> END (1.0)   0.294
+#       \ .4      .9
+#        `----> B -----> D -> END (1.0)   0.36   the best
+LATTICE = {
+    START: {A: 0.6, B: 0.4},
+    A: {END: 0.51, C: 0.49},
+    B: {D: 0.9, END: 0.1},
+    C: {END: 1.0},
+    D: {END: 1.0},
+    END: {END: 1.0},
+    PAD: {PAD: 1.0},
+}
+
+
+def test_greedy_takes_the_better_first_step():
+    found, out = paths(LATTICE, max_length=6)
+    assert found == [[A, END]]
+    assert int(out.steps) == 2
+    np.testing.assert_allclose(out.scores, np.log([0.6 * 0.51]), rtol=1e-5)
+
+
+def test_beam_finds_the_best_path_behind_the_worse_first_step():
+    found, out = paths(LATTICE, max_length=6, num_beams=2, num_return_sequences=2, length_penalty=0.0)
+    assert found == [[B, D, END], [A, END]]
+    np.testing.assert_allclose(out.scores, np.log([0.36, 0.306]), rtol=1e-5)
+
+
+def test_length_penalty_prefers_long_hypotheses():
+    # log .306 / 2 = -.592 against log .294 / 3 = -.408: three tokens win even if B is closed.
+    closed = LATTICE | {START: {A: 0.999, B: 0.001}}
+    assert paths(closed, max_length=6, num_beams=2, length_penalty=0.0)[0] == [[A, END]]
+    assert paths(closed, max_length=6, num_beams=2, length_penalty=2.0, early_stopping="never")[0] == [[A, C, END]]
+
+
+def test_early_stopping_keeps_the_first_k_finished():
+    # With one good path ending at once and a second bad one ending too, True stops before the better long path.
+    lattice = {
+        START: {A: 0.5, END: 0.5},
+        A: {END: 0.5, B: 0.5},
+        B: {C: 1.0}, C: {D: 1.0}, D: {END: 1.0}, END: {END: 1.0}, PAD: {PAD: 1.0},
+    }  # fmt: skip
+    settings = {"max_length": 8, "num_beams": 2, "num_return_sequences": 2, "length_penalty": 2.0}
+    stopped, out = paths(lattice, early_stopping=True, **settings)
+    assert stopped == [[A, END], [END]]
+    assert int(out.steps) == 2
+    assert paths(lattice, early_stopping="never", **settings)[0][0] == [A, B, C, D, END]
+
+
+def test_repetition_penalty_leaves_the_loop():
+    loop = {START: {A: 0.9, B: 0.1}, A: {A: 0.8, B: 0.15, END: 0.05}, B: {A: 0.7, END: 0.3}, END: {END: 1.0}}
+    assert paths(loop, max_length=5)[0] == [[A, A, A, A]]
+    # After start, A: A's score is 5 * log .8 = -1.1 > log .15 = -1.9; after A, A it is the same: the penalty is not
+    # cumulative. 10 * log .8 = -2.2 loses, and so does 10 * log .7 after B.
+    assert paths(loop, max_length=5, repetition_penalty=5.0)[0] == [[A, A, A, A]]
+    assert paths(loop, max_length=5, repetition_penalty=10.0)[0] == [[A, B, END]]
+
+
+def test_no_repeat_ngram_forbids_the_second_occurrence():
+    loop = {START: {A: 1.0}, A: {B: 0.9, C: 0.1}, B: {A: 0.9, END: 0.1}, C: {END: 1.0}, END: {END: 1.0}}
+    assert paths(loop, max_length=7)[0] == [[A, B, A, B, A, B]]
+    assert paths(loop, max_length=7, no_repeat_ngram_size=2)[0] == [[A, B, A, C, END]]
+    assert paths(loop, max_length=7, no_repeat_ngram_size=1)[0] == [[A, B, END]]
+
+
+def test_forced_and_forbidden_tokens():
+    assert paths(LATTICE, max_length=6, forced_bos_token_id=B)[0] == [[B, D, END]]
+    assert paths(LATTICE, max_length=3, num_beams=2, forced_eos_token_id=END)[0] == [[A, END]]
+    assert paths(LATTICE, max_length=6, suppress_tokens=(A,))[0] == [[B, D, END]]
+    assert paths(LATTICE, max_length=6, begin_suppress_tokens=(A,))[0] == [[B, D, END]]
+    assert paths(LATTICE, max_length=6, min_length=3)[0] == [[A, C, END]]
+    assert paths(LATTICE, max_length=6, suppress_tokens=(D, END))[0][0][0] == A
+
+
+def test_several_end_tokens():
+    out = generate(
+        MODEL,
+        first_order(LATTICE, 7),
+        sentences(1),
+        GenerationSpec(
+            decoder_start_token_id=START, pad_token_id=PAD, eos_token_id=(END, D), max_length=6, num_beams=2
+        ),
+    )
+    # B, D now ends: log .36 / 2 beats log .36 / 3 and log .306 / 2.
+    assert np.asarray(out.sequences)[0, : int(out.lengths[0])].tolist() == [START, B, D]
+
+
+SETTINGS = [
+    {},
+    {"length_penalty": 0.0},
+    {"length_penalty": 2.0, "early_stopping": "never"},
+    {"length_penalty": -1.0, "early_stopping": True},
+    {"repetition_penalty": 5.0, "no_repeat_ngram_size": 2},
+    {"no_repeat_ngram_size": 3, "min_length": 6, "forced_eos_token_id": END},
+    {"forced_bos_token_id": 5, "begin_suppress_tokens": (3, 4), "suppress_tokens": (6,)},
+    {"early_stopping": True, "repetition_penalty": 1.3},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(s) or "plain")
+def test_agrees_with_the_slow_reference_on_random_markov_models(settings):
+    """25 models for each of 8 settings; the top three hypotheses and their scores."""
+    batch, vocabulary, beams = 25, 14, 3
+    params = random_tables(np.random.default_rng(len(repr(settings))), batch, vocabulary)
+    chosen = spec(max_length=9, num_beams=beams, num_return_sequences=beams, **settings)
+    out = jax.tree.map(np.asarray, generate(MODEL, params, sentences(batch), chosen))
+    table = np.asarray(params["table"], np.float64)
+    for b in range(batch):
+        expected = slow_beam_search(
+            lambda tokens, b=b: table[b, tokens[-2] if len(tokens) > 1 else 0, tokens[-1]], chosen
+        )
+        for k, (score, tokens) in enumerate(expected):
+            row = b * beams + k
+            assert out.sequences[row, : out.lengths[row]].tolist() == tokens
+            assert (out.sequences[row, out.lengths[row] :] == PAD).all()
+            np.testing.assert_allclose(out.scores[row], score, rtol=1e-4, atol=1e-4)
+
+
+def test_neighbours_and_order_change_nothing():
+    params = random_tables(np.random.default_rng(5), 6, 12)
+    chosen = spec(max_length=10, num_beams=3, repetition_penalty=2.0)
+    together = generate(MODEL, params, sentences(6), chosen)
+    order = jnp.asarray([4, 0, 5, 2, 1, 3])
+    shuffled = generate(MODEL, params, {"features": sentences(6)["features"][order]}, chosen)
+    np.testing.assert_array_equal(shuffled.sequences, together.sequences[order])
+    np.testing.assert_array_equal(shuffled.scores, together.scores[order])
+    for b in range(6):
+        alone = generate(MODEL, params, {"features": sentences(6)["features"][b : b + 1]}, chosen)
+        np.testing.assert_array_equal(alone.sequences[0], together.sequences[b])
+
+
+def test_loop_ends_when_every_sentence_is_done():
+    _, out = paths(LATTICE, max_length=50, num_beams=2)
+    assert int(out.steps) <= 4

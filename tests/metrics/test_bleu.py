@@ -1,0 +1,72 @@
+"""Our aggregation of BLEU against sacrebleu and nltk."""
+
+import random
+
+import numpy as np
+import pytest
+import sacrebleu
+from nltk.translate.bleu_score import corpus_bleu
+
+from eeg2text_jax.metrics.bleu import token_bleu, word_bleu
+
+TEXT = "the a cat dog sat on mat , . it's (well) U.S. 1,000 He was in New-York 'quoted' end."
+WORDS = TEXT.split()
+
+
+def random_corpus(seed: int, size: int = 60, shortest: int = 0) -> tuple[list[str], list[str]]:
+    rng = random.Random(seed)
+
+    def sentence(shortest: int) -> str:
+        return " ".join(rng.choices(WORDS, k=rng.randint(shortest, 14)))
+
+    references = [sentence(1) for _ in range(size)]
+    predictions = [reference if rng.random() < 0.1 else sentence(shortest) for reference in references]
+    return predictions, references
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_words_agree_with_sacrebleu(seed):
+    predictions, references = random_corpus(seed)
+    ours = word_bleu().score(predictions, references)
+    for n in (1, 2, 3, 4):
+        theirs = sacrebleu.BLEU(tokenize="13a", smooth_method="none", max_ngram_order=n)
+        expected = theirs.corpus_score(predictions, [references]).score
+        assert ours[f"word_bleu-{n}"] == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.filterwarnings(r"ignore:\s*The hypothesis contains 0 counts")  # nltk says so of an order without a match
+@pytest.mark.parametrize("seed", range(5))
+def test_tokens_agree_with_nltk_even_where_predictions_are_short(seed):
+    predictions, references = random_corpus(seed, size=8 if seed == 4 else 60)
+    ours = token_bleu(str.split, "ids", short_counts_one=True).score(predictions, references)
+    for n in (1, 2, 3, 4):
+        pairs = [[r.split()] for r in references], [p.split() for p in predictions]
+        expected = 100 * corpus_bleu(*pairs, weights=(1 / n,) * n)
+        assert ours[f"token_bleu-{n}"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_pairwise_holds_the_rows_of_statistics():
+    predictions, references = random_corpus(0, size=12)
+    metric = word_bleu()
+    table = metric.pairwise(predictions, references[:7])
+    assert table.shape == (12, 7, len(metric.statistic_names))
+    for i, j in [(0, 0), (3, 6), (11, 2)]:
+        np.testing.assert_array_equal(table[i, j], metric.statistics([predictions[i]], [references[j]])[0])
+
+
+def test_corpus_takes_any_leading_shape():
+    predictions, references = random_corpus(1)
+    metric = word_bleu()
+    rows = metric.statistics(predictions, references)
+    draws = np.random.default_rng(0).integers(0, len(rows), (4, 3, len(rows)))
+    scores = metric.corpus(rows[draws].sum(-2))
+    assert scores.shape == (4, 3, 4)
+    np.testing.assert_allclose(scores[2, 1], metric.corpus(rows[draws[2, 1]].sum(0)), atol=1e-12)
+
+
+def test_empty_texts_have_a_meaning():
+    metric = word_bleu()
+    assert metric.score(["", ""], ["a b", "c"]) == dict.fromkeys(metric.columns, 0.0)
+    assert all(np.isnan(v) for v in metric.score(["a", ""], ["", ""]).values())
+    full = metric.score(["a b c d"], ["a b c d"])
+    assert metric.score(["a b c d", ""], ["a b c d", ""]) == full

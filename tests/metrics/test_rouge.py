@@ -1,0 +1,54 @@
+"""Our aggregation of ROUGE against rouge-score and against the PyPI package rouge."""
+
+import numpy as np
+import pytest
+from rouge import Rouge as OracleRouge
+from rouge_score.rouge_scorer import RougeScorer
+from test_bleu import random_corpus
+
+from eeg2text_jax.metrics.rouge import paper_rouge, rouge
+from eeg2text_jax.metrics.statistics import MetricError
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rouge_score_agrees(seed):
+    predictions, references = random_corpus(seed)
+    scorer = RougeScorer(["rouge1", "rouge2", "rougeL"])
+    scores = [scorer.score(r, p) for p, r in zip(predictions, references, strict=True)]
+    expected = {
+        f"rouge-{kind.lower()}-{figure[0]}": 100 * np.mean([getattr(s[f"rouge{kind}"], figure) for s in scores])
+        for kind in "12L"
+        for figure in ("precision", "recall", "fmeasure")
+    }
+    assert rouge().score(predictions, references) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_package_behind_the_paper_agrees(seed):
+    predictions, references = random_corpus(seed, shortest=1)
+    keep = [i for i, p in enumerate(predictions) if p.replace(".", "").strip() and references[i].replace(".", "")]
+    predictions, references = ([texts[i] + " x. ." for i in keep] for texts in (predictions, references))
+    scores = OracleRouge(metrics=["rouge-1", "rouge-2"]).get_scores(predictions, references, avg=True)
+    expected = {f"{kind}-{figure}": 100 * value for kind, row in scores.items() for figure, value in row.items()}
+    assert paper_rouge().score(predictions, references) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("metric", [rouge(), paper_rouge()], ids=["rouge-score", "rouge"])
+def test_pairwise_holds_the_rows_of_statistics(metric):
+    predictions, references = random_corpus(0, size=12)
+    table = metric.pairwise(predictions, references[:7])
+    assert table.shape == (12, 7, len(metric.statistic_names))
+    for i, j in [(0, 0), (3, 6), (11, 2)]:
+        np.testing.assert_array_equal(table[i, j], metric.statistics([predictions[i]], [references[j]])[0])
+
+
+def test_an_empty_prediction_counts_as_nothing_found():
+    assert rouge().score(["", "a b"], ["a b", "a b"])["rouge-1-f"] == 50.0
+    assert paper_rouge().score(["...", "a b"], ["a b", "a b"])["rouge-1-r"] == 50.0
+
+
+def test_text_that_rouge_score_cannot_see_is_an_error_not_a_zero():
+    with pytest.raises(MetricError, match="reference of row 2") as raised:
+        rouge().statistics(["a", "b"], ["a", "北京 欢迎 你"])
+    assert (raised.value.side, raised.value.index) == ("reference", 1)
+    assert rouge().score(["北京"], ["a"])["rouge-1-f"] == 0.0

@@ -1,0 +1,71 @@
+"""The predictions file: what is written is read back, and what is wrong is named with its line."""
+
+import dataclasses
+import json
+
+import pytest
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions import Prediction, read_predictions, write_predictions
+
+ROW = Prediction("s1/NR/0", "s1", "NR", "t0", 3, "eeg", "noise", 0, "teacher_forced", "ä b c", " ä\n\u2028d")
+ROWS = [ROW, dataclasses.replace(ROW, mode="free_running", reference_tokens=[4, 5], nll=1.5, n_tokens=2)]
+
+
+@pytest.fixture
+def path(tmp_path):
+    write_predictions(tmp_path / "p.jsonl", {"config": "abc"}, ROWS)
+    return tmp_path / "p.jsonl"
+
+
+def test_round_trip(path):
+    read = read_predictions(path)
+    assert read.predictions == ROWS
+    assert (read.header, read.layout) == ({"config": "abc"}, "jsonl")
+
+
+def test_line_ends_and_byte_order_mark_do_not_matter(path):
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n") + b"\n")
+    assert read_predictions(path).predictions == ROWS
+
+
+def edited(**changes) -> str:
+    row = {name: value for name, value in vars(ROWS[1]).items() if value is not None} | changes
+    return json.dumps({name: value for name, value in row.items() if value is not ...})
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"sample_id": ', "line 3: not JSON"),
+        ("[1]", "line 3: line is .*expected an object"),
+        (edited(reference=...), "line 3: the field 'reference' is missing"),
+        (edited(refrence="a"), "line 3: unknown field 'refrence'"),
+        (edited(seed="0"), 'line 3: seed is "0"; expected a whole number'),
+        (edited(n_words=True), "line 3: n_words is true"),
+        (edited(n_tokens=1.5), "line 3: n_tokens is 1.5"),
+        (edited(prediction=None), "line 3: prediction is null; expected text"),
+        (edited(prediction="\ud800"), "line 3: prediction holds half of a surrogate"),
+        (edited(prediction_tokens=["a"]), "line 3: prediction_tokens item"),
+        (edited(nll=float("nan")), "line 3: nll is nan; expected a finite number"),
+        (edited(mode="greedy"), "line 3: mode is 'greedy'"),
+        (edited(mode="teacher_forced"), "line 3: sample .* is on line 2 already"),
+        ('{"header": {}}', "line 3: a second header"),
+    ],
+)
+def test_a_broken_line_is_named(path, line, message):
+    lines = path.read_text("utf8").split("\n")
+    path.write_text("\n".join([*lines[:2], line]), "utf8")
+    with pytest.raises(UserError, match=message):
+        read_predictions(path)
+
+
+def test_a_file_that_is_no_text_or_has_no_rows_or_is_not_there(path):
+    path.write_bytes(path.read_bytes() + b'{"reference": "\xe4"}\n')
+    with pytest.raises(UserError, match=r"p.jsonl, line 4: not UTF-8"):
+        read_predictions(path)
+    path.write_text('{"header": {}}\n\n')
+    with pytest.raises(UserError, match="no predictions in the file"):
+        read_predictions(path)
+    with pytest.raises(UserError, match="cannot be read"):
+        read_predictions(path.with_name("missing.jsonl"))
