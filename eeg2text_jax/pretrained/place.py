@@ -10,7 +10,9 @@ import numpy as np
 _STRIP = 16
 
 
-def place(pieces: Sequence[np.ndarray], sharding: jax.sharding.Sharding | None, *, stacked: bool) -> jax.Array:
+def place(
+    pieces: Sequence[np.ndarray], sharding: jax.sharding.Sharding | None, *, stacked: bool, arms: int | None = None
+) -> jax.Array:
     """A float32 parameter: `pieces[0]`, or with `stacked` the pieces on a new leading axis `[L, ...]`.
 
     Only the shards of this process's devices are copied out of the pieces, one shard at a time, and float16 and
@@ -20,22 +22,31 @@ def place(pieces: Sequence[np.ndarray], sharding: jax.sharding.Sharding | None, 
       pieces: arrays of one shape, views on a mapped file.
       sharding: where the parameter goes; None: whole, to the default device.
       stacked: whether the pieces are the layers of a stack.
+      arms: give the parameter a first axis `A` of so many equal entries, one for each arm of a grid.
     """
-    shape = (len(pieces), *pieces[0].shape) if stacked else pieces[0].shape
+    layers = (len(pieces),) if stacked else ()
+    shape = (*(() if arms is None else (arms,)), *layers, *pieces[0].shape)
     if sharding is None:
         sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 
     def shard(index: tuple[slice, ...]) -> np.ndarray:
-        if not stacked:
-            return _copy(pieces[0][index])
-        parts = [piece[index[1:]] for piece in pieces[index[0]]]
-        out = np.empty((len(parts), *parts[0].shape), np.float32)
-        for target, part in zip(out, parts, strict=True):
-            _copy(part, target)
-        return out
+        if arms is None:
+            return _one_arm(pieces, index, stacked)
+        one = _one_arm(pieces, index[1:], stacked)
+        return np.broadcast_to(one, (len(range(arms)[index[0]]), *one.shape))
 
     # Blocks, so that the buffers of several parameters never wait for their devices at once.
     return jax.block_until_ready(jax.make_array_from_callback(shape, sharding, shard, dtype=np.float32))
+
+
+def _one_arm(pieces: Sequence[np.ndarray], index: tuple[slice, ...], stacked: bool) -> np.ndarray:
+    if not stacked:
+        return _copy(pieces[0][index])
+    parts = [piece[index[1:]] for piece in pieces[index[0]]]
+    out = np.empty((len(parts), *parts[0].shape), np.float32)
+    for target, part in zip(out, parts, strict=True):
+        _copy(part, target)
+    return out
 
 
 def _copy(source: np.ndarray, target: np.ndarray | None = None) -> np.ndarray:

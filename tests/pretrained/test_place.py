@@ -39,3 +39,10 @@ def test_vectors_and_the_default_device():
     assert len(array.devices()) == 1
     vector[:] = 0  # the parameter is a copy
     np.testing.assert_array_equal(array, np.arange(5))
+
+
+@pytest.mark.parametrize("spec", [None, ("arm",), ("arm", None, "data"), (None, "data")])
+def test_equal_arms(spec):
+    sharding = None if spec is None else NamedSharding(MESH, PartitionSpec(*spec))
+    array = place(layers(), sharding, stacked=True, arms=6)
+    np.testing.assert_array_equal(array, np.stack([np.stack(layers())] * 6))
