@@ -54,6 +54,7 @@ def open_safetensors(path: Path) -> dict[str, np.ndarray]:
     """
     content = map_file(path)
     header, data_start = _header(path, content)
+    header.pop("__metadata__", None)
     tensors = {}
     end = data_start
     for name, entry in header.items():
@@ -74,8 +75,13 @@ def open_safetensors(path: Path) -> dict[str, np.ndarray]:
     return tensors
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """The strings that a safetensors file carries beside its tensors."""
+    return _header(path, map_file(path))[0].get("__metadata__", {})
+
+
 def _header(path: Path, content: mmap.mmap) -> tuple[dict[str, Any], int]:
-    """The header without its metadata, and where the tensors' bytes begin."""
+    """The header, and where the tensors' bytes begin."""
     expected = "a safetensors file"
     data_start = 8 + int.from_bytes(content[:8], "little")
     if len(content) < 8 or content[8:9] != b"{":
@@ -86,5 +92,4 @@ def _header(path: Path, content: mmap.mmap) -> tuple[dict[str, Any], int]:
         header = json.loads(content[8:data_start])
     except ValueError as error:
         raise not_weights(path, b"", expected, "its header is not JSON") from error
-    header.pop("__metadata__", None)
     return header, data_start
