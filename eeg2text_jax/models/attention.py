@@ -1,0 +1,97 @@
+"""Multi-head attention, the biases that mask it, and T5's relative positions.
+
+A mask is an additive float32 bias `[N or 1, H or 1, Tq or 1, Tk]`: 0 where a position may be seen, the most negative
+float where not, so that a hidden position gets a weight of exactly 0 and no gradient.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from eeg2text_jax.models.layers import dropout, make_dense
+from eeg2text_jax.models.spec import StackSpec
+
+HIDDEN = float(jnp.finfo(jnp.float32).min)
+
+
+def bias_of(visible: jax.Array) -> jax.Array:
+    """Boolean mask -> additive bias of the same shape, float32."""
+    return jnp.where(visible, 0.0, HIDDEN).astype(jnp.float32)
+
+
+def padding_bias(mask: jax.Array) -> jax.Array:
+    """Mask of real positions `[N, T]` -> `[N, 1, 1, T]`."""
+    return bias_of(mask)[:, None, None, :]
+
+
+class Attention(nnx.Module):
+    """Multi-head attention with keys and values given apart, so that they may come from a cache."""
+
+    def __init__(self, spec: StackSpec, context_width: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
+        inner = spec.heads * spec.head_dim
+        # T5 folds the missing 1/sqrt(head_dim) into the initial queries.
+        shrink = 1.0 if spec.scale_attention else spec.head_dim**-0.5
+        self.query = make_dense(spec, spec.width, inner, dtype, rngs, shrink=shrink)
+        self.key = make_dense(spec, context_width, inner, dtype, rngs)
+        self.value = make_dense(spec, context_width, inner, dtype, rngs)
+        self.out = make_dense(spec, inner, spec.width, dtype, rngs)
+        self.heads, self.head_dim = spec.heads, spec.head_dim
+        self.scale = spec.head_dim**-0.5 if spec.scale_attention else 1.0
+        self.rate = spec.attention_dropout
+
+    def keys_values(self, context: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """`[N, Tk, D] -> keys and values, [N, H, Tk, Dh] each`."""
+        return self._split(self.key(context)), self._split(self.value(context))
+
+    def __call__(
+        self, x: jax.Array, keys: jax.Array, values: jax.Array, bias: jax.Array | None, dropout_key: jax.Array | None
+    ) -> jax.Array:
+        """`x [N, Tq, D]`, keys and values `[N, H, Tk, Dh]` -> `[N, Tq, D]`; softmax in float32."""
+        queries = self._split(self.query(x) * self.scale)  # [N, H, Tq, Dh]
+        scores = jnp.einsum("nhqd,nhkd->nhqk", queries, keys, preferred_element_type=jnp.float32)
+        if bias is not None:
+            scores = scores + bias
+        weights = dropout(jax.nn.softmax(scores, axis=-1), self.rate, dropout_key)
+        mixed = jnp.einsum("nhqk,nhkd->nhqd", weights.astype(values.dtype), values)
+        merged = mixed.transpose(0, 2, 1, 3).reshape(*x.shape[:2], self.heads * self.head_dim)
+        return self.out(merged)
+
+    def _split(self, x: jax.Array) -> jax.Array:
+        return x.reshape(*x.shape[:2], self.heads, self.head_dim).transpose(0, 2, 1, 3)
+
+
+class RelativeBias(nnx.Module):
+    """T5's learned bias per head and bucket of the distance between key and query."""
+
+    def __init__(self, spec: StackSpec, rngs: nnx.Rngs) -> None:
+        init = jax.nn.initializers.normal(spec.width**-0.5)
+        self.embedding = nnx.Param(init(rngs.params(), (spec.relative_buckets, spec.heads), jnp.float32))
+        self.bidirectional = not spec.decoder
+        self.buckets, self.max_distance = spec.relative_buckets, spec.relative_max_distance
+
+    def __call__(self, queries: jax.Array, keys: jax.Array) -> jax.Array:
+        """Positions `[Tq]` and `[Tk]` -> bias `[1, H, Tq, Tk]`, float32."""
+        distance = keys[None, :] - queries[:, None]
+        bucket = relative_bucket(distance, self.bidirectional, self.buckets, self.max_distance)
+        return self.embedding[...][bucket].transpose(2, 0, 1)[None]
+
+
+def relative_bucket(distance: jax.Array, bidirectional: bool, buckets: int, max_distance: int) -> jax.Array:
+    """Key position minus query position -> bucket, as in T5 (Raffel et al. 2020, section 2.1).
+
+    Half of the buckets hold one distance each, the others grow logarithmically up to `max_distance`. With both
+    directions, the upper half of all buckets is for keys after the query; else those share bucket 0.
+    """
+    offset = jnp.zeros_like(distance)
+    if bidirectional:
+        buckets //= 2
+        offset = jnp.where(distance > 0, buckets, 0)
+        distance = jnp.abs(distance)
+    else:
+        distance = jnp.maximum(-distance, 0)
+    exact = buckets // 2
+    ratio = jnp.log(jnp.maximum(distance, 1).astype(jnp.float32) / exact) / math.log(max_distance / exact)
+    logarithmic = exact + (ratio * (buckets - exact)).astype(jnp.int32)
+    return offset + jnp.where(distance < exact, distance, jnp.minimum(logarithmic, buckets - 1))

@@ -1,0 +1,56 @@
+"""Modules to pure functions and back: the only file with `nnx.split` and `nnx.merge`.
+
+NNX declares what a module is made of. Everything else sees parameters as a plain nested dict of arrays.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from flax import nnx
+from jax import lax
+
+Params = dict[str, Any]
+
+
+def structure_of(make: Callable[[nnx.Rngs], nnx.Module]) -> nnx.GraphDef:
+    """What `make` builds, without its parameters; nothing is allocated."""
+    return nnx.split(nnx.eval_shape(lambda: make(nnx.Rngs(0))))[0]
+
+
+def init_params(make: Callable[[nnx.Rngs], nnx.Module], key: jax.Array) -> Params:
+    """Random parameters of what `make` builds."""
+    return nnx.to_pure_dict(nnx.split(make(nnx.Rngs(key)))[1])
+
+
+def bind(structure: nnx.GraphDef, params: Params) -> nnx.Module:
+    """The module with these parameters."""
+    return nnx.merge(structure, params)
+
+
+def stack_layers(make: Callable[[nnx.Rngs], nnx.Module], key: jax.Array, layers: int) -> nnx.Module:
+    """`layers` modules as one whose parameters have a leading axis; only `scan_layers` may call it."""
+    params = jax.vmap(lambda k: init_params(make, k))(jax.random.split(key, layers))
+    return bind(structure_of(make), params)
+
+
+def scan_layers(
+    stacked: nnx.Module,
+    body: Callable[[nnx.Module, Any, Any], tuple[Any, Any]],
+    carry: Any = None,
+    xs: Any = None,
+    *,
+    remat: bool = False,
+    unroll: bool = False,
+) -> tuple[Any, Any]:
+    """`lax.scan` over the layers: `body(layer, carry, x) -> (carry, y)`.
+
+    `remat` keeps only the carry of each layer for the backward pass; `unroll` writes the layers out one by one.
+    """
+    structure, params = nnx.split(stacked)
+
+    def step(carry: Any, inputs: tuple) -> tuple[Any, Any]:
+        layer_params, x = inputs
+        return body(nnx.merge(structure, layer_params), carry, x)
+
+    return lax.scan(jax.checkpoint(step) if remat else step, carry, (params, xs), unroll=unroll)

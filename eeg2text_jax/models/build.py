@@ -1,0 +1,93 @@
+"""Configuration -> model: which backbone, of what shape, behind which EEG encoder."""
+
+import difflib
+import importlib
+from types import ModuleType
+from typing import Any
+
+from ml_collections import ConfigDict
+from transformers import PretrainedConfig
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
+
+BACKBONES = ("bart", "pegasus", "t5", "bert2bert")
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def build_model(config: ConfigDict, n_features: int, tokenizer: Any) -> Seq2SeqModel:
+    """A model with random weights: backbone of `config.shape` and the tokenizer's vocabulary.
+
+    Args:
+      config: the `model` section of the configuration.
+      n_features: F, numbers per word.
+      tokenizer: of transformers; gives the vocabulary size and special tokens.
+
+    Raises:
+      UserError: an unknown backbone, dtype or field of `shape`, or a tokenizer without end or padding token.
+    """
+    spec = random_spec(config.backbone, config.shape.to_dict(), tokenizer)
+    return model_around(spec, config, n_features, tokenizer)
+
+
+def model_around(spec: Seq2SeqSpec, config: ConfigDict, n_features: int, tokenizer: Any) -> Seq2SeqModel:
+    """The model with EEG encoder and bridge that `config` (the `model` section) asks for around a backbone."""
+    if config.dtype not in DTYPES:
+        raise UserError(f"config.model.dtype is {config.dtype!r}; it must be one of {', '.join(DTYPES)}.")
+    prompt = tokenizer(config.prompt, add_special_tokens=False)["input_ids"] if config.prompt else []
+    eeg = EEGSpec(
+        features=n_features,
+        layers=config.encoder_layers,
+        heads=config.encoder_heads,
+        ffn=config.encoder_ffn,
+        width=config.encoder_width,
+        dropout=config.dropout,
+        prompt=tuple(prompt),
+    )
+    return Seq2SeqModel(spec, eeg, dtype=config.dtype)
+
+
+def backbone_module(name: str) -> ModuleType:
+    """The module that describes a backbone; its name is the configuration's.
+
+    Raises:
+      UserError: no such backbone.
+    """
+    if name not in BACKBONES:
+        raise UserError(f"config.model.backbone is {name!r}; it must be one of {', '.join(BACKBONES)}.")
+    return importlib.import_module(f"eeg2text_jax.models.{name}")
+
+
+def random_spec(backbone: str, shape: dict[str, Any], tokenizer: Any) -> Seq2SeqSpec:
+    """Description of a backbone with random weights."""
+    return backbone_module(backbone).spec_from_config(random_config(backbone, shape, tokenizer))
+
+
+def random_config(backbone: str, shape: dict[str, Any], tokenizer: Any) -> PretrainedConfig:
+    """Hugging Face configuration of a backbone with random weights.
+
+    Raises:
+      UserError: a field that the configuration class does not know.
+    """
+    module = backbone_module(backbone)
+    _check_fields(shape, module.CONFIG)
+    bos = _first(tokenizer.bos_token_id, tokenizer.cls_token_id)
+    eos = _first(tokenizer.eos_token_id, tokenizer.sep_token_id)
+    if eos is None or tokenizer.pad_token_id is None:
+        raise UserError("the tokenizer has no end or no padding token; set eos_token and pad_token in its folder.")
+    fields = module.token_fields(bos, eos, tokenizer.pad_token_id)
+    return module.CONFIG(**{"vocab_size": len(tokenizer), **fields, **shape})
+
+
+def _first(*ids: int | None) -> int | None:
+    return next((i for i in ids if i is not None), None)
+
+
+def _check_fields(shape: dict[str, Any], config_class: type[PretrainedConfig]) -> None:
+    known = {*config_class().to_dict(), *config_class.attribute_map}
+    for name in shape:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else "."
+            raise UserError(f"config.model.shape has a field {name!r} that {config_class.__name__} does not know{hint}")

@@ -1,0 +1,97 @@
+"""An encoder-decoder language model from its description: embeddings, two stacks, output head."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from eeg2text_jax.models.cache import Cache
+from eeg2text_jax.models.layers import ACTIVATIONS, Norm, make_dense
+from eeg2text_jax.models.spec import Seq2SeqSpec
+from eeg2text_jax.models.stack import Stack
+
+
+class Embedding(nnx.Module):
+    """Table of token vectors `[V, D]`."""
+
+    def __init__(self, rows: int, width: int, std: float, rngs: nnx.Rngs) -> None:
+        init = jax.nn.initializers.normal(std)
+        self.embedding = nnx.Param(init(rngs.params(), (rows, width), jnp.float32))
+
+    def __call__(self, ids: jax.Array) -> jax.Array:
+        """Token ids `[B, T]` -> `[B, T, D]`, float32."""
+        return self.embedding[...][ids]
+
+
+class Head(nnx.Module):
+    """Hidden states `[B, T, D]` -> logits `[B, T, V]`, float32."""
+
+    def __init__(self, spec: Seq2SeqSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
+        stack = spec.decoder
+        if spec.head_transform:
+            self.transform = make_dense(stack, stack.width, stack.width, dtype, rngs)
+            self.transform_norm = Norm(stack, dtype)
+        if not spec.tied_head:
+            init = jax.nn.initializers.normal(spec.embedding_std)
+            self.embedding = nnx.Param(init(rngs.params(), (spec.vocab_size, stack.width), jnp.float32))
+        if spec.logits_bias != "none":
+            self.bias = nnx.Param(jnp.zeros((spec.vocab_size,), jnp.float32))
+        self.spec = spec
+
+    def __call__(self, x: jax.Array, tied: jax.Array) -> jax.Array:
+        """`tied [V, D]` is the decoder's embedding table, used unless the head has its own."""
+        if self.spec.head_transform:
+            x = self.transform_norm(ACTIVATIONS[self.spec.decoder.activation](self.transform(x)))
+        table = tied if self.spec.tied_head else self.embedding[...]
+        x = x * self.spec.head_scale
+        logits = jnp.einsum("btd,vd->btv", x, table.astype(x.dtype), preferred_element_type=jnp.float32)
+        if self.spec.logits_bias == "none":
+            return logits
+        bias = self.bias[...]
+        # BART's and PEGASUS's final_logits_bias is a buffer of the checkpoint: loaded, added, never trained.
+        return logits + (jax.lax.stop_gradient(bias) if self.spec.logits_bias == "frozen" else bias)[None, None]
+
+
+class EncoderDecoder(nnx.Module):
+    """BART, PEGASUS, T5, BERT2BERT, as `spec` says."""
+
+    def __init__(self, spec: Seq2SeqSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
+        if spec.shared_embeddings:
+            self.shared = Embedding(spec.vocab_size, spec.d_model, spec.embedding_std, rngs)
+        else:
+            rows = spec.encoder_vocab_size or spec.vocab_size
+            self.encoder_embedding = Embedding(rows, spec.encoder.width, spec.embedding_std, rngs)
+            self.decoder_embedding = Embedding(spec.vocab_size, spec.decoder.width, spec.embedding_std, rngs)
+        self.encoder = Stack(spec.encoder, dtype, rngs)
+        self.decoder = Stack(spec.decoder, dtype, rngs)
+        self.head = Head(spec, dtype, rngs)
+        self.spec = spec
+
+    def embed(self, ids: jax.Array) -> jax.Array:
+        """Encoder token ids `[B, S]` -> `[B, S, D]`."""
+        table = self.shared if self.spec.shared_embeddings else self.encoder_embedding
+        return table(ids) * self.spec.embedding_scale
+
+    def encode(self, embeddings: jax.Array, mask: jax.Array, **options) -> jax.Array:
+        """`[B, S, D]` and mask `[B, S]` -> hidden states `[B, S, D]`; options as of `Stack`."""
+        return self.encoder(embeddings, mask, **options)
+
+    def decode(
+        self, ids: jax.Array, mask: jax.Array | None, hidden: jax.Array, hidden_mask: jax.Array, **options
+    ) -> jax.Array:
+        """Target ids `[B, T]`, shifted right, and the encoder's output -> logits `[B, T, V]`."""
+        x = self._targets(ids)
+        return self._logits(self.decoder(x, mask, hidden, hidden_mask, **options))
+
+    def step(self, tokens: jax.Array, index: jax.Array, cache: Cache, *, unroll: bool) -> tuple[jax.Array, Cache]:
+        """Tokens `[B*K]` at position `index` -> logits `[B*K, V]` and the cache with them."""
+        x, cache = self.decoder.step(self._targets(tokens[:, None]), index, cache, unroll=unroll)
+        return self._logits(x)[:, 0], cache
+
+    def _table(self) -> Embedding:
+        return self.shared if self.spec.shared_embeddings else self.decoder_embedding
+
+    def _targets(self, ids: jax.Array) -> jax.Array:
+        return self._table()(ids) * self.spec.embedding_scale
+
+    def _logits(self, x: jax.Array) -> jax.Array:
+        return self.head(x, self._table().embedding[...])

@@ -1,0 +1,110 @@
+"""The model as pure functions of its parameters: what training, decoding and checkpoints use."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from eeg2text_jax.models.bridging import Params, bind, init_params, structure_of
+from eeg2text_jax.models.cache import Cache
+from eeg2text_jax.models.eeg2text import EEG2Text, Inputs
+from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class Seq2SeqModel:
+    """Functions of one model; hashable (a static argument of jit) and without parameters.
+
+    Parameters are a nested dict of float32 arrays, the layers of a stack on axis 0. All functions are pure: they
+    may be jitted, differentiated and mapped over stacked parameters. `dropout_key=None` is deterministic.
+    """
+
+    spec: Seq2SeqSpec
+    eeg: EEGSpec | None = None  # None: a text model, fed `input_ids` or `inputs_embeds`
+    dtype: str = "float32"  # of the computation
+    remat: bool = False  # recompute each layer in the backward pass instead of keeping its intermediates
+    unroll: bool = False  # write layers out in forward and encode
+    unroll_steps: bool = True  # ... and in decode_step, where a scan would copy every layer's weights each step
+
+    @property
+    def start_token(self) -> int:
+        """What the decoder is fed first."""
+        return self.spec.start_token
+
+    @property
+    def pad_token(self) -> int:
+        """What fills labels after their end."""
+        return self.spec.pad_token
+
+    @property
+    def eos_token(self) -> int:
+        """What ends a target."""
+        return self.spec.eos_token
+
+    @property
+    def bos_token(self) -> int | None:
+        """What a target begins with, where the backbone knows such a token."""
+        return self.spec.bos_token
+
+    def init(self, key: jax.Array) -> Params:
+        """Random parameters, float32."""
+        return init_params(self._make(), key)
+
+    def forward(
+        self,
+        params: Params,
+        inputs: Inputs,
+        decoder_input_ids: jax.Array,
+        decoder_mask: jax.Array | None = None,
+        *,
+        dropout_key: jax.Array | None = None,
+    ) -> jax.Array:
+        """Logits of all target positions at once: `[B, T, V]` float32.
+
+        `inputs` holds one of `features [B, W, F]`, `inputs_embeds [B, S, D]`, `input_ids [B, S]`, and `mask` bool;
+        `decoder_input_ids [B, T]` are the labels shifted right.
+        """
+        encode_key, decode_key = (None, None) if dropout_key is None else jax.random.split(dropout_key)
+        network = self._bind(params)
+        hidden, mask = network.encode(inputs, encode_key, **self._options)
+        return network.backbone.decode(
+            decoder_input_ids, decoder_mask, hidden, mask, dropout_key=decode_key, **self._options
+        )
+
+    def encode(
+        self, params: Params, inputs: Inputs, *, dropout_key: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array]:
+        """Encoder output `[B, S, D]` and its mask `[B, S]`; a prompt makes S longer than W."""
+        return self._bind(params).encode(inputs, dropout_key, **self._options)
+
+    def init_cache(self, params: Params, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
+        """Cache for `B * beams` sequences of at most `max_length` tokens over `encode`'s output."""
+        return self._bind(params).backbone.decoder.init_cache(hidden, mask, beams, max_length)
+
+    def decode_step(self, params: Params, tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
+        """Feed `tokens` int32 `[B*K]` at position `index` (int32 scalar): logits `[B*K, V]` float32, new cache."""
+        return self._bind(params).backbone.step(tokens, index, cache, unroll=self.unroll_steps)
+
+    def shift_right(self, labels: jax.Array) -> jax.Array:
+        """Labels `[B, T]` -> decoder inputs `[B, T]`: the start token first, -100 as padding."""
+        start = jnp.full_like(labels[:, :1], self.start_token)
+        shifted = jnp.concatenate([start, labels[:, :-1]], axis=1)
+        return jnp.where(shifted == -100, self.pad_token, shifted)
+
+    @property
+    def _options(self) -> dict[str, bool]:
+        return {"remat": self.remat, "unroll": self.unroll}
+
+    def _make(self) -> Callable[[nnx.Rngs], EEG2Text]:
+        return functools.partial(EEG2Text, self.spec, self.eeg, jnp.dtype(self.dtype))
+
+    def _bind(self, params: Params) -> EEG2Text:
+        return bind(_structure(self), params)
+
+
+@functools.lru_cache(maxsize=32)
+def _structure(model: Seq2SeqModel) -> nnx.GraphDef:
+    return structure_of(model._make())

@@ -1,0 +1,84 @@
+"""Pieces of every layer: dropout, norms, dense layers, feed-forward networks."""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from eeg2text_jax.models.spec import StackSpec
+
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "gelu": functools.partial(jax.nn.gelu, approximate=False),
+    "gelu_new": functools.partial(jax.nn.gelu, approximate=True),
+    "gelu_pytorch_tanh": functools.partial(jax.nn.gelu, approximate=True),
+    "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
+    "swish": jax.nn.silu,
+    "tanh": jnp.tanh,
+}
+
+
+def dropout(x: jax.Array, rate: float, key: jax.Array | None, site: int = 0) -> jax.Array:
+    """Zero a fraction `rate` of `x` and scale up the rest; `key=None` leaves `x` as it is.
+
+    `site` tells apart the uses of one key.
+    """
+    if key is None or rate == 0.0:
+        return x
+    keep = jax.random.bernoulli(jax.random.fold_in(key, site), 1.0 - rate, x.shape)
+    return jnp.where(keep, x / (1.0 - rate), jnp.zeros_like(x))
+
+
+class Norm(nnx.Module):
+    """Layer norm, or root-mean-square norm (T5: no mean, no bias); statistics in float32.
+
+    `nnx.LayerNorm` mixes dtypes implicitly, which the strict promotion of our tests forbids.
+    """
+
+    def __init__(self, spec: StackSpec, dtype: jnp.dtype) -> None:
+        self.scale = nnx.Param(jnp.ones((spec.width,), jnp.float32))
+        if spec.norm == "layer":
+            self.bias = nnx.Param(jnp.zeros((spec.width,), jnp.float32))
+        self.centered, self.eps, self.dtype = spec.norm == "layer", spec.norm_eps, dtype
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """`[..., D] -> [..., D]`."""
+        x = x.astype(jnp.float32)
+        if self.centered:
+            x = x - x.mean(axis=-1, keepdims=True)
+        x = x * jax.lax.rsqrt(jnp.square(x).mean(axis=-1, keepdims=True) + self.eps)
+        ones = (1,) * (x.ndim - 1)
+        x = x * self.scale[...].reshape(*ones, -1)
+        if self.centered:
+            x = x + self.bias[...].reshape(*ones, -1)
+        return x.astype(self.dtype)
+
+
+def make_dense(
+    spec: StackSpec, n_in: int, n_out: int, dtype: jnp.dtype, rngs: nnx.Rngs, *, shrink: float = 1.0
+) -> nnx.Linear:
+    """Dense layer `[..., n_in] -> [..., n_out]`; the initial kernel is multiplied by `shrink`."""
+    std = n_in**-0.5 if spec.init_std is None else spec.init_std
+    init = jax.nn.initializers.normal(std * shrink)
+    return nnx.Linear(n_in, n_out, use_bias=spec.bias, dtype=dtype, kernel_init=init, rngs=rngs)
+
+
+class FeedForward(nnx.Module):
+    """`act(x U) W`, or gated `(act(x U) * (x V)) W`: `[N, T, D] -> [N, T, D]`."""
+
+    def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
+        self.inner = make_dense(spec, spec.width, spec.ffn, dtype, rngs)
+        if spec.gated:
+            self.gate = make_dense(spec, spec.width, spec.ffn, dtype, rngs)
+        self.outer = make_dense(spec, spec.ffn, spec.width, dtype, rngs)
+        self.gated = spec.gated
+        self.activation = spec.activation
+        self.rate = spec.activation_dropout
+
+    def __call__(self, x: jax.Array, dropout_key: jax.Array | None) -> jax.Array:
+        hidden = ACTIVATIONS[self.activation](self.gate(x) if self.gated else self.inner(x))
+        if self.gated:
+            hidden = hidden * self.inner(x)
+        return self.outer(dropout(hidden, self.rate, dropout_key))

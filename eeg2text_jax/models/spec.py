@@ -1,0 +1,81 @@
+"""What a backbone is, as data: one frozen description instead of one block class per architecture.
+
+The numbers come from a Hugging Face configuration, which `models/{bart,pegasus,t5,bert2bert}.py` read.
+"""
+
+import dataclasses
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True)
+class StackSpec:
+    """One stack of layers: an encoder, or a decoder with causal self-attention and cross-attention."""
+
+    layers: int
+    width: int  # D, of the residual stream
+    heads: int  # H
+    head_dim: int  # Dh; heads * head_dim may differ from width (T5)
+    ffn: int  # hidden width of the feed-forward network
+    activation: str  # a name in layers.ACTIVATIONS
+    decoder: bool = False  # causal, and with cross-attention
+    context_width: int = 0  # of what a decoder's cross-attention reads; 0: its own width
+    gated: bool = False  # feed-forward act(x U) * (x V) instead of act(x U)
+    pre_norm: bool = False  # normalise what enters a sublayer, not the residual sum that leaves it
+    norm: Literal["layer", "rms"] = "layer"
+    norm_eps: float = 1e-5
+    bias: bool = True  # dense layers have biases
+    scale_attention: bool = True  # divide scores by sqrt(head_dim)
+    positions: Literal["learned", "sinusoidal", "relative", "none"] = "none"
+    max_positions: int | None = None  # usable rows of the learned table; None: any length
+    position_offset: int = 0  # unused rows before the first position (BART has 2)
+    relative_buckets: int = 0  # T5: buckets of the relative position bias ...
+    relative_max_distance: int = 0  # ... and the distance from which all share the last one
+    token_types: int = 0  # BERT: rows of the token-type table; everything here is of type 0
+    embedding_norm: bool = False
+    final_norm: bool = False
+    embedding_dropout: float = 0.0
+    dropout: float = 0.0  # of what each sublayer adds
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    final_dropout: float = 0.0  # after the final norm (T5)
+    init_std: float | None = 0.02  # of kernels and tables; None: 1/sqrt(fan in) as in T5
+
+
+@dataclasses.dataclass(frozen=True)
+class Seq2SeqSpec:
+    """An encoder-decoder language model: two stacks, its embeddings and its output head."""
+
+    backbone: str  # name of the module that describes it
+    vocab_size: int
+    encoder: StackSpec
+    decoder: StackSpec
+    pad_token: int
+    eos_token: int
+    start_token: int  # what the decoder is fed first
+    bos_token: int | None = None
+    shared_embeddings: bool = True  # one table for both sides (not BERT2BERT)
+    encoder_vocab_size: int = 0  # where the tables are apart; 0: vocab_size
+    embedding_std: float = 0.02
+    embedding_scale: float = 1.0  # of embedded token ids; given embeddings are taken as they are
+    tied_head: bool = True  # the output head is the decoder's embedding table
+    head_scale: float = 1.0  # of the hidden states that enter the head (T5 v1.0: 1/sqrt(d_model))
+    head_transform: bool = False  # dense, activation and norm before the head (BERT)
+    logits_bias: Literal["none", "frozen", "trained"] = "none"  # BART's is a buffer, BERT's a parameter
+
+    @property
+    def d_model(self) -> int:
+        """Width of the encoder's inputs."""
+        return self.encoder.width
+
+
+@dataclasses.dataclass(frozen=True)
+class EEGSpec:
+    """EEG encoder and bridge in front of a backbone (the paper: 6 layers, 8 heads, 2048, ReLU, dropout 0.1)."""
+
+    features: int  # F
+    layers: int = 6  # 0: the authors' naive model, the bridge alone
+    heads: int = 8
+    ffn: int = 2048
+    width: int = 0  # project to this width first; 0: F, padded with zeros to a multiple of heads
+    dropout: float = 0.1
+    prompt: tuple[int, ...] = ()  # token ids embedded before the EEG positions

@@ -1,0 +1,187 @@
+"""A layer, and a stack of them with positions before and a norm after: every backbone's encoder and decoder."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from eeg2text_jax.models.attention import Attention, RelativeBias, bias_of, padding_bias
+from eeg2text_jax.models.bridging import scan_layers, stack_layers
+from eeg2text_jax.models.cache import Cache, empty_self_cache, read, write
+from eeg2text_jax.models.layers import FeedForward, Norm, dropout
+from eeg2text_jax.models.positions import LearnedPositions, check_length, sinusoidal_table
+from eeg2text_jax.models.spec import StackSpec
+
+KeysValues = tuple[jax.Array, jax.Array]
+
+
+class Context(NamedTuple):
+    """What a decoder layer looks at besides its own sequence."""
+
+    keys: jax.Array  # [B, H, S, Dh]
+    values: jax.Array  # [B, H, S, Dh]
+    bias: jax.Array  # [B, 1, 1, S]
+
+
+class Layer(nnx.Module):
+    """Self-attention, cross-attention in a decoder, and a feed-forward network, each with a residual and a norm."""
+
+    def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
+        self.self_attention = Attention(spec, spec.width, dtype, rngs)
+        self.self_norm = Norm(spec, dtype)
+        if spec.decoder:
+            self.cross_attention = Attention(spec, spec.context_width or spec.width, dtype, rngs)
+            self.cross_norm = Norm(spec, dtype)
+        self.ffn = FeedForward(spec, dtype, rngs)
+        self.ffn_norm = Norm(spec, dtype)
+        self.pre_norm, self.rate = spec.pre_norm, spec.dropout
+
+    def __call__(
+        self,
+        x: jax.Array,
+        self_bias: jax.Array,
+        context: Context | None = None,
+        *,
+        remember: Callable[[jax.Array, jax.Array], KeysValues] = lambda keys, values: (keys, values),
+        dropout_key: jax.Array | None = None,
+    ) -> jax.Array:
+        """`[N, T, D] -> [N, T, D]`.
+
+        `remember` gets the keys and values of `x` and returns those to attend to: in a cached step, all until now.
+        """
+        sites = [None] * 3 if dropout_key is None else jax.random.split(dropout_key, 3)
+        h = self._enter(self.self_norm, x)
+        keys, values = remember(*self.self_attention.keys_values(h))
+        x = self._leave(self.self_norm, x, self.self_attention(h, keys, values, self_bias, sites[0]), sites[0])
+        if context is not None:
+            h = self._enter(self.cross_norm, x)
+            # In a cached step the beams of a sentence, rows of x, become query positions of its one context.
+            queries = h.reshape(context.keys.shape[0], -1, h.shape[-1])
+            y = self.cross_attention(queries, context.keys, context.values, context.bias, sites[1])
+            x = self._leave(self.cross_norm, x, y.reshape(h.shape), sites[1])
+        h = self._enter(self.ffn_norm, x)
+        return self._leave(self.ffn_norm, x, self.ffn(h, sites[2]), sites[2])
+
+    def _enter(self, norm: Norm, x: jax.Array) -> jax.Array:
+        return norm(x) if self.pre_norm else x
+
+    def _leave(self, norm: Norm, x: jax.Array, y: jax.Array, key: jax.Array | None) -> jax.Array:
+        x = x + dropout(y, self.rate, key, site=1)
+        return x if self.pre_norm else norm(x)
+
+
+class Stack(nnx.Module):
+    """Layers stacked on axis 0 of their parameters and scanned, with what comes before and after them."""
+
+    def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
+        if spec.positions == "learned":
+            self.positions = LearnedPositions(spec, rngs)
+        elif spec.positions == "relative":
+            self.relative = RelativeBias(spec, rngs)
+        if spec.token_types:
+            init = jax.nn.initializers.normal(spec.init_std or spec.width**-0.5)
+            self.token_types = nnx.Param(init(rngs.params(), (spec.token_types, spec.width), jnp.float32))
+        if spec.embedding_norm:
+            self.embedding_norm = Norm(spec, dtype)
+        if spec.layers:
+            self.layers = stack_layers(lambda r: Layer(spec, dtype, r), rngs.params(), spec.layers)
+        if spec.final_norm:
+            self.final_norm = Norm(spec, dtype)
+        self.spec, self.dtype = spec, dtype
+
+    def __call__(
+        self,
+        x: jax.Array,
+        mask: jax.Array | None,
+        hidden: jax.Array | None = None,
+        hidden_mask: jax.Array | None = None,
+        *,
+        dropout_key: jax.Array | None = None,
+        remat: bool = False,
+        unroll: bool = False,
+    ) -> jax.Array:
+        """All positions at once: embeddings `[B, T, D]`, mask `[B, T]` -> `[B, T, D]`.
+
+        A decoder is given the encoder's output `hidden [B, S, D]` and its mask `[B, S]`.
+        """
+        start, end, *keys = _dropout_keys(dropout_key, self.spec.layers)
+        positions = jnp.arange(x.shape[1])
+        self_bias = self._self_bias(positions, positions, mask)
+        hidden_bias = None if hidden is None else padding_bias(hidden_mask)
+
+        def body(layer: Layer, x: jax.Array, key: jax.Array | None) -> tuple[jax.Array, None]:
+            context = None
+            if hidden is not None:
+                context = Context(*layer.cross_attention.keys_values(hidden), hidden_bias)
+            return layer(x, self_bias, context, dropout_key=key), None
+
+        x = self._embed(x, positions, x.shape[1], start)
+        if self.spec.layers:
+            x, _ = scan_layers(self.layers, body, x, *keys, remat=remat, unroll=unroll)
+        return self._finish(x, end)
+
+    def init_cache(self, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
+        """A decoder's cache for `B * beams` sequences over the encoder's output `[B, S, D]`."""
+        _, (keys, values) = scan_layers(
+            self.layers, lambda layer, _, __: (None, layer.cross_attention.keys_values(hidden))
+        )
+        empty = empty_self_cache(self.spec, hidden.shape[0] * beams, max_length, self.dtype)
+        return Cache(empty, empty, keys, values, mask)
+
+    def step(self, x: jax.Array, index: jax.Array, cache: Cache, *, unroll: bool = False) -> tuple[jax.Array, Cache]:
+        """Position `index` alone: embeddings `[B*K, 1, D]` -> `[B*K, 1, D]` and the cache with it."""
+        seen = jnp.arange(cache.self_keys.shape[3])
+        self_bias = self._self_bias(index[None], seen, None)
+        hidden_bias = padding_bias(cache.cross_mask)
+
+        def body(layer: Layer, carry: tuple, xs: tuple) -> tuple[tuple, None]:
+            x, *buffers = carry
+            number, cross_keys, cross_values = xs
+
+            def remember(*new: jax.Array) -> KeysValues:
+                buffers[:] = [write(buffer, part, number, index) for buffer, part in zip(buffers, new, strict=True)]
+                keys, values = (read(buffer, number) for buffer in buffers)
+                return keys, values
+
+            x = layer(x, self_bias, Context(cross_keys, cross_values, hidden_bias), remember=remember)
+            return (x, *buffers), None
+
+        carry = (self._embed(x, index[None], seen.shape[0], None), cache.self_keys, cache.self_values)
+        xs = (jnp.arange(self.spec.layers), cache.cross_keys, cache.cross_values)
+        (x, keys, values), _ = scan_layers(self.layers, body, carry, xs, unroll=unroll)
+        return self._finish(x, None), cache._replace(self_keys=keys, self_values=values)
+
+    def _embed(self, x: jax.Array, positions: jax.Array, length: int, key: jax.Array | None) -> jax.Array:
+        """Add what `positions [T]`, all below `length`, contribute to the embeddings `[N, T, D]`."""
+        check_length(self.spec, length)
+        x = x.astype(self.dtype)
+        if self.spec.positions == "learned":
+            x = x + self.positions(positions).astype(self.dtype)[None]
+        elif self.spec.positions == "sinusoidal":
+            x = x + jnp.asarray(sinusoidal_table(length, self.spec.width), self.dtype)[positions][None]
+        if self.spec.token_types:
+            x = x + self.token_types[0].astype(self.dtype)[None, None]
+        if self.spec.embedding_norm:
+            x = self.embedding_norm(x)
+        return dropout(x, self.spec.embedding_dropout, key)
+
+    def _finish(self, x: jax.Array, key: jax.Array | None) -> jax.Array:
+        return dropout(self.final_norm(x) if self.spec.final_norm else x, self.spec.final_dropout, key)
+
+    def _self_bias(self, queries: jax.Array, keys: jax.Array, mask: jax.Array | None) -> jax.Array:
+        """Additive bias `[B or 1, H or 1, Tq or 1, Tk]` of what each query position may see of itself."""
+        visible = jnp.ones((1, 1, 1, keys.shape[0]), bool) if mask is None else mask[:, None, None, :]
+        if self.spec.decoder:
+            visible = visible & (keys[None, :] <= queries[:, None])[None, None]
+        bias = bias_of(visible)
+        return bias + self.relative(queries, keys) if self.spec.positions == "relative" else bias
+
+
+def _dropout_keys(key: jax.Array | None, layers: int) -> tuple:
+    """Keys before the layers, after them, and one per layer on axis 0."""
+    if key is None:
+        return None, None, None
+    before, after, within = jax.random.split(key, 3)
+    return before, after, jax.random.split(within, layers)
