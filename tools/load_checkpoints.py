@@ -44,14 +44,14 @@ class PeakMemory(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.peak, self._stop = 0, threading.Event()
+        self.peak, self._done = 0, threading.Event()
 
     def run(self) -> None:
-        while not self._stop.wait(0.002):
+        while not self._done.wait(0.002):
             self.peak = max(self.peak, anonymous_bytes())
 
     def stop(self) -> int:
-        self._stop.set()
+        self._done.set()
         self.join()
         return self.peak
 

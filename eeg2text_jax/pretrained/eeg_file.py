@@ -8,13 +8,12 @@ import dataclasses
 import json
 from pathlib import Path
 
-import flax.traverse_util
-import jax
 import numpy as np
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.bridging import Params
 from eeg2text_jax.models.spec import EEGSpec
+from eeg2text_jax.pretrained.mapping import flatten
 from eeg2text_jax.pretrained.safetensors_file import open_safetensors, read_metadata
 from eeg2text_jax.pretrained.write import write_safetensors
 
@@ -23,8 +22,7 @@ NAME = "eeg_encoder.safetensors"
 
 def write_eeg(folder: Path, eeg: EEGSpec, params: Params) -> None:
     """Writes the EEG encoder's parameters and description into a folder."""
-    flat = flax.traverse_util.flatten_dict(params, sep=".")
-    tensors = {name: (jax.ShapeDtypeStruct(x.shape, x.dtype), lambda x=x: np.asarray(x)) for name, x in flat.items()}
+    tensors = {name.replace("/", "."): np.asarray(array) for name, array in flatten(params).items()}
     write_safetensors(folder / NAME, tensors, {"eeg2text_jax": json.dumps(dataclasses.asdict(eeg))})
 
 
