@@ -29,10 +29,10 @@ class Layer(nnx.Module):
     """Self-attention, cross-attention in a decoder, and a feed-forward network, each with a residual and a norm."""
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        self.self_attention = Attention(spec, spec.width, dtype, rngs)
+        self.self_attention = Attention(spec, dtype, rngs)
         self.self_norm = Norm(spec, dtype)
         if spec.decoder:
-            self.cross_attention = Attention(spec, spec.context_width or spec.width, dtype, rngs)
+            self.cross_attention = Attention(spec, dtype, rngs)
             self.cross_norm = Norm(spec, dtype)
         self.ffn = FeedForward(spec, dtype, rngs)
         self.ffn_norm = Norm(spec, dtype)
