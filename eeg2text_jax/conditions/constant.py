@@ -7,7 +7,7 @@ from eeg2text_jax.conditions.context import ConditionContext
 
 
 def zero(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """Zeros `[B, W, F]`: keeps the number of words, but at a point where no EEG ever is."""
+    """Zeros `[B, W, F]`: keeps the number of words. The same as `length_only` where features are standardized."""
     return jnp.zeros_like(features)
 
 

@@ -17,7 +17,7 @@ class ConditionContext(NamedTuple):
       step: int32 scalar, the training step; only `noise_redrawn` looks at it. 0 in evaluation.
       subject: int32 `[B]`, the row of each sample's subject in `means`.
       means: float32 `[S + 1, F]` from `means.train_means`: each subject's mean word, then the mean word of all.
-      donor: float32 `[B, W, F]` from `donors.donor_words`: another sentence's words, as many as the sample has.
+      donor: float32 `[B, W, F]`, words of the sample's donor in `donors.donor_table`, as many as the sample has.
     """
 
     key: jax.Array

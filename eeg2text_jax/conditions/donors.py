@@ -63,11 +63,6 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
     return DonorTable(donor, level)
 
 
-def donor_words(data: DataFile, table: DonorTable, i: int) -> np.ndarray:
-    """The donor's features for sample `i`, `[W, F]` with the sample's own W: cut, or begun again at its first word."""
-    return data.words(table.donor[i])[np.arange(data.n_words[i]) % data.n_words[table.donor[i]]]
-
-
 def label_rows(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
     """For every sample the row whose sentence is its target under `label_shuffle`, int64 `[N]`.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eeg2text_jax.conditions.donors import donor_table, donor_words, label_rows
+from eeg2text_jax.conditions.donors import donor_table, label_rows
 from eeg2text_jax.conditions.means import train_means
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.data.splits.unique_text import normalize, unique_text
@@ -75,15 +75,6 @@ def test_nearest_donor_is_the_nearest(data, parts):
             ]
             gap = np.abs(data.n_words[allowed] - data.n_words[i]).min()
             assert abs(data.n_words[table.donor[i]] - data.n_words[i]) == gap
-
-
-def test_donor_words_have_the_samples_length(data, parts):
-    table = donor_table(data, parts, seed=0)
-    for i in np.flatnonzero(table.level == 1):
-        words, lent = donor_words(data, table, i), data.words(table.donor[i])
-        assert words.shape == data.words(i).shape
-        np.testing.assert_array_equal(words[: len(lent)], lent[: len(words)])
-        assert set(map(bytes, words)) <= set(map(bytes, lent))
 
 
 def test_donors_fall_back_step_by_step():

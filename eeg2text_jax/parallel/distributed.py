@@ -1,0 +1,68 @@
+"""Several hosts as one machine, through JAX's own coordination service."""
+
+import os
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from eeg2text_jax.errors import UserError
+
+# Environment of a run on plain machines; TPU slices, Slurm and Open MPI are recognized by JAX and need none of it.
+COORDINATOR, PROCESSES, PROCESS = "EEG2TEXT_COORDINATOR", "EEG2TEXT_PROCESSES", "EEG2TEXT_PROCESS"
+
+
+def initialize(hosts: str) -> None:
+    """Joins the other hosts. Call it before anything touches a device.
+
+    Args:
+      hosts: `"one"`: this machine alone. `"auto"`: the cluster that JAX finds (a TPU slice, Slurm, Open MPI).
+        `"env"`: as the environment says: `EEG2TEXT_COORDINATOR` (address:port of process 0), `EEG2TEXT_PROCESSES`
+        (how many) and `EEG2TEXT_PROCESS` (which one this is).
+
+    Raises:
+      UserError: `hosts` is something else, the environment is incomplete, or the others could not be joined.
+    """
+    if hosts == "one":
+        return
+    if hosts not in ("auto", "env"):
+        raise UserError(f"parallel.hosts = {hosts!r}; expected 'one', 'auto' or 'env'.")
+    arguments = _from_environment() if hosts == "env" else {}
+    if os.environ.get("JAX_PLATFORMS") == "cpu":
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    try:
+        jax.distributed.initialize(**arguments)
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"parallel.hosts = {hosts!r}: the hosts could not be joined ({reason}).") from error
+
+
+def is_main() -> bool:
+    """Whether this process writes files and prints."""
+    return jax.process_index() == 0
+
+
+def to_host(tree: Any) -> Any:
+    """Arrays as numpy on every host, wherever their shards lie. A call for all hosts at once."""
+    if all(leaf.is_fully_addressable for leaf in jax.tree.leaves(tree)):
+        return jax.tree.map(np.asarray, tree)
+    return multihost_utils.process_allgather(tree, tiled=True)
+
+
+def _from_environment() -> dict[str, str | int]:
+    missing = [name for name in (COORDINATOR, PROCESSES, PROCESS) if name not in os.environ]
+    if missing:
+        raise UserError(f"parallel.hosts = 'env' needs {', '.join(missing)} in the environment.")
+    numbers = {}
+    for name in (PROCESSES, PROCESS):
+        if not os.environ[name].isdecimal():
+            raise UserError(f"{name} = {os.environ[name]!r} in the environment; expected a number.")
+        numbers[name] = int(os.environ[name])
+    if numbers[PROCESS] >= numbers[PROCESSES]:
+        raise UserError(f"{PROCESS} = {numbers[PROCESS]}; expected a number below {PROCESSES} = {numbers[PROCESSES]}.")
+    return {
+        "coordinator_address": os.environ[COORDINATOR],
+        "num_processes": numbers[PROCESSES],
+        "process_id": numbers[PROCESS],
+    }

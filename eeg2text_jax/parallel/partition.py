@@ -1,0 +1,100 @@
+"""Where every array of the training state and of a batch lies on the mesh: one ordered list of rules.
+
+A rule is (regular expression, layout). The first one found in an array's path (`params/encoder/layers/bias`) holds,
+and an array that no rule matches is an error, so that a new parameter cannot be replicated by oversight.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from eeg2text_jax.parallel.mesh import ARM, DATA
+
+# Layout of an array's axes after the arm axis: axis names as in PartitionSpec, or FSDP: the longest axis that
+# the devices along `data` divide.
+FSDP = "fsdp"
+Layout = tuple[str | None, ...] | str
+Rules = Sequence[tuple[str, Layout]]
+
+# An array smaller than this is copied to every device: gathering it would cost more time than it saves memory.
+FSDP_MIN_SIZE = 2**16
+
+REPLICATED: Rules = ((r".*", ()),)
+FULLY_SHARDED: Rules = ((r"(^|/)(step|count|best_loss)$", ()), (r".*", FSDP))
+
+
+def state_shardings(state: Any, mesh: Mesh, rules: Rules) -> Any:
+    """Shardings of a training state (or of parameters alone), a `NamedSharding` for every leaf.
+
+    Leaves with axes have the arms on the first one; scalars are copied everywhere.
+
+    Args:
+      state: pytree of arrays or of their shapes (`jax.eval_shape`).
+
+    Raises:
+      ValueError: a leaf matches no rule, or a rule does not fit its shape.
+    """
+
+    def place(path: Any, leaf: Any) -> NamedSharding:
+        if not leaf.shape:
+            return NamedSharding(mesh, PartitionSpec())
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        axes = _axes(_match(name, rules), leaf.shape[1:], mesh.shape[DATA])
+        if len(axes) >= leaf.ndim:
+            raise ValueError(
+                f"the rule for {name} lays out {len(axes)} axes, but it is {leaf.shape} with the arms first"
+            )
+        return NamedSharding(mesh, PartitionSpec(ARM, *axes))
+
+    return jax.tree_util.tree_map_with_path(place, state)
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Rows of a batch along `data`, the same ones for every arm."""
+    return NamedSharding(mesh, PartitionSpec(DATA))
+
+
+def put_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
+    """Places a batch on the mesh. Every host makes the whole batch and hands over the rows of its own devices."""
+    return put(dict(batch), batch_sharding(mesh))
+
+
+def put(tree: Any, sharding: NamedSharding) -> Any:
+    """Places arrays that every host has in full; each host hands over what its own devices hold."""
+    return jax.tree.map(
+        lambda array: jax.make_array_from_callback(array.shape, sharding, lambda index: array[index]), tree
+    )
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    """A copy on every device."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def arm_sharding(mesh: Mesh) -> NamedSharding:
+    """Arms on the first axis, nothing else divided."""
+    return NamedSharding(mesh, PartitionSpec(ARM))
+
+
+def _match(name: str, rules: Rules) -> Layout:
+    for pattern, layout in rules:
+        if re.search(pattern, name):
+            return layout
+    raise ValueError(f"no partition rule matches {name}; the rules are {[pattern for pattern, _ in rules]}")
+
+
+def _axes(layout: Layout, shape: tuple[int, ...], n_data: int) -> tuple[str | None, ...]:
+    if layout != FSDP:
+        return tuple(layout)
+    size = 1
+    for length in shape:
+        size *= length
+    dividing = [axis for axis, length in enumerate(shape) if length % n_data == 0]
+    if n_data == 1 or size < FSDP_MIN_SIZE or not dividing:
+        return ()
+    longest = max(dividing, key=lambda axis: (shape[axis], axis))
+    return (*[None] * longest, DATA)
