@@ -1,6 +1,7 @@
 """Export, then load: in PyTorch and here."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -14,20 +15,21 @@ from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.pretrained.card import CardFacts, model_card
 from eeg2text_jax.pretrained.export import export_checkpoint
-from eeg2text_jax.pretrained.load import load_pretrained, spec_of
+from eeg2text_jax.pretrained.load import load_pretrained, parameter_shapes, spec_of
 
 EEG = EEGSpec(features=6, layers=1, heads=2, ffn=8, prompt=(5, 6))
 
 
 @pytest.fixture(scope="module", params=CONFIGS)
 def exported(request, tmp_path_factory):
-    """A model with random weights, some of them off their initial zeros and ones, and its export."""
+    """A model with random parameters, biases and scales too, and its export."""
     config = CONFIGS[request.param]()
     folder = tmp_path_factory.mktemp(request.param) / "export"
     model = Seq2SeqModel(spec_of(config, folder), EEG)
-    params = jax.jit(model.init)(jax.random.key(0))
-    keys = iter(jax.random.split(jax.random.key(1), len(jax.tree.leaves(params))))
-    params = jax.tree.map(lambda leaf: leaf + 0.1 * jax.random.normal(next(keys), leaf.shape), params)
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(
+        lambda leaf: jnp.asarray(rng.normal(0, 0.3, leaf.shape), jnp.float32), parameter_shapes(model)
+    )
     export_checkpoint(model, params, config, tokenizer(), folder, "# A card\n")
     return request.param, folder, model, params
 

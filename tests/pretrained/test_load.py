@@ -1,5 +1,6 @@
 """Checkpoints of transformers -> model and parameters, against PyTorch."""
 
+import functools
 import json
 
 import jax
@@ -13,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from tiny import CONFIGS, torch_model
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.pretrained.load import load_pretrained
 
 IDS = torch.tensor([[5, 9, 33, 7, 2], [8, 3, 2, 1, 1]])
@@ -20,9 +22,16 @@ MASK = IDS.ne(1)
 TARGETS = torch.tensor([[2, 4, 5, 6], [2, 7, 8, 9]])
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def forward(model, params, inputs, targets):
+    return model.forward(params, inputs, targets)
+
+
 def logits_of(model, params) -> np.ndarray:
+    """Logits of the language model alone, so that one compilation serves every test of a kind."""
     inputs = {"input_ids": jnp.asarray(IDS.numpy(), jnp.int32), "mask": jnp.asarray(MASK.numpy())}
-    return np.asarray(jax.jit(model.forward)(params, inputs, jnp.asarray(TARGETS.numpy(), jnp.int32)))
+    targets = jnp.asarray(TARGETS.numpy(), jnp.int32)
+    return np.asarray(forward(Seq2SeqModel(model.spec), {"backbone": params["backbone"]}, inputs, targets))
 
 
 def torch_logits(model: torch.nn.Module) -> np.ndarray:
