@@ -4,7 +4,9 @@ from transformers import BartConfig
 
 from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec, head_dim
 
-CONFIG = BartConfig
+CONFIG = BartConfig  # of its fields are made models with random weights
+MODEL_TYPE = "bart"  # in config.json of its checkpoints
+ARCHITECTURE = "BartForConditionalGeneration"  # the class of transformers that loads them
 
 
 def spec_from_config(config: BartConfig) -> Seq2SeqSpec:

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from eeg2text_jax.models.functional import Seq2SeqModel
 
@@ -31,3 +32,12 @@ def free_mask(model: Seq2SeqModel, params: Any, phase: Phase = "all") -> Any:
         return jnp.full((1,) * leaf.ndim, free)
 
     return jax.tree_util.tree_map_with_path(mask, params)
+
+
+def hold_frozen(model: Seq2SeqModel, phase: Phase) -> optax.GradientTransformation:
+    """Zero the gradients, or the updates, of what `phase` does not leave free; of one arm's parameters."""
+
+    def hold(tree: Any, params: Any = None) -> Any:
+        return jax.tree.map(lambda x, free: jnp.where(free, x, jnp.zeros_like(x)), tree, free_mask(model, tree, phase))
+
+    return optax.stateless(hold)

@@ -8,7 +8,9 @@ from transformers import T5Config
 
 from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec
 
-CONFIG = T5Config
+CONFIG = T5Config  # of its fields are made models with random weights
+MODEL_TYPE = "t5"  # in config.json of its checkpoints
+ARCHITECTURE = "T5ForConditionalGeneration"  # the class of transformers that loads them
 
 
 def spec_from_config(config: T5Config) -> Seq2SeqSpec:

@@ -58,6 +58,10 @@ def model_config(backbone: str = "bart", shape: dict | None = None, **fields) ->
     return config
 
 
+def test_the_backbones() -> None:
+    assert BACKBONES == ("bart", "bert2bert", "pegasus", "t5")
+
+
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_each_backbone_is_built_and_runs(backbone: str) -> None:
     model = build_model(model_config(backbone), 6, TOKENIZER)
@@ -96,7 +100,7 @@ def test_t5_versions_differ_in_their_heads() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"backbone": "gpt2", "shape": {}}, "config.model.backbone is 'gpt2'; it must be one of bart"),
+        ({"backbone": "gpt2", "shape": {}}, "config.model.backbone is 'gpt2'; it must be one of bart, bert2bert"),
         ({"shape": {"encoder_layer": 1}}, "'encoder_layer' that BartConfig does not know; .* 'encoder_layers'"),
         ({"dtype": "int8"}, "config.model.dtype is 'int8'"),
         ({"shape": {"d_model": 15, "encoder_attention_heads": 2}}, "width 15 is no multiple of its 2 attention heads"),
