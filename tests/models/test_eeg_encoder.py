@@ -5,13 +5,14 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import torch
 from test_properties import BARTISH, EEG, make_model
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.eeg_encoder import encoder_width
-from eeg2text_jax.models.freezing import free_mask
+from eeg2text_jax.models.freezing import free_mask, only_free
 from eeg2text_jax.models.spec import EEGSpec
 
 MASK = np.arange(6)[None] < np.array([[4], [6], [1]])
@@ -128,6 +129,22 @@ def test_step_one_frees_what_the_authors_free() -> None:
     everything = free_mask(model, shapes)
     assert all(leaf.all() for leaf in jax.tree.leaves(everything))
     jax.tree.map(lambda shape, leaf: np.broadcast_to(leaf, shape.shape), shapes, mask)
+
+
+def test_optimizer_moves_only_what_is_free() -> None:
+    """Not even by weight decay, and what is held does not count in the norm that clips."""
+    model = make_model(BARTISH)
+    params = model.init(jax.random.key(0))
+    optimizer = only_free(optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(0.1)), model, "first")
+    gradient = jax.tree.map(jnp.ones_like, params)
+    updates, _ = jax.jit(lambda g: optimizer.update(g, optimizer.init(params), params))(gradient)
+    for path, update in jax.tree_util.tree_leaves_with_path(updates):
+        free = free_mask(model, params, "first")
+        for key in path:
+            free = free[key.key]
+        assert np.array_equal(np.asarray(update) != 0, np.broadcast_to(free, update.shape)), path
+    with pytest.raises(UserError, match="free is 'second'"):
+        only_free(optimizer, model, "second")
 
 
 def test_output_bias_of_a_checkpoint_is_never_free() -> None:
