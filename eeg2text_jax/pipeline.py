@@ -3,7 +3,9 @@
 import json
 from typing import Any
 
+import jax
 import rich
+from etils import epath
 from ml_collections import ConfigDict
 
 from eeg2text_jax.audit.auditing import audit
@@ -29,12 +31,19 @@ def run(config: ConfigDict, root: str) -> None:
     Raises:
       UserError: the configuration, the data or the folder is not usable.
     """
-    study = open_study(config, open_workdir(root, config))
+    study = begin(config, root)
     if not study.workdir.predictions.exists():
         train(study)
         decode(study)
     results = score(study)
     judge(study, results)
+
+
+def begin(config: ConfigDict, root: str) -> Study:
+    """Opens the workdir and the study in it, with compiled programs kept between runs."""
+    if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
+        jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
+    return open_study(config, open_workdir(root, config))
 
 
 def decode(study: Study) -> None:
