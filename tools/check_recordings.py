@@ -123,8 +123,10 @@ def main() -> int:
     parser.add_argument("--sentences", type=Path, help="folder of ZuCo's label files")
     parser.add_argument("--subjects", type=int, default=12)
     parser.add_argument("--distinct", type=int, default=1)
+    parser.add_argument("--limit", type=int, help="sentences of each task, for a quick look")
     arguments = parser.parse_args()
     texts = real_sentences(arguments.sentences) if arguments.sentences else made_up_sentences()
+    texts = {task: sentences[: arguments.limit] for task, sentences in texts.items()}
     print({task: len(sentences) for task, sentences in texts.items()}, flush=True)
     files = arguments.folder / "files"
     write(files, texts, list(SUBJECTS[: arguments.subjects]), arguments.distinct)
