@@ -3,6 +3,7 @@
 import rich
 from ml_collections import ConfigDict
 
+from eeg2text_jax.data.splits.split import check_same_split
 from eeg2text_jax.decoding.grid import decode_grid
 from eeg2text_jax.metrics.examples import side_by_side
 from eeg2text_jax.metrics.render import table_console, write_tables
@@ -40,8 +41,14 @@ def decode(study: Study) -> None:
 
 
 def score(study: Study) -> None:
-    """Scores the predictions file; writes `results.json`, `results.md` and `results.tex` and prints the table."""
-    predictions = read_predictions(study.workdir.predictions).predictions
+    """Scores the predictions file; writes `results.json`, `results.md` and `results.tex` and prints the table.
+
+    Raises:
+      UserError: the predictions were made with another split.
+    """
+    found = read_predictions(study.workdir.predictions)
+    check_same_split(study.split.digest(), found.header.get("split"), study.workdir.predictions)
+    predictions = found.predictions
     results = score_cells(predictions, token_source=f"{study.config.model.backbone} ids, {study.tokenizer_digest}")
     results["split"] = study.split.digest()
     write_results(study.workdir.results, results)

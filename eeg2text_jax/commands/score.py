@@ -28,7 +28,7 @@ layouts, recognised by content:
 """
 
 
-def main(argv: list[str]) -> int:
+def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "eeg2text score", description=__doc__, epilog=LAYOUTS, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -42,8 +42,11 @@ def main(argv: list[str]) -> int:
         "--mode", choices=MODES, help="the mode of a file that does not say it, or the only one to score"
     )
     parser.add_argument("--signatures", action="store_true", help="print the signature of every number")
-    flags = parser.parse_args(argv)
+    return parser
 
+
+def main(argv: list[str]) -> int:
+    flags = argument_parser().parse_args(argv)
     tokenizer = None
     if flags.tokenizer:
         from eeg2text_jax.data.text import load_tokenizer  # slow to import, and seldom needed
@@ -59,6 +62,8 @@ def main(argv: list[str]) -> int:
             scored = score_cells(read.predictions, profile=flags.profile, tokenizer=tokenizer, token_source=source)
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
+        if unscored := [cell["unscored"] for cell in scored["cells"] if "unscored" in cell]:
+            raise UserError(f"{path}: {unscored[0]}")
         results["cells"] += [labelled(cell, path, flags.files) for cell in scored["cells"]]
     check_distinct(results["cells"])
     show(results)

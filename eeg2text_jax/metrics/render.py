@@ -3,9 +3,9 @@
 import os
 import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
+from etils import epath
 from rich import box
 from rich.markup import escape
 from rich.table import Table as RichTable
@@ -152,6 +152,6 @@ def write_tables(
         "results.tex": table_latex(table) + "\n" + examples_latex(examples),
     }
     for name, text in texts.items():
-        partial = Path(folder) / f".{name}.partial"
+        partial = epath.Path(folder) / f".{name}.partial"
         partial.write_text(text, encoding="utf8")
-        partial.replace(Path(folder) / name)
+        partial.replace(epath.Path(folder) / name)

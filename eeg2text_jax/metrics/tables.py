@@ -137,7 +137,12 @@ def caption(results: dict[str, Any], rows: Sequence[Row]) -> str:
     seeds = max(len(row.cells) for row in rows)
     spread = f" Mean ± standard deviation over {seeds} seeds." if seeds > 1 else ""
     exchanged = f" {PAPER_NOTE}" if results["profile"] == "paper" else ""
-    return f"Each line: {sizes}. Profile {results['profile']}.{spread}{exchanged}"
+    unscored = "".join(
+        f" Not scored: {cell['train_condition']} → {cell['eval_condition']}, seed {cell['seed']}: {cell['unscored']}"
+        for cell in results["cells"]
+        if "unscored" in cell
+    )
+    return f"Each line: {sizes}. Profile {results['profile']}.{spread}{exchanged}{unscored}"
 
 
 def spans(names: Iterable[str]) -> list[tuple[str, int]]:

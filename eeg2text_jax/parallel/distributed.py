@@ -1,8 +1,11 @@
 """Several hosts as one machine, through JAX's own coordination service."""
 
 import os
+from typing import Any
 
 import jax
+import numpy as np
+from jax.experimental import multihost_utils
 
 from eeg2text_jax.errors import UserError
 
@@ -38,6 +41,13 @@ def initialize(hosts: str) -> None:
 def is_main() -> bool:
     """Whether this process writes files and prints."""
     return jax.process_index() == 0
+
+
+def to_host(tree: Any) -> Any:
+    """Arrays as numpy on every host, wherever their shards lie. A call for all hosts at once."""
+    if all(leaf.is_fully_addressable for leaf in jax.tree.leaves(tree)):
+        return jax.tree.map(np.asarray, tree)
+    return multihost_utils.process_allgather(tree, tiled=True)
 
 
 def _from_environment() -> dict[str, str | int]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from eeg2text_jax.parallel.mesh import ARM, DATA
@@ -52,17 +53,21 @@ def state_shardings(state: Any, mesh: Mesh, rules: Rules) -> Any:
     return jax.tree_util.tree_map_with_path(place, state)
 
 
-def batch_shardings(batch: Mapping[str, Any], mesh: Mesh) -> dict[str, NamedSharding]:
-    """Shardings of a batch: its rows along `data`, the same ones for every arm."""
-    return {name: NamedSharding(mesh, PartitionSpec(DATA)) for name in batch}
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Rows of a batch along `data`, the same ones for every arm."""
+    return NamedSharding(mesh, PartitionSpec(DATA))
 
 
-def put_batch(batch: Mapping[str, Any], mesh: Mesh) -> dict[str, jax.Array]:
+def put_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
     """Places a batch on the mesh. Every host makes the whole batch and hands over the rows of its own devices."""
-    return {
-        name: jax.make_array_from_callback(batch[name].shape, sharding, lambda index, name=name: batch[name][index])
-        for name, sharding in batch_shardings(batch, mesh).items()
-    }
+    return put(dict(batch), batch_sharding(mesh))
+
+
+def put(tree: Any, sharding: NamedSharding) -> Any:
+    """Places arrays that every host has in full; each host hands over what its own devices hold."""
+    return jax.tree.map(
+        lambda array: jax.make_array_from_callback(array.shape, sharding, lambda index: array[index]), tree
+    )
 
 
 def replicated(mesh: Mesh) -> NamedSharding:

@@ -11,7 +11,8 @@ E   `target word: R<TAB>pred word: P`
 import dataclasses
 import re
 from collections.abc import Iterator
-from pathlib import Path
+
+from etils import epath
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.readers.foreign import UNKNOWN, ForeignRow
@@ -70,7 +71,7 @@ def recognise_blocks(lines: list[str]) -> str | None:
     return "E" if "target word" in heads else None
 
 
-def read_blocks(lines: list[str], layout_name: str, path: Path) -> list[ForeignRow]:
+def read_blocks(lines: list[str], layout_name: str, path: epath.Path) -> list[ForeignRow]:
     """One row a block. Raises UserError with the line of a block that is not whole."""
     layout = LAYOUTS["A" if layout_name == "A2" else layout_name]
     blocks = list(split_blocks(lines, layout, path))
@@ -87,7 +88,7 @@ def read_blocks(lines: list[str], layout_name: str, path: Path) -> list[ForeignR
     return rows
 
 
-def split_blocks(lines: list[str], layout: BlockLayout, path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+def split_blocks(lines: list[str], layout: BlockLayout, path: epath.Path) -> Iterator[tuple[int, dict[str, str]]]:
     """First line and labelled texts of every block; a prediction may go on over further lines."""
     fields: dict[str, list[str]] = {}
     current: str | None = None
@@ -120,7 +121,7 @@ def split_blocks(lines: list[str], layout: BlockLayout, path: Path) -> Iterator[
         raise UserError(f"{path}, line {begin}: the block that begins here is not closed; the file may be cut short.")
 
 
-def read_words(lines: list[str], path: Path) -> list[ForeignRow]:
+def read_words(lines: list[str], path: epath.Path) -> list[ForeignRow]:
     """Layout E: one row a word."""
     rows = []
     for number, line in enumerate(lines, 1):

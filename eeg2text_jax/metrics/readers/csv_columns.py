@@ -5,7 +5,8 @@ import dataclasses
 import io
 import re
 from collections.abc import Sequence
-from pathlib import Path
+
+from etils import epath
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.readers.foreign import UNKNOWN, ForeignRow
@@ -63,7 +64,9 @@ class Columns:
 Record = tuple[int, list[str]]  # first line, fields
 
 
-def read_csv(text: str, path: Path, columns: Sequence[str] | None, header: bool | None) -> tuple[list[ForeignRow], str]:
+def read_csv(
+    text: str, path: epath.Path, columns: Sequence[str] | None, header: bool | None
+) -> tuple[list[ForeignRow], str]:
     """Rows, and a description of the layout.
 
     `columns` names (or numbers from 1) the reference and one or more predictions; `header` says whether there is a
@@ -93,7 +96,9 @@ def describe_columns(columns: Columns, names: list[str] | None, width: int) -> s
     return f"{kind}{about}{f'; not used: {unused}' if unused else ''})"
 
 
-def parse(text: str, path: Path, columns: Sequence[str], header: bool | None) -> tuple[list[Record], list[str] | None]:
+def parse(
+    text: str, path: epath.Path, columns: Sequence[str], header: bool | None
+) -> tuple[list[Record], list[str] | None]:
     """All records under the delimiter that fits, and the header's names where there is a header."""
     errors, tables = [], []
     for delimiter in DELIMITERS:
@@ -114,7 +119,7 @@ def parse(text: str, path: Path, columns: Sequence[str], header: bool | None) ->
     return tables[0]
 
 
-def records_of(text: str, delimiter: str, path: Path) -> list[Record]:
+def records_of(text: str, delimiter: str, path: epath.Path) -> list[Record]:
     """Records of equal width, two fields or more; blank lines are passed over."""
     records: list[Record] = []
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -164,7 +169,7 @@ def knows(names: Sequence[str]) -> bool:
     return len(known(names)) >= 2
 
 
-def refuse_header(first: list[str], path: Path) -> None:
+def refuse_header(first: list[str], path: epath.Path) -> None:
     """Raises UserError where the first line looks like a header, so that it is not taken for a sample."""
     if known(normalised(first)) or all(re.fullmatch(r"\w*", field) for field in first):
         raise UserError(
@@ -174,7 +179,7 @@ def refuse_header(first: list[str], path: Path) -> None:
         )
 
 
-def named_columns(names: list[str], path: Path) -> Columns:
+def named_columns(names: list[str], path: epath.Path) -> Columns:
     """Columns by the usual names. Raises UserError where none or several pairs fit."""
     pairs = [pair for pair in PAIRS if set(pair) <= set(names)]
     references = [name for name in REFERENCE_NAMES if name in names]
@@ -203,7 +208,7 @@ def about(names: list[str]) -> dict[str, int]:
     return found
 
 
-def stated_columns(columns: Sequence[str], names: list[str] | None, width: int, path: Path) -> Columns:
+def stated_columns(columns: Sequence[str], names: list[str] | None, width: int, path: epath.Path) -> Columns:
     """Columns that the user named, by name or by number from 1."""
     if len(columns) < 2:
         raise UserError(f"--columns={','.join(columns)}: expected the reference and at least one prediction.")
@@ -225,7 +230,7 @@ def stated_columns(columns: Sequence[str], names: list[str] | None, width: int, 
     return Columns(reference, dict(zip(conditions, predictions, strict=True)), about(names) if names else {})
 
 
-def text_columns(records: list[Record], path: Path) -> Columns:
+def text_columns(records: list[Record], path: epath.Path) -> Columns:
     """The two columns of running text in a table without header, the first of them taken as the reference."""
 
     def is_text(column: int) -> bool:

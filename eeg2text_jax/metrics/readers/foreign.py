@@ -3,7 +3,8 @@
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+
+from etils import epath
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions import MODES, Prediction, row_key
@@ -30,7 +31,7 @@ def sentence_id(reference: str) -> str:
     return f"text-{digest[:12]}"
 
 
-def complete(rows: Iterable[ForeignRow], path: Path) -> list[Prediction]:
+def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
     """Predictions of all rows and outputs; what a file does not say is "unknown", a seed 0.
 
     Raises UserError where a seed or mode is none, or a stated sample id is twice in a cell.
@@ -62,14 +63,14 @@ def complete(rows: Iterable[ForeignRow], path: Path) -> list[Prediction]:
     return predictions
 
 
-def _seed(row: ForeignRow, path: Path) -> int:
+def _seed(row: ForeignRow, path: epath.Path) -> int:
     stated = row.about.get("seed", "0")
     if not (stated.isascii() and stated.isdigit() and len(stated) < 19):
         raise UserError(f"{path}, line {row.line}: seed is {stated!r:.40}; expected a whole number.")
     return int(stated)
 
 
-def _mode(row: ForeignRow, mode: str, path: Path) -> str:
+def _mode(row: ForeignRow, mode: str, path: epath.Path) -> str:
     stated = row.about.get("mode", mode)
     if stated not in (*MODES, UNKNOWN):
         raise UserError(f"{path}, line {row.line}: mode is {stated!r:.40}; expected one of {', '.join(MODES)}.")

@@ -3,7 +3,8 @@
 import dataclasses
 import os
 from collections.abc import Sequence
-from pathlib import Path
+
+from etils import epath
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.readers.blocks import LAYOUTS, read_blocks, read_words, recognise_blocks
@@ -42,7 +43,7 @@ def read_any(
     Raises:
       UserError: the file or a line of it cannot be read as its layout, or nothing of `mode` is in it.
     """
-    path = Path(path)
+    path = epath.Path(path)
     if layout is not None and layout not in FORMATS:
         raise UserError(f"--format={layout}: there is no such layout; the layouts are {', '.join(FORMATS)}.")
     if mode is not None and mode not in MODES:
@@ -90,7 +91,18 @@ def describe(read: PredictionSet) -> str:
     conditions = ", ".join(dict.fromkeys(f"{p.train_condition} → {p.eval_condition}" for p in read.predictions))
     sentences = len({p.sentence_id for p in read.predictions})
     subjects = {p.subject for p in read.predictions} - {UNKNOWN}
+    repeated = f"; rows that repeat another of the same subject: {count}" if (count := repetitions(read)) else ""
     return (
         f"{read.path}: layout {read.layout}; {len(read.predictions)} predictions of {sentences} sentences, "
-        f"{len(subjects) or 'unknown'} subjects; mode {modes}; training → evaluation {conditions}."
+        f"{len(subjects) or 'unknown'} subjects; mode {modes}; training → evaluation {conditions}{repeated}."
     )
+
+
+def repetitions(read: PredictionSet) -> int:
+    """Rows that agree with an earlier one in everything but the sample id, where subjects are known."""
+    rows = [
+        dataclasses.replace(p, sample_id="", reference_tokens=None, prediction_tokens=None)
+        for p in read.predictions
+        if p.subject != UNKNOWN
+    ]
+    return len(rows) - len(set(rows))
