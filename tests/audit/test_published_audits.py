@@ -84,9 +84,9 @@ def test_every_file_is_audited_without_options(tmp_path, name):
     assert judged(tmp_path, name, resamples=100)["n_rows"] > 100
 
 
-def test_teacher_forced_t5_does_not_depend_on_the_recording(tmp_path):
+def test_teacher_forced_half_of_a_t5_file(tmp_path):
     arguments = ["--eeg", str(FOLDER / T5[0]), "--mode", "teacher_forced", "--json", str(tmp_path / "a.json")]
     main(["audit", *arguments, "--resamples", "100"])
     result = json.loads((tmp_path / "a.json").read_text())
-    assert "112 sentences with several rows, 112 have one and the same" in codes(result)["input_independent"]
-    assert "teacher_forced" in codes(result)
+    assert result["mode"] == "teacher_forced"
+    assert {"teacher_forced", "token_residue"} <= codes(result).keys()
