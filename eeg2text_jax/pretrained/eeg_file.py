@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.bridging import Params
+from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.pretrained.mapping import flatten
 from eeg2text_jax.pretrained.safetensors_file import open_safetensors, read_metadata

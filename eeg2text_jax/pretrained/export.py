@@ -7,20 +7,13 @@ from pathlib import Path
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.bridging import Params
+from eeg2text_jax.models.build import backbone_module
 from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.pretrained.eeg_file import write_eeg
 from eeg2text_jax.pretrained.load import backbone_table
 from eeg2text_jax.pretrained.mapping import export
 from eeg2text_jax.pretrained.write import write_safetensors
-
-# Backbone -> the class of transformers that loads it.
-ARCHITECTURES = {
-    "bart": "BartForConditionalGeneration",
-    "pegasus": "PegasusForConditionalGeneration",
-    "t5": "T5ForConditionalGeneration",
-    "bert2bert": "EncoderDecoderModel",
-}
 
 
 def export_checkpoint(
@@ -70,7 +63,7 @@ def export_checkpoint(
 
 def _config_json(model: Seq2SeqModel, config: PretrainedConfig) -> str:
     fields = json.loads(config.to_json_string(use_diff=False))
-    fields |= {"architectures": [ARCHITECTURES[model.spec.backbone]], "dtype": "float32"}
+    fields |= {"architectures": [backbone_module(model.spec.backbone).ARCHITECTURE], "dtype": "float32"}
     if not model.spec.tied_head:
         # T5 1.1: transformers 5 writes true here whatever the model is, and older versions believe it.
         fields["tie_word_embeddings"] = False

@@ -11,18 +11,15 @@ import jax
 from transformers import AutoConfig, PretrainedConfig
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.bridging import Params
-from eeg2text_jax.models.build import backbone_module
+from eeg2text_jax.models.build import BACKBONES, backbone_module, backbone_of
 from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import Seq2SeqSpec
 from eeg2text_jax.pretrained import eeg_file
 from eeg2text_jax.pretrained.hub import checkpoint_folder
 from eeg2text_jax.pretrained.mapping import Rule, Source, Table, flatten, match, unflatten
 from eeg2text_jax.pretrained.place import place
 from eeg2text_jax.pretrained.read import read_tensors
-
-# `model_type` of a Hugging Face configuration -> our backbone.
-BACKBONE_OF = {"bart": "bart", "pegasus": "pegasus", "t5": "t5", "encoder-decoder": "bert2bert"}
 
 # Parameters copied at the same time: copying and the first touch of new memory keep more than one core busy.
 _AT_ONCE = 2
@@ -79,9 +76,9 @@ def spec_of(config: PretrainedConfig, where: Path) -> Seq2SeqSpec:
     Raises:
       UserError: the configuration is of no architecture that we have.
     """
-    backbone = BACKBONE_OF.get(config.model_type)
+    backbone = backbone_of(config)
     if backbone is None:
-        kinds = ", ".join(BACKBONE_OF)
+        kinds = ", ".join(backbone_module(name).MODEL_TYPE for name in BACKBONES)
         raise UserError(f"{where / 'config.json'}: model_type is {config.model_type!r}; expected one of {kinds}.")
     return backbone_module(backbone).spec_from_config(config)
 

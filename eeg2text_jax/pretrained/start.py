@@ -9,9 +9,9 @@ from ml_collections import ConfigDict
 from transformers import EncoderDecoderConfig, PretrainedConfig, PreTrainedTokenizerBase
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.bridging import Params
 from eeg2text_jax.models.build import model_around
 from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import Seq2SeqSpec
 from eeg2text_jax.pretrained import bert2bert, eeg_file
 from eeg2text_jax.pretrained.hub import checkpoint_folder
