@@ -12,6 +12,7 @@ from eeg2text_jax.data.batches import Batch, evaluation_batches, training_batche
 from eeg2text_jax.data.splits.split import check_same_split
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.grid import arm_keys
+from eeg2text_jax.pretrained.start import start_from_checkpoint
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.study import Study
 from eeg2text_jax.training.checkpoint import Checkpoints
@@ -106,7 +107,7 @@ def restore_or_init(study: Study, program: GridProgram, checkpoints: Checkpoints
     make_state = functools.partial(initial_state, study, program)
     restored = checkpoints.restore(jax.eval_shape(make_state))
     if restored is None:
-        return jax.jit(make_state)(), iterator
+        return make_initial_state(study, program), iterator
     step, state, info = restored
     check_same_split(study.split.digest(), info["split"], checkpoints.directory)
     iterator.set_state(info["iterator"])
@@ -115,9 +116,23 @@ def restore_or_init(study: Study, program: GridProgram, checkpoints: Checkpoints
 
 
 def initial_state(study: Study, program: GridProgram) -> TrainState:
-    """The state before the first step: arms of one seed begin with the same parameters."""
-    keys = jax.numpy.stack([arm_keys(arm, study.config.seed)["init"] for arm in study.arms])
-    return init_state(init_params(study.model, keys), program.optimizer)
+    """The state before the first step, with random parameters."""
+    return init_state(init_params(study.model, init_keys(study)), program.optimizer)
+
+
+def make_initial_state(study: Study, program: GridProgram) -> TrainState:
+    """The state before the first step: random, or where the configuration names a checkpoint, from that."""
+    checkpoint = study.config.model.checkpoint
+    if not checkpoint:
+        return jax.jit(functools.partial(initial_state, study, program))()
+    start = start_from_checkpoint(study.model, checkpoint, init_keys(study))
+    print(f"{checkpoint}: {start.summary()}")
+    return jax.jit(functools.partial(init_state, optimizer=program.optimizer), donate_argnums=0)(start.params)
+
+
+def init_keys(study: Study) -> jax.Array:
+    """Keys of the arms' initial parameters, `[A]`; arms of one seed begin with the same ones."""
+    return jax.numpy.stack([arm_keys(arm, study.config.seed)["init"] for arm in study.arms])
 
 
 class DevLoss:
