@@ -23,7 +23,7 @@ from eeg2text_jax.parallel.partition import Rules, arm_sharding, put, put_batch,
 from eeg2text_jax.training.state import TrainState, init_params, init_state
 from eeg2text_jax.training.step import GridProgram, StudyArrays
 
-ARMS = tuple(Arm(c, seed) for seed in (0, 1) for c in ("eeg", "noise", "zero", "phase_randomized"))
+ARMS = tuple(Arm(c, seed) for seed in (0, 1) for c in ("eeg", "noise", "zero", "time_reversed"))
 B, W, F, T, VOCABULARY = 16, 6, 10, 7, 40
 STEPS = 20
 
