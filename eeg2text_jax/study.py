@@ -1,6 +1,7 @@
 """Everything that a run knows before training: data, split, text, arms and model, made or found in the workdir."""
 
 import dataclasses
+import hashlib
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +12,13 @@ from eeg2text_jax.conditions.condition import check_conditions, needs
 from eeg2text_jax.conditions.context import condition_key
 from eeg2text_jax.conditions.donors import donor_table, label_rows
 from eeg2text_jax.conditions.means import train_means
+from eeg2text_jax.configuration import to_json
 from eeg2text_jax.data.batches import Samples, feature_scale
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.splits.certificate import certify_data
 from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.data.splits.report import part_table, verdict
 from eeg2text_jax.data.splits.split import Split
 from eeg2text_jax.data.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.data.text import encode_targets, load_tokenizer, train_tokenizer
@@ -39,6 +42,14 @@ class Study:
     arms: tuple[Arm, ...]
     model: Seq2SeqModel
     arrays: StudyArrays
+
+    @property
+    def config_digest(self) -> str:
+        return hashlib.sha256(to_json(self.config).encode()).hexdigest()[:16]
+
+    @property
+    def tokenizer_digest(self) -> str:
+        return hashlib.sha256(self.tokenizer.backend_tokenizer.to_str().encode()).hexdigest()[:16]
 
 
 def open_study(config: ConfigDict, workdir: Workdir) -> Study:
@@ -76,9 +87,9 @@ def open_split(config: ConfigDict, workdir: Workdir, data: DataFile) -> Split:
     if workdir.split.exists():
         return read_split_file(workdir.split).resolve(data)
     split = make_split(data, **config.split)
-    write_split_file(workdir.split, certify_data(data, split, config.split.ratio))
-    sizes = ", ".join(f"{name} {len(rows)}" for name, rows in split.parts.items())
-    print(f"split {split.method!r}: {sizes} samples")
+    certificate = certify_data(data, split, config.split.ratio)
+    write_split_file(workdir.split, certificate)
+    print(f"{part_table(certificate)}\n{verdict(certificate)}")
     return split
 
 

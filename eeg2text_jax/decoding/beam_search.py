@@ -20,7 +20,7 @@ from eeg2text_jax.decoding.spec import GenerationSpec
 
 Cache = Any
 Step = Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]  # (tokens [B*K], index, cache) -> logits, cache
-Reorder = Callable[[Cache, jax.Array, jax.Array], Cache]  # (cache, parents [B, K], index written last) -> cache
+Reorder = Callable[[Cache, jax.Array], Cache]  # (cache, parents int32 [B, K]) -> cache
 
 IMPOSSIBLE = -1e9  # finite, so that sums of it compare; as in transformers
 
@@ -78,10 +78,7 @@ def beam_search(
         tokens, live_scores, parents = continue_live(candidates, spec.num_beams)
         state = keep_finished(candidates, state, spec)
         state = state._replace(
-            length=state.length + 1,
-            tokens=tokens,
-            scores=live_scores,
-            cache=reorder(cache, parents, state.length - 1),
+            length=state.length + 1, tokens=tokens, scores=live_scores, cache=reorder(cache, parents)
         )
         return state._replace(improvable=state.improvable & can_improve(state, spec))
 

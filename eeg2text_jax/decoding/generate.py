@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from eeg2text_jax.decoding.beam_search import Hypotheses, beam_search
-from eeg2text_jax.decoding.cache import reorder
 from eeg2text_jax.decoding.sample import sample
 from eeg2text_jax.decoding.spec import GenerationSpec
+from eeg2text_jax.models.cache import reorder_beams
 
 INPUTS = frozenset({"features", "inputs_embeds", "input_ids", "mask"})
 
@@ -69,7 +69,7 @@ def search(
     step = partial(model.decode_step, params)
     keys = None if key is None else _keys_of_sentences(key, batch)
     if spec.num_beams > 1:
-        found = beam_search(step, reorder, cache, batch, spec, keys)
+        found = beam_search(step, reorder_beams, cache, batch, spec, keys)
     else:
         found = sample(step, cache, batch, spec, None if keys is None else _keys_of_rows(keys, returned))
     return _flatten(found, returned)

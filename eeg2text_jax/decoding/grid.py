@@ -81,12 +81,19 @@ def _feed(condition: str, seed: int, batch: Any, arrays: Any) -> jax.Array:
     return condition_inputs([(condition, seed)], batch["features"], batch["mask"], context)[0]
 
 
-def _predictions(study: Study, arm: Arm, condition: str, rows: np.ndarray, free, forced, labels) -> Iterator[Prediction]:
+def _predictions(
+    study: Study, arm: Arm, condition: str, rows: np.ndarray, free, forced, labels
+) -> Iterator[Prediction]:
     """Rows of one decoded batch; its filling rows are left out."""
     n = len(rows)
     sequences = {
-        "free_running": [_strip(study, row[:length]) for row, length in zip(*_host(free.sequences, free.lengths, n), strict=True)],
-        "teacher_forced": [_until_end(study, row[:length]) for row, length in zip(*_host(forced.tokens, forced.n_tokens, n), strict=True)],
+        "free_running": [
+            _strip(study, row[:length]) for row, length in zip(*_host(free.sequences, free.lengths, n), strict=True)
+        ],
+        "teacher_forced": [
+            _until_end(study, row[:length])
+            for row, length in zip(*_host(forced.tokens, forced.n_tokens, n), strict=True)
+        ],
     }
     data, sentence_id = study.data, study.data.sentence_id
     for mode, tokens in sequences.items():

@@ -6,6 +6,7 @@ import numpy as np
 import sacrebleu
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
+from eeg2text_jax import __version__
 from eeg2text_jax.metrics.ngrams import overlaps
 from eeg2text_jax.metrics.statistics import Metric, Tokenize, check_same_length, ratio, tokenize_all
 
@@ -33,7 +34,10 @@ class Bleu(Metric):
         self.tokenize = tokenize
         self.short_counts_one = short_counts_one
         short = "count-one" if short_counts_one else "no-ngrams"
-        self.signature = f"nrefs:1|case:mixed|eff:no|tok:{tokenizer}|smooth:none|empty:{short}|short:{short}"
+        self.signature = (
+            f"nrefs:1|case:mixed|eff:no|tok:{tokenizer}|smooth:none|empty:{short}|short:{short}|"
+            f"version:eeg2text_jax-{__version__}"
+        )
 
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
         check_same_length(predictions, references)
@@ -70,7 +74,7 @@ class Bleu(Metric):
 def word_bleu() -> Bleu:
     """BLEU on words as sacrebleu's default tokenizer, 13a, sees them; case is kept."""
     tokenizer = Tokenizer13a()
-    signature = f"13a|version:sacrebleu-{sacrebleu.__version__}"
+    signature = f"13a[sacrebleu-{sacrebleu.__version__}]"
     return Bleu("word_bleu", lambda text: tokenizer(text.rstrip()).split(), signature)
 
 

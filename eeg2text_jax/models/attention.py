@@ -29,13 +29,13 @@ def padding_bias(mask: jax.Array) -> jax.Array:
 class Attention(nnx.Module):
     """Multi-head attention with keys and values given apart, so that they may come from a cache."""
 
-    def __init__(self, spec: StackSpec, context_width: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
+    def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         inner = spec.heads * spec.head_dim
         # T5 folds the missing 1/sqrt(head_dim) into the initial queries.
         shrink = 1.0 if spec.scale_attention else spec.head_dim**-0.5
         self.query = make_dense(spec, spec.width, inner, dtype, rngs, shrink=shrink)
-        self.key = make_dense(spec, context_width, inner, dtype, rngs)
-        self.value = make_dense(spec, context_width, inner, dtype, rngs)
+        self.key = make_dense(spec, spec.width, inner, dtype, rngs)
+        self.value = make_dense(spec, spec.width, inner, dtype, rngs)
         self.out = make_dense(spec, inner, spec.width, dtype, rngs)
         self.heads, self.head_dim = spec.heads, spec.head_dim
         self.scale = spec.head_dim**-0.5 if spec.scale_attention else 1.0

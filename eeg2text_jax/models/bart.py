@@ -47,12 +47,7 @@ def _stack(config: BartConfig, side: str) -> StackSpec:
     )
 
 
-def token_fields(bos: int | None, eos: int, pad: int) -> dict[str, int | None]:
-    """Configuration fields of a model with random weights over a tokenizer's special tokens."""
-    return {
-        "bos_token_id": bos,
-        "eos_token_id": eos,
-        "pad_token_id": pad,
-        "decoder_start_token_id": eos,
-        "forced_eos_token_id": eos,
-    }
+def random_config(fields: dict) -> BartConfig:
+    """Configuration of a model with random weights; the decoder starts with the end token, as in BART."""
+    end = fields["eos_token_id"]
+    return CONFIG(**{"decoder_start_token_id": end, "forced_eos_token_id": end, **fields})

@@ -71,21 +71,22 @@ def random_config(backbone: str, shape: dict[str, Any], tokenizer: Any) -> Pretr
       UserError: a field that the configuration class does not know.
     """
     module = backbone_module(backbone)
-    _check_fields(shape, module.CONFIG)
+    _check_fields(shape, module.CONFIG, getattr(module, "SIDES", ()))
     bos = _first(tokenizer.bos_token_id, tokenizer.cls_token_id)
     eos = _first(tokenizer.eos_token_id, tokenizer.sep_token_id)
     if eos is None or tokenizer.pad_token_id is None:
         raise UserError("the tokenizer has no end or no padding token; set eos_token and pad_token in its folder.")
-    fields = module.token_fields(bos, eos, tokenizer.pad_token_id)
-    return module.CONFIG(**{"vocab_size": len(tokenizer), **fields, **shape})
+    tokens = {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": tokenizer.pad_token_id}
+    return module.random_config({"vocab_size": len(tokenizer), **tokens, **shape})
 
 
 def _first(*ids: int | None) -> int | None:
     return next((i for i in ids if i is not None), None)
 
 
-def _check_fields(shape: dict[str, Any], config_class: type[PretrainedConfig]) -> None:
-    known = {*config_class().to_dict(), *config_class.attribute_map}
+def _check_fields(shape: dict[str, Any], config_class: type[PretrainedConfig], prefixes: tuple[str, ...]) -> None:
+    fields = {*config_class().to_dict(), *config_class.attribute_map}
+    known = fields | {prefix + name for prefix in prefixes for name in fields}
     for name in shape:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)

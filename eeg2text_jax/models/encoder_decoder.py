@@ -13,13 +13,17 @@ from eeg2text_jax.models.stack import Stack
 class Embedding(nnx.Module):
     """Table of token vectors `[V, D]`."""
 
-    def __init__(self, rows: int, width: int, std: float, rngs: nnx.Rngs) -> None:
-        init = jax.nn.initializers.normal(std)
+    def __init__(self, spec: Seq2SeqSpec, rows: int, width: int, rngs: nnx.Rngs) -> None:
+        init = jax.nn.initializers.normal(spec.embedding_std)
         self.embedding = nnx.Param(init(rngs.params(), (rows, width), jnp.float32))
+        self.scale, self.frozen_token = spec.embedding_scale, spec.pad_token if spec.frozen_pad else None
 
     def __call__(self, ids: jax.Array) -> jax.Array:
         """Token ids `[B, T]` -> `[B, T, D]`, float32."""
-        return self.embedding[...][ids]
+        x = self.embedding[...][ids] * self.scale
+        if self.frozen_token is None:
+            return x
+        return jnp.where((ids == self.frozen_token)[..., None], jax.lax.stop_gradient(x), x)
 
 
 class Head(nnx.Module):
@@ -56,12 +60,14 @@ class EncoderDecoder(nnx.Module):
 
     def __init__(self, spec: Seq2SeqSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         if spec.shared_embeddings:
-            self.shared = Embedding(spec.vocab_size, spec.d_model, spec.embedding_std, rngs)
+            self.shared = Embedding(spec, spec.vocab_size, spec.d_model, rngs)
         else:
             rows = spec.encoder_vocab_size or spec.vocab_size
-            self.encoder_embedding = Embedding(rows, spec.encoder.width, spec.embedding_std, rngs)
-            self.decoder_embedding = Embedding(spec.vocab_size, spec.decoder.width, spec.embedding_std, rngs)
+            self.encoder_embedding = Embedding(spec, rows, spec.encoder.width, rngs)
+            self.decoder_embedding = Embedding(spec, spec.vocab_size, spec.decoder.width, rngs)
         self.encoder = Stack(spec.encoder, dtype, rngs)
+        if spec.encoder.width != spec.decoder.width:
+            self.projection = make_dense(spec.decoder, spec.encoder.width, spec.decoder.width, dtype, rngs)
         self.decoder = Stack(spec.decoder, dtype, rngs)
         self.head = Head(spec, dtype, rngs)
         self.spec = spec
@@ -69,29 +75,27 @@ class EncoderDecoder(nnx.Module):
     def embed(self, ids: jax.Array) -> jax.Array:
         """Encoder token ids `[B, S]` -> `[B, S, D]`."""
         table = self.shared if self.spec.shared_embeddings else self.encoder_embedding
-        return table(ids) * self.spec.embedding_scale
+        return table(ids)
 
     def encode(self, embeddings: jax.Array, mask: jax.Array, **options) -> jax.Array:
-        """`[B, S, D]` and mask `[B, S]` -> hidden states `[B, S, D]`; options as of `Stack`."""
-        return self.encoder(embeddings, mask, **options)
+        """`[B, S, D]` and mask `[B, S]` -> hidden states `[B, S, D]`, as wide as the decoder; options as of `Stack`."""
+        hidden = self.encoder(embeddings, mask, **options)
+        return hidden if self.spec.encoder.width == self.spec.decoder.width else self.projection(hidden)
 
     def decode(
         self, ids: jax.Array, mask: jax.Array | None, hidden: jax.Array, hidden_mask: jax.Array, **options
     ) -> jax.Array:
         """Target ids `[B, T]`, shifted right, and the encoder's output -> logits `[B, T, V]`."""
-        x = self._targets(ids)
+        x = self._table()(ids)
         return self._logits(self.decoder(x, mask, hidden, hidden_mask, **options))
 
     def step(self, tokens: jax.Array, index: jax.Array, cache: Cache, *, unroll: bool) -> tuple[jax.Array, Cache]:
         """Tokens `[B*K]` at position `index` -> logits `[B*K, V]` and the cache with them."""
-        x, cache = self.decoder.step(self._targets(tokens[:, None]), index, cache, unroll=unroll)
+        x, cache = self.decoder.step(self._table()(tokens[:, None]), index, cache, unroll=unroll)
         return self._logits(x)[:, 0], cache
 
     def _table(self) -> Embedding:
         return self.shared if self.spec.shared_embeddings else self.decoder_embedding
-
-    def _targets(self, ids: jax.Array) -> jax.Array:
-        return self._table()(ids) * self.spec.embedding_scale
 
     def _logits(self, x: jax.Array) -> jax.Array:
         return self.head(x, self._table().embedding[...])

@@ -18,7 +18,6 @@ class StackSpec:
     ffn: int  # hidden width of the feed-forward network
     activation: str  # a name in layers.ACTIVATIONS
     decoder: bool = False  # causal, and with cross-attention
-    context_width: int = 0  # of what a decoder's cross-attention reads; 0: its own width
     gated: bool = False  # feed-forward act(x U) * (x V) instead of act(x U)
     pre_norm: bool = False  # normalise what enters a sublayer, not the residual sum that leaves it
     norm: Literal["layer", "rms"] = "layer"
@@ -57,6 +56,7 @@ class Seq2SeqSpec:
     encoder_vocab_size: int = 0  # where the tables are apart; 0: vocab_size
     embedding_std: float = 0.02
     embedding_scale: float = 1.0  # of embedded token ids; given embeddings are taken as they are
+    frozen_pad: bool = True  # looking up the padding token trains nothing (PyTorch's padding_idx)
     tied_head: bool = True  # the output head is the decoder's embedding table
     head_scale: float = 1.0  # of the hidden states that enter the head (T5 v1.0: 1/sqrt(d_model))
     head_transform: bool = False  # dense, activation and norm before the head (BERT)

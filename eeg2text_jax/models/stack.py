@@ -9,7 +9,16 @@ from flax import nnx
 
 from eeg2text_jax.models.attention import Attention, RelativeBias, bias_of, padding_bias
 from eeg2text_jax.models.bridging import scan_layers, stack_layers
-from eeg2text_jax.models.cache import Cache, empty_self_cache, read, write
+from eeg2text_jax.models.cache import (
+    Cache,
+    empty_cache,
+    history_bias,
+    own_position,
+    read_keys,
+    read_values,
+    write_keys,
+    write_values,
+)
 from eeg2text_jax.models.layers import FeedForward, Norm, dropout
 from eeg2text_jax.models.positions import LearnedPositions, check_length, sinusoidal_table
 from eeg2text_jax.models.spec import StackSpec
@@ -29,10 +38,10 @@ class Layer(nnx.Module):
     """Self-attention, cross-attention in a decoder, and a feed-forward network, each with a residual and a norm."""
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        self.self_attention = Attention(spec, spec.width, dtype, rngs)
+        self.self_attention = Attention(spec, dtype, rngs)
         self.self_norm = Norm(spec, dtype)
         if spec.decoder:
-            self.cross_attention = Attention(spec, spec.context_width or spec.width, dtype, rngs)
+            self.cross_attention = Attention(spec, dtype, rngs)
             self.cross_norm = Norm(spec, dtype)
         self.ffn = FeedForward(spec, dtype, rngs)
         self.ffn_norm = Norm(spec, dtype)
@@ -54,10 +63,12 @@ class Layer(nnx.Module):
         sites = [None] * 3 if dropout_key is None else jax.random.split(dropout_key, 3)
         h = self._enter(self.self_norm, x)
         keys, values = remember(*self.self_attention.keys_values(h))
-        x = self._leave(self.self_norm, x, self.self_attention(h, keys, values, self_bias, sites[0]), sites[0])
+        # In a cached step the beams of a sentence, rows of x, are query positions of its one history and one context.
+        queries = h.reshape(keys.shape[0], -1, h.shape[-1])
+        y = self.self_attention(queries, keys, values, self_bias, sites[0])
+        x = self._leave(self.self_norm, x, y.reshape(h.shape), sites[0])
         if context is not None:
             h = self._enter(self.cross_norm, x)
-            # In a cached step the beams of a sentence, rows of x, become query positions of its one context.
             queries = h.reshape(context.keys.shape[0], -1, h.shape[-1])
             y = self.cross_attention(queries, context.keys, context.values, context.bias, sites[1])
             x = self._leave(self.cross_norm, x, y.reshape(h.shape), sites[1])
@@ -127,31 +138,31 @@ class Stack(nnx.Module):
         _, (keys, values) = scan_layers(
             self.layers, lambda layer, _, __: (None, layer.cross_attention.keys_values(hidden))
         )
-        empty = empty_self_cache(self.spec, hidden.shape[0] * beams, max_length, self.dtype)
-        return Cache(empty, empty, keys, values, mask)
+        return empty_cache(self.spec, keys, values, mask, beams, max_length)
 
     def step(self, x: jax.Array, index: jax.Array, cache: Cache, *, unroll: bool = False) -> tuple[jax.Array, Cache]:
         """Position `index` alone: embeddings `[B*K, 1, D]` -> `[B*K, 1, D]` and the cache with it."""
-        seen = jnp.arange(cache.self_keys.shape[3])
-        self_bias = self._self_bias(index[None], seen, None)
+        positions = jnp.arange(cache.ancestors.shape[2])
+        ancestors = own_position(cache.ancestors, index)
+        self_bias = history_bias(ancestors, self._self_bias(index[None], positions, None))
         hidden_bias = padding_bias(cache.cross_mask)
 
         def body(layer: Layer, carry: tuple, xs: tuple) -> tuple[tuple, None]:
             x, *buffers = carry
             number, cross_keys, cross_values = xs
 
-            def remember(*new: jax.Array) -> KeysValues:
-                buffers[:] = [write(buffer, part, number, index) for buffer, part in zip(buffers, new, strict=True)]
-                keys, values = (read(buffer, number) for buffer in buffers)
-                return keys, values
+            def remember(keys: jax.Array, values: jax.Array) -> KeysValues:
+                buffers[0] = write_keys(buffers[0], keys, number, index)
+                buffers[1] = write_values(buffers[1], values, number, index)
+                return read_keys(buffers[0], number), read_values(buffers[1], number)
 
             x = layer(x, self_bias, Context(cross_keys, cross_values, hidden_bias), remember=remember)
             return (x, *buffers), None
 
-        carry = (self._embed(x, index[None], seen.shape[0], None), cache.self_keys, cache.self_values)
+        carry = (self._embed(x, index[None], positions.shape[0], None), cache.self_keys, cache.self_values)
         xs = (jnp.arange(self.spec.layers), cache.cross_keys, cache.cross_values)
         (x, keys, values), _ = scan_layers(self.layers, body, carry, xs, unroll=unroll)
-        return self._finish(x, None), cache._replace(self_keys=keys, self_values=values)
+        return self._finish(x, None), cache._replace(self_keys=keys, self_values=values, ancestors=ancestors)
 
     def _embed(self, x: jax.Array, positions: jax.Array, length: int, key: jax.Array | None) -> jax.Array:
         """Add what `positions [T]`, all below `length`, contribute to the embeddings `[N, T, D]`."""

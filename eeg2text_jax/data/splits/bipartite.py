@@ -58,11 +58,30 @@ def split_graph(
         part_v = cut_nodes(len(part_v), ratio, rng)
         weight = np.bincount(v[u == owner[v]])
         part_u = inherit(len(part_u), owner, part_v, weight, order)
-    for k in map(PARTS.index, order):  # the extension; one pass a part is enough, as labels are never taken back
+    extend(u, v, part_u, part_v, order, rng)
+    kept = part_u[u] == part_v[v]
+    part_u[np.bincount(u, kept) == 0] = NONE  # a part that holds none of a node's edges has no claim on the node
+    part_v[np.bincount(v, kept) == 0] = NONE
+    extend(u, v, part_u, part_v, order, rng)
+    return np.where(part_u[u] == part_v[v], part_u[u], NONE)
+
+
+def extend(
+    u: np.ndarray,
+    v: np.ndarray,
+    part_u: np.ndarray,
+    part_v: np.ndarray,
+    order: tuple[str, ...],
+    rng: np.random.Generator,
+) -> None:
+    """Lets every part in turn claim the edges with both endpoints its own or free; claims are written to the nodes.
+
+    One pass a part is enough: an edge that is passed over has an endpoint in another part, and no label is taken back.
+    """
+    for k in map(PARTS.index, order):
         for edge in rng.permutation(len(u)).tolist():
             if part_u[u[edge]] in (k, NONE) and part_v[v[edge]] in (k, NONE):
                 part_u[u[edge]] = part_v[v[edge]] = k
-    return np.where(part_u[u] == part_v[v], part_u[u], NONE)
 
 
 def pick_owners(u: np.ndarray, v: np.ndarray, rng: np.random.Generator) -> np.ndarray:

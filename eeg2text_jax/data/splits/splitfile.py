@@ -16,10 +16,10 @@ import itertools
 import json
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from etils import epath
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.data.splits.readings import Readings, readings_of
@@ -33,7 +33,7 @@ _NAMES = {"train": ("train",), "dev": ("dev", "val", "valid", "validation"), "te
 class SplitFile:
     """The samples of every part as the file names them, and what else the file says."""
 
-    path: Path
+    path: epath.Path
     samples: dict[str, list[Any]]
     record: dict[str, Any]
 
@@ -143,7 +143,7 @@ def _parse(sample: Any) -> _Entry | None:
 
 def hash_ids(ids: Sequence[str]) -> str:
     """SHA-256 of sample ids in alphabetical order, one a line."""
-    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
+    return hashlib.sha256("\n".join(sorted(map(str, ids))).encode()).hexdigest()
 
 
 def read_split_file(path: str | os.PathLike[str]) -> SplitFile:
@@ -152,23 +152,23 @@ def read_split_file(path: str | os.PathLike[str]) -> SplitFile:
     Raises:
       UserError: the file is missing, is not JSON of the form above, or its ids do not have the hash it states.
     """
-    path = Path(path)
+    path = epath.Path(path)
     try:
         record = json.loads(path.read_text("utf8"))
     except OSError as error:
         raise UserError(
             f"{path}: cannot be read ({error.strerror}); `eeg2text split --json={path}` makes one."
         ) from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise UserError(f"{path}: expected a split file in JSON ({error}).") from error
-    holder = record.get("parts", record) if isinstance(record, dict) else None
+    holder = record.get("parts", record) if isinstance(record, dict) else record
     if not isinstance(holder, dict):
-        raise UserError(f"{path}: expected a JSON object with train, dev and test, got a {type(record).__name__}.")
+        raise UserError(f"{path}: expected a JSON object with train, dev and test, got a {type(holder).__name__}.")
     samples = {part: _samples(path, holder, part) for part in PARTS}
     return SplitFile(path, samples, record)
 
 
-def _samples(path: Path, holder: dict[str, Any], part: str) -> list[Any]:
+def _samples(path: epath.Path, holder: dict[str, Any], part: str) -> list[Any]:
     name = next((name for name in _NAMES[part] if name in holder), None)
     value = holder.get(name)
     samples = value.get("ids") if isinstance(value, dict) else value
@@ -185,7 +185,7 @@ def _samples(path: Path, holder: dict[str, Any], part: str) -> list[Any]:
 
 def write_split_file(path: str | os.PathLike[str], certificate: dict[str, Any]) -> None:
     """Writes a certificate under a temporary name, then renames it."""
-    path = Path(path)
+    path = epath.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(json.dumps(certificate, indent=1, ensure_ascii=False) + "\n", "utf8")

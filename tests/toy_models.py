@@ -7,12 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from eeg2text_jax.models.cache import own_position
+
 
 class History(NamedTuple):
     """A cache that holds the tokens themselves, so that a wrong reordering shows."""
 
-    self_keys: jax.Array  # float32 [1, B*K, max_length], tokens fed so far
-    self_values: jax.Array  # float32 [1, B*K, 1], the sentence of the row
+    tokens: jax.Array  # int32 [B, max_length, K], what each row was fed
+    ancestors: jax.Array  # int32 [B, K, max_length], as in the real cache
+    sentence: jax.Array  # int32 [B, 1]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,16 +34,24 @@ class MarkovModel:
         return inputs["features"], jnp.ones(inputs["features"].shape[:2], bool)
 
     def init_cache(self, params, hidden, mask, beams, max_length):
-        sentences = jnp.repeat(hidden[:, 0, :], beams, axis=0)
-        return History(jnp.zeros((1, sentences.shape[0], max_length)), sentences[None])
+        batch = hidden.shape[0]
+        return History(
+            jnp.zeros((batch, max_length, beams), jnp.int32),
+            jnp.zeros((batch, beams, max_length), jnp.int32),
+            hidden[:, 0, :].astype(jnp.int32),
+        )
 
     def decode_step(self, params, tokens, index, cache):
-        keys = cache.self_keys.at[:, :, index].set(tokens.astype(jnp.float32)[None])
-        last = keys[0, :, index].astype(jnp.int32)
-        before = jnp.where(index > 0, keys[0, :, index - 1], 0.0).astype(jnp.int32)
-        return params["table"][cache.self_values[0, :, 0].astype(jnp.int32), before, last], cache._replace(
-            self_keys=keys
-        )
+        batch, beams, _ = cache.ancestors.shape
+        fed = cache.tokens.at[:, index].set(tokens.reshape(batch, beams))
+        cache = cache._replace(tokens=fed, ancestors=own_position(cache.ancestors, index))
+        last = self._at(cache, index)
+        before = jnp.where(index > 0, self._at(cache, index - 1), 0)
+        return params["table"][cache.sentence, before, last].reshape(batch * beams, -1), cache
+
+    def _at(self, cache, index):
+        """The token at a position of each row's history, [B, K]."""
+        return jnp.take_along_axis(cache.tokens[:, index], cache.ancestors[:, :, index], axis=1)
 
     def shift_right(self, labels):
         return jnp.concatenate([jnp.full_like(labels[:, :1], self.start_token), labels[:, :-1]], axis=1)

@@ -1,0 +1,249 @@
+"""Lines conditions up: the same sentences, read by the same subjects, in the same mode."""
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from eeg2text_jax.audit.strata import STRATUM_SIZE, exchangeable, length_strata
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.metrics.readers.foreign import UNKNOWN
+from eeg2text_jax.predictions import Prediction
+
+MIN_SENTENCES = 5  # 5! = 120 permutations: the fewest with which p can fall below 0.05
+MIN_PREFIX = 20  # characters that a shortened reference must share with the full one
+
+
+@dataclasses.dataclass(frozen=True)
+class Condition:
+    """The rows of one condition; `sentence [N]` and `seed [N]` index the sentences and seeds of the alignment."""
+
+    name: str
+    rows: tuple[Prediction, ...]
+    sentence: np.ndarray
+    seed: np.ndarray
+
+    @property
+    def texts(self) -> list[str]:
+        return [row.prediction for row in self.rows]
+
+
+@dataclasses.dataclass(frozen=True)
+class Aligned:
+    """Conditions (EEG first) over the same `S` sentences; a sentence is a distinct reference text."""
+
+    references: tuple[str, ...]
+    tasks: tuple[str, ...]
+    n_words: np.ndarray  # [S]
+    strata: np.ndarray  # [S]
+    seeds: tuple[int, ...]
+    mode: str
+    conditions: tuple[Condition, ...]
+    notes: tuple[str, ...]
+    shortened: int  # references that differed between conditions only by where they end
+
+    @property
+    def eeg(self) -> Condition:
+        return self.conditions[0]
+
+
+def sentence_key(text: str) -> str:
+    """Texts that differ in white space only are one sentence."""
+    return " ".join(text.split())
+
+
+def align(
+    conditions: Mapping[str, Sequence[Prediction]],
+    *,
+    mode: str | None = None,
+    common: bool = False,
+    stratum_size: int = STRATUM_SIZE,
+) -> Aligned:
+    """Lines up the conditions, EEG first.
+
+    Args:
+      conditions: name -> rows.
+      mode: which mode to judge where rows carry several; None prefers free running.
+      common: keep what all conditions share instead of refusing where they differ.
+
+    Raises:
+      UserError: nothing to judge, a duplicate sample, an empty reference, no prediction that says anything, modes or
+        references or row counts that differ between the conditions, or too few sentences.
+    """
+    notes: list[str] = []
+    chosen = {name: _one_mode(name, list(rows), mode, notes) for name, rows in conditions.items()}
+    modes = {name: rows[0].mode for name, rows in chosen.items()}
+    if len(set(modes.values())) > 1:
+        listed = ", ".join(f"{name}: {value}" for name, value in modes.items())
+        raise UserError(f"the conditions are of different modes ({listed}); compare predictions of one mode.")
+    for name, rows in chosen.items():
+        _check_rows(name, rows)
+    first, *others = chosen
+    keys = {name: [sentence_key(row.reference) for row in rows] for name, rows in chosen.items()}
+    shortened = sum(_match_shortened(keys, first, other) for other in others)
+    for other in others:
+        _check_same(chosen, keys, first, other, common)
+    if common:
+        _keep_shared(chosen, keys, notes)
+    return _assemble(chosen, keys, modes[first], stratum_size, notes, shortened)
+
+
+def _without_unknown(row: Prediction) -> Prediction:
+    """The row with an empty subject or task where its file does not say it."""
+    if UNKNOWN not in (row.subject, row.task):
+        return row
+    subject, task = ("" if value == UNKNOWN else value for value in (row.subject, row.task))
+    return dataclasses.replace(row, subject=subject, task=task)
+
+
+def _one_mode(name: str, rows: list[Prediction], mode: str | None, notes: list[str]) -> list[Prediction]:
+    if not rows:
+        raise UserError(f"{name}: no predictions.")
+    counts = Counter(row.mode for row in rows)
+    if mode is None:
+        mode = "free_running" if "free_running" in counts else next(iter(counts))
+    if mode not in counts:
+        raise UserError(f"{name}: no {mode} predictions, only {', '.join(counts)}; choose another --mode.")
+    for other in counts.keys() - {mode}:
+        note = f"judged are the {mode} predictions; the {other} ones in the same file are set aside."
+        if note not in notes:
+            notes.append(note)
+    return [_without_unknown(row) for row in rows if row.mode == mode]
+
+
+def _check_rows(name: str, rows: Sequence[Prediction]) -> None:
+    samples = Counter((row.seed, row.sample_id) for row in rows if row.sample_id)
+    if twice := [sample for (_, sample), n in samples.items() if n > 1]:
+        raise UserError(f"{name}: sample {twice[0]!r} occurs more than once; each sample may have one prediction.")
+    for number, row in enumerate(rows, 1):
+        if not row.reference.strip():
+            raise UserError(f"{name}: row {number} (sample {row.sample_id!r}) has an empty reference; remove the row.")
+    if not any(row.prediction.strip() for row in rows):
+        raise UserError(f"{name}: all {len(rows)} predictions are empty; there is nothing to judge.")
+
+
+def _match_shortened(keys: dict[str, list[str]], first: str, other: str) -> int:
+    """Gives references that are a beginning of their partner one key, the shorter; counts the sentences."""
+    only_first, only_other = set(keys[first]) - set(keys[other]), set(keys[other]) - set(keys[first])
+    same: dict[str, str] = {}
+    for text in only_first:
+        partners = [t for t in only_other if _one_begins_the_other(text, t)]
+        if len(partners) == 1 and partners[0] not in same:
+            short = min(text, partners[0], key=len)
+            same[text] = same[partners[0]] = short
+    for name, texts in keys.items():
+        keys[name] = [same.get(text, text) for text in texts]
+    return len(set(same.values()))
+
+
+def _one_begins_the_other(a: str, b: str) -> bool:
+    short, long = sorted((a, b), key=len)
+    return len(short) >= MIN_PREFIX and long.startswith(short)
+
+
+def _cells(rows: Sequence[Prediction], keys: Sequence[str], with_subject: bool) -> Counter:
+    return Counter((row.seed, key, row.subject if with_subject else "") for row, key in zip(rows, keys, strict=True))
+
+
+def _subjects_known(chosen: Mapping[str, Sequence[Prediction]]) -> bool:
+    return all(row.subject for rows in chosen.values() for row in rows)
+
+
+def _check_same(chosen: dict, keys: dict, first: str, other: str, common: bool) -> None:
+    a, b = set(keys[first]), set(keys[other])
+    if not a & b:
+        raise UserError(f"{first} and {other} share no reference; they are not predictions of the same sentences.")
+    if common:
+        return
+    remedy = "give files of the same test set, or pass --common to judge what they share"
+    if a != b:
+        missing = next(iter(sorted(a ^ b)))
+        raise UserError(
+            f"the references differ: {first} has {len(a)} sentences, {other} {len(b)}, {len(a & b)} in both "
+            f"(first difference: {missing!r:.60}); {remedy}."
+        )
+    pair = {first: chosen[first], other: chosen[other]}
+    with_subject = _subjects_known(pair)
+    if _cells(chosen[first], keys[first], with_subject) != _cells(chosen[other], keys[other], with_subject):
+        what = "sentence, subject or seed" if with_subject else "sentence or seed"
+        raise UserError(
+            f"{first} has {len(chosen[first])} rows and {other} {len(chosen[other])}, and they differ in how many "
+            f"belong to a {what}; {remedy}."
+        )
+
+
+def _keep_shared(chosen: dict[str, list[Prediction]], keys: dict[str, list[str]], notes: list[str]) -> None:
+    with_subject = _subjects_known(chosen)
+    cells = {name: _cells(rows, keys[name], with_subject) for name, rows in chosen.items()}
+    shared = cells[next(iter(cells))].copy()
+    for counts in cells.values():
+        shared &= counts
+    if not shared:
+        raise UserError("the conditions share no row (same sentence, subject and seed); there is nothing to compare.")
+    for name, rows in chosen.items():
+        left, kept = shared.copy(), []
+        for row, key in zip(rows, keys[name], strict=True):
+            cell = (row.seed, key, row.subject if with_subject else "")
+            if left[cell] > 0:
+                left[cell] -= 1
+                kept.append((row, key))
+        if len(kept) < len(rows):
+            notes.append(f"{name}: {len(rows) - len(kept)} of {len(rows)} rows are not in every condition, left out.")
+        chosen[name], keys[name] = [row for row, _ in kept], [key for _, key in kept]
+
+
+def _assemble(chosen: dict, keys: dict, mode: str, stratum_size: int, notes: list[str], shortened: int) -> Aligned:
+    first = next(iter(chosen))
+    order = list(dict.fromkeys(keys[first]))
+    tasks, n_words = _describe(chosen, keys, order, notes)
+    strata = length_strata(tasks, n_words, stratum_size)
+    keep = exchangeable(strata)
+    if not keep.all():
+        notes.append(f"{(~keep).sum()} sentences are alone in their task; they have no content null and are left out.")
+    if keep.sum() < MIN_SENTENCES:
+        raise UserError(
+            f"{first}: {keep.sum()} sentences that can be held against each other; at least {MIN_SENTENCES} are needed "
+            "for a p-value below 0.05, and about 100 for a verdict."
+        )
+    order = [key for key, kept in zip(order, keep, strict=True) if kept]
+    place = {key: index for index, key in enumerate(order)}
+    seeds = tuple(sorted({row.seed for row in chosen[first]}))
+    conditions = []
+    for name, rows in chosen.items():
+        pairs = [(row, place[key]) for row, key in zip(rows, keys[name], strict=True) if key in place]
+        seed = np.array([seeds.index(row.seed) for row, _ in pairs])
+        conditions.append(Condition(name, tuple(row for row, _ in pairs), np.array([s for _, s in pairs]), seed))
+    return Aligned(
+        references=tuple(order),
+        tasks=tuple(task for task, kept in zip(tasks, keep, strict=True) if kept),
+        n_words=n_words[keep],
+        strata=np.unique(strata[keep], return_inverse=True)[1],
+        seeds=seeds,
+        mode=mode,
+        conditions=tuple(conditions),
+        notes=tuple(notes),
+        shortened=shortened,
+    )
+
+
+def _describe(chosen: dict, keys: dict, order: Sequence[str], notes: list[str]) -> tuple[list[str], np.ndarray]:
+    """Task and number of words of each sentence.
+
+    A sentence read in several tasks counts for the first of them in alphabetical order. Its number of words is the
+    median over its rows; where no row of a file carries one, the number of words of the reference.
+    """
+    tasks, lengths = defaultdict(set), defaultdict(list)
+    for name, rows in chosen.items():
+        for row, key in zip(rows, keys[name], strict=True):
+            tasks[key].add(row.task)
+            if row.n_words > 0:
+                lengths[key].append(row.n_words)
+    if not any(tasks[key] - {""} for key in order):
+        notes.append("the rows carry no task: strata are by number of words only (give --meta with a task column).")
+    words = {key: [len(key.split())] for key in order}
+    if not all(lengths[key] for key in order):
+        lengths = words
+    if all(set(lengths[key]) == set(words[key]) for key in order):
+        notes.append("strata go by the number of words of the reference, which is all that the rows tell.")
+    return [min(tasks[key]) for key in order], np.array([float(np.median(lengths[key])) for key in order])

@@ -1,0 +1,140 @@
+"""EEG against each control: the primary figure, the secondary ones, the subjects."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from eeg2text_jax.audit import verdict
+from eeg2text_jax.audit.align import Aligned
+from eeg2text_jax.audit.contrast import Contrast, contrast
+from eeg2text_jax.audit.endpoints import Endpoint, secondary_metrics
+from eeg2text_jax.audit.red_flags import Flag
+from eeg2text_jax.audit.result import Comparison, Secondary
+from eeg2text_jax.audit.statistics import holm
+from eeg2text_jax.audit.subjects import subject_effects
+from eeg2text_jax.audit.table import ContentTable, content_table
+from eeg2text_jax.metrics.statistics import MetricError
+
+SUBJECT_RESAMPLES = 1000  # enough for the error bars of a figure
+
+
+def content_tables(aligned: Aligned, groups: np.ndarray, endpoint: Endpoint) -> list[ContentTable]:
+    """The table of every condition, filled within `groups` of sentences."""
+    return [
+        content_table(c, aligned.references, aligned.strata, groups, len(aligned.seeds), endpoint.metric)
+        for c in aligned.conditions
+    ]
+
+
+def compare(
+    aligned: Aligned,
+    tables: Sequence[ContentTable],
+    alone: Contrast,
+    endpoint: Endpoint,
+    margin: float,
+    resamples: int,
+    rng: np.random.Generator,
+) -> tuple[list[Comparison], list[str]]:
+    """One comparison a control, or one with EEG alone; and notes on metrics that could not be computed.
+
+    `alone` is the content of EEG against its own null.
+    """
+    pairs = [[0, i] for i in range(1, len(tables))] or [[0]]
+    secondary, notes = _secondary(aligned, pairs, endpoint, tables, resamples, rng)
+    comparisons = []
+    for chosen, figures in zip(pairs, secondary, strict=True):
+        conditions = [aligned.conditions[i] for i in chosen]
+        chosen_tables = [tables[i] for i in chosen]
+        pooled = [table.pairs for table in chosen_tables]
+        primary = alone
+        if len(chosen) == 2:
+            primary = contrast(pooled, aligned.strata, endpoint.score, resamples=resamples, rng=rng)
+        subjects = subject_effects(conditions, chosen_tables, endpoint.score, resamples=SUBJECT_RESAMPLES, rng=rng)
+        names = [condition.name for condition in conditions]
+        outcome, sentence = _decide(primary, names, endpoint.label, margin, aligned)
+        comparisons.append(Comparison("".join(names[1:]), outcome, sentence, primary, figures, subjects))
+    return comparisons, notes
+
+
+def _decide(
+    primary: Contrast, names: Sequence[str], metric: str, margin: float, aligned: Aligned
+) -> tuple[verdict.Verdict, str]:
+    """The verdict of one comparison and its sentence; `names` are EEG's and the control's, or EEG's alone."""
+    size = {"n_sentences": len(aligned.references), "n_rows": len(aligned.eeg.rows)}
+    if len(names) == 1:
+        outcome = verdict.judge_alone(primary)
+        return outcome, verdict.alone_sentence(outcome, primary, metric=metric, **size)
+    outcome = verdict.judge(primary, margin)
+    eeg, control = names
+    return outcome, verdict.paired_sentence(
+        outcome, primary, eeg=eeg, control=control, metric=metric, margin=margin, **size
+    )
+
+
+def _secondary(
+    aligned: Aligned,
+    pairs: Sequence[Sequence[int]],
+    primary: Endpoint,
+    primary_tables: Sequence[ContentTable],
+    resamples: int,
+    rng: np.random.Generator,
+) -> tuple[list[list[Secondary]], list[str]]:
+    """Secondary figures of each comparison, p adjusted by Holm over all of them together."""
+    notes: list[str] = []
+    measured = [(Endpoint("BLEU-4", primary.metric, 3), primary_tables)]
+    for metric, columns in secondary_metrics():
+        try:
+            tables = content_tables(aligned, aligned.strata, Endpoint(metric.name, metric, 0))
+        except MetricError as error:
+            notes.append(f"{', '.join(columns)} not computed: {error}")
+            continue
+        measured += [(Endpoint(label, metric, column), tables) for label, column in columns.items()]
+    found = [
+        [
+            (e, contrast([t[i].pairs for i in chosen], aligned.strata, e.score, resamples=resamples, rng=rng))
+            for e, t in measured
+        ]
+        for chosen in pairs
+    ]
+    adjusted = iter(holm(np.array([c.p for row in found for _, c in row])).tolist())
+    return [[_secondary_figure(e, c, next(adjusted)) for e, c in row] for row in found], notes
+
+
+def _secondary_figure(endpoint: Endpoint, found: Contrast, p_holm: float) -> Secondary:
+    scores = tuple(endpoint.sign * score for score in found.scores)
+    signature = endpoint.metric.signature
+    return Secondary(endpoint.label, signature, scores, found.effect, found.interval, found.p, p_holm)
+
+
+def gap_flags(eeg: str, comparison: Comparison) -> list[Flag]:
+    """A gap that is style, and figures that disagree on which condition is ahead."""
+    return [*_style_flags(eeg, comparison), *_disagreement(eeg, comparison)] if comparison.control else []
+
+
+def _style_flags(eeg: str, comparison: Comparison) -> list[Flag]:
+    """A raw gap that is beyond the noise but stays when predictions are held against other sentences."""
+    found = comparison.primary
+    style = found.nulls[0] - found.nulls[1]
+    if found.p_primary <= verdict.ALPHA or abs(found.observed) <= 2 * found.permutation_sd:
+        return []
+    message = (
+        f"{eeg} scores {found.observed:+.2f} against {comparison.control}, but {style:+.2f} of it is there as well "
+        "when the predictions are held against other sentences: a gap in style, not in content"
+    )
+    return [Flag("gap_is_style", "warning", message)]
+
+
+def _disagreement(eeg: str, comparison: Comparison) -> list[Flag]:
+    """BLEU-1 and WER that prefer different conditions."""
+    errors = next((s for s in comparison.secondary if s.label == "WER"), None)
+    if errors is None:
+        return []
+    bleu = comparison.primary.scores[0] - comparison.primary.scores[1]
+    wer = errors.scores[0] - errors.scores[1]
+    if min(abs(bleu), abs(wer)) < 0.25 or bleu * wer < 0:
+        return []
+    message = (
+        f"BLEU-1 and WER point opposite ways: {eeg} minus {comparison.control} is {bleu:+.2f} BLEU-1 "
+        f"(higher is better) and {wer:+.2f} WER (lower is better); style decides the scores, not content"
+    )
+    return [Flag("metrics_disagree", "warning", message)]

@@ -1,0 +1,107 @@
+"""What an audit found; everything that the report prints."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from eeg2text_jax.audit.collapse import Collapse
+from eeg2text_jax.audit.contrast import Contrast
+from eeg2text_jax.audit.likelihood import EegBits
+from eeg2text_jax.audit.red_flags import Flag
+from eeg2text_jax.audit.retrieval import Retrieval
+from eeg2text_jax.audit.side_channel import SideChannel
+from eeg2text_jax.audit.subjects import SubjectEffect
+from eeg2text_jax.audit.verdict import EXIT_STATUS, Verdict
+
+
+@dataclasses.dataclass(frozen=True)
+class Secondary:
+    """A figure that does not decide. Scores are as the metric prints them; `effect`: higher is better."""
+
+    label: str
+    signature: str
+    scores: tuple[float, ...]
+    effect: float
+    interval: tuple[float, float]
+    p: float
+    p_holm: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """EEG against one control; `control` is empty where there is none."""
+
+    control: str
+    verdict: Verdict
+    sentence: str
+    primary: Contrast
+    secondary: list[Secondary]
+    subjects: list[SubjectEffect]
+
+
+@dataclasses.dataclass(frozen=True)
+class ConditionSummary:
+    """One condition on its own: its score, what of it is content, and how its text looks."""
+
+    name: str
+    content: Contrast
+    collapse: Collapse
+    side_channel: SideChannel
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """Predictions of every condition for one row of EEG and the row of each control beside it."""
+
+    reference: str
+    subject: str
+    predictions: tuple[str, ...]
+    best: bool  # among the highest-scoring rows; the others were drawn at random
+
+
+@dataclasses.dataclass(frozen=True)
+class AuditResult:
+    """Everything the report prints. `to_json` is the same without the arrays."""
+
+    verdict: Verdict
+    sentence: str
+    metric: str
+    signature: str
+    mode: str
+    margin: float
+    resamples: int
+    seed: int
+    n_rows: int
+    n_sentences: int
+    n_subjects: int
+    n_strata: int
+    seeds: tuple[int, ...]
+    design_effect: float
+    conditions: list[ConditionSummary]
+    comparisons: list[Comparison]
+    bits: list[EegBits]
+    retrieval: list[Retrieval]
+    flags: list[Flag]
+    notes: list[str]
+    examples: list[Example]
+
+    @property
+    def exit_status(self) -> int:
+        return EXIT_STATUS[self.verdict]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; draws are left out and NaN becomes null."""
+        return {**_plain(self), "exit_status": self.exit_status}
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {name: _plain(item) for name, item in fields.items() if not isinstance(item, np.ndarray)}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Verdict):
+        return value.value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

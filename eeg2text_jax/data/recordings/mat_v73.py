@@ -1,0 +1,188 @@
+"""ZuCo subject files in MAT v7.3, which is HDF5 (release 2.0 as published, and re-exports of 1.0).
+
+A struct array is a group with one dataset of object references per field; a 1x1 struct is a group that holds its
+fields directly. Arrays appear with their axes reversed.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+from h5py import h5a, h5d, h5g, h5o, h5r, h5s, h5t
+
+from eeg2text_jax.data.recordings.matlab5 import Damaged
+from eeg2text_jax.data.recordings.sentence import Fields, Sentence, UnreadableRecording, Word
+
+_NOTHING = np.empty(0)
+Target = h5g.GroupID | h5d.DatasetID
+_LARGEST = 1 << 20  # numbers or characters in a field that is read; the largest real one is a sentence's text
+# What h5py raises on damaged files, depending on which of the library's layers notices.
+_ERRORS = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeError, MemoryError, OverflowError)
+
+
+def read_mat_v73(path: Path, fields: Fields) -> Iterator[Sentence]:
+    """Yields the sentences of one subject in the order of the file.
+
+    Raises:
+      UnreadableRecording: the file is damaged or holds something else; sentences yielded before are void then.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            yield from _sentences(path, file, fields)
+    except Damaged as error:
+        raise UnreadableRecording(path, f"is damaged ({error}); fetch it again.") from error
+    except _ERRORS as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UnreadableRecording(path, f"is damaged or cut short ({reason}); fetch it again.") from error
+
+
+def _sentences(path: Path, file: h5py.File, fields: Fields) -> Iterator[Sentence]:
+    group = file.get("sentenceData")
+    if not isinstance(group, h5py.Group):
+        found = ", ".join(sorted(set(file) - {"#refs#", "#subsystem#"})) or "nothing"
+        raise UnreadableRecording(
+            path, f"is an HDF5 file but no ZuCo recording: expected a group sentenceData, found {found}."
+        )
+    references = _References(file)
+    sentences = _StructArray(file, group.id, references)
+    missing = {"content", "word"} - set(sentences.fields)
+    if missing:
+        raise UnreadableRecording(path, f"its sentenceData has no {', '.join(sorted(missing))}.")
+    for i in range(sentences.count):
+        try:
+            yield _sentence(file, sentences, i, fields, references)
+        except Damaged as error:
+            raise Damaged(f"sentence {i + 1}: {error}") from error
+    references.check()
+
+
+def _sentence(
+    file: h5py.File, sentences: "_StructArray", i: int, fields: Fields, references: "_References"
+) -> Sentence:
+    content = _text(sentences.field("content", i))
+    means = tuple(_numbers(sentences.field(name, i), name) for name in fields.sentence)
+    word = sentences.field("word", i)
+    if not isinstance(word, h5g.GroupID):
+        placeholder = _numbers(word, "word")
+        if placeholder.size > 1 or np.isfinite(placeholder).any():
+            raise Damaged("its words are no struct array")
+        return Sentence(content, None, (), frozenset(), means)
+    words = _StructArray(file, word, references)
+    if "content" not in words.fields:
+        raise Damaged("its words have no content")
+    read = []
+    for w in range(words.count):
+        count = _numbers(words.field("nFixations", w), "nFixations")
+        if count.size > 1:
+            raise Damaged(f"word {w + 1} has {count.size} fixation counts")
+        eeg = tuple(_numbers(words.field(name, w), name) for name in fields.word)
+        read.append(Word(_text(words.field("content", w)), float(count[0]) if count.size else None, eeg))
+    return Sentence(content, tuple(read), tuple(word.content for word in read), words.fields, means)
+
+
+class _References:
+    """Every reference of a file, to see that no two lead to the same data.
+
+    One changed byte can make a reference lead to another word's array, which nothing else would show. Only empty
+    arrays may be shared: MATLAB keeps one for all.
+    """
+
+    def __init__(self, file: h5py.File):
+        self._file = file
+        self._addresses: list[np.ndarray] = []
+        self._places: list[tuple[h5g.GroupID, bytes]] = []
+
+    def add(self, group: h5g.GroupID, name: bytes, dataset: h5d.DatasetID) -> None:
+        addresses = np.empty(dataset.shape, "u8")
+        dataset.read(h5s.ALL, h5s.ALL, addresses, h5t.STD_REF_OBJ)
+        self._addresses.append(addresses.ravel())
+        self._places.append((group, name))
+
+    def check(self) -> None:
+        addresses, counts = np.unique(np.concatenate(self._addresses), return_counts=True)
+        shared = set(addresses[counts > 1].tolist())
+        for found, (group, name) in zip(self._addresses, self._places, strict=True):
+            if not shared:
+                return
+            for place in np.flatnonzero(np.isin(found, list(shared))):
+                if found[place] in shared:
+                    if not _is_empty(_targets(self._file, h5o.open(group, name))[place]):
+                        raise Damaged("two of its references lead to the same array")
+                    shared.discard(int(found[place]))
+
+
+class _StructArray:
+    """A group as a struct array: `field(name, i)` is the HDF5 object of a field of element `i`, None if absent."""
+
+    def __init__(self, file: h5py.File, group: h5g.GroupID, references: _References):
+        self._file = file
+        self._members = {name.decode(): h5o.open(group, name) for name in group}
+        self._targets: dict[str, list[Target]] = {}
+        self.fields = frozenset(self._members)
+        self.count = 1
+        content = self._members.get("content")
+        # A 1x1 struct holds its fields directly. Some of them, cells, are references as well; its text never is.
+        self._is_single = content is None or not _holds_references(content)
+        if self._is_single:
+            return
+        self.count = int(np.prod(content.shape))
+        for name, member in self._members.items():
+            if not _holds_references(member):
+                raise Damaged(f"{name} holds no references")
+            if np.prod(member.shape) != self.count:
+                raise Damaged(f"{name} has {np.prod(member.shape)} entries, content has {self.count}")
+            references.add(group, name.encode(), member)
+
+    def field(self, name: str, i: int) -> Target | None:
+        if name not in self._members:
+            return None
+        if self._is_single:
+            return self._members[name]
+        if name not in self._targets:
+            self._targets[name] = _targets(self._file, self._members[name])
+        return self._targets[name][i]
+
+
+def _holds_references(member: Target) -> bool:
+    return isinstance(member, h5d.DatasetID) and h5py.check_ref_dtype(member.dtype) is h5py.Reference
+
+
+def _targets(file: h5py.File, dataset: h5d.DatasetID) -> list[Target]:
+    references = np.empty(dataset.shape, h5py.ref_dtype)
+    dataset.read(h5s.ALL, h5s.ALL, references)
+    return [h5r.dereference(reference, file.id) for reference in references.ravel()]
+
+
+def _is_empty(target: Target) -> bool:
+    """Whether this is `[]`: MATLAB stores its dimensions (0, 0) in place of its values."""
+    if not isinstance(target, h5d.DatasetID):
+        return False
+    return h5a.exists(target, b"MATLAB_empty") or target.shape == (2,)
+
+
+def _read(target: Target | None, name: str, kinds: str) -> np.ndarray:
+    """A dataset's values, flat and in MATLAB's order."""
+    if target is None or _is_empty(target):
+        return _NOTHING
+    if not isinstance(target, h5d.DatasetID) or target.dtype.kind not in kinds or len(target.shape) != 2:
+        raise Damaged(f"{name} is no array of the kind that a recording holds")
+    if np.prod(target.shape, dtype=object) > _LARGEST:
+        raise Damaged(f"{name} claims {target.shape} entries")
+    values = np.empty(target.shape, target.dtype)
+    target.read(h5s.ALL, h5s.ALL, values)
+    return values.ravel()
+
+
+def _numbers(target: Target | None, name: str) -> np.ndarray:
+    return _read(target, name, "fiu")
+
+
+def _text(target: Target | None) -> str:
+    if target is not None and isinstance(target, h5d.DatasetID) and target.dtype.kind == "f":
+        return ""  # the NaN of a placeholder
+    units = _read(target, "content", "u")
+    try:
+        return units.astype("<u2").tobytes().decode("utf-16-le")
+    except UnicodeDecodeError as error:
+        raise Damaged("a text is not UTF-16") from error

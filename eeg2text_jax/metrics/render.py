@@ -1,0 +1,157 @@
+"""Tables and marked words as Markdown, LaTeX and console text."""
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from etils import epath
+from rich import box
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from eeg2text_jax.metrics.examples import Example, Marked
+from eeg2text_jax.metrics.tables import NARROW_COLUMNS, PAPER_COLUMNS, Table, map_cells, score_table, signatures
+
+EXAMPLES_CAPTION = (
+    "Bold: words that the ground truth and an output with teacher forcing (w/tf) share. "
+    "Underlined: words that every output without teacher forcing repeats."
+)
+LATEX_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "±": r"$\pm$",
+    "–": "--",
+    "→": r"$\to$",
+}
+
+
+def latex_text(text: str) -> str:
+    """Text with LaTeX's special characters made harmless."""
+    return "".join(LATEX_SPECIAL.get(character, character) for character in text)
+
+
+def markdown_text(text: str) -> str:
+    """Text with Markdown's and HTML's special characters made harmless, on one line."""
+    escaped = re.sub(r"([\\`*_\[\]|#~])", r"\\\1", " ".join(text.split()))
+    return escaped.replace("<", "&lt;").replace(">", "&gt;")
+
+
+def table_markdown(table: Table) -> str:
+    """A Markdown table; Markdown has one line of headings, so a group's title goes into each of its columns."""
+    table = map_cells(table, markdown_text)
+    headings = [f"{title} {heading}".strip() for title, heading in with_groups(table)]
+    rows = [row for section in table.sections for row in section]
+    rule = ["---"] * 3 + ["---:"] * (len(headings) - 3)
+    lines = ["| " + " | ".join(cells) + " |" for cells in (headings, rule, *rows)]
+    return "\n".join([*lines, "", table.caption, ""])
+
+
+def with_groups(table: Table) -> list[tuple[str, str]]:
+    """Group title and heading of every column."""
+    titles = [title for title, span in table.groups for _ in range(span)]
+    return list(zip(titles, table.headings, strict=True))
+
+
+def table_latex(table: Table) -> str:
+    """A LaTeX table; it needs the package booktabs."""
+    table = map_cells(table, latex_text)
+    groups = " & ".join(rf"\multicolumn{{{span}}}{{c}}{{{title}}}" for title, span in table.groups)
+    sections = ["\n".join(" & ".join(row) + r" \\" for row in section) for section in table.sections]
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{table.caption}}}",
+            rf"\begin{{tabular}}{{lll{'r' * (len(table.headings) - 3)}}}",
+            r"\toprule",
+            groups + r" \\",
+            " & ".join(table.headings) + r" \\",
+            r"\midrule",
+            "\n\\midrule\n".join(sections),
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def table_console(results: dict[str, Any], label: str = "") -> RichTable:
+    """The scores of `score_cells` for `rich.print`, in fewer columns than the files have."""
+    seeds = {cell["seed"] for cell in results["cells"]}
+    columns = PAPER_COLUMNS if results["profile"] == "paper" else NARROW_COLUMNS
+    table = map_cells(score_table(results, label, columns, digits=1 if len(seeds) > 1 else 2), escape)
+    shown = RichTable(caption=table.caption, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False)
+    shown.add_column("")
+    shown.add_column("training → evaluation")
+    for title, heading in with_groups(table)[3:]:
+        shown.add_column(f"{title.removesuffix(' (%)')}\n{heading}".strip(), justify="right", no_wrap=True)
+    for section in table.sections:
+        for name, train, evaluation, *figures in section:
+            shown.add_row(name, f"{train} → {evaluation}", *figures)
+        shown.add_section()
+    return shown
+
+
+def examples_markdown(examples: Sequence[Example]) -> str:
+    """Decoded examples as Markdown tables."""
+    styles = {"plain": "{}", "bold": "**{}**", "underline": "<u>{}</u>"}
+    blocks = []
+    for shown in examples:
+        lines = [("Ground truth", shown.reference), *shown.outputs]
+        rows = [f"| {markdown_text(label)} | {styled(words, styles, markdown_text)} |" for label, words in lines]
+        blocks.append("\n".join([rows[0], "| --- | --- |", *rows[1:], ""]))
+    return "\n".join(blocks)
+
+
+def examples_latex(examples: Sequence[Example]) -> str:
+    """Decoded examples as one LaTeX table; it needs the package booktabs."""
+    styles = {"plain": "{}", "bold": r"\textbf{{{}}}", "underline": r"\underline{{{}}}"}
+    blocks = [
+        "\n".join(
+            f"{latex_text(label)} & {styled(words, styles, latex_text)} \\\\"
+            for label, words in [("Ground truth", shown.reference), *shown.outputs]
+        )
+        for shown in examples
+    ]
+    return "\n".join(
+        [
+            r"\begin{table}",
+            rf"\caption{{{latex_text(EXAMPLES_CAPTION)}}}",
+            r"\begin{tabular}{lp{0.7\linewidth}}",
+            r"\toprule",
+            "\n\\midrule\n".join(blocks),
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def styled(words: Marked, styles: dict[str, str], change: Callable[[str], str]) -> str:
+    return " ".join(styles[style].format(change(word)) for word, style in words) or "(empty)"
+
+
+def write_tables(
+    folder: str | os.PathLike[str], results: dict[str, Any], examples: Sequence[Example], label: str = "model"
+) -> None:
+    """Writes `results.md` and `results.tex` into a folder, each under a temporary name and then renamed."""
+    table = score_table(results, label)
+    signed = [f"- {', '.join(names)}: `{signature}`" for signature, names in signatures(results).items()]
+    texts = {
+        "results.md": "\n".join(
+            [
+                *("# Scores", "", table_markdown(table), "## Signatures", "", *signed, ""),
+                *("# Decoded examples", "", EXAMPLES_CAPTION, "", examples_markdown(examples)),
+            ]
+        ),
+        "results.tex": table_latex(table) + "\n" + examples_latex(examples),
+    }
+    for name, text in texts.items():
+        partial = epath.Path(folder) / f".{name}.partial"
+        partial.write_text(text, encoding="utf8")
+        partial.replace(epath.Path(folder) / name)

@@ -1,0 +1,165 @@
+"""Score tables in the layout of the paper's Tables 2-3: training x evaluation, with and without teacher forcing."""
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from eeg2text_jax.metrics.profiles import PAPER_NOTE
+
+MODE_TITLES = {"free_running": "free-running", "teacher_forced": "w/tf", "unknown": "mode unknown"}
+RATIO_TITLE = "ratio w/tf : free"
+
+# (group, heading, figure in results); groups whose figures no cell has are left out
+COLUMNS = (
+    *(("BLEU-N tokens (%)", f"N={n}", f"token_bleu-{n}") for n in (1, 2, 3, 4)),
+    *(("BLEU-N words (%)", f"N={n}", f"word_bleu-{n}") for n in (1, 2, 3, 4)),
+    *(("ROUGE-1 (%)", figure.upper(), f"rouge-1-{figure}") for figure in "prf"),
+    ("WER (%)", "", "wer"),
+)
+NARROW_COLUMNS = (  # what fits a terminal
+    ("BLEU-1", "tokens", "token_bleu-1"),
+    ("BLEU-1", "words", "word_bleu-1"),
+    ("ROUGE-1", "F", "rouge-1-f"),
+    ("WER", "", "wer"),
+)
+
+
+PAPER_COLUMNS = (
+    *((f"BLEU-{n}", "tokens", f"token_bleu-{n}") for n in (1, 2, 3, 4)),
+    *(("ROUGE-1", figure.upper(), f"rouge-1-{figure}") for figure in "prf"),
+    ("WER", "", "wer"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Text of a table. `groups` holds (title, columns it spans); `sections` the rows of each block, ruled apart."""
+
+    caption: str
+    groups: list[tuple[str, int]]
+    headings: list[str]
+    sections: list[list[list[str]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table: the cells (one a seed) of a model, training and evaluation condition and mode."""
+
+    label: str
+    train_condition: str
+    eval_condition: str
+    mode: str
+    cells: list[dict[str, Any]]
+
+    def values(self, figure: str) -> list[float]:
+        return [cell["metrics"][figure]["value"] for cell in self.cells if figure in cell["metrics"]]
+
+
+def score_table(
+    results: dict[str, Any],
+    label: str = "model",
+    columns: Sequence[tuple[str, str, str]] = COLUMNS,
+    digits: int = 2,
+) -> Table:
+    """The table of one run's `score_cells`. `label` names the model; a cell's own `label` (a file name) goes before.
+
+    Several seeds give mean ± standard deviation (n - 1); the ratio is that of the means.
+    """
+    rows = group_rows(results["cells"], label)
+    columns = [column for column in columns if any(row.values(column[2]) for row in rows)]
+    sections = [
+        [[*titles(row, title), *(summary(row.values(figure), digits) for *_, figure in columns)] for row in chosen]
+        for mode, title in MODE_TITLES.items()
+        if (chosen := [row for row in rows if row.mode == mode])
+    ]
+    if ratios := list(ratio_rows(rows, [figure for *_, figure in columns])):
+        sections.append(ratios)
+    return Table(
+        caption(results, rows),
+        [("", 3), *spans(group for group, *_ in columns)],
+        ["Model", "Training", "Evaluation", *(heading for _, heading, _ in columns)],
+        sections,
+    )
+
+
+def group_rows(cells: Iterable[dict[str, Any]], label: str) -> list[Row]:
+    rows: dict[tuple, Row] = {}
+    for cell in cells:
+        key = (cell.get("label", label), cell["train_condition"], cell["eval_condition"], cell["mode"])
+        rows.setdefault(key, Row(*key, [])).cells.append(cell)
+    return list(rows.values())
+
+
+def titles(row: Row, title: str) -> list[str]:
+    return [f"{row.label} {title}".strip(), row.train_condition, row.eval_condition]
+
+
+def summary(values: Sequence[float], digits: int) -> str:
+    """The mean, with the standard deviation where there are several values, or a dash where there is none."""
+    if not values:
+        return "–"
+    mean = f"{statistics.mean(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
+
+
+def ratio_rows(rows: Sequence[Row], figures: Sequence[str]) -> Iterable[list[str]]:
+    """Teacher-forced over free-running, for rows that have both."""
+    by_key = {(row.label, row.train_condition, row.eval_condition, row.mode): row for row in rows}
+    for (*key, mode), free in by_key.items():
+        forced = by_key.get((*key, "teacher_forced"))
+        if mode == "free_running" and forced is not None:
+            pairs = ((forced.values(figure), free.values(figure)) for figure in figures)
+            yield [*titles(free, RATIO_TITLE), *(ratio(*pair) for pair in pairs)]
+
+
+def ratio(forced: Sequence[float], free: Sequence[float]) -> str:
+    if not forced or not free or statistics.mean(free) == 0:
+        return "–"
+    return f"{statistics.mean(forced) / statistics.mean(free):.2f}"
+
+
+def signatures(results: dict[str, Any]) -> dict[str, list[str]]:
+    """Every signature and the figures that carry it."""
+    found: dict[str, list[str]] = {}
+    for cell in results["cells"]:
+        for figure, about in cell["metrics"].items():
+            names = found.setdefault(about["signature"], [])
+            if figure not in names:
+                names.append(figure)
+    return found
+
+
+def caption(results: dict[str, Any], rows: Sequence[Row]) -> str:
+    """How much was scored and with what conventions, which the table does not show."""
+    counts = sorted({(cell["rows"], cell["sentences"]) for cell in results["cells"]})
+    sizes = "; ".join(f"{rows} predictions of {sentences} sentences" for rows, sentences in counts)
+    seeds = max(len(row.cells) for row in rows)
+    spread = f" Mean ± standard deviation over {seeds} seeds." if seeds > 1 else ""
+    exchanged = f" {PAPER_NOTE}" if results["profile"] == "paper" else ""
+    unscored = "".join(
+        f" Not scored: {cell['train_condition']} → {cell['eval_condition']}, seed {cell['seed']}: {cell['unscored']}"
+        for cell in results["cells"]
+        if "unscored" in cell
+    )
+    return f"Each line: {sizes}. Profile {results['profile']}.{spread}{exchanged}{unscored}"
+
+
+def spans(names: Iterable[str]) -> list[tuple[str, int]]:
+    found: list[tuple[str, int]] = []
+    for name in names:
+        if found and found[-1][0] == name:
+            found[-1] = (name, found[-1][1] + 1)
+        else:
+            found.append((name, 1))
+    return found
+
+
+def map_cells(table: Table, change: Callable[[str], str]) -> Table:
+    """The table with every text changed, for renderers that escape."""
+    return Table(
+        change(table.caption),
+        [(change(title), span) for title, span in table.groups],
+        [change(heading) for heading in table.headings],
+        [[[change(text) for text in row] for row in section] for section in table.sections],
+    )

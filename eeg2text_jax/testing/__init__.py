@@ -1,0 +1,1 @@
+"""What tests and tools need besides the package itself: stand-ins for files that cannot be shipped."""

@@ -1,0 +1,109 @@
+"""Scores of cells and modes: grouping, signatures, and failures that name the sample."""
+
+import dataclasses
+import json
+import random
+
+import pytest
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.metrics.bleu import word_bleu
+from eeg2text_jax.metrics.score import score_cells, score_predictions, write_results
+from eeg2text_jax.metrics.tables import score_table
+from eeg2text_jax.predictions import Prediction
+
+VOCABULARY = ["the", "quick", "brown", "fox_x", "jumps", "over", "50%", "dogs", "&"]
+
+
+def grid(seeds=(0,), modes=("teacher_forced", "free_running"), sentences=12) -> list[Prediction]:
+    """Two subjects read every sentence; every free run begins with "He"."""
+    rows = []
+    for seed in seeds:
+        for train, evaluation in [("eeg", "eeg"), ("eeg", "noise")]:
+            rng = random.Random(f"{seed}{train}{evaluation}")
+            for mode in modes:
+                for i in range(sentences):
+                    reference = random.Random(i).choices(VOCABULARY, k=8)
+                    kept = 0.6 if mode == "teacher_forced" else 0.2
+                    words = [w if rng.random() < kept else rng.choice(VOCABULARY) for w in reference]
+                    text = ("" if mode == "teacher_forced" else "He ") + " ".join(words)
+                    for subject in "ab":
+                        row = (f"{subject}/{i}", subject, "NR", f"t{i}", 8, train, evaluation, seed, mode)
+                        rows.append(Prediction(*row, " ".join(reference), text))
+    return rows
+
+
+def with_ids(rows: list[Prediction]) -> list[Prediction]:
+    number = {word: i for i, word in enumerate([*VOCABULARY, "He"])}
+
+    def ids(text: str) -> list[int]:
+        return [number[word] for word in text.split()]
+
+    return [
+        dataclasses.replace(r, reference_tokens=ids(r.reference), prediction_tokens=ids(r.prediction)) for r in rows
+    ]
+
+
+def test_one_entry_a_cell_and_mode_with_a_signature_on_every_number():
+    results = score_cells(with_ids(grid(seeds=(0, 1))), token_source="bpe-600")
+    assert len(results["cells"]) == 2 * 2 * 2
+    for cell in results["cells"]:
+        assert (cell["rows"], cell["sentences"]) == (24, 12)
+        assert {"token_bleu-1", "word_bleu-4", "rouge-1-p", "rouge-l-f", "wer", "cer-insertions"} <= set(
+            cell["metrics"]
+        )
+        assert all("version:" in about["signature"] for about in cell["metrics"].values())
+        assert "tok:model-ids[bpe-600]" in cell["metrics"]["token_bleu-2"]["signature"]
+
+
+def test_the_figures_are_those_of_the_rows_of_the_cell():
+    rows = grid()
+    chosen = [r for r in rows if r.mode == "free_running" and r.eval_condition == "noise"]
+    expected = word_bleu().score([r.prediction for r in chosen], [r.reference for r in chosen])
+    shuffled = random.Random(0).sample(rows, len(rows))
+    cells = {(c["eval_condition"], c["mode"]): c["metrics"] for c in score_cells(shuffled)["cells"]}
+    for name, value in expected.items():
+        assert cells["noise", "free_running"][name]["value"] == pytest.approx(value, abs=1e-9)
+
+
+def test_token_bleu_needs_ids_or_a_tokenizer():
+    assert not any(name.startswith("token_bleu") for name in score_predictions(grid(modes=["free_running"])))
+    rows = with_ids(grid(modes=["free_running"]))
+    rows[5] = dataclasses.replace(rows[5], prediction_tokens=None)
+    with pytest.raises(UserError, match=r"sample 'b/2' .* lacks token ids"):
+        score_predictions(rows)
+
+
+def test_failures_are_errors_that_name_the_sample():
+    rows = grid(modes=["free_running"])
+    with pytest.raises(UserError, match="no predictions"):
+        score_predictions([])
+    with pytest.raises(UserError, match="every prediction of the 48 free_running rows is empty"):
+        score_predictions([dataclasses.replace(r, prediction=" ") for r in rows])
+    rows[3] = dataclasses.replace(rows[3], reference="Привет")
+    with pytest.raises(UserError, match=r"rouge failed on the reference of sample 'b/1' \(free_running\)"):
+        score_predictions(rows)
+    with pytest.raises(UserError, match="no profile 'papr'"):
+        score_predictions(rows, profile="papr")
+
+
+def test_a_cell_of_empty_predictions_is_left_unscored_beside_the_others():
+    rows = [
+        dataclasses.replace(r, prediction="") if (r.eval_condition, r.mode) == ("noise", "free_running") else r
+        for r in grid()
+    ]
+    results = score_cells(rows)
+    unscored = [cell for cell in results["cells"] if "unscored" in cell]
+    assert [(cell["eval_condition"], cell["mode"], cell["metrics"]) for cell in unscored] == [
+        ("noise", "free_running", {})
+    ]
+    table = score_table(results)
+    assert set(table.sections[0][1][3:]) == {"–"} == set(table.sections[2][1][3:])
+    assert "Not scored: eeg → noise, seed 0: every prediction of the 24 free_running rows is empty" in table.caption
+
+
+def test_results_file(tmp_path):
+    results = score_cells(grid())
+    write_results(tmp_path / "results.json", results)
+    assert json.loads((tmp_path / "results.json").read_text("utf8")) == results
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]

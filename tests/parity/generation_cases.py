@@ -1,0 +1,150 @@
+"""Random programs (a small model of random weights, random settings) whose tokens must be those of PyTorch."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import torch
+from torch_reference import Case, Pair, make_pair
+from transformers import GenerationConfig
+
+from eeg2text_jax.decoding.generate import generate
+from eeg2text_jax.decoding.spec import GenerationSpec
+
+TIE = 1e-5  # hypotheses whose scores differ by less are equal in float32
+BACKBONES = ("bart", "pegasus", "t5", "t5-gated", "bert2bert")
+SENTENCES = 10
+
+
+class Verdict(NamedTuple):
+    """How the hypotheses of one sentence compare."""
+
+    same: bool
+    tie: bool
+    detail: str
+
+
+def random_case(rng: np.random.Generator, backbone: str) -> Case:
+    """A backbone of two or three small layers; widths, heads and vocabulary differ from case to case."""
+    heads, layers = int(rng.choice([2, 4])), int(rng.integers(2, 4))
+    vocab = int(rng.integers(60, 140))
+    if backbone in ("bart", "pegasus"):
+        sides = {f"{side}_{field}": value for side in ("encoder", "decoder") for field, value in
+                 (("layers", layers), ("attention_heads", heads), ("ffn_dim", 48))}  # fmt: skip
+        tokens = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
+        if backbone == "pegasus":
+            tokens = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+        return Case(backbone, {"vocab_size": vocab, "d_model": 32, "max_position_embeddings": 40, **sides, **tokens})
+    if backbone.startswith("t5"):
+        gated = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False} if "gated" in backbone else {}
+        return Case("t5", {
+            "vocab_size": vocab, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": layers, "num_heads": heads,
+            "relative_attention_num_buckets": 8, "relative_attention_max_distance": 16, "decoder_start_token_id": 0,
+            "pad_token_id": 0, "eos_token_id": 1, **gated,
+        })  # fmt: skip
+    side = {
+        "vocab_size": vocab, "hidden_size": 32, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "intermediate_size": 48, "max_position_embeddings": 40,
+    }  # fmt: skip
+    return Case("bert2bert", {"encoder": dict(side), "decoder": dict(side)})
+
+
+def random_settings(rng: np.random.Generator, vocab: int, eos: int) -> dict[str, Any]:
+    """Settings over all deterministic fields; each is off about half of the time."""
+
+    def sometimes(*values: Any) -> Any:
+        return values[0] if rng.random() < 0.5 else values[rng.integers(len(values))]
+
+    def some_tokens() -> tuple[int, ...]:
+        return tuple(int(t) for t in rng.choice(np.arange(3, vocab), size=4, replace=False))
+
+    beams, length = int(rng.choice([1, 2, 3, 5])), int(rng.integers(6, 19))
+    return {
+        "num_beams": beams,
+        "num_return_sequences": int(rng.integers(1, beams + 1)),
+        "max_length": length,
+        "min_length": sometimes(0, length // 2, length),
+        # Random models rarely end by themselves: more end tokens make the bookkeeping of finished hypotheses work.
+        "eos_token_id": (eos, *(some_tokens() if rng.random() < 0.6 else ())),
+        "length_penalty": sometimes(1.0, 0.0, 0.6, 2.0, -0.5),
+        "early_stopping": sometimes(False, True, "never"),
+        "repetition_penalty": sometimes(1.0, 5.0, 1.3, 0.8),
+        "no_repeat_ngram_size": sometimes(0, 1, 2, 3),
+        "forced_bos_token_id": sometimes(None, 5),
+        "forced_eos_token_id": sometimes(None, eos),
+        "suppress_tokens": sometimes((), some_tokens()),
+        "begin_suppress_tokens": sometimes((), some_tokens()),
+        "renormalize_logits": sometimes(False, True),
+    }
+
+
+def random_inputs(rng: np.random.Generator, pair: Pair, entry: str, size: int = SENTENCES) -> dict[str, np.ndarray]:
+    """Sentences of different lengths, random numbers in the padding too."""
+    spec, longest = pair.model.spec, 9
+    lengths = rng.integers(2, longest + 1, size)
+    lengths[0] = longest
+    if entry == "input_ids":
+        vocab = min(spec.vocab_size, spec.encoder_vocab_size or spec.vocab_size)
+        values = rng.integers(3, vocab, (size, longest))
+    else:
+        values = rng.normal(size=(size, longest, spec.d_model)).astype(np.float32)
+    return {entry: values, "mask": np.arange(longest)[None] < lengths[:, None]}
+
+
+def compare_program(seed: int) -> list[Verdict]:
+    """One program on its inputs: a verdict a sentence."""
+    rng = np.random.default_rng(seed)
+    backbone = BACKBONES[seed % len(BACKBONES)]
+    pair = make_pair(random_case(rng, backbone), seed=seed)
+    settings = random_settings(rng, pair.model.spec.vocab_size, pair.model.eos_token)
+    entry = "input_ids" if backbone == "bert2bert" or rng.random() < 0.5 else "inputs_embeds"
+    inputs = random_inputs(rng, pair, entry)
+    spec = GenerationSpec.from_fields(settings, pair.model)
+    ours = generate(pair.model, pair.params, {k: jnp.asarray(v) for k, v in inputs.items()}, spec)
+    theirs, their_scores = torch_generate(pair, inputs, spec)
+    return [_compare(i, spec, ours, theirs, their_scores, f"seed {seed} {backbone} {settings}") for i in range(SENTENCES)]
+
+
+@torch.no_grad()
+def torch_generate(
+    pair: Pair, inputs: dict[str, np.ndarray], spec: GenerationSpec
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Tokens `[N, <= max_length]` and, with beams, scores `[N]` of `transformers.generate`."""
+    fields = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(spec).items()}
+    fields = {name: value for name, value in fields.items() if value not in (None, [])}
+    for name in ("do_sample", "temperature", "top_k", "top_p"):
+        fields.pop(name)
+    if spec.num_beams == 1:
+        fields = {name: value for name, value in fields.items() if name not in ("length_penalty", "early_stopping")}
+    pair.theirs.generation_config = GenerationConfig()
+    config = GenerationConfig(**fields, return_dict_in_generate=True, output_scores=True)
+    given = {name: torch.tensor(value) for name, value in inputs.items() if name != "mask"}
+    mask = torch.tensor(inputs["mask"]).long()
+    out = pair.theirs.generate(**given, attention_mask=mask, generation_config=config)
+    scores = out.sequences_scores.numpy() if spec.num_beams > 1 else None
+    return out.sequences.numpy(), scores
+
+
+def _compare(sentence: int, spec: GenerationSpec, ours, theirs, their_scores, detail: str) -> Verdict:
+    """All returned hypotheses of one sentence; what torch fills up with behind the end (pad or eos) does not count."""
+    same, tie = True, True
+    for row in range(sentence * spec.num_return_sequences, (sentence + 1) * spec.num_return_sequences):
+        length = int(ours.lengths[row])
+        mine, other = np.asarray(ours.sequences[row])[:length], theirs[row]
+        filling = {spec.pad_token_id, spec.eos_token_id[0]}
+        if len(other) < length or (other[:length] != mine).any() or not filling.issuperset(other[length:].tolist()):
+            same = False
+            detail += f"\n  ours {mine.tolist()}\n  torch {other.tolist()}"
+            close = their_scores is not None and abs(float(ours.scores[row]) - float(their_scores[row])) < TIE
+            tie &= close
+    return Verdict(same, tie and not same, detail)
+
+
+def without_defaults(spec: GenerationSpec) -> dict[str, Any]:
+    """The settings that differ from the defaults, for messages."""
+    return {
+        field.name: getattr(spec, field.name)
+        for field in dataclasses.fields(spec)
+        if getattr(spec, field.name) != field.default
+    }

@@ -1,0 +1,138 @@
+"""Every backbone against PyTorch with the same random weights: logits, loss, gradients, cached steps."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from torch_reference import (
+    Case,
+    Pair,
+    cross_entropy,
+    first_difference,
+    make_batch,
+    make_pair,
+    our_logits,
+    their_outputs,
+    to_params,
+)
+
+from eeg2text_jax.pretrained.mapping import flatten
+
+LOGITS, LOSS, GRADIENT = 1e-4, 1e-5, 1e-3
+
+TOKENS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "vocab_size": 40}
+ZERO_PAD = {"bos_token_id": None, "pad_token_id": 0, "eos_token_id": 1, "vocab_size": 37}
+BART = {
+    **TOKENS, "d_model": 24, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 32, "decoder_ffn_dim": 40, "max_position_embeddings": 16,
+}  # fmt: skip
+T5 = {**ZERO_PAD, "d_model": 24, "d_kv": 6, "d_ff": 32, "num_layers": 2, "num_heads": 4}
+V11 = {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+BERT = {
+    **TOKENS, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32,
+    "max_position_embeddings": 16,
+}  # fmt: skip
+
+CASES = {
+    "bart": Case("bart", BART),
+    "bart-uneven": Case(
+        "bart",
+        {**BART, "encoder_layers": 1, "decoder_layers": 3, "encoder_attention_heads": 2, "scale_embedding": True},
+    ),
+    "bart-relu": Case("bart", {**BART, "activation_function": "relu", "d_model": 20, "encoder_attention_heads": 5}),
+    "pegasus": Case("pegasus", {**BART, **ZERO_PAD, "scale_embedding": True, "activation_function": "relu"}),
+    "pegasus-uneven": Case("pegasus", {**BART, **ZERO_PAD, "encoder_layers": 3, "decoder_layers": 1, "d_model": 12}),
+    "t5": Case("t5", T5),
+    "t5-odd": Case(
+        "t5", {**T5, "d_kv": 5, "num_heads": 3, "num_decoder_layers": 1, "relative_attention_num_buckets": 6,
+               "relative_attention_max_distance": 7},
+    ),
+    "t5v1.1": Case("t5", V11),
+    "t5v1.1-odd": Case("t5", {**V11, "d_kv": 7, "num_layers": 1, "num_decoder_layers": 3}),
+    "bert2bert": Case("bert2bert", BERT),
+    "bert2bert-uneven": Case(
+        "bert2bert",
+        {**BERT, "decoder_num_hidden_layers": 3, "encoder_hidden_size": 16, "encoder_vocab_size": 33,
+         "hidden_act": "gelu_new"},
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=CASES)
+def pair(request: pytest.FixtureRequest) -> Pair:
+    return make_pair(CASES[request.param], seed=sorted(CASES).index(request.param))
+
+
+@pytest.mark.parametrize("entry", ["input_ids", "inputs_embeds"])
+def test_forward_and_backward(pair: Pair, entry: str) -> None:
+    batch = make_batch(pair.model)
+    theirs = their_outputs(pair, batch, entry)
+    theirs.loss.backward()
+
+    @jax.jit
+    def ours(params):
+        def loss(params):
+            logits = our_logits(pair.model, params, batch, entry)
+            return cross_entropy(logits, batch.labels), logits
+
+        return jax.value_and_grad(loss, has_aux=True)(params)
+
+    (loss, logits), gradient = ours(pair.params)
+    real = batch.decoder_mask
+    off = np.abs(np.asarray(logits) - theirs.logits.detach().numpy())[real].max()
+    assert off < LOGITS, f"logits are {off} apart; first difference: {first_difference(pair, batch, entry)}"
+    assert abs(float(loss) - float(theirs.loss)) < LOSS
+    check_gradient(pair, gradient)
+
+
+def check_gradient(pair: Pair, gradient: dict) -> None:
+    """Each parameter of each layer, by the norm of the difference over the norm."""
+    tensors = {
+        name: np.zeros(p.shape, np.float32) if p.grad is None else p.grad.numpy()
+        for name, p in pair.theirs.named_parameters()
+    }
+    pair.theirs.zero_grad(set_to_none=True)
+    expected, found = flatten(to_params(pair.table, tensors, pair.model)), flatten(gradient)
+    # Analytically zero gradients (a key's bias cannot change a softmax) are rounding noise on both sides.
+    noise = 1e-6 * np.sqrt(sum(float(jnp.sum(jnp.square(g))) for g in expected.values()))
+    for path, theirs in expected.items():
+        layers = theirs.shape[0] if "/layers/" in path else 1
+        pairs = zip(np.reshape(theirs, (layers, -1)), np.reshape(found[path], (layers, -1)), strict=True)
+        for layer, (a, b) in enumerate(pairs):
+            off, size = np.linalg.norm(a - b), np.linalg.norm(a)
+            assert off < max(GRADIENT * size, noise), f"{path} of layer {layer}: {off} off of {size}"
+
+
+def test_cached_steps_equal_forward(pair: Pair) -> None:
+    """Two beams a sentence, fed different targets, give what two whole sequences give, at every position."""
+    model, beams = pair.model, 2
+    batch = make_batch(model)
+    inputs = {"input_ids": jnp.asarray(batch.input_ids), "mask": jnp.asarray(batch.mask)}
+    rng = np.random.default_rng(1)
+    targets = jnp.asarray(rng.integers(0, model.spec.vocab_size, (3 * beams, 5)), jnp.int32)
+    doubled = jax.tree.map(lambda x: jnp.repeat(x, beams, axis=0), inputs)
+    expected = jax.jit(model.forward)(pair.params, doubled, targets)
+    hidden, mask = jax.jit(model.encode)(pair.params, inputs)
+    cache = model.init_cache(pair.params, hidden, mask, beams, 5)
+    step = jax.jit(model.decode_step)
+    for index in range(5):
+        logits, cache = step(pair.params, targets[:, index], jnp.int32(index), cache)
+        np.testing.assert_allclose(logits, expected[:, index], atol=2e-5)
+    assert step._cache_size() == 1
+
+
+def test_cached_step_equals_theirs(pair: Pair) -> None:
+    batch = make_batch(pair.model)
+    ids = pair.model.shift_right(jnp.asarray(batch.labels))
+    with torch.no_grad():
+        theirs = pair.theirs(
+            input_ids=torch.tensor(batch.input_ids),
+            attention_mask=torch.tensor(batch.mask).long(),
+            decoder_input_ids=torch.tensor(np.asarray(ids[:, :1])),
+        )
+    inputs = {"input_ids": jnp.asarray(batch.input_ids), "mask": jnp.asarray(batch.mask)}
+    hidden, mask = pair.model.encode(pair.params, inputs)
+    cache = pair.model.init_cache(pair.params, hidden, mask, 1, 3)
+    logits, _ = pair.model.decode_step(pair.params, ids[:, 0].astype(jnp.int32), jnp.int32(0), cache)
+    np.testing.assert_allclose(logits, theirs.logits[:, 0].numpy(), atol=LOGITS)

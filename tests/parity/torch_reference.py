@@ -1,0 +1,172 @@
+"""Small random PyTorch models and the same weights in ours, for the tests of parity."""
+
+import dataclasses
+import importlib
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+import transformers
+
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.pretrained.mapping import flatten, match, unflatten
+
+CLASSES = {
+    "bart": transformers.BartForConditionalGeneration,
+    "pegasus": transformers.PegasusForConditionalGeneration,
+    "t5": transformers.T5ForConditionalGeneration,
+    "bert2bert": transformers.EncoderDecoderModel,
+}
+
+
+class Case(NamedTuple):
+    """A backbone and the fields of its random configuration."""
+
+    backbone: str
+    fields: dict[str, Any]
+
+
+class Pair(NamedTuple):
+    """The same weights twice."""
+
+    theirs: torch.nn.Module
+    model: Seq2SeqModel
+    params: dict[str, Any]
+    table: Any
+
+
+def make_pair(case: Case, seed: int = 0) -> Pair:
+    """A PyTorch model whose every parameter and buffer is random, norms and biases too, and ours with its weights."""
+    config = importlib.import_module(f"eeg2text_jax.models.{case.backbone}").random_config(case.fields)
+    torch.manual_seed(seed)
+    theirs = CLASSES[case.backbone](config).eval()
+    spec = importlib.import_module(f"eeg2text_jax.models.{case.backbone}").spec_from_config(config)
+    if not spec.tied_head:  # transformers 5 ties what it makes itself; real T5 v1.1 files hold a head of their own
+        theirs.lm_head.weight = torch.nn.Parameter(torch.randn_like(theirs.lm_head.weight))
+    with torch.no_grad():
+        for tensor in theirs.parameters():
+            tensor.add_(torch.randn_like(tensor) * 0.1 * (1 if tensor.requires_grad else 0))
+        if spec.logits_bias == "frozen":
+            theirs.final_logits_bias.copy_(torch.randn_like(theirs.final_logits_bias))
+    model = Seq2SeqModel(spec)
+    table = importlib.import_module(f"eeg2text_jax.pretrained.{case.backbone}").table(spec)
+    state = {name: tensor.detach().numpy() for name, tensor in theirs.state_dict().items()}
+    return Pair(theirs, model, to_params(table, state, model), table)
+
+
+def to_params(table: Any, tensors: dict[str, np.ndarray], model: Seq2SeqModel) -> dict[str, Any]:
+    """Tensors by PyTorch's names -> parameters of ours."""
+    shapes = {path: leaf.shape for path, leaf in flatten(jax.eval_shape(model.init, jax.random.key(0))).items()}
+    found = match(table, tensors, shapes, "reference")
+    assert set(found) == set(shapes)
+    arrays = {path: np.stack(s.pieces) if s.stacked else s.pieces[0] for path, s in found.items()}
+    return unflatten({path: jnp.asarray(array) for path, array in arrays.items()})
+
+
+class Batch(NamedTuple):
+    """Text in, text out, with padding on both sides; labels are -100 after their end."""
+
+    input_ids: np.ndarray  # [B, S]
+    inputs_embeds: np.ndarray  # [B, S, D]
+    mask: np.ndarray  # [B, S] bool
+    labels: np.ndarray  # [B, T]
+    decoder_mask: np.ndarray  # [B, T] bool
+
+
+def make_batch(model: Seq2SeqModel, seed: int = 0, size: int = 3, source: int = 7, target: int = 6) -> Batch:
+    """Random inputs; lengths differ, one row is full, and padding holds random tokens, not padding tokens."""
+    rng = np.random.default_rng(seed)
+    vocab = min(model.spec.vocab_size, model.spec.encoder_vocab_size or model.spec.vocab_size)
+    lengths = np.array([source, source - 2, 1])[:size, None]
+    target_lengths = np.array([target - 1, target, 2])[:size, None]
+    decoder_mask = np.arange(target)[None] < target_lengths
+    labels = rng.integers(0, model.spec.vocab_size, (size, target))
+    return Batch(
+        rng.integers(0, vocab, (size, source)),
+        rng.normal(size=(size, source, model.spec.d_model)).astype(np.float32),
+        np.arange(source)[None] < lengths,
+        np.where(decoder_mask, labels, -100),
+        decoder_mask,
+    )
+
+
+def their_outputs(pair: Pair, batch: Batch, entry: str, **options) -> Any:
+    """PyTorch's forward pass through `entry`, `input_ids` or `inputs_embeds`."""
+    return pair.theirs(
+        **{entry: torch.tensor(getattr(batch, entry))},
+        attention_mask=torch.tensor(batch.mask).long(),
+        labels=torch.tensor(batch.labels),
+        decoder_attention_mask=torch.tensor(batch.decoder_mask).long(),
+        use_cache=False,
+        **options,
+    )
+
+
+def our_logits(model: Seq2SeqModel, params: Any, batch: Batch, entry: str) -> jax.Array:
+    """Our forward pass on the same batch."""
+    inputs = {entry: jnp.asarray(getattr(batch, entry)), "mask": jnp.asarray(batch.mask)}
+    ids = model.shift_right(jnp.asarray(batch.labels))
+    return model.forward(params, inputs, ids, jnp.asarray(batch.decoder_mask))
+
+
+def cross_entropy(logits: jax.Array, labels: np.ndarray) -> jax.Array:
+    """Mean over labels other than -100."""
+    real = jnp.asarray(labels != -100)
+    picked = jnp.take_along_axis(jax.nn.log_softmax(logits), jnp.maximum(jnp.asarray(labels), 0)[..., None], axis=-1)
+    return -jnp.sum(jnp.where(real, picked[..., 0], 0.0)) / real.sum().astype(jnp.float32)
+
+
+def first_difference(pair: Pair, batch: Batch, entry: str = "input_ids", tolerance: float = 1e-4) -> str | None:
+    """Name of the first layer, from the input on, whose output differs from PyTorch's; None if all agree."""
+    theirs = their_outputs(pair, batch, entry, output_hidden_states=True)
+    mask = {"encoder": batch.mask, "decoder": batch.decoder_mask}
+    states = {"encoder": theirs.encoder_hidden_states, "decoder": theirs.decoder_hidden_states}
+    for side in ("encoder", "decoder"):
+        for depth, expected in enumerate(states[side][:-1]):
+            ours = _hidden_after(pair, batch, entry, side, depth)
+            if _distance(ours, expected, mask[side]) > tolerance:
+                return f"{side} layer {depth - 1}" if depth else f"{side} embeddings"
+        last = _hidden_after(pair, batch, entry, side, None)
+        if _distance(last, states[side][-1], mask[side]) > tolerance:
+            return f"{side} layer {len(states[side]) - 2} or the norm after it"
+    return None
+
+
+def _distance(ours: jax.Array, theirs: torch.Tensor, mask: np.ndarray) -> float:
+    return float(np.abs(np.asarray(ours) - theirs.detach().numpy())[mask].max())
+
+
+def _hidden_after(pair: Pair, batch: Batch, entry: str, side: str, depth: int | None) -> jax.Array:
+    """Our hidden states after `depth` layers: those of a model cut short; None: after the whole stack."""
+    encoder_depth = depth if side == "encoder" else None
+    inputs = {entry: jnp.asarray(getattr(batch, entry)), "mask": jnp.asarray(batch.mask)}
+    model, params = _cut(pair, "encoder", encoder_depth) if encoder_depth is not None else (pair.model, pair.params)
+    network = model._bind(params)
+    if side == "encoder" and depth is not None:
+        return network.backbone.encoder(
+            network.backbone.embed(inputs["input_ids"]) if entry == "input_ids" else inputs[entry], inputs["mask"]
+        )
+    hidden, mask = network.encode(inputs, None)
+    if side == "encoder":
+        return network.backbone.encoder(
+            network.backbone.embed(inputs["input_ids"]) if entry == "input_ids" else inputs[entry], inputs["mask"]
+        )
+    model, params = _cut(pair, "decoder", depth) if depth is not None else (pair.model, pair.params)
+    backbone = model._bind(params).backbone
+    ids = pair.model.shift_right(jnp.asarray(batch.labels))
+    return backbone.decoder(backbone._table()(ids), jnp.asarray(batch.decoder_mask), hidden, mask)
+
+
+def _cut(pair: Pair, side: str, depth: int) -> tuple[Seq2SeqModel, dict[str, Any]]:
+    """The model without the layers of `side` from `depth` on, and without the norm after them."""
+    stack = dataclasses.replace(getattr(pair.model.spec, side), layers=depth, final_norm=False)
+    model = dataclasses.replace(pair.model, spec=dataclasses.replace(pair.model.spec, **{side: stack}))
+    params = {"backbone": {**pair.params["backbone"]}}
+    part = {name: value for name, value in params["backbone"][side].items() if name != "final_norm"}
+    layers = part.pop("layers")
+    if depth:
+        part["layers"] = jax.tree.map(lambda x: x[:depth], layers)
+    params["backbone"][side] = part
+    return model, params

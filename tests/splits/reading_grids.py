@@ -1,0 +1,34 @@
+"""Data files in memory for the tests of splits: subjects x sentences, with one word of one feature each."""
+
+from pathlib import Path
+
+import numpy as np
+
+from eeg2text_jax.data.datafile import DataFile
+
+ZUCO_SUBJECTS = ("ZAB", "ZDM", "ZDN", "ZGW", "ZJM", "ZJN", "ZJS", "ZKB", "ZKH", "ZKW", "ZMG", "ZPH")
+ZUCO_SENTENCES = {"SR": 400, "NR": 300, "TSR": 407}
+
+
+def data_of(rows, provenance=None):
+    """A data file of `(subject, task, index, text)` rows."""
+    subject, task, index, text = zip(*rows, strict=True)
+    n = len(rows)
+    return DataFile(
+        path=Path("grid.h5"),
+        features=np.ones((n, 1), np.float32),
+        offsets=np.arange(n + 1),
+        sentence=np.array(text, object),
+        subject=np.array(subject, object),
+        task=np.array(task, object),
+        sentence_index=np.array(index, np.int64),
+        features_are="nothing",
+        provenance=provenance or {},
+    )
+
+
+def grid(subjects=ZUCO_SUBJECTS, sentences=None, texts=None, provenance=None):
+    """Every subject reads every sentence; without `texts` (task -> list) every sentence has its own words."""
+    sentences = sentences or ZUCO_SENTENCES
+    texts = texts or {task: [f"{task} {'x' * (i % 7)} {i}" for i in range(n)] for task, n in sentences.items()}
+    return data_of([(s, t, i, text) for s in subjects for t, many in texts.items() for i, text in enumerate(many)])

@@ -1,0 +1,168 @@
+"""Certificates and split files, and the command that makes and judges them."""
+
+import json
+
+import numpy as np
+import pytest
+from reading_grids import ZUCO_SUBJECTS
+
+from eeg2text_jax.cli import main
+from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
+from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.data.splits.split import PARTS
+from eeg2text_jax.data.splits.splitfile import hash_ids, read_split_file
+from eeg2text_jax.errors import UserError
+
+RATIO = (0.8, 0.1, 0.1)
+TEXTS = {"NR": [f"sentence {i} of many" for i in range(20)], "TSR": [f"Sentence {i}: of many!" for i in range(15, 40)]}
+
+
+def write(path, subjects=ZUCO_SUBJECTS, texts=TEXTS):
+    with DataWriter(path, 1, "nothing") as writer:
+        for subject in subjects:
+            for task, sentences in texts.items():
+                for i, text in enumerate(sentences):
+                    writer.add(Sample(np.ones((1, 1), np.float32), text, subject, task, i))
+    return path
+
+
+@pytest.fixture(scope="module")
+def data_path(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("data") / "data.h5")
+
+
+def test_the_certificate_states_what_the_split_is(data_path, tmp_path, capsys):
+    out = tmp_path / "new" / "f.json"
+    assert main(["split", str(data_path), "--method=f", "--seed=1", f"--json={out}"]) == 0
+    certificate = json.loads(out.read_text())
+    data = read_datafile(data_path)
+    split = make_split(data, "f", RATIO, 1)
+    assert certificate["digest"] == split.digest()
+    assert certificate["data"] == {"name": "data.h5", "digest": data.digest()}
+    assert (certificate["method"], certificate["seed"], certificate["ratio"]) == ("f", 1, [0.8, 0.1, 0.1])
+    assert certificate["kept"] == {"samples": split.kept, "of": 540, "fraction": split.kept / 540}
+    for name in PARTS:
+        part = certificate["parts"][name]
+        assert part["samples"] == len(part["ids"]) == len(split.parts[name])
+        assert part["ids_sha256"] == hash_ids(part["ids"])
+    leak = certificate["leakage"][0]
+    assert leak["bslr_over_test"] == leak["bslr_over_all"] == 0
+    assert leak["tslr"] == {"sentence-id": 0, "letters-digits": 0, "case-space": 0}
+    assert [len(s["sentences"]) for s in certificate["shared_between_tasks"]] == [5, 0]
+    assert "sentence 3" not in out.read_text()  # no texts: a certificate can be passed on
+    shown = capsys.readouterr().out
+    assert f"({split.kept} of 540)" in shown
+    assert f"split hash {split.digest()}" in shown
+    assert "train and test share no texts (by letters-digits), no near-duplicates and no subjects" in shown
+
+
+def test_a_certificate_makes_the_same_split_even_of_a_file_in_another_order(data_path, tmp_path):
+    out = tmp_path / "f.json"
+    main(["split", str(data_path), "--method=f", f"--json={out}"])
+    data, other = read_datafile(data_path), read_datafile(write(tmp_path / "b.h5", ZUCO_SUBJECTS[::-1]))
+    assert make_split(data, "file", RATIO, 0, out).digest() == make_split(data, "f", RATIO, 0).digest()
+    same = make_split(other, "file", RATIO, 0, out)
+    for name in PARTS:
+        expected = make_split(data, "f", RATIO, 0).parts[name]
+        pairs = zip(data.subject[expected], data.sentence_id[expected], strict=True)
+        assert set(pairs) == set(zip(other.subject[same.parts[name]], other.sentence_id[same.parts[name]], strict=True))
+
+
+def test_the_audit_names_test_sentences_that_another_task_gives_away(data_path, tmp_path, capsys):
+    split = tmp_path / "mine.json"
+    main(["split", str(data_path), "--method=unique_sent", f"--json={split}"])
+    out = tmp_path / "judged.json"
+    assert main(["split", "--audit", str(split), str(data_path), f"--json={out}"]) == 0
+    shown = capsys.readouterr().out
+    assert "NR and TSR share 5 texts by letters-digits" in shown
+    assert "test NR:18 is train TSR:3: sentence 18 of many" in shown
+    judged = [d for d in json.loads(out.read_text())["duplicates"] if d["overlap"] == 1]
+    named = {(d["judged"], *d["judged_sentences"], *d["other_sentences"]) for d in judged}
+    assert {("test", "NR:18", "TSR:3"), ("test", "NR:19", "TSR:4"), ("dev", "NR:16", "TSR:1")} <= named
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("dev", ["dev", "val", "validation"])
+@pytest.mark.parametrize("kind", ["rows", "ids", "objects"])
+def test_splits_made_elsewhere_are_read(data_path, tmp_path, kind, dev, wrapped):
+    data = read_datafile(data_path)
+    split = make_split(data, "c", RATIO, 0)
+
+    def name(row):
+        subject, task, index = data.subject[row], data.task[row], int(data.sentence_index[row])
+        described = {"subject": subject, "task": task, "sentence_index": index}
+        return {"rows": int(row), "ids": f"{subject}/{task}:{index}", "objects": described}[kind]
+
+    names = dict(zip(PARTS, ("train", dev, "test"), strict=True))
+    parts = {names[part]: [name(row) for row in split.parts[part][::-1]] for part in PARTS}
+    path = tmp_path / "elsewhere.json"
+    path.write_text(json.dumps({"parts": parts} if wrapped else parts))
+    assert make_split(data, "file", RATIO, 0, path).digest() == split.digest()
+
+
+def test_an_audit_without_the_data_file_compares_the_texts_that_the_split_file_has(tmp_path, capsys):
+    def reading(subject, text):
+        return {"subject": subject, "text": text}
+
+    parts = {
+        "train": [reading("A", "One – two"), reading("B", "three")],
+        "dev": [reading("C", "four")],
+        "test": [reading("A", "one two")],
+    }
+    path = tmp_path / "texts.json"
+    path.write_text(json.dumps(parts))
+    assert main(["split", "--audit", str(path)]) == 0
+    assert (
+        "train and test share 1 text (by letters-digits), no near-duplicates and 1 subject" in capsys.readouterr().out
+    )
+
+
+def test_an_audit_of_ids_alone_says_that_it_compared_ids(tmp_path, capsys):
+    path = tmp_path / "ids.json"
+    path.write_text(json.dumps({"train": ["A/NR:0", "B/NR:1"], "dev": ["A/NR:2"], "test": ["B/NR:0"]}))
+    assert main(["split", "--audit", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "compared by sentence-id alone" in shown
+    assert "train and test share 1 text (by sentence-id)" in shown
+
+
+GOOD = {"train": ["ZAB/NR:0"], "dev": ["ZAB/NR:1"], "test": ["ZAB/NR:2"]}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("not json", "expected a split file in JSON"),
+        ("[1, 2]", "got a list"),
+        (json.dumps({"train": [1], "test": [2]}), "part 'dev'"),
+        (json.dumps({**GOOD, "test": []}), "part 'test'"),
+        (json.dumps({**GOOD, "test": ["ZAB/NR:0"]}), "in part train and again in part test"),
+        (json.dumps({**GOOD, "test": ["ZAB/NR:99"]}), "'ZAB/NR:99' of part test is not in"),
+        (json.dumps({**GOOD, "test": [99999]}), "row 99999 of part test"),
+        (json.dumps({**GOOD, "test": [True]}), "part test"),
+        (json.dumps({**GOOD, "test": ["nonsense"]}), 'part test holds "nonsense"'),
+        (json.dumps({**GOOD, "test": [{"subject": "ZAB"}]}), "part test holds"),
+        (json.dumps({**GOOD, "test": {"ids": ["ZAB/NR:2"], "ids_sha256": "0"}}), "it was edited"),
+    ],
+)
+def test_bad_split_files_are_named_in_one_sentence(data_path, tmp_path, content, message):
+    path = tmp_path / "bad.json"
+    path.write_text(content)
+    with pytest.raises(UserError) as caught:
+        read_split_file(path).resolve(read_datafile(data_path))
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_rows_need_the_data_file(tmp_path, capsys):
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps({"train": [0], "dev": [1], "test": [2]}))
+    assert main(["split", "--audit", str(path)]) == 2
+    assert "name the data file as well" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["--audit", "absent.json"], ["absent.h5"], ["--ratio=1,2"]])
+def test_missing_input_is_one_sentence(arguments, capsys):
+    assert main(["split", *arguments]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
