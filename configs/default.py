@@ -109,4 +109,9 @@ def get_config() -> ConfigDict:
     c.decode.length_penalty = 1.0
     c.decode.batch_size = 32  # sentences decoded at once
 
+    c.audit = ConfigDict()  # of the EEG arms, against every other evaluation condition
+    c.audit.margin = 1.0  # points of word BLEU-1 below which a difference in content does not matter
+    c.audit.resamples = 10_000  # permutations and bootstrap draws
+    c.audit.seed = 0
+
     return c

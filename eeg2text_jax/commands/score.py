@@ -1,10 +1,10 @@
 """`eeg2text score`: metrics of any predictions files, each number with its signature."""
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 import rich
+from etils import epath
 from rich.console import Console
 
 from eeg2text_jax.errors import UserError
@@ -32,10 +32,10 @@ def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "eeg2text score", description=__doc__, epilog=LAYOUTS, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument("files", nargs="+", type=epath.Path, metavar="FILE")
     parser.add_argument("--profile", choices=PROFILES, default="standard", help="paper: what Tables 2-3 print")
     parser.add_argument("--tokenizer", metavar="DIR", help="for token BLEU where a file has no token ids")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write all figures and signatures there")
+    parser.add_argument("--json", type=epath.Path, metavar="OUT", help="write all figures and signatures there")
     parser.add_argument("--format", choices=FORMATS, help="the layout, where content misleads")
     parser.add_argument("--columns", metavar="REF,PRED", help="columns of a CSV, by name or by number from 1")
     parser.add_argument(
@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def labelled(cell: dict[str, Any], path: Path, files: list[Path]) -> dict[str, Any]:
+def labelled(cell: dict[str, Any], path: epath.Path, files: list[epath.Path]) -> dict[str, Any]:
     """The cell with its file; where conditions are unknown and there are several files, the file's name tells them."""
     if len(files) == 1 or UNKNOWN not in (cell["train_condition"], cell["eval_condition"]):
         return {"file": str(path), **cell}

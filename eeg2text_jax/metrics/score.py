@@ -128,8 +128,11 @@ def score_cells(
 
 
 def write_results(path: str | os.PathLike[str], results: dict[str, Any]) -> None:
-    """Writes results as JSON under a temporary name, then renames it."""
+    """Writes results as JSON under a temporary name, then renames it. Raises UserError where that fails."""
     path = epath.Path(path)
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
-    partial.replace(path)
+    try:
+        partial.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
+        partial.replace(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror}); check the folder.") from error

@@ -1,6 +1,7 @@
 """Synthetic recordings: reproducible, distinct sentences, and a dial that moves information alone."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def test_successors_follow_the_stated_probabilities():
     follows = {}
     for sample in generate(sentences=3000, vocabulary=30, subjects=1):
         words = sample.sentence.split()
-        for a, b in zip(words, words[1:], strict=False):
+        for a, b in itertools.pairwise(words):
             follows.setdefault(a, {}).setdefault(b, 0)
             follows[a][b] += 1
     assert all(len(counts) <= 4 for counts in follows.values())

@@ -55,6 +55,7 @@ def test_what_cannot_be_scored_is_one_sentence(files, capsys):
         ([str(empty)], "empty.txt: every prediction of the 1 teacher_forced rows is empty"),
         (twice, "eeg → eeg, seed 0, teacher_forced is in"),
         ([str(files / "none")], "none: cannot be read"),
+        ([str(files / "A"), "--json", str(files / "none" / "out.json")], "out.json: cannot be written"),
         ([str(files / "A"), "--tokenizer", str(files / "none")], "none: no tokenizer"),
     ]:
         assert main(["score", *argv]) == 2

@@ -103,7 +103,9 @@ def compare_program(seed: int) -> list[Verdict]:
     spec = GenerationSpec.from_fields(settings, pair.model)
     ours = generate(pair.model, pair.params, {k: jnp.asarray(v) for k, v in inputs.items()}, spec)
     theirs, their_scores = torch_generate(pair, inputs, spec)
-    return [_compare(i, spec, ours, theirs, their_scores, f"seed {seed} {backbone} {settings}") for i in range(SENTENCES)]
+    return [
+        _compare(i, spec, ours, theirs, their_scores, f"seed {seed} {backbone} {settings}") for i in range(SENTENCES)
+    ]
 
 
 @torch.no_grad()
