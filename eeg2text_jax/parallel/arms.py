@@ -23,12 +23,6 @@ def compile_step(step: Callable[..., Any], mesh: Mesh, state_shardings: Any) -> 
     )
 
 
-def compile_eval(step: Callable[..., Any], mesh: Mesh, params_shardings: Any) -> Callable[..., Any]:
-    """Jits `step(params, batch, study) -> results [A]` for a mesh, in the same way."""
-    shardings = (params_shardings, batch_sharding(mesh), replicated(mesh))
-    return jax.jit(step, in_shardings=shardings, out_shardings=arm_sharding(mesh))
-
-
 def compile_apart(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
     """Jits `function` so that every device runs it by itself, on its arms and its rows of the batch.
 

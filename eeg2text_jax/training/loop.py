@@ -12,7 +12,7 @@ from eeg2text_jax.data.batches import Batch, evaluation_batches, training_batche
 from eeg2text_jax.data.splits.split import check_same_split
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.grid import arm_keys
-from eeg2text_jax.parallel.arms import compile_eval, compile_step
+from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.progress import ProgressLine
@@ -39,7 +39,7 @@ def train(study: Study) -> TrainState:
         shardings = placement.shardings(state)
         train_step = compile_step(program.train_step, placement.mesh, shardings)
         keep = jax.jit(keep_best, donate_argnums=0, out_shardings=shardings)
-        dev_loss = DevLoss(study, program, placement, shardings.params)
+        dev_loss = DevLoss(study, program)
         arrays = placement.constants(study.arrays)
         first = int(state.step)
         if first >= config.steps:
@@ -134,12 +134,13 @@ def initial_state(study: Study, program: GridProgram) -> TrainState:
 class DevLoss:
     """Loss on the dev part, nats per token, `[A]`, each arm under its own condition."""
 
-    def __init__(self, study: Study, program: GridProgram, placement: Placement, params_shardings: Any):
+    def __init__(self, study: Study, program: GridProgram):
         config = study.config.batch
         rows = study.split.parts["dev"]
         self._batches = evaluation_batches(study.samples, rows, config.buckets, config.size)
-        self._step = compile_eval(program.eval_step, placement.mesh, params_shardings)
-        self._placement, self._arrays = placement, placement.constants(study.arrays)
+        self._step = jax.jit(program.eval_step)
+        self._placement = Placement.from_config(study.config, len(study.arms))
+        self._arrays = self._placement.constants(study.arrays)
 
     def __call__(self, params: Any) -> jax.Array:
         parts = [self._step(params, self._placement.batch(batch), self._arrays) for batch in self._batches]
