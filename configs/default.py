@@ -12,7 +12,8 @@ def get_config() -> ConfigDict:
     c.seed = 0  # everything random derives from it, except what has a seed of its own
 
     c.data = ConfigDict()
-    c.data.source = "synthetic"  # "synthetic", a data file (.h5), or a word-feature table (.tsv, .csv)
+    # "synthetic", a data file (.h5), a word-feature table (.tsv, .csv), or recordings: a file, a folder or a glob
+    c.data.source = "synthetic"
     c.data.max_words = 56  # longer recordings are cut to this many words
     c.data.standardize = True  # each feature by its mean and standard deviation over the train part
 
@@ -29,6 +30,16 @@ def get_config() -> ConfigDict:
     c.data.table.word_column = 0  # column of the word
     c.data.table.feature_columns = ()  # columns of the features, e.g. (18, 19); empty: all numeric ones
     c.data.table.features_are = ""  # what the columns mean, for the record
+
+    c.data.recordings = ConfigDict()  # used when data.source is recordings (ZuCo's .mat files, Wang & Ji's pickles)
+    c.data.recordings.measure = "GD"  # which of a word's EEG: GD | FFD | TRT | SFD | GPT
+    c.data.recordings.bands = ("t1", "t2", "a1", "a2", "b1", "b2", "g1", "g2")  # in the order of the features
+    c.data.recordings.non_words = "keep"  # keep | skip tokens without a letter or digit
+    c.data.recordings.zscore = True  # standardize each word by its own mean and standard deviation (ddof 1)
+    c.data.recordings.compat = ""  # "wang-ji": build samples as their code does, quirks included
+    c.data.recordings.exclude = ("YMH",)  # subjects left out; YMH is incomplete
+    c.data.recordings.task = ""  # SR | NR | TSR | NRv2 | TSRv2, of pickles whose names do not tell
+    c.data.recordings.strict = False  # stop at a file that cannot be read; else it is named and left out
 
     c.split = ConfigDict()
     # unique_text (no text of the test part trains), f (no subject either); file (see path); and the published ones that
@@ -98,5 +109,10 @@ def get_config() -> ConfigDict:
     # text.max_tokens positions and so run into the padding where the model misses the end), or at the end of the
     # reference at the latest ("reference").
     c.decode.teacher_forced_cut = "reference"
+
+    c.audit = ConfigDict()  # of the EEG arms, against every other evaluation condition
+    c.audit.margin = 1.0  # points of word BLEU-1 below which a difference in content does not matter
+    c.audit.resamples = 10_000  # permutations and bootstrap draws
+    c.audit.seed = 0
 
     return c

@@ -1,16 +1,26 @@
 """The whole job as a page: prepare, train the grid, decode both ways, score. A stage that is done is passed over."""
 
+import json
+from typing import Any
+
 import rich
 from ml_collections import ConfigDict
 
+from eeg2text_jax.audit.auditing import audit
+from eeg2text_jax.audit.cells import select_cells
+from eeg2text_jax.audit.render import result_text
+from eeg2text_jax.audit.report import Section, write_report
+from eeg2text_jax.data.splits.split import check_same_split
 from eeg2text_jax.decoding.grid import decode_grid
 from eeg2text_jax.metrics.examples import side_by_side
-from eeg2text_jax.metrics.render import table_console, write_tables
+from eeg2text_jax.metrics.render import table_console, table_markdown, write_tables
 from eeg2text_jax.metrics.score import score_cells, write_results
+from eeg2text_jax.metrics.tables import score_table
 from eeg2text_jax.predictions import read_predictions, write_predictions
 from eeg2text_jax.study import Study, open_study
+from eeg2text_jax.training.curves import write_curves
 from eeg2text_jax.training.loop import train, trained_params
-from eeg2text_jax.workdir import open_workdir
+from eeg2text_jax.workdir import open_workdir, write_text
 
 
 def run(config: ConfigDict, root: str) -> None:
@@ -23,7 +33,8 @@ def run(config: ConfigDict, root: str) -> None:
     if not study.workdir.predictions.exists():
         train(study)
         decode(study)
-    score(study)
+    results = score(study)
+    judge(study, results)
 
 
 def decode(study: Study) -> None:
@@ -38,12 +49,40 @@ def decode(study: Study) -> None:
     print(f"wrote {study.workdir.predictions}")
 
 
-def score(study: Study) -> None:
-    """Scores the predictions file; writes `results.json`, `results.md` and `results.tex` and prints the table."""
-    predictions = read_predictions(study.workdir.predictions).predictions
+def score(study: Study) -> dict[str, Any]:
+    """Scores the predictions file; writes `results.json`, `results.md` and `results.tex` and prints the table.
+
+    Returns:
+      The content of `results.json`.
+
+    Raises:
+      UserError: the predictions were made with another split.
+    """
+    found = read_predictions(study.workdir.predictions)
+    check_same_split(study.split.digest(), found.header.get("split"), study.workdir.predictions)
+    predictions = found.predictions
     results = score_cells(predictions, token_source=f"{study.config.model.backbone} ids, {study.tokenizer_digest}")
     results["split"] = study.split.digest()
     write_results(study.workdir.results, results)
     write_tables(study.workdir.root, results, side_by_side(predictions), study.config.model.backbone)
     rich.print(table_console(results, study.config.model.backbone))
-    print(f"wrote {study.workdir.results}, results.md and results.tex beside it")
+    return results
+
+
+def judge(study: Study, results: dict[str, Any]) -> None:
+    """Audits the arms trained on EEG against every other evaluation condition; writes `audit.json`, `report.html`."""
+    root, config = study.workdir.root, study.config
+    if "eeg" not in config.grid.train_conditions or "eeg" not in config.grid.eval_conditions:
+        print("no arm was trained and tested with eeg, so there is nothing to audit.")
+        return
+    controls = select_cells(read_predictions(study.workdir.predictions).predictions, "eeg")
+    eeg = controls.pop("eeg")
+    train_text = [str(text) for text in study.data.sentence[study.split.parts["train"]]]
+    verdict = audit(eeg, controls, training_text=train_text, **config.audit)
+    write_text(root / "audit.json", json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n")
+    write_curves(root / "metrics.jsonl", root / "loss.png")
+    table = table_markdown(score_table(results, config.model.backbone))
+    sections = [Section("Scores", table), Section("Loss", images=[root / "loss.png"])]
+    write_report(verdict, root / "report.html", sections=sections)
+    print(result_text(verdict))
+    print(f"everything is in {root}: report.html, results.md, results.json, predictions.jsonl, audit.json")

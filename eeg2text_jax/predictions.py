@@ -9,8 +9,9 @@ import json
 import math
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
+
+from etils import epath
 
 from eeg2text_jax.errors import UserError
 
@@ -45,7 +46,7 @@ class Prediction:
 
 def write_predictions(path: str | os.PathLike[str], header: dict[str, Any], predictions: Iterable[Prediction]) -> None:
     """Writes a predictions file under a temporary name, then renames it."""
-    path = Path(path)
+    path = epath.Path(path)
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("w", encoding="utf8") as file:
         print(json.dumps({"header": header}, sort_keys=True, ensure_ascii=False), file=file)
@@ -59,15 +60,13 @@ def write_predictions(path: str | os.PathLike[str], header: dict[str, Any], pred
 class PredictionSet:
     """The rows of one predictions file.
 
-    `layout` names how the file was laid out, `notes` are sentences a reader of scores should see: what was
-    recognised, inferred or missing.
+    `layout` names how the file was laid out.
     """
 
     predictions: list[Prediction]
     header: dict[str, Any]
     layout: str
-    path: Path
-    notes: list[str] = dataclasses.field(default_factory=list)
+    path: epath.Path
 
 
 def read_predictions(path: str | os.PathLike[str]) -> PredictionSet:
@@ -77,7 +76,7 @@ def read_predictions(path: str | os.PathLike[str]) -> PredictionSet:
       UserError: the file cannot be read, a line is not a JSON object, a field is missing, unknown or of the wrong
         type, or two lines hold the same sample, cell and mode.
     """
-    path = Path(path)
+    path = epath.Path(path)
     header: dict[str, Any] = {}
     predictions: list[Prediction] = []
     first_line: dict[tuple, int] = {}
@@ -109,7 +108,7 @@ def row_key(prediction: Prediction) -> tuple:
     return p.train_condition, p.eval_condition, p.seed, p.mode, p.sample_id
 
 
-def read_text(path: Path) -> str:
+def read_text(path: epath.Path) -> str:
     """A UTF-8 text file with its line ends made `\\n`; a byte order mark is dropped."""
     try:
         data = path.read_bytes()
@@ -123,7 +122,7 @@ def read_text(path: Path) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _parse(line: str, path: Path, number: int) -> dict[str, Any]:
+def _parse(line: str, path: epath.Path, number: int) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -132,7 +131,7 @@ def _parse(line: str, path: Path, number: int) -> dict[str, Any]:
     return _typed("line", row, dict, path, number)
 
 
-def _prediction(row: dict[str, Any], path: Path, number: int) -> Prediction:
+def _prediction(row: dict[str, Any], path: epath.Path, number: int) -> Prediction:
     fields = {field.name: field for field in dataclasses.fields(Prediction)}
     for name in fields.keys() - row.keys():
         if fields[name].default is dataclasses.MISSING:
@@ -145,7 +144,7 @@ def _prediction(row: dict[str, Any], path: Path, number: int) -> Prediction:
     return Prediction(**values)
 
 
-def _value(name: str, value: Any, path: Path, number: int) -> Any:
+def _value(name: str, value: Any, path: epath.Path, number: int) -> Any:
     if name in ("reference_tokens", "prediction_tokens"):
         if value is not None:
             for token in _typed(name, value, list, path, number):
@@ -160,7 +159,7 @@ def _value(name: str, value: Any, path: Path, number: int) -> Any:
     return value if name == "n_tokens" else _typed(name, value, str, path, number)
 
 
-def _typed(name: str, value: Any, kind: type | tuple[type, ...], path: Path, number: int) -> Any:
+def _typed(name: str, value: Any, kind: type | tuple[type, ...], path: epath.Path, number: int) -> Any:
     """`value` where it is of a JSON kind; booleans are not numbers."""
     if not isinstance(value, kind) or isinstance(value, bool):
         wanted = {dict: "an object", list: "a list", int: "a whole number", str: "text"}.get(kind, "a number")

@@ -18,6 +18,7 @@ from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.splits.certificate import certify_data
 from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.data.splits.report import part_table, verdict
 from eeg2text_jax.data.splits.split import Split
 from eeg2text_jax.data.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.data.text import encode_targets, load_tokenizer, train_tokenizer
@@ -86,9 +87,9 @@ def open_split(config: ConfigDict, workdir: Workdir, data: DataFile) -> Split:
     if workdir.split.exists():
         return read_split_file(workdir.split).resolve(data)
     split = make_split(data, **config.split)
-    write_split_file(workdir.split, certify_data(data, split, config.split.ratio))
-    sizes = ", ".join(f"{name} {len(rows)}" for name, rows in split.parts.items())
-    print(f"split {split.method!r}: {sizes} samples")
+    certificate = certify_data(data, split, config.split.ratio)
+    write_split_file(workdir.split, certificate)
+    print(f"{part_table(certificate)}\n{verdict(certificate)}")
     return split
 
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from eeg2text_jax.audit.strata import STRATUM_SIZE, exchangeable, length_strata
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions import MODES, Prediction
+from eeg2text_jax.metrics.readers.foreign import UNKNOWN
+from eeg2text_jax.predictions import Prediction
 
 MIN_SENTENCES = 5  # 5! = 120 permutations: the fewest with which p can fall below 0.05
 MIN_PREFIX = 20  # characters that a shortened reference must share with the full one
@@ -88,6 +89,14 @@ def align(
     return _assemble(chosen, keys, modes[first], stratum_size, notes, shortened)
 
 
+def _without_unknown(row: Prediction) -> Prediction:
+    """The row with an empty subject or task where its file does not say it."""
+    if UNKNOWN not in (row.subject, row.task):
+        return row
+    subject, task = ("" if value == UNKNOWN else value for value in (row.subject, row.task))
+    return dataclasses.replace(row, subject=subject, task=task)
+
+
 def _one_mode(name: str, rows: list[Prediction], mode: str | None, notes: list[str]) -> list[Prediction]:
     if not rows:
         raise UserError(f"{name}: no predictions.")
@@ -96,10 +105,11 @@ def _one_mode(name: str, rows: list[Prediction], mode: str | None, notes: list[s
         mode = "free_running" if "free_running" in counts else next(iter(counts))
     if mode not in counts:
         raise UserError(f"{name}: no {mode} predictions, only {', '.join(counts)}; choose another --mode.")
-    if len(counts) > 1:
-        rest = ", ".join(f"{n} {other}" for other, n in counts.items() if other != mode)
-        notes.append(f"{name}: judged are its {counts[mode]} {mode} predictions; set aside: {rest}.")
-    return [row for row in rows if row.mode == mode]
+    for other in counts.keys() - {mode}:
+        note = f"judged are the {mode} predictions; the {other} ones in the same file are set aside."
+        if note not in notes:
+            notes.append(note)
+    return [_without_unknown(row) for row in rows if row.mode == mode]
 
 
 def _check_rows(name: str, rows: Sequence[Prediction]) -> None:
@@ -210,7 +220,7 @@ def _assemble(chosen: dict, keys: dict, mode: str, stratum_size: int, notes: lis
         n_words=n_words[keep],
         strata=np.unique(strata[keep], return_inverse=True)[1],
         seeds=seeds,
-        mode=mode if mode in MODES else "unknown",
+        mode=mode,
         conditions=tuple(conditions),
         notes=tuple(notes),
         shortened=shortened,
@@ -231,7 +241,9 @@ def _describe(chosen: dict, keys: dict, order: Sequence[str], notes: list[str]) 
                 lengths[key].append(row.n_words)
     if not any(tasks[key] - {""} for key in order):
         notes.append("the rows carry no task: strata are by number of words only (give --meta with a task column).")
+    words = {key: [len(key.split())] for key in order}
     if not all(lengths[key] for key in order):
-        notes.append("the number of words is that of the reference: the rows do not carry the number of EEG words.")
-        lengths = {key: [len(key.split())] for key in order}
+        lengths = words
+    if all(set(lengths[key]) == set(words[key]) for key in order):
+        notes.append("strata go by the number of words of the reference, which is all that the rows tell.")
     return [min(tasks[key]) for key in order], np.array([float(np.median(lengths[key])) for key in order])

@@ -59,7 +59,7 @@ def audit(
     endpoint = primary_endpoint()
     tables = content_tables(aligned, tasks, endpoint)
     conditions, flags = _summarize_conditions(aligned, tables, tasks, endpoint, resamples, rng)
-    comparisons, notes = compare(aligned, tables, endpoint, margin, resamples, rng)
+    comparisons, notes = compare(aligned, tables, conditions[0].content, endpoint, margin, resamples, rng)
     effect = design_effect(endpoint.score, tables[0].own, aligned.eeg.sentence)
     flags = red_flags.alignment_flags(aligned, effect) + red_flags.recipe_flags(aligned) + flags
     flags += [flag for c in comparisons for flag in gap_flags(name, c)]

@@ -1,7 +1,8 @@
-"""Takes the cells of one predictions file apart."""
+"""From files and cells to named conditions."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions import Prediction
@@ -30,3 +31,44 @@ def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str
         raise UserError(f"the arm {arm!r} was not evaluated with eeg; its conditions are {', '.join(cells)}.")
     first = "eeg" if "eeg" in cells else next(iter(cells))
     return {first: cells.pop(first), **cells}
+
+
+def read_conditions(
+    eeg: Path, controls: Sequence[Path], read: Callable[[Path], list[Prediction]], arm: str | None = None
+) -> dict[str, list[Prediction]]:
+    """The EEG condition first, then every control, of files of one condition or of several cells each.
+
+    A condition is called as its file (without the ending), or as its evaluation condition where the EEG file holds
+    several. A control file of several cells gives one control each, apart from what is evaluated with EEG.
+    """
+    cells = select_cells(read(eeg), arm)
+    names = _names([eeg, *controls])
+    conditions = {names[0]: next(iter(cells.values()))} if len(cells) == 1 else dict(cells)
+    for path, name in zip(controls, names[1:], strict=True):
+        for condition, rows in _control_cells(read(path), name).items():
+            if condition in conditions:
+                raise UserError(
+                    f"{path}: a condition called {condition!r} is there already; name the files differently."
+                )
+            conditions[condition] = rows
+    return conditions
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """What tells the files apart: the name without its ending and the parts up to a `_` that all share."""
+    stems = [path.stem for path in paths]
+    if len(set(stems)) < len(stems):
+        return [str(path) for path in paths]
+    parts = [stem.split("_") for stem in stems]
+    while len(paths) > 1 and all(len(p) > 1 and p[0] == parts[0][0] for p in parts):
+        parts = [p[1:] for p in parts]
+    return ["_".join(p) for p in parts]
+
+
+def _control_cells(rows: list[Prediction], name: str) -> dict[str, list[Prediction]]:
+    cells: dict[tuple[str, str], list[Prediction]] = defaultdict(list)
+    for row in rows:
+        cells[row.train_condition, row.eval_condition].append(row)
+    if len(cells) == 1:
+        return {name: rows}
+    return {f"{name}: {train}→{test}": found for (train, test), found in cells.items() if test != "eeg"}

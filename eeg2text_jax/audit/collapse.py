@@ -19,6 +19,7 @@ class Collapse:
     """Shares are of the rows, 0 to 1, unless said otherwise."""
 
     rows: int
+    sentences: int
     empty: int
     distinct: int
     top_text: str
@@ -54,6 +55,7 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
     varied = lengths.std() > 0 and expected.std() > 0
     return Collapse(
         rows=len(texts),
+        sentences=len(by_sentence),
         empty=sum(not text for text in texts),
         distinct=len(set(texts)),
         top_text=top_text,

@@ -29,34 +29,46 @@ def content_tables(aligned: Aligned, groups: np.ndarray, endpoint: Endpoint) -> 
 def compare(
     aligned: Aligned,
     tables: Sequence[ContentTable],
+    alone: Contrast,
     endpoint: Endpoint,
     margin: float,
     resamples: int,
     rng: np.random.Generator,
 ) -> tuple[list[Comparison], list[str]]:
-    """One comparison a control, or one with EEG alone; and notes on metrics that could not be computed."""
+    """One comparison a control, or one with EEG alone; and notes on metrics that could not be computed.
+
+    `alone` is the content of EEG against its own null.
+    """
     pairs = [[0, i] for i in range(1, len(tables))] or [[0]]
     secondary, notes = _secondary(aligned, pairs, endpoint, tables, resamples, rng)
     comparisons = []
     for chosen, figures in zip(pairs, secondary, strict=True):
-        primary = contrast(
-            [tables[i].pairs for i in chosen], aligned.strata, endpoint.score, resamples=resamples, rng=rng
-        )
         conditions = [aligned.conditions[i] for i in chosen]
-        size = {"n_sentences": len(aligned.references), "n_rows": len(aligned.eeg.rows)}
-        if len(chosen) == 1:
-            outcome = verdict.judge_alone(primary)
-            sentence = verdict.alone_sentence(outcome, primary, metric=endpoint.label, **size)
-        else:
-            outcome = verdict.judge(primary, margin)
-            names = {"eeg": conditions[0].name, "control": conditions[1].name}
-            sentence = verdict.paired_sentence(outcome, primary, metric=endpoint.label, margin=margin, **names, **size)
-        subjects = subject_effects(
-            conditions, [tables[i] for i in chosen], endpoint.score, resamples=SUBJECT_RESAMPLES, rng=rng
-        )
-        control = conditions[1].name if len(chosen) == 2 else ""
-        comparisons.append(Comparison(control, outcome, sentence, primary, figures, subjects))
+        chosen_tables = [tables[i] for i in chosen]
+        pooled = [table.pairs for table in chosen_tables]
+        primary = alone
+        if len(chosen) == 2:
+            primary = contrast(pooled, aligned.strata, endpoint.score, resamples=resamples, rng=rng)
+        subjects = subject_effects(conditions, chosen_tables, endpoint.score, resamples=SUBJECT_RESAMPLES, rng=rng)
+        names = [condition.name for condition in conditions]
+        outcome, sentence = _decide(primary, names, endpoint.label, margin, aligned)
+        comparisons.append(Comparison("".join(names[1:]), outcome, sentence, primary, figures, subjects))
     return comparisons, notes
+
+
+def _decide(
+    primary: Contrast, names: Sequence[str], metric: str, margin: float, aligned: Aligned
+) -> tuple[verdict.Verdict, str]:
+    """The verdict of one comparison and its sentence; `names` are EEG's and the control's, or EEG's alone."""
+    size = {"n_sentences": len(aligned.references), "n_rows": len(aligned.eeg.rows)}
+    if len(names) == 1:
+        outcome = verdict.judge_alone(primary)
+        return outcome, verdict.alone_sentence(outcome, primary, metric=metric, **size)
+    outcome = verdict.judge(primary, margin)
+    eeg, control = names
+    return outcome, verdict.paired_sentence(
+        outcome, primary, eeg=eeg, control=control, metric=metric, margin=margin, **size
+    )
 
 
 def _secondary(
@@ -122,7 +134,7 @@ def _disagreement(eeg: str, comparison: Comparison) -> list[Flag]:
     if min(abs(bleu), abs(wer)) < 0.25 or bleu * wer < 0:
         return []
     message = (
-        f"BLEU-1 and WER point opposite ways: {eeg} minus {comparison.control} is {bleu:+.2f} BLEU-1 (higher is better) "
-        f"and {wer:+.2f} WER (lower is better); style decides the scores, not content"
+        f"BLEU-1 and WER point opposite ways: {eeg} minus {comparison.control} is {bleu:+.2f} BLEU-1 "
+        f"(higher is better) and {wer:+.2f} WER (lower is better); style decides the scores, not content"
     )
     return [Flag("metrics_disagree", "warning", message)]

@@ -73,6 +73,10 @@ def contrast(
     low, high = np.quantile(boot_draws, [0.05, 0.95])
     seed_effects = statistics.content_difference(stacked.sum(1), score)
     permutation_sd = float(null_draws.std())
+    seeds_are_level = len(seed_effects) >= 3
+    mde = statistics.minimum_detectable_effect(permutation_sd, strata)
+    if seeds_are_level:
+        mde = max(mde, statistics.seed_detectable_effect(seed_effects))
     return Contrast(
         scores=tuple(scores.tolist()),
         nulls=tuple(nulls.tolist()),
@@ -80,11 +84,11 @@ def contrast(
         effect=effect,
         p=statistics.p_value(observed, null_draws),
         p_less=statistics.p_value(-observed, -null_draws),
-        p_seeds=statistics.seed_p_value(seed_effects) if len(seed_effects) >= 3 else None,
+        p_seeds=statistics.seed_p_value(seed_effects) if seeds_are_level else None,
         interval=tuple(np.quantile(boot_draws, [0.025, 0.975]).tolist()),
         interval_90=(float(low), float(high)),
         permutation_sd=permutation_sd,
-        mde=statistics.minimum_detectable_effect(permutation_sd, strata),
+        mde=mde,
         smallest_margin=float(max(-low, high)),
         seed_effects=tuple(seed_effects.tolist()),
         null_draws=null_draws,

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+import numpy as np
+
 from eeg2text_jax.audit.align import Aligned, Condition
 from eeg2text_jax.audit.collapse import Collapse
 
@@ -45,7 +47,7 @@ def _input_flags(name: str, c: Collapse) -> list[Flag]:
 
 def _collapse_flags(name: str, c: Collapse) -> list[Flag]:
     flags = []
-    if c.distinct <= 0.1 * c.rows or c.top_share >= 0.25:
+    if c.distinct <= min(0.1 * c.rows, c.sentences - 1) or c.top_share >= 0.25:
         message = (
             f"{name}: collapsed, {c.distinct} distinct predictions in {c.rows} rows; the most frequent one is "
             f"{c.top_share:.0%} of them ({c.top_text!r:.90})"
@@ -79,8 +81,8 @@ def _text_flags(name: str, c: Collapse) -> list[Flag]:
         flags.append(Flag("token_residue", "warning", message))
     if c.stutter >= max(2, 0.02 * c.rows):
         message = (
-            f"{name}: {c.stutter} of {c.rows} predictions repeat a word three times or a mark five times in a row, as "
-            "decoding past the end of a sentence does (literal padding)"
+            f"{name}: {c.stutter} of {c.rows} predictions repeat a word three times or a mark five times in a row: "
+            "padding that was left in, or a decoder that was not stopped"
         )
         flags.append(Flag("literal_padding", "warning", message))
     return flags
@@ -158,20 +160,27 @@ def alignment_flags(aligned: Aligned, design_effect: float) -> list[Flag]:
             "the shorter one in both"
         )
         flags.append(Flag("references_shortened", "warning", message))
-    readers = {}
-    for row, sentence in zip(aligned.eeg.rows, aligned.eeg.sentence.tolist(), strict=True):
-        readers.setdefault(sentence, set()).add(row.subject)
-    subjects = set().union(*readers.values())
-    if len(subjects) > 1 and sum(len(r) == 1 for r in readers.values()) > 0.5 * len(readers):
+    subjects = np.unique([row.subject for row in aligned.eeg.rows], return_inverse=True)[1]
+    if confounded_subjects(aligned.eeg.sentence, subjects):
         message = (
-            "most sentences were read by one subject only: a model that knows the subject alone narrows down the "
-            "sentence, and strata do not cover that"
+            "subjects read different sentences: a model that knows the subject alone narrows down the sentence, and "
+            "strata do not cover that"
         )
-        flags.append(Flag("subject_stands_for_sentence", "warning", message))
+        flags.append(Flag("subject_tells_sentence", "warning", message))
     if aligned.conditions[1:] and 1 < len(aligned.seeds) < 3:
         message = f"{len(aligned.seeds)} training seeds are pooled; at least 3 are needed to treat seed as a level"
         flags.append(Flag("few_seeds", "note", message))
     return flags
+
+
+def confounded_subjects(sentence: np.ndarray, subject: np.ndarray) -> bool:
+    """Whether two subjects share less than half of their sentences on average (Jaccard); int `[N]` each."""
+    read = np.zeros((subject.max() + 1, sentence.max() + 1))
+    read[subject, sentence] = 1
+    shared = read @ read.T
+    total = read.sum(1)[:, None] + read.sum(1) - shared
+    pairs = ~np.eye(len(read), dtype=bool)
+    return bool(pairs.any() and (shared / total)[pairs].mean() < 0.5)
 
 
 def recipe_flags(aligned: Aligned) -> list[Flag]:

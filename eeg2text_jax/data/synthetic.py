@@ -8,6 +8,7 @@ data (`signal=0`) differ from planted data in information alone.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -57,15 +58,16 @@ def make_vocabulary(size: int, rng: np.random.Generator) -> list[str]:
 def make_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.ndarray]:
     """Distinct sentences as arrays of word numbers `[W]`."""
     successors = np.stack([rng.choice(spec.vocabulary, 4, replace=False) for _ in range(spec.vocabulary)])
-    sentences: dict[tuple[int, ...], None] = {}
-    for _ in range(20 * spec.sentences):
-        length = rng.integers(SENTENCE_WORDS[0], SENTENCE_WORDS[1] + 1)
-        sentence = [int(rng.integers(spec.vocabulary))]
-        for choice in rng.choice(4, length - 1, p=SUCCESSOR_PROBABILITIES):
-            sentence.append(int(successors[sentence[-1], choice]))
-        sentences[tuple(sentence)] = None
-        if len(sentences) == spec.sentences:
-            return [np.array(sentence) for sentence in sentences]
+    tries, longest = 20 * spec.sentences, SENTENCE_WORDS[1]
+    lengths = rng.integers(SENTENCE_WORDS[0], longest + 1, tries)
+    words = np.empty((tries, longest), int)
+    words[:, 0] = rng.integers(spec.vocabulary, size=tries)
+    choices = np.searchsorted(np.cumsum(SUCCESSOR_PROBABILITIES)[:-1], rng.random((tries, longest)))
+    for place in range(1, longest):
+        words[:, place] = successors[words[:, place - 1], choices[:, place]]
+    distinct = dict.fromkeys(tuple(row[:length]) for row, length in zip(words.tolist(), lengths, strict=True))
+    if len(distinct) >= spec.sentences:
+        return [np.array(sentence) for sentence in itertools.islice(distinct, spec.sentences)]
     raise UserError(
         f"data.synthetic.vocabulary={spec.vocabulary} is too small for {spec.sentences} distinct sentences; "
         "raise it or ask for fewer sentences."
@@ -88,12 +90,15 @@ def synthetic_samples(spec: SyntheticSpec) -> Iterator[Sample]:
         own = rng.standard_normal((LATENT_WIDTH, spec.features))
         mixing = np.sqrt(1 - SUBJECT_MIXING) * shared + np.sqrt(SUBJECT_MIXING) * own
         offset = 0.5 * rng.standard_normal(spec.features)
-        for index, sentence in enumerate(sentences):
-            fresh = rng.standard_normal((len(sentence), LATENT_WIDTH))
-            source = spec.signal * latent[sentence] + np.sqrt(1 - spec.signal**2) * fresh
-            noise = SENSOR_NOISE * rng.standard_normal((len(sentence), spec.features))
+        read = np.concatenate(sentences)
+        fresh = rng.standard_normal((len(read), LATENT_WIDTH))
+        source = spec.signal * latent[read] + np.sqrt(1 - spec.signal**2) * fresh
+        noise = SENSOR_NOISE * rng.standard_normal((len(read), spec.features))
+        features = source @ mixing / np.sqrt(LATENT_WIDTH) + offset + noise
+        ends = np.cumsum([len(sentence) for sentence in sentences])
+        for index, (sentence, end) in enumerate(zip(sentences, ends, strict=True)):
             yield Sample(
-                features=source @ mixing / np.sqrt(LATENT_WIDTH) + offset + noise,
+                features=features[end - len(sentence) : end],
                 sentence=" ".join(vocabulary[word] for word in sentence),
                 subject=f"S{subject + 1:02d}",
                 task=f"T{index % spec.tasks + 1}",

@@ -6,6 +6,7 @@ formula of the PyPI package `rouge`, WER.
 """
 
 import hashlib
+import json
 from typing import TYPE_CHECKING
 
 from eeg2text_jax.errors import UserError
@@ -20,8 +21,8 @@ if TYPE_CHECKING:  # `eeg2text score` without --tokenizer does not wait for tran
 PROFILES = ("standard", "paper")
 
 PAPER_NOTE = (
-    "profile paper: the columns P and R of the paper's Tables 2-3 are exchanged; what is printed there under P is the "
-    "recall and is found here under R."
+    "The columns P and R of the paper's Tables 2-3 are exchanged: what the paper prints under P is the recall, and "
+    "stands here under R."
 )
 
 
@@ -46,7 +47,10 @@ def subword_bleu(profile: str, tokenizer: "PreTrainedTokenizerBase") -> Bleu:
 
 
 def describe_tokenizer(tokenizer: "PreTrainedTokenizerBase") -> str:
-    """Class, vocabulary size and hash of a tokenizer's full definition."""
-    definition = tokenizer.backend_tokenizer.to_str()
-    digest = hashlib.sha256(definition.encode()).hexdigest()[:12]
+    """Class, vocabulary size and hash of a tokenizer's definition.
+
+    Truncation and padding are left out: they are settings of the last call, not of the tokenizer.
+    """
+    definition = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
+    digest = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()[:12]
     return f"{type(tokenizer).__name__},{len(tokenizer)},sha256:{digest}"

@@ -3,15 +3,15 @@
 import os
 import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
+from etils import epath
 from rich import box
 from rich.markup import escape
 from rich.table import Table as RichTable
 
 from eeg2text_jax.metrics.examples import Example, Marked
-from eeg2text_jax.metrics.tables import NARROW_COLUMNS, Table, map_cells, score_table, signatures
+from eeg2text_jax.metrics.tables import NARROW_COLUMNS, PAPER_COLUMNS, Table, map_cells, score_table, signatures
 
 EXAMPLES_CAPTION = (
     "Bold: words that the ground truth and an output with teacher forcing (w/tf) share. "
@@ -82,12 +82,13 @@ def table_latex(table: Table) -> str:
 def table_console(results: dict[str, Any], label: str = "") -> RichTable:
     """The scores of `score_cells` for `rich.print`, in fewer columns than the files have."""
     seeds = {cell["seed"] for cell in results["cells"]}
-    table = map_cells(score_table(results, label, NARROW_COLUMNS, digits=1 if len(seeds) > 1 else 2), escape)
+    columns = PAPER_COLUMNS if results["profile"] == "paper" else NARROW_COLUMNS
+    table = map_cells(score_table(results, label, columns, digits=1 if len(seeds) > 1 else 2), escape)
     shown = RichTable(caption=table.caption, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False)
     shown.add_column("")
     shown.add_column("training → evaluation")
     for title, heading in with_groups(table)[3:]:
-        shown.add_column(f"{title}\n{heading}".strip(), justify="right", no_wrap=True)
+        shown.add_column(f"{title.removesuffix(' (%)')}\n{heading}".strip(), justify="right", no_wrap=True)
     for section in table.sections:
         for name, train, evaluation, *figures in section:
             shown.add_row(name, f"{train} → {evaluation}", *figures)
@@ -151,6 +152,6 @@ def write_tables(
         "results.tex": table_latex(table) + "\n" + examples_latex(examples),
     }
     for name, text in texts.items():
-        partial = Path(folder) / f".{name}.partial"
+        partial = epath.Path(folder) / f".{name}.partial"
         partial.write_text(text, encoding="utf8")
-        partial.replace(Path(folder) / name)
+        partial.replace(epath.Path(folder) / name)

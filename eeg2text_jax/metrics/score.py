@@ -4,8 +4,9 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from etils import epath
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.profiles import id_bleu, subword_bleu, text_metrics
@@ -14,6 +15,10 @@ from eeg2text_jax.predictions import Prediction
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+class NothingToScoreError(UserError):
+    """Every prediction, or every reference, of a cell and mode is empty."""
 
 
 def score_predictions(
@@ -32,8 +37,8 @@ def score_predictions(
       Figure name -> `{"value": percent, "signature": ..., "lower_is_better": ...}`.
 
     Raises:
-      UserError: no rows, all predictions or all references empty, ids in some rows only, or a metric that fails; the
-        sample is named.
+      NothingToScoreError: all predictions or all references are empty.
+      UserError: no rows, ids in some rows only, or a metric that fails; the sample is named.
     """
     check_scorable(predictions)
     texts = [p.prediction for p in predictions], [p.reference for p in predictions]
@@ -53,7 +58,7 @@ def check_scorable(predictions: Sequence[Prediction]) -> None:
         raise UserError("there are no predictions to score.")
     for side in ("prediction", "reference"):
         if not any(getattr(p, side).strip() for p in predictions):
-            raise UserError(
+            raise NothingToScoreError(
                 f"every {side} of the {len(predictions)} {predictions[0].mode} rows is empty, so there is nothing to "
                 "score; check how the file was written, or choose the other rows with --mode."
             )
@@ -101,29 +106,33 @@ def score_cells(
 ) -> dict[str, Any]:
     """The content of `results.json`: one entry a cell and mode, in order of first appearance.
 
-    `rows` counts predictions, `sentences` the independent sentences among them.
+    `rows` counts predictions, `sentences` the independent sentences among them. A cell and mode in which everything
+    is empty has no metrics, and `unscored` says why.
+
+    Raises:
+      UserError: as `score_predictions`, but for that.
     """
     groups: dict[tuple, list[Prediction]] = {}
     for p in predictions:
         groups.setdefault((p.train_condition, p.eval_condition, p.seed, p.mode), []).append(p)
-    cells = [
-        {
-            "train_condition": train,
-            "eval_condition": evaluation,
-            "seed": seed,
-            "mode": mode,
-            "rows": len(rows),
-            "sentences": len({p.sentence_id for p in rows}),
-            "metrics": score_predictions(rows, profile=profile, tokenizer=tokenizer, token_source=token_source),
-        }
-        for (train, evaluation, seed, mode), rows in groups.items()
-    ]
+    cells = []
+    for (train, evaluation, seed, mode), rows in groups.items():
+        cell = {"train_condition": train, "eval_condition": evaluation, "seed": seed, "mode": mode}
+        cell |= {"rows": len(rows), "sentences": len({p.sentence_id for p in rows})}
+        try:
+            scores = score_predictions(rows, profile=profile, tokenizer=tokenizer, token_source=token_source)
+            cells.append({**cell, "metrics": scores})
+        except NothingToScoreError as error:
+            cells.append({**cell, "metrics": {}, "unscored": str(error)})
     return {"format": 1, "profile": profile, "cells": cells}
 
 
 def write_results(path: str | os.PathLike[str], results: dict[str, Any]) -> None:
-    """Writes results as JSON under a temporary name, then renames it."""
-    path = Path(path)
+    """Writes results as JSON under a temporary name, then renames it. Raises UserError where that fails."""
+    path = epath.Path(path)
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
-    partial.replace(path)
+    try:
+        partial.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
+        partial.replace(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror}); check the folder.") from error

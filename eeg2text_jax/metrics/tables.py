@@ -5,6 +5,8 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from eeg2text_jax.metrics.profiles import PAPER_NOTE
+
 MODE_TITLES = {"free_running": "free-running", "teacher_forced": "w/tf", "unknown": "mode unknown"}
 RATIO_TITLE = "ratio w/tf : free"
 
@@ -19,6 +21,13 @@ NARROW_COLUMNS = (  # what fits a terminal
     ("BLEU-1", "tokens", "token_bleu-1"),
     ("BLEU-1", "words", "word_bleu-1"),
     ("ROUGE-1", "F", "rouge-1-f"),
+    ("WER", "", "wer"),
+)
+
+
+PAPER_COLUMNS = (
+    *((f"BLEU-{n}", "tokens", f"token_bleu-{n}") for n in (1, 2, 3, 4)),
+    *(("ROUGE-1", figure.upper(), f"rouge-1-{figure}") for figure in "prf"),
     ("WER", "", "wer"),
 )
 
@@ -127,8 +136,13 @@ def caption(results: dict[str, Any], rows: Sequence[Row]) -> str:
     sizes = "; ".join(f"{rows} predictions of {sentences} sentences" for rows, sentences in counts)
     seeds = max(len(row.cells) for row in rows)
     spread = f" Mean ± standard deviation over {seeds} seeds." if seeds > 1 else ""
-    exchanged = " P and R are not exchanged, as they are in the paper." if results["profile"] == "paper" else ""
-    return f"Each line: {sizes}. Profile {results['profile']}.{spread}{exchanged}"
+    exchanged = f" {PAPER_NOTE}" if results["profile"] == "paper" else ""
+    unscored = "".join(
+        f" Not scored: {cell['train_condition']} → {cell['eval_condition']}, seed {cell['seed']}: {cell['unscored']}"
+        for cell in results["cells"]
+        if "unscored" in cell
+    )
+    return f"Each line: {sizes}. Profile {results['profile']}.{spread}{exchanged}{unscored}"
 
 
 def spans(names: Iterable[str]) -> list[tuple[str, int]]:

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from eeg2text_jax.data.batches import Batch, evaluation_batches, training_batches
+from eeg2text_jax.data.splits.split import check_same_split
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.grid import arm_keys
 from eeg2text_jax.progress import ProgressLine
@@ -87,7 +88,11 @@ def make_program(study: Study) -> GridProgram:
 
 
 def restore_or_init(study: Study, program: GridProgram, checkpoints: Checkpoints) -> tuple[TrainState, Iterator[Batch]]:
-    """The state and the position in the data of the newest checkpoint, or those before the first step."""
+    """The state and the position in the data of the newest checkpoint, or those before the first step.
+
+    Raises:
+      UserError: the checkpoint was trained on another split.
+    """
     config = study.config
     batches = training_batches(
         study.samples,
@@ -103,10 +108,7 @@ def restore_or_init(study: Study, program: GridProgram, checkpoints: Checkpoints
     if restored is None:
         return jax.jit(make_state)(), iterator
     step, state, info = restored
-    if info["split"] != study.split.digest():
-        raise UserError(
-            f"{checkpoints.directory}: was trained on another split ({info['split']}); take another workdir."
-        )
+    check_same_split(study.split.digest(), info["split"], checkpoints.directory)
     iterator.set_state(info["iterator"])
     print(f"going on from the checkpoint of step {step}")
     return TrainState(*state) if not isinstance(state, TrainState) else state, iterator

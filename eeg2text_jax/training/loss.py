@@ -29,5 +29,5 @@ def summed_loss(
       labels: int32 `[B, T]`, padded with `pad_token`.
       weight: float32 `[B]`, 0 for rows that only fill the batch.
     """
-    counted = (labels != pad_token) * weight[:, None]
+    counted = (labels != pad_token).astype(jnp.float32) * weight[:, None]  # [B, T]
     return jnp.sum(token_losses(logits, labels, label_smoothing) * counted), jnp.sum(counted)

@@ -9,6 +9,7 @@ import pytest
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.bleu import word_bleu
 from eeg2text_jax.metrics.score import score_cells, score_predictions, write_results
+from eeg2text_jax.metrics.tables import score_table
 from eeg2text_jax.predictions import Prediction
 
 VOCABULARY = ["the", "quick", "brown", "fox_x", "jumps", "over", "50%", "dogs", "&"]
@@ -84,6 +85,21 @@ def test_failures_are_errors_that_name_the_sample():
         score_predictions(rows)
     with pytest.raises(UserError, match="no profile 'papr'"):
         score_predictions(rows, profile="papr")
+
+
+def test_a_cell_of_empty_predictions_is_left_unscored_beside_the_others():
+    rows = [
+        dataclasses.replace(r, prediction="") if (r.eval_condition, r.mode) == ("noise", "free_running") else r
+        for r in grid()
+    ]
+    results = score_cells(rows)
+    unscored = [cell for cell in results["cells"] if "unscored" in cell]
+    assert [(cell["eval_condition"], cell["mode"], cell["metrics"]) for cell in unscored] == [
+        ("noise", "free_running", {})
+    ]
+    table = score_table(results)
+    assert set(table.sections[0][1][3:]) == {"–"} == set(table.sections[2][1][3:])
+    assert "Not scored: eeg → noise, seed 0: every prediction of the 24 free_running rows is empty" in table.caption
 
 
 def test_results_file(tmp_path):

@@ -72,7 +72,7 @@ def test_part_sizes_round_like_the_authors(n, sizes):
 def test_unique_sent_counts_a_sentence_that_every_subject_lost():
     rows = [(s, "SR", i, f"text {i}") for s in ("A", "B") for i in range(19)]
     by_last_index = make_split(data_of(rows), "unique_sent", RATIO, 0)
-    declared = make_split(data_of(rows, {"sentences_per_task": {"SR": 20}}), "unique_sent", RATIO, 0)
+    declared = make_split(data_of(rows, {"sentences": {"SR": {"A": 19, "B": 20}}}), "unique_sent", RATIO, 0)
     assert [len(by_last_index.parts[name]) for name in PARTS] == [2 * 15, 2 * 1, 2 * 3]
     assert [len(declared.parts[name]) for name in PARTS] == [2 * 16, 2 * 2, 2 * 1]
 

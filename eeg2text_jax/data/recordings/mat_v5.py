@@ -48,8 +48,9 @@ def _sentence(decoder: Decoder, element: dict[str, bytes], fields: Fields) -> Se
         # A placeholder: NaN, or nothing at all. Anything else is not what a recording holds.
         if words.numbers is None or words.numbers.size > 1 or np.isfinite(words.numbers).any():
             raise Damaged("its words are no struct array")
-        return Sentence(content, None, frozenset(), means)
-    return Sentence(content, _words(decoder, element["word"], words, fields), frozenset(words.fields), means)
+        return Sentence(content, None, (), frozenset(), means)
+    read = _words(decoder, element["word"], words, fields)
+    return Sentence(content, read, tuple(word.content for word in read), frozenset(words.fields), means)
 
 
 def _words(decoder: Decoder, data: bytes, words: Array, fields: Fields) -> tuple[Word, ...]:

@@ -67,7 +67,7 @@ def _sentence(
         placeholder = _numbers(word, "word")
         if placeholder.size > 1 or np.isfinite(placeholder).any():
             raise Damaged("its words are no struct array")
-        return Sentence(content, None, frozenset(), means)
+        return Sentence(content, None, (), frozenset(), means)
     words = _StructArray(file, word, references)
     if "content" not in words.fields:
         raise Damaged("its words have no content")
@@ -78,7 +78,7 @@ def _sentence(
             raise Damaged(f"word {w + 1} has {count.size} fixation counts")
         eeg = tuple(_numbers(words.field(name, w), name) for name in fields.word)
         read.append(Word(_text(words.field("content", w)), float(count[0]) if count.size else None, eeg))
-    return Sentence(content, tuple(read), words.fields, means)
+    return Sentence(content, tuple(read), tuple(word.content for word in read), words.fields, means)
 
 
 class _References:

@@ -61,11 +61,13 @@ class Word:
 class Sentence:
     """One entry of a subject's file; its place in the file is its index.
 
-    `words` is None where the file has a placeholder for the sentence. `word_fields` are the names present in the
-    words of this sentence: they differ between sentences. `means` are the sentence's own bands, one array each.
+    `words` is None where the file has a placeholder for the sentence. `tokens` are the words' texts, also of those
+    that `words` lacks (a pickle has fixated words only). `word_fields` are the names present in the words of this
+    sentence: they differ between sentences. `means` are the sentence's own bands, one array each.
     """
 
     content: str
     words: tuple[Word, ...] | None
+    tokens: tuple[str, ...]
     word_fields: frozenset[str]
     means: tuple[np.ndarray, ...]

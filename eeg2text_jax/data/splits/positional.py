@@ -18,12 +18,18 @@ _SR = re.compile(r"(^|[^A-Z])SR([^A-Z]|$)")
 
 
 def sentences_per_task(data: DataFile) -> dict[str, int]:
-    """Sentences of every task, dropped ones included: what its provenance says, else the last index there is + 1."""
-    declared = data.provenance.get("sentences_per_task", {})
-    return {
-        task: int(declared.get(task, data.sentence_index[data.task == task].max() + 1))
-        for task in np.unique(data.task.astype(str)).tolist()
-    }
+    """Sentences of every task, those that all subjects lost included.
+
+    The longest list of a subject as the provenance of recordings states it (`sentences`: task -> subject -> entries;
+    the authors take the first subject's and fail on shorter ones), else the last index that occurs, plus 1.
+    """
+    stated = data.provenance.get("sentences")
+    by_subject = stated if isinstance(stated, dict) else {}
+    counts = {}
+    for task in np.unique(data.task.astype(str)).tolist():
+        occurring = int(data.sentence_index[data.task == task].max()) + 1
+        counts[task] = max([occurring, *by_subject.get(task, {}).values()])
+    return counts
 
 
 def unique_sent(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:

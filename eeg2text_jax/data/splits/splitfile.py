@@ -16,10 +16,10 @@ import itertools
 import json
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from etils import epath
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.data.splits.readings import Readings, readings_of
@@ -33,7 +33,7 @@ _NAMES = {"train": ("train",), "dev": ("dev", "val", "valid", "validation"), "te
 class SplitFile:
     """The samples of every part as the file names them, and what else the file says."""
 
-    path: Path
+    path: epath.Path
     samples: dict[str, list[Any]]
     record: dict[str, Any]
 
@@ -152,7 +152,7 @@ def read_split_file(path: str | os.PathLike[str]) -> SplitFile:
     Raises:
       UserError: the file is missing, is not JSON of the form above, or its ids do not have the hash it states.
     """
-    path = Path(path)
+    path = epath.Path(path)
     try:
         record = json.loads(path.read_text("utf8"))
     except OSError as error:
@@ -168,7 +168,7 @@ def read_split_file(path: str | os.PathLike[str]) -> SplitFile:
     return SplitFile(path, samples, record)
 
 
-def _samples(path: Path, holder: dict[str, Any], part: str) -> list[Any]:
+def _samples(path: epath.Path, holder: dict[str, Any], part: str) -> list[Any]:
     name = next((name for name in _NAMES[part] if name in holder), None)
     value = holder.get(name)
     samples = value.get("ids") if isinstance(value, dict) else value
@@ -185,7 +185,7 @@ def _samples(path: Path, holder: dict[str, Any], part: str) -> list[Any]:
 
 def write_split_file(path: str | os.PathLike[str], certificate: dict[str, Any]) -> None:
     """Writes a certificate under a temporary name, then renames it."""
-    path = Path(path)
+    path = epath.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(json.dumps(certificate, indent=1, ensure_ascii=False) + "\n", "utf8")

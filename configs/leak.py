@@ -1,0 +1,49 @@
+"""A leak shows: a model that can only memorise, on recordings without information, under a split that leaks or not.
+
+`eeg2text run --config=configs/leak.py:c --workdir=/tmp/leak_c` and `...leak.py:f --workdir=/tmp/leak_f`, or both and
+the comparison by `python tools/leak.py /tmp/leak`; about 4 minutes on two CPU cores. The features know nothing of the
+words (signal 0), so that whatever is scored above split (f) comes from texts of the test part that were trained on:
+the number of words that were read tells which of them it may be, with EEG and with noise alike.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import default
+from eeg2text_jax.errors import UserError
+
+
+def get_config(split: str = "c") -> ConfigDict:
+    """`split` is "c" (pooled samples: texts and subjects leak), "a" (texts leak) or "f" (nothing does)."""
+    if split not in ("a", "c", "f"):
+        raise UserError(f"configs/leak.py:{split}: expected `a`, `c` or `f` after the colon.")
+    c = default.get_config()
+    c.data.synthetic.signal = 0.0
+    c.data.synthetic.sentences = 60  # few, so that their length nearly tells them apart
+    c.data.synthetic.subjects = 10
+    c.data.synthetic.tasks = 1
+    c.data.synthetic.features = 16
+    c.split.method = split
+    c.split.ratio = (0.6, 0.2, 0.2)  # (f) keeps the square of each share
+    c.batch.buckets = ((20, 48),)
+    c.decode.num_beams = 1
+    c.decode.max_length = 40
+    c.train.steps = 300
+    c.train.eval_every = 50
+    c.train.save_every = 300
+    c.optim.lr = 2e-3
+    c.model.encoder_layers = 1
+    c.model.encoder_ffn = 128
+    c.model.encoder_heads = 4
+    c.model.shape = {
+        "d_model": 64,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 128,
+        "decoder_ffn_dim": 128,
+        "max_position_embeddings": 64,
+        "dropout": 0.0,
+    }
+    c.parallel.arms = "map"
+    return c

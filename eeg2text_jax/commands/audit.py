@@ -1,0 +1,105 @@
+"""`eeg2text audit`: does the model use the EEG? A verdict for any predictions files."""
+
+import argparse
+import json
+from pathlib import Path
+
+from eeg2text_jax.audit.auditing import audit
+from eeg2text_jax.audit.cells import read_conditions
+from eeg2text_jax.audit.metadata import join_metadata
+from eeg2text_jax.audit.render import result_text
+from eeg2text_jax.audit.retrieval import read_candidates
+from eeg2text_jax.audit.strata import STRATUM_SIZE
+from eeg2text_jax.audit.verdict import EXIT_STATUS
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.metrics.readers import describe, read_any
+from eeg2text_jax.predictions import MODES, Prediction, read_text
+
+EPILOG = (
+    """
+The file given with --eeg may hold several cells (our predictions.jsonl): then its EEG cell is judged against the
+other evaluation conditions of the same training. Without a control the file is judged against its content null.
+
+exit status: """
+    + ", ".join(f"{status} {verdict}" for verdict, status in EXIT_STATUS.items())
+    + "; 2 bad input"
+)
+
+
+def main(argv: list[str]) -> int:
+    flags = parse(argv)
+
+    def read(path: Path) -> list[Prediction]:
+        found = read_any(path, layout=flags.format, columns=columns, mode=flags.mode)
+        print(describe(found))
+        return join_metadata(found.predictions, flags.meta) if flags.meta else found.predictions
+
+    columns = flags.columns.split(",") if flags.columns else None
+    conditions = read_conditions(flags.eeg, flags.control, read, flags.arm)
+    name, *_ = conditions
+    rows = conditions.pop(name)
+    result = audit(
+        rows,
+        conditions,
+        name=name,
+        margin=flags.margin,
+        resamples=flags.resamples,
+        seed=flags.seed,
+        mode=flags.mode,
+        common=flags.common,
+        stratum_size=flags.stratum_size,
+        training_text=read_text(flags.train_text).split("\n") if flags.train_text else None,
+        candidates=read_candidates(flags.candidates) if flags.candidates else None,
+    )
+    print(result_text(result))
+    if flags.json:
+        write_text(flags.json, json.dumps(result.to_json(), indent=1, ensure_ascii=False) + "\n")
+    if flags.html:
+        from eeg2text_jax.audit.report import write_report  # draws figures: half a second that few calls need
+
+        write_report(result, flags.html)
+    return result.exit_status
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "eeg2text audit", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--eeg", required=True, type=Path, metavar="FILE", help="predictions from EEG")
+    parser.add_argument(
+        "--control", type=Path, nargs="+", action="extend", default=[], metavar="FILE", help="predictions of a control"
+    )
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write every figure there")
+    parser.add_argument("--html", type=Path, metavar="OUT", help="write a self-contained report there")
+    parser.add_argument("--margin", type=float, default=1.0, help="equivalence margin in points of BLEU-1 (1.0)")
+    parser.add_argument("--resamples", type=int, default=10_000, help="permutations and bootstrap draws (10000)")
+    parser.add_argument("--seed", type=int, default=0, help="of permutations and bootstrap")
+    parser.add_argument("--mode", choices=MODES, help="mode of a file that does not say it, or the one to judge")
+    parser.add_argument("--arm", help="training condition to judge, where a file holds several")
+    parser.add_argument(
+        "--meta", type=Path, metavar="CSV", help="reference with subject, task or n_words, where the files lack them"
+    )
+    parser.add_argument("--train-text", type=Path, metavar="FILE", help="training sentences, one a line")
+    parser.add_argument("--candidates", type=Path, metavar="FILE", help="candidate scores for retrieval (JSON lines)")
+    parser.add_argument("--common", action="store_true", help="judge what the files share instead of refusing")
+    parser.add_argument(
+        "--stratum-size", type=int, default=STRATUM_SIZE, help=f"sentences per task and length ({STRATUM_SIZE})"
+    )
+    parser.add_argument("--format", metavar="LAYOUT", help="layout of the files, where content misleads")
+    parser.add_argument("--columns", metavar="REF,PRED", help="columns of a CSV, by name or by number from 1")
+    flags = parser.parse_args(argv)
+    if not 0 < flags.margin < float("inf"):
+        raise UserError(f"--margin={flags.margin}: expected points of BLEU-1 above 0.")
+    if flags.resamples < 100 or flags.stratum_size < 2 or flags.seed < 0:
+        raise UserError("expected --resamples of at least 100, --stratum-size of at least 2 and --seed of at least 0.")
+    return flags
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes under a temporary name, then renames."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(text, encoding="utf8")
+        partial.replace(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror}); check the folder.") from error

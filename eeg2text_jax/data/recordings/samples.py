@@ -1,0 +1,186 @@
+"""Subject files, one at a time -> samples, with everything that was dropped counted."""
+
+import dataclasses
+import hashlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eeg2text_jax.data.datafile import Sample
+from eeg2text_jax.data.recordings.features import LARGEST, Choices, Dropped, corrected
+from eeg2text_jax.data.recordings.files import RecordingFile, find_recordings, layout, refuse_duplicates
+from eeg2text_jax.data.recordings.mat_v5 import read_mat_v5
+from eeg2text_jax.data.recordings.mat_v73 import read_mat_v73
+from eeg2text_jax.data.recordings.sentence import BANDS, CHANNELS, Fields, Sentence, UnreadableRecording
+from eeg2text_jax.data.recordings.wang_ji import wang_ji
+from eeg2text_jax.data.recordings.wang_ji_pickle import read_pickle
+from eeg2text_jax.data.tally import Tally
+from eeg2text_jax.errors import UserError
+
+WANG_JI = "wang-ji"
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordingSpec:
+    """How recordings are read; the fields of `config.data.recordings`."""
+
+    measure: str = "GD"
+    bands: tuple[str, ...] = BANDS
+    non_words: str = "keep"
+    zscore: bool = True
+    compat: str = ""
+    exclude: tuple[str, ...] = ("YMH",)
+    task: str = ""
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bands", tuple(self.bands))
+        object.__setattr__(self, "exclude", tuple(self.exclude))
+        Fields(self.measure, self.bands)
+        if self.non_words not in ("keep", "skip"):
+            raise UserError(f"data.recordings.non_words is {self.non_words!r}; expected 'keep' or 'skip'.")
+        if self.compat not in ("", WANG_JI):
+            raise UserError(f"data.recordings.compat is {self.compat!r}; expected '' or '{WANG_JI}'.")
+        if self.compat and self.measure not in ("GD", "FFD", "TRT"):
+            raise UserError(f"data.recordings.measure is {self.measure}; Wang & Ji's code knows GD, FFD and TRT.")
+
+    @property
+    def features_are(self) -> str:
+        """What the F columns of a sample mean."""
+        unit = "z-scores per word" if self.zscore else "µV"
+        return f"{self.measure} band amplitudes ({unit}), {' '.join(self.bands)} x {CHANNELS} channels, band-major"
+
+
+class Recordings:
+    """The samples of recordings, read as they are iterated over; `tally` and `provenance` fill meanwhile.
+
+    Samples come in the order of tasks, then subjects, then sentences, whatever files they are in. A file is read
+    whole before its first sample is given: one that turns out damaged gives none.
+
+    Raises:
+      UserError: from the constructor, when the sources are not what they should be; while iterating, when strict
+        and a file is unreadable, or when no file gives a sample.
+    """
+
+    def __init__(self, sources: Sequence[str], spec: RecordingSpec, tally: Tally):
+        self._spec, self._fields, self._tally = spec, Fields(spec.measure, spec.bands), tally
+        self._files, passed_over = find_recordings(sources, spec.task)
+        tally.notes += passed_over
+        self._held: list[tuple[str, str, Path]] = []
+        self._texts: dict[str, tuple[str, list[str]]] = {}  # task -> its first subject and that one's sentences
+        self.provenance: dict[str, Any] = {"source": "recordings", **dataclasses.asdict(spec), "files": []}
+
+    def __iter__(self) -> Iterator[Sample]:
+        problems = []
+        for number, file in enumerate(self._files, 1):
+            if file.subject in self._spec.exclude:
+                self._tally.notes.append(f"{file.path}: left out, data.recordings.exclude names {file.subject}.")
+                continue
+            try:
+                samples = self._read(file)
+            except UnreadableRecording as error:
+                if self._spec.strict:
+                    raise
+                problems.append(str(error))
+                self._tally.notes.append(f"LEFT OUT: {error}")
+                print(f"[{number}/{len(self._files)}] {file.path}: LEFT OUT, see below", file=sys.stderr)
+                continue
+            print(f"[{number}/{len(self._files)}] {file.path}: {len(samples)} samples", file=sys.stderr)
+            yield from samples
+        if not self._tally.kept:
+            drops = ", ".join(f"{reason} {n}" for reason, n in self._tally.drops().items())
+            raise UserError(f"no sample to write: {problems[0] if problems else f'all were dropped ({drops}).'}")
+        self.provenance["sentences"] = _nested(self._tally.sentences)
+        self.provenance["dropped"] = self._tally.drops()
+        self.provenance["notes"] = list(self._tally.notes)
+
+    def _read(self, file: RecordingFile) -> list[Sample]:
+        how = layout(file.path)
+        tally = Tally()  # of this file alone, so that a damaged one leaves no trace
+        samples: list[Sample] = []
+        if how == "pickle":
+            task = read_pickle(file.path, self._fields)
+            refuse_duplicates([*self._held, *((subject, file.task, file.path) for subject in task)])
+            while task:
+                subject, sentences = task.popitem(last=False)
+                if subject not in self._spec.exclude:
+                    samples += self._subject(file, subject, iter(sentences), how, tally)
+        else:
+            read = read_mat_v5 if how == "mat-v5" else read_mat_v73
+            refuse_duplicates([*self._held, (file.subject, file.task, file.path)])
+            samples += self._subject(file, file.subject, read(file.path, self._fields), how, tally)
+        self._held += [(subject, task, file.path) for subject, task in tally.sentences]
+        self._tally.sentences |= tally.sentences
+        self._tally.dropped += tally.dropped
+        self._tally.notes += tally.notes
+        with file.path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        self.provenance["files"].append({"name": file.path.name, "task": file.task, "layout": how, "sha256": digest})
+        return samples
+
+    def _subject(
+        self, file: RecordingFile, subject: str, sentences: Iterator[Sentence | None], how: str, tally: Tally
+    ) -> list[Sample]:
+        samples, texts, other_tokens, absurd = [], [], 0, 0
+        for index, sentence in enumerate(sentences):
+            texts.append(sentence.content if sentence else "")
+            other_tokens += _has_other_tokens(sentence)
+            try:
+                if self._spec.compat:
+                    features, text = wang_ji(sentence, how, self._spec.zscore)
+                    absurd += _is_absurd(sentence)
+                else:
+                    choices = Choices(self._spec.non_words, self._spec.zscore)
+                    features, text = corrected(sentence, choices, self._spec.measure)
+            except Dropped as reason:
+                tally.dropped[subject, file.task, str(reason)] += 1
+            else:
+                samples.append(Sample(features, text, subject, file.task, index))
+        tally.sentences[subject, file.task] = len(texts)
+        who = f"{file.path} ({subject}, {file.task})"
+        if other_tokens:
+            tally.notes.append(f"{who}: in {other_tokens} sentences the words are not the tokens of the text.")
+        if absurd:
+            tally.notes.append(f"{who}: {absurd} sentences kept with values above {LARGEST:g} µV.")
+        tally.notes += self._compare(who, subject, file.task, texts)
+        return samples
+
+    def _compare(self, who: str, subject: str, task: str, texts: list[str]) -> list[str]:
+        """Notes on where this subject's sentences are not those of the task's first subject."""
+        first, reference = self._texts.setdefault(task, (subject, texts))
+        notes = []
+        if len(texts) != len(reference):
+            notes.append(f"{who}: has {len(texts)} sentences, {first} has {len(reference)}; matched by index.")
+        other = [i for i, (a, b) in enumerate(zip(texts, reference, strict=False)) if a and b and a != b]
+        if other:
+            notes.append(
+                f"{who}: {len(other)} sentences have another text than {first}'s of the same index "
+                f"(the first is {other[0]}: {texts[other[0]][:40]!r}, {reference[other[0]][:40]!r}); matched by index, "
+                "so do not split by index."
+            )
+        return notes
+
+
+def _has_other_tokens(sentence: Sentence | None) -> bool:
+    """Whether the words are not those of the text; tokens without a letter or digit are not in every file."""
+    if sentence is None or sentence.words is None:
+        return False
+    told = [token for token in sentence.content.split(" ") if any(c.isalnum() for c in token)]
+    return told != [token for token in sentence.tokens if any(c.isalnum() for c in token)]
+
+
+def _is_absurd(sentence: Sentence | None) -> bool:
+    if sentence is None or sentence.words is None:
+        return False
+    return any(np.abs(band).max(initial=0) > LARGEST for word in sentence.words for band in word.eeg)
+
+
+def _nested(sentences: dict[tuple[str, str], int]) -> dict[str, dict[str, int]]:
+    """Entries of each subject's file by task: positional splits count placeholders too."""
+    nested: dict[str, dict[str, int]] = {}
+    for (subject, task), n in sentences.items():
+        nested.setdefault(task, {})[subject] = n
+    return nested

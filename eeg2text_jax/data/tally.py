@@ -1,0 +1,52 @@
+"""What `prepare` read, kept and dropped, and what it has to say about it."""
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from eeg2text_jax.data.datafile import Sample
+
+_MOST_ROWS = 120  # beyond, one row per task
+
+
+@dataclasses.dataclass
+class Tally:
+    """Samples by (subject, task): how many were kept, and how many dropped for which reason.
+
+    `sentences` are the entries of each (subject, task) in its file, placeholders included. `notes` are sentences for
+    the user: files passed over or unreadable, subjects that disagree.
+    """
+
+    kept: collections.Counter[tuple[str, str]] = dataclasses.field(default_factory=collections.Counter)
+    dropped: collections.Counter[tuple[str, str, str]] = dataclasses.field(default_factory=collections.Counter)
+    sentences: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def count(self, samples: Iterable[Sample]) -> Iterator[Sample]:
+        """Passes samples on, counting them."""
+        for sample in samples:
+            self.kept[sample.subject, sample.task] += 1
+            yield sample
+
+    def drops(self, subject: str = "", task: str = "") -> dict[str, int]:
+        """Dropped samples by reason, most frequent first; of one subject and task if they are given."""
+        reasons: collections.Counter[str] = collections.Counter()
+        for (of_subject, of_task, reason), n in self.dropped.items():
+            if subject in ("", of_subject) and task in ("", of_task):
+                reasons[reason] += n
+        return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
+
+    def table(self) -> str:
+        """One line per subject and task, with the reasons for what was dropped, and the sum."""
+        pairs = sorted(self.kept.keys() | {key[:2] for key in self.dropped}, key=lambda pair: pair[::-1])
+        if len(pairs) > _MOST_ROWS:
+            pairs = [("", task) for task in sorted({task for _, task in pairs})]
+        lines = [f"{'subject':<10} {'task':<8} {'read':>7} {'kept':>7} {'dropped':>8}"]
+        for subject, task in [*pairs, ("", "")]:
+            kept = sum(n for key, n in self.kept.items() if subject in ("", key[0]) and task in ("", key[1]))
+            drops = self.drops(subject, task)
+            dropped = sum(drops.values())
+            why = ", ".join(f"{reason} {n}" for reason, n in drops.items())
+            line = f"{subject or 'all':<10} {task or 'all':<8} {kept + dropped:>7} {kept:>7} {dropped:>8}  {why}"
+            lines.append(line.rstrip())
+        return "\n".join(lines)

@@ -1,0 +1,100 @@
+"""Batches: fixed shapes, every sample once an epoch, the same order whenever and wherever one begins."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from eeg2text_jax.data.batches import (
+    EpochPlan,
+    Samples,
+    evaluation_batches,
+    feature_scale,
+    make_batch,
+    training_batches,
+)
+from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
+from eeg2text_jax.errors import UserError
+
+BUCKETS = ((4, 6), (8, 12))
+SIZE = 5
+
+
+@pytest.fixture
+def samples(tmp_path):
+    rng = np.random.default_rng(0)
+    with DataWriter(tmp_path / "data.h5", 3, "x") as writer:
+        for i in range(37):
+            words = int(rng.integers(1, 9))
+            writer.add(Sample(rng.normal(2, 3, (words, 3)), f"sentence {i}", "A", "NR", i))
+    data = read_datafile(tmp_path / "data.h5")
+    targets = [np.arange(1, 2 + int(rng.integers(1, 11)), dtype=np.int32) for _ in range(len(data))]
+    mean, scale = feature_scale(data, np.arange(30), standardize=True)
+    return Samples(data, targets, mean, scale, max_words=8, pad_token=0)
+
+
+def test_features_are_standardized_on_the_train_part(samples):
+    words = np.concatenate([samples.features(i) for i in range(30)])
+    np.testing.assert_allclose(words.mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(words.std(axis=0), 1, atol=1e-5)
+
+
+def test_an_epoch_has_every_sample_once_in_a_bucket_that_holds_it(samples):
+    words, tokens = samples.n_words(), samples.n_tokens(np.arange(37))
+    plan = EpochPlan(words, tokens, BUCKETS, SIZE, seed=1)
+    for epoch in range(3):
+        batches = plan.epoch(epoch)
+        assert len(batches) == plan.batches_per_epoch
+        assert sorted(np.concatenate([rows for rows, _ in batches])) == list(range(37))
+        for rows, (w, t) in batches:
+            assert (words[rows] <= w).all()
+            assert (tokens[rows] <= t).all()
+        assert sum(len(rows) < SIZE for rows, _ in batches) <= 1
+    orders = [np.concatenate([rows for rows, _ in plan.epoch(e)]).tolist() for e in (0, 1)]
+    assert orders[0] != orders[1]
+
+
+def test_shapes_of_an_epoch_are_the_same_in_every_epoch(samples):
+    plan = EpochPlan(samples.n_words(), samples.n_tokens(np.arange(37)), BUCKETS, SIZE, seed=1)
+    shapes = [collections.Counter(bucket for _, bucket in plan.epoch(e)) for e in range(4)]
+    assert shapes[1:] == shapes[:-1]
+
+
+def test_a_batch_says_what_is_real(samples):
+    batch = make_batch(samples, [3, 7], (8, 12), SIZE)
+    assert batch["features"].shape == (SIZE, 8, 3)
+    assert batch["weight"].tolist() == [1, 1, 0, 0, 0]
+    assert batch["sample_id"].tolist() == [3, 7, 3, 3, 3]
+    lengths = samples.n_words()[[3, 7, 3, 3, 3]]
+    assert batch["mask"].sum(axis=1).tolist() == lengths.tolist()
+    assert (batch["features"][~batch["mask"]] == 0).all()
+    np.testing.assert_array_equal(batch["labels"][1][: len(samples.targets[7])], samples.targets[7])
+    assert (batch["labels"][1][len(samples.targets[7]) :] == 0).all()
+
+
+def test_the_stream_goes_on_from_a_saved_state(samples):
+    def stream():
+        return iter(training_batches(samples, np.arange(30), BUCKETS, SIZE, seed=2, steps=25))
+
+    whole = [batch["sample_id"].tolist() for batch in stream()]
+    assert len(whole) == 25
+    first = stream()
+    for _ in range(9):
+        next(first)
+    second = stream()
+    second.set_state(first.get_state())
+    assert [batch["sample_id"].tolist() for batch in second] == whole[9:]
+
+
+def test_evaluation_has_every_row_once_in_a_fixed_order(samples):
+    rows = np.arange(5, 36)
+    batches = evaluation_batches(samples, rows, BUCKETS, SIZE)
+    seen = np.concatenate([batch["sample_id"][batch["weight"] > 0] for batch in batches])
+    assert sorted(seen) == rows.tolist()
+    again = evaluation_batches(samples, rows, BUCKETS, SIZE)
+    assert all(np.array_equal(a["sample_id"], b["sample_id"]) for a, b in zip(batches, again, strict=True))
+
+
+def test_a_sample_that_fits_nowhere_is_said(samples):
+    with pytest.raises(UserError, match=r"no bucket for a sample of \d words"):
+        training_batches(samples, np.arange(30), ((4, 6),), SIZE, seed=0, steps=1)

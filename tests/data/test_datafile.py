@@ -1,0 +1,64 @@
+"""The data file: what goes in comes out, and damage is said."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
+from eeg2text_jax.errors import UserError
+
+
+def make(path, n=5, **changes):
+    rng = np.random.default_rng(0)
+    with DataWriter(path, 3, "three things") as writer:
+        for i in range(n):
+            fields = {"features": rng.normal(size=(i + 1, 3)), "sentence": f"sätze {i}", "subject": "A", "task": "NR"}
+            writer.add(Sample(**{**fields, "sentence_index": i, **changes}))
+        writer.provenance = {"source": "test"}
+    return path
+
+
+def test_round_trip(tmp_path):
+    data = read_datafile(make(tmp_path / "data.h5"))
+    assert len(data) == 5
+    assert data.n_words.tolist() == [1, 2, 3, 4, 5]
+    assert data.sentence[3] == "sätze 3"
+    assert data.sentence_id[2] == "NR:2"
+    assert data.provenance == {"source": "test"}
+    np.testing.assert_array_equal(data.words(1), data.features[1:3])
+
+
+def test_digest_is_of_the_content(tmp_path):
+    first, second = (read_datafile(make(tmp_path / name)) for name in ("a.h5", "b.h5"))
+    assert first.digest() == second.digest()
+    assert first.digest() != read_datafile(make(tmp_path / "c.h5", task="SR")).digest()
+
+
+def test_nothing_is_left_after_a_failure(tmp_path):
+    good = Sample(np.ones((1, 3)), "a", "A", "NR", 0)
+    writer = DataWriter(tmp_path / "data.h5", 3, "x")
+    with pytest.raises(ValueError, match="not finite"), writer:
+        writer.add_all([good, dataclasses.replace(good, features=np.full((1, 3), np.nan))])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("keep", [0, 10, 600, 3000])
+def test_cut_short(tmp_path, keep):
+    path = make(tmp_path / "data.h5")
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(UserError, match=r"data\.h5: cannot be read as an eeg2text data file"):
+        read_datafile(path)
+
+
+def test_something_else(tmp_path):
+    (tmp_path / "data.h5").write_text("hello")
+    with pytest.raises(UserError, match="cannot be read as an eeg2text data file"):
+        read_datafile(tmp_path / "data.h5")
+    with pytest.raises(UserError, match="there is no such file"):
+        read_datafile(tmp_path / "other.h5")
+
+
+def test_a_sentence_without_words(tmp_path):
+    with pytest.raises(UserError, match=r"sample 0 .* is empty"):
+        read_datafile(make(tmp_path / "data.h5", sentence=" "))

@@ -1,0 +1,83 @@
+"""Synthetic recordings: reproducible, distinct sentences, and a dial that moves information alone."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+from eeg2text_jax.data.synthetic import SUCCESSOR_PROBABILITIES, SyntheticSpec, synthetic_samples
+from eeg2text_jax.errors import UserError
+
+SPEC = SyntheticSpec(signal=1.0, sentences=300, subjects=2, tasks=2, features=24, vocabulary=60, seed=3)
+
+
+def generate(**changes):
+    return list(synthetic_samples(dataclasses.replace(SPEC, **changes)))
+
+
+def word_rows(samples):
+    """Words and features of every occurrence."""
+    words = [word for sample in samples for word in sample.sentence.split()]
+    return np.array(words), np.concatenate([sample.features for sample in samples])
+
+
+def between_word_share(samples):
+    """Share of the features' variance that lies between words (eta squared), for one subject."""
+    words, features = word_rows([s for s in samples if s.subject == "S01"])
+    total = features.var(axis=0).sum()
+    _, group = np.unique(words, return_inverse=True)
+    sums = np.zeros((group.max() + 1, features.shape[1]))
+    np.add.at(sums, group, features)
+    means = sums / np.bincount(group)[:, None]
+    return (means[group]).var(axis=0).sum() / total
+
+
+def test_same_seed_same_samples_other_seed_others():
+    first, again, other = generate(), generate(), generate(seed=4)
+    assert all(
+        a.sentence == b.sentence and np.array_equal(a.features, b.features) for a, b in zip(first, again, strict=True)
+    )
+    assert [s.sentence for s in first] != [s.sentence for s in other]
+
+
+def test_sentences_are_distinct_and_every_subject_reads_each():
+    samples = generate()
+    for subject in ("S01", "S02"):
+        read = [s.sentence for s in samples if s.subject == subject]
+        assert len(read) == len(set(read)) == SPEC.sentences
+    index = {(s.task, s.sentence_index): s.sentence for s in samples}
+    assert len(index) == SPEC.sentences, "an index of a task names one sentence, whoever reads it"
+
+
+def test_features_have_a_row_for_each_word():
+    assert all(s.features.shape == (len(s.sentence.split()), SPEC.features) for s in generate())
+
+
+def test_successors_follow_the_stated_probabilities():
+    follows = {}
+    for sample in generate(sentences=3000, vocabulary=30, subjects=1):
+        words = sample.sentence.split()
+        for a, b in itertools.pairwise(words):
+            follows.setdefault(a, {}).setdefault(b, 0)
+            follows[a][b] += 1
+    assert all(len(counts) <= 4 for counts in follows.values())
+    top = np.mean([max(counts.values()) / sum(counts.values()) for counts in follows.values()])
+    assert top == pytest.approx(SUCCESSOR_PROBABILITIES[0], abs=0.02)
+
+
+def test_signal_dial_moves_information_and_nothing_else():
+    planted, null = generate(signal=1.0, sentences=2000), generate(signal=0.0, sentences=2000)
+    assert [s.sentence for s in planted] == [s.sentence for s in null]
+    assert between_word_share(planted) > 0.85
+    assert between_word_share(null) < 0.05
+    half = between_word_share(generate(signal=0.5, sentences=2000))
+    assert 0.1 < half < 0.5
+    spread = [word_rows(s)[1].std() for s in (planted, null)]
+    assert spread[0] == pytest.approx(spread[1], rel=0.1)
+
+
+@pytest.mark.parametrize("change", [{"signal": 1.5}, {"signal": -0.1}, {"sentences": 0}, {"vocabulary": 5}])
+def test_bad_settings_are_named(change):
+    with pytest.raises(UserError, match=next(iter(change))):
+        generate(**change)

@@ -1,0 +1,211 @@
+"""Every layout is recognised by content and read whole; damage is named, never guessed over."""
+
+import random
+from collections import Counter
+
+import pytest
+from layout_samples import FREE, REFERENCES, LayoutSample, layout_samples
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.metrics.readers import describe, read_any
+from eeg2text_jax.predictions import PredictionSet
+
+
+def outcomes(read: PredictionSet) -> Counter:
+    return Counter((p.reference, p.eval_condition, p.mode, p.prediction) for p in read.predictions)
+
+
+def expected(sample: LayoutSample) -> Counter:
+    return Counter(outcome for rows in sample.outcomes for outcome in rows)
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_every_layout_is_read_without_options(tmp_path, line_end):
+    for sample in layout_samples(tmp_path):
+        path = tmp_path / "file"
+        path.write_bytes(sample.text.replace("\n", line_end).encode())
+        read = read_any(path)
+        assert outcomes(read) == expected(sample), sample.name
+        assert read.layout.startswith(sample.name)
+        assert f"layout {sample.name}" in describe(read)
+        assert len({p.sentence_id for p in read.predictions}) == 6
+
+
+def test_ids_and_conditions_of_a_table_are_kept(tmp_path):
+    path = tmp_path / "f.csv"
+    header = "sample_id,subject_id,task,sentence_id,train_condition,eval_condition,seed,mode,reference,prediction"
+    path.write_text(f"{header}\nx,S1,NR,t7,eeg,noise,3,free_running,a b c,d\n")
+    (p,) = read_any(path).predictions
+    assert (p.sample_id, p.subject, p.task, p.sentence_id) == ("x", "S1", "NR", "t7")
+    assert (p.train_condition, p.eval_condition, p.seed, p.mode, p.n_words) == ("eeg", "noise", 3, "free_running", 3)
+
+
+@pytest.mark.parametrize("delimiter", ["\t", ";"])
+def test_other_delimiters(tmp_path, delimiter):
+    path = tmp_path / "f.tsv"
+    path.write_text(f"truth{delimiter}pred\na, b{delimiter}c, d\ne{delimiter}f\n")
+    assert [p.reference for p in read_any(path).predictions] == ["a, b", "e"]
+
+
+def test_columns_and_layout_can_be_stated(tmp_path):
+    path = tmp_path / "f.csv"
+    path.write_text("gt,out,other out\na b,c d,e f\ng h,i j,k l\n")
+    with pytest.raises(UserError, match="of the 3 columns 3 hold text, expected 2"):
+        read_any(path)
+    path.write_text("gt,out,other_out\na b,c d,e f\ng h,i j,k l\n")
+    with pytest.raises(UserError, match="line 1: 'gt, out, other_out' looks like a header"):
+        read_any(path)
+    assert [p.prediction for p in read_any(path, columns=["gt", "other out"]).predictions] == ["e f", "k l"]
+    assert [p.prediction for p in read_any(path, columns=["1", "2"], layout="F").predictions] == ["c d", "i j"]
+    assert len(read_any(path, columns=["1", "2"], layout="H").predictions) == 3
+    conditions = [p.eval_condition for p in read_any(path, columns=["gt", "out", "other out"]).predictions]
+    assert conditions == ["out", "other_out"] * 2
+
+
+def test_mode_states_or_selects(tmp_path):
+    by_name = {sample.name: sample for sample in layout_samples(tmp_path)}
+    path = tmp_path / "file"
+    path.write_text(by_name["C"].text)
+    assert {p.mode for p in read_any(path, mode="teacher_forced").predictions} == {"teacher_forced"}
+    path.write_text(by_name["A"].text)
+    assert [p.prediction for p in read_any(path, mode="free_running").predictions] == FREE
+    path.write_text("".join(by_name["jsonl"].pieces[6:]))
+    with pytest.raises(UserError, match="no teacher_forced predictions"):
+        read_any(path, mode="teacher_forced")
+
+
+A = "target string: a b\npredicted string with tf: c\npredicted string: d\n" + "#" * 20 + "\n"
+DAMAGED = {
+    "empty": ("", "the file is empty"),
+    "prose": ("Once upon a time\nthere was a file.\n", "neither a known layout nor a table"),
+    "missing field": (
+        A + A.replace("predicted string: d\n", ""),
+        "line 5: the block .* has no line 'predicted string:'",
+    ),
+    "missing reference": (A + A.replace("target string: a b\n", ""), "line 5: .* no line 'target string:'"),
+    "missing line of #": (A.replace("#" * 20, "") + A, "line 5: a second 'target string:' in the block of line 1"),
+    "cut short": (A + A[:60], "line 5: the block that begins here is not closed"),
+    "stray text": ("target string: a\nfoo\n", "line 2: expected one of .*came 'foo'"),
+    "nothing to close": (A + "#" * 20, "line 5: this line closes a block without"),
+    "E": ("target word: a\tpred word: b\ntarget word: c pred word: d\n", "line 2: expected 'target word"),
+    "ragged": ("truth,pred\na,b\nc\n", "line 3: 1 fields where the first line has 2"),
+    "open quote": ('truth,pred\na,b\n"c,d\n', "line 3: not a CSV row"),
+    "two pairs": ("truth,pred,sentence,prediction\na,b,c,d\n", "several columns may be reference and prediction"),
+    "no reference": ("subject,prediction\na,b\n", "no column is known as reference and prediction"),
+    "bad seed": ("truth,pred,seed\na,b,x\n", "line 2: seed is 'x'"),
+    "bad mode": ("truth,pred,mode\na,b,tf\n", "line 2: mode is 'tf'"),
+    "twice": ("truth,pred,sample_id\na,b,1\nc,d,1\n", "line 3: sample '1' is on line 2 already"),
+    "no rows": ("truth,pred\n", "no predictions in the file"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damage_is_named(tmp_path, name):
+    text, message = DAMAGED[name]
+    path = tmp_path / "damaged.txt"
+    path.write_text(text)
+    with pytest.raises(UserError, match=f"damaged.txt.*{message}"):
+        read_any(path)
+
+
+def test_options_that_cannot_be_met(tmp_path):
+    path = tmp_path / "f.csv"
+    path.write_text("truth,pred\na,b\n")
+    for options, message in [
+        ({"columns": ["truth", "guess"]}, "no column 'guess'; the columns are truth, pred"),
+        ({"columns": ["truth"]}, "expected the reference and at least one prediction"),
+        ({"columns": ["1", "1"]}, "named twice"),
+        ({"layout": "G"}, "no such layout"),
+        ({"layout": "A"}, "line 1: expected one of 'target string:'"),
+        ({"mode": "free"}, "no such mode"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            read_any(path, **options)
+
+
+def mutate(data: bytes, rng: random.Random) -> tuple[bytes, int, int, bool]:
+    """A damaged copy, the span of the original that was touched, and whether whole text was repeated."""
+    start = rng.randrange(len(data))
+    end = min(len(data), start + rng.choice([1, 1, 2, 8, 40, 200]))
+    lines = [0, *(i + 1 for i, byte in enumerate(data) if byte == 10)]
+    kind = rng.choice(["delete", "insert", "replace", "cut", "line out", "line twice", "lines swapped", "repeat"])
+    junk = rng.choice(
+        [b'"', b"'", b",", b"\n", b"\r", b"\r\n", b"\t", b"{", b"#", b"\xff", b"\x00", b"\\", b"\xc3", b":"]
+    )
+    if kind == "cut":
+        return data[:start], start, len(data), False
+    if kind == "delete":
+        return data[:start] + data[end:], start, end, False
+    if kind == "insert":
+        return data[:start] + junk + data[start:], start, start, False
+    if kind == "replace":
+        return data[:start] + junk + data[start + 1 :], start, start + 1, False
+    if kind == "repeat":
+        return data[:end] + data[start:end] + data[end:], start, end, True
+    i = rng.randrange(len(lines) - 2)
+    first, second, third = lines[i], lines[i + 1], lines[i + 2]
+    if kind == "line out":
+        return data[:first] + data[second:], first, second, False
+    if kind == "line twice":
+        return data[:second] + data[first:second] + data[second:], first, second, True
+    return data[:first] + data[second:third] + data[first:second] + data[third:], first, third, False
+
+
+def read_or_message(path) -> tuple[Counter | None, str]:
+    """What is read and how it is described, or None and the refusal."""
+    try:
+        read = read_any(path)
+    except UserError as error:
+        return None, str(error)
+    return outcomes(read), describe(read)
+
+
+def test_mutated_files_are_refused_or_read_as_what_is_there(tmp_path):
+    """500 random mutations: an error that names the file, or every sample that was not touched, once, and no other."""
+    rng = random.Random(0)
+    samples = layout_samples(tmp_path)
+    path = tmp_path / "mutated"
+    refused = Counter()
+    for _ in range(500):
+        sample = rng.choice(samples)
+        damaged, start, end, repeats = mutate(sample.text.encode(), rng)
+        path.write_bytes(damaged)
+        found, message = read_or_message(path)
+        if found is None:
+            assert str(path) in message
+            refused[sample.name] += 1
+            continue
+        position = len(sample.before.encode())
+        untouched: Counter = Counter()
+        touched = 0
+        for piece, rows in zip(sample.pieces, sample.outcomes, strict=True):
+            if position + len(piece.encode()) < start or position > end:
+                untouched.update(rows)
+            else:
+                touched += len(rows)
+            position += len(piece.encode())
+        if start < len(sample.before) and "not used" in message:  # a column lost its name, and that was said
+            continue
+        surplus = found - untouched
+        assert untouched <= found, (sample.name, damaged)
+        assert surplus.total() <= touched * (2 if repeats else 1), (sample.name, damaged)
+    assert sum(refused.values()) > 100
+    assert len(refused) == len({sample.name for sample in samples})
+
+
+def test_references_are_the_same_sentence_in_every_layout(tmp_path):
+    ids = set()
+    for sample in layout_samples(tmp_path)[1:]:
+        path = tmp_path / "file"
+        path.write_text(sample.text)
+        ids |= {(p.reference, p.sentence_id) for p in read_any(path).predictions}
+    assert {reference for reference, _ in ids} == set(REFERENCES)
+    assert len(ids) == len(REFERENCES)
+
+
+def test_a_repeated_row_is_mentioned_where_subjects_are_known(tmp_path):
+    path = tmp_path / "f.csv"
+    path.write_text("subject,truth,pred\nS1,a b,c\nS2,a b,c\nS1,a b,c\n")
+    assert "; rows that repeat another of the same subject: 1" in describe(read_any(path))
+    path.write_text("truth,pred\na b,c\na b,c\n")
+    assert "rows that repeat" not in describe(read_any(path))

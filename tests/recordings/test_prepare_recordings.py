@@ -1,0 +1,223 @@
+"""`prepare` on recordings: formats give one data file, drops are counted, bad files are named."""
+
+import pickle
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import scipy.io
+from ml_collections import ConfigDict
+from simulated_study import TEXTS, Study, make_content
+
+from eeg2text_jax.cli import main
+from eeg2text_jax.data.datafile import DataFile, read_datafile
+from eeg2text_jax.data.prepare import prepare
+from eeg2text_jax.data.tally import Tally
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.testing.wang_ji_scripts import dump, pickle_v5, pickle_v73
+from eeg2text_jax.testing.zuco_files import write_v5
+
+FILE = "resultsZAB_SR.mat"
+
+
+def made(config: ConfigDict, out: Path, *sources: Path) -> tuple[DataFile, Tally]:
+    tally = prepare(config, out, [str(source) for source in sources])
+    return read_datafile(out), tally
+
+
+def test_all_formats_give_identical_data_files(study: Study, tmp_path: Path, data_config: ConfigDict) -> None:
+    files = {form: made(data_config, tmp_path / f"{form}.h5", getattr(study, form)) for form in ("v5", "v7", "v73")}
+    assert len({data.digest() for data, _ in files.values()}) == 1
+    assert len({tally.table() for _, tally in files.values()}) == 1
+    assert files["v5"][0].features_are == files["v73"][0].features_are
+    for (data, _), layout in zip(files.values(), ("mat-v5", "mat-v5", "mat-v7.3"), strict=True):
+        assert [file["layout"] for file in data.provenance["files"]] == [layout]
+        assert data.provenance["sentences"] == {"SR": {"ZAB": len(TEXTS)}}
+
+
+@pytest.mark.parametrize(("form", "convert"), [("v5", pickle_v5), ("v73", pickle_v73)])
+def test_pickles_give_identical_data_files_in_compat_mode(
+    study: Study, tmp_path: Path, data_config: ConfigDict, form: str, convert: object
+) -> None:
+    data_config.recordings.compat = "wang-ji"
+    convert(tmp_path / "task1-SR-dataset.pickle", {"ZAB": getattr(study, form) / FILE})
+    from_file, one = made(data_config, tmp_path / "a.h5", getattr(study, form))
+    from_pickle, other = made(data_config, tmp_path / "b.h5", tmp_path / "task1-SR-dataset.pickle")
+    assert from_file.digest() == from_pickle.digest()
+    assert one.table() == other.table()
+
+
+def test_table_counts_every_sentence(study: Study, tmp_path: Path, data_config: ConfigDict) -> None:
+    data, tally = made(data_config, tmp_path / "a.h5", study.v5)
+    assert len(data) + sum(tally.drops().values()) == len(TEXTS)
+    lines = tally.table().splitlines()
+    assert lines[0].split() == ["subject", "task", "read", "kept", "dropped"]
+    assert lines[1].split(maxsplit=5) == ["ZAB", "SR", "10", "7", "3", "NaN band 1, missing 1, no fixated word 1"]
+    assert lines[-1].split()[:5] == ["all", "all", "10", "7", "3"]
+    assert sorted(set(range(10)) - set(data.sentence_index.tolist())) == [1, 3, 4]  # the others keep their index
+
+
+def test_more_sentences_than_one_row_each() -> None:
+    tally = Tally()
+    for i in range(130):
+        tally.kept[f"S{i}", "SR"] = 2
+    assert [line.split()[:3] for line in tally.table().splitlines()[1:]] == [
+        ["all", "SR", "260"],
+        ["all", "all", "260"],
+    ]
+
+
+def test_subjects_with_other_sentences_are_matched_by_index(
+    study: Study, tmp_path: Path, data_config: ConfigDict
+) -> None:
+    shutil.copy(study.v7 / FILE, tmp_path)
+    write_v5(tmp_path / "resultsZDM_SR.mat", make_content(1)[:7])
+    write_v5(tmp_path / "resultsZJS_SR.mat", make_content(2)[2:])
+    data, tally = made(data_config, tmp_path / "a.h5", tmp_path)
+    assert any("resultsZDM_SR.mat (ZDM, SR): has 7 sentences, ZAB has 10; matched by index" in n for n in tally.notes)
+    assert any("(ZJS, SR): 8 sentences have another text than ZAB's of the same index" in n for n in tally.notes)
+    assert data.provenance["sentences"]["SR"] == {"ZAB": 10, "ZDM": 7, "ZJS": 8}
+    rows = {(s, i): text for s, i, text in zip(data.subject, data.sentence_index, data.sentence, strict=True)}
+    assert rows["ZAB", 5] == rows["ZDM", 5] == TEXTS[5]
+    assert rows["ZJS", 0] == TEXTS[2]
+
+
+def test_words_that_are_not_those_of_the_text_are_counted(tmp_path: Path, data_config: ConfigDict) -> None:
+    content = make_content(0)[:3]
+    content[0]["content"] = "Quite another text"
+    write_v5(tmp_path / FILE, content)
+    _, tally = made(data_config, tmp_path / "a.h5", tmp_path / FILE)
+    assert any("in 1 sentences the words are not the tokens of the text" in note for note in tally.notes)
+
+
+def test_an_unreadable_file_is_named_and_the_others_kept(study: Study, tmp_path: Path, data_config: ConfigDict) -> None:
+    shutil.copy(study.v5 / FILE, tmp_path / "resultsZAB_SR.mat")
+    (tmp_path / "resultsZDM_SR.mat").write_bytes((study.v7 / FILE).read_bytes()[:5000])
+    shutil.copy(study.v5 / FILE, tmp_path / "resultsZDN_SR.mat")
+    data, tally = made(data_config, tmp_path / "a.h5", tmp_path)
+    assert set(data.subject) == {"ZAB", "ZDN"}
+    assert [note for note in tally.notes if note.startswith(f"LEFT OUT: {tmp_path / 'resultsZDM_SR.mat'}: ")]
+    assert data.provenance["notes"] == tally.notes
+    data_config.recordings.strict = True
+    with pytest.raises(UserError, match=r"resultsZDM_SR.mat: is damaged or cut short"):
+        prepare(data_config, tmp_path / "strict.h5", [str(tmp_path)])
+    assert not list(tmp_path.glob("*strict*"))
+
+
+def test_a_subject_both_in_a_pickle_and_a_file_is_refused(
+    study: Study, tmp_path: Path, data_config: ConfigDict
+) -> None:
+    pickle_v5(tmp_path / "task1-SR-dataset.pickle", {"ZAB": study.v5 / FILE})
+    with pytest.raises(UserError, match="both hold subject ZAB of task SR"):
+        prepare(data_config, tmp_path / "a.h5", [str(study.v5), str(tmp_path)])
+
+
+def cut(path: Path, share: float) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+
+
+def without(path: Path, name: str) -> None:
+    with h5py.File(path, "r+") as file:
+        del file[name]
+
+
+BAD = {
+    "a .mat of something else": (lambda p, _: scipy.io.savemat(p, {"montage": np.eye(3)}), "found montage"),
+    "numbers called sentenceData": (lambda p, _: scipy.io.savemat(p, {"sentenceData": np.eye(3)}), "struct array"),
+    "an HDF5 file of something else": (lambda p, _: h5py.File(p, "w").create_group("eeg"), "expected a group sentence"),
+    "text": (lambda p, _: p.write_text("a,b\n1,2\n"), "neither a MATLAB"),
+    "an empty file": (lambda p, _: p.touch(), "is empty"),
+    "v5 cut short": (lambda p, s: (shutil.copy(s.v5 / FILE, p), cut(p, 0.7)), "the file is cut short"),
+    "v7 cut short": (lambda p, s: (shutil.copy(s.v7 / FILE, p), cut(p, 0.7)), "the file is cut short"),
+    "v7.3 cut short": (lambda p, s: (shutil.copy(s.v73 / FILE, p), cut(p, 0.7)), "is damaged or cut short"),
+    "v7.3 header alone": (lambda p, s: (shutil.copy(s.v73 / FILE, p), cut(p, 1e-4)), "cut short"),
+    "v7.3 without words": (lambda p, s: (shutil.copy(s.v73 / FILE, p), without(p, "sentenceData/word")), "has no word"),
+    "v7.3 without the struct": (lambda p, s: (shutil.copy(s.v73 / FILE, p), without(p, "sentenceData")), "found noth"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_files_give_one_sentence(
+    kind: str, study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make, expected = BAD[kind]
+    make(tmp_path / FILE, study)
+    status = main(["prepare", str(tmp_path / FILE), f"--out={tmp_path}/a.h5", "--strict"])
+    line = capsys.readouterr().err.strip()
+    assert status == 2
+    assert "\n" not in line
+    assert f"{tmp_path / FILE}: " in line
+    assert expected in line
+    assert not list(tmp_path.glob("*.h5")) + list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (pickle.dumps({"ZAB": [None]})[:-9], "is damaged or not a pickle by Wang & Ji's scripts"),
+        (pickle.dumps([1, 2]), "it holds no dictionary of subjects"),
+        (pickle.dumps({"ZAB": [{"content": "a"}]}), "KeyError: missing 'word'"),
+        (pickle.dumps({"ZAB": [None, None]}), "all were dropped (missing 2)"),
+        (pickle.dumps({"ZAB": [shutil.rmtree]}), "nothing was executed: it names shutil.rmtree"),
+    ],
+)
+def test_bad_pickles_give_one_sentence(
+    content: bytes, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "task1-SR-dataset.pickle"
+    path.write_bytes(content)
+    assert main(["prepare", str(path), f"--out={tmp_path}/a.h5", "--strict"]) == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert expected in line
+    assert not (tmp_path / "a.h5").exists()
+
+
+def test_pickle_that_contradicts_itself(study: Study, tmp_path: Path, data_config: ConfigDict) -> None:
+    path = tmp_path / "task1-SR-dataset.pickle"
+    pickle_v5(path, {"ZAB": study.v5 / FILE})
+    content = pickle.loads(path.read_bytes())
+    del content["ZAB"][0]["word"][0]
+    dump(path, content)
+    with pytest.raises(UserError, match="contradict its list of tokens"):
+        prepare(data_config, tmp_path / "a.h5", [str(path)])
+
+
+def test_command_prints_table_and_notes(study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(study.v7, tmp_path / "in")
+    (tmp_path / "in" / "montage.mat").touch()
+    arguments = ["--compat=wang-ji", "--config.data.recordings.measure=FFD"]
+    assert main(["prepare", str(tmp_path / "in"), f"--out={tmp_path}/a.h5", *arguments]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[0].split() == ["subject", "task", "read", "kept", "dropped"]
+    assert "montage.mat: passed over" in err
+    assert "[1/1]" in err  # progress
+    provenance = read_datafile(tmp_path / "a.h5").provenance
+    assert (provenance["compat"], provenance["measure"]) == ("wang-ji", "FFD")
+    assert len(provenance["files"][0]["sha256"]) == 64
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("measure", "GDX", "expected one of GD, FFD"),
+        ("bands", ("t1", "t1"), "each once"),
+        ("bands", ("t9",), "expected some of"),
+        ("non_words", "drop", "expected 'keep' or 'skip'"),
+        ("compat", "wangji", "expected '' or 'wang-ji'"),
+    ],
+)
+def test_choices_that_are_none(
+    field: str, value: object, message: str, study: Study, tmp_path: Path, data_config: ConfigDict
+) -> None:
+    data_config.recordings[field] = value
+    with pytest.raises(UserError, match=message):
+        prepare(data_config, tmp_path / "a.h5", [str(study.v5)])
+
+
+@pytest.mark.parametrize("source", ["data.txt", "data.h5", "nowhere"])
+def test_sources_of_no_kind(source: str, tmp_path: Path, data_config: ConfigDict) -> None:
+    with pytest.raises(UserError, match="is no source"):
+        prepare(data_config, tmp_path / "a.h5", [str(tmp_path / source)])

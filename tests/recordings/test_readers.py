@@ -1,0 +1,141 @@
+"""The readers against scipy, h5py and each other, on files with every irregularity of ZuCo's."""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import scipy.io
+from simulated_study import MISSING, NO_SINGLE, ONE_WORD, SHIFTED, TEXTS, UNREAD, Study, make_content
+
+from eeg2text_jax.data.recordings.mat_v5 import read_mat_v5
+from eeg2text_jax.data.recordings.mat_v73 import read_mat_v73
+from eeg2text_jax.data.recordings.sentence import BANDS, MEASURES, Fields, Sentence, UnreadableRecording
+from eeg2text_jax.testing.zuco_files import write_v5, write_v73
+
+FILE = "resultsZAB_SR.mat"
+
+
+def read(study: Study, form: str, fields: Fields | None = None) -> list[Sentence]:
+    reader = read_mat_v73 if form == "v73" else read_mat_v5
+    return list(reader(getattr(study, form) / FILE, fields or Fields()))
+
+
+def flat(value: object) -> np.ndarray:
+    """What loadmat makes of a numeric field: scalars are squeezed, `[]` has shape (0,)."""
+    return np.atleast_1d(np.asarray(value, np.float64)).ravel()
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_v5_reads_what_loadmat_reads(study: Study, measure: str) -> None:
+    expected = scipy.io.loadmat(study.v5 / FILE, squeeze_me=True, struct_as_record=False)["sentenceData"]
+    got = read(study, "v5", Fields(measure))
+    assert [sentence.content for sentence in got] == [sentence.content for sentence in expected] == list(TEXTS)
+    for ours, theirs in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(
+            np.concatenate(ours.means), np.concatenate([flat(getattr(theirs, f"mean_{band}")) for band in BANDS])
+        )
+        if isinstance(theirs.word, float):
+            assert ours.words is None
+            continue
+        for word, other in zip(ours.words, np.atleast_1d(theirs.word), strict=True):
+            assert word.content == other.content
+            assert flat([] if word.fixations is None else word.fixations).tolist() == flat(other.nFixations).tolist()
+            for band, eeg in zip(BANDS, word.eeg, strict=True):
+                np.testing.assert_array_equal(eeg, flat(getattr(other, f"{measure}_{band}", [])))
+
+
+@pytest.mark.parametrize("measure", ["GD", "SFD"])
+@pytest.mark.parametrize("form", ["v7", "v73"])
+def test_formats_agree(study: Study, form: str, measure: str) -> None:
+    for a, b in zip(read(study, "v5", Fields(measure)), read(study, form, Fields(measure)), strict=True):
+        assert (a.content, a.tokens, a.word_fields) == (b.content, b.tokens, b.word_fields)
+        assert (a.words is None) == (b.words is None)
+        np.testing.assert_array_equal(np.concatenate(a.means), np.concatenate(b.means))
+        for u, v in zip(a.words or (), b.words or (), strict=True):
+            assert (u.content, u.fixations) == (v.content, v.fixations)
+            for x, y in zip(u.eeg, v.eeg, strict=True):
+                np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("form", ["v5", "v73"])
+def test_irregularities_are_as_the_file_has_them(study: Study, form: str) -> None:
+    sentences = read(study, form)
+    assert sentences[MISSING].words is None
+    assert sentences[MISSING].content == TEXTS[MISSING]
+    assert {word.fixations for word in sentences[UNREAD].words} == {None}
+    assert not {"rawEEG", "rawET", "SFD"} & sentences[UNREAD].word_fields
+    assert "SFD_t1" not in sentences[NO_SINGLE].word_fields
+    assert [word.content for word in sentences[ONE_WORD].words] == ["Superb"]
+    unfixated = [word for sentence in sentences if sentence.words for word in sentence.words if not word.fixations]
+    assert unfixated
+    assert all(band.size == 0 for word in unfixated for band in word.eeg)  # empty, not zeros
+    fixated = [word for word in sentences[SHIFTED].words if word.fixations]
+    assert all(word.eeg[0].shape == (105,) and word.eeg[0][104] != 0 for word in fixated[1:])
+    assert all(word.eeg[0][104] == 0 for word in sentences[0].words if word.fixations)  # flat Cz is kept
+
+
+@pytest.mark.parametrize("form", ["v5", "v73"])
+def test_chosen_bands_come_in_the_chosen_order(study: Study, form: str) -> None:
+    every, chosen = read(study, form)[0], read(study, form, Fields("GD", ("g2", "t1")))[0]
+    for word, other in zip(every.words, chosen.words, strict=True):
+        np.testing.assert_array_equal(other.eeg[0], word.eeg[7])
+        np.testing.assert_array_equal(other.eeg[1], word.eeg[0])
+    np.testing.assert_array_equal(chosen.means[0], every.means[7])
+
+
+def test_v73_arrays_lying_down_and_a_shared_empty_array(study: Study, tmp_path: Path) -> None:
+    """Third-party files have (1, N) arrays; MATLAB may keep one empty array for all."""
+    path = tmp_path / FILE
+    path.write_bytes((study.v73 / FILE).read_bytes())
+    with h5py.File(path, "r+") as file:
+        data = file["sentenceData"]
+        empty = file["#refs#"].create_dataset("canonical", data=np.zeros(2, np.uint64))
+        empty.attrs["MATLAB_empty"] = np.uint8(1)
+        words = file[data["word"][0, 0]]
+        for name in list(words):
+            references = words[name][()]
+            for i, (reference,) in enumerate(references):
+                if isinstance(file[reference], h5py.Dataset) and "MATLAB_empty" in file[reference].attrs:
+                    references[i, 0] = empty.ref
+            del words[name]
+            words.create_dataset(name, data=references.T, dtype=h5py.ref_dtype)
+    expected, got = read(study, "v73")[0], next(read_mat_v73(path, Fields()))
+    assert list(read_mat_v73(path, Fields()))  # to the end, where shared references are judged
+    for u, v in zip(expected.words, got.words, strict=True):
+        assert (u.content, u.fixations) == (v.content, v.fixations)
+        np.testing.assert_array_equal(np.concatenate(u.eeg), np.concatenate(v.eeg))
+
+
+def test_v73_reference_to_another_array_is_noticed(study: Study, tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    path.write_bytes((study.v73 / FILE).read_bytes())
+    with h5py.File(path, "r+") as file:
+        words = file[file["sentenceData/word"][SHIFTED, 0]]
+        references = words["GD_t1"][()]
+        references[3] = file[file["sentenceData/word"][SHIFTED, 0]]["FFD_t1"][2]
+        words["GD_t1"][...] = references
+    with pytest.raises(UnreadableRecording, match="two of its references lead to the same array"):
+        list(read_mat_v73(path, Fields()))
+
+
+@pytest.mark.parametrize("write", [write_v5, write_v73])
+def test_a_file_with_a_single_sentence(tmp_path: Path, write: object) -> None:
+    content = make_content(1)[:1]
+    write(tmp_path / FILE, content)
+    reader = read_mat_v5 if write is write_v5 else read_mat_v73
+    (sentence,) = reader(tmp_path / FILE, Fields())
+    assert sentence.content == TEXTS[0]
+    assert len(sentence.words) == 5
+
+
+def test_double_precision_is_read_in_full(tmp_path: Path) -> None:
+    content = make_content(1)[:2]
+    value = np.full((1, 105), 1 / 3)
+    next(word for word in content[0]["word"] if word["nFixations"] is not None)["GD_t1"] = value
+    write_v5(tmp_path / "a.mat", content)
+    write_v73(tmp_path / "b.mat", content)
+    for sentences in (read_mat_v5(tmp_path / "a.mat", Fields()), read_mat_v73(tmp_path / "b.mat", Fields())):
+        word = next(word for word in next(sentences).words if word.fixations)
+        assert word.eeg[0].dtype == np.float64
+        assert word.eeg[0][0] == 1 / 3

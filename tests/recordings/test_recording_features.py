@@ -1,0 +1,87 @@
+"""From a recorded sentence to features, by the corrected rules."""
+
+import numpy as np
+import pytest
+import torch
+
+from eeg2text_jax.data.recordings.features import Choices, Dropped, corrected, repaired
+from eeg2text_jax.data.recordings.sentence import Sentence, Word
+
+RAW = Choices(zscore=False)
+
+
+def word(content: str, fixations: float | None = 1.0, value: float = 1.0, bands: int = 2) -> Word:
+    size = 105 if fixations else 0
+    return Word(content, fixations, tuple(value + band + np.arange(size) / 7 for band in range(bands)))
+
+
+def sentence(*words: Word) -> Sentence:
+    text = " ".join(w.content for w in words)
+    return Sentence(text, words, tuple(w.content for w in words), frozenset(), ())
+
+
+def replace(w: Word, band: np.ndarray) -> Word:
+    return Word(w.content, w.fixations, (band, *w.eeg[1:]))
+
+
+def test_fixated_words_in_order_and_band_major() -> None:
+    features, text = corrected(sentence(word("a", value=1), word("b", None), word("c", 2.0, value=5)), RAW, "GD")
+    assert text == "a b c"
+    assert features.shape == (2, 210)
+    assert features.dtype == np.float32
+    np.testing.assert_allclose(features[:, [0, 1, 105]], [[1, 1 + 1 / 7, 2], [5, 5 + 1 / 7, 6]], rtol=1e-6)
+
+
+def test_zscore_is_torch_std() -> None:
+    row = np.random.default_rng(0).gamma(2, 2, 210)
+    w = Word("a", 1.0, (row[:105], row[105:]))
+    features, _ = corrected(sentence(w), Choices(), "GD")
+    tensor = torch.from_numpy(row)
+    np.testing.assert_allclose(features[0], (tensor - tensor.mean()) / tensor.std(), rtol=1e-6)
+
+
+def test_words_are_told_from_non_words() -> None:
+    given = sentence(word("It"), word("--", value=3), word("…", value=4), word("é", value=5), word("3", value=6))
+    assert len(corrected(given, RAW, "GD")[0]) == 5
+    kept, text = corrected(given, Choices("skip", zscore=False), "GD")
+    np.testing.assert_allclose(kept[:, 0], [1, 5, 6])  # with their own EEG
+    assert text == given.content
+
+
+def test_single_fixation_measure_takes_the_words_that_have_it() -> None:
+    twice = Word("b", 2.0, (np.empty(0), np.empty(0)))
+    assert len(corrected(sentence(word("a"), twice, word("c")), RAW, "SFD")[0]) == 2
+    with pytest.raises(Dropped, match="wrong length"):
+        corrected(sentence(word("a"), twice, word("c")), RAW, "GD")
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (None, "missing"),
+        (Sentence("text", None, (), frozenset(), ()), "missing"),
+        (sentence(word("a", None), word("b", None)), "no fixated word"),
+        (sentence(word("a", 0.0)), "no fixated word"),
+        (Sentence(" ", (word("a"),), ("a",), frozenset(), ()), "no text"),
+        (sentence(word("a"), replace(word("b"), np.full(105, np.nan))), "NaN band"),
+        (sentence(replace(word("b"), np.r_[np.nan, np.ones(104)])), "NaN band"),
+        (sentence(replace(word("b"), np.full(104, 1.0))), "wrong length"),
+        (sentence(replace(word("b"), np.full(1, np.nan))), "wrong length"),
+        (sentence(replace(word("b"), np.r_[1e9, np.ones(104)])), "above 1000 µV"),
+        (sentence(replace(word("b"), np.r_[-np.inf, np.ones(104)])), "above 1000 µV"),
+        (sentence(Word("b", 1.0, (np.ones(105), np.ones(105)))), "constant band values"),
+        (sentence(word("a"), Word("b", None, (np.ones(105),))), "fixations contradict EEG"),
+        (sentence(Word("b", np.nan, word("b").eeg)), "fixations contradict EEG"),
+        (sentence(Word("b", 1.5, word("b").eeg)), "fixations contradict EEG"),
+        (sentence(Word("b", -1.0, word("b").eeg)), "fixations contradict EEG"),
+        (sentence(Word("b", np.inf, word("b").eeg)), "fixations contradict EEG"),
+    ],
+)
+def test_reasons_to_drop(given: Sentence | None, reason: str) -> None:
+    with pytest.raises(Dropped, match=reason):
+        corrected(given, Choices(), "GD")
+
+
+def test_typing_errors_of_the_recordings() -> None:
+    assert repaired("feels emp11111ty , a film.1") == "feels empty , a film."
+    assert corrected(sentence(word("emp11111ty")), Choices(), "GD")[1] == "empty"

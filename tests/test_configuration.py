@@ -1,0 +1,83 @@
+"""Command lines: what takes effect, and what a mistake is told."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from eeg2text_jax.cli import main
+from eeg2text_jax.configuration import differences, load_config, parse_config, to_json
+from eeg2text_jax.errors import UserError
+
+ROOT = Path(__file__).parents[1]
+DEMO = f"--config={ROOT / 'configs/demo.py'}"
+
+
+def parse(*argv):
+    return parse_config([DEMO, "--workdir=DIR", *argv], "run", options=("workdir",))
+
+
+def test_overrides_take_effect_with_their_types():
+    config = parse("--config.train.steps=20", "--config.optim.lr=1e-5", "--config.grid.seeds=(4,5)").config
+    assert config.train.steps == 20
+    assert config.optim.lr == 1e-5
+    assert tuple(config.grid.seeds) == (4, 5)
+
+
+def test_argument_of_a_file():
+    assert load_config(f"{ROOT / 'configs/demo.py'}:null").data.synthetic.signal == 0.0
+    with pytest.raises(UserError, match="expected `planted` or `null`"):
+        load_config(f"{ROOT / 'configs/demo.py'}:nothing")
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--config.trian.steps=20", r"--config\.trian: there is no such field; did you mean `train`"),
+        ("--config.train.stpes=20", r"did you mean `train\.steps`"),
+        ("--config.train.steps.more=20", r"`train\.steps` is a value"),
+        ("--config.train.steps=many", "many"),
+        ("--wrokdir=x", "wrokdir"),
+        ("stray", "unexpected argument 'stray'"),
+    ],
+)
+def test_mistakes_are_one_sentence(argument, message):
+    with pytest.raises(UserError, match=message) as caught:
+        parse(argument)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_options():
+    with pytest.raises(UserError, match="--workdir is missing"):
+        parse_config([DEMO], "run", options=("workdir",))
+    with pytest.raises(UserError, match="--config is missing"):
+        parse_config(["--workdir=x"], "run", options=("workdir",))
+    with pytest.raises(UserError, match="no such configuration file"):
+        parse_config(["--config=nowhere.py"], "run")
+
+
+def test_a_configuration_that_raises(tmp_path):
+    (tmp_path / "bad.py").write_text("def get_config():\n    return 1 / 0\n")
+    with pytest.raises(UserError, match="ZeroDivisionError"):
+        load_config(str(tmp_path / "bad.py"))
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "configs").glob("*.py")))
+def test_every_configuration_loads_and_is_json(name):
+    assert json.loads(to_json(load_config(str(ROOT / "configs" / name))))["train"]["steps"] > 0
+
+
+def test_differences_are_named_with_both_values():
+    ours, theirs = json.loads(to_json(parse().config)), json.loads(to_json(parse("--config.train.steps=7").config))
+    assert differences(ours, ours) == []
+    assert differences(ours, theirs) == ["train.steps (now 400, there 7)"]
+
+
+def test_command_line_exit_statuses(capsys):
+    assert main(["--help"]) == 0
+    assert main([]) == 2
+    assert main(["rnu"]) == 2
+    assert main(["run", DEMO, "--workdir=x", "--config.trian.steps=20"]) == 2
+    errors = capsys.readouterr().err.strip().splitlines()
+    assert len(errors) == 2
+    assert "train" in errors[1]

@@ -1,0 +1,133 @@
+"""One run from end to end, and what must not change it."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from tiny_run import tiny_config
+
+from eeg2text_jax import pipeline
+from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
+from eeg2text_jax.predictions import read_predictions
+from eeg2text_jax.training.loop import DevLoss, initial_state, make_program, trained_params
+from eeg2text_jax.training.step import GridProgram
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A workdir with a finished run."""
+    root = tmp_path_factory.mktemp("runs") / "whole"
+    pipeline.run(tiny_config(), str(root))
+    return root
+
+
+def test_every_file_is_there_and_every_cell_is_scored(finished):
+    results = json.loads((finished / "results.json").read_text())
+    cells = {(c["train_condition"], c["eval_condition"], c["mode"]) for c in results["cells"]}
+    conditions, modes = ("eeg", "noise"), ("free_running", "teacher_forced")
+    assert cells == {(t, e, m) for t in conditions for e in conditions for m in modes}
+    assert all(metric["signature"] for cell in results["cells"] for metric in cell["metrics"].values())
+    for name in ("config.json", "results.md", "results.tex", "report.html", "audit.json", "loss.png", "metrics.jsonl"):
+        assert (finished / name).stat().st_size > 0, name
+    assert not [path.name for path in finished.iterdir() if "partial" in path.name]
+
+
+def test_predictions_have_one_row_for_each_test_sample_cell_and_mode(finished):
+    found = read_predictions(finished / "predictions.jsonl")
+    split = json.loads((finished / "split.json").read_text())
+    assert found.header["split"] == split["digest"]
+    test = sorted(split["parts"]["test"]["ids"])
+    for mode in ("free_running", "teacher_forced"):
+        for train in ("eeg", "noise"):
+            for evaluation in ("eeg", "noise"):
+                rows = [
+                    p
+                    for p in found.predictions
+                    if (p.train_condition, p.eval_condition, p.mode) == (train, evaluation, mode)
+                ]
+                assert sorted(p.sample_id for p in rows) == test
+    assert all((p.nll is not None) == (p.mode == "teacher_forced") for p in found.predictions)
+
+
+def test_another_run_gives_the_same_parameters_and_predictions(finished, tmp_path):
+    pipeline.run(tiny_config(), str(tmp_path / "again"))
+    for name in ("predictions.jsonl", "results.json"):
+        assert (tmp_path / "again" / name).read_text() == (finished / name).read_text()
+
+
+def test_rewriting_every_sentence_leaves_free_running_predictions_as_they_are(finished, tmp_path):
+    root = tmp_path / "rewritten"
+    shutil.copytree(finished, root)
+    data = read_datafile(root / "data.h5")
+    with DataWriter(root / "data.h5", data.n_features, data.features_are) as writer:
+        for i in range(len(data)):
+            text = " ".join(reversed(str(data.sentence[i]).upper().split())) + " and something else entirely"
+            where = (str(data.subject[i]), str(data.task[i]), int(data.sentence_index[i]))
+            writer.add(Sample(data.words(i), text, *where))
+        writer.provenance = data.provenance
+    (root / "predictions.jsonl").unlink()
+    study = pipeline.open_study(tiny_config(), pipeline.open_workdir(str(root), tiny_config()))
+    pipeline.decode(study)
+    before, after = (free_running(folder / "predictions.jsonl") for folder in (finished, root))
+    assert [p.reference for p in before] != [p.reference for p in after]
+    assert [(p.sample_id, p.prediction, p.prediction_tokens) for p in before] == [
+        (p.sample_id, p.prediction, p.prediction_tokens) for p in after
+    ]
+
+
+def free_running(path):
+    return [p for p in read_predictions(path).predictions if p.mode == "free_running"]
+
+
+def test_arms_of_a_seed_begin_alike_and_differ_only_by_condition(tmp_path):
+    config = tiny_config(grid__train_conditions=("noise", "zero"), grid__seeds=(0, 1), train__steps=1)
+    study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / "run"), config))
+    program = make_program(study)
+    state = jax.jit(lambda: initial_state(study, program))()
+    for leaf in jax.tree.leaves(state.params):
+        values = np.asarray(leaf)
+        np.testing.assert_array_equal(values[0], values[1])
+        np.testing.assert_array_equal(values[2], values[3])
+    assert any((np.asarray(leaf)[0] != np.asarray(leaf)[2]).any() for leaf in jax.tree.leaves(state.params))
+
+
+@pytest.mark.parametrize("mapping", ["vmap", "map"])
+def test_an_arm_trained_alone_equals_itself_in_the_grid(tmp_path, mapping):
+    whole = tiny_config(parallel__arms=mapping)
+    alone = tiny_config(parallel__arms=mapping, grid__train_conditions=("noise",))
+    losses = []
+    for name, config in (("whole", whole), ("alone", alone)):
+        study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / name), config))
+        pipeline.train(study)
+        rows = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        losses.append([row["loss/noise/0"] for row in rows if "loss/noise/0" in row])
+    assert len(losses[0]) == 6
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+
+
+def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
+    shapes = []
+    loss = GridProgram._loss
+
+    def counted(self, params, features, labels, batch, key):
+        if key is not None:
+            shapes.append((features.shape, labels.shape))
+        return loss(self, params, features, labels, batch, key)
+
+    monkeypatch.setattr(GridProgram, "_loss", counted)
+    config = tiny_config(train__steps=14)
+    study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / "run"), config))
+    pipeline.train(study)
+    assert len(set(shapes)) == len(config.batch.buckets)
+    assert len(shapes) == len(set(shapes)), "a bucket was traced twice"
+
+
+def test_best_parameters_are_those_with_the_lowest_dev_loss(finished):
+    config = tiny_config()
+    study = pipeline.open_study(config, pipeline.open_workdir(str(finished), config))
+    rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    best = min(row["dev_loss/eeg/0"] for row in rows if "dev_loss/eeg/0" in row)
+    loss = DevLoss(study, make_program(study))(trained_params(study))
+    assert float(loss[0]) == pytest.approx(best, rel=1e-6)

@@ -1,0 +1,55 @@
+"""The default configuration, shrunk until a run takes seconds."""
+
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from eeg2text_jax.configuration import load_config
+
+ROOT = Path(__file__).parents[1]
+SHRINK = {
+    "data.synthetic.sentences": 60,
+    "data.synthetic.features": 12,
+    "data.synthetic.vocabulary": 40,
+    "text.vocab_size": 330,
+    "batch.size": 8,
+    "batch.buckets": ((12, 36), (20, 56)),
+    "model.encoder_layers": 1,
+    "model.encoder_heads": 2,
+    "model.encoder_ffn": 16,
+    "train.steps": 6,
+    "train.eval_every": 3,
+    "train.save_every": 2,
+    "train.log_every": 1,
+    "optim.warmup_steps": 2,
+    "decode.num_beams": 2,
+    "decode.max_length": 12,
+    "decode.batch_size": 8,
+    "audit.resamples": 200,
+}
+SHAPE = {
+    "d_model": 16,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 16,
+    "decoder_ffn_dim": 16,
+    "max_position_embeddings": 64,
+}
+
+
+def tiny_config(**changes: object) -> ConfigDict:
+    """`configs/default.py` with `SHRINK`, `SHAPE` and `changes` (dotted names, `__` for dots) applied."""
+    config = load_config(str(ROOT / "configs/default.py"))
+    with config.unlocked():
+        config.model.shape = SHAPE
+    config.update_from_flattened_dict({**SHRINK, **{name.replace("__", "."): value for name, value in changes.items()}})
+    return config
+
+
+def as_flags(config_file: str = "configs/demo.py", **changes: object) -> list[str]:
+    """The same shrinking as arguments of the command line."""
+    fields = {**SHRINK, **{f"model.shape.{name}": value for name, value in SHAPE.items()}}
+    fields |= {name.replace("__", "."): value for name, value in changes.items()}
+    return [f"--config={ROOT / config_file}", *(f"--config.{name}={value}" for name, value in fields.items())]
