@@ -25,6 +25,7 @@ def main() -> int:
     verdicts, start = [], time.monotonic()
     for seed in range(args.first, args.first + args.programs):
         verdicts += compare_program(seed)
+        print(f"program {seed}: {sum(v.same for v in verdicts[-10:])} of 10 identical", flush=True)
         for verdict in verdicts[-10:]:
             if not verdict.same:
                 print(("tie: " if verdict.tie else "DIFFERS: ") + verdict.detail, flush=True)
