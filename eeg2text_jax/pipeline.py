@@ -57,7 +57,6 @@ def decode(study: Study) -> None:
         "split": study.split.digest(),
         "tokenizer": study.tokenizer_digest,
         "decode": study.config.decode.to_dict(),
-        "teacher_forced": "argmax at the reference's positions, cut at the first end token among them",
     }
     predictions = decode_grid(study, trained_params(study))
     if not is_main():
