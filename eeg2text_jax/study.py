@@ -81,7 +81,8 @@ def open_data(config: ConfigDict, workdir: Workdir) -> DataFile:
         return read_datafile(source)
     if not workdir.data.exists():
         print(f"preparing {source} ...")
-        print(prepare(config.data, workdir.data).table())
+        tally = prepare(config.data, workdir.data)
+        print("\n".join([*tally.notes, tally.table()]))
     return read_datafile(workdir.data)
 
 

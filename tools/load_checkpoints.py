@@ -59,6 +59,7 @@ class PeakMemory(threading.Thread):
 def measure(folder: Path) -> None:
     """Loads one checkpoint and prints a row of the table."""
     import jax
+
     from eeg2text_jax.pretrained.load import load_pretrained
 
     jax.block_until_ready(jax.numpy.zeros(()))  # starts the backend

@@ -17,9 +17,7 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--workdir", required=True, help="folder of the run")
     parser.add_argument("--out", required=True, help="folder to write; it must not exist or be empty")
-    parser.add_argument(
-        "--arm", default="", help="e.g. eeg/0 (condition/seed); default: the first one trained on EEG"
-    )
+    parser.add_argument("--arm", default="", help="e.g. eeg/0 (condition/seed); default: the first one trained on EEG")
     flags = parser.parse_args(argv)
     from eeg2text_jax.pretrained.export_run import export_run
 
