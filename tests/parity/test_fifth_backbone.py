@@ -4,12 +4,13 @@ import dataclasses
 import types
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 import torch_reference
 from test_backbones import BART, LOGITS
-from torch_reference import Case, make_batch, make_pair, our_logits, their_outputs
+from torch_reference import Case, make_batch, make_pair, our_logits
 from transformers import MBartConfig, MBartForConditionalGeneration
 
 from eeg2text_jax.models import bart
@@ -45,8 +46,14 @@ def test_mbart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(torch_reference.CLASSES, "mbart", MBartForConditionalGeneration)
     pair = make_pair(Case("mbart", BART))
     batch = make_batch(pair.model)
+    ids = np.asarray(pair.model.shift_right(jnp.asarray(batch.labels)))  # mBART itself would begin with the last token
     with torch.no_grad():
-        expected = their_outputs(pair, batch, "input_ids").logits.numpy()
+        expected = pair.theirs(
+            input_ids=torch.tensor(batch.input_ids),
+            attention_mask=torch.tensor(batch.mask).long(),
+            decoder_input_ids=torch.tensor(ids),
+            decoder_attention_mask=torch.tensor(batch.decoder_mask).long(),
+        ).logits.numpy()
     logits = jax.jit(lambda params: our_logits(pair.model, params, batch, "input_ids"))(pair.params)
     assert np.abs(np.asarray(logits) - expected)[batch.decoder_mask].max() < LOGITS
     assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(pair.params))
