@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 def get_config() -> ConfigDict:
     c = ConfigDict()
     c.seed = 0  # everything random derives from it, except what has a seed of its own
+    c.compilation_cache = "~/.cache/eeg2text_jax"  # compiled programs are kept here between runs; empty: nowhere
 
     c.data = ConfigDict()
     # "synthetic", a data file (.h5), a word-feature table (.tsv, .csv), or recordings: a file, a folder or a glob

@@ -4,7 +4,9 @@ import collections
 import json
 from typing import Any
 
+import jax
 import rich
+from etils import epath
 from ml_collections import ConfigDict
 
 from eeg2text_jax.audit.auditing import audit
@@ -31,7 +33,7 @@ def run(config: ConfigDict, root: str) -> None:
     Raises:
       UserError: the configuration, the data or the folder is not usable.
     """
-    study = start(config, root)
+    study = begin(config, root)
     if not study.workdir.predictions.exists():
         train(study)
         decode(study)
@@ -40,9 +42,14 @@ def run(config: ConfigDict, root: str) -> None:
         judge(study, results)
 
 
-def start(config: ConfigDict, root: str) -> Study:
-    """Joins the other hosts, if any, and opens the study of the folder `root`, which all of them must see."""
+def begin(config: ConfigDict, root: str) -> Study:
+    """Joins the other hosts, if any, and opens the study of the folder `root`, which all of them must see.
+
+    Compiled programs are kept between runs.
+    """
     initialize(config.parallel.hosts)
+    if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
+        jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
     return main_first(lambda: open_study(config, open_workdir(root, config)))
 
 

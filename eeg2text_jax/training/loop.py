@@ -15,6 +15,7 @@ from eeg2text_jax.grid import arm_keys
 from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.parallel.placement import Placement
+from eeg2text_jax.pretrained.start import start_from_checkpoint
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.study import Study
 from eeg2text_jax.training.checkpoint import Checkpoints
@@ -117,7 +118,7 @@ def restore_or_init(
     abstract = placement.abstract(jax.eval_shape(make_state))
     restored = checkpoints.restore(abstract)
     if restored is None:
-        return jax.jit(make_state, out_shardings=placement.shardings(abstract))(), iterator
+        return make_initial_state(study, program, placement.shardings(abstract)), iterator
     step, state, info = restored
     check_same_split(study.split.digest(), info["split"], checkpoints.directory)
     iterator.set_state(info["iterator"])
@@ -126,9 +127,25 @@ def restore_or_init(
 
 
 def initial_state(study: Study, program: GridProgram) -> TrainState:
-    """The state before the first step: arms of one seed begin with the same parameters."""
-    keys = jax.numpy.stack([arm_keys(arm, study.config.seed)["init"] for arm in study.arms])
-    return init_state(init_params(study.model, keys), program.optimizer)
+    """The state before the first step, with random parameters."""
+    return init_state(init_params(study.model, init_keys(study)), program.optimizer)
+
+
+def make_initial_state(study: Study, program: GridProgram, shardings: Any) -> TrainState:
+    """The state before the first step: random, or where the configuration names a checkpoint, from that."""
+    checkpoint = study.config.model.checkpoint
+    if not checkpoint:
+        return jax.jit(functools.partial(initial_state, study, program), out_shardings=shardings)()
+    start = start_from_checkpoint(study.model, checkpoint, init_keys(study))
+    print(f"{checkpoint}: {start.summary()}")
+    params = jax.device_put(start.params, shardings.params)
+    make_state = functools.partial(init_state, optimizer=program.optimizer)
+    return jax.jit(make_state, donate_argnums=0, out_shardings=shardings)(params)
+
+
+def init_keys(study: Study) -> jax.Array:
+    """Keys of the arms' initial parameters, `[A]`; arms of one seed begin with the same ones."""
+    return jax.numpy.stack([arm_keys(arm, study.config.seed)["init"] for arm in study.arms])
 
 
 class DevLoss:
