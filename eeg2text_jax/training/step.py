@@ -72,8 +72,9 @@ class GridProgram:
                 return total / jnp.maximum(count, 1.0)
 
             value, gradient = jax.value_and_grad(loss)(params)
-            updates, opt_state = self.optimizer.update(gradient, opt_state, params)
-            metrics = {"loss": value, "grad_norm": optax.global_norm(gradient)}
+            with jax.numpy_dtype_promotion("standard"):  # optax raises floats to its int32 step count
+                updates, opt_state = self.optimizer.update(gradient, opt_state, params)
+            metrics = {"loss": value, "grad_norm": optax.tree.norm(gradient)}
             return optax.apply_updates(params, updates), opt_state, metrics
 
         params, opt_state, metrics = self._map_arms(
