@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 def get_config() -> ConfigDict:
     c = ConfigDict()
     c.seed = 0  # everything random derives from it, except what has a seed of its own
+    c.compilation_cache = "~/.cache/eeg2text_jax"  # compiled programs are kept here between runs; empty: nowhere
 
     c.data = ConfigDict()
     # "synthetic", a data file (.h5), a word-feature table (.tsv, .csv), or recordings: a file, a folder or a glob
@@ -97,6 +98,9 @@ def get_config() -> ConfigDict:
 
     c.parallel = ConfigDict()
     c.parallel.arms = "vmap"  # arms side by side, or "map": one after the other (faster on one CPU device)
+    c.parallel.mesh = (0, 0)  # devices along the arms and along the batch; 0: chosen, arms first
+    c.parallel.fsdp = False  # divide the parameters over the devices of the batch, too, instead of copying them
+    c.parallel.hosts = "one"  # "auto": the cluster that JAX finds (TPU slice, Slurm); "env": EEG2TEXT_COORDINATOR, ...
 
     c.decode = ConfigDict()  # free-running decoding; fields of GenerationSpec
     c.decode.num_beams = 5
@@ -105,6 +109,10 @@ def get_config() -> ConfigDict:
     c.decode.no_repeat_ngram_size = 2
     c.decode.length_penalty = 1.0
     c.decode.batch_size = 32  # sentences decoded at once
+    # Where teacher-forced predictions end: at the first end token among the argmax tokens ("authors", who take all
+    # text.max_tokens positions and so run into the padding where the model misses the end), or at the end of the
+    # reference at the latest ("reference").
+    c.decode.teacher_forced_cut = "reference"
 
     c.audit = ConfigDict()  # of the EEG arms, against every other evaluation condition
     c.audit.margin = 1.0  # points of word BLEU-1 below which a difference in content does not matter
