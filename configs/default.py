@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 def get_config() -> ConfigDict:
     c = ConfigDict()
     c.seed = 0  # everything random derives from it, except what has a seed of its own
+    c.compilation_cache = "~/.cache/eeg2text_jax"  # compiled programs are kept here between runs; empty: nowhere
 
     c.data = ConfigDict()
     # "synthetic", a data file (.h5), a word-feature table (.tsv, .csv), or recordings: a file, a folder or a glob
@@ -97,6 +98,9 @@ def get_config() -> ConfigDict:
 
     c.parallel = ConfigDict()
     c.parallel.arms = "vmap"  # arms side by side, or "map": one after the other (faster on one CPU device)
+    c.parallel.mesh = (0, 0)  # devices along the arms and along the batch; 0: chosen, arms first
+    c.parallel.fsdp = False  # divide the parameters over the devices of the batch, too, instead of copying them
+    c.parallel.hosts = "one"  # "auto": the cluster that JAX finds (TPU slice, Slurm); "env": EEG2TEXT_COORDINATOR, ...
 
     c.decode = ConfigDict()  # free-running decoding; fields of GenerationSpec
     c.decode.num_beams = 5

@@ -3,17 +3,45 @@
 `eeg2text run --config=configs/zuco_words.py --config.data.source=TABLE.tsv --workdir=DIR` takes a few minutes on two
 CPU cores; expect the noise arm to score as the EEG arm does. The table's gaze columns follow word length and
 frequency, so they are a condition of their own: `--config.data.table.feature_columns=1,2,3`.
+
+Arguments: `backbone=bart|pegasus|t5|bert2bert`, a small one with random weights, or with `checkpoint` a folder or a
+name on the Hub; `backbone=bert2bert,checkpoint=minilm` warm-starts both sides from MiniLM (extra `minilm`).
 """
 
 from ml_collections import ConfigDict
 
 from configs import default
+from configs.arguments import parse
 
 GAZE_COLUMNS = tuple(range(1, 18))
 EEG_COLUMNS = tuple(range(18, 26))
 
+_BART = {
+    "d_model": 128,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 256,
+    "decoder_ffn_dim": 256,
+    "max_position_embeddings": 64,
+}
+SHAPES = {  # of the backbones with random weights
+    "bart": _BART,
+    "pegasus": _BART,
+    "t5": {"d_model": 128, "d_kv": 32, "d_ff": 256, "num_layers": 2, "num_heads": 4},
+    "bert2bert": {
+        "hidden_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 256,
+        "max_position_embeddings": 64,
+    },
+}
 
-def get_config() -> ConfigDict:
+
+def get_config(argument: str = "") -> ConfigDict:
+    given = parse(argument, "configs/zuco_words.py", backbone=tuple(SHAPES), checkpoint="")
     c = default.get_config()
     c.data.source = "zuco_word_features.tsv"
     c.data.table.feature_columns = EEG_COLUMNS
@@ -23,16 +51,10 @@ def get_config() -> ConfigDict:
     c.model.encoder_layers = 2
     c.model.encoder_width = 64
     c.model.encoder_ffn = 256
-    c.model.shape = {
-        "d_model": 128,
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-        "encoder_ffn_dim": 256,
-        "decoder_ffn_dim": 256,
-        "max_position_embeddings": 64,
-    }
+    c.model.backbone = given.backbone
+    c.model.checkpoint = given.checkpoint
+    if not given.checkpoint:
+        c.model.shape = SHAPES[given.backbone]
     c.train.steps = 300
     c.train.eval_every = 30
     c.parallel.arms = "map"

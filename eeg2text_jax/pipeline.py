@@ -1,9 +1,12 @@
 """The whole job as a page: prepare, train the grid, decode both ways, score. A stage that is done is passed over."""
 
+import collections
 import json
 from typing import Any
 
+import jax
 import rich
+from etils import epath
 from ml_collections import ConfigDict
 
 from eeg2text_jax.audit.auditing import audit
@@ -16,6 +19,7 @@ from eeg2text_jax.metrics.examples import side_by_side
 from eeg2text_jax.metrics.render import table_console, table_markdown, write_tables
 from eeg2text_jax.metrics.score import score_cells, write_results
 from eeg2text_jax.metrics.tables import score_table
+from eeg2text_jax.parallel.distributed import initialize, is_main, main_first
 from eeg2text_jax.predictions import read_predictions, write_predictions
 from eeg2text_jax.study import Study, open_study
 from eeg2text_jax.training.curves import write_curves
@@ -29,12 +33,21 @@ def run(config: ConfigDict, root: str) -> None:
     Raises:
       UserError: the configuration, the data or the folder is not usable.
     """
-    study = open_study(config, open_workdir(root, config))
+    study = start(config, root)
     if not study.workdir.predictions.exists():
         train(study)
         decode(study)
-    results = score(study)
-    judge(study, results)
+    if is_main():
+        results = score(study)
+        judge(study, results)
+
+
+def start(config: ConfigDict, root: str) -> Study:
+    """Joins the other hosts, if any, and opens the study of the folder `root`, which all of them must see."""
+    if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
+        jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
+    initialize(config.parallel.hosts)
+    return main_first(lambda: open_study(config, open_workdir(root, config)))
 
 
 def decode(study: Study) -> None:
@@ -45,7 +58,11 @@ def decode(study: Study) -> None:
         "tokenizer": study.tokenizer_digest,
         "decode": study.config.decode.to_dict(),
     }
-    write_predictions(study.workdir.predictions, header, decode_grid(study, trained_params(study)))
+    predictions = decode_grid(study, trained_params(study))
+    if not is_main():
+        collections.deque(predictions, maxlen=0)  # takes part in the computation, writes nothing
+        return
+    write_predictions(study.workdir.predictions, header, predictions)
     print(f"wrote {study.workdir.predictions}")
 
 

@@ -25,6 +25,8 @@ from eeg2text_jax.data.text import encode_targets, load_tokenizer, train_tokeniz
 from eeg2text_jax.grid import Arm, arm_keys, arms
 from eeg2text_jax.models.build import build_model
 from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.pretrained.hub import checkpoint_folder
+from eeg2text_jax.pretrained.start import model_from_checkpoint
 from eeg2text_jax.training.step import StudyArrays
 from eeg2text_jax.workdir import Workdir
 
@@ -64,7 +66,8 @@ def open_study(config: ConfigDict, workdir: Workdir) -> Study:
     data = open_data(config, workdir)
     split = open_split(config, workdir, data)
     tokenizer = open_tokenizer(config, workdir, data, split)
-    model = build_model(config.model, data.n_features, tokenizer)
+    build = model_from_checkpoint if config.model.checkpoint else build_model
+    model = build(config.model, data.n_features, tokenizer)
     samples, means = make_samples(config, data, split, tokenizer, model.pad_token)
     keys = [arm_keys(arm, config.seed) for arm in grid_arms]
     arrays = StudyArrays(jnp.stack([key["dropout"] for key in keys]), condition_key(config.seed), means)
@@ -78,7 +81,8 @@ def open_data(config: ConfigDict, workdir: Workdir) -> DataFile:
         return read_datafile(source)
     if not workdir.data.exists():
         print(f"preparing {source} ...")
-        print(prepare(config.data, workdir.data).table())
+        tally = prepare(config.data, workdir.data)
+        print("\n".join([*tally.notes, tally.table()]))
     return read_datafile(workdir.data)
 
 
@@ -96,7 +100,7 @@ def open_split(config: ConfigDict, workdir: Workdir, data: DataFile) -> Split:
 def open_tokenizer(config: ConfigDict, workdir: Workdir, data: DataFile, split: Split) -> PreTrainedTokenizerBase:
     """The tokenizer of `config.text`, of the checkpoint, or one trained on the sentences of the train part."""
     if not workdir.tokenizer.exists():
-        folder = config.text.tokenizer or config.model.checkpoint
+        folder = config.text.tokenizer or (config.model.checkpoint and checkpoint_folder(config.model.checkpoint))
         if folder:
             tokenizer = load_tokenizer(folder)
         else:

@@ -7,11 +7,13 @@ import jax
 import numpy as np
 import pytest
 from tiny_run import tiny_config
+from transformers import AutoModelForSeq2SeqLM
 
-from eeg2text_jax import pipeline
+from eeg2text_jax import cli, pipeline
 from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
 from eeg2text_jax.predictions import read_predictions
-from eeg2text_jax.training.loop import DevLoss, initial_state, make_program, trained_params
+from eeg2text_jax.pretrained.load import load_pretrained
+from eeg2text_jax.training.loop import DevLoss, initial_state, make_initial_state, make_program, trained_params
 from eeg2text_jax.training.step import GridProgram
 
 
@@ -131,3 +133,40 @@ def test_best_parameters_are_those_with_the_lowest_dev_loss(finished):
     best = min(row["dev_loss/eeg/0"] for row in rows if "dev_loss/eeg/0" in row)
     loss = DevLoss(study, make_program(study))(trained_params(study))
     assert float(loss[0]) == pytest.approx(best, rel=1e-6)
+
+
+@pytest.fixture(scope="module")
+def exported(finished):
+    """The finished run's EEG arm as a checkpoint folder."""
+    out = finished.parent / "exported"
+    assert cli.main(["export", f"--workdir={finished}", f"--out={out}"]) == 0
+    return out
+
+
+def test_export_holds_the_best_parameters_for_us_and_for_pytorch(finished, exported):
+    config = tiny_config()
+    study = pipeline.open_study(config, pipeline.open_workdir(str(finished), config))
+    model, params = load_pretrained(exported)
+    assert model == study.model
+    jax.tree.map(lambda ours, best: np.testing.assert_array_equal(ours, best[0]), params, trained_params(study))
+    reference = AutoModelForSeq2SeqLM.from_pretrained(exported)
+    table = reference.get_input_embeddings().weight.detach().numpy()
+    np.testing.assert_array_equal(table, params["backbone"]["shared"]["embedding"])
+    card = (exported / "README.md").read_text()
+    assert study.split.digest() in card
+    assert "| eeg | free_running |" in card
+
+
+def test_export_names_the_arms_there_are(finished, tmp_path, capsys):
+    assert cli.main(["export", f"--workdir={finished}", f"--out={tmp_path / 'x'}", "--arm=zero/0"]) == 2
+    assert "--arm is 'zero/0'; this run has eeg/0, noise/0." in capsys.readouterr().err
+
+
+def test_training_starts_from_a_checkpoint(exported, tmp_path):
+    config = tiny_config(model__checkpoint=str(exported))
+    study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / "run"), config))
+    state = make_initial_state(study, make_program(study))
+    _, params = load_pretrained(exported)
+    for arm in range(2):
+        jax.tree.map(lambda a, b, arm=arm: np.testing.assert_array_equal(a[arm], b), state.params, params)
+    assert jax.eval_shape(lambda: initial_state(study, make_program(study))) == jax.eval_shape(lambda: state)

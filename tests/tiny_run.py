@@ -26,6 +26,7 @@ SHRINK = {
     "decode.max_length": 12,
     "decode.batch_size": 8,
     "audit.resamples": 200,
+    "parallel.mesh": (1, 1),  # of the eight simulated devices; tests/parallel is about the others
 }
 SHAPE = {
     "d_model": 16,

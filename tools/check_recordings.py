@@ -63,12 +63,13 @@ def write(folder: Path, texts: dict[str, list[str]], subjects: list[str], distin
                 shutil.copy(written[number % (2 * distinct)], path)
                 continue
             seed = distinct if is_last else number // 2  # v5 and v7 of one content, one after the other
-            content = Simulator(seed, np.float32, raw_samples=(200, 20)).subject(sentences, irregular(task, seed))
+            content = Simulator(seed, np.float32, raw_samples=(50, 8)).subject(sentences, irregular(task, seed))
+            partial = path.with_suffix(".partial")  # what was cut off is written anew next time
             if is_last:
-                write_v73(path, content)
+                write_v73(partial, content, share_empty=True)
             else:
-                write_v5(path, content, compress=bool(number % 2))
-            written.append(path)
+                write_v5(partial, content, compress=bool(number % 2))
+            written.append(partial.replace(path))
             print(f"wrote {path.name}, {path.stat().st_size >> 20} MiB", flush=True)
 
 
@@ -122,8 +123,10 @@ def main() -> int:
     parser.add_argument("--sentences", type=Path, help="folder of ZuCo's label files")
     parser.add_argument("--subjects", type=int, default=12)
     parser.add_argument("--distinct", type=int, default=1)
+    parser.add_argument("--limit", type=int, help="sentences of each task, for a quick look")
     arguments = parser.parse_args()
     texts = real_sentences(arguments.sentences) if arguments.sentences else made_up_sentences()
+    texts = {task: sentences[: arguments.limit] for task, sentences in texts.items()}
     print({task: len(sentences) for task, sentences in texts.items()}, flush=True)
     files = arguments.folder / "files"
     write(files, texts, list(SUBJECTS[: arguments.subjects]), arguments.distinct)

@@ -115,7 +115,8 @@ def _style_flags(eeg: str, comparison: Comparison) -> list[Flag]:
     """A raw gap that is beyond the noise but stays when predictions are held against other sentences."""
     found = comparison.primary
     style = found.nulls[0] - found.nulls[1]
-    if found.p_primary <= verdict.ALPHA or abs(found.observed) <= 2 * found.permutation_sd:
+    beyond_noise = abs(found.observed) > 2 * found.permutation_sd
+    if found.p_primary <= verdict.ALPHA or not beyond_noise or style * found.observed < 0.5 * found.observed**2:
         return []
     message = (
         f"{eeg} scores {found.observed:+.2f} against {comparison.control}, but {style:+.2f} of it is there as well "

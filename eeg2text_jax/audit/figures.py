@@ -25,7 +25,8 @@ def effect_figure(result: AuditResult) -> str:
     def draw(axes: Axes) -> None:
         if comparisons[0].control:
             axes.axvspan(-result.margin, result.margin, color=GREEN, alpha=0.15, lw=0)
-            axes.text(0, -0.62, f"equivalent: ±{result.margin:g}", ha="center", va="top", fontsize=9, color="#00614A")
+            label = f" within ±{result.margin:g}: equivalent"
+            axes.text(-result.margin, len(names) - 0.45, label, va="bottom", fontsize=9, color="#00614A")
         for place, comparison in enumerate(comparisons):
             found = comparison.primary
             axes.plot(found.interval, (place, place), color=BLUE, lw=1.5)
@@ -33,7 +34,7 @@ def effect_figure(result: AuditResult) -> str:
             axes.plot(found.effect, place, "o", color="white", markeredgecolor=BLUE, ms=8, mew=2)
         axes.axvline(0, color="black", lw=0.8)
         axes.set_yticks(range(len(names)), names)
-        axes.set_ylim(len(names) - 0.4, -0.7)
+        axes.set_ylim(len(names) - 0.4, -0.6)
         axes.set_xlabel(
             f"content difference, points of {result.metric}\n(thick: 90 %, decides equivalence; thin: 95 %)"
         )

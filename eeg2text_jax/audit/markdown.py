@@ -22,9 +22,13 @@ def _text(lines: Sequence[str]) -> str:
 
 
 def _table(lines: Sequence[str]) -> str:
-    rows = [_cells(line) for line in lines if not RULE.fullmatch(line.strip())]
-    head = "".join(f"<th>{cell}</th>" for cell in rows[0])
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows[1:])
+    heads, *rows = [_cells(line) for line in lines if not RULE.fullmatch(line.strip())]
+    labels = [re.sub(r"<[^>]*>", "", head) for head in heads]
+    head = "".join(f"<th>{cell}</th>" for cell in heads)
+    body = "".join(
+        "<tr>" + "".join(f'<td data-label="{a}">{b}</td>' for a, b in zip(labels, row, strict=False)) + "</tr>"
+        for row in rows
+    )
     return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 

@@ -79,7 +79,7 @@ def _text_flags(name: str, c: Collapse) -> list[Flag]:
             "from tokens to text lost or added something, and every score counts it"
         )
         flags.append(Flag("token_residue", "warning", message))
-    if c.stutter >= max(2, 0.02 * c.rows):
+    if c.stutter >= max(3, 0.02 * c.rows):
         message = (
             f"{name}: {c.stutter} of {c.rows} predictions repeat a word three times or a mark five times in a row: "
             "padding that was left in, or a decoder that was not stopped"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from eeg2text_jax.audit.result import AuditResult, Comparison
-from eeg2text_jax.audit.verdict import p_text
+from eeg2text_jax.audit.verdict import p_cell, p_text
 from eeg2text_jax.metrics.render import latex_text, markdown_text
 
 HEADINGS = ("condition", "rows", "score", "null", "content", "distinct")
@@ -33,7 +33,7 @@ def effect_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
         low, high = found.interval
         gap, margin = (f"{found.observed:+.2f}", f"{found.smallest_margin:.2f}") if c.control else ("–", "–")
         figures = (gap, f"{found.effect:+.2f}", f"{low:+.2f} to {high:+.2f}")
-        tests = (p_text(found.p_primary), f"{found.mde:.2f}", margin)
+        tests = (p_cell(found.p_primary), f"{found.mde:.2f}", margin)
         rows.append((c.control or "its null", *figures, *tests, c.verdict.value))
     return rows
 

@@ -11,7 +11,7 @@ from eeg2text_jax.audit.figures import bootstrap_figure, deciding, effect_figure
 from eeg2text_jax.audit.markdown import markdown_html
 from eeg2text_jax.audit.render import EFFECT_HEADINGS, condition_rows, effect_rows, evidence_lines
 from eeg2text_jax.audit.result import AuditResult, ConditionSummary, Example
-from eeg2text_jax.audit.verdict import Verdict, p_text
+from eeg2text_jax.audit.verdict import Verdict, p_cell, p_text
 
 STYLE_SHEET = Path(__file__).with_name("report.css")
 CONCLUSIVE = (Verdict.USES_EEG, Verdict.CONTENT)
@@ -58,7 +58,7 @@ def _verdict_part(result: AuditResult) -> str:
         "subjects": str(result.n_subjects or "unknown"),
         "training seeds": str(len(result.seeds)),
         "content difference": f"{found.effect:+.2f}",
-        "permutation p": p_text(found.p_primary).removeprefix("p ").removeprefix("= "),
+        "p of the difference": p_cell(found.p_primary),
         "minimum detectable effect": f"{found.mde:.2f}",
         "margin": f"±{result.margin:g}",
     }
@@ -107,8 +107,8 @@ def _secondary_part(result: AuditResult) -> str:
             " / ".join(f"{score:.2f}" for score in s.scores),
             f"{s.effect:+.2f}",
             f"{s.interval[0]:+.2f} to {s.interval[1]:+.2f}",
-            p_text(s.p),
-            p_text(s.p_holm),
+            p_cell(s.p),
+            p_cell(s.p_holm),
         )
         for c in result.comparisons
         for s in c.secondary
@@ -202,8 +202,15 @@ def _method_part(result: AuditResult) -> str:
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f"<th>{html.escape(heading)}</th>" for heading in headings)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    """A table; every cell carries its heading, since on a phone a row is shown as a card."""
+    heads = [html.escape(heading) for heading in headings]
+    body = "".join(
+        "<tr>"
+        + "".join(f'<td data-label="{h}">{html.escape(c)}</td>' for h, c in zip(heads, row, strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    head = "".join(f"<th>{heading}</th>" for heading in heads)
     return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 

@@ -14,7 +14,7 @@ from eeg2text_jax.predictions import Prediction
 
 PAD = -1
 VOCABULARY = 1500  # Zipf words; frequent ones have the small numbers
-FREQUENT = 20
+FREQUENT = 6
 LIST_WORDS = 6  # words that go with one length, stratum or group of subjects
 LIST_SHARE = 0.12  # of a reference's words, per kind of list
 REFERENCE_WORDS = (6, 36)  # lengths, the upper bound excluded

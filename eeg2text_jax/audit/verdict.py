@@ -60,6 +60,10 @@ def overall(verdicts: Sequence[Verdict]) -> Verdict:
     return min(verdicts, key=PRECEDENCE.index)
 
 
+def p_cell(p: float) -> str:
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
+
+
 def p_text(p: float) -> str:
     return f"p = {p:.3f}" if p >= 0.001 else "p < 0.001"
 

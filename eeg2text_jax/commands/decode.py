@@ -7,6 +7,5 @@ def main(argv: list[str]) -> int:
     arguments = parse_config(argv, "decode", options=("workdir",))
     from eeg2text_jax import pipeline
 
-    study = pipeline.open_study(arguments.config, pipeline.open_workdir(arguments.options["workdir"], arguments.config))
-    pipeline.decode(study)
+    pipeline.decode(pipeline.start(arguments.config, arguments.options["workdir"]))
     return 0

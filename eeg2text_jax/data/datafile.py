@@ -150,7 +150,21 @@ def read_datafile(path: str | os.PathLike[str]) -> DataFile:
     Raises:
       UserError: the file is missing, is not a data file, is cut short, or its parts do not fit together.
     """
-    path = Path(path)
+    data = _load(Path(path), slice(None))
+    _check(data)
+    return data
+
+
+def read_outline(path: str | os.PathLike[str]) -> DataFile:
+    """Reads a data file without its features, which may be larger than memory: they are `[0, F]`, unchecked.
+
+    Raises:
+      UserError: the file is missing, is not a data file, or is cut short.
+    """
+    return _load(Path(path), slice(0))
+
+
+def _load(path: Path, rows: slice) -> DataFile:
     if not path.exists():
         raise UserError(f"{path}: there is no such file; `eeg2text prepare SOURCE --out={path}` makes one.")
     try:
@@ -161,9 +175,10 @@ def read_datafile(path: str | os.PathLike[str]) -> DataFile:
                     f"{file.attrs.get('format', 'another HDF5 file')}; make one with `eeg2text prepare`."
                 )
             columns = {name: file[name].asstr()[:] for name in _STRINGS}
-            arrays = {name: file[name][:] for name in ("features", "offsets", "sentence_index")}
-            data = DataFile(
+            arrays = {name: file[name][:] for name in ("offsets", "sentence_index")}
+            return DataFile(
                 path=path,
+                features=file["features"][rows],
                 features_are=str(file.attrs["features_are"]),
                 provenance=json.loads(file.attrs["provenance"]),
                 **columns,
@@ -174,8 +189,6 @@ def read_datafile(path: str | os.PathLike[str]) -> DataFile:
             f"{path}: cannot be read as an eeg2text data file, it may be cut short "
             f"({str(error).strip().splitlines()[0]}); make it again with `eeg2text prepare`."
         ) from error
-    _check(data)
-    return data
 
 
 def _check(data: DataFile) -> None:

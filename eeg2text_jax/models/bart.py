@@ -2,9 +2,11 @@
 
 from transformers import BartConfig
 
-from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec
+from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec, head_dim
 
-CONFIG = BartConfig
+CONFIG = BartConfig  # of its fields are made models with random weights
+MODEL_TYPE = "bart"  # in config.json of its checkpoints
+ARCHITECTURE = "BartForConditionalGeneration"  # the class of transformers that loads them
 
 
 def spec_from_config(config: BartConfig) -> Seq2SeqSpec:
@@ -18,7 +20,7 @@ def spec_from_config(config: BartConfig) -> Seq2SeqSpec:
         pad_token=config.pad_token_id,
         eos_token=config.eos_token_id,
         start_token=config.decoder_start_token_id,
-        bos_token=config.bos_token_id,
+        bos_token=getattr(config, "bos_token_id", None),
         embedding_std=config.init_std,
         embedding_scale=config.d_model**0.5 if config.scale_embedding else 1.0,
         logits_bias="frozen",
@@ -31,7 +33,7 @@ def _stack(config: BartConfig, side: str) -> StackSpec:
         layers=getattr(config, f"{side}_layers"),
         width=config.d_model,
         heads=heads,
-        head_dim=config.d_model // heads,
+        head_dim=head_dim(config.d_model, heads),
         ffn=getattr(config, f"{side}_ffn_dim"),
         activation=config.activation_function,
         decoder=side == "decoder",

@@ -7,9 +7,11 @@ between the stacks where their widths differ.
 from transformers import BertConfig, EncoderDecoderConfig
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec
+from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec, head_dim
 
-CONFIG = BertConfig
+CONFIG = BertConfig  # of its fields are made models with random weights
+MODEL_TYPE = "encoder-decoder"  # in config.json of its checkpoints
+ARCHITECTURE = "EncoderDecoderModel"  # the class of transformers that loads them
 SIDES = ("encoder_", "decoder_")  # a field with one of these prefixes is for that side alone
 
 
@@ -42,7 +44,7 @@ def _stack(config: BertConfig, *, decoder: bool) -> StackSpec:
         layers=config.num_hidden_layers,
         width=config.hidden_size,
         heads=config.num_attention_heads,
-        head_dim=config.hidden_size // config.num_attention_heads,
+        head_dim=head_dim(config.hidden_size, config.num_attention_heads),
         ffn=config.intermediate_size,
         activation=config.hidden_act,
         decoder=decoder,

@@ -2,17 +2,25 @@
 
 import difflib
 import importlib
+import pkgutil
 from types import ModuleType
 from typing import Any
 
 from ml_collections import ConfigDict
 from transformers import PretrainedConfig
 
+from eeg2text_jax import models, pretrained
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
 
-BACKBONES = ("bart", "pegasus", "t5", "bert2bert")
+# A backbone is a module here together with a table of names of the same name in `pretrained/`.
+BACKBONES = tuple(
+    sorted(
+        {module.name for module in pkgutil.iter_modules(models.__path__)}
+        & {module.name for module in pkgutil.iter_modules(pretrained.__path__)}
+    )
+)
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -57,6 +65,11 @@ def backbone_module(name: str) -> ModuleType:
     if name not in BACKBONES:
         raise UserError(f"config.model.backbone is {name!r}; it must be one of {', '.join(BACKBONES)}.")
     return importlib.import_module(f"eeg2text_jax.models.{name}")
+
+
+def backbone_of(config: PretrainedConfig) -> str | None:
+    """Name of the backbone whose checkpoints have such a configuration; None where there is none."""
+    return next((name for name in BACKBONES if config.model_type == backbone_module(name).MODEL_TYPE), None)
 
 
 def random_spec(backbone: str, shape: dict[str, Any], tokenizer: Any) -> Seq2SeqSpec:

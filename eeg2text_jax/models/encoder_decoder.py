@@ -74,8 +74,11 @@ class EncoderDecoder(nnx.Module):
 
     def embed(self, ids: jax.Array) -> jax.Array:
         """Encoder token ids `[B, S]` -> `[B, S, D]`."""
-        table = self.shared if self.spec.shared_embeddings else self.encoder_embedding
-        return table(ids)
+        return (self.shared if self.spec.shared_embeddings else self.encoder_embedding)(ids)
+
+    def embed_targets(self, ids: jax.Array) -> jax.Array:
+        """Decoder token ids `[B, T]` -> `[B, T, D]`."""
+        return self._table()(ids)
 
     def encode(self, embeddings: jax.Array, mask: jax.Array, **options) -> jax.Array:
         """`[B, S, D]` and mask `[B, S]` -> hidden states `[B, S, D]`, as wide as the decoder; options as of `Stack`."""
@@ -86,12 +89,12 @@ class EncoderDecoder(nnx.Module):
         self, ids: jax.Array, mask: jax.Array | None, hidden: jax.Array, hidden_mask: jax.Array, **options
     ) -> jax.Array:
         """Target ids `[B, T]`, shifted right, and the encoder's output -> logits `[B, T, V]`."""
-        x = self._table()(ids)
+        x = self.embed_targets(ids)
         return self._logits(self.decoder(x, mask, hidden, hidden_mask, **options))
 
     def step(self, tokens: jax.Array, index: jax.Array, cache: Cache, *, unroll: bool) -> tuple[jax.Array, Cache]:
         """Tokens `[B*K]` at position `index` -> logits `[B*K, V]` and the cache with them."""
-        x, cache = self.decoder.step(self._table()(tokens[:, None]), index, cache, unroll=unroll)
+        x, cache = self.decoder.step(self.embed_targets(tokens[:, None]), index, cache, unroll=unroll)
         return self._logits(x)[:, 0], cache
 
     def _table(self) -> Embedding:

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from eeg2text_jax.models.bridging import Params, bind, init_params, structure_of
 from eeg2text_jax.models.cache import Cache
 from eeg2text_jax.models.eeg2text import EEG2Text, Inputs
+from eeg2text_jax.models.nnx_bridge import Params, bind, init_params, structure_of
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
 
 

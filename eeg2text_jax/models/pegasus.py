@@ -7,7 +7,9 @@ from transformers import PegasusConfig
 from eeg2text_jax.models import bart
 from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec
 
-CONFIG = PegasusConfig
+CONFIG = PegasusConfig  # of its fields are made models with random weights
+MODEL_TYPE = "pegasus"  # in config.json of its checkpoints
+ARCHITECTURE = "PegasusForConditionalGeneration"  # the class of transformers that loads them
 
 
 def spec_from_config(config: PegasusConfig) -> Seq2SeqSpec:

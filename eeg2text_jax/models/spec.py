@@ -6,6 +6,8 @@ The numbers come from a Hugging Face configuration, which `models/{bart,pegasus,
 import dataclasses
 from typing import Literal
 
+from eeg2text_jax.errors import UserError
+
 
 @dataclasses.dataclass(frozen=True)
 class StackSpec:
@@ -79,3 +81,16 @@ class EEGSpec:
     width: int = 0  # project to this width first; 0: F, padded with zeros to a multiple of heads
     dropout: float = 0.1
     prompt: tuple[int, ...] = ()  # token ids embedded before the EEG positions
+
+
+def head_dim(width: int, heads: int) -> int:
+    """Dh of a model whose heads share its width.
+
+    Raises:
+      UserError: the heads do not divide the width.
+    """
+    if width % heads:
+        raise UserError(
+            f"the backbone's width {width} is no multiple of its {heads} attention heads; change one of them."
+        )
+    return width // heads

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from flax import nnx
 
 from eeg2text_jax.models.attention import Attention, RelativeBias, bias_of, padding_bias
-from eeg2text_jax.models.bridging import scan_layers, stack_layers
 from eeg2text_jax.models.cache import (
     Cache,
     empty_cache,
@@ -20,6 +19,7 @@ from eeg2text_jax.models.cache import (
     write_values,
 )
 from eeg2text_jax.models.layers import FeedForward, Norm, dropout
+from eeg2text_jax.models.nnx_bridge import scan_layers, stack_layers
 from eeg2text_jax.models.positions import LearnedPositions, check_length, sinusoidal_table
 from eeg2text_jax.models.spec import StackSpec
 

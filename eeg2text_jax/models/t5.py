@@ -8,13 +8,16 @@ from transformers import T5Config
 
 from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec
 
-CONFIG = T5Config
+CONFIG = T5Config  # of its fields are made models with random weights
+MODEL_TYPE = "t5"  # in config.json of its checkpoints
+ARCHITECTURE = "T5ForConditionalGeneration"  # the class of transformers that loads them
 
 
 def spec_from_config(config: T5Config) -> Seq2SeqSpec:
     """Hugging Face configuration -> description of the backbone."""
     # transformers 5 turns `tie_word_embeddings: false` of a config.json into `scale_decoder_outputs: false`.
     tied = config.scale_decoder_outputs
+    start = getattr(config, "decoder_start_token_id", None)
     return Seq2SeqSpec(
         backbone="t5",
         vocab_size=config.vocab_size,
@@ -22,7 +25,7 @@ def spec_from_config(config: T5Config) -> Seq2SeqSpec:
         decoder=_stack(config, config.num_decoder_layers, decoder=True),
         pad_token=config.pad_token_id,
         eos_token=config.eos_token_id,
-        start_token=config.pad_token_id if config.decoder_start_token_id is None else config.decoder_start_token_id,
+        start_token=config.pad_token_id if start is None else start,
         embedding_std=config.initializer_factor,
         frozen_pad=False,
         tied_head=tied,

@@ -1,13 +1,16 @@
 """Several hosts as one machine, through JAX's own coordination service."""
 
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
 from eeg2text_jax.errors import UserError
+
+Result = TypeVar("Result")
 
 # Environment of a run on plain machines; TPU slices, Slurm and Open MPI are recognized by JAX and need none of it.
 COORDINATOR, PROCESSES, PROCESS = "EEG2TEXT_COORDINATOR", "EEG2TEXT_PROCESSES", "EEG2TEXT_PROCESS"
@@ -41,6 +44,18 @@ def initialize(hosts: str) -> None:
 def is_main() -> bool:
     """Whether this process writes files and prints."""
     return jax.process_index() == 0
+
+
+def main_first(make: Callable[[], Result]) -> Result:
+    """Calls `make` on the first host, then on the others, which find what it wrote to the shared folder."""
+    if jax.process_count() == 1:
+        return make()
+    if is_main():
+        made = make()
+        multihost_utils.sync_global_devices("main_first")
+        return made
+    multihost_utils.sync_global_devices("main_first")
+    return make()
 
 
 def to_host(tree: Any) -> Any:

@@ -139,7 +139,7 @@ class Simulator:
 
 def write_v5(path: Path, sentences: list[Struct], compress: bool = False) -> None:
     """Writes sentenceData as MAT v5, with `compress` as v7."""
-    scipy.io.savemat(path, {"sentenceData": _v5_struct(sentences)}, do_compression=compress)
+    scipy.io.savemat(path, {"sentenceData": _v5_struct(sentences)}, do_compression=compress, appendmat=False)
 
 
 def _v5_struct(elements: list[Struct]) -> np.ndarray:
@@ -161,10 +161,13 @@ def _v5_value(value: Any) -> Any:
     return _v5_struct(value) if isinstance(value, list) else value
 
 
-def write_v73(path: Path, sentences: list[Struct]) -> None:
-    """Writes sentenceData as MAT v7.3: HDF5 behind a 512-byte MATLAB header."""
+def write_v73(path: Path, sentences: list[Struct], share_empty: bool = False) -> None:
+    """Writes sentenceData as MAT v7.3: HDF5 behind a 512-byte MATLAB header.
+
+    With `share_empty`, all fields that are `[]` refer to one empty array, which saves half of the objects.
+    """
     with h5py.File(path, "w", userblock_size=512) as file:
-        _V73(file).struct(file.id, b"sentenceData", sentences)
+        _V73(file, share_empty).struct(file.id, b"sentenceData", sentences)
     with path.open("r+b") as stream:
         stream.write(b"MATLAB 7.3 MAT-file, simulated".ljust(116) + bytes(8) + b"\x00\x02IM")
 
@@ -172,15 +175,19 @@ def write_v73(path: Path, sentences: list[Struct]) -> None:
 class _V73:
     """Adds values to a file, those behind references under `#refs#`; low-level calls, as files have 10^5 objects."""
 
-    def __init__(self, file: h5py.File):
+    def __init__(self, file: h5py.File, share_empty: bool):
         self._refs, self._count = file.create_group("#refs#").id, 0
-        self._byte = h5s.create_simple((1,))
+        self._one = h5s.create_simple((1,))
+        self._share_empty = share_empty
+        self.value(self._refs, b"empty", None)
 
     def _references(self, group: h5g.GroupID, name: bytes, values: Sequence[Any]) -> h5d.DatasetID:
         references = np.empty((len(values), 1), h5py.ref_dtype)
         for i, value in enumerate(values):
-            target, self._count = b"%x" % self._count, self._count + 1
-            self.value(self._refs, target, value)
+            target = b"empty"
+            if value is not None or not self._share_empty:
+                target, self._count = b"%x" % self._count, self._count + 1
+                self.value(self._refs, target, value)
             references[i, 0] = h5r.create(self._refs, target, h5r.OBJECT)
         return self._array(group, name, references)
 
@@ -213,4 +220,4 @@ class _V73:
 
     def _label(self, dataset: h5d.DatasetID, name: bytes, value: bytes) -> None:
         content = np.frombuffer(value, f"S{len(value)}") if name == b"MATLAB_class" else np.ones(1, "u1")
-        h5a.create(dataset, name, h5t.py_create(content.dtype, logical=True), self._byte).write(content)
+        h5a.create(dataset, name, h5t.py_create(content.dtype, logical=True), self._one).write(content)

@@ -12,6 +12,10 @@ from eeg2text_jax.data.batches import Batch, evaluation_batches, training_batche
 from eeg2text_jax.data.splits.split import check_same_split
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.grid import arm_keys
+from eeg2text_jax.parallel.arms import compile_step
+from eeg2text_jax.parallel.distributed import to_host
+from eeg2text_jax.parallel.placement import Placement
+from eeg2text_jax.pretrained.start import start_from_checkpoint
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.study import Study
 from eeg2text_jax.training.checkpoint import Checkpoints
@@ -29,27 +33,31 @@ def train(study: Study) -> TrainState:
     """
     config = study.config.train
     program = make_program(study)
-    train_step = jax.jit(program.train_step, donate_argnums=0)
-    dev_loss = DevLoss(study, program)
+    placement = Placement.from_config(study.config, len(study.arms))
 
     with Checkpoints(study.workdir.root) as checkpoints:
-        state, iterator = restore_or_init(study, program, checkpoints)
+        state, iterator = restore_or_init(study, program, placement, checkpoints)
+        shardings = placement.shardings(state)
+        train_step = compile_step(program.train_step, placement.mesh, shardings)
+        keep = jax.jit(keep_best, donate_argnums=0, out_shardings=shardings)
+        dev_loss = DevLoss(study, program)
+        arrays = placement.constants(study.arrays)
         first = int(state.step)
         if first >= config.steps:
             return state
         log = MetricsLog(study.workdir.root, first)
         names = ", ".join(map(str, study.arms))
-        print(f"training {len(study.arms)} arms ({names}), steps {first} to {config.steps}")
+        print(f"training {len(study.arms)} arms ({names}), steps {first} to {config.steps}, on {placement}")
         with ProgressLine("train", config.steps, first) as progress:
             pending = Pending(study, log, progress)
             for step in range(first + 1, config.steps + 1):
                 batch = next(iterator)
-                state, metrics = train_step(state, batch, study.arrays)
+                state, metrics = train_step(state, placement.batch(batch), arrays)
                 pending.swap(step, batch, metrics)  # reads the metrics of the step before, this one is running
                 if step % config.eval_every == 0 or step == config.steps:
                     loss = dev_loss(state.params)
-                    state = jax.jit(keep_best, donate_argnums=0)(state, loss)
-                    pending.dev(step, np.asarray(loss))
+                    state = keep(state, loss)
+                    pending.dev(step, to_host(loss))
                 if step % config.save_every == 0 or step == config.steps:
                     pending.flush()
                     checkpoints.save(step, state, {"split": study.split.digest(), "iterator": iterator.get_state()})
@@ -66,7 +74,8 @@ def trained_params(study: Study) -> Any:
       UserError: the workdir has no checkpoint, or its training was not finished.
     """
     with Checkpoints(study.workdir.root) as checkpoints:
-        state, _ = restore_or_init(study, make_program(study), checkpoints)
+        placement = Placement.from_config(study.config, len(study.arms))
+        state, _ = restore_or_init(study, make_program(study), placement, checkpoints)
     if int(state.step) < study.config.train.steps:
         raise UserError(
             f"{checkpoints.directory}: training stands at step {int(state.step)} of {study.config.train.steps}; "
@@ -87,7 +96,9 @@ def make_program(study: Study) -> GridProgram:
     )
 
 
-def restore_or_init(study: Study, program: GridProgram, checkpoints: Checkpoints) -> tuple[TrainState, Iterator[Batch]]:
+def restore_or_init(
+    study: Study, program: GridProgram, placement: Placement, checkpoints: Checkpoints
+) -> tuple[TrainState, Iterator[Batch]]:
     """The state and the position in the data of the newest checkpoint, or those before the first step.
 
     Raises:
@@ -104,9 +115,10 @@ def restore_or_init(study: Study, program: GridProgram, checkpoints: Checkpoints
     )
     iterator = iter(batches)
     make_state = functools.partial(initial_state, study, program)
-    restored = checkpoints.restore(jax.eval_shape(make_state))
+    abstract = placement.abstract(jax.eval_shape(make_state))
+    restored = checkpoints.restore(abstract)
     if restored is None:
-        return jax.jit(make_state)(), iterator
+        return make_initial_state(study, program, placement), iterator
     step, state, info = restored
     check_same_split(study.split.digest(), info["split"], checkpoints.directory)
     iterator.set_state(info["iterator"])
@@ -115,9 +127,26 @@ def restore_or_init(study: Study, program: GridProgram, checkpoints: Checkpoints
 
 
 def initial_state(study: Study, program: GridProgram) -> TrainState:
-    """The state before the first step: arms of one seed begin with the same parameters."""
-    keys = jax.numpy.stack([arm_keys(arm, study.config.seed)["init"] for arm in study.arms])
-    return init_state(init_params(study.model, keys), program.optimizer)
+    """The state before the first step, with random parameters."""
+    return init_state(init_params(study.model, init_keys(study)), program.optimizer)
+
+
+def make_initial_state(study: Study, program: GridProgram, placement: Placement) -> TrainState:
+    """The state before the first step: random, or where the configuration names a checkpoint, from that."""
+    make_state = functools.partial(initial_state, study, program)
+    shardings = placement.shardings(jax.eval_shape(make_state))
+    checkpoint = study.config.model.checkpoint
+    if not checkpoint:
+        return jax.jit(make_state, out_shardings=shardings)()
+    start = start_from_checkpoint(study.model, checkpoint, init_keys(study), placement.shardings)
+    print(f"{checkpoint}: {start.summary()}")
+    make_state = functools.partial(init_state, optimizer=program.optimizer)
+    return jax.jit(make_state, donate_argnums=0, out_shardings=shardings)(start.params)
+
+
+def init_keys(study: Study) -> jax.Array:
+    """Keys of the arms' initial parameters, `[A]`; arms of one seed begin with the same ones."""
+    return jax.numpy.stack([arm_keys(arm, study.config.seed)["init"] for arm in study.arms])
 
 
 class DevLoss:
@@ -128,10 +157,11 @@ class DevLoss:
         rows = study.split.parts["dev"]
         self._batches = evaluation_batches(study.samples, rows, config.buckets, config.size)
         self._step = jax.jit(program.eval_step)
-        self._arrays = study.arrays
+        self._placement = Placement.from_config(study.config, len(study.arms))
+        self._arrays = self._placement.constants(study.arrays)
 
     def __call__(self, params: Any) -> jax.Array:
-        parts = [self._step(params, batch, self._arrays) for batch in self._batches]
+        parts = [self._step(params, self._placement.batch(batch), self._arrays) for batch in self._batches]
         return sum(loss for loss, _ in parts) / sum(count for _, count in parts)
 
 
@@ -158,7 +188,7 @@ class Pending:
         if self._held is None:
             return
         (step, samples, metrics), self._held = self._held, None
-        losses = np.asarray(metrics["loss"])
+        losses = to_host(metrics["loss"])
         if not np.isfinite(losses).all():
             arm = self._arms[int(np.argmin(np.isfinite(losses)))]
             raise UserError(
@@ -172,7 +202,7 @@ class Pending:
         self._progress.advance(1, f"loss {note}  {rate:.0f} samples/s")
         self._since = (start, seen + samples)
         if step % self._every == 0:
-            norms = np.asarray(metrics["grad_norm"])
+            norms = to_host(metrics["grad_norm"])
             self._log.add(
                 step, {**self._by_arm("loss", losses), **self._by_arm("grad_norm", norms), "samples_per_s": rate}
             )

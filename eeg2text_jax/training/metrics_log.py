@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from etils import epath
 from tensorboardX import SummaryWriter
 
+from eeg2text_jax.parallel.distributed import is_main
+
 
 class MetricsLog:
     """Appends scalars by step. After a resume, lines of steps that will be done again are dropped first.
+    Of several hosts the first one writes.
 
     Args:
       workdir: where `metrics.jsonl` and `tensorboard/` are.
@@ -23,7 +26,7 @@ class MetricsLog:
             for line in self._path.read_text().splitlines():
                 if line.endswith("}") and json.loads(line)["step"] <= step:
                     self._lines.append(line)
-        self._tensorboard = SummaryWriter(str(workdir / "tensorboard"), purge_step=step)
+        self._tensorboard = SummaryWriter(str(workdir / "tensorboard"), purge_step=step, write_to_disk=is_main())
         self._write()
 
     def add(self, step: int, scalars: Mapping[str, float]) -> None:
@@ -38,4 +41,5 @@ class MetricsLog:
         self._tensorboard.close()
 
     def _write(self) -> None:
-        self._path.write_text("".join(f"{line}\n" for line in self._lines))  # whole, as gs:// cannot append
+        if is_main():
+            self._path.write_text("".join(f"{line}\n" for line in self._lines))  # whole, as gs:// cannot append

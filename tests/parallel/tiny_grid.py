@@ -1,6 +1,5 @@
 """A grid small enough to train on many meshes, without data files: shared by the tests of meshes and of hosts."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -23,32 +22,30 @@ from eeg2text_jax.parallel.partition import Rules, arm_sharding, put, put_batch,
 from eeg2text_jax.training.state import TrainState, init_params, init_state
 from eeg2text_jax.training.step import GridProgram, StudyArrays
 
-ARMS = tuple(Arm(c, seed) for seed in (0, 1) for c in ("eeg", "noise", "zero", "phase_randomized"))
+ARMS = tuple(Arm(c, seed) for seed in (0, 1) for c in ("eeg", "noise", "zero", "time_reversed"))
 B, W, F, T, VOCABULARY = 16, 6, 10, 7, 40
 STEPS = 20
 
 
-def make_program(arms: tuple[Arm, ...], mapping: str = "vmap", **options: bool) -> GridProgram:
-    tokenizer = SimpleNamespace(
-        bos_token_id=0, cls_token_id=0, eos_token_id=2, sep_token_id=2, pad_token_id=1, __len__=lambda: VOCABULARY
-    )
-    shape = {"d_model": 16, "vocab_size": VOCABULARY, "max_position_embeddings": 16}
-    shape |= {f"{side}_layers": 2 for side in ("encoder", "decoder")}
-    shape |= {f"{side}_attention_heads": 2 for side in ("encoder", "decoder")}
-    shape |= {f"{side}_ffn_dim": 32 for side in ("encoder", "decoder")}
-    spec = random_spec("bart", shape, _Sized(tokenizer))
-    model = Seq2SeqModel(spec, EEGSpec(features=F, layers=1, heads=2, ffn=16, width=16), **options)
-    return GridProgram(model, arms, optax.adamw(3e-3), 0.1, mapping)
+class Tokens:
+    """What a random backbone asks of a tokenizer."""
 
-
-class _Sized:
-    """A tokenizer's special tokens and length, which is all that a random backbone asks of it."""
-
-    def __init__(self, tokens: SimpleNamespace):
-        self.__dict__.update(vars(tokens))
+    bos_token_id = cls_token_id = 0
+    pad_token_id = 1
+    eos_token_id = sep_token_id = 2
 
     def __len__(self) -> int:
         return VOCABULARY
+
+
+def make_program(arms: tuple[Arm, ...], mapping: str = "vmap", **options: bool) -> GridProgram:
+    shape = {"d_model": 16, "vocab_size": VOCABULARY, "max_position_embeddings": 16}
+    shape |= {f"{side}_layers": 1 for side in ("encoder", "decoder")}
+    shape |= {f"{side}_attention_heads": 2 for side in ("encoder", "decoder")}
+    shape |= {f"{side}_ffn_dim": 32 for side in ("encoder", "decoder")}
+    spec = random_spec("bart", shape, Tokens())
+    model = Seq2SeqModel(spec, EEGSpec(features=F, layers=0), **options)
+    return GridProgram(model, arms, optax.sgd(0.05, momentum=0.9), 0.1, mapping)
 
 
 def make_batch(step: int) -> dict[str, np.ndarray]:
@@ -65,8 +62,8 @@ def make_batch(step: int) -> dict[str, np.ndarray]:
     }
 
 
-def train(program: GridProgram, mesh: Mesh, rules: Rules, steps: int = STEPS) -> tuple[TrainState, np.ndarray]:
-    """The state after `steps` and the losses `[steps, A]`."""
+def train(program: GridProgram, mesh: Mesh, rules: Rules, steps: int = STEPS) -> tuple[TrainState, np.ndarray, str]:
+    """The state after `steps`, the losses `[steps, A]`, and the compiled step as text."""
     keys = [arm_keys(arm, 0) for arm in program.arms]
     init = jnp.stack([key["init"] for key in keys])
 
@@ -77,11 +74,12 @@ def train(program: GridProgram, mesh: Mesh, rules: Rules, steps: int = STEPS) ->
     state = jax.jit(initial, out_shardings=shardings)(init)
     study = study_arrays(program, mesh)
     step = compile_step(program.train_step, mesh, shardings)
+    step = step.lower(state, put_batch(make_batch(0), mesh), study).compile()
     losses = []
     for i in range(steps):
         state, metrics = step(state, put_batch(make_batch(i), mesh), study)
         losses.append(to_host(metrics["loss"]))
-    return state, np.array(losses)
+    return state, np.array(losses), step.as_text()
 
 
 def study_arrays(program: GridProgram, mesh: Mesh) -> StudyArrays:
@@ -105,5 +103,5 @@ def decode(program: GridProgram, params: Any, mesh: Mesh) -> tuple[np.ndarray, n
     apart = compile_apart(one_arm, mesh)
     mask = put_batch({"mask": batch["mask"]}, mesh)["mask"]
     compiled = apart.lower(params, fed, mask).compile()
-    tokens, scores = to_host(apart(params, fed, mask))
+    tokens, scores = to_host(compiled(params, fed, mask))
     return tokens, scores, compiled.as_text()

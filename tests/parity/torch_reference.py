@@ -1,6 +1,7 @@
 """Small random PyTorch models and the same weights in ours, for the tests of parity."""
 
 import dataclasses
+import functools
 import importlib
 from typing import Any, NamedTuple
 
@@ -10,8 +11,14 @@ import numpy as np
 import torch
 import transformers
 
+from eeg2text_jax.models.encoder_decoder import EncoderDecoder
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.pretrained.mapping import flatten, match, unflatten
+
+# Compiling costs more than running here; unoptimised programs compute the same in less than half of the time.
+quick_jit = functools.partial(
+    jax.jit, compiler_options={"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+)
 
 CLASSES = {
     "bart": transformers.BartForConditionalGeneration,
@@ -139,34 +146,24 @@ def _distance(ours: jax.Array, theirs: torch.Tensor, mask: np.ndarray) -> float:
 
 
 def _hidden_after(pair: Pair, batch: Batch, entry: str, side: str, depth: int | None) -> jax.Array:
-    """Our hidden states after `depth` layers: those of a model cut short; None: after the whole stack."""
-    encoder_depth = depth if side == "encoder" else None
-    inputs = {entry: jnp.asarray(getattr(batch, entry)), "mask": jnp.asarray(batch.mask)}
-    model, params = _cut(pair, "encoder", encoder_depth) if encoder_depth is not None else (pair.model, pair.params)
-    network = model._bind(params)
-    if side == "encoder" and depth is not None:
-        return network.backbone.encoder(
-            network.backbone.embed(inputs["input_ids"]) if entry == "input_ids" else inputs[entry], inputs["mask"]
-        )
-    hidden, mask = network.encode(inputs, None)
+    """Our hidden states after `depth` layers, of a model cut short; None: after the whole stack."""
+    backbone = _cut(pair, side, depth)
+    x, mask = jnp.asarray(getattr(batch, entry)), jnp.asarray(batch.mask)
     if side == "encoder":
-        return network.backbone.encoder(
-            network.backbone.embed(inputs["input_ids"]) if entry == "input_ids" else inputs[entry], inputs["mask"]
-        )
-    model, params = _cut(pair, "decoder", depth) if depth is not None else (pair.model, pair.params)
-    backbone = model._bind(params).backbone
-    ids = pair.model.shift_right(jnp.asarray(batch.labels))
-    return backbone.decoder(backbone._table()(ids), jnp.asarray(batch.decoder_mask), hidden, mask)
+        return backbone.encoder(backbone.embed(x) if entry == "input_ids" else x, mask)
+    hidden, mask = pair.model.encode(pair.params, {entry: x, "mask": mask})
+    targets = backbone.embed_targets(pair.model.shift_right(jnp.asarray(batch.labels)))
+    return backbone.decoder(targets, jnp.asarray(batch.decoder_mask), hidden, mask)
 
 
-def _cut(pair: Pair, side: str, depth: int) -> tuple[Seq2SeqModel, dict[str, Any]]:
+def _cut(pair: Pair, side: str, depth: int | None) -> EncoderDecoder:
     """The model without the layers of `side` from `depth` on, and without the norm after them."""
-    stack = dataclasses.replace(getattr(pair.model.spec, side), layers=depth, final_norm=False)
-    model = dataclasses.replace(pair.model, spec=dataclasses.replace(pair.model.spec, **{side: stack}))
-    params = {"backbone": {**pair.params["backbone"]}}
-    part = {name: value for name, value in params["backbone"][side].items() if name != "final_norm"}
-    layers = part.pop("layers")
-    if depth:
-        part["layers"] = jax.tree.map(lambda x: x[:depth], layers)
-    params["backbone"][side] = part
-    return model, params
+    params = dict(pair.params["backbone"])
+    model = pair.model
+    if depth is not None:
+        stack = dataclasses.replace(getattr(model.spec, side), layers=depth, final_norm=False)
+        model = dataclasses.replace(model, spec=dataclasses.replace(model.spec, **{side: stack}))
+        part = {name: value for name, value in params[side].items() if name != "final_norm"}
+        layers = part.pop("layers")
+        params[side] = part | ({"layers": jax.tree.map(lambda x: x[:depth], layers)} if depth else {})
+    return model._bind({"backbone": params}).backbone

@@ -1,5 +1,6 @@
 """The readers against scipy, h5py and each other, on files with every irregularity of ZuCo's."""
 
+import tracemalloc
 from pathlib import Path
 
 import h5py
@@ -84,27 +85,22 @@ def test_chosen_bands_come_in_the_chosen_order(study: Study, form: str) -> None:
     np.testing.assert_array_equal(chosen.means[0], every.means[7])
 
 
-def test_v73_arrays_lying_down_and_a_shared_empty_array(study: Study, tmp_path: Path) -> None:
-    """Third-party files have (1, N) arrays; MATLAB may keep one empty array for all."""
-    path = tmp_path / FILE
-    path.write_bytes((study.v73 / FILE).read_bytes())
-    with h5py.File(path, "r+") as file:
-        data = file["sentenceData"]
-        empty = file["#refs#"].create_dataset("canonical", data=np.zeros(2, np.uint64))
-        empty.attrs["MATLAB_empty"] = np.uint8(1)
-        words = file[data["word"][0, 0]]
+def test_v73_with_one_empty_array_for_all_and_arrays_lying_down(tmp_path: Path) -> None:
+    """MATLAB may keep one empty array for all; third-party files have (1, N) arrays."""
+    content = make_content(4)[:2]
+    write_v5(tmp_path / "a.mat", content)
+    write_v73(tmp_path / "b.mat", content, share_empty=True)
+    with h5py.File(tmp_path / "b.mat", "r+") as file:
+        words = file[file["sentenceData/word"][0, 0]]
         for name in list(words):
             references = words[name][()]
-            for i, (reference,) in enumerate(references):
-                if isinstance(file[reference], h5py.Dataset) and "MATLAB_empty" in file[reference].attrs:
-                    references[i, 0] = empty.ref
             del words[name]
             words.create_dataset(name, data=references.T, dtype=h5py.ref_dtype)
-    expected, got = read(study, "v73")[0], next(read_mat_v73(path, Fields()))
-    assert list(read_mat_v73(path, Fields()))  # to the end, where shared references are judged
-    for u, v in zip(expected.words, got.words, strict=True):
-        assert (u.content, u.fixations) == (v.content, v.fixations)
-        np.testing.assert_array_equal(np.concatenate(u.eeg), np.concatenate(v.eeg))
+    pairs = zip(read_mat_v5(tmp_path / "a.mat", Fields()), read_mat_v73(tmp_path / "b.mat", Fields()), strict=True)
+    for one, other in pairs:  # to the end, where shared references are judged
+        for u, v in zip(one.words, other.words, strict=True):
+            assert (u.content, u.fixations) == (v.content, v.fixations)
+            np.testing.assert_array_equal(np.concatenate(u.eeg), np.concatenate(v.eeg))
 
 
 def test_v73_reference_to_another_array_is_noticed(study: Study, tmp_path: Path) -> None:
@@ -139,3 +135,18 @@ def test_double_precision_is_read_in_full(tmp_path: Path) -> None:
         word = next(word for word in next(sentences).words if word.fixations)
         assert word.eeg[0].dtype == np.float64
         assert word.eeg[0][0] == 1 / 3
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_memory_is_that_of_what_is_read(tmp_path: Path, compress: bool) -> None:
+    """The raw EEG of a sentence, 20 MB here, is passed over in pieces."""
+    content = make_content(1)[:3]
+    for sentence in content:
+        sentence["rawData"] = np.zeros((105, 50_000), np.float32)
+    write_v5(tmp_path / FILE, content, compress=compress)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in read_mat_v5(tmp_path / FILE, Fields())) == 3
+        assert tracemalloc.get_traced_memory()[1] < 5e6
+    finally:
+        tracemalloc.stop()

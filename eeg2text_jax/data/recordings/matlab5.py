@@ -7,6 +7,7 @@ what is asked for, and checks that every size nests exactly in the one around it
 """
 
 import dataclasses
+import math
 import os
 import struct
 import zlib
@@ -81,45 +82,52 @@ class _Inflated:
     """What `size` zlib-compressed bytes of a file hold; the checksum at their end is verified by `finish`."""
 
     def __init__(self, file: BinaryIO, size: int):
-        self._compressed, self._zlib, self._pending = _Plain(file, size), zlib.decompressobj(), b""
-        self._size = size
+        self._compressed, self._size = _Plain(file, size), size
+        self._zlib, self._pending = zlib.decompressobj(), b""
+        self._ready, self._at = b"", 0  # inflated, and how much of it was taken
 
-    def _some(self, most: int) -> bytes:
-        while not self._zlib.eof:
+    def _inflate(self) -> bool:
+        """Inflates some more, at most `_CHUNK` bytes; False at the end."""
+        self._ready, self._at = b"", 0
+        while not self._ready and not self._zlib.eof:
             if not self._pending:
-                step = min(_CHUNK, self._size)
+                # Small pieces, as the part of one that is not inflated yet is copied at every step.
+                step = min(_CHUNK >> 4, self._size)
                 if not step:
                     break
                 self._size -= step
                 self._pending = self._compressed.read(step)
             try:
-                data = self._zlib.decompress(self._pending, most)
+                self._ready = self._zlib.decompress(self._pending, _CHUNK)
             except zlib.error as error:
                 raise Damaged(f"its compressed data are damaged ({error})") from error
             self._pending = self._zlib.unconsumed_tail
-            if data:
-                return data
-        return b""
+        return bool(self._ready)
+
+    def _take(self, size: int) -> tuple[int, int]:
+        """Begin and end of up to `size` bytes of `_ready`."""
+        if self._at == len(self._ready) and not self._inflate():
+            raise Damaged("its compressed data end too early")
+        begin = self._at
+        self._at = min(begin + size, len(self._ready))
+        return begin, self._at
 
     def read(self, size: int) -> bytes:
         parts = []
         while size:
-            part = self._some(size)
-            if not part:
-                raise Damaged("its compressed data end too early")
-            parts.append(part)
-            size -= len(part)
+            begin, end = self._take(size)
+            parts.append(self._ready[begin:end])
+            size -= end - begin
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def skip(self, size: int) -> None:
         while size:
-            part = self._some(min(size, _CHUNK))
-            if not part:
-                raise Damaged("its compressed data end too early")
-            size -= len(part)
+            begin, end = self._take(size)
+            size -= end - begin
 
     def finish(self) -> None:
-        if self._some(1) or not self._zlib.eof or self._zlib.unused_data or self._size:
+        left = self._at < len(self._ready) or self._inflate()
+        if left or not self._zlib.eof or self._zlib.unused_data or self._size:
             raise Damaged("its compressed data do not end where they should")
 
 
@@ -155,7 +163,7 @@ class StructArray:
             total, array, label = self.decoder.open_matrix(source)
             if label == name and array.fields:
                 self._source, self._left, self.fields = source, total, array.fields
-                self.count = int(np.prod(array.dims, dtype=object))
+                self.count = math.prod(array.dims)
                 break
             found.append(label)
             source.skip(total)
@@ -295,7 +303,7 @@ class Decoder:
         if begin == stop:  # MATLAB may write [] without a header
             return Array((0, 0), np.empty(0))
         flags, dims, _, at = self._header(data, begin, stop)
-        kind, count = flags & 0xFF, int(np.prod(dims, dtype=object))
+        kind, count = flags & 0xFF, math.prod(dims)
         if kind == _STRUCT:
             fields, at = self._field_names(data, at, stop)
             return Array(dims, fields=fields, spans=self._spans(data, at, stop, count * len(fields)))

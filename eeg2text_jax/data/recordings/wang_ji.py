@@ -3,8 +3,8 @@
 Their readers differ by file format, and so do the quirks:
 
 MAT v5 (and pickles made from it)
-  1. every token counts as a word, "--" as well.
-MAT v7.3
+  1. every token counts as a word, "--" as well, if its fixation count is above 0.
+MAT v7.3 (a fixation count of whatever value makes a fixated word)
   2. tokens without an ASCII letter or digit are left out, and
   3. the k-th remaining word gets the EEG stored with the k-th token: after n left-out tokens, the EEG of the word n
      places earlier, which may be empty (the sentence is dropped then);
@@ -53,7 +53,9 @@ def wang_ji(sentence: Sentence | None, layout: str, zscore: bool) -> tuple[np.nd
     """
     if sentence is None or sentence.words is None:
         raise Dropped(MISSING)
-    fixated = [word for word in _words(sentence, layout) if word.fixations is not None and word.fixations > 0]
+    fixated = [word for word in _words(sentence, layout) if word.fixations is not None]
+    if layout == "mat-v5":
+        fixated = [word for word in fixated if word.fixations > 0]
     own = np.concatenate(sentence.means)
     if own.size != CHANNELS * len(sentence.means):
         raise Dropped(WRONG_LENGTH)

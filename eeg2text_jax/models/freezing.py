@@ -1,0 +1,43 @@
+"""Which parameters a phase of training leaves free."""
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from eeg2text_jax.models.functional import Seq2SeqModel
+
+Phase = Literal["first", "all"]
+
+
+def free_mask(model: Seq2SeqModel, params: Any, phase: Phase = "all") -> Any:
+    """A tree like `params` (arrays or shapes of one arm) of bool arrays that broadcast against each parameter.
+
+    Multiply the optimizer's updates by it: True is trained. Phase `first` is step one of the authors' two-step
+    training: of the language model only the shared embeddings, the learned positions and the encoder's first layer
+    are free, which for T5, as their code matches BART's names, leaves the embeddings alone; what stands before the
+    language model is always free. Phase `all` frees everything but BART's and PEGASUS's output bias, a buffer.
+    """
+
+    def mask(path: tuple, leaf: jax.Array) -> jax.Array:
+        names = [key.key for key in path]
+        if names[0] != "backbone":
+            return jnp.ones((1,) * leaf.ndim, bool)
+        if names[1:] == ["head", "bias"] and model.spec.logits_bias == "frozen":
+            return jnp.zeros((1,) * leaf.ndim, bool)
+        if phase == "first" and model.spec.backbone != "t5" and names[1:3] == ["encoder", "layers"]:
+            return (jnp.arange(leaf.shape[0]) == 0).reshape(-1, *(1,) * (leaf.ndim - 1))
+        free = phase == "all" or names[1] == "shared" or "embedding" in names[1] or "positions" in names
+        return jnp.full((1,) * leaf.ndim, free)
+
+    return jax.tree_util.tree_map_with_path(mask, params)
+
+
+def hold_frozen(model: Seq2SeqModel, phase: Phase) -> optax.GradientTransformation:
+    """Zero the gradients, or the updates, of what `phase` does not leave free; of one arm's parameters."""
+
+    def hold(tree: Any, params: Any = None) -> Any:
+        return jax.tree.map(lambda x, free: jnp.where(free, x, jnp.zeros_like(x)), tree, free_mask(model, tree, phase))
+
+    return optax.stateless(hold)

@@ -1,0 +1,77 @@
+"""Where the arrays of a run lie: its mesh, and the rules of its state, from `config.parallel`."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.parallel.mesh import make_mesh, mesh_shape
+from eeg2text_jax.parallel.partition import (
+    FULLY_SHARDED,
+    REPLICATED,
+    Rules,
+    put_batch,
+    replicated,
+    state_shardings,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """A mesh and what lies where on it."""
+
+    mesh: Mesh
+    rules: Rules
+
+    @classmethod
+    def from_config(cls, config: ConfigDict, n_arms: int) -> "Placement":
+        """The placement that the configuration asks for, on the devices of all hosts.
+
+        Raises:
+          UserError: `parallel.mesh` does not fit the devices, the arms or the batch.
+        """
+        parallel = config.parallel
+        wanted = tuple(int(n) for n in parallel.mesh)
+        if len(wanted) != 2 or min(wanted) < 0:
+            raise UserError(f"parallel.mesh = {wanted}; expected devices along (arm, data), 0 for a free choice.")
+        if parallel.arms == "map":
+            if wanted[0] > 1:
+                raise UserError(
+                    f"parallel.arms = 'map' computes one arm after the other and parallel.mesh = {wanted} puts "
+                    "them on different devices; take 'vmap'."
+                )
+            wanted = (1, wanted[1])
+        devices = jax.devices()
+        if min(wanted) and wanted[0] * wanted[1] < len(devices) and jax.process_count() == 1:
+            devices = devices[: wanted[0] * wanted[1]]
+        shape = mesh_shape(len(devices), n_arms, config.batch.size, wanted)
+        chosen = None if len(devices) == len(jax.devices()) else devices
+        return cls(make_mesh(*shape, chosen), FULLY_SHARDED if parallel.fsdp else REPLICATED)
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{n} along {axis}" for axis, n in self.mesh.shape.items())
+        return f"{self.mesh.size} {self.mesh.devices.flat[0].device_kind} devices ({sizes})"
+
+    def shardings(self, state: Any) -> Any:
+        """Shardings of a state `[A, ...]`, arrays or their shapes."""
+        return state_shardings(state, self.mesh, self.rules)
+
+    def abstract(self, shapes: Any) -> Any:
+        """Shapes with their shardings, as restoring a checkpoint wants them."""
+        return jax.tree.map(
+            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+            shapes,
+            self.shardings(shapes),
+        )
+
+    def batch(self, batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
+        """A batch on the mesh, its rows along `data`."""
+        return put_batch(batch, self.mesh)
+
+    def constants(self, tree: Any) -> Any:
+        """Arrays on every device."""
+        return jax.device_put(tree, replicated(self.mesh))

@@ -1,0 +1,111 @@
+"""Exports an arm of a finished run: which parameters, which configuration, and what the card says."""
+
+import json
+import os
+from typing import Any
+
+import jax
+from etils import epath
+from ml_collections import ConfigDict
+from transformers import PretrainedConfig
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.grid import Arm
+from eeg2text_jax.models.build import random_config
+from eeg2text_jax.pretrained.card import CardFacts, model_card
+from eeg2text_jax.pretrained.export import export_checkpoint
+from eeg2text_jax.pretrained.hub import checkpoint_folder
+from eeg2text_jax.pretrained.start import checkpoint_config
+from eeg2text_jax.study import Study, open_study
+from eeg2text_jax.training.loop import trained_params
+from eeg2text_jax.workdir import Workdir, open_workdir
+
+
+def export_run(root: str, out: str, arm: str = "") -> Arm:
+    """Writes the best parameters of one arm of the run in `root` as a checkpoint folder `out`.
+
+    Args:
+      root: workdir of a finished run.
+      out: the folder to write.
+      arm: `condition/seed`; empty: the first arm that was trained on EEG, or the first of all.
+
+    Returns:
+      The arm.
+
+    Raises:
+      UserError: there is no finished run in `root`, no such arm, or `out` cannot be written.
+    """
+    config = _config_of(root)
+    study = open_study(config, open_workdir(root, config))
+    number = _choose(study.arms, arm)
+    params = jax.tree.map(lambda leaf: leaf[number], trained_params(study))
+    chosen = study.arms[number]
+    card = model_card(card_facts(study, chosen, os.path.basename(os.path.normpath(out))))
+    export_checkpoint(study.model, params, _backbone_config(study), study.tokenizer, out, card)
+    return chosen
+
+
+def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
+    """What the card says about an arm; its scores are there once the run was scored."""
+    scores, signatures = _scores(study.workdir, arm)
+    return CardFacts(
+        name=name,
+        backbone=study.config.model.backbone,
+        started_from=study.config.model.checkpoint or "random weights",
+        arm=f"{arm.condition}, seed {arm.seed}",
+        data=f"{study.config.data.source}, {len(study.split.parts['train'])} training samples",
+        features=study.data.features_are,
+        split=study.split.digest(),
+        config_hash=study.config_digest,
+        scores=scores,
+        signatures=signatures,
+    )
+
+
+def _scores(workdir: Workdir, arm: Arm) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Rows of the arm's cells in `results.json`, and the signature of each metric."""
+    if not workdir.results.exists():
+        return [], {}
+    rows, signatures = [], {}
+    for cell in json.loads(workdir.results.read_text())["cells"]:
+        if (cell["train_condition"], cell["seed"]) != (arm.condition, arm.seed) or not cell["metrics"]:
+            continue
+        row = {"evaluated on": cell["eval_condition"], "mode": cell["mode"], "samples": cell["rows"]}
+        rows.append(row | {name: metric["value"] for name, metric in cell["metrics"].items()})
+        signatures |= {name: metric["signature"] for name, metric in cell["metrics"].items()}
+    return rows, signatures
+
+
+def _config_of(root: str) -> ConfigDict:
+    """The configuration that a workdir was made with."""
+    path = Workdir(epath.Path(root)).config
+    if not path.exists():
+        raise UserError(f"{root}: holds no run of eeg2text (no config.json); give the --workdir of one.")
+    try:
+        return ConfigDict(_tuples(json.loads(path.read_text()))).lock()
+    except ValueError as error:
+        raise UserError(f"{path}: is not JSON ({error}).") from error
+
+
+def _tuples(value: Any) -> Any:
+    """JSON has no tuples: its lists are what configurations write as tuples."""
+    if isinstance(value, dict):
+        return {name: _tuples(entry) for name, entry in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _choose(arms: tuple[Arm, ...], wanted: str) -> int:
+    names = [str(arm) for arm in arms]
+    if not wanted:
+        return next((i for i, arm in enumerate(arms) if arm.condition == "eeg"), 0)
+    if wanted not in names:
+        raise UserError(f"--arm is {wanted!r}; this run has {', '.join(names)}.")
+    return names.index(wanted)
+
+
+def _backbone_config(study: Study) -> PretrainedConfig:
+    """The Hugging Face configuration that the study's backbone was described by."""
+    config = study.config.model
+    if config.checkpoint:
+        return checkpoint_config(checkpoint_folder(config.checkpoint), study.tokenizer)
+    return random_config(config.backbone, config.shape.to_dict(), study.tokenizer)

@@ -1,0 +1,183 @@
+"""What training starts from when the configuration names a checkpoint: its parameters, and random ones for the rest."""
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+
+import jax
+from ml_collections import ConfigDict
+from transformers import EncoderDecoderConfig, PretrainedConfig, PreTrainedTokenizerBase
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.models.build import model_around
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.nnx_bridge import Params
+from eeg2text_jax.models.spec import Seq2SeqSpec
+from eeg2text_jax.pretrained import bert2bert, eeg_file
+from eeg2text_jax.pretrained.hub import checkpoint_folder
+from eeg2text_jax.pretrained.load import (
+    Shardings,
+    assemble,
+    backbone_table,
+    eeg_sources,
+    parameter_shapes,
+    read_config,
+    spec_of,
+    tensor_shapes,
+)
+from eeg2text_jax.pretrained.mapping import Source, Table, Tensors, flatten, match, unflatten
+from eeg2text_jax.pretrained.read import read_tensors
+
+
+def checkpoint_config(folder: Path, tokenizer: PreTrainedTokenizerBase) -> PretrainedConfig:
+    """The configuration of the encoder-decoder that a checkpoint starts: of BERT, a BERT2BERT of it and its like.
+
+    Raises:
+      UserError: the configuration cannot be read.
+    """
+    config = read_config(folder)
+    if config.model_type != "bert":
+        return config
+    decoder = type(config)(**{**config.to_dict(), "is_decoder": True, "add_cross_attention": True})
+    return EncoderDecoderConfig.from_encoder_decoder_configs(
+        config,
+        decoder,
+        decoder_start_token_id=tokenizer.cls_token_id,
+        eos_token_id=tokenizer.sep_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+
+
+def model_from_checkpoint(config: ConfigDict, n_features: int, tokenizer: PreTrainedTokenizerBase) -> Seq2SeqModel:
+    """The model of `config` (the `model` section) whose backbone is that of `config.checkpoint`.
+
+    Raises:
+      UserError: the checkpoint is of another backbone, or its vocabulary is smaller than the tokenizer's.
+    """
+    folder = checkpoint_folder(config.checkpoint)
+    spec = spec_of(checkpoint_config(folder, tokenizer), folder)
+    if spec.backbone != config.backbone:
+        raise UserError(
+            f"config.model.backbone is {config.backbone!r}, but {config.checkpoint} is a {spec.backbone} checkpoint; "
+            f"set config.model.backbone={spec.backbone}."
+        )
+    if len(tokenizer) > spec.vocab_size:
+        raise UserError(
+            f"{config.checkpoint} has {spec.vocab_size} tokens, the tokenizer {len(tokenizer)}; "
+            "leave config.text.tokenizer empty to use the checkpoint's own."
+        )
+    return model_around(spec, config, n_features, tokenizer)
+
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Parameters to start from, each `[A, ...]`, and which of them a checkpoint gave.
+
+    Fields:
+      params: nested dict of float32 arrays.
+      loaded: paths of the parameters that came from the checkpoint.
+      random: paths of those that were initialised at random.
+    """
+
+    params: Params
+    loaded: tuple[str, ...]
+    random: tuple[str, ...]
+
+    def summary(self) -> str:
+        """One line: how many parameters were loaded, and which parts are random."""
+        loaded = f"{self._millions(self.loaded):.1f} M parameters loaded"
+        if not self.random:
+            return loaded
+        parts = ", ".join(_parts(self.random, self.loaded))
+        return f"{loaded}; {self._millions(self.random):.1f} M initialised at random: {parts}"
+
+    def _millions(self, paths: tuple[str, ...]) -> float:
+        flat = flatten(self.params)
+        return sum(flat[path][0].size for path in paths) / 1e6
+
+
+def start_from_checkpoint(
+    model: Seq2SeqModel, checkpoint: str | Path, keys: jax.Array, shardings: Shardings | None = None
+) -> Start:
+    """Parameters of every arm, `[A, ...]`: the checkpoint's, the same for all, and random ones for what it lacks.
+
+    A checkpoint of an encoder-decoder lacks the EEG encoder, unless `eeg2text export` wrote one of the same shape
+    beside it. A BERT fills both sides of a BERT2BERT and lacks the cross-attention (Rothe et al. 2020) and, without
+    the head of masked language modelling, the head's transform.
+
+    Args:
+      model: from `model_from_checkpoint`.
+      checkpoint: folder or Hub name.
+      keys: of the arms, `[A]`; equal keys give equal random parameters.
+      shardings: gives each parameter `[A, ...]` its sharding; None: all go whole to the default device.
+
+    Raises:
+      UserError: the checkpoint cannot be read, or does not hold what its configuration promises.
+    """
+    folder = checkpoint_folder(checkpoint)
+    shapes = parameter_shapes(model)
+    sources = _sources(model, folder, shapes)
+    params = flatten(assemble(sources, shapes, shardings, arms=len(keys)))
+    random = tuple(path for path in flatten(shapes) if path not in sources)
+    if random:
+        params |= _random_params(model, keys, random, shardings)
+    ordered = {path: params[path] for path in flatten(shapes)}
+    return Start(unflatten(ordered), tuple(sources), random)
+
+
+def _sources(model: Seq2SeqModel, folder: Path, shapes: Params) -> dict[str, Source]:
+    tensors, expected = read_tensors(folder), tensor_shapes(shapes)
+    if read_config(folder).model_type == "bert":
+        return _warm_start(model.spec, tensors, expected, str(folder))
+    sources = match(backbone_table(model.spec), tensors, expected, str(folder))
+    beside = eeg_file.read_eeg(folder)
+    if beside is not None and beside[0] == model.eeg:
+        sources |= eeg_sources(beside[1], shapes, folder)
+    return sources
+
+
+def _warm_start(spec: Seq2SeqSpec, tensors: Tensors, shapes: Shapes, where: str) -> dict[str, Source]:
+    """Both sides of a BERT2BERT from one BERT, and the head where the file has that of masked language modelling."""
+    sources = {}
+    for side in ("encoder", "decoder"):
+        sources |= match(bert2bert.warm_start_table(spec, side), tensors, shapes, where)
+    head = {name: tensor for name, tensor in tensors.items() if name.startswith("cls.predictions.")}
+    if head:
+        whole = bert2bert.table(spec)
+        rules = tuple(
+            dataclasses.replace(rule, source=rule.source.removeprefix("decoder."), tied=())
+            for rule in whole.rules
+            if rule.target.startswith("backbone/head/")
+        )
+        copies = (r"cls\.predictions\.decoder\.(weight|bias)",)
+        sources |= match(Table("BERT", rules, ignored=copies, spellings=whole.spellings), head, shapes, where)
+    return sources
+
+
+def _random_params(
+    model: Seq2SeqModel, keys: jax.Array, paths: tuple[str, ...], shardings: Shardings | None
+) -> dict[str, jax.Array]:
+    """Random parameters `[A, ...]` of some paths; the others are never made."""
+
+    def init(keys: jax.Array) -> dict[str, jax.Array]:
+        params = flatten(jax.vmap(model.init)(keys))
+        return {path: params[path] for path in paths}
+
+    if shardings is None:
+        return jax.jit(init)(keys)
+    where = flatten(shardings(unflatten(jax.eval_shape(init, keys))))
+    return jax.jit(init, out_shardings={path: where[path] for path in paths})(keys)
+
+
+def _parts(random: Iterable[str], loaded: Iterable[str]) -> list[str]:
+    """The shortest paths that cover all random parameters and none that was loaded."""
+    loaded = list(loaded)
+    parts: dict[str, None] = {}
+    for path in random:
+        names = path.split("/")
+        prefixes = ("/".join(names[:n]) for n in range(1, len(names) + 1))
+        parts[next(p for p in prefixes if not any(f"{other}/".startswith(f"{p}/") for other in loaded))] = None
+    return list(parts)

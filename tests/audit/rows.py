@@ -1,0 +1,29 @@
+"""Rows to audit: simulated sets as predictions, and small hand-made ones."""
+
+import numpy as np
+
+from eeg2text_jax.audit.simulate import Dials, as_predictions, simulate
+from eeg2text_jax.predictions import Prediction
+
+
+def simulated_rows(seed=0, **dials):
+    """EEG's and the control's rows; 48 sentences read by three subjects unless said otherwise."""
+    dials = {"sentences": 48, "subjects": 3, **dials}
+    return as_predictions(simulate(Dials(**dials), np.random.default_rng(seed)))
+
+
+def row(number=0, **fields):
+    about = {
+        "sample_id": f"sample {number}",
+        "subject": "A",
+        "task": "NR",
+        "sentence_id": f"s{number}",
+        "n_words": 6,
+        "train_condition": "eeg",
+        "eval_condition": "eeg",
+        "seed": 0,
+        "mode": "free_running",
+        "reference": f"the sentence called number {number} here",
+        "prediction": f"some words and {number}",
+    }
+    return Prediction(**about | fields)

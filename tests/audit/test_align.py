@@ -1,0 +1,158 @@
+"""Lining conditions up: what is accepted, what is matched, and what is refused in one sentence."""
+
+import dataclasses
+
+import pytest
+from rows import row, simulated_rows
+
+from eeg2text_jax.audit.align import align
+from eeg2text_jax.audit.cells import read_conditions, select_cells
+from eeg2text_jax.audit.metadata import join_metadata
+from eeg2text_jax.errors import UserError
+
+
+def rows(n=8, **fields):
+    return [row(i, **fields) for i in range(n)]
+
+
+def test_sentences_are_distinct_references():
+    eeg = [dataclasses.replace(row(i), sample_id=f"{i}{s}", subject=s) for i in range(8) for s in "AB"]
+    noise = [dataclasses.replace(r, reference=f"  {r.reference.replace(' ', '  ')}") for r in reversed(eeg)]
+    aligned = align({"eeg": eeg, "noise": noise})
+    assert len(aligned.references) == 8
+    assert len(aligned.conditions[1].rows) == 16
+    for condition in aligned.conditions:
+        for found, sentence in zip(condition.rows, condition.sentence, strict=True):
+            assert aligned.references[sentence] == " ".join(found.reference.split())
+
+
+def test_free_running_is_judged_where_both_modes_are_there():
+    both = rows() + rows(mode="teacher_forced")
+    aligned = align({"eeg": both})
+    assert aligned.mode == "free_running"
+    assert len(aligned.eeg.rows) == 8
+    assert any("teacher_forced" in note for note in aligned.notes)
+    assert align({"eeg": both}, mode="teacher_forced").mode == "teacher_forced"
+
+
+def test_shortened_references_are_matched_and_the_shorter_one_counts():
+    long = [row(i, reference=f"number {i} is a sentence with quite many words in it") for i in range(8)]
+    short = [dataclasses.replace(r, reference=r.reference[:35]) for r in long]
+    aligned = align({"eeg": long, "noise": short})
+    assert aligned.shortened == 8
+    assert set(aligned.references) == {" ".join(r.reference.split()) for r in short}
+
+
+def test_common_keeps_what_all_conditions_share():
+    eeg, noise = simulated_rows(sentences=20)
+    aligned = align({"eeg": eeg[:-3], "noise": noise[5:]}, common=True)
+    assert [len(c.rows) for c in aligned.conditions] == [len(eeg) - 8] * 2
+    assert any("left out" in note for note in aligned.notes)
+
+
+def test_number_of_words_and_tasks():
+    eeg = [row(i, n_words=3 + i, task="b" if i % 2 else "a") for i in range(24)]
+    eeg += [row(0, sample_id="again", task="b", n_words=5, subject="B")]
+    aligned = align({"eeg": eeg}, stratum_size=6)
+    assert aligned.tasks[0] == "a"  # read in both
+    assert aligned.n_words[0] == 4  # median of 3 and 5
+    assert len(set(aligned.strata)) == 4
+
+
+def test_a_sentence_alone_in_its_task_is_left_out_with_a_note():
+    aligned = align({"eeg": [*rows(), row(99, task="other")]})
+    assert len(aligned.references) == 8
+    assert any("alone in their task" in note for note in aligned.notes)
+
+
+REFUSED = {
+    "references differ": ({"eeg": rows(), "noise": [*rows(7), row(30)]}, "the references differ: eeg has 8"),
+    "no overlap": ({"eeg": rows(), "noise": [row(i) for i in range(20, 28)]}, "share no reference"),
+    "lengths": ({"eeg": rows(), "noise": [*rows(), row(0, sample_id="x")]}, "eeg has 8 rows and noise 9"),
+    "subjects": ({"eeg": rows(), "noise": rows(subject="B")}, "differ in how many belong to a sentence, subject"),
+    "modes": ({"eeg": rows(), "noise": rows(mode="teacher_forced")}, "different modes"),
+    "duplicates": ({"eeg": [*rows(), row(3)]}, "sample 'sample 3' occurs more than once"),
+    "all empty": ({"eeg": rows(prediction=" ")}, "all 8 predictions are empty"),
+    "empty reference": ({"eeg": [*rows(), row(9, reference=" ")]}, "row 9 .* empty reference"),
+    "two samples": ({"eeg": rows(2)}, "at least 5 are needed"),
+    "nothing": ({"eeg": []}, "no predictions"),
+    "seeds": ({"eeg": rows(), "noise": rows(seed=1)}, "differ in how many belong to a sentence, subject or seed"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_in_one_sentence(case):
+    conditions, message = REFUSED[case]
+    with pytest.raises(UserError, match=message) as error:
+        align(conditions)
+    assert "\n" not in str(error.value)
+
+
+def test_common_refuses_where_nothing_is_shared():
+    with pytest.raises(UserError, match="share no row"):
+        align({"eeg": rows(), "noise": rows(subject="B")}, common=True)
+
+
+def test_metadata_joins_on_the_reference(tmp_path):
+    path = tmp_path / "meta.csv"
+    lines = ["reference,subject,task,n_words", *(f"{row(i).reference},S{i},SR,{i + 3}" for i in range(8))]
+    path.write_text("\n".join(lines))
+    joined = join_metadata(rows(), path)
+    assert [(r.subject, r.task, r.n_words) for r in joined] == [(f"S{i}", "SR", i + 3) for i in range(8)]
+
+
+def test_metadata_with_a_line_per_row_goes_in_order(tmp_path):
+    path = tmp_path / "meta.csv"
+    path.write_text(f"reference,subject\n{row(0).reference},first\n{row(0).reference},second\n")
+    twice = [row(0), row(0, sample_id="b")]
+    assert [r.subject for r in join_metadata(twice, path)] == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("sentence,task\nx,y\n", "line 1: columns are sentence, task; expected reference"),
+        ("reference,n_words\n{0},many\n", "line 2: n_words is 'many'"),
+        ("reference,task\nnot this one,NR\n", "0 lines for the reference"),
+        ("reference,task\n{0},a\n{0},b\n{0},c\n", "3 lines for the reference .*; expected 1 or 2"),
+    ],
+)
+def test_metadata_refused(tmp_path, content, message):
+    path = tmp_path / "meta.csv"
+    path.write_text(content.format(row(0).reference))
+    with pytest.raises(UserError, match=message):
+        join_metadata([row(0), row(0, sample_id="b")], path)
+
+
+def cells(**more):
+    return [
+        row(i, train_condition=train, eval_condition=test)
+        for train in ("eeg", "noise")
+        for test in ("noise", "eeg", "shuffled")
+        for i in range(3)
+    ]
+
+
+def test_select_cells_takes_one_arm_with_eeg_first():
+    found = select_cells(cells())
+    assert list(found) == ["eeg", "noise", "shuffled"]
+    assert {r.train_condition for group in found.values() for r in group} == {"eeg"}
+    assert list(select_cells(cells(), "noise")) == ["eeg", "noise", "shuffled"]
+
+
+def test_select_cells_refuses_an_arm_that_is_not_there():
+    with pytest.raises(UserError, match="no arm trained on 'zero'"):
+        select_cells(cells(), "zero")
+    with pytest.raises(UserError, match="was not evaluated with eeg"):
+        select_cells([r for r in cells() if r.eval_condition != "eeg"])
+
+
+def test_conditions_are_called_by_what_tells_their_files_apart(tmp_path):
+    paths = [tmp_path / name for name in ("t5_x_eeg-eeg.txt", "t5_x_eeg-noise.txt", "t5_x_noise-noise.txt")]
+    found = read_conditions(paths[0], paths[1:], lambda path: rows(eval_condition="unknown"))
+    assert list(found) == ["eeg-eeg", "eeg-noise", "noise-noise"]
+
+
+def test_a_file_of_several_cells_brings_its_own_controls(tmp_path):
+    found = read_conditions(tmp_path / "predictions.jsonl", [], lambda path: cells())
+    assert list(found) == ["eeg", "noise", "shuffled"]

@@ -1,0 +1,172 @@
+"""`eeg2text audit`: exit status, files written, one sentence for bad input, and damaged files."""
+
+import json
+import random
+
+import pytest
+from rows import row, simulated_rows
+
+from eeg2text_jax.cli import main
+from eeg2text_jax.predictions import write_predictions
+
+
+@pytest.fixture
+def files(tmp_path):
+    eeg, noise = simulated_rows(information=0.3, sentences=24)
+    write_predictions(tmp_path / "eeg.jsonl", {}, eeg)
+    write_predictions(tmp_path / "noise.jsonl", {}, noise)
+    write_predictions(tmp_path / "both.jsonl", {}, [*eeg, *noise])
+    return tmp_path
+
+
+def run(*arguments):
+    return main(["audit", "--resamples", "200", *map(str, arguments)])
+
+
+def test_pair_of_files(files, capsys):
+    status = run(
+        "--eeg",
+        files / "eeg.jsonl",
+        "--control",
+        files / "noise.jsonl",
+        "--json",
+        files / "a.json",
+        "--html",
+        files / "a.html",
+    )
+    assert status == 0
+    assert capsys.readouterr().out.rstrip().endswith("VERDICT: uses EEG")
+    assert json.loads((files / "a.json").read_text())["verdict"] == "uses EEG"
+    assert (files / "a.html").read_text().startswith("<!doctype html>")
+
+
+def test_one_file_with_both_cells_is_the_same_audit(files):
+    run("--eeg", files / "eeg.jsonl", "--control", files / "noise.jsonl", "--json", files / "a.json")
+    run("--eeg", files / "both.jsonl", "--json", files / "b.json")
+    a, b = (json.loads((files / name).read_text()) for name in ("a.json", "b.json"))
+    assert a == b
+
+
+def test_exit_status_of_other_verdicts(files):
+    assert run("--eeg", files / "noise.jsonl", "--control", files / "eeg.jsonl") == 6
+    (files / "copy.jsonl").write_bytes((files / "eeg.jsonl").read_bytes())
+    assert run("--eeg", files / "eeg.jsonl", "--control", files / "copy.jsonl") == 5
+    assert run("--eeg", files / "noise.jsonl") == 7
+
+
+def test_training_text_and_metadata(files, capsys):
+    eeg, _ = simulated_rows(information=0.3, sentences=24)
+    (files / "train.txt").write_text(f"{eeg[0].reference}\n")
+    lines = {r.reference: f"{r.reference},TSR" for r in eeg}
+    (files / "meta.csv").write_text("\n".join(["reference,task", *lines.values()]))
+    run("--eeg", files / "eeg.jsonl", "--train-text", files / "train.txt", "--meta", files / "meta.csv")
+    assert "1 of the 24 test sentences are in the training text" in capsys.readouterr().out
+
+
+BAD = {
+    "broken JSON": ('{"header": {}}\n{"sample_id": "a", \n', "bad.jsonl, line 2: not JSON"),
+    "missing field": ('{"sample_id": "a"}\n', "bad.jsonl, line 1: the field"),
+    "empty": ("", "bad.jsonl: the file is empty"),
+    "encoding": (b"\xff\xfe\x00", "bad.jsonl, line 1: not UTF-8"),
+    "neither": ("what is this\n", "bad.jsonl: neither a known layout"),
+    "two samples": ("reference,prediction\na b c,x\nb c d,y\n", "at least 5"),
+    "all empty": ("reference,prediction\n" + "".join(f"a b {i},\n" for i in range(9)), "predictions are empty"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence(files, capsys, case):
+    content, message = BAD[case]
+    path = files / "bad.jsonl"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert run("--eeg", path) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_bad_pairs_are_one_sentence(files, capsys):
+    rows = [row(i) for i in range(8)]
+    cases = {
+        "share no reference": [row(i) for i in range(50, 58)],
+        "the references differ": [*rows[:7], row(30)],
+        "different modes": [row(i, mode="teacher_forced") for i in range(8)],
+        "eeg has 8 rows and noise 7": None,
+    }
+    write_predictions(files / "x_eeg.jsonl", {}, rows)
+    for message, control in cases.items():
+        twice = [row(0, sample_id="twice"), *rows[1:7], row(7)]
+        write_predictions(files / "x_noise.jsonl", {}, control or [*twice, row(0, sample_id="third")])
+        assert run("--eeg", files / "x_eeg.jsonl", "--control", files / "x_noise.jsonl") == 2
+        error = capsys.readouterr().err
+        assert message in error or (control is None and "rows and noise 9" in error)
+        assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "flags", [["--margin", "0"], ["--margin", "nan"], ["--resamples", "5"], ["--stratum-size", "1"]]
+)
+def test_bad_flags(files, flags):
+    assert run("--eeg", files / "eeg.jsonl", *flags) == 2
+
+
+MUTATIONS = 60  # 500 were run once
+
+
+def damaged(text, rng):
+    """One random mutation of a file: lines dropped, doubled, cut or swapped, characters changed."""
+    lines = text.split("\n")
+    at, other = rng.randrange(len(lines)), rng.randrange(len(lines))
+    kind = rng.randrange(6)
+    if kind == 0:
+        del lines[at]
+    elif kind == 1:
+        lines.insert(at, lines[other])
+    elif kind == 2:
+        lines[at] = lines[at][: rng.randrange(len(lines[at]) + 1)]
+    elif kind == 3:
+        lines[at], lines[other] = lines[other], lines[at]
+    elif kind == 4:
+        place = rng.randrange(len(lines[at]) + 1)
+        lines[at] = lines[at][:place] + rng.choice('"\\{}[],:\x00é 0') + lines[at][place + 1 :]
+    else:
+        return text[: rng.randrange(len(text))]
+    return "\n".join(lines)
+
+
+def test_damaged_files_are_refused_or_judged_whole(tmp_path, capsys):
+    """Never a traceback; whatever is judged are exactly the rows that the file holds."""
+    eeg, noise = simulated_rows(sentences=10, subjects=2)
+    write_predictions(tmp_path / "noise.jsonl", {}, noise)
+    write_predictions(tmp_path / "eeg.jsonl", {}, eeg)
+    text = (tmp_path / "eeg.jsonl").read_text(encoding="utf8")
+    rng, outcomes = random.Random(0), {"refused": 0, "judged": 0}
+    for number in range(MUTATIONS):
+        (tmp_path / "eeg.jsonl").write_text(damaged(text, rng), encoding="utf8")
+        controls = ["--control", tmp_path / "noise.jsonl"] if number % 2 else []
+        status = main(
+            [
+                "audit",
+                "--resamples",
+                "100",
+                "--eeg",
+                str(tmp_path / "eeg.jsonl"),
+                "--json",
+                str(tmp_path / "out.json"),
+                *map(str, controls),
+            ]
+        )
+        error = capsys.readouterr().err
+        if status == 2:
+            outcomes["refused"] += 1
+            assert error.count("\n") == 1
+        else:
+            outcomes["judged"] += 1
+            found = json.loads((tmp_path / "out.json").read_text())
+            held = [
+                line
+                for line in (tmp_path / "eeg.jsonl").read_text(encoding="utf8").split("\n")
+                if '"sample_id"' in line
+            ]
+            assert found["n_rows"] == len(held)
+    assert min(outcomes.values()) > MUTATIONS // 20

@@ -1,0 +1,195 @@
+"""The verdict on sets whose truth is known, and the warnings on files with one fault each."""
+
+import dataclasses
+import json
+
+import pytest
+from rows import row, simulated_rows
+
+from eeg2text_jax.audit import audit
+from eeg2text_jax.audit.contrast import Contrast
+from eeg2text_jax.audit.render import result_text, table_latex, table_markdown
+from eeg2text_jax.audit.verdict import EXIT_STATUS, Verdict, judge, overall
+
+
+def quick(eeg, controls, **options):
+    return audit(eeg, controls, **{"resamples": 300, **options})
+
+
+def flags(result):
+    return {flag.code: flag for flag in result.flags}
+
+
+def found(effect, p, interval_90, p_seeds=None):
+    values = dict.fromkeys((f.name for f in dataclasses.fields(Contrast)), 0.0)
+    margin = max(-interval_90[0], interval_90[1])
+    values |= {"effect": effect, "p": p, "p_less": 1 - p, "interval_90": interval_90, "smallest_margin": margin}
+    return Contrast(**values | {"p_seeds": p_seeds})
+
+
+@pytest.mark.parametrize(
+    ("contrast", "verdict"),
+    [
+        (found(1.5, 0.01, (0.6, 2.4)), Verdict.USES_EEG),
+        (found(0.5, 0.01, (0.1, 0.9)), Verdict.BELOW_MARGIN),
+        (found(0.1, 0.4, (-0.5, 0.7)), Verdict.EQUIVALENT),
+        (found(0.3, 0.3, (-0.9, 1.5)), Verdict.UNDERPOWERED),
+        (found(-1.5, 0.98, (-2.4, -0.6)), Verdict.CONTROL_BETTER),
+        (found(-0.5, 0.98, (-0.9, -0.1)), Verdict.EQUIVALENT),
+        (found(1.5, 0.01, (0.6, 2.4), p_seeds=0.2), Verdict.UNDERPOWERED),
+        (found(0.3, 0.3, (-0.9, 1.0)), Verdict.UNDERPOWERED),
+    ],
+)
+def test_judge(contrast, verdict):
+    assert judge(contrast, 1.0) is verdict
+
+
+def test_every_control_must_be_beaten():
+    assert overall([Verdict.USES_EEG, Verdict.USES_EEG]) is Verdict.USES_EEG
+    assert overall([Verdict.USES_EEG, Verdict.UNDERPOWERED]) is Verdict.UNDERPOWERED
+    assert overall([Verdict.UNDERPOWERED, Verdict.EQUIVALENT, Verdict.USES_EEG]) is Verdict.EQUIVALENT
+    assert len(set(EXIT_STATUS.values()) - {1, 2}) == 6  # 0 serves two verdicts; 1 and 2 mean failure
+
+
+def test_planted_information_is_found_against_every_control():
+    eeg, noise = simulated_rows(information=0.2, style_shift=0.2)
+    result = quick(eeg, {"noise": noise})
+    assert result.verdict is Verdict.USES_EEG
+    assert result.exit_status == 0
+    assert (result.n_rows, result.n_sentences, result.n_subjects) == (144, 48, 3)
+    assert all(subject.effect > 0 for subject in result.comparisons[0].subjects)
+    both = quick(eeg, {"noise": noise, "itself": eeg})
+    assert both.verdict is Verdict.EQUIVALENT
+    assert "against itself" not in both.sentence
+    assert both.comparisons[0].verdict is Verdict.USES_EEG
+
+
+def test_a_style_gap_is_not_content():
+    eeg, noise = simulated_rows(style_shift=0.4, sentences=80, seed=3)
+    result = quick(eeg, {"noise": noise}, margin=3.0)
+    assert result.comparisons[0].primary.observed > 1
+    assert result.verdict is Verdict.EQUIVALENT
+    assert "gap_is_style" in flags(result)
+
+
+def test_control_better():
+    eeg, noise = simulated_rows(information=0.2)
+    assert quick(noise, {"noise": eeg}).verdict is Verdict.CONTROL_BETTER
+
+
+def test_one_file_without_a_control():
+    eeg, noise = simulated_rows(information=0.2)
+    result = quick(eeg, {})
+    assert result.verdict is Verdict.CONTENT
+    assert "only a control can tell" in result.sentence
+    assert quick(noise, {}).verdict is Verdict.NO_CONTENT
+
+
+def test_seeds_are_a_level():
+    eeg, noise = simulated_rows(information=0.15, seeds=3, sentences=30)
+    result = quick(eeg, {"noise": noise})
+    contrast = result.comparisons[0].primary
+    assert len(contrast.seed_effects) == 3
+    assert contrast.p_primary == max(contrast.p, contrast.p_seeds)
+    assert "over 3 seeds" in result.sentence
+
+
+def test_the_order_of_rows_does_not_matter():
+    eeg, noise = simulated_rows(information=0.1, sentences=24)
+    one, other = quick(eeg, {"noise": noise}), quick(eeg, {"noise": noise[::-1]})
+    a, b = one.comparisons[0].primary, other.comparisons[0].primary
+    assert (a.effect, a.p, a.mde) == pytest.approx((b.effect, b.p, b.mde))
+
+
+def test_json_is_plain_and_complete():
+    eeg, noise = simulated_rows(sentences=20)
+    plain = json.loads(json.dumps(quick(eeg, {"noise": noise}).to_json(), allow_nan=False))
+    comparison = plain["comparisons"][0]
+    assert plain["exit_status"] == EXIT_STATUS[Verdict(plain["verdict"])]
+    assert {"effect", "p", "interval", "mde", "smallest_margin"} <= comparison["primary"].keys()
+    assert "null_draws" not in comparison["primary"]
+    assert {s["label"] for s in comparison["secondary"]} == {"BLEU-4", "WER", "ROUGE-1 F", "ROUGE-L F"}
+
+
+def test_text_and_tables_hold_the_verdict():
+    eeg, noise = simulated_rows(sentences=20)
+    result = quick(eeg, {"a|b_c": noise})
+    assert result_text(result).endswith(f"VERDICT: {result.verdict.value}")
+    markdown = table_markdown(result).splitlines()
+    assert len(markdown) == 3
+    assert r"a\|b\_c" in markdown[2]
+    assert r"a|b\_c" in table_latex(result)
+
+
+def changed(rows, **fields):
+    return [dataclasses.replace(r, **fields) for r in rows]
+
+
+def test_warnings_on_one_fault_each():
+    eeg, noise = simulated_rows(sentences=30)
+    clean = set(flags(quick(eeg, {"noise": noise})))
+    assert clean <= {"rows_not_independent", "gap_is_style", "metrics_disagree"}
+    per_sentence = {r.sentence_id: r.prediction for r in eeg}
+    faults = {
+        "input_independent": [dataclasses.replace(r, prediction=per_sentence[r.sentence_id]) for r in eeg],
+        "identical_conditions": [
+            dataclasses.replace(a, prediction=b.prediction) for a, b in zip(eeg, noise, strict=True)
+        ],
+        "collapsed": changed(eeg, prediction="he was born in new york"),
+        "empty_predictions": [*eeg[1:], dataclasses.replace(eeg[0], prediction="")],
+        "token_residue": [dataclasses.replace(r, prediction=f"{r.prediction} </s> ,") for r in eeg],
+        "literal_padding": [dataclasses.replace(r, prediction=f"{r.prediction} , , , , , ,") for r in eeg],
+        "too_good": [dataclasses.replace(r, prediction=f"{r.reference} x") for r in eeg],
+        "length_follows_reference": [dataclasses.replace(r, prediction=f"{r.reference} x") for r in eeg],
+        "repetition": [dataclasses.replace(r, prediction=f"{r.prediction} {r.prediction}") for r in eeg],
+        "frequency_list": [dataclasses.replace(r, prediction=f"the of and a in to is {i}") for i, r in enumerate(eeg)],
+        "same_beginning": [dataclasses.replace(r, prediction=f"He was {r.prediction}") for r in eeg],
+        "style_shift": [dataclasses.replace(r, prediction=f"{r.prediction} " + "x y z u v " * 3) for r in eeg],
+    }
+    for code, rows in faults.items():
+        assert code in set(flags(quick(rows, {"noise": noise}, resamples=100))) - clean, code
+
+
+def test_warnings_on_modes_training_and_recipe():
+    eeg, noise = simulated_rows(sentences=20)
+    forced = quick(changed(eeg, mode="teacher_forced"), {"noise": changed(noise, mode="teacher_forced")}, resamples=100)
+    assert flags(forced)["teacher_forced"].level == "severe"
+    unknown = quick(changed(eeg, mode="unknown"), {"noise": changed(noise, mode="unknown")}, resamples=100)
+    assert "mode_unknown" in flags(unknown)
+    trained = quick(eeg, {"noise": noise}, resamples=100, training_text=[f" {eeg[0].reference.upper()}!", "x"])
+    assert flags(trained)["training_text"].level == "severe"
+    assert "1 of the 20" in flags(trained)["training_text"].message
+    clean = quick(eeg, {"noise": noise}, resamples=100, training_text=["another"])
+    assert flags(clean)["training_text"].level == "note"
+    recipe = quick(eeg, {"noise": changed(noise, train_condition="noise")}, resamples=100)
+    assert "recipe_without_seeds" in flags(recipe)
+
+
+def test_leaks_in_one_condition_are_warned_of():
+    length = quick(*_named(simulated_rows(eeg_length_leak=0.3, sentences=100)), resamples=400)
+    assert "side_channel_in_one_condition" in flags(length)
+    both = quick(*_named(simulated_rows(length_leak=0.3, sentences=100)), resamples=400)
+    assert "side_channel_in_one_condition" not in flags(both)
+    assert both.conditions[0].side_channel.p < 0.01
+    subject = quick(*_named(simulated_rows(eeg_subject_leak=0.2)), resamples=100)
+    assert "subject_tells_sentence" in flags(subject)
+
+
+def _named(rows):
+    return rows[0], {"noise": rows[1]}
+
+
+def test_eeg_bits_come_from_the_teacher_forced_rows_beside():
+    eeg, noise = simulated_rows(sentences=20)
+    scored = [dataclasses.replace(r, mode="teacher_forced", nll=20.0, n_tokens=10) for r in eeg]
+    worse = [dataclasses.replace(r, nll=20.0 + 10 * 0.693147) for r in scored]
+    result = quick([*eeg, *scored], {"shuffled": [*noise, *worse]}, resamples=100)
+    assert result.mode == "free_running"
+    assert result.bits[0].bits_per_token == pytest.approx(1, abs=1e-5)
+
+
+def test_metric_that_does_not_know_the_script_is_a_note_and_not_a_zero():
+    eeg = [row(i, reference="это предложение номер " + "слово " * (i + 1), prediction="это слово") for i in range(8)]
+    result = quick(eeg, {}, resamples=100)
+    assert any("ROUGE-1 F" in note for note in result.notes)
+    assert {s.label for s in result.comparisons[0].secondary} == {"BLEU-4", "WER"}

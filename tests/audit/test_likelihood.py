@@ -1,0 +1,126 @@
+"""EEG bits and retrieval on planted likelihoods."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from rows import row
+
+from eeg2text_jax.audit.likelihood import eeg_bits
+from eeg2text_jax.audit.retrieval import CandidateScores, read_candidates, retrieve
+from eeg2text_jax.errors import UserError
+
+
+def scored(gain, seed=0):
+    """40 sentences with two readers each, the control's NLL higher by `gain` nats of 10 tokens."""
+    rng = np.random.default_rng(seed)
+    rows = [row(i, sample_id=f"{i}{s}", subject=s, mode="teacher_forced") for i in range(40) for s in "AB"]
+    eeg = [dataclasses.replace(r, nll=float(30 + rng.normal()), n_tokens=10) for r in rows]
+    control = [dataclasses.replace(r, nll=r.nll + gain + float(rng.normal())) for r in eeg]
+    return eeg, control
+
+
+def test_eeg_bits_are_the_planted_ones():
+    eeg, control = scored(2.0)
+    found = eeg_bits(eeg, "shuffled", control[::-1], resamples=500, rng=np.random.default_rng(0))
+    expected = (sum(r.nll for r in control) - sum(r.nll for r in eeg)) / np.log(2) / 800
+    assert found.bits_per_token == pytest.approx(expected)
+    assert found.interval[0] < found.bits_per_token < found.interval[1]
+    assert found.p == pytest.approx(1 / 501)
+    assert (found.samples, found.sentences, found.off_distribution) == (80, 40, False)
+
+
+def test_eeg_bits_of_nothing_are_found_at_the_nominal_rate():
+    p = []
+    for seed in range(150):
+        eeg, control = scored(0.0, seed)
+        p.append(eeg_bits(eeg, "noise", control, resamples=200, rng=np.random.default_rng(seed)).p)
+    assert np.mean(np.array(p) <= 0.1) == pytest.approx(0.1, abs=0.07)
+
+
+def test_eeg_bits_need_likelihoods_in_common():
+    eeg, control = scored(1.0)
+    without = [dataclasses.replace(r, nll=None) for r in control]
+    other = [dataclasses.replace(r, reference="another text") for r in control]
+    for rows in (without, other):
+        assert eeg_bits(eeg, "noise", rows, resamples=10, rng=np.random.default_rng(0)) is None
+
+
+def candidate_sets(gain, size=6, sentences=30, seed=0):
+    """Own probabilities of the texts differ widely; only `gain` is about the recording."""
+    rng = np.random.default_rng(seed)
+    names = [f"s{i}" for i in range(size)]
+    eeg, control = {}, {}
+    for i in range(sentences):
+        ids = tuple(f"{name}-{i // size}" for name in names)
+        prior = 50 * rng.random(size)
+        for subject in "AB":
+            right = np.arange(size) == i % size
+            nll = prior - gain * right + 0.1 * rng.normal(size=size)
+            key = (f"{i}{subject}", 0)
+            eeg[key] = CandidateScores(ids[i % size], ids, tuple(nll))
+            control[key] = CandidateScores(ids[i % size], ids, tuple(prior))
+    return eeg, control
+
+
+def test_retrieval_ranks_by_evidence_and_not_by_the_texts_own_probability():
+    found = retrieve(*_with_name(candidate_sets(1.0)), resamples=500, rng=np.random.default_rng(0))
+    assert found.top1 == 1
+    assert found.mean_rank == 1
+    assert (found.chance_top1, found.chance_top5, found.chance_rank) == pytest.approx((1 / 6, 5 / 6, 3.5))
+    assert found.p == pytest.approx(1 / 501)
+    nothing = retrieve(*_with_name(candidate_sets(0.0)), resamples=500, rng=np.random.default_rng(0))
+    assert nothing.top1 < 0.4
+    assert nothing.p > 0.01
+
+
+def test_ties_rank_the_right_sentence_last():
+    scores = {("a", 0): CandidateScores("x", ("x", "y", "z"), (1.0, 1.0, 1.0))}
+    found = retrieve(scores, "noise", scores, resamples=10, rng=np.random.default_rng(0))
+    assert found.mean_rank == 3
+    assert found.p == 1
+
+
+def _with_name(sets):
+    return sets[0], "shuffled", sets[1]
+
+
+LINE = {
+    "sample_id": "a",
+    "sentence_id": "x",
+    "eval_condition": "eeg",
+    "seed": 0,
+    "candidates": ["x", "y"],
+    "nll": [1.0, 2.0],
+}
+
+
+def test_candidates_file_is_read_back(tmp_path):
+    path = tmp_path / "candidates.jsonl"
+    path.write_text("\n".join(json.dumps(LINE | {"eval_condition": c}) for c in ("eeg", "shuffled")))
+    assert read_candidates(path)["shuffled"]["a", 0] == CandidateScores("x", ("x", "y"), (1.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"nll": [1.0]}, "line 1: expected one finite nll per candidate"),
+        ({"nll": [1.0, float("nan")]}, "line 1: expected one finite nll"),
+        ({"sentence_id": "z"}, "line 1: expected sentence_id once"),
+        ({"candidates": "xy"}, "line 1: candidates is missing or not a list"),
+        ({}, "expected eeg and at least one control"),
+    ],
+)
+def test_candidates_refused(tmp_path, change, message):
+    path = tmp_path / "candidates.jsonl"
+    path.write_text(json.dumps(LINE | change) + "\n")
+    with pytest.raises(UserError, match=message):
+        read_candidates(path)
+
+
+def test_candidates_that_differ_are_refused():
+    eeg = {("a", 0): CandidateScores("x", ("x", "y"), (1.0, 2.0))}
+    control = {("a", 0): CandidateScores("x", ("x", "z"), (1.0, 2.0))}
+    with pytest.raises(UserError, match="same candidates"):
+        retrieve(eeg, "noise", control, resamples=10, rng=np.random.default_rng(0))

@@ -1,0 +1,92 @@
+"""The audit of what other groups released; the folder lies beside the checkout, not in it."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from eeg2text_jax.cli import main
+
+FOLDER = Path(__file__).parents[3] / "shared" / "published_decodes"
+pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="published decodes are not beside the checkout")
+
+T5 = [f"t5_sr-nr-tsr_{cell}.txt" for cell in ("eeg-eeg", "eeg-noise", "noise-eeg", "noise-noise")]
+
+
+def judged(tmp_path, eeg, *controls, resamples=1000):
+    arguments = ["--eeg", str(FOLDER / eeg), "--json", str(tmp_path / "a.json"), "--resamples", str(resamples)]
+    for control in controls:
+        arguments += ["--control", str(FOLDER / control)]
+    status = main(["audit", *arguments])
+    result = json.loads((tmp_path / "a.json").read_text())
+    assert status == result["exit_status"]
+    return result
+
+
+def codes(result):
+    return {flag["code"]: flag["message"] for flag in result["flags"]}
+
+
+def test_four_t5_files(tmp_path):
+    """112 sentences, not 1198 rows; the gap to noise is style; equivalent to the controls."""
+    start = time.process_time()
+    result = judged(tmp_path, *T5, resamples=10_000)
+    assert time.process_time() - start < 60
+    assert (result["n_rows"], result["n_sentences"]) == (1198, 112)
+    assert "1198 rows are 112 independent sentences" in codes(result)["rows_not_independent"]
+    noise = result["comparisons"][0]["primary"]
+    assert noise["observed"] == pytest.approx(1.44, abs=0.01)
+    assert noise["effect"] == pytest.approx(0.06, abs=0.01)
+    assert noise["permutation_sd"] == pytest.approx(0.16, abs=0.01)
+    assert noise["p"] == pytest.approx(0.37, abs=0.03)
+    assert "gap_is_style" in codes(result)
+    assert result["verdict"] == "equivalent to control"
+
+
+def test_bart_pair_is_collapsed_and_its_metrics_disagree(tmp_path):
+    result = judged(tmp_path, "bart_sr-nr-nrv2_eeg.txt", "bart_sr-nr-nrv2_noise.txt")
+    assert [c["collapse"]["distinct"] for c in result["conditions"]] == [26, 86]
+    assert [flag["code"] for flag in result["flags"]].count("collapsed") == 2
+    assert "metrics_disagree" in codes(result)
+    assert (result["n_rows"], result["n_sentences"]) == (1407, 104)
+    scores = result["comparisons"][0]["primary"]["scores"]
+    assert scores == pytest.approx([9.77, 14.61], abs=0.006)
+    wer = next(s for s in result["comparisons"][0]["secondary"] if s["label"] == "WER")
+    assert wer["scores"] == pytest.approx([98.3, 100.8], abs=0.06)
+
+
+def test_teacher_forced_file_ignores_the_recording_and_says_so(tmp_path):
+    result = judged(tmp_path, "bart_nr_teacher-forced.txt")
+    assert "30 sentences with several rows, 30 have one and the same prediction" in codes(result)["input_independent"]
+    assert {"length_follows_reference", "literal_padding", "mode_unknown"} <= codes(result).keys()
+    assert (result["n_rows"], result["n_sentences"]) == (355, 30)
+
+
+def test_meg_content_is_far_above_its_null(tmp_path):
+    result = judged(tmp_path, "brain2qwerty_meg.csv")
+    content = result["conditions"][0]["content"]
+    assert result["verdict"] == "content above its null"
+    assert content["scores"][0] == pytest.approx(76.27, abs=0.006)
+    assert content["effect"] > 50
+    assert (result["n_rows"], result["n_sentences"], result["n_subjects"]) == (843, 281, 3)
+
+
+def test_transducer_pair(tmp_path):
+    result = judged(tmp_path, "transducer_logmel_eeg.csv", "transducer_logmel_noise.csv")
+    assert (result["n_rows"], result["n_sentences"]) == (189, 164)
+    assert result["comparisons"][0]["primary"]["scores"] == pytest.approx([3.99, 3.75], abs=0.006)
+    assert result["verdict"] == "underpowered"
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in FOLDER.glob("*_*")) if FOLDER.is_dir() else [])
+def test_every_file_is_audited_without_options(tmp_path, name):
+    assert judged(tmp_path, name, resamples=100)["n_rows"] > 100
+
+
+def test_teacher_forced_half_of_a_t5_file(tmp_path):
+    arguments = ["--eeg", str(FOLDER / T5[0]), "--mode", "teacher_forced", "--json", str(tmp_path / "a.json")]
+    main(["audit", *arguments, "--resamples", "100"])
+    result = json.loads((tmp_path / "a.json").read_text())
+    assert result["mode"] == "teacher_forced"
+    assert {"teacher_forced", "token_residue"} <= codes(result).keys()

@@ -1,0 +1,72 @@
+"""The report stands alone, shows everything and lets nothing of a prediction through as markup."""
+
+import dataclasses
+from html.parser import HTMLParser
+
+import pytest
+from rows import simulated_rows
+
+from eeg2text_jax.audit import audit
+from eeg2text_jax.audit.markdown import markdown_html
+from eeg2text_jax.audit.report import Section, write_report
+
+VOID = {"meta", "img", "br", "hr"}
+
+
+class Page(HTMLParser):
+    """Checks that tags are balanced; collects sources, tags and text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.sources, self.text = [], [], [], ""
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.sources += [value for name, value in attrs if name in ("src", "href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def result():
+    eeg, noise = simulated_rows(information=0.2, seeds=3, sentences=20)
+    eeg = [dataclasses.replace(r, prediction=f"<script>alert('{r.prediction}')</script> & so") for r in eeg]
+    return audit(eeg, {"noise <b>": noise}, resamples=150)
+
+
+def test_report_is_self_contained_and_complete(result, tmp_path):
+    (tmp_path / "loss.png").write_bytes(b"\x89PNG not looked into")
+    sections = [Section("Scores", "| model | BLEU |\n| --- | ---: |\n| **x** | 1.0 |", [tmp_path / "loss.png"])]
+    write_report(result, tmp_path / "report.html", sections=sections)
+    page = Page((tmp_path / "report.html").read_text(encoding="utf8"))
+    assert "script" not in page.tags
+    assert page.sources
+    assert all(source.startswith("data:image/") for source in page.sources)
+    assert page.tags.count("img") == 5  # effect, null, subjects, seeds, loss
+    for expected in (result.verdict.value, result.sentence, "Warnings", "Examples", "noise <b>", "<script>alert("):
+        assert expected in page.text
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_report_of_one_file(tmp_path):
+    eeg, _ = simulated_rows(sentences=20)
+    write_report(audit(eeg, {}, resamples=100), tmp_path / "report.html")
+    assert Page((tmp_path / "report.html").read_text(encoding="utf8")).tags.count("img") == 2
+
+
+def test_markdown():
+    text = "# Title\n\nOne **bold** & <u>low</u> line.\n\n| a | b\\|c |\n|---|---:|\n| **x** | &lt;i&gt; \\* |"
+    page = Page(markdown_html(text))
+    assert page.tags.count("td") == 2
+    assert {"h3", "p", "b", "u", "table"} <= set(page.tags)
+    assert "i" not in page.tags
+    assert "b|c" in page.text
+    assert "<i> *" in page.text

@@ -1,0 +1,211 @@
+"""Cluster statistics against brute force and scipy."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from eeg2text_jax.audit import statistics
+from eeg2text_jax.audit.contrast import contrast
+from eeg2text_jax.audit.strata import length_strata
+
+
+def total(summed):
+    """A score that is the sum itself."""
+    return summed[..., 0]
+
+
+def ratio(summed):
+    return summed[..., 0] / summed[..., 1]
+
+
+def random_pairs(rng, size, k=1, seeds=1):
+    return rng.random((seeds, size, size, k)) + 0.5
+
+
+def brute_null(pairs, strata):
+    """Plain mean over the other sentences of the stratum."""
+    rows = []
+    for s in range(len(strata)):
+        others = [t for t in range(len(strata)) if t != s and strata[t] == strata[s]]
+        rows.append(np.mean([pairs[s, t] for t in others], axis=0))
+    return np.array(rows)
+
+
+def test_content_null_never_holds_a_sentence_against_itself():
+    rng = np.random.default_rng(0)
+    strata = np.array([0, 1, 0, 1, 1, 0, 2, 2])
+    pairs = random_pairs(rng, 8, 3)[0]
+    expected = brute_null(pairs, strata)
+    np.testing.assert_allclose(statistics.row_null(pairs, strata), expected)
+    np.testing.assert_allclose(statistics.content_null(pairs, strata).sum(0), expected.sum(0))
+    changed = pairs.copy()
+    changed[np.arange(8), np.arange(8)] = 1e6
+    np.testing.assert_array_equal(statistics.content_null(changed, strata), statistics.content_null(pairs, strata))
+
+
+def test_content_null_shares_have_the_variance_of_the_statistic():
+    """Over sets of random sentences the sd of the content is what the shares of one set say."""
+    rng = np.random.default_rng(1)
+    size, contents, predicted = 40, [], []
+    strata = np.zeros(size, int)
+    for _ in range(400):
+        row, column = rng.normal(size=(2, size))  # easy predictions, easy references
+        pairs = (row[:, None] + column + rng.normal(size=(size, size)))[..., None]
+        difference = np.einsum("ssk->sk", pairs) - statistics.content_null(pairs, strata)
+        contents.append(difference.sum())
+        predicted.append(difference.std(ddof=1) * np.sqrt(size))
+    assert np.mean(predicted) == pytest.approx(np.std(contents), rel=0.1)
+
+
+def test_permutations_stay_in_strata_and_are_uniform():
+    strata = np.array([1, 0, 1, 0, 1, 2])
+    drawn = statistics.permutations(strata, 6000, np.random.default_rng(0))
+    assert (strata[drawn] == strata).all()
+    assert (np.sort(drawn, 1) == np.arange(6)).all()
+    _, counts = np.unique(drawn, axis=0, return_counts=True)
+    assert len(counts) == 6 * 2
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_permutation_p_agrees_with_scipy():
+    """One row per cluster, one stratum: the exact test over all pairings."""
+    rng = np.random.default_rng(3)
+    pairs = rng.normal(size=(7, 7))
+    pairs[np.arange(7), np.arange(7)] += 0.8
+
+    def statistic(order):
+        return pairs[np.arange(7), order.astype(int)].sum()
+
+    exact = stats.permutation_test(
+        (np.arange(7),), statistic, permutation_type="pairings", alternative="greater", n_resamples=10**5
+    )
+    found = contrast([pairs[None, ..., None]], np.zeros(7, int), total, resamples=40_000, rng=np.random.default_rng(0))
+    assert 0.005 < exact.pvalue < 0.5
+    assert found.p == pytest.approx(exact.pvalue, abs=4 * np.sqrt(0.25 / 40_000))
+    assert found.observed == pytest.approx(exact.statistic)
+
+
+def test_bootstrap_interval_agrees_with_scipy():
+    rng = np.random.default_rng(4)
+    rows = rng.gamma(2.0, size=(60, 2))
+    result = stats.bootstrap(
+        (rows[:, 0], rows[:, 1]),
+        lambda a, b, axis: a.sum(axis) / b.sum(axis),
+        paired=True,
+        method="percentile",
+        n_resamples=20_000,
+        rng=np.random.default_rng(0),
+    )
+    totals = statistics.bootstrap_totals(rows[None, :, None], 20_000, np.random.default_rng(1))
+    draws = np.concatenate([ratio(total[:, 0]) for total in totals])
+    assert draws.std() == pytest.approx(result.standard_error, rel=0.03)
+    interval = result.confidence_interval
+    np.testing.assert_allclose(np.quantile(draws, [0.025, 0.975]), interval, atol=0.05 * draws.std() + 0.01)
+
+
+def test_bootstrap_draws_seeds_as_a_level():
+    """With sentences that do not vary, the sd over draws is that of a mean over seeds."""
+    effects = np.array([1.0, 2.0, 4.0])
+    rows = np.repeat(effects[:, None], 50, 1)[..., None, None] / 150  # [G, S, 1, 1]
+    totals = statistics.bootstrap_totals(rows, 40_000, np.random.default_rng(0))
+    draws = np.concatenate([total[:, 0, 0] for total in totals])
+    assert draws.mean() == pytest.approx(effects.mean(), abs=0.02)
+    assert draws.std() == pytest.approx(effects.std(ddof=1) / np.sqrt(3), rel=0.03)
+
+
+def test_a_style_shift_moves_the_gap_and_not_the_effect():
+    """EEG predictions match every reference better: the gap is all style, the content difference is 0."""
+    rng = np.random.default_rng(5)
+    control = random_pairs(rng, 30)
+    strata = np.repeat(np.arange(5), 6)
+    found = contrast([control + 0.7, control], strata, total, resamples=500, rng=rng)
+    assert found.observed == pytest.approx(30 * 0.7)
+    assert found.effect == pytest.approx(0, abs=1e-9)
+    assert found.p == found.p_less == 1.0  # every permuted difference is the same
+    assert found.smallest_margin == pytest.approx(0, abs=1e-9)
+
+
+def test_swapping_conditions_turns_the_effect_around():
+    rng = np.random.default_rng(6)
+    a, b = random_pairs(rng, 24), random_pairs(rng, 24)
+    strata = np.repeat(np.arange(4), 6)
+    one = contrast([a, b], strata, total, resamples=400, rng=np.random.default_rng(1))
+    other = contrast([b, a], strata, total, resamples=400, rng=np.random.default_rng(1))
+    assert one.effect == pytest.approx(-other.effect)
+    assert one.p == pytest.approx(other.p_less)
+    np.testing.assert_allclose(one.interval_90, -np.array(other.interval_90)[::-1])
+    assert one.smallest_margin == pytest.approx(other.smallest_margin)
+
+
+def test_minimum_detectable_effect_is_found_nine_times_in_ten():
+    """Standard normal content in six strata of six: the permutation sd is sqrt(6 * 5), a sixth stays in place."""
+    strata = np.repeat(np.arange(6), 6)
+    expected = (1.6449 + 1.2816) * np.sqrt(30) * 6 / 5
+    rng, found, printed = np.random.default_rng(7), 0, []
+    for _ in range(200):
+        pairs = rng.normal(size=(1, 36, 36, 1))
+        printed.append(contrast([pairs], strata, total, resamples=100, rng=rng).mde)
+        pairs[:, np.arange(36), np.arange(36)] += expected / 36
+        found += contrast([pairs], strata, total, resamples=199, rng=rng).p <= 0.05
+    assert np.mean(printed) == pytest.approx(expected, rel=0.03)
+    assert found / 200 == pytest.approx(0.9, abs=0.06)
+
+
+def test_seed_p_is_a_one_sided_t_test():
+    effects = np.array([0.3, 1.1, 0.7, 0.2])
+    expected = stats.ttest_1samp(effects, 0, alternative="greater").pvalue
+    assert statistics.seed_p_value(effects) == pytest.approx(expected)
+    assert statistics.seed_p_value(np.array([1.0, 1.0, 1.0])) == 0.0
+    assert statistics.seed_p_value(np.zeros(3)) == 1.0
+
+
+def test_seed_detectable_effect_has_its_power():
+    rng = np.random.default_rng(8)
+    effects = rng.normal(size=5)
+    detectable = statistics.seed_detectable_effect(effects)
+    sets = rng.normal(detectable, effects.std(ddof=1), size=(4000, 5))
+    power = np.mean(stats.ttest_1samp(sets, 0, axis=1, alternative="greater").pvalue <= 0.05)
+    assert power == pytest.approx(0.9, abs=0.02)
+
+
+def test_holm():
+    adjusted = statistics.holm(np.array([0.01, 0.04, 0.03, 0.005]))
+    np.testing.assert_allclose(adjusted, [0.03, 0.06, 0.06, 0.02])
+
+
+def test_design_effect_counts_copies():
+    rng = np.random.default_rng(9)
+    rows = rng.random((200, 2)) + 1
+    clusters = np.arange(200)
+    alone = statistics.design_effect(ratio, rows, clusters)
+    assert alone == pytest.approx(1)
+    copies = statistics.design_effect(ratio, np.repeat(rows, 4, 0), np.repeat(clusters, 4))
+    assert copies == pytest.approx(4)
+
+
+def test_gradient_of_a_ratio():
+    np.testing.assert_allclose(statistics.gradient(ratio, np.array([3.0, 2.0])), [1 / 2, -3 / 4], rtol=1e-6)
+
+
+def test_p_value_counts_ties_and_the_observed_one():
+    assert statistics.p_value(1.0, np.array([0.0, 1.0, 1.0 + 1e-12, 2.0])) == 4 / 5
+
+
+def test_strata_hold_one_task_and_neighbouring_lengths():
+    rng = np.random.default_rng(10)
+    tasks = rng.choice(["NR", "SR", "TSR"], size=100)
+    lengths = rng.integers(4, 40, size=100)
+    strata = length_strata(tasks.tolist(), lengths, 6)
+    sizes = np.bincount(strata)
+    assert sizes.min() >= 6
+    assert sizes.max() <= 11
+    spans = {}
+    for stratum in range(len(sizes)):
+        members = strata == stratum
+        assert len(set(tasks[members])) == 1
+        spans.setdefault(tasks[members][0], []).append((lengths[members].min(), lengths[members].max()))
+    for found in spans.values():  # groups of a task follow each other and do not interleave
+        found.sort()
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(found))

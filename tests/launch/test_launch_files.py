@@ -1,0 +1,74 @@
+"""The launch files: what they run is a command line that this version takes, and the launcher reads them."""
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from eeg2text_jax.cli import COMMANDS
+from eeg2text_jax.configuration import parse_config
+from eeg2text_jax.parallel.distributed import COORDINATOR, PROCESS, PROCESSES
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "tools" / "launch").glob("*.yaml"))
+EXTRAS = {"tpu", "cuda"}
+
+
+def command_of(task: dict) -> list[str]:
+    """The one `eeg2text` command of a task with its variables filled in, after the program's name."""
+    lines = [line for line in task["run"].splitlines() if "/eeg2text " in line]
+    assert len(lines) == 1
+    filled = re.sub(r"\$\{?(\w+)\}?", lambda name: task["envs"][name[1]], lines[0])
+    return shlex.split(filled)[1:]
+
+
+@pytest.fixture(params=FILES, ids=lambda path: path.stem)
+def task(request) -> dict:
+    return yaml.safe_load(request.param.read_text())
+
+
+def test_there_are_files_for_tpu_and_gpu():
+    assert {path.stem for path in FILES} >= {"tpu", "tpu_pod", "gpu"}
+
+
+def test_the_command_line_is_valid(task, monkeypatch):
+    name, *arguments = command_of(task)
+    assert name in COMMANDS
+    monkeypatch.chdir(ROOT)
+    # The default configuration has every field; which file is launched with is the user's choice.
+    arguments = [a if not a.startswith("--config=") else "--config=configs/default.py" for a in arguments]
+    parsed = parse_config(arguments, name, options=("workdir",))
+    assert parsed.options["workdir"].startswith("/outputs/")
+    assert parsed.config.model.dtype == "bfloat16"
+    if task["name"] == "eeg2text-tpu-pod":
+        assert (parsed.config.parallel.hosts, parsed.config.parallel.fsdp) == ("auto", True)
+        assert tuple(parsed.config.parallel.mesh) == (2, 8)
+
+
+def test_results_outlive_the_machine(task):
+    """The workdir is in a mounted bucket, and the configuration and constraints are files of the clone."""
+    assert task["file_mounts"]["/outputs"]["mode"] == "MOUNT"
+    assert task["workdir"] == "."
+    assert (ROOT / "tools" / "constraints.txt").exists()
+
+
+def test_setup_installs_an_extra_that_exists(task):
+    (extra,) = re.findall(r"'\.\[(\w+)\]'", task["setup"])
+    assert extra in EXTRAS
+    assert re.search(rf"^{extra} = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+
+
+def test_gpu_hosts_find_each_other():
+    run = yaml.safe_load((ROOT / "tools/launch/gpu.yaml").read_text())["run"]
+    assert all(f"export {name}=" in run for name in (COORDINATOR, PROCESSES, PROCESS))
+
+
+def test_the_launcher_reads_them(task, tmp_path, monkeypatch):
+    """By SkyPilot's own parser; it brings a hundred packages, so it is no requirement of the tests."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    sky = pytest.importorskip("sky", reason="SkyPilot is not installed: pip install skypilot")
+    assert os.environ["HOME"] == str(tmp_path)
+    assert sky.Task.from_yaml_config(task).name == task["name"]

@@ -1,0 +1,150 @@
+"""What must hold of every model, whatever its weights."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
+
+B, W, F, T, V = 3, 6, 10, 5, 23
+
+STACK = StackSpec(layers=2, width=16, heads=2, head_dim=8, ffn=24, activation="gelu", init_std=0.2)
+BARTISH = dataclasses.replace(STACK, positions="learned", max_positions=12, position_offset=2, embedding_norm=True)
+T5ISH = dataclasses.replace(
+    STACK, pre_norm=True, norm="rms", bias=False, gated=True, final_norm=True, scale_attention=False,
+    positions="relative", relative_buckets=6, relative_max_distance=8,
+)  # fmt: skip
+DROPOUT = {"dropout": 0.3, "attention_dropout": 0.3, "activation_dropout": 0.3, "embedding_dropout": 0.3}
+EEG = EEGSpec(features=F, layers=2, heads=4, ffn=12, dropout=0.3)
+
+
+def make_model(stack: StackSpec, eeg: EEGSpec | None = EEG, **fields) -> Seq2SeqModel:
+    decoder = dataclasses.replace(stack, decoder=True)
+    spec = Seq2SeqSpec("bart", V, stack, decoder, pad_token=1, eos_token=2, start_token=2, embedding_std=0.5)
+    return Seq2SeqModel(spec, eeg, **fields)
+
+
+@pytest.fixture(scope="module", params=["bart-like", "t5-like"])
+def model(request: pytest.FixtureRequest) -> Seq2SeqModel:
+    stack = BARTISH if request.param == "bart-like" else T5ISH
+    return make_model(dataclasses.replace(stack, **DROPOUT))
+
+
+@pytest.fixture(scope="module")
+def params(model: Seq2SeqModel):
+    return model.init(jax.random.key(0))
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    features = jax.random.normal(jax.random.key(1), (B, W, F))
+    return {"features": features, "mask": jnp.arange(W)[None] < jnp.array([[4], [6], [1]])}
+
+
+@pytest.fixture(scope="module")
+def ids():
+    return jax.random.randint(jax.random.key(2), (B, T), 3, V)
+
+
+def test_padding_changes_nothing(model, params, inputs, ids) -> None:
+    """Neither what padded positions hold, infinities included, nor how many there are."""
+    forward = jax.jit(model.forward)
+    clean = forward(params, inputs, ids)
+    filled = jnp.where(inputs["mask"][..., None], inputs["features"], jnp.inf)
+    np.testing.assert_array_equal(clean, forward(params, {**inputs, "features": filled}, ids))
+    longer = {
+        "features": jnp.pad(inputs["features"], ((0, 0), (0, 3), (0, 0)), constant_values=7.0),
+        "mask": jnp.pad(inputs["mask"], ((0, 0), (0, 3))),
+    }
+    np.testing.assert_allclose(clean, forward(params, longer, ids), atol=1e-5)
+
+
+def test_targets_are_masked(model, params, inputs, ids) -> None:
+    """A later target, or a padded one, is not seen."""
+    forward = jax.jit(model.forward)
+    clean = forward(params, inputs, ids)
+    later = forward(params, inputs, ids.at[:, 3].set(4))
+    np.testing.assert_array_equal(clean[:, :3], later[:, :3])
+    assert not np.array_equal(clean[:, 3:], later[:, 3:])
+    mask = jnp.ones((B, T), bool).at[:, 1].set(False)
+    hidden = forward(params, inputs, ids, mask), forward(params, inputs, ids.at[:, 1].set(4), mask)
+    np.testing.assert_array_equal(hidden[0][:, 2:], hidden[1][:, 2:])
+
+
+def test_masked_positions_get_no_gradient(model, params, inputs, ids) -> None:
+    def total(features, mask):
+        logits = model.forward(params, {"features": features, "mask": mask}, ids)
+        return jnp.sum(jnp.sin(logits))
+
+    gradient = jax.jit(jax.grad(total))(inputs["features"], inputs["mask"])
+    assert np.all(np.asarray(gradient)[~np.asarray(inputs["mask"])] == 0)
+    assert np.all(np.abs(np.asarray(gradient)[np.asarray(inputs["mask"])]).max(axis=-1) > 0)
+
+
+def value_and_gradient(model, params, inputs, ids):
+    def total(params):
+        return jnp.mean(jnp.square(model.forward(params, inputs, ids, dropout_key=jax.random.key(5))))
+
+    return jax.jit(jax.value_and_grad(total))(params)
+
+
+@pytest.mark.parametrize("option", ["unroll", "remat"])
+def test_scan_unrolled_and_rematerialised_agree(model, params, inputs, ids, option) -> None:
+    """With dropout, so that the keys must agree as well."""
+    other = dataclasses.replace(model, **{option: True})
+    expected = value_and_gradient(model, params, inputs, ids)
+    for a, b in zip(*map(jax.tree.leaves, (expected, value_and_gradient(other, params, inputs, ids))), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_dropout_is_in_the_key_alone(model, params, inputs, ids) -> None:
+    forward = jax.jit(model.forward)
+    one, again, other = (forward(params, inputs, ids, dropout_key=jax.random.key(k)) for k in (1, 1, 2))
+    still = forward(params, inputs, ids)
+    np.testing.assert_array_equal(one, again)
+    assert not np.allclose(one, other)
+    assert not np.allclose(one, still)
+
+
+def test_arms_are_independent(model, params, inputs, ids) -> None:
+    """Mapped over stacked parameters, every arm computes what it computes alone."""
+    arms = [params, model.init(jax.random.key(9))]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *arms)
+    key = jax.random.key(3)
+    both = jax.jit(jax.vmap(lambda p: model.forward(p, inputs, ids, dropout_key=key)))(stacked)
+    for arm, logits in zip(arms, both, strict=True):
+        np.testing.assert_allclose(logits, jax.jit(model.forward)(arm, inputs, ids, dropout_key=key), atol=2e-5)
+
+
+def test_half_precision_computes_in_it_and_answers_in_float32(model, params, inputs, ids) -> None:
+    half = dataclasses.replace(model, dtype="bfloat16")
+    logits = jax.jit(half.forward)(params, inputs, ids)
+    assert logits.dtype == jnp.float32
+    hidden, mask = half.encode(params, inputs)
+    assert hidden.dtype == jnp.bfloat16
+    cache = half.init_cache(params, hidden, mask, 2, T)
+    assert cache.self_keys.dtype == jnp.bfloat16
+    expected = jax.jit(model.forward)(params, inputs, ids)
+    assert 0 < np.abs(logits - expected).max() < 0.1 * np.abs(expected).max()
+
+
+def test_equal_models_share_one_trace(model, params, inputs, ids) -> None:
+    """A model is a static argument: one built again from the same description compiles nothing."""
+    forward = jax.jit(lambda model, *arguments: model.forward(*arguments), static_argnums=0)
+    forward(model, params, inputs, ids)
+    forward(dataclasses.replace(model), params, inputs, ids + 1)
+    assert forward._cache_size() == 1
+
+
+def test_parameters_are_float32_in_plain_dicts(model, params) -> None:
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    assert jax.tree.structure(shapes) == jax.tree.structure(params)
+    assert type(params["backbone"]["encoder"]["layers"]) is dict
+    kernel = params["backbone"]["encoder"]["layers"]["ffn"]["inner"]["kernel"]
+    assert kernel.shape == (2, 16, 24)
+    assert not np.array_equal(kernel[0], kernel[1])

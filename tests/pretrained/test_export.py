@@ -1,0 +1,106 @@
+"""Export, then load: in PyTorch and here."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.numpy import load_file
+from test_load import IDS, MASK, TARGETS, logits_of
+from tiny import CLASSES, CONFIGS, tokenizer, torch_model
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.spec import EEGSpec
+from eeg2text_jax.pretrained.card import CardFacts, model_card
+from eeg2text_jax.pretrained.export import export_checkpoint
+from eeg2text_jax.pretrained.load import load_pretrained, parameter_shapes, spec_of
+
+EEG = EEGSpec(features=6, layers=1, heads=2, ffn=8, prompt=(5, 6))
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def exported(request, tmp_path_factory):
+    """A model with random parameters, biases and scales too, and its export."""
+    config = CONFIGS[request.param]()
+    folder = tmp_path_factory.mktemp(request.param) / "export"
+    model = Seq2SeqModel(spec_of(config, folder), EEG)
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(
+        lambda leaf: jnp.asarray(rng.normal(0, 0.3, leaf.shape), jnp.float32), parameter_shapes(model)
+    )
+    export_checkpoint(model, params, config, tokenizer(), folder, "# A card\n")
+    return request.param, folder, model, params
+
+
+def test_pytorch_computes_the_same_logits(exported):
+    kind, folder, model, params = exported
+    reference = CLASSES[kind].from_pretrained(folder).eval()
+    with torch.no_grad():
+        logits = reference(input_ids=IDS, attention_mask=MASK.long(), decoder_input_ids=TARGETS).logits
+    np.testing.assert_allclose(logits_of(model, params), logits.numpy(), atol=1e-4)
+
+
+def test_pytorch_finds_every_tensor(exported):
+    kind, folder, _, _ = exported
+    _, report = CLASSES[kind].from_pretrained(folder, output_loading_info=True)
+    assert not report["unexpected_keys"]
+    assert not report["mismatched_keys"]
+    # Not in our models: BERT's pooler, and PEGASUS's positions, which both sides compute.
+    assert not [key for key in report["missing_keys"] if "pooler" not in key and "embed_positions" not in key]
+
+
+def test_import_gives_identical_parameters(exported):
+    _, folder, model, params = exported
+    loaded, again = load_pretrained(folder)
+    assert loaded == model
+    assert jax.tree.structure(again) == jax.tree.structure(params)
+    jax.tree.map(np.testing.assert_array_equal, again, params)
+
+
+def test_export_of_a_loaded_checkpoint_is_the_checkpoint(tmp_path):
+    torch_model("t5_v1_1").save_pretrained(tmp_path / "in")
+    model, params = load_pretrained(tmp_path / "in")
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "in")
+    export_checkpoint(model, params, config, tokenizer(), tmp_path / "out", "")
+    before, after = (load_file(tmp_path / side / "model.safetensors") for side in ("in", "out"))
+    assert set(before) == set(after)
+    for name, array in before.items():
+        np.testing.assert_array_equal(after[name], array)
+    assert not (tmp_path / "out" / "eeg_encoder.safetensors").exists()
+
+
+def test_tokenizer_and_card_are_in_the_folder(exported):
+    _, folder, _, _ = exported
+    loaded = transformers.AutoTokenizer.from_pretrained(folder)
+    assert loaded("w5 w6")["input_ids"] == tokenizer()("w5 w6")["input_ids"]
+    assert (folder / "README.md").read_text() == "# A card\n"
+    assert not [path for path in folder.parent.iterdir() if path != folder]  # no temporary folder stays
+
+
+def test_a_folder_with_files_is_left_alone(exported, tmp_path):
+    _, _, model, params = exported
+    (tmp_path / "precious.txt").write_text("mine")
+    with pytest.raises(UserError, match="exists already"):
+        export_checkpoint(model, params, CONFIGS["bart"](), tokenizer(), tmp_path, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
+
+
+def test_a_damaged_eeg_file_is_named(exported, tmp_path):
+    _, folder, _, _ = exported
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "eeg_encoder.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    with pytest.raises(UserError, match=r"eeg_encoder.safetensors: its header does not describe"):
+        load_pretrained(tmp_path)
+
+
+def test_card():
+    rows = [{"eval": "eeg", "mode": "free_running", "BLEU-1": 12.345}, {"eval": "noise", "mode": "x", "BLEU-1": 9.0}]
+    facts = CardFacts("demo", "bart", split="0123abcd", scores=rows, signatures={"BLEU-1": "case:mixed|tok:none"})
+    card = model_card(facts)
+    assert "| eval | mode | BLEU-1 |\n| --- | --- | --- |\n| eeg | free_running | 12.35 |" in card
+    assert "Split hash: 0123abcd" in card
+    assert "BLEU-1: `case:mixed|tok:none`" in card
+    assert "Started from" not in card

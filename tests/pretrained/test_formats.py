@@ -1,0 +1,198 @@
+"""The file formats of checkpoints, each written by the library that defines it."""
+
+import json
+import sys
+
+import flax.serialization
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.pretrained import safetensors_file
+from eeg2text_jax.pretrained.read import read_tensors
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def state_dict(dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = {
+        "model.shared.weight": (300, 6),
+        "model.encoder.layers.0.fc1.weight": (8, 6),
+        "model.encoder.layers.0.fc1.bias": (8,),
+        "model.encoder.layernorm.weight": (6,),
+        "final_logits_bias": (1, 300),
+    }
+    return {name: torch.randn(shape, generator=generator).to(dtype) for name, shape in shapes.items()}
+
+
+def flax_tree(state: dict[str, torch.Tensor]) -> dict:
+    """The same parameters as Hugging Face's Flax classes named and turned them."""
+    arrays = {name: jnp.asarray(value.float().numpy()) for name, value in state.items()}
+    return {
+        "model": {
+            "shared": {"embedding": arrays["model.shared.weight"]},
+            "encoder": {
+                "layers": {
+                    "0": {
+                        "fc1": {
+                            "kernel": arrays["model.encoder.layers.0.fc1.weight"].T,
+                            "bias": arrays["model.encoder.layers.0.fc1.bias"],
+                        }
+                    }
+                },
+                "layernorm": {"scale": arrays["model.encoder.layernorm.weight"]},
+            },
+        },
+        "final_logits_bias": arrays["final_logits_bias"],
+    }
+
+
+def write(folder, file: str, state: dict[str, torch.Tensor]) -> None:
+    path = folder / file
+    if file.startswith("model"):
+        save_file(state, path, metadata={"format": "pt"})
+    elif file.startswith("pytorch"):
+        torch.save(state, path)
+    else:
+        path.write_bytes(flax.serialization.to_bytes(flax_tree(state)))
+
+
+def write_shards(folder, file: str, state: dict[str, torch.Tensor]) -> None:
+    stem, suffix = file.rsplit(".", 1)
+    names = sorted(state)
+    weight_map = {}
+    for i, part in enumerate((names[:2], names[2:])):
+        shard = f"{stem}-{i + 1:05d}-of-00002.{suffix}"
+        write(folder, shard, {name: state[name] for name in part})
+        weight_map |= dict.fromkeys(part, shard)
+    (folder / f"{file}.index.json").write_text(json.dumps({"metadata": {"total_size": 0}, "weight_map": weight_map}))
+
+
+def assert_same(found, state: dict[str, torch.Tensor]) -> None:
+    assert set(found) == set(state)
+    for name, value in state.items():
+        np.testing.assert_array_equal(np.asarray(found[name], np.float32), value.float().numpy(), err_msg=name)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "flax_model.msgpack", "pytorch_model.bin"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_format_and_type_gives_the_same_tensors(tmp_path, file, dtype):
+    state = state_dict(DTYPES[dtype])
+    write(tmp_path, file, state)
+    found = read_tensors(tmp_path)
+    assert_same(found, state)
+    if not file.startswith("flax"):  # those were written as float32
+        assert {str(array.dtype) for array in found.values()} == {dtype}
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
+def test_shards_give_the_same_tensors(tmp_path, file):
+    write_shards(tmp_path, file, state_dict())
+    assert_same(read_tensors(tmp_path), state_dict())
+
+
+def test_pickle_of_old_pytorch(tmp_path):
+    torch.save(state_dict(), tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    assert_same(read_tensors(tmp_path), state_dict())
+
+
+def test_flax_arrays_in_chunks(tmp_path, monkeypatch):
+    monkeypatch.setattr(flax.serialization, "MAX_CHUNK_SIZE", 1000)
+    write(tmp_path, "flax_model.msgpack", state_dict())
+    assert b"__msgpack_chunked_array__" in (tmp_path / "flax_model.msgpack").read_bytes()
+    assert_same(read_tensors(tmp_path), state_dict())
+
+
+def test_flax_scalars_and_params_level(tmp_path):
+    tree = {"params": flax_tree(state_dict()) | {"logit_scale": np.float32(2.5)}}
+    (tmp_path / "flax_model.msgpack").write_bytes(flax.serialization.to_bytes(tree))
+    found = dict(read_tensors(tmp_path))
+    assert found.pop("logit_scale") == np.float32(2.5)
+    assert_same(found, state_dict())
+
+
+def test_safetensors_are_views_on_the_file(tmp_path):
+    write(tmp_path, "model.safetensors", state_dict())
+    tensor = read_tensors(tmp_path)["model.shared.weight"]
+    assert not tensor.flags.owndata
+    assert not tensor.flags.writeable
+
+
+def test_reading_pickles_without_pytorch_says_so(tmp_path, monkeypatch):
+    write(tmp_path, "pytorch_model.bin", state_dict())
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(UserError, match=r"pytorch_model.bin: reading it needs PyTorch"):
+        read_tensors(tmp_path)
+
+
+def test_pickles_run_no_code(tmp_path):
+    (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch " + bytes(tmp_path / "ran") + b"'\ntR.")
+    with pytest.raises(UserError, match="expected a PyTorch state dict"):
+        read_tensors(tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+FILES = ("model.safetensors", "flax_model.msgpack", "pytorch_model.bin")
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("kept", [0, 5, 60, 0.5, -1])
+def test_truncated_files_are_refused_in_one_sentence(tmp_path, file, kept):
+    write(tmp_path, file, state_dict())
+    content = (tmp_path / file).read_bytes()
+    kept = int(kept * len(content)) if isinstance(kept, float) else kept
+    (tmp_path / file).write_bytes(content[:kept])
+    with pytest.raises(UserError) as error:
+        read_tensors(tmp_path)
+    assert str(error.value).startswith(f"{tmp_path / file}: ")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("text", ["Entry not found\n", "<!DOCTYPE html><html>" + 200 * "x", "{}", "x" * 5000])
+def test_a_text_file_in_its_place_is_refused_in_one_sentence(tmp_path, file, text):
+    (tmp_path / file).write_text(text)
+    with pytest.raises(UserError) as error:
+        read_tensors(tmp_path)
+    assert str(error.value).startswith(f"{tmp_path / file}: ")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_git_lfs_pointer_is_named(tmp_path, file):
+    (tmp_path / file).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n")
+    with pytest.raises(UserError, match="Git LFS pointer"):
+        read_tensors(tmp_path)
+
+
+def test_safetensors_with_bytes_after_the_last_tensor(tmp_path):
+    write(tmp_path, "model.safetensors", state_dict())
+    with (tmp_path / "model.safetensors").open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(UserError, match="more follow"):
+        safetensors_file.open_safetensors(tmp_path / "model.safetensors")
+
+
+def test_missing_shard_is_named(tmp_path):
+    write_shards(tmp_path, "model.safetensors", state_dict())
+    (tmp_path / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(UserError, match=r"index.json: names the file model-00002-of-00002.safetensors"):
+        read_tensors(tmp_path)
+
+
+def test_shard_without_a_listed_tensor_is_named(tmp_path):
+    write_shards(tmp_path, "model.safetensors", state_dict())
+    write(tmp_path, "model-00002-of-00002.safetensors", {"other": torch.zeros(1)})
+    with pytest.raises(UserError, match=r"00002.safetensors: its tensors are not those .* model.encoder"):
+        read_tensors(tmp_path)
+
+
+def test_folders_without_weights(tmp_path):
+    with pytest.raises(UserError, match="holds no weights; expected one of"):
+        read_tensors(tmp_path)
+    with pytest.raises(UserError, match="no such folder"):
+        read_tensors(tmp_path / "absent")

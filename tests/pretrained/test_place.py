@@ -1,0 +1,48 @@
+"""Placing tensors on devices, whole and in shards."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from eeg2text_jax.pretrained.place import place
+
+MESH = jax.make_mesh((2, 4), ("arm", "data"), axis_types=(AxisType.Auto,) * 2)
+
+
+def layers(dtype=np.float32) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.normal(size=(40, 24)).astype(dtype) for _ in range(4)]
+
+
+@pytest.mark.parametrize("spec", [None, (), (None, "data"), (None, None, "data"), ("arm", "data", None), ("data",)])
+def test_stacked_and_turned_layers_in_any_sharding(spec):
+    sharding = None if spec is None else NamedSharding(MESH, PartitionSpec(*spec))
+    pieces = [layer.T for layer in layers()]
+    array = place(pieces, sharding, stacked=True)
+    np.testing.assert_array_equal(array, np.stack(pieces))
+    assert sharding is None or array.sharding.is_equivalent_to(sharding, array.ndim)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16, np.float64])
+def test_other_types_become_float32(dtype):
+    (piece, *_) = layers(dtype)
+    array = place([piece], NamedSharding(MESH, PartitionSpec("data")), stacked=False)
+    assert array.dtype == jnp.float32
+    np.testing.assert_array_equal(array, piece.astype(np.float32))
+
+
+def test_vectors_and_the_default_device():
+    vector = np.arange(5, dtype=np.float32)
+    array = place([vector], None, stacked=False)
+    assert len(array.devices()) == 1
+    vector[:] = 0  # the parameter is a copy
+    np.testing.assert_array_equal(array, np.arange(5))
+
+
+@pytest.mark.parametrize("spec", [None, ("arm",), ("arm", None, "data"), (None, "data")])
+def test_equal_arms(spec):
+    sharding = None if spec is None else NamedSharding(MESH, PartitionSpec(*spec))
+    array = place(layers(), sharding, stacked=True, arms=6)
+    np.testing.assert_array_equal(array, np.stack([np.stack(layers())] * 6))

@@ -1,0 +1,141 @@
+"""Starting to train from checkpoints: which parameters are loaded, which are random."""
+
+import jax
+import numpy as np
+import pytest
+import torch
+import transformers
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from ml_collections import ConfigDict
+from tiny import CONFIGS, TOKENS, tokenizer, torch_model
+
+from configs import default
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.pretrained.export import export_checkpoint
+from eeg2text_jax.pretrained.load import load_pretrained
+from eeg2text_jax.pretrained.mapping import flatten
+from eeg2text_jax.pretrained.start import checkpoint_config, model_from_checkpoint, start_from_checkpoint
+
+FEATURES = 6
+
+
+def model_config(checkpoint, backbone: str) -> ConfigDict:
+    config = default.get_config().model
+    # The bridge alone in front of the backbone: initialising layers takes seconds to compile.
+    config.update({"checkpoint": str(checkpoint), "backbone": backbone, "encoder_layers": 0})
+    return config
+
+
+def keys(*seeds: int) -> jax.Array:
+    return jax.numpy.stack([jax.random.key(seed) for seed in seeds])
+
+
+def bert_tokenizer() -> transformers.PreTrainedTokenizerFast:
+    """As BERT's: no start and end token by that name."""
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer().backend_tokenizer, cls_token="<s>", sep_token="</s>", pad_token="<pad>"
+    )
+
+
+@pytest.fixture(scope="module")
+def bart(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bart")
+    torch_model("bart").save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    """A BERT with its head of masked language modelling, every tensor random."""
+    folder = tmp_path_factory.mktemp("bert")
+    torch.manual_seed(0)
+    model = transformers.BertForMaskedLM(CONFIGS["bert2bert"]().encoder)
+    with torch.no_grad():
+        for value in model.state_dict().values():
+            value.normal_()
+    model.save_pretrained(folder)
+    return folder
+
+
+def test_arms_share_the_checkpoint_and_only_equal_keys_the_rest(bart):
+    model = model_from_checkpoint(model_config(bart, "bart"), FEATURES, tokenizer())
+    start = start_from_checkpoint(model, bart, keys(0, 0, 1))
+    _, loaded = load_pretrained(bart)
+    for path, leaf in flatten(loaded).items():
+        np.testing.assert_array_equal(flatten(start.params)[path], np.stack([leaf] * 3))
+    kernel = np.asarray(start.params["eeg"]["bridge"]["kernel"])
+    np.testing.assert_array_equal(kernel[0], kernel[1])
+    assert np.abs(kernel[0] - kernel[2]).max() > 0.01
+    assert {path.split("/")[0] for path in start.random} == {"eeg"}
+    assert start.summary().endswith("initialised at random: eeg")
+
+
+def test_every_parameter_goes_where_the_sharding_says(bart):
+    mesh = jax.make_mesh((2,), ("arm",), devices=jax.devices()[:2], axis_types=(AxisType.Auto,))
+    model = model_from_checkpoint(model_config(bart, "bart"), FEATURES, tokenizer())
+    where = NamedSharding(mesh, PartitionSpec("arm"))
+    start = start_from_checkpoint(model, bart, keys(0, 1), lambda shapes: jax.tree.map(lambda _: where, shapes))
+    assert {leaf.sharding for leaf in jax.tree.leaves(start.params)} == {where}
+
+
+def test_an_export_starts_with_its_eeg_encoder(bart, tmp_path):
+    config = model_config(bart, "bart")
+    model = model_from_checkpoint(config, FEATURES, tokenizer())
+    params = jax.tree.map(lambda leaf: leaf[0], start_from_checkpoint(model, bart, keys(0)).params)
+    export_checkpoint(model, params, CONFIGS["bart"](), tokenizer(), tmp_path / "export", "")
+    again = start_from_checkpoint(model, tmp_path / "export", keys(1))
+    assert again.random == ()
+    assert "random" not in again.summary()
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[0], b), again.params, params)
+
+
+@pytest.fixture(scope="module")
+def warm_start(bert):
+    model = model_from_checkpoint(model_config(bert, "bert2bert"), FEATURES, bert_tokenizer())
+    return start_from_checkpoint(model, bert, keys(0))
+
+
+def test_a_bert_fills_both_sides_as_transformers_does(bert, warm_start):
+    reference = transformers.EncoderDecoderModel.from_encoder_decoder_pretrained(bert, bert)
+    state = {name: value.numpy() for name, value in reference.state_dict().items()}
+    backbone = warm_start.params["backbone"]
+    pairs = {
+        "encoder.encoder.layer.1.intermediate.dense.bias": backbone["encoder"]["layers"]["ffn"]["inner"]["bias"][0][1],
+        "decoder.bert.encoder.layer.1.output.dense.bias": backbone["decoder"]["layers"]["ffn"]["outer"]["bias"][0][1],
+        "encoder.embeddings.word_embeddings.weight": backbone["encoder_embedding"]["embedding"][0],
+        "decoder.bert.embeddings.word_embeddings.weight": backbone["decoder_embedding"]["embedding"][0],
+        "decoder.cls.predictions.transform.dense.bias": backbone["head"]["transform"]["bias"][0],
+        "decoder.cls.predictions.bias": backbone["head"]["bias"][0],
+    }
+    for name, ours in pairs.items():
+        np.testing.assert_array_equal(ours, state[name], err_msg=name)
+
+
+def test_cross_attention_of_a_warm_start_is_named_as_random(warm_start):
+    named = warm_start.summary().split("random: ")[1].split(", ")
+    assert named == ["backbone/decoder/layers/cross_attention", "backbone/decoder/layers/cross_norm", "eeg"]
+    assert set(warm_start.loaded) | set(warm_start.random) == set(flatten(warm_start.params))
+
+
+def test_tokens_of_a_warm_start_are_the_tokenizer_s(bert):
+    config = checkpoint_config(bert, bert_tokenizer())
+    model = model_from_checkpoint(model_config(bert, "bert2bert"), FEATURES, bert_tokenizer())
+    assert config.model_type == "encoder-decoder"
+    assert (model.start_token, model.eos_token, model.pad_token) == (0, 2, 1)
+
+
+def test_another_backbone_is_refused(bart):
+    with pytest.raises(UserError, match=r"backbone is 't5', but .* is a bart checkpoint"):
+        model_from_checkpoint(model_config(bart, "t5"), FEATURES, tokenizer())
+
+
+def test_a_larger_vocabulary_is_refused(bart):
+    larger = tokenizer()
+    larger.add_tokens(["one", "more"])
+    with pytest.raises(UserError, match="has 40 tokens, the tokenizer 42"):
+        model_from_checkpoint(model_config(bart, "bart"), FEATURES, larger)
+
+
+def test_the_tiny_tokenizer_agrees_with_the_configurations():
+    special = tokenizer()
+    assert (special.bos_token_id, special.pad_token_id, special.eos_token_id) == tuple(TOKENS.values())[:3]
