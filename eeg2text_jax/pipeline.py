@@ -33,7 +33,7 @@ def run(config: ConfigDict, root: str) -> None:
     Raises:
       UserError: the configuration, the data or the folder is not usable.
     """
-    study = start(config, root)
+    study = begin(config, root)
     if not study.workdir.predictions.exists():
         train(study)
         decode(study)
@@ -42,11 +42,14 @@ def run(config: ConfigDict, root: str) -> None:
         judge(study, results)
 
 
-def start(config: ConfigDict, root: str) -> Study:
-    """Joins the other hosts, if any, and opens the study of the folder `root`, which all of them must see."""
+def begin(config: ConfigDict, root: str) -> Study:
+    """Joins the other hosts, if any, and opens the study of the folder `root`, which all of them must see.
+
+    Compiled programs are kept between runs.
+    """
+    initialize(config.parallel.hosts)
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
-    initialize(config.parallel.hosts)
     return main_first(lambda: open_study(config, open_workdir(root, config)))
 
 
@@ -57,6 +60,7 @@ def decode(study: Study) -> None:
         "split": study.split.digest(),
         "tokenizer": study.tokenizer_digest,
         "decode": study.config.decode.to_dict(),
+        "teacher_forced": "argmax at the reference's positions, cut at the first end token among them",
     }
     predictions = decode_grid(study, trained_params(study))
     if not is_main():

@@ -7,5 +7,5 @@ def main(argv: list[str]) -> int:
     arguments = parse_config(argv, "decode", options=("workdir",))
     from eeg2text_jax import pipeline
 
-    pipeline.decode(pipeline.start(arguments.config, arguments.options["workdir"]))
+    pipeline.decode(pipeline.begin(arguments.config, arguments.options["workdir"]))
     return 0

@@ -7,5 +7,5 @@ def main(argv: list[str]) -> int:
     arguments = parse_config(argv, "train", options=("workdir",))
     from eeg2text_jax import pipeline
 
-    pipeline.train(pipeline.start(arguments.config, arguments.options["workdir"]))
+    pipeline.train(pipeline.begin(arguments.config, arguments.options["workdir"]))
     return 0

@@ -21,14 +21,6 @@ def run(arms, shape, rules=REPLICATED):
     return losses, tokens, [{axis for c in collectives(text, mesh) for axis in c.axes} for text in (step, search)]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """A dozen programs are compiled here and none runs for long."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 @pytest.fixture(scope="module")
 def one_device():
     return run(tiny_grid.ARMS, (1, 1))
