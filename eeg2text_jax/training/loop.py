@@ -115,10 +115,9 @@ def restore_or_init(
     )
     iterator = iter(batches)
     make_state = functools.partial(initial_state, study, program)
-    abstract = placement.abstract(jax.eval_shape(make_state))
-    restored = checkpoints.restore(abstract)
+    restored = checkpoints.restore(placement.abstract(jax.eval_shape(make_state)))
     if restored is None:
-        return make_initial_state(study, program, placement.shardings(abstract)), iterator
+        return make_initial_state(study, program), iterator
     step, state, info = restored
     check_same_split(study.split.digest(), info["split"], checkpoints.directory)
     iterator.set_state(info["iterator"])
@@ -131,11 +130,14 @@ def initial_state(study: Study, program: GridProgram) -> TrainState:
     return init_state(init_params(study.model, init_keys(study)), program.optimizer)
 
 
-def make_initial_state(study: Study, program: GridProgram, shardings: Any) -> TrainState:
+def make_initial_state(study: Study, program: GridProgram) -> TrainState:
     """The state before the first step: random, or where the configuration names a checkpoint, from that."""
     checkpoint = study.config.model.checkpoint
+    make_random = functools.partial(initial_state, study, program)
+    placement = Placement.from_config(study.config, len(study.arms))
+    shardings = placement.shardings(jax.eval_shape(make_random))
     if not checkpoint:
-        return jax.jit(functools.partial(initial_state, study, program), out_shardings=shardings)()
+        return jax.jit(make_random, out_shardings=shardings)()
     start = start_from_checkpoint(study.model, checkpoint, init_keys(study))
     print(f"{checkpoint}: {start.summary()}")
     params = jax.device_put(start.params, shardings.params)
