@@ -80,6 +80,7 @@ def get_config() -> ConfigDict:
 
     c.optim = ConfigDict()
     c.optim.name = "adamw"  # adamw | sgd
+    c.optim.free = "all"  # all | first: what step one of the authors' two-step training updates
     c.optim.lr = 1e-3
     c.optim.schedule = "cosine"  # constant | cosine | step
     c.optim.decay_every = 1000  # steps between drops of the step schedule ...
@@ -109,6 +110,10 @@ def get_config() -> ConfigDict:
     c.decode.no_repeat_ngram_size = 2
     c.decode.length_penalty = 1.0
     c.decode.batch_size = 32  # sentences decoded at once
+    # Where teacher-forced predictions end: at the first end token among the argmax tokens ("authors", who take all
+    # text.max_tokens positions and so run into the padding where the model misses the end), or at the end of the
+    # reference at the latest ("reference").
+    c.decode.teacher_forced_cut = "reference"
 
     c.audit = ConfigDict()  # of the EEG arms, against every other evaluation condition
     c.audit.margin = 1.0  # points of word BLEU-1 below which a difference in content does not matter

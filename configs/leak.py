@@ -18,22 +18,24 @@ def get_config(split: str = "c") -> ConfigDict:
         raise UserError(f"configs/leak.py:{split}: expected `a`, `c` or `f` after the colon.")
     c = default.get_config()
     c.data.synthetic.signal = 0.0
-    c.data.synthetic.sentences = 60  # few, so that their length nearly tells them apart
-    c.data.synthetic.subjects = 10
+    c.data.synthetic.sentences = 24  # few, so that their length nearly tells them apart
+    c.data.synthetic.subjects = 40
     c.data.synthetic.tasks = 1
-    c.data.synthetic.features = 16
+    c.data.synthetic.features = 4
+    c.data.synthetic.vocabulary = 80
     c.split.method = split
-    c.split.ratio = (0.6, 0.2, 0.2)  # (f) keeps the square of each share
-    c.batch.buckets = ((20, 48),)
-    c.decode.num_beams = 1
-    c.decode.max_length = 40
+    c.split.ratio = (0.5, 0.25, 0.25)  # (f) keeps the square of each share
+    c.batch.buckets = ((20, 56),)
+    c.optim.lr = 3e-3
+    c.optim.weight_decay = 0.0
     c.train.steps = 300
     c.train.eval_every = 50
     c.train.save_every = 300
-    c.optim.lr = 2e-3
-    c.model.encoder_layers = 1
-    c.model.encoder_ffn = 128
-    c.model.encoder_heads = 4
+    c.decode.num_beams = 1
+    c.decode.max_length = 48
+    c.decode.repetition_penalty = 1.0  # a sentence of the walk may repeat itself
+    c.decode.no_repeat_ngram_size = 0
+    c.model.encoder_layers = 0
     c.model.shape = {
         "d_model": 64,
         "encoder_layers": 1,
@@ -44,6 +46,7 @@ def get_config(split: str = "c") -> ConfigDict:
         "decoder_ffn_dim": 128,
         "max_position_embeddings": 64,
         "dropout": 0.0,
+        "init_std": 0.1,  # about 1/sqrt(width), as in configs/demo.py
     }
     c.parallel.arms = "map"
     return c

@@ -11,6 +11,7 @@ from transformers import AutoModelForSeq2SeqLM
 
 from eeg2text_jax import cli, pipeline
 from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
+from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.predictions import read_predictions
 from eeg2text_jax.pretrained.load import load_pretrained
 from eeg2text_jax.training.loop import DevLoss, initial_state, make_initial_state, make_program, trained_params
@@ -165,7 +166,8 @@ def test_export_names_the_arms_there_are(finished, tmp_path, capsys):
 def test_training_starts_from_a_checkpoint(exported, tmp_path):
     config = tiny_config(model__checkpoint=str(exported))
     study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / "run"), config))
-    state = make_initial_state(study, make_program(study))
+    placement = Placement.from_config(config, len(study.arms))
+    state = make_initial_state(study, make_program(study), placement)
     _, params = load_pretrained(exported)
     for arm in range(2):
         jax.tree.map(lambda a, b, arm=arm: np.testing.assert_array_equal(a[arm], b), state.params, params)

@@ -11,7 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "parity"))
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "parity")]
 
 
 def main() -> int:
@@ -24,6 +25,7 @@ def main() -> int:
     verdicts, start = [], time.monotonic()
     for seed in range(args.first, args.first + args.programs):
         verdicts += compare_program(seed)
+        print(f"program {seed}: {sum(v.same for v in verdicts[-10:])} of 10 identical", flush=True)
         for verdict in verdicts[-10:]:
             if not verdict.same:
                 print(("tie: " if verdict.tie else "DIFFERS: ") + verdict.detail, flush=True)

@@ -55,7 +55,7 @@ class Hypotheses(NamedTuple):
     tokens: jax.Array  # int32 [B, K, T], padded
     lengths: jax.Array  # int32 [B, K]
     scores: jax.Array  # float32 [B, K], with the length penalty
-    steps: jax.Array  # int32 [], decoder steps taken
+    steps: jax.Array  # int32 [B], decoder steps taken for the sentence
 
 
 def beam_search(
@@ -83,7 +83,8 @@ def beam_search(
         return state._replace(improvable=state.improvable & can_improve(state, spec))
 
     state = jax.lax.while_loop(lambda state: unfinished(state, spec).any(), advance, start(cache, batch, spec))
-    return Hypotheses(state.done_tokens, state.done_lengths, state.done_scores, state.length - 1)
+    steps = jnp.broadcast_to(state.length - 1, batch)
+    return Hypotheses(state.done_tokens, state.done_lengths, state.done_scores, steps)
 
 
 def start(cache: Cache, batch: int, spec: GenerationSpec) -> BeamState:

@@ -23,7 +23,7 @@ class Generated(NamedTuple):
     sequences: jax.Array  # int32 [N, max_length]
     lengths: jax.Array  # int32 [N], start and end token included
     scores: jax.Array  # float32 [N]; beams: log-probability / (generated tokens ** length_penalty); else their sum
-    steps: jax.Array  # int32 [], decoder steps that the batch took
+    steps: jax.Array  # int32 [N], decoder steps that were taken for the row's sentence
 
 
 def generate(
@@ -44,11 +44,16 @@ def generate(
     Raises:
       ValueError: inputs that are not a model's inputs (labels, say), or sampling without a key.
     """
+    check_request(inputs, spec, key)
+    return _generate(model, params, inputs, spec, key if spec.do_sample else None)
+
+
+def check_request(inputs: dict[str, jax.Array], spec: GenerationSpec, key: jax.Array | None) -> None:
+    """Refuses what `generate` refuses."""
     if strangers := set(inputs) - INPUTS:
         raise ValueError(f"free-running decoding takes {sorted(INPUTS)}, not {sorted(strangers)}")
     if spec.do_sample and key is None:
         raise ValueError("spec.do_sample needs a PRNG key")
-    return _generate(model, params, inputs, spec, key if spec.do_sample else None)
 
 
 @partial(jax.jit, static_argnames=("model", "spec"))
@@ -88,4 +93,5 @@ def _flatten(found: Hypotheses, returned: int) -> Generated:
     def rows(values: jax.Array) -> jax.Array:
         return values[:, :returned].reshape(-1, *values.shape[2:])
 
-    return Generated(rows(found.tokens), rows(found.lengths), rows(found.scores), found.steps)
+    steps = jnp.repeat(found.steps, returned, axis=0)
+    return Generated(rows(found.tokens), rows(found.lengths), rows(found.scores), steps)

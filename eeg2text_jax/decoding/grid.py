@@ -1,75 +1,95 @@
 """Decodes every cell of a grid in both modes: (arm, evaluation condition) -> rows of the predictions file."""
 
 import functools
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from eeg2text_jax.conditions.condition import condition_inputs
 from eeg2text_jax.conditions.context import ConditionContext
 from eeg2text_jax.data.batches import Batch, make_batch
 from eeg2text_jax.data.text import decode_tokens
-from eeg2text_jax.decoding.generate import generate
+from eeg2text_jax.decoding.contrast import Contrast
+from eeg2text_jax.decoding.dataset import Slice, decode_dataset, plan_slices
+from eeg2text_jax.decoding.generate import Generated
+from eeg2text_jax.decoding.sharded import generate_arms, teacher_forced_arms
 from eeg2text_jax.decoding.spec import GenerationSpec
-from eeg2text_jax.decoding.teacher_forced import teacher_forced
+from eeg2text_jax.decoding.teacher_forced import TeacherForced, cut_at_end
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.grid import Arm
-from eeg2text_jax.predictions import Prediction
-from eeg2text_jax.progress import ProgressLine
+from eeg2text_jax.parallel.mesh import make_mesh
+from eeg2text_jax.predictions import MODES, Prediction
 from eeg2text_jax.study import Study
 
+CUTS = ("reference", "authors")  # values of decode.teacher_forced_cut
 
-def decode_grid(study: Study, params: Any) -> Iterator[Prediction]:
-    """Decodes the test part of the study under every evaluation condition.
+
+class Cell(NamedTuple):
+    """One row of the paper's tables."""
+
+    arm: Arm
+    condition: str  # of the evaluation
+
+
+def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator[Prediction]:
+    """Decodes the test part of the study under every evaluation condition, all arms at once.
 
     Args:
       study: the run.
       params: each arm's parameters, `[A, ...]`.
+      mesh: with axes `("arm", "data")`; one device by default, on which arms take turns.
 
     Yields:
-      For every arm, condition and batch the free-running rows, then the teacher-forced ones.
+      For every condition and arm the teacher-forced rows, then the free-running ones, each in the order of the split.
     """
+    mesh = mesh or make_mesh(1, 1, jax.devices()[:1])
     spec = GenerationSpec.from_fields(study.config.decode, study.model)
     rows = study.split.parts["test"]
-    conditions = tuple(study.config.grid.eval_conditions)
-    with ProgressLine("decode", len(rows) * len(study.arms) * len(conditions)) as progress:
+    edges = [words for words, _ in study.config.batch.buckets]
+    slices = plan_slices(study.samples.n_words()[rows], edges, study.config.decode.batch_size)
+    for condition in study.config.grid.eval_conditions:
+        decode = functools.partial(_decode_slice, study, params, rows, condition, spec, mesh)
+        both = decode_dataset(slices, decode, f"decode under {condition}", axis=1, sentences=len(study.arms))
         for a, arm in enumerate(study.arms):
-            arm_params = jax.tree.map(lambda leaf, a=a: leaf[a], params)
-            for batch, chosen in test_batches(study, rows):
-                for condition in conditions:
-                    inputs = {"features": feed(study, condition, arm.seed, batch), "mask": batch["mask"]}
-                    free = generate(study.model, arm_params, inputs, spec)
-                    forced = teacher_forced(study.model, arm_params, inputs, batch["labels"])
-                    yield from _predictions(study, arm, condition, chosen, free, forced, batch["labels"])
-                    progress.advance(len(chosen), f"{arm} -> {condition}")
+            own = jax.tree.map(lambda leaf, a=a: leaf[a], both)
+            yield from cell_predictions(study, Cell(arm, condition), rows, own)
 
 
-def test_batches(study: Study, rows: np.ndarray) -> Iterator[tuple[Batch, np.ndarray]]:
-    """Batches of samples that share a bucket of EEG positions, shortest first, with their rows.
+def _decode_slice(
+    study: Study, params: Any, rows: np.ndarray, condition: str, spec: GenerationSpec, mesh: Mesh, part: Slice
+) -> Contrast:
+    """Both modes of one slice for all arms, leaves `[A, B, ...]`."""
+    width = study.config.text.max_tokens
+    batch = make_batch(study.samples, rows[part.samples], (part.words, width), len(part.samples))
+    labels = batch.pop("labels")  # from here on the free-running side cannot see a target
+    fed = {"features": feed_arms(study, condition, batch)}
+    shared = {"mask": jnp.asarray(batch["mask"])}
+    keys = _sentence_keys(study, batch) if spec.do_sample else None
+    return Contrast(
+        free_running=generate_arms(study.model, params, fed, shared, spec, mesh, keys=keys),
+        teacher_forced=teacher_forced_arms(study.model, params, fed, shared, jnp.asarray(labels), mesh),
+    )
 
-    Buckets and order depend on the number of words alone, never on the text.
-    """
-    size = study.config.decode.batch_size
-    edges = sorted({words for words, _ in study.config.batch.buckets})
-    words = study.samples.n_words()[rows]
-    for low, high in zip([0, *edges[:-1]], edges, strict=True):
-        inside = rows[(words > low) & (words <= high)]
-        inside = inside[np.argsort(study.samples.n_words()[inside], kind="stable")]
-        for start in range(0, len(inside), size):
-            chosen = inside[start : start + size]
-            yield make_batch(study.samples, chosen, (high, study.config.text.max_tokens), size), chosen
+
+def _sentence_keys(study: Study, batch: Batch) -> jax.Array:
+    """One key a sample, whatever the batch it is in."""
+    key = jax.random.key(study.config.seed)
+    return jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.asarray(batch["sample_id"]))
 
 
-def feed(study: Study, condition: str, seed: int, batch: Batch) -> jax.Array:
-    """What the encoder is fed under a condition, `[B, W, F]`."""
+def feed_arms(study: Study, condition: str, batch: Batch) -> jax.Array:
+    """What every arm's encoder is fed under a condition, `[A, B, W, F]`; noise follows the arm's seed."""
+    pairs = tuple((condition, arm.seed) for arm in study.arms)
     keep = ("features", "mask", "sample_id", "subject", "donor")
-    return _feed(condition, seed, {name: batch[name] for name in keep if name in batch}, study.arrays)
+    return _feed_arms(pairs, {name: batch[name] for name in keep if name in batch}, study.arrays)
 
 
-@functools.partial(jax.jit, static_argnames=("condition", "seed"))
-def _feed(condition: str, seed: int, batch: Any, arrays: Any) -> jax.Array:
+@functools.partial(jax.jit, static_argnames=("pairs",))
+def _feed_arms(pairs: tuple[tuple[str, int], ...], batch: Any, arrays: Any) -> jax.Array:
     context = ConditionContext(
         arrays.condition,
         batch["sample_id"],
@@ -78,57 +98,68 @@ def _feed(condition: str, seed: int, batch: Any, arrays: Any) -> jax.Array:
         arrays.means,
         batch.get("donor"),
     )
-    return condition_inputs([(condition, seed)], batch["features"], batch["mask"], context)[0]
+    return condition_inputs(pairs, batch["features"], batch["mask"], context)
 
 
-def _predictions(
-    study: Study, arm: Arm, condition: str, rows: np.ndarray, free, forced, labels
-) -> Iterator[Prediction]:
-    """Rows of one decoded batch; its filling rows are left out."""
-    n = len(rows)
-    sequences = {
-        "free_running": [
-            _strip(study, row[:length]) for row, length in zip(*_host(free.sequences, free.lengths, n), strict=True)
-        ],
-        "teacher_forced": [
-            _until_end(study, row[:length])
-            for row, length in zip(*_host(forced.tokens, forced.n_tokens, n), strict=True)
-        ],
+def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: Contrast) -> Iterator[Prediction]:
+    """The rows of one cell, mode by mode; `decoded` has one entry a row."""
+    tokens = {
+        "teacher_forced": _forced_tokens(study, decoded.teacher_forced),
+        "free_running": _free_tokens(study, decoded.free_running),
     }
-    data, sentence_id = study.data, study.data.sentence_id
-    for mode, tokens in sequences.items():
-        texts = decode_tokens(study.tokenizer, tokens)
+    for mode in MODES:
+        texts = decode_tokens(study.tokenizer, tokens[mode])
+        scores = decoded.teacher_forced if mode == "teacher_forced" else None
         for k, i in enumerate(rows):
-            scored = mode == "teacher_forced"
-            yield Prediction(
-                sample_id=f"{data.subject[i]}/{sentence_id[i]}",
-                subject=str(data.subject[i]),
-                task=str(data.task[i]),
-                sentence_id=str(sentence_id[i]),
-                n_words=int(data.n_words[i]),
-                train_condition=arm.condition,
-                eval_condition=condition,
-                seed=arm.seed,
-                mode=mode,
-                reference=str(data.sentence[i]),
-                prediction=texts[k],
-                reference_tokens=_strip(study, labels[k]),
-                prediction_tokens=tokens[k],
-                nll=float(forced.nll[k]) if scored else None,
-                n_tokens=int(forced.n_tokens[k]) if scored else None,
-            )
+            yield _prediction(study, cell, mode, int(i), texts[k], tokens[mode][k], _likelihood(scores, k))
 
 
-def _host(tokens: jax.Array, lengths: jax.Array, n: int) -> tuple[np.ndarray, np.ndarray]:
-    return np.asarray(tokens)[:n], np.asarray(lengths)[:n]
+def _likelihood(forced: TeacherForced | None, k: int) -> dict[str, Any]:
+    if forced is None:
+        return {}
+    return {"nll": float(forced.nll[k]), "n_tokens": int(forced.n_tokens[k])}
 
 
-def _until_end(study: Study, tokens: np.ndarray) -> list[int]:
-    """Argmax tokens at the reference's positions up to the first end token among them, without special tokens."""
-    ends = np.flatnonzero(tokens == study.model.eos_token)
-    return _strip(study, tokens[: ends[0]] if len(ends) else tokens)
+def _prediction(
+    study: Study, cell: Cell, mode: str, i: int, text: str, tokens: list[int], likelihood: dict[str, Any]
+) -> Prediction:
+    data = study.data
+    sentence_id = f"{data.task[i]}:{data.sentence_index[i]}"
+    return Prediction(
+        sample_id=f"{data.subject[i]}/{sentence_id}",
+        subject=str(data.subject[i]),
+        task=str(data.task[i]),
+        sentence_id=sentence_id,
+        n_words=int(data.n_words[i]),
+        train_condition=cell.arm.condition,
+        eval_condition=cell.condition,
+        seed=cell.arm.seed,
+        mode=mode,
+        reference=str(data.sentence[i]),
+        prediction=text,
+        reference_tokens=_plain(study, study.samples.targets[i]),
+        prediction_tokens=tokens,
+        **likelihood,
+    )
 
 
-def _strip(study: Study, tokens: np.ndarray) -> list[int]:
+def _free_tokens(study: Study, free: Generated) -> list[list[int]]:
+    pairs = zip(free.sequences, free.lengths, strict=True)
+    return [_plain(study, row[:length]) for row, length in pairs]
+
+
+def _forced_tokens(study: Study, forced: TeacherForced) -> list[list[int]]:
+    """Argmax tokens up to the first end token, as `decode.teacher_forced_cut` says; see `cut_at_end`."""
+    cut = study.config.decode.teacher_forced_cut
+    if cut not in CUTS:
+        raise UserError(f"decode.teacher_forced_cut is {cut!r}; expected one of {', '.join(CUTS)}.")
+    lengths = forced.n_tokens if cut == "reference" else np.full_like(forced.n_tokens, forced.tokens.shape[1])
+    ends = [study.model.eos_token]
+    pairs = zip(forced.tokens, lengths, strict=True)
+    return [_plain(study, cut_at_end(row[:length], ends)) for row, length in pairs]
+
+
+def _plain(study: Study, tokens: Sequence[int]) -> list[int]:
+    """Without special tokens."""
     special = set(study.tokenizer.all_special_ids)
     return [token for token in map(int, tokens) if token not in special]

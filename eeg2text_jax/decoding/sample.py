@@ -66,8 +66,9 @@ def sample(step: Step, cache: Cache, batch: int, spec: GenerationSpec, keys: jax
     )
     state = jax.lax.while_loop(goes_on, advance, state)
     shape = (batch, spec.num_return_sequences)
+    steps = jnp.broadcast_to(state.length - 1, batch)
     return Hypotheses(
-        state.tokens.reshape(*shape, -1), state.lengths.reshape(shape), state.scores.reshape(shape), state.length - 1
+        state.tokens.reshape(*shape, -1), state.lengths.reshape(shape), state.scores.reshape(shape), steps
     )
 
 

@@ -30,6 +30,9 @@ _NEUTRAL = {
     "assistant_lookbehind": 10, "target_lookbehind": 10,
 }  # fmt: skip
 
+# Fields of `config.decode` that belong to the loop over a test set, not to the search.
+_OF_THE_LOOP = {"batch_size", "teacher_forced_cut"}
+
 _TUPLES = ("eos_token_id", "suppress_tokens", "begin_suppress_tokens")
 
 
@@ -81,7 +84,7 @@ class GenerationSpec:
     def from_fields(cls, fields: Mapping[str, Any], model: TokenIds, source: str = "decode") -> "GenerationSpec":
         """A spec from named settings (such as `config.decode`), token ids being the model's unless given.
 
-        `batch_size` belongs to the loop over a test set and is passed over.
+        What belongs to the loop over a test set (`batch_size`, `teacher_forced_cut`) is passed over.
 
         Raises:
           UserError: `source` has a field that is unknown or not implemented; the message names the nearest known one.
@@ -91,7 +94,7 @@ class GenerationSpec:
             "pad_token_id": model.pad_token,
             "eos_token_id": model.eos_token,
         }
-        return cls(**(tokens | _known({k: v for k, v in fields.items() if k != "batch_size"}, source)))
+        return cls(**(tokens | _known(fields, source)))
 
     @classmethod
     def from_checkpoint(
@@ -112,8 +115,7 @@ class GenerationSpec:
             raise UserError(f"{path}: cannot be read ({error.strerror}).") from error
         except json.JSONDecodeError as error:
             raise UserError(f"{path}: line {error.lineno} is not valid JSON ({error.msg}).") from error
-        overrides = {k: v for k, v in (overrides or {}).items() if k != "batch_size"}
-        return cls.from_fields(_known(stored, str(path)) | _known(overrides, "decode"), model)
+        return cls.from_fields(_known(stored, str(path)) | _known(overrides or {}, "decode"), model)
 
     def replace(self, **changes: Any) -> "GenerationSpec":
         """The same settings with some of them changed."""
@@ -131,7 +133,7 @@ def _known(fields: Mapping[str, Any], source: str) -> dict[str, Any]:
     names = {field.name for field in dataclasses.fields(GenerationSpec)}
     known = {}
     for name, value in fields.items():
-        if value is None or name in _WITHOUT_EFFECT:
+        if value is None or name in _WITHOUT_EFFECT | _OF_THE_LOOP:
             continue
         if name in ("max_new_tokens", "min_new_tokens"):  # these do not count the start token, and win over the others
             known[name.replace("_new_tokens", "_length")] = value + 1

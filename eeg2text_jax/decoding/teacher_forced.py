@@ -5,7 +5,6 @@ lives apart from everything free-running.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -39,10 +38,10 @@ def teacher_forced(
     return _teacher_forced(model, params, inputs, labels, with_logits)
 
 
-@partial(jax.jit, static_argnames=("model", "with_logits"))
-def _teacher_forced(
+def score_reference(
     model: Any, params: Any, inputs: dict[str, jax.Array], labels: jax.Array, with_logits: bool
 ) -> TeacherForced:
+    """`teacher_forced` as a pure function, to be traced inside other transformations."""
     logits = model.forward(params, inputs, model.shift_right(labels)).astype(jnp.float32)  # [B, T, V]
     real = labels != model.pad_token
     picked = jnp.take_along_axis(logits, labels[:, :, None], axis=2)[:, :, 0]
@@ -54,6 +53,9 @@ def _teacher_forced(
         n_tokens=real.sum(axis=1, dtype=jnp.int32),
         logits=logits if with_logits else None,
     )
+
+
+_teacher_forced = jax.jit(score_reference, static_argnames=("model", "with_logits"))
 
 
 def cut_at_end(tokens: np.ndarray, end_tokens: Sequence[int]) -> list[int]:

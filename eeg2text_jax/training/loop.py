@@ -12,6 +12,7 @@ from eeg2text_jax.data.batches import Batch, evaluation_batches, training_batche
 from eeg2text_jax.data.splits.split import check_same_split
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.grid import arm_keys
+from eeg2text_jax.models.freezing import only_free
 from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.parallel.placement import Placement
@@ -90,7 +91,7 @@ def make_program(study: Study) -> GridProgram:
     return GridProgram(
         model=study.model,
         arms=study.arms,
-        optimizer=make_optimizer(config.optim, config.train.steps),
+        optimizer=only_free(make_optimizer(config.optim, config.train.steps), study.model, config.optim.free),
         label_smoothing=config.train.label_smoothing,
         mapping=config.parallel.arms,
     )
@@ -115,9 +116,10 @@ def restore_or_init(
     )
     iterator = iter(batches)
     make_state = functools.partial(initial_state, study, program)
-    restored = checkpoints.restore(placement.abstract(jax.eval_shape(make_state)))
+    abstract = placement.abstract(jax.eval_shape(make_state))
+    restored = checkpoints.restore(abstract)
     if restored is None:
-        return make_initial_state(study, program), iterator
+        return make_initial_state(study, program, placement), iterator
     step, state, info = restored
     check_same_split(study.split.digest(), info["split"], checkpoints.directory)
     iterator.set_state(info["iterator"])
@@ -130,19 +132,17 @@ def initial_state(study: Study, program: GridProgram) -> TrainState:
     return init_state(init_params(study.model, init_keys(study)), program.optimizer)
 
 
-def make_initial_state(study: Study, program: GridProgram) -> TrainState:
+def make_initial_state(study: Study, program: GridProgram, placement: Placement) -> TrainState:
     """The state before the first step: random, or where the configuration names a checkpoint, from that."""
+    make_state = functools.partial(initial_state, study, program)
+    shardings = placement.shardings(jax.eval_shape(make_state))
     checkpoint = study.config.model.checkpoint
-    make_random = functools.partial(initial_state, study, program)
-    placement = Placement.from_config(study.config, len(study.arms))
-    shardings = placement.shardings(jax.eval_shape(make_random))
     if not checkpoint:
-        return jax.jit(make_random, out_shardings=shardings)()
-    start = start_from_checkpoint(study.model, checkpoint, init_keys(study))
+        return jax.jit(make_state, out_shardings=shardings)()
+    start = start_from_checkpoint(study.model, checkpoint, init_keys(study), placement.shardings)
     print(f"{checkpoint}: {start.summary()}")
-    params = jax.device_put(start.params, shardings.params)
     make_state = functools.partial(init_state, optimizer=program.optimizer)
-    return jax.jit(make_state, donate_argnums=0, out_shardings=shardings)(params)
+    return jax.jit(make_state, donate_argnums=0, out_shardings=shardings)(start.params)
 
 
 def init_keys(study: Study) -> jax.Array:

@@ -44,7 +44,7 @@ LATTICE = {
 def test_greedy_takes_the_better_first_step():
     found, out = paths(LATTICE, max_length=6)
     assert found == [[A, END]]
-    assert int(out.steps) == 2
+    assert int(out.steps[0]) == 2
     np.testing.assert_allclose(out.scores, np.log([0.6 * 0.51]), rtol=1e-5)
 
 
@@ -71,7 +71,7 @@ def test_early_stopping_keeps_the_first_k_finished():
     settings = {"max_length": 8, "num_beams": 2, "num_return_sequences": 2, "length_penalty": 2.0}
     stopped, out = paths(lattice, early_stopping=True, **settings)
     assert stopped == [[A, END], [END]]
-    assert int(out.steps) == 2
+    assert int(out.steps[0]) == 2
     assert paths(lattice, early_stopping="never", **settings)[0][0] == [A, B, C, D, END]
 
 
@@ -159,4 +159,4 @@ def test_neighbours_and_order_change_nothing():
 
 def test_loop_ends_when_every_sentence_is_done():
     _, out = paths(LATTICE, max_length=50, num_beams=2)
-    assert int(out.steps) <= 4
+    assert int(out.steps[0]) <= 4

@@ -1,6 +1,5 @@
 """Random programs (a small model of random weights, random settings) whose tokens must be those of PyTorch."""
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -34,7 +33,7 @@ def random_case(rng: np.random.Generator, backbone: str) -> Case:
                  (("layers", layers), ("attention_heads", heads), ("ffn_dim", 48))}  # fmt: skip
         tokens = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
         if backbone == "pegasus":
-            tokens = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+            tokens = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
         return Case(backbone, {"vocab_size": vocab, "d_model": 32, "max_position_embeddings": 40, **sides, **tokens})
     if backbone.startswith("t5"):
         gated = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False} if "gated" in backbone else {}
@@ -43,11 +42,10 @@ def random_case(rng: np.random.Generator, backbone: str) -> Case:
             "relative_attention_num_buckets": 8, "relative_attention_max_distance": 16, "decoder_start_token_id": 0,
             "pad_token_id": 0, "eos_token_id": 1, **gated,
         })  # fmt: skip
-    side = {
+    return Case("bert2bert", {
         "vocab_size": vocab, "hidden_size": 32, "num_hidden_layers": layers, "num_attention_heads": heads,
-        "intermediate_size": 48, "max_position_embeddings": 40,
-    }  # fmt: skip
-    return Case("bert2bert", {"encoder": dict(side), "decoder": dict(side)})
+        "intermediate_size": 48, "max_position_embeddings": 40, "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2,
+    })  # fmt: skip
 
 
 def random_settings(rng: np.random.Generator, vocab: int, eos: int) -> dict[str, Any]:
@@ -141,12 +139,3 @@ def _compare(sentence: int, spec: GenerationSpec, ours, theirs, their_scores, de
             close = their_scores is not None and abs(float(ours.scores[row]) - float(their_scores[row])) < TIE
             tie &= close
     return Verdict(same, tie and not same, detail)
-
-
-def without_defaults(spec: GenerationSpec) -> dict[str, Any]:
-    """The settings that differ from the defaults, for messages."""
-    return {
-        field.name: getattr(spec, field.name)
-        for field in dataclasses.fields(spec)
-        if getattr(spec, field.name) != field.default
-    }

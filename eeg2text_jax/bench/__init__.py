@@ -1,0 +1,1 @@
+"""Throughput of the stages, beside peers where there are any."""

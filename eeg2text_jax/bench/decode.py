@@ -1,0 +1,229 @@
+"""`eeg2text bench --stage=decode`: sentences a second of free-running decoding, beside peers in the same run.
+
+The work is the paper's: an EEG encoder of the paper's size in front of a BART of random weights, 5 beams, repetition
+penalty 5, no repeated 2-grams, every sentence forced to the full length. All decoders take turns, several times; the
+best time of each counts, so that a busy machine disturbs the comparison least. Peers: `transformers` decodes the same
+encoder states with the same weights and must write the same tokens; `ctranslate2` reads text of the same length.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from transformers import BartConfig
+
+from eeg2text_jax.bench.peers import ctranslate2_decoder, torch_bart, transformers_decoder
+from eeg2text_jax.decoding.generate import search
+from eeg2text_jax.decoding.spec import GenerationSpec
+from eeg2text_jax.models import bart
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.spec import EEGSpec
+from eeg2text_jax.pretrained import bart as bart_table
+from eeg2text_jax.pretrained.mapping import export, flatten
+
+SHAPES = {  # name -> (fields of BartConfig, EEG features, layers of the EEG encoder)
+    "base": ({}, 840, 6),
+    "tiny": ({"d_model": 48, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "vocab_size": 400}, 16, 1),
+}
+BASE = {"d_model": 768, "encoder_ffn_dim": 3072, "decoder_ffn_dim": 3072, "vocab_size": 50265}
+SIDES = {
+    f"{side}_{field}": n for side in ("encoder", "decoder") for field, n in (("layers", 6), ("attention_heads", 8))
+}
+
+
+class Work(NamedTuple):
+    """What every decoder is given."""
+
+    config: BartConfig
+    model: Seq2SeqModel
+    params: Any
+    inputs: dict[str, jax.Array]  # features [B, W, F] and mask [B, W] of the largest batch
+    spec: GenerationSpec
+
+
+def main(argv: list[str]) -> int:
+    args = _arguments(argv)
+    work = make_work(args.shape, max(args.batch), args.words, args.steps)
+    programs = {size: compile_ours(work, size) for size in args.batch}
+    decoders = {"eeg2text_jax": lambda size: programs[size].decode()}
+    decoders |= make_peers(work, [name for name in args.peer.split(",") if name], args.threads)
+    differ = False
+    for size, program in programs.items():
+        print(f"batch {size}: compiled in {program.seconds:.1f} s, {program.mib:.0f} MiB above weights and inputs")
+        same = same_tokens(decoders, size, work.spec)
+        differ |= same not in (None, size)
+        if same is not None:
+            print(f"batch {size}: {same} of {size} sentences have transformers' tokens")
+    rows = measure(decoders, args.batch, args.repeats)
+    report = {
+        "device": str(jax.devices()[0]),
+        "steps": args.steps,
+        "rows": rows,
+        "compile_seconds": {size: program.seconds for size, program in programs.items()},
+        "mib_above_weights": {size: program.mib for size, program in programs.items()},
+        "floor": floor(work, args.batch),
+    }
+    show(report)
+    if args.json:
+        Path(args.json).write_text(json.dumps(report, indent=1), encoding="utf8")
+    return 1 if differ else 0
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="eeg2text bench --stage=decode")
+    parser.add_argument("--shape", choices=SHAPES, default="base")
+    parser.add_argument("--batch", type=lambda s: [int(n) for n in s.split(",")], default=[1, 8, 32], help="1,8,32")
+    parser.add_argument("--words", type=int, default=24, help="EEG positions of a batch")
+    parser.add_argument("--steps", type=int, default=56, help="tokens of every sentence, the start token among them")
+    parser.add_argument("--peer", default="", help="transformers,ctranslate2")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2, help="of CTranslate2")
+    parser.add_argument("--json", default="", help="file for the figures")
+    return parser.parse_args(argv)
+
+
+def make_work(shape: str, batch: int, words: int, steps: int) -> Work:
+    """Random weights and inputs; lengths from half of `words` to all of them."""
+    fields, n_features, layers = SHAPES[shape]
+    config = BartConfig(**{**SIDES, **BASE, **fields, "forced_eos_token_id": None})
+    model = Seq2SeqModel(bart.spec_from_config(config), EEGSpec(features=n_features, layers=layers))
+    rng = np.random.default_rng(0)
+    lengths = rng.integers((words + 1) // 2, words + 1, size=batch)
+    inputs = {
+        "features": jnp.asarray(rng.normal(size=(batch, words, n_features)), jnp.float32),
+        "mask": jnp.arange(words)[None, :] < jnp.asarray(lengths)[:, None],
+    }
+    settings = {"num_beams": 5, "repetition_penalty": 5.0, "no_repeat_ngram_size": 2}
+    spec = GenerationSpec.from_fields({**settings, "max_length": steps, "min_length": steps}, model)
+    return Work(config, model, jax.jit(model.init)(jax.random.key(0)), inputs, spec)
+
+
+class Program(NamedTuple):
+    """EEG encoder, BART encoder and search for one batch size, compiled."""
+
+    decode: Callable[[], np.ndarray]
+    seconds: float  # of tracing and compiling
+    mib: float  # the most it holds besides weights and inputs
+
+
+def compile_ours(work: Work, size: int) -> Program:
+    """Compiles ahead of the timing."""
+    inputs, start = _first(work.inputs, size), time.perf_counter()
+    jitted = jax.jit(search, static_argnames=("model", "spec"))
+    compiled = jitted.lower(work.model, work.params, inputs, work.spec, None).compile()
+    seconds = time.perf_counter() - start
+    mib = compiled.memory_analysis().temp_size_in_bytes / 2**20
+    return Program(lambda: np.asarray(compiled(work.params, inputs, None).sequences), seconds, mib)
+
+
+def make_peers(work: Work, names: list[str], threads: int) -> dict[str, Callable[[int], np.ndarray | None]]:
+    """The peers asked for, with our weights."""
+    if not names:
+        return {}
+    backbone = flatten({"backbone": jax.device_get(work.params)["backbone"]})
+    theirs = torch_bart(work.config, export(bart_table.table(work.model.spec), backbone))
+    hidden, mask = map(np.asarray, jax.jit(work.model.encode)(work.params, work.inputs))
+    peers = {
+        "transformers": lambda: transformers_decoder(theirs, hidden, mask, work.spec),
+        "ctranslate2": lambda: ctranslate2_decoder(theirs, mask, work.spec, threads),
+    }
+    return {name: peers[name]() for name in names}
+
+
+def same_tokens(decoders: dict[str, Callable], size: int, spec: GenerationSpec) -> int | None:
+    """Sentences on which transformers and we agree, token for token; None without transformers. Warms both up."""
+    found = {name: decode(size) for name, decode in decoders.items()}
+    if "transformers" not in found:
+        return None
+    theirs = found["transformers"][:, : spec.max_length]
+    return int((found["eeg2text_jax"][:, : theirs.shape[1]] == theirs).all(axis=1).sum())
+
+
+def measure(decoders: dict[str, Callable], batches: list[int], repeats: int) -> list[dict[str, Any]]:
+    """Seconds of every decoder and batch size, in turns; warm."""
+    seconds: dict[tuple[str, int], list[float]] = {}
+    for _ in range(repeats):
+        for size in batches:
+            for name, decode in decoders.items():
+                start = time.perf_counter()
+                decode(size)
+                seconds.setdefault((name, size), []).append(time.perf_counter() - start)
+    return [
+        {"decoder": name, "batch": size, "sentences_per_second": size / min(taken), "seconds": taken}
+        for (name, size), taken in seconds.items()
+    ]
+
+
+def floor(work: Work, batches: list[int]) -> list[dict[str, float]]:
+    """What one decoder step costs at least: its matmul FLOPs and weight bytes over rates measured here and now."""
+    spec, beams = work.model.spec, work.spec.num_beams
+    stack = spec.decoder
+    # Self-attention has four dense layers, cross-attention two (its keys and values are cached), the feed-forward two.
+    dense = stack.layers * (6 * stack.width * stack.heads * stack.head_dim + 2 * stack.width * stack.ffn)
+    weights = dense + spec.vocab_size * stack.width
+    rows = []
+    for size in batches:
+        n = size * beams
+        attention = 4 * stack.layers * n * stack.width * work.spec.max_length * beams
+        flops, rate = 2.0 * n * weights + attention, matmul_rate(n, stack.width, stack.ffn)
+        bandwidth = read_bandwidth()
+        rows.append({
+            "batch": size, "gflop": flops / 1e9, "weights_mb": 4 * weights / 1e6, "gflop_per_s": rate / 1e9,
+            "gb_per_s": bandwidth / 1e9, "compute_ms": 1e3 * flops / rate, "memory_ms": 4e3 * weights / bandwidth,
+        })  # fmt: skip
+    return rows
+
+
+def matmul_rate(n: int, width: int, ffn: int) -> float:
+    """FLOP/s of `[n, D] x [D, 4D] x [4D, D]` through twelve pairs of weights, as a decoder's layers are."""
+    key = jax.random.key(0)
+    up, down = jax.random.normal(key, (12, width, ffn)), jax.random.normal(key, (12, ffn, width)) / ffn
+
+    @jax.jit
+    def chain(x: jax.Array, up: list[jax.Array], down: list[jax.Array]) -> jax.Array:
+        for first, second in zip(up, down, strict=True):
+            x = (x @ first) @ second
+        return x
+
+    return 12 * 4 * n * width * ffn / _best(chain, jnp.ones((n, width)), list(up), list(down))
+
+
+def read_bandwidth() -> float:
+    """Bytes/s of summing 256 MB."""
+    values = jnp.ones(64 * 2**20, jnp.float32)
+    return values.nbytes / _best(jax.jit(jnp.sum), values)
+
+
+def _best(function: Callable, *args: Any, repeats: int = 5) -> float:
+    jax.block_until_ready(function(*args))
+    taken = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(function(*args))
+        taken.append(time.perf_counter() - start)
+    return min(taken)
+
+
+def show(report: dict[str, Any]) -> None:
+    """The figures as text."""
+    ours = {row["batch"]: row["sentences_per_second"] for row in report["rows"] if row["decoder"] == "eeg2text_jax"}
+    for row in sorted(report["rows"], key=lambda row: row["batch"]):
+        pace, step = row["sentences_per_second"], 1e3 * min(row["seconds"]) / (report["steps"] - 1)
+        ratio = f"   eeg2text_jax is {ours[row['batch']] / pace:.2f} x" if row["decoder"] != "eeg2text_jax" else ""
+        print(f"batch {row['batch']:>3}  {row['decoder']:<13} {pace:6.2f} sentences/s  {step:7.1f} ms/step{ratio}")
+    for row in report["floor"]:
+        print(
+            f"batch {row['batch']:>3}  a step is {row['gflop']:.2f} GFLOP at {row['gflop_per_s']:.0f} GFLOP/s = "
+            f"{row['compute_ms']:.0f} ms, and reads {row['weights_mb']:.0f} MB of weights at {row['gb_per_s']:.1f} "
+            f"GB/s = {row['memory_ms']:.0f} ms"
+        )
+
+
+def _first(inputs: dict[str, jax.Array], size: int) -> dict[str, jax.Array]:
+    return {name: value[:size] for name, value in inputs.items()}

@@ -1,0 +1,13 @@
+"""`eeg2text bench --stage=decode|train ...`: throughput, compile time and memory of one stage."""
+
+import argparse
+import importlib
+
+STAGES = ("decode", "train")
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="eeg2text bench", description=__doc__, add_help=False)
+    parser.add_argument("--stage", choices=STAGES, required=True)
+    args, rest = parser.parse_known_args(argv)
+    return importlib.import_module(f"eeg2text_jax.bench.{args.stage}").main(rest)

@@ -1,0 +1,89 @@
+"""The grid from a study to rows of the predictions file."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from eeg2text_jax.data.text import encode_targets
+from eeg2text_jax.decoding.grid import decode_grid
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.study import open_study
+from eeg2text_jax.workdir import open_workdir
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from configs import default
+
+
+def small_config():
+    c = default.get_config()
+    c.data.synthetic.sentences, c.data.synthetic.features, c.data.synthetic.vocabulary = 60, 8, 40
+    c.text.vocab_size, c.text.max_tokens = 120, 24
+    c.batch.buckets = ((10, 24), (20, 24))
+    c.model.encoder_layers, c.model.encoder_heads, c.model.encoder_ffn = 1, 2, 8
+    c.model.shape = {
+        "d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "max_position_embeddings": 32,
+    }  # fmt: skip
+    c.decode.num_beams, c.decode.max_length, c.decode.batch_size = 2, 6, 4
+    return c
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    config = small_config()
+    return open_study(config, open_workdir(str(tmp_path_factory.mktemp("run")), config))
+
+
+@pytest.fixture(scope="module")
+def params(study):
+    keys = jax.random.split(jax.random.key(0), len(study.arms))
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *[study.model.init(key) for key in keys])
+
+
+@pytest.fixture(scope="module")
+def predictions(study, params):
+    return list(decode_grid(study, params))
+
+
+def test_every_cell_and_mode_has_every_test_sample_in_order(study, predictions):
+    rows = study.split.parts["test"]
+    expected = [f"{study.data.subject[i]}/{study.data.sentence_id[i]}" for i in rows]
+    cells = {}
+    for p in predictions:
+        cells.setdefault((p.train_condition, p.eval_condition, p.mode), []).append(p.sample_id)
+    assert len(cells) == 8
+    assert all(ids == expected for ids in cells.values())
+
+
+def test_rows_carry_what_their_mode_knows(predictions):
+    for p in predictions:
+        assert (p.nll is None) == (p.mode == "free_running")
+        assert p.mode == "free_running" or len(p.prediction_tokens) <= p.n_tokens
+    assert len({p.prediction for p in predictions}) > 4
+
+
+def test_rewriting_every_sentence_leaves_free_running_predictions_identical(study, params, predictions):
+    rewritten = study.data.sentence[np.random.default_rng(0).permutation(len(study.data))]
+    data = dataclasses.replace(study.data, sentence=rewritten)
+    targets = encode_targets(study.tokenizer, rewritten, study.config.text.max_tokens)
+    samples = dataclasses.replace(study.samples, data=data, targets=targets)
+    again = list(decode_grid(dataclasses.replace(study, data=data, samples=samples), params))
+
+    def free(rows):
+        return [(p.sample_id, p.prediction, p.prediction_tokens) for p in rows if p.mode == "free_running"]
+
+    assert free(again) == free(predictions)
+    assert [p.reference for p in again] != [p.reference for p in predictions]
+    assert [p.nll for p in again] != [p.nll for p in predictions]
+
+
+def test_an_unknown_cut_is_named(study, params):
+    config = study.config.copy_and_resolve_references()
+    config.decode.teacher_forced_cut = "middle"
+    with pytest.raises(UserError, match="'middle'; expected one of reference, authors"):
+        list(decode_grid(dataclasses.replace(study, config=config), params))
