@@ -18,6 +18,7 @@ from eeg2text_jax.conditions.context import ConditionContext
 from eeg2text_jax.conditions.noise import noise, noise_redrawn, noise_uniform
 from eeg2text_jax.conditions.rearranged import phase_randomized, time_reversed
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.parallel.arms import choose_by_arm
 
 Condition = Callable[[jax.Array, jax.Array, ConditionContext], jax.Array]
 
@@ -110,8 +111,9 @@ def condition_inputs(
         arms share is computed once.
     """
     drawn = [(name, seed if name in RANDOM else None) for name, seed in arms]
-    fed = {}
-    for name, seed in dict.fromkeys(drawn):
+    distinct = list(dict.fromkeys(drawn))
+    fed = []
+    for name, seed in distinct:
         key = context.key if seed is None else jax.random.fold_in(context.key, seed)
-        fed[name, seed] = apply_condition(name, features, mask, context._replace(key=key))
-    return jnp.stack([fed[pair] for pair in drawn])
+        fed.append(apply_condition(name, features, mask, context._replace(key=key)))
+    return choose_by_arm(fed, [distinct.index(pair) for pair in drawn])

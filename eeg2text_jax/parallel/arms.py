@@ -1,9 +1,10 @@
 """Programs of all arms on a mesh: a training step that XLA partitions, and decoding with a loop for every shard."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
 from eeg2text_jax.parallel.mesh import ARM, DATA
@@ -21,6 +22,19 @@ def compile_step(step: Callable[..., Any], mesh: Mesh, state_shardings: Any) -> 
         in_shardings=(state_shardings, batch_sharding(mesh), replicated(mesh)),
         out_shardings=(state_shardings, arm_sharding(mesh)),
     )
+
+
+def choose_by_arm(values: Sequence[jax.Array], which: Sequence[int]) -> jax.Array:
+    """`stack([values[i] for i in which])`, `[A, ...]`, as a choice at every element.
+
+    What is the same on the devices of all arms can be chosen from where it is; a stack of it, XLA divides between the
+    arms and exchanges, which costs an all-to-all across them.
+    """
+    number = jnp.asarray(which, jnp.int32).reshape(-1, *[1] * values[0].ndim)
+    chosen = jnp.broadcast_to(values[0][None], (len(which), *values[0].shape))
+    for i, value in enumerate(values[1:], start=1):
+        chosen = jnp.where(number == i, value[None], chosen)
+    return chosen
 
 
 def compile_apart(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:

@@ -74,7 +74,8 @@ def replica_groups(text: str, n_devices: int) -> list[list[int]]:
     """Groups of devices from any of XLA's notations.
 
     `{{0,1},{2,3}}` lists them, `{}` is all devices in one; `[2,4]<=[8]` and `[4,2]<=[2,4]T(1,0)` reshape and transpose
-    a range; `mesh['a'=2,'b'=4] {'b'}` names axes of a mesh, and parts of one as `'b':(1)2`.
+    a range; `mesh['a'=2,'b'=4] {'b'}` names axes of a mesh, and parts of one as `'b':(1)2`;
+    `device_ids=([4,2]T(1,0))` after the mesh says which devices it is of.
 
     Raises:
       ValueError: it is something else.
@@ -86,8 +87,13 @@ def replica_groups(text: str, n_devices: int) -> list[list[int]]:
     if iota := re.fullmatch(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text):
         shape, dims, order = ([int(x) for x in part.split(",")] if part else None for part in iota.groups())
         return np.arange(np.prod(dims)).reshape(dims).transpose(order).reshape(shape).tolist()
-    if named := re.fullmatch(r"mesh\[(.*?)\] \{(.*?)\}", text):
-        return _mesh_groups(*named.groups())
+    if named := re.fullmatch(r"mesh\[(.*?)\](?:, device_ids=\((.*)\))? \{(.*?)\}", text):
+        mesh, devices, axes = named.groups()
+        places = _mesh_groups(mesh, axes)
+        if devices is None:
+            return places
+        order = _device_order(devices)
+        return [[order[place] for place in group] for group in places]
     raise ValueError(f"replica groups in a form that is not understood: {text[:200]}")
 
 
@@ -108,6 +114,16 @@ def _mesh_groups(mesh: str, axes: str) -> list[list[int]]:
     ids = np.arange(np.prod([length for length, _ in split])).reshape([length for length, _ in split])
     group_size = int(np.prod([split[i][0] for i in inside]))
     return ids.transpose([*outside, *inside]).reshape(-1, group_size).tolist()
+
+
+def _device_order(text: str) -> list[int]:
+    """Devices of a mesh in its order: `[2,4]T(1,0)`, a transposed range, or a list."""
+    if iota := re.fullmatch(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text):
+        dims, order = ([int(x) for x in part.split(",")] if part else None for part in iota.groups())
+        return np.arange(np.prod(dims)).reshape(dims).transpose(order).reshape(-1).tolist()
+    if re.fullmatch(r"[\d,]+", text):
+        return [int(device) for device in text.split(",")]
+    raise ValueError(f"an order of devices in a form that is not understood: {text[:200]}")
 
 
 def _device_groups(line: str, n_devices: int) -> list[list[int]]:

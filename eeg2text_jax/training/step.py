@@ -15,6 +15,7 @@ from eeg2text_jax.conditions.condition import condition_inputs
 from eeg2text_jax.conditions.context import ConditionContext
 from eeg2text_jax.grid import Arm
 from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.parallel.arms import choose_by_arm
 from eeg2text_jax.training.loss import summed_loss
 from eeg2text_jax.training.state import TrainState
 
@@ -109,7 +110,8 @@ class GridProgram:
     def _labels(self, batch: Batch) -> jax.Array:
         """Each arm's targets, `[A, B, T]`: another sentence's for `label_shuffle`."""
         names = ["shuffled_labels" if arm.condition == "label_shuffle" else "labels" for arm in self.arms]
-        return jnp.stack([batch[name] for name in names])
+        distinct = sorted(set(names))
+        return choose_by_arm([batch[name] for name in distinct], [distinct.index(name) for name in names])
 
     def _map_arms(self, function: Callable[..., Any], *arguments: Any) -> Any:
         if self.mapping == "map":

@@ -1,1 +1,0 @@
-"""Does a configuration fit a TPU that is not there? Its real programs, compiled ahead of time."""

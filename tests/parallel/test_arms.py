@@ -1,0 +1,62 @@
+"""Feeding the arms without an exchange between them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from eeg2text_jax.parallel.arms import choose_by_arm, compile_apart
+from eeg2text_jax.parallel.hlo import collectives
+from eeg2text_jax.parallel.mesh import make_mesh
+
+
+def stack(values, which):
+    return jnp.stack([values[i] for i in which])
+
+
+@pytest.mark.parametrize("which", [(0, 1, 2, 0), (0, 0), (1, 0, 1)])
+def test_a_choice_is_the_stack(which):
+    values = [jnp.asarray(np.random.default_rng(i).normal(size=(4, 3)), jnp.float32) for i in range(3)]
+    np.testing.assert_array_equal(choose_by_arm(values, which), stack(values, which))
+    whole = [value.astype(jnp.int32) for value in values]
+    assert choose_by_arm(whole, which).dtype == jnp.int32
+
+
+@pytest.mark.parametrize(("feed", "axes"), [(choose_by_arm, set()), (stack, {"arm"})])
+def test_a_stack_is_exchanged_between_the_arms_and_a_choice_is_not(feed, axes):
+    mesh = make_mesh(2, 4)
+    x = jax.ShapeDtypeStruct((16, 6, 10), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    w = jax.ShapeDtypeStruct((8, 10, 10), jnp.float32, sharding=NamedSharding(mesh, P("arm")))
+
+    def step(w: jax.Array, x: jax.Array) -> jax.Array:
+        fed = feed([x, jnp.sin(x)], (0, 1, 0, 1, 0, 1, 0, 1))
+        return jax.vmap(jnp.matmul, spmd_axis_name="arm")(fed, jnp.broadcast_to(w[:, None], (8, 16, 10, 10)))
+
+    out = NamedSharding(mesh, P("arm", "data"))
+    text = jax.jit(step, out_shardings=out).lower(w, x).compile().as_text()
+    assert {axis for c in collectives(text, mesh) for axis in c.axes} == axes
+
+
+def test_every_shard_loops_by_itself():
+    """Doubling until a row's sum is large: each shard as often as its own rows need, and nothing exchanged."""
+
+    def double(params: jax.Array, fed: jax.Array, shared: jax.Array) -> tuple[jax.Array, jax.Array]:
+        start = (jnp.abs(fed) * params + shared, jnp.zeros((), jnp.int32))
+        x, steps = jax.lax.while_loop(lambda s: s[0].min() < 100, lambda s: (s[0] * 2, s[1] + 1), start)
+        return x, jnp.broadcast_to(steps, x.shape)
+
+    mesh = make_mesh(2, 4)
+    rng = np.random.default_rng(0)
+    params, fed = rng.uniform(1, 9, 4).astype(np.float32), rng.uniform(0.1, 99, (4, 8)).astype(np.float32)
+    shared = np.ones(8, np.float32)
+    apart = compile_apart(double, mesh).lower(params, fed, shared).compile()
+    assert collectives(apart.as_text(), mesh) == []
+    x, steps = apart(params, fed, shared)
+    for arm in range(4):
+        for rows in np.split(np.arange(8), 4):
+            alone = double(jnp.asarray(params[arm]), jnp.asarray(fed[arm, rows]), jnp.asarray(shared[rows]))
+            np.testing.assert_array_equal(x[arm, rows], alone[0])
+            np.testing.assert_array_equal(steps[arm, rows], alone[1])
+    assert len(np.unique(steps)) > 1
