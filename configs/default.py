@@ -80,6 +80,7 @@ def get_config() -> ConfigDict:
 
     c.optim = ConfigDict()
     c.optim.name = "adamw"  # adamw | sgd
+    c.optim.free = "all"  # all | first: what step one of the authors' two-step training updates
     c.optim.lr = 1e-3
     c.optim.schedule = "cosine"  # constant | cosine | step
     c.optim.decay_every = 1000  # steps between drops of the step schedule ...

@@ -1,6 +1,7 @@
 """The `eeg2text` command: picks the module of a subcommand and turns user errors into one sentence."""
 
 import importlib
+import os
 import sys
 
 from eeg2text_jax.errors import UserError
@@ -29,18 +30,20 @@ def usage() -> str:
 def main(argv: list[str] | None = None) -> int:
     """Runs one subcommand; returns its exit status, 2 for a user's mistake, 130 when interrupted."""
     argv = sys.argv[1:] if argv is None else argv
-    if not argv or argv[0] in ("-h", "--help", "help"):
-        print(usage())
-        return 0 if argv else 2
-    name, *rest = argv
-    if name not in COMMANDS:
-        print(f"eeg2text: there is no command {name!r}; see `eeg2text --help`.", file=sys.stderr)
-        return 2
+    name, *rest = argv or ["--help"]
     try:
+        if name in ("-h", "--help", "help"):
+            print(usage(), flush=True)
+            return 0 if argv else 2
+        if name not in COMMANDS:
+            raise UserError(f"there is no such command; the commands are {', '.join(COMMANDS)}.")
         return importlib.import_module(f"eeg2text_jax.commands.{name}").main(rest)
     except UserError as error:
         print(f"eeg2text {name}: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader (`| head`) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print(f"eeg2text {name}: interrupted.", file=sys.stderr)
         return 130

@@ -245,5 +245,5 @@ def _describe(chosen: dict, keys: dict, order: Sequence[str], notes: list[str]) 
     if not all(lengths[key] for key in order):
         lengths = words
     if all(set(lengths[key]) == set(words[key]) for key in order):
-        notes.append("strata go by the number of words of the reference, which is all that the rows tell.")
+        notes.append("strata go by the number of words of the reference; the rows carry no other.")
     return [min(tasks[key]) for key in order], np.array([float(np.median(lengths[key])) for key in order])

@@ -16,26 +16,32 @@ from eeg2text_jax.predictions import Prediction, read_text
 def join_metadata(rows: Sequence[Prediction], path: str | os.PathLike[str]) -> list[Prediction]:
     """Rows with `subject`, `task` and `n_words` from a CSV, joined on its `reference` column.
 
-    A reference has one line, which then holds for all its rows, or one line per row, in the order of the rows.
+    A reference has one line, which then holds for all its rows, or one line per row, in the order of the rows (of each
+    mode, condition and seed).
 
     Raises:
       UserError: a column is missing, a number is not one, a reference is not in the CSV or has a wrong number of lines.
     """
     path = Path(path)
     lines = _metadata_lines(path)
-    counts = Counter(sentence_key(row.reference) for row in rows)
+    counts = Counter(map(_cell, rows))
     seen: Counter = Counter()
     joined = []
     for row in rows:
-        key = sentence_key(row.reference)
-        found = lines.get(key, [])
-        if len(found) not in (1, counts[key]):
-            expected = "1" if counts[key] == 1 else f"1 or {counts[key]}"
-            raise UserError(f"{path}: {len(found)} lines for the reference {key!r:.60}; expected {expected}.")
-        values = found[seen[key]] if len(found) > 1 else found[0]
-        seen[key] += 1
+        cell = _cell(row)
+        found = lines.get(cell[0], [])
+        if len(found) not in (1, counts[cell]):
+            expected = "1" if counts[cell] == 1 else f"1 or {counts[cell]}"
+            raise UserError(f"{path}: {len(found)} lines for the reference {cell[0]!r:.60}; expected {expected}.")
+        values = found[seen[cell]] if len(found) > 1 else found[0]
+        seen[cell] += 1
         joined.append(dataclasses.replace(row, **values))
     return joined
+
+
+def _cell(row: Prediction) -> tuple[str, str, str, str, int]:
+    """The reference first; the rest tells apart what one file may hold of the same sample."""
+    return sentence_key(row.reference), row.mode, row.train_condition, row.eval_condition, row.seed
 
 
 def _metadata_lines(path: Path) -> dict[str, list[dict[str, str | int]]]:

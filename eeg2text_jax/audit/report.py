@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from etils import epath
+
 from eeg2text_jax.audit.figures import bootstrap_figure, deciding, effect_figure, null_figure, subject_figure
 from eeg2text_jax.audit.markdown import markdown_html
 from eeg2text_jax.audit.render import EFFECT_HEADINGS, condition_rows, effect_rows, evidence_lines
@@ -33,8 +35,8 @@ def write_report(
     title: str = "Does the model use the EEG?",
     sections: Iterable[Section] = (),
 ) -> None:
-    """Writes `report.html` under a temporary name, then renames it. Images are embedded."""
-    path = Path(path)
+    """Writes the page under a temporary name, then renames it; `path` may be a `gs://` one. Images are embedded."""
+    path = epath.Path(path)
     parts = [_verdict_part(result), _effect_part(result), _condition_part(result), _flag_part(result)]
     parts += [_collapse_part(result), _example_part(result), *map(_section_part, sections), _method_part(result)]
     page = (
@@ -43,8 +45,8 @@ def write_report(
         f"<title>{html.escape(title)}</title><style>{STYLE_SHEET.read_text(encoding='utf8')}</style></head>"
         f"<body><main><h1>{html.escape(title)}</h1>{''.join(parts)}</main></body></html>\n"
     )
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(page, encoding="utf8")
+    partial = path.parent / f".{path.name}.partial"
+    partial.write_bytes(page.encode())
     partial.replace(path)
 
 
@@ -185,7 +187,7 @@ def _example(example: Example, names: Sequence[str]) -> str:
 
 
 def _section_part(section: Section) -> str:
-    images = "".join(f"<figure>{_image_file(Path(path))}</figure>" for path in section.images)
+    images = "".join(f"<figure>{_image_file(epath.Path(path))}</figure>" for path in section.images)
     return f'<h2>{html.escape(section.title)}</h2>{markdown_html(section.markdown)}<div class="figures">{images}</div>'
 
 
@@ -218,7 +220,7 @@ def _image(svg: str) -> str:
     return _embedded(svg.encode(), "svg+xml", "")
 
 
-def _image_file(path: Path) -> str:
+def _image_file(path: epath.Path) -> str:
     return _embedded(path.read_bytes(), {".svg": "svg+xml", ".png": "png"}[path.suffix], path.stem)
 
 

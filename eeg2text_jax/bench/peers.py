@@ -21,8 +21,10 @@ def torch_bart(config: Any, tensors: dict[str, np.ndarray]) -> Any:
     missing, unknown = model.load_state_dict(
         {name: torch.tensor(np.asarray(value)) for name, value in tensors.items()}, strict=False
     )
-    if unknown or set(missing) - set(model._tied_weights_keys):
-        raise AssertionError(f"weights do not fit: {missing}, {unknown}")
+    shared, state = model.model.shared.weight.data_ptr(), model.state_dict()
+    missing = [name for name in missing if state[name].data_ptr() != shared]
+    if missing or unknown:
+        raise AssertionError(f"weights do not fit: {missing} are missing, {unknown} left over")
     model.generation_config = transformers.GenerationConfig()
     return model
 
@@ -31,7 +33,9 @@ def transformers_decoder(model: Any, hidden: np.ndarray, mask: np.ndarray, spec:
     """`transformers.generate`, given our encoder's output `[B, S, D]`: it decodes the same and encodes nothing."""
     torch, transformers = _imported("torch"), _imported("transformers")
     fields = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(spec).items() if value}
-    config = transformers.GenerationConfig(**{k: v for k, v in fields.items() if k not in ("top_k", "temperature")})
+    config = transformers.GenerationConfig(
+        **{k: v for k, v in fields.items() if k not in ("top_k", "top_p", "temperature")}
+    )
 
     @torch.no_grad()
     def decode(size: int) -> np.ndarray:

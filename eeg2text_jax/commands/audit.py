@@ -4,6 +4,8 @@ import argparse
 import json
 from pathlib import Path
 
+from etils import epath
+
 from eeg2text_jax.audit.auditing import audit
 from eeg2text_jax.audit.cells import read_conditions
 from eeg2text_jax.audit.metadata import join_metadata
@@ -14,6 +16,7 @@ from eeg2text_jax.audit.verdict import EXIT_STATUS
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.readers import describe, read_any
 from eeg2text_jax.predictions import MODES, Prediction, read_text
+from eeg2text_jax.workdir import write_text
 
 EPILOG = (
     """
@@ -69,8 +72,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--control", type=Path, nargs="+", action="extend", default=[], metavar="FILE", help="predictions of a control"
     )
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write every figure there")
-    parser.add_argument("--html", type=Path, metavar="OUT", help="write a self-contained report there")
+    parser.add_argument("--json", type=epath.Path, metavar="OUT", help="write every figure there")
+    parser.add_argument("--html", type=epath.Path, metavar="OUT", help="write a self-contained report there")
     parser.add_argument("--margin", type=float, default=1.0, help="equivalence margin in points of BLEU-1 (1.0)")
     parser.add_argument("--resamples", type=int, default=10_000, help="permutations and bootstrap draws (10000)")
     parser.add_argument("--seed", type=int, default=0, help="of permutations and bootstrap")
@@ -92,14 +95,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         raise UserError(f"--margin={flags.margin}: expected points of BLEU-1 above 0.")
     if flags.resamples < 100 or flags.stratum_size < 2 or flags.seed < 0:
         raise UserError("expected --resamples of at least 100, --stratum-size of at least 2 and --seed of at least 0.")
+    for out in (flags.json, flags.html):
+        if out and not out.parent.is_dir():
+            raise UserError(f"{out}: there is no folder {out.parent}; make it first.")
     return flags
-
-
-def write_text(path: Path, text: str) -> None:
-    """Writes under a temporary name, then renames."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_text(text, encoding="utf8")
-        partial.replace(path)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror}); check the folder.") from error

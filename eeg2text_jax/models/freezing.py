@@ -1,11 +1,12 @@
 """Which parameters a phase of training leaves free."""
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel
 
 Phase = Literal["first", "all"]
@@ -34,10 +35,20 @@ def free_mask(model: Seq2SeqModel, params: Any, phase: Phase = "all") -> Any:
     return jax.tree_util.tree_map_with_path(mask, params)
 
 
-def hold_frozen(model: Seq2SeqModel, phase: Phase) -> optax.GradientTransformation:
-    """Zero the gradients, or the updates, of what `phase` does not leave free; of one arm's parameters."""
+def only_free(
+    optimizer: optax.GradientTransformation, model: Seq2SeqModel, phase: Phase
+) -> optax.GradientTransformation:
+    """The optimizer on what `phase` leaves free: the rest enters no gradient norm and does not decay either.
+
+    Raises:
+      UserError: there is no such phase.
+    """
+    if phase not in get_args(Phase):
+        raise UserError(f"config.optim.free is {phase!r}; it must be one of {', '.join(get_args(Phase))}.")
+    if phase == "all" and model.spec.logits_bias != "frozen":
+        return optimizer
 
     def hold(tree: Any, params: Any = None) -> Any:
         return jax.tree.map(lambda x, free: jnp.where(free, x, jnp.zeros_like(x)), tree, free_mask(model, tree, phase))
 
-    return optax.stateless(hold)
+    return optax.chain(optax.stateless(hold), optimizer, optax.stateless(hold))

@@ -12,6 +12,7 @@ from eeg2text_jax.data.batches import Batch, evaluation_batches, training_batche
 from eeg2text_jax.data.splits.split import check_same_split
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.grid import arm_keys
+from eeg2text_jax.models.freezing import only_free
 from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.parallel.placement import Placement
@@ -90,7 +91,7 @@ def make_program(study: Study) -> GridProgram:
     return GridProgram(
         model=study.model,
         arms=study.arms,
-        optimizer=make_optimizer(config.optim, config.train.steps),
+        optimizer=only_free(make_optimizer(config.optim, config.train.steps), study.model, config.optim.free),
         label_smoothing=config.train.label_smoothing,
         mapping=config.parallel.arms,
     )

@@ -104,8 +104,8 @@ def test_metadata_joins_on_the_reference(tmp_path):
 def test_metadata_with_a_line_per_row_goes_in_order(tmp_path):
     path = tmp_path / "meta.csv"
     path.write_text(f"reference,subject\n{row(0).reference},first\n{row(0).reference},second\n")
-    twice = [row(0), row(0, sample_id="b")]
-    assert [r.subject for r in join_metadata(twice, path)] == ["first", "second"]
+    twice = [row(0), row(0, mode="teacher_forced"), row(0, sample_id="b"), row(0, sample_id="b", mode="teacher_forced")]
+    assert [r.subject for r in join_metadata(twice, path)] == ["first", "first", "second", "second"]
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,14 @@ def test_bad_pairs_are_one_sentence(files, capsys):
 
 
 @pytest.mark.parametrize(
-    "flags", [["--margin", "0"], ["--margin", "nan"], ["--resamples", "5"], ["--stratum-size", "1"]]
+    "flags",
+    [
+        ["--html", "no/folder/a.html"],
+        ["--margin", "0"],
+        ["--margin", "nan"],
+        ["--resamples", "5"],
+        ["--stratum-size", "1"],
+    ],
 )
 def test_bad_flags(files, flags):
     assert run("--eeg", files / "eeg.jsonl", *flags) == 2

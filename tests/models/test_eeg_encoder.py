@@ -5,13 +5,14 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import torch
 from test_properties import BARTISH, EEG, make_model
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.eeg_encoder import encoder_width
-from eeg2text_jax.models.freezing import free_mask
+from eeg2text_jax.models.freezing import free_mask, only_free
 from eeg2text_jax.models.spec import EEGSpec
 
 MASK = np.arange(6)[None] < np.array([[4], [6], [1]])
@@ -60,13 +61,13 @@ def test_equals_torch(n_features: int) -> None:
     expected = torch.relu(bridge(theirs(padded, src_key_padding_mask=torch.tensor(~MASK)))).detach().numpy()
 
     model = make_model(BARTISH, spec)
-    params = model.init(jax.random.key(0))
+    params = jax.jit(model.init)(jax.random.key(0))
     params["eeg"]["encoder"]["layers"] = from_torch(theirs)
     params["eeg"]["bridge"] = {
         "kernel": jnp.asarray(bridge.weight.detach().numpy().T),
         "bias": jnp.asarray(bridge.bias.detach().numpy()),
     }
-    ours = model._bind(params).eeg(jnp.asarray(x), jnp.asarray(MASK))
+    ours = jax.jit(lambda params: model._bind(params).eeg(jnp.asarray(x), jnp.asarray(MASK)))(params)
     np.testing.assert_allclose(ours[MASK], expected[MASK], atol=1e-5)
 
 
@@ -80,34 +81,37 @@ def test_width() -> None:
 
 
 def test_projection_to_a_width() -> None:
-    params = make_model(BARTISH, dataclasses.replace(EEG, width=8)).init(jax.random.key(0))
+    model = make_model(BARTISH, dataclasses.replace(EEG, width=8))
+    params = jax.eval_shape(model.init, jax.random.key(0))
     assert params["eeg"]["project"]["kernel"].shape == (10, 8)
     assert params["eeg"]["bridge"]["kernel"].shape == (8, 16)
 
 
 def test_naive_model_is_the_bridge_alone() -> None:
     model = make_model(BARTISH, dataclasses.replace(EEG, layers=0))
-    params = model.init(jax.random.key(0))
+    params = jax.jit(model.init)(jax.random.key(0))
     assert set(params["eeg"]) == {"bridge"}
     x, mask = jnp.asarray(features(10)), jnp.asarray(MASK)
     bridge = params["eeg"]["bridge"]
     embeddings = jax.nn.relu(x @ bridge["kernel"] + bridge["bias"][None, None])
-    hidden, _ = model.encode(params, {"features": x, "mask": mask})
-    expected, _ = model.encode(params, {"inputs_embeds": embeddings, "mask": mask})
+    encode = jax.jit(model.encode)
+    hidden, _ = encode(params, {"features": x, "mask": mask})
+    expected, _ = encode(params, {"inputs_embeds": embeddings, "mask": mask})
     np.testing.assert_allclose(hidden[MASK], expected[MASK], atol=1e-5)
 
 
 def test_prompt_goes_before_the_eeg() -> None:
     model = make_model(BARTISH, dataclasses.replace(EEG, prompt=(5, 7, 9)))
-    params = model.init(jax.random.key(0))
+    params = jax.jit(model.init)(jax.random.key(0))
     x, mask = jnp.asarray(features(10)), jnp.asarray(MASK)
-    hidden, hidden_mask = model.encode(params, {"features": x, "mask": mask})
+    encode = jax.jit(model.encode)
+    hidden, hidden_mask = encode(params, {"features": x, "mask": mask})
     assert hidden.shape == (3, 9, BARTISH.width)
     np.testing.assert_array_equal(hidden_mask, np.concatenate([np.ones((3, 3), bool), MASK], axis=1))
-    network = model._bind(params)
+    embeddings = jax.jit(lambda params: model._bind(params).eeg(x, mask))(params)
     prompt = params["backbone"]["shared"]["embedding"][jnp.array([5, 7, 9])]
-    joined = jnp.concatenate([jnp.broadcast_to(prompt, (3, 3, 16)), network.eeg(x, mask)], axis=1)
-    expected, _ = model.encode(params, {"inputs_embeds": joined, "mask": hidden_mask})
+    joined = jnp.concatenate([jnp.broadcast_to(prompt, (3, 3, 16)), embeddings], axis=1)
+    expected, _ = encode(params, {"inputs_embeds": joined, "mask": hidden_mask})
     np.testing.assert_allclose(hidden, expected, atol=1e-5)
 
 
@@ -128,6 +132,22 @@ def test_step_one_frees_what_the_authors_free() -> None:
     everything = free_mask(model, shapes)
     assert all(leaf.all() for leaf in jax.tree.leaves(everything))
     jax.tree.map(lambda shape, leaf: np.broadcast_to(leaf, shape.shape), shapes, mask)
+
+
+def test_optimizer_moves_only_what_is_free() -> None:
+    """Not even by weight decay, and what is held does not count in the norm that clips."""
+    model = make_model(BARTISH)
+    params = jax.jit(model.init)(jax.random.key(0))
+    optimizer = only_free(optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(0.1)), model, "first")
+    gradient = jax.tree.map(jnp.ones_like, params)
+    updates, _ = jax.jit(lambda g: optimizer.update(g, optimizer.init(params), params))(gradient)
+    for path, update in jax.tree_util.tree_leaves_with_path(updates):
+        free = free_mask(model, params, "first")
+        for key in path:
+            free = free[key.key]
+        assert np.array_equal(np.asarray(update) != 0, np.broadcast_to(free, update.shape)), path
+    with pytest.raises(UserError, match="free is 'second'"):
+        only_free(optimizer, model, "second")
 
 
 def test_output_bias_of_a_checkpoint_is_never_free() -> None:

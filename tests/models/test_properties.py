@@ -36,7 +36,7 @@ def model(request: pytest.FixtureRequest) -> Seq2SeqModel:
 
 @pytest.fixture(scope="module")
 def params(model: Seq2SeqModel):
-    return model.init(jax.random.key(0))
+    return jax.jit(model.init)(jax.random.key(0))
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_dropout_is_in_the_key_alone(model, params, inputs, ids) -> None:
 
 def test_arms_are_independent(model, params, inputs, ids) -> None:
     """Mapped over stacked parameters, every arm computes what it computes alone."""
-    arms = [params, model.init(jax.random.key(9))]
+    arms = [params, jax.jit(model.init)(jax.random.key(9))]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *arms)
     key = jax.random.key(3)
     both = jax.jit(jax.vmap(lambda p: model.forward(p, inputs, ids, dropout_key=key)))(stacked)
@@ -124,9 +124,9 @@ def test_half_precision_computes_in_it_and_answers_in_float32(model, params, inp
     half = dataclasses.replace(model, dtype="bfloat16")
     logits = jax.jit(half.forward)(params, inputs, ids)
     assert logits.dtype == jnp.float32
-    hidden, mask = half.encode(params, inputs)
+    hidden, mask = jax.jit(half.encode)(params, inputs)
     assert hidden.dtype == jnp.bfloat16
-    cache = half.init_cache(params, hidden, mask, 2, T)
+    cache = jax.eval_shape(lambda p: half.init_cache(p, hidden, mask, 2, T), params)
     assert cache.self_keys.dtype == jnp.bfloat16
     expected = jax.jit(model.forward)(params, inputs, ids)
     assert 0 < np.abs(logits - expected).max() < 0.1 * np.abs(expected).max()

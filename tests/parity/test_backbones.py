@@ -13,7 +13,6 @@ from torch_reference import (
     make_batch,
     make_pair,
     our_logits,
-    quick_jit,
     their_outputs,
     to_params,
 )
@@ -65,13 +64,14 @@ def pair(request: pytest.FixtureRequest) -> Pair:
     return make_pair(CASES[request.param], seed=sorted(CASES).index(request.param))
 
 
+@pytest.mark.filterwarnings("ignore:Version v4.12.0 introduces:FutureWarning")  # transformers, on labels, each time
 @pytest.mark.parametrize("entry", ["input_ids", "inputs_embeds"])
 def test_forward_and_backward(pair: Pair, entry: str) -> None:
     batch = make_batch(pair.model)
     theirs = their_outputs(pair, batch, entry)
     theirs.loss.backward()
 
-    @quick_jit
+    @jax.jit
     def ours(params):
         def loss(params):
             logits = our_logits(pair.model, params, batch, entry)
@@ -118,12 +118,12 @@ def test_cached_steps_equal_their_forward(pair: Pair) -> None:
             use_cache=False,
         )
 
-    @quick_jit
+    @jax.jit
     def start(params):
         inputs = {"input_ids": jnp.asarray(batch.input_ids), "mask": jnp.asarray(batch.mask)}
         return model.init_cache(params, *model.encode(params, inputs), beams, length)
 
-    step, cache = quick_jit(model.decode_step), start(pair.params)
+    step, cache = jax.jit(model.decode_step), start(pair.params)
     for index in range(length):
         tokens = jnp.asarray(targets[:, index], jnp.int32)
         logits, cache = step(pair.params, tokens, jnp.int32(index), cache)

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch_reference
 from test_backbones import BART, LOGITS
-from torch_reference import Case, make_batch, make_pair, our_logits, quick_jit, their_outputs
+from torch_reference import Case, make_batch, make_pair, our_logits, their_outputs
 from transformers import MBartConfig, MBartForConditionalGeneration
 
 from eeg2text_jax.models import bart
@@ -47,6 +47,6 @@ def test_mbart(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = make_batch(pair.model)
     with torch.no_grad():
         expected = their_outputs(pair, batch, "input_ids").logits.numpy()
-    logits = quick_jit(lambda params: our_logits(pair.model, params, batch, "input_ids"))(pair.params)
+    logits = jax.jit(lambda params: our_logits(pair.model, params, batch, "input_ids"))(pair.params)
     assert np.abs(np.asarray(logits) - expected)[batch.decoder_mask].max() < LOGITS
     assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(pair.params))

@@ -1,7 +1,6 @@
 """Small random PyTorch models and the same weights in ours, for the tests of parity."""
 
 import dataclasses
-import functools
 import importlib
 from typing import Any, NamedTuple
 
@@ -14,11 +13,6 @@ import transformers
 from eeg2text_jax.models.encoder_decoder import EncoderDecoder
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.pretrained.mapping import flatten, match, unflatten
-
-# Compiling costs more than running here; unoptimised programs compute the same in less than half of the time.
-quick_jit = functools.partial(
-    jax.jit, compiler_options={"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-)
 
 CLASSES = {
     "bart": transformers.BartForConditionalGeneration,

@@ -193,6 +193,9 @@ def test_command_prints_table_and_notes(study: Study, tmp_path: Path, capsys: py
     out, err = capsys.readouterr()
     assert out.splitlines()[0].split() == ["subject", "task", "read", "kept", "dropped"]
     assert "montage.mat: passed over" in err
+    table1 = out[out.index("as Table 1 of the paper") :].splitlines()
+    assert table1[1].split() == ["task", "train", "dev", "test", "total"]
+    assert [int(n) for n in table1[2].split()[1:]] == [6, 1, 1, 6 + 2]
     assert "[1/1]" in err  # progress
     provenance = read_datafile(tmp_path / "a.h5").provenance
     assert (provenance["compat"], provenance["measure"]) == ("wang-ji", "FFD")

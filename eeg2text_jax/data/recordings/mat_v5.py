@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from eeg2text_jax.data.recordings.matlab5 import Array, Damaged, Decoder, StructArray
+from eeg2text_jax.data.recordings.matlab5 import StructArray
+from eeg2text_jax.data.recordings.matlab5_arrays import Array, Damaged, Decoder
 from eeg2text_jax.data.recordings.sentence import Fields, Sentence, UnreadableRecording, Word
 
 _NOTHING = np.empty(0)

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 from h5py import h5a, h5d, h5g, h5o, h5r, h5s, h5t
 
-from eeg2text_jax.data.recordings.matlab5 import Damaged
+from eeg2text_jax.data.recordings.matlab5_arrays import Damaged
 from eeg2text_jax.data.recordings.sentence import Fields, Sentence, UnreadableRecording, Word
 
 _NOTHING = np.empty(0)

@@ -6,49 +6,18 @@ what is asked for, and checks that every size nests exactly in the one around it
 (MathWorks), Level 5.
 """
 
-import dataclasses
 import math
 import os
 import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
-import numpy as np
+from eeg2text_jax.data.recordings.matlab5_arrays import COMPRESSED, MATRIX, Damaged, Decoder, Source
 
 HEADER = 128
 _CHUNK = 1 << 20
-_MATRIX, _COMPRESSED = 14, 15
-_CELL, _STRUCT, _CHAR = 1, 2, 4
-_COMPLEX = 0x0800
-_INT32, _UINT32 = 5, 6
-_NAME_TYPES = (1, 2, 16)  # int8, uint8, UTF-8
-_NUMERIC = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
-_TEXT = {1: "latin-1", 2: "latin-1", 4: "utf-16", 16: "utf-8", 17: "utf-16", 18: "utf-32"}
-# Array class -> how its numbers may be stored: MATLAB writes whole numbers in the smallest integer type that fits.
-_STORED = {6: (1, 2, 3, 4, 5, 6, 9), 7: (1, 2, 3, 4, 7)} | dict.fromkeys(range(8, 16), (1, 2, 3, 4, 5, 6, 12, 13))
-
-
-class Damaged(Exception):
-    """The bytes contradict the format; the message says how."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Array:
-    """A numeric array as stored, or a char array as text, or a struct array as spans of its elements."""
-
-    dims: tuple[int, ...]
-    numbers: np.ndarray | None = None  # in the order of `dims` (column-major)
-    text: str | None = None
-    fields: tuple[str, ...] = ()
-    spans: tuple[tuple[int, int], ...] = ()  # of each field of each element, fields fastest
-
-
-class _Source(Protocol):
-    def read(self, size: int) -> bytes: ...
-    def skip(self, size: int) -> None: ...
-    def finish(self) -> None: ...
 
 
 class _Plain:
@@ -173,7 +142,7 @@ class StructArray:
         if self.count * len(self.fields) * 8 > self._left:
             raise Damaged(f"{name} claims {self.count} entries, more than it has bytes for")
 
-    def _variables(self) -> Iterator[_Source]:
+    def _variables(self) -> Iterator[Source]:
         """The file's top-level variables, each with its `miMATRIX` tag still to be read."""
         position = HEADER
         while position < self._end:
@@ -184,9 +153,9 @@ class StructArray:
             kind, size = self.decoder.tag(tag)
             if position + 8 + size > self._end:
                 raise Damaged("the file is cut short")
-            if kind == _COMPRESSED:
+            if kind == COMPRESSED:
                 yield _Inflated(self._file, size)
-            elif kind == _MATRIX:
+            elif kind == MATRIX:
                 self._file.seek(position)
                 yield _Plain(self._file, size + 8)
             else:
@@ -199,7 +168,7 @@ class StructArray:
             for field in self.fields:
                 kind, size = self.decoder.tag(self._source.read(8))
                 self._left -= 8 + size
-                if kind != _MATRIX or self._left < 0:
+                if kind != MATRIX or self._left < 0:
                     raise Damaged(f"{field} does not begin where it should")
                 if field in self._wanted:
                     element[field] = self._source.read(size)
@@ -209,151 +178,3 @@ class StructArray:
         if self._left:
             raise Damaged("the sizes of its entries do not add up")
         self._source.finish()
-
-
-class Decoder:
-    """Decodes the bytes of one array (what follows its `miMATRIX` tag) in one byte order."""
-
-    def __init__(self, order: str):
-        self._order = order
-        self._pair = struct.Struct(f"{order}II")
-
-    def tag(self, data: bytes) -> tuple[int, int]:
-        return self._pair.unpack(data)
-
-    def _part(self, data: bytes, at: int, stop: int) -> tuple[int, int, int, int]:
-        """Type, begin and end of the data element at `at`, and where the next one begins."""
-        if at + 8 > stop:
-            raise Damaged("an array ends in the middle")
-        kind, size = self._pair.unpack_from(data, at)
-        if kind >> 16:  # small element: type and size share four bytes, the data have the other four
-            kind, size, begin = kind & 0xFFFF, kind >> 16, at + 4
-            following = at + 8
-            if size > 4:
-                raise Damaged("a small element is too large")
-        else:
-            begin = at + 8
-            following = begin + size + -size % 8
-        if begin + size > stop or following > stop + 7:
-            raise Damaged("part of an array is larger than the array")
-        return kind, begin, begin + size, following
-
-    def _header(self, data: bytes, at: int, stop: int) -> tuple[int, tuple[int, ...], str, int]:
-        """Class, dimensions and name of an array, and where its content begins."""
-        kind, begin, end, at = self._part(data, at, stop)
-        if kind != _UINT32 or end - begin != 8:
-            raise Damaged("an array has no flags")
-        flags = self._pair.unpack_from(data, begin)[0]
-        kind, begin, end, at = self._part(data, at, stop)
-        if kind not in (_INT32, _UINT32) or end - begin < 8 or (end - begin) % 4:
-            raise Damaged("an array has no dimensions")
-        dims = struct.unpack_from(f"{self._order}{(end - begin) // 4}i", data, begin)
-        if min(dims) < 0:
-            raise Damaged("an array has a negative dimension")
-        kind, begin, end, at = self._part(data, at, stop)
-        if kind not in _NAME_TYPES:
-            raise Damaged("an array has no name")
-        return flags, dims, data[begin:end].decode("latin-1"), at
-
-    def _field_names(self, data: bytes, at: int, stop: int) -> tuple[tuple[str, ...], int]:
-        kind, begin, end, at = self._part(data, at, stop)
-        if kind != _INT32 or end - begin != 4:
-            raise Damaged("a struct has no length of field names")
-        width = struct.unpack_from(f"{self._order}i", data, begin)[0]
-        kind, begin, end, at = self._part(data, at, stop)
-        if kind not in _NAME_TYPES or width < 1 or (end - begin) % width:
-            raise Damaged("a struct has no field names")
-        names = [data[i : i + width].split(b"\0")[0].decode("latin-1") for i in range(begin, end, width)]
-        if len(set(names)) < len(names):
-            raise Damaged("a struct has two fields of one name")
-        return tuple(names), at
-
-    def open_matrix(self, source: _Source) -> tuple[int, Array, str]:
-        """Reads a variable's tag and header: bytes left of it, its shape (fields only of a struct), its name."""
-        kind, total = self.tag(source.read(8))
-        if kind != _MATRIX:
-            raise Damaged("a variable does not begin where it should")
-        if not total:
-            return 0, Array((0, 0)), ""
-        data = b""
-        for _ in range(3):
-            data += self._read_part(source)
-        flags, dims, name, _ = self._header(data, 0, len(data))
-        fields: tuple[str, ...] = ()
-        if flags & 0xFF == _STRUCT:
-            names = self._read_part(source) + self._read_part(source)
-            fields, _ = self._field_names(names, 0, len(names))
-            data += names
-        if len(data) > total:
-            raise Damaged("a variable is smaller than its header")
-        return total - len(data), Array(dims, fields=fields), name
-
-    def _read_part(self, source: _Source) -> bytes:
-        head = source.read(8)
-        kind, size = self.tag(head)
-        if kind >> 16:
-            return head
-        if size > _CHUNK:
-            raise Damaged("a variable's header is absurdly large")
-        return head + source.read(size + -size % 8)
-
-    def array(self, data: bytes, begin: int = 0, stop: int | None = None) -> Array:
-        """Decodes numbers, text, or the outline of a struct array; of anything else, only the dimensions."""
-        stop = len(data) if stop is None else stop
-        if begin == stop:  # MATLAB may write [] without a header
-            return Array((0, 0), np.empty(0))
-        flags, dims, _, at = self._header(data, begin, stop)
-        kind, count = flags & 0xFF, math.prod(dims)
-        if kind == _STRUCT:
-            fields, at = self._field_names(data, at, stop)
-            return Array(dims, fields=fields, spans=self._spans(data, at, stop, count * len(fields)))
-        if kind == _CHAR:
-            return Array(dims, text=self._text(data, at, stop, count))
-        if kind in _STORED and not flags & _COMPLEX:
-            return Array(dims, self._numbers(data, at, stop, count, _STORED[kind]))
-        return Array(dims)
-
-    def _spans(self, data: bytes, at: int, stop: int, count: int) -> tuple[tuple[int, int], ...]:
-        if count * 8 > stop - at:
-            raise Damaged("a struct array claims more entries than it has bytes for")
-        spans, pair = [], self._pair.unpack_from
-        for _ in range(count):
-            if at + 8 > stop:
-                raise Damaged("a struct array ends in the middle")
-            kind, size = pair(data, at)
-            if kind != _MATRIX:
-                raise Damaged("a field does not begin where it should")
-            begin, at = at + 8, at + 8 + size
-            spans.append((begin, at))
-        if at != stop:
-            raise Damaged("the sizes of a struct array do not add up")
-        return tuple(spans)
-
-    def _numbers(self, data: bytes, at: int, stop: int, count: int, stored: tuple[int, ...]) -> np.ndarray:
-        if not count and at == stop:
-            return np.empty(0)
-        kind, begin, end, following = self._part(data, at, stop)
-        if kind not in stored:
-            raise Damaged(f"an array stores its numbers as type {kind}, which its class does not allow")
-        dtype = np.dtype(f"{self._order}{_NUMERIC[kind]}")
-        if end - begin != count * dtype.itemsize or following < stop:
-            raise Damaged("the size of an array contradicts its dimensions")
-        return np.frombuffer(data, dtype, count, begin)
-
-    def _text(self, data: bytes, at: int, stop: int, count: int) -> str:
-        if not count and at == stop:
-            return ""
-        kind, begin, end, following = self._part(data, at, stop)
-        if kind not in _TEXT or following < stop:
-            raise Damaged(f"text is stored as type {kind}")
-        codec = _TEXT[kind]
-        if codec in ("utf-16", "utf-32"):
-            codec += "-le" if self._order == "<" else "-be"
-        try:
-            text = data[begin:end].decode(codec)
-        except UnicodeDecodeError as error:
-            raise Damaged(f"text is not {codec}") from error
-        # Dimensions count UTF-16 units; some writers count characters.
-        if count not in (len(text), len(text.encode("utf-16-le", "surrogatepass")) // 2, end - begin):
-            raise Damaged("the length of a text contradicts its dimensions")
-        return text
