@@ -4,6 +4,7 @@ from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from eeg2text_jax.errors import UserError
@@ -21,16 +22,16 @@ def free_mask(model: Seq2SeqModel, params: Any, phase: Phase = "all") -> Any:
     language model is always free. Phase `all` frees everything but BART's and PEGASUS's output bias, a buffer.
     """
 
-    def mask(path: tuple, leaf: jax.Array) -> jax.Array:
+    def mask(path: tuple, leaf: jax.Array) -> np.ndarray:
         names = [key.key for key in path]
         if names[0] != "backbone":
-            return jnp.ones((1,) * leaf.ndim, bool)
+            return np.ones((1,) * leaf.ndim, bool)
         if names[1:] == ["head", "bias"] and model.spec.logits_bias == "frozen":
-            return jnp.zeros((1,) * leaf.ndim, bool)
+            return np.zeros((1,) * leaf.ndim, bool)
         if phase == "first" and model.spec.backbone != "t5" and names[1:3] == ["encoder", "layers"]:
-            return (jnp.arange(leaf.shape[0]) == 0).reshape(-1, *(1,) * (leaf.ndim - 1))
+            return (np.arange(leaf.shape[0]) == 0).reshape(-1, *(1,) * (leaf.ndim - 1))
         free = phase == "all" or names[1] == "shared" or "embedding" in names[1] or "positions" in names
-        return jnp.full((1,) * leaf.ndim, free)
+        return np.full((1,) * leaf.ndim, free)
 
     return jax.tree_util.tree_map_with_path(mask, params)
 
