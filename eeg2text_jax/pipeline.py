@@ -81,12 +81,15 @@ def score(study: Study) -> dict[str, Any]:
     """
     found = read_predictions(study.workdir.predictions)
     check_same_split(study.split.digest(), found.header.get("split"), study.workdir.predictions)
-    predictions = found.predictions
+    places = {arm.condition: a for a, arm in reversed(list(enumerate(study.arms)))}
+    predictions = sorted(
+        found.predictions, key=lambda row: (places[row.train_condition], row.seed)
+    )  # as the paper's rows
     results = score_cells(predictions, token_source=f"{study.config.model.backbone} ids, {study.tokenizer_digest}")
     results["split"] = study.split.digest()
     write_results(study.workdir.results, results)
     write_tables(study.workdir.root, results, side_by_side(predictions), study.config.model.backbone)
-    rich.print(table_console(results, study.config.model.backbone))
+    rich.print(table_console(results))
     return results
 
 

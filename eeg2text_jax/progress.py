@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 SECONDS_BETWEEN_LINES = 15.0
+UNITS_BEFORE_FORECAST = 10  # the first ones wait for compilation
 
 
 class ProgressLine:
@@ -38,8 +39,9 @@ class ProgressLine:
         if now - self._last_line >= SECONDS_BETWEEN_LINES or self._done >= self._total:
             self._last_line = now
             elapsed = now - self._start
-            left = elapsed / max(self._done - self._first, 1) * (self._total - self._done)
-            rest = f", {left:.0f} s left" if self._done < self._total else f", took {elapsed:.0f} s"
+            new, missing = self._done - self._first, self._total - self._done
+            left = f", {elapsed / new * missing:.0f} s left" if new >= UNITS_BEFORE_FORECAST else ""
+            rest = left if missing > 0 else f", took {elapsed:.0f} s"
             print(f"{self._title}: {self._done}/{self._total}  {note}{rest}", flush=True)
 
     def __enter__(self) -> "ProgressLine":

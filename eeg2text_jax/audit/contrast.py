@@ -40,6 +40,11 @@ class Contrast:
         """What the verdict rests on: the permutation p, and the seeds' p too where seeds are a level."""
         return self.p if self.p_seeds is None else max(self.p, self.p_seeds)
 
+    @property
+    def p_less_primary(self) -> float:
+        """The same for EEG below the control; the t test over seeds is symmetric."""
+        return self.p_less if self.p_seeds is None else max(self.p_less, 1 - self.p_seeds)
+
 
 def contrast(
     tables: Sequence[np.ndarray], strata: np.ndarray, score: Score, *, resamples: int, rng: np.random.Generator

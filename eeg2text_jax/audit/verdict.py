@@ -46,7 +46,7 @@ def judge(contrast: Contrast, margin: float) -> Verdict:
         return Verdict.BELOW_MARGIN if inside else Verdict.USES_EEG
     if inside:
         return Verdict.EQUIVALENT
-    if contrast.p_less <= ALPHA and contrast.effect < 0:
+    if contrast.p_less_primary <= ALPHA and contrast.effect < 0:
         return Verdict.CONTROL_BETTER
     return Verdict.UNDERPOWERED
 
@@ -105,7 +105,7 @@ def _reading(verdict: Verdict, contrast: Contrast, control: str, margin: float) 
             f"{contrast.smallest_margin:.2f}; minimum detectable effect {contrast.mde:.2f})"
         )
     if verdict is Verdict.CONTROL_BETTER:
-        return f"less content than with {control} ({p_text(contrast.p_less)})"
+        return f"less content than with {control} ({p_text(contrast.p_less_primary)})"
     return (
         f"underpowered, neither a difference nor equivalence within ±{margin:g} can be claimed (minimum detectable "
         f"effect {contrast.mde:.2f}; smallest margin that would have passed {contrast.smallest_margin:.2f})"

@@ -8,7 +8,7 @@ from typing import Any
 from eeg2text_jax.metrics.profiles import PAPER_NOTE
 
 MODE_TITLES = {"free_running": "free-running", "teacher_forced": "w/tf", "unknown": "mode unknown"}
-RATIO_TITLE = "ratio w/tf : free"
+RATIO_TITLE = "w/tf : free"
 
 # (group, heading, figure in results); groups whose figures no cell has are left out
 COLUMNS = (

@@ -54,7 +54,7 @@ class Placement:
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{n} along {axis}" for axis, n in self.mesh.shape.items())
-        return f"{self.mesh.size} {self.mesh.devices.flat[0].device_kind} devices ({sizes})"
+        return f"{self.mesh.size} x {self.mesh.devices.flat[0].device_kind} ({sizes})"
 
     def shardings(self, state: Any) -> Any:
         """Shardings of a state `[A, ...]`, arrays or their shapes."""

@@ -35,6 +35,8 @@ def found(effect, p, interval_90, p_seeds=None):
         (found(0.1, 0.4, (-0.5, 0.7)), Verdict.EQUIVALENT),
         (found(0.3, 0.3, (-0.9, 1.5)), Verdict.UNDERPOWERED),
         (found(-1.5, 0.98, (-2.4, -0.6)), Verdict.CONTROL_BETTER),
+        (found(-1.5, 0.98, (-2.4, -0.6), p_seeds=0.99), Verdict.CONTROL_BETTER),
+        (found(-1.5, 0.98, (-2.4, -0.6), p_seeds=0.8), Verdict.UNDERPOWERED),
         (found(-0.5, 0.98, (-0.9, -0.1)), Verdict.EQUIVALENT),
         (found(1.5, 0.01, (0.6, 2.4), p_seeds=0.2), Verdict.UNDERPOWERED),
         (found(0.3, 0.3, (-0.9, 1.0)), Verdict.UNDERPOWERED),
