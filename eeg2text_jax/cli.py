@@ -17,8 +17,7 @@ COMMANDS = {
     "score": "metrics of any predictions file",
     "audit": "does the model use the EEG? a verdict for any predictions files",
     "export": "trained parameters -> a folder that transformers loads",
-    "preflight": "compile the real programs for a TPU that is not there",
-    "bench": "throughput, compile time, padding waste",
+    "bench": "throughput of decoding beside PyTorch and CTranslate2",
 }
 
 
