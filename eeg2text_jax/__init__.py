@@ -1,3 +1,38 @@
-"""Train, decode and judge EEG-to-text models in JAX."""
+"""Train, decode and judge EEG-to-text models in JAX.
+
+Public names, each imported when first asked for, so that scoring a file does not wait for JAX: `load_pretrained`,
+`Seq2SeqModel`, `GenerationSpec`, `generate`, `teacher_forced`, `score`, `audit`.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eeg2text_jax import audit
+    from eeg2text_jax.decoding.generate import generate
+    from eeg2text_jax.decoding.spec import GenerationSpec
+    from eeg2text_jax.decoding.teacher_forced import teacher_forced
+    from eeg2text_jax.metrics.score import score_predictions as score
+    from eeg2text_jax.models.functional import Seq2SeqModel
+    from eeg2text_jax.pretrained.load import load_pretrained
 
 __version__ = "0.1.0"
+__all__ = ["GenerationSpec", "Seq2SeqModel", "audit", "generate", "load_pretrained", "score", "teacher_forced"]
+
+_PLACES = {
+    "GenerationSpec": ("eeg2text_jax.decoding.spec", "GenerationSpec"),
+    "Seq2SeqModel": ("eeg2text_jax.models.functional", "Seq2SeqModel"),
+    "generate": ("eeg2text_jax.decoding.generate", "generate"),
+    "load_pretrained": ("eeg2text_jax.pretrained.load", "load_pretrained"),
+    "score": ("eeg2text_jax.metrics.score", "score_predictions"),
+    "teacher_forced": ("eeg2text_jax.decoding.teacher_forced", "teacher_forced"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "audit":  # the subpackage, which can be called
+        return importlib.import_module("eeg2text_jax.audit")
+    module, attribute = _PLACES[name]
+    return getattr(importlib.import_module(module), attribute)
