@@ -25,6 +25,7 @@ _BART = {
     "encoder_ffn_dim": 256,
     "decoder_ffn_dim": 256,
     "max_position_embeddings": 64,
+    "init_std": 0.08,  # about 1/sqrt(d_model), as in configs/demo.py
 }
 SHAPES = {  # of the backbones with random weights
     "bart": _BART,
@@ -36,6 +37,7 @@ SHAPES = {  # of the backbones with random weights
         "num_attention_heads": 4,
         "intermediate_size": 256,
         "max_position_embeddings": 64,
+        "initializer_range": 0.08,
     },
 }
 
@@ -55,7 +57,7 @@ def get_config(argument: str = "") -> ConfigDict:
     c.model.checkpoint = given.checkpoint
     if not given.checkpoint:
         c.model.shape = SHAPES[given.backbone]
-    c.train.steps = 300
-    c.train.eval_every = 30
+    c.train.steps = 150
+    c.train.eval_every = 15
     c.parallel.arms = "map"
     return c

@@ -18,7 +18,7 @@ from eeg2text_jax.decoding.grid import decode_grid
 from eeg2text_jax.metrics.examples import side_by_side
 from eeg2text_jax.metrics.render import table_console, table_markdown, write_tables
 from eeg2text_jax.metrics.score import score_cells, write_results
-from eeg2text_jax.metrics.tables import score_table
+from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
 from eeg2text_jax.parallel.distributed import initialize, is_main, main_first
 from eeg2text_jax.predictions import read_predictions, write_predictions
 from eeg2text_jax.study import Study, open_study
@@ -105,7 +105,7 @@ def judge(study: Study, results: dict[str, Any]) -> None:
     verdict = audit(eeg, controls, training_text=train_text, **config.audit)
     write_text(root / "audit.json", json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n")
     write_curves(root / "metrics.jsonl", root / "loss.png")
-    table = table_markdown(score_table(results, config.model.backbone))
+    table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
     sections = [Section("Scores", table), Section("Loss", images=[root / "loss.png"])]
     write_report(verdict, root / "report.html", sections=sections)
     print(result_text(verdict))
