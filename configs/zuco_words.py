@@ -18,8 +18,8 @@ EEG_COLUMNS = tuple(range(18, 26))
 
 _BART = {
     "d_model": 128,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
     "encoder_attention_heads": 4,
     "decoder_attention_heads": 4,
     "encoder_ffn_dim": 256,
@@ -30,10 +30,10 @@ _BART = {
 SHAPES = {  # of the backbones with random weights
     "bart": _BART,
     "pegasus": _BART,
-    "t5": {"d_model": 128, "d_kv": 32, "d_ff": 256, "num_layers": 2, "num_heads": 4},
+    "t5": {"d_model": 128, "d_kv": 32, "d_ff": 256, "num_layers": 1, "num_heads": 4},
     "bert2bert": {
         "hidden_size": 128,
-        "num_hidden_layers": 2,
+        "num_hidden_layers": 1,
         "num_attention_heads": 4,
         "intermediate_size": 256,
         "max_position_embeddings": 64,
@@ -50,14 +50,17 @@ def get_config(argument: str = "") -> ConfigDict:
     c.data.table.features_are = "8 EEG bands, averaged over subjects, binned to 0-7"
     c.text.vocab_size = 2000
     c.batch.buckets = ((24, 56), (56, 56))
-    c.model.encoder_layers = 2
+    c.batch.size = 16  # the table has 551 sentences to train on
+    c.model.encoder_layers = 1
     c.model.encoder_width = 64
     c.model.encoder_ffn = 256
     c.model.backbone = given.backbone
     c.model.checkpoint = given.checkpoint
     if not given.checkpoint:
         c.model.shape = SHAPES[given.backbone]
-    c.train.steps = 150
-    c.train.eval_every = 15
+    c.optim.lr = 2e-3
+    c.optim.warmup_steps = 30
+    c.train.steps = 200
+    c.train.eval_every = 25
     c.parallel.arms = "map"
     return c
