@@ -46,6 +46,8 @@ def train(study: Study) -> TrainState:
         first = int(state.step)
         if first >= config.steps:
             return state
+        if first:
+            print(f"going on from the checkpoint of step {first}")
         log = MetricsLog(study.workdir.root, first)
         names = ", ".join(map(str, study.arms))
         print(f"training {len(study.arms)} arms ({names}), steps {first} to {config.steps}, on {placement}")
@@ -120,10 +122,9 @@ def restore_or_init(
     restored = checkpoints.restore(abstract)
     if restored is None:
         return make_initial_state(study, program, placement), iterator
-    step, state, info = restored
+    _, state, info = restored
     check_same_split(study.split.digest(), info["split"], checkpoints.directory)
     iterator.set_state(info["iterator"])
-    print(f"going on from the checkpoint of step {step}")
     return TrainState(*state) if not isinstance(state, TrainState) else state, iterator
 
 
