@@ -173,3 +173,18 @@ def test_training_starts_from_a_checkpoint(exported, tmp_path):
     for arm in range(2):
         jax.tree.map(lambda a, b, arm=arm: np.testing.assert_array_equal(a[arm], b), state.params, params)
     assert jax.eval_shape(lambda: initial_state(study, make_program(study))) == jax.eval_shape(lambda: state)
+
+
+def test_conditions_that_need_tables_train_and_test(tmp_path):
+    testable = ("shuffled", "subject_mean", "phase_randomized")
+    changes = {"grid__train_conditions": ("eeg", "shuffled", "label_shuffle"), "grid__eval_conditions": testable}
+    config = tiny_config(
+        **changes, batch__buckets=((20, 56),), train__steps=2, train__eval_every=1, decode__max_length=6
+    )
+    study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / "run"), config))
+    pipeline.train(study)
+    pipeline.decode(study)
+    rows = read_predictions(tmp_path / "run/predictions.jsonl").predictions
+    assert {row.eval_condition for row in rows} == set(testable)
+    first = json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[0])
+    assert first["loss/label_shuffle/0"] != pytest.approx(first["loss/eeg/0"], abs=1e-4), "the same targets"
