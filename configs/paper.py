@@ -7,8 +7,8 @@ Arguments: `backbone=bart|t5|pegasus`; `tasks`, which names the data file `zuco_
 instead of the Hub's name, or `random` for random weights of the same shape (with `tokenizer=FOLDER`).
 
 From the paper: batch 32, SGD with learning rate 2e-5, 30 epochs, best epoch by loss on dev; EEG encoder of 6 layers
-with 8 heads (section 3). Its split leaks sentences through repeated texts; `--config.split.method=` takes the
-published ones.
+with 8 heads (section 3). Its split leaks the sentences that two tasks share; `--config.split.method=unique_text` does
+not.
 """
 
 from ml_collections import ConfigDict
@@ -38,6 +38,10 @@ def get_config(argument: str = "") -> ConfigDict:
     c.data.source = f"zuco_{given.tasks}.h5"
     c.data.standardize = False  # each word is already standardized on its own
     c.data.recordings.compat = "wang-ji"
+    c.data.recordings.measure = "GD"  # EEG during all fixations of the first pass
+    c.data.recordings.bands = ("t1", "t2", "a1", "a2", "b1", "b2", "g1", "g2")
+    c.split.method = "unique_sent"  # by position within each task; "unique_text" is the one without leakage
+    c.decode.teacher_forced_cut = "authors"
     c.text.tokenizer = given.tokenizer
     c.model.backbone = given.backbone
     if given.checkpoint == "random":
