@@ -17,8 +17,6 @@ from eeg2text_jax.pretrained.load import load_pretrained
 from eeg2text_jax.training.loop import DevLoss, initial_state, make_initial_state, make_program, trained_params
 from eeg2text_jax.training.step import GridProgram
 
-shares_the_run = pytest.mark.xdist_group("finished run")  # made once, on one worker
-
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
@@ -28,7 +26,6 @@ def finished(tmp_path_factory):
     return root
 
 
-@shares_the_run
 def test_every_file_is_there_and_every_cell_is_scored(finished):
     results = json.loads((finished / "results.json").read_text())
     cells = {(c["train_condition"], c["eval_condition"], c["mode"]) for c in results["cells"]}
@@ -40,7 +37,6 @@ def test_every_file_is_there_and_every_cell_is_scored(finished):
     assert not [path.name for path in finished.iterdir() if "partial" in path.name]
 
 
-@shares_the_run
 def test_predictions_have_one_row_for_each_test_sample_cell_and_mode(finished):
     found = read_predictions(finished / "predictions.jsonl")
     split = json.loads((finished / "split.json").read_text())
@@ -58,14 +54,12 @@ def test_predictions_have_one_row_for_each_test_sample_cell_and_mode(finished):
     assert all((p.nll is not None) == (p.mode == "teacher_forced") for p in found.predictions)
 
 
-@shares_the_run
 def test_another_run_gives_the_same_parameters_and_predictions(finished, tmp_path):
     pipeline.run(tiny_config(), str(tmp_path / "again"))
     for name in ("predictions.jsonl", "results.json"):
         assert (tmp_path / "again" / name).read_text() == (finished / name).read_text()
 
 
-@shares_the_run
 def test_rewriting_every_sentence_leaves_free_running_predictions_as_they_are(finished, tmp_path):
     root = tmp_path / "rewritten"
     shutil.copytree(finished, root)
@@ -134,7 +128,6 @@ def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
     assert len(shapes) == len(set(shapes)), "a bucket was traced twice"
 
 
-@shares_the_run
 def test_best_parameters_are_those_with_the_lowest_dev_loss(finished):
     config = tiny_config()
     study = pipeline.open_study(config, pipeline.open_workdir(str(finished), config))
@@ -152,7 +145,6 @@ def exported(finished):
     return out
 
 
-@shares_the_run
 def test_export_holds_the_best_parameters_for_us_and_for_pytorch(finished, exported):
     config = tiny_config()
     study = pipeline.open_study(config, pipeline.open_workdir(str(finished), config))
@@ -167,13 +159,11 @@ def test_export_holds_the_best_parameters_for_us_and_for_pytorch(finished, expor
     assert "| eeg | free_running |" in card
 
 
-@shares_the_run
 def test_export_names_the_arms_there_are(finished, tmp_path, capsys):
     assert cli.main(["export", f"--workdir={finished}", f"--out={tmp_path / 'x'}", "--arm=zero/0"]) == 2
     assert "--arm is 'zero/0'; this run has eeg/0, noise/0." in capsys.readouterr().err
 
 
-@shares_the_run
 def test_training_starts_from_a_checkpoint(exported, tmp_path):
     config = tiny_config(model__checkpoint=str(exported))
     study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / "run"), config))

@@ -18,8 +18,6 @@ from eeg2text_jax.workdir import open_workdir
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from configs import default
 
-pytestmark = pytest.mark.xdist_group("decode grid")  # its fixtures compile: once, on one worker
-
 
 def small_config():
     c = default.get_config()

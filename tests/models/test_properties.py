@@ -21,8 +21,6 @@ T5ISH = dataclasses.replace(
 DROPOUT = {"dropout": 0.3, "attention_dropout": 0.3, "activation_dropout": 0.3, "embedding_dropout": 0.3}
 EEG = EEGSpec(features=F, layers=2, heads=4, ffn=12, dropout=0.3)
 
-pytestmark = pytest.mark.xdist_group("model properties")  # its fixtures compile: once, on one worker
-
 
 def make_model(stack: StackSpec, eeg: EEGSpec | None = EEG, **fields) -> Seq2SeqModel:
     decoder = dataclasses.replace(stack, decoder=True)
