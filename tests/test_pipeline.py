@@ -98,9 +98,8 @@ def test_arms_of_a_seed_begin_alike_and_differ_only_by_condition(tmp_path):
 
 @pytest.mark.parametrize("mapping", ["vmap", "map"])
 def test_an_arm_trained_alone_equals_itself_in_the_grid(tmp_path, mapping):
-    changes = {"parallel__arms": mapping, "batch__buckets": ((20, 56),)}
-    whole = tiny_config(**changes)
-    alone = tiny_config(**changes, grid__train_conditions=("noise",))
+    whole = tiny_config(parallel__arms=mapping)
+    alone = tiny_config(parallel__arms=mapping, grid__train_conditions=("noise",))
     losses = []
     for name, config in (("whole", whole), ("alone", alone)):
         study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / name), config))
@@ -121,7 +120,7 @@ def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
         return loss(self, params, features, labels, batch, key)
 
     monkeypatch.setattr(GridProgram, "_loss", counted)
-    config = tiny_config(train__steps=14, model__encoder_layers=0)
+    config = tiny_config(train__steps=14, model__encoder_layers=0, batch__buckets=((12, 36), (20, 56)))
     study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / "run"), config))
     pipeline.train(study)
     assert len(set(shapes)) == len(config.batch.buckets)
@@ -178,9 +177,7 @@ def test_training_starts_from_a_checkpoint(exported, tmp_path):
 def test_conditions_that_need_tables_train_and_test(tmp_path):
     testable = ("shuffled", "subject_mean", "phase_randomized")
     changes = {"grid__train_conditions": ("eeg", "shuffled", "label_shuffle"), "grid__eval_conditions": testable}
-    config = tiny_config(
-        **changes, batch__buckets=((20, 56),), train__steps=2, train__eval_every=1, decode__max_length=6
-    )
+    config = tiny_config(**changes, train__steps=2, train__eval_every=1, decode__max_length=6)
     study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / "run"), config))
     pipeline.train(study)
     pipeline.decode(study)

@@ -10,9 +10,7 @@ import time
 import numpy as np
 from tiny_run import ROOT, as_flags
 
-FLAGS = as_flags(
-    batch__buckets="((20,56),)", train__steps=40, train__save_every=4, train__eval_every=4, train__log_every=2
-)
+FLAGS = as_flags(train__steps=40, train__save_every=4, train__eval_every=4, train__log_every=2)
 
 
 def start(workdir):

@@ -1,6 +1,7 @@
 """Models whose next-token table is written down: decoding can be checked by hand, or by a slow reference."""
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import jax
@@ -41,7 +42,10 @@ class MarkovModel:
             hidden[:, 0, :].astype(jnp.int32),
         )
 
-    def decode_step(self, params, tokens, index, cache):
+    def stepper(self, params):
+        return functools.partial(self._step, params)
+
+    def _step(self, params, tokens, index, cache):
         batch, beams, _ = cache.ancestors.shape
         fed = cache.tokens.at[:, index].set(tokens.reshape(batch, beams))
         cache = cache._replace(tokens=fed, ancestors=own_position(cache.ancestors, index))

@@ -5,4 +5,5 @@ cd "$(dirname "$0")/.."
 source tools/setup.sh
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
-exec .venv/bin/python -m pytest -n 2 "$@"
+# A file's tests stay in one process: what they share is made once.
+exec .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"

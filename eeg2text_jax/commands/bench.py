@@ -3,7 +3,7 @@
 import argparse
 import importlib
 
-STAGES = ("decode",)  # each is a module of `eeg2text_jax.bench` with `main(argv)`
+STAGES = ("decode", "test_set")  # each is a module of `eeg2text_jax.bench` with `main(argv)`
 
 
 def main(argv: list[str]) -> int:

@@ -59,20 +59,29 @@ class Hypotheses(NamedTuple):
 
 
 def beam_search(
-    step: Step, reorder: Reorder, cache: Cache, batch: int, spec: GenerationSpec, keys: jax.Array | None = None
+    step: Step,
+    reorder: Reorder,
+    cache: Cache,
+    batch: int,
+    spec: GenerationSpec,
+    keys: jax.Array | None = None,
+    *,
+    halvings: int = 0,
 ) -> Hypotheses:
     """Searches the most probable continuations of the start token.
 
     Args:
       step: the model's decoder step; `index` is the position of the tokens it is given.
       reorder: makes row k of every sentence continue its beam `parents[:, k]`.
-      cache: the model's cache for B * K rows.
+      cache: the model's cache for B * K rows; the first axis of every array in it is B.
       batch: B.
       spec: the settings; with `do_sample`, candidates are drawn without replacement instead of taken from the top.
       keys: PRNG keys `[B]`, one a sentence, for `do_sample`.
+      halvings: how often to go on with half of the sentences once the other half is done, instead of carrying all
+        until the longest is: each is one more loop to compile and changes no result.
     """
 
-    def advance(state: BeamState) -> BeamState:
+    def advance(state: BeamState, keys: jax.Array | None) -> BeamState:
         scores, cache = score_continuations(step, state, spec)
         candidates = choose_candidates(scores, state, spec, keys)
         tokens, live_scores, parents = continue_live(candidates, spec.num_beams)
@@ -82,9 +91,22 @@ def beam_search(
         )
         return state._replace(improvable=state.improvable & can_improve(state, spec))
 
-    state = jax.lax.while_loop(lambda state: unfinished(state, spec).any(), advance, start(cache, batch, spec))
-    steps = jnp.broadcast_to(state.length - 1, batch)
-    return Hypotheses(state.done_tokens, state.done_lengths, state.done_scores, steps)
+    def finish(state: BeamState, keys: jax.Array | None, halvings: int) -> Hypotheses:
+        size = state.improvable.shape[0]
+        half = size // 2 if halvings else 0
+        state = jax.lax.while_loop(
+            lambda state: unfinished(state, spec).sum() > half, lambda state: advance(state, keys), state
+        )
+        steps = jnp.broadcast_to(state.length - 1, size)
+        found = Hypotheses(state.done_tokens, state.done_lengths, state.done_scores, steps)
+        if not half:
+            return found
+        rest = jnp.argsort(~unfinished(state, spec))[:half]  # all that are not done, and some that are
+        state = jax.tree.map(lambda leaf: leaf[rest] if leaf.ndim else leaf, state)
+        later = finish(state, None if keys is None else keys[rest], halvings - 1)
+        return jax.tree.map(lambda all_, some: all_.at[rest].set(some), found, later)
+
+    return finish(start(cache, batch, spec), keys, halvings)
 
 
 def start(cache: Cache, batch: int, spec: GenerationSpec) -> BeamState:

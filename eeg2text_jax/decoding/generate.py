@@ -27,7 +27,13 @@ class Generated(NamedTuple):
 
 
 def generate(
-    model: Any, params: Any, inputs: dict[str, jax.Array], spec: GenerationSpec, *, key: jax.Array | None = None
+    model: Any,
+    params: Any,
+    inputs: dict[str, jax.Array],
+    spec: GenerationSpec,
+    *,
+    key: jax.Array | None = None,
+    halvings: int = 0,
 ) -> Generated:
     """Decodes a batch without any target, by beam search, greedily, or sampled, as `spec` says.
 
@@ -40,12 +46,13 @@ def generate(
       spec: the settings.
       key: for `spec.do_sample`: one PRNG key for the batch, or one a sentence `[B]`, which makes a sentence's result
         independent of the batch it is in.
+      halvings: see `beam_search`; changes no result.
 
     Raises:
       ValueError: inputs that are not a model's inputs (labels, say), or sampling without a key.
     """
     check_request(inputs, spec, key)
-    return _generate(model, params, inputs, spec, key if spec.do_sample else None)
+    return _generate(model, params, inputs, spec, key if spec.do_sample else None, halvings)
 
 
 def check_request(inputs: dict[str, jax.Array], spec: GenerationSpec, key: jax.Array | None) -> None:
@@ -56,28 +63,29 @@ def check_request(inputs: dict[str, jax.Array], spec: GenerationSpec, key: jax.A
         raise ValueError("spec.do_sample needs a PRNG key")
 
 
-@partial(jax.jit, static_argnames=("model", "spec"))
-def _generate(
-    model: Any, params: Any, inputs: dict[str, jax.Array], spec: GenerationSpec, key: jax.Array | None
-) -> Generated:
-    return search(model, params, inputs, spec, key)
-
-
 def search(
-    model: Any, params: Any, inputs: dict[str, jax.Array], spec: GenerationSpec, key: jax.Array | None
+    model: Any,
+    params: Any,
+    inputs: dict[str, jax.Array],
+    spec: GenerationSpec,
+    key: jax.Array | None,
+    halvings: int = 0,
 ) -> Generated:
     """`generate` as a pure function, to be traced inside other transformations."""
     hidden, mask = model.encode(params, inputs)
     batch, returned = hidden.shape[0], spec.num_return_sequences
     beams = spec.num_beams if spec.num_beams > 1 else returned
     cache = model.init_cache(params, hidden, mask, beams, spec.max_length)
-    step = partial(model.decode_step, params)
+    step = model.stepper(params)
     keys = None if key is None else _keys_of_sentences(key, batch)
     if spec.num_beams > 1:
-        found = beam_search(step, reorder_beams, cache, batch, spec, keys)
+        found = beam_search(step, reorder_beams, cache, batch, spec, keys, halvings=halvings)
     else:
         found = sample(step, cache, batch, spec, None if keys is None else _keys_of_rows(keys, returned))
     return _flatten(found, returned)
+
+
+_generate = jax.jit(search, static_argnames=("model", "spec", "halvings"))
 
 
 def _keys_of_sentences(key: jax.Array, batch: int) -> jax.Array:

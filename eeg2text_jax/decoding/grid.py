@@ -70,7 +70,9 @@ def _decode_slice(
     shared = {"mask": jnp.asarray(batch["mask"])}
     keys = _sentence_keys(study, batch) if spec.do_sample else None
     return Contrast(
-        free_running=generate_arms(study.model, params, fed, shared, spec, mesh, keys=keys),
+        free_running=generate_arms(
+            study.model, params, fed, shared, spec, mesh, keys=keys, halvings=study.config.decode.halvings
+        ),
         teacher_forced=teacher_forced_arms(study.model, params, fed, shared, jnp.asarray(labels), mesh),
     )
 

@@ -29,6 +29,7 @@ def generate_arms(
     mesh: Mesh,
     *,
     keys: jax.Array | None = None,
+    halvings: int = 0,
 ) -> Generated:
     """`generate` for stacked arms; takes no target.
 
@@ -40,12 +41,13 @@ def generate_arms(
       spec: the settings.
       mesh: with axes `("arm", "data")`.
       keys: PRNG keys `[B]`, one a sentence, for `spec.do_sample`.
+      halvings: see `beam_search`; changes no result.
 
     Returns:
       `Generated` with all leaves `[A, N, ...]`.
     """
     check_request({**fed, **shared}, spec, keys)
-    return generate_program(model, spec, mesh)(params, fed, (shared, keys if spec.do_sample else None))
+    return generate_program(model, spec, mesh, halvings)(params, fed, (shared, keys if spec.do_sample else None))
 
 
 def teacher_forced_arms(
@@ -56,12 +58,14 @@ def teacher_forced_arms(
 
 
 @functools.lru_cache(maxsize=64)
-def generate_program(model: Seq2SeqModel, spec: GenerationSpec, mesh: Mesh) -> Callable[..., Generated]:
+def generate_program(
+    model: Seq2SeqModel, spec: GenerationSpec, mesh: Mesh, halvings: int = 0
+) -> Callable[..., Generated]:
     """The jitted `(params, fed, (shared, keys)) -> Generated`; one compilation per shape of the inputs."""
 
     def decode(params: Any, fed: Inputs, shared: tuple[Inputs, jax.Array | None]) -> Generated:
         inputs, keys = shared
-        return search(model, params, {**fed, **inputs}, spec, keys)
+        return search(model, params, {**fed, **inputs}, spec, keys, halvings)
 
     return compile_apart(decode, mesh)
 

@@ -16,65 +16,49 @@ from eeg2text_jax.models.attention import HIDDEN
 from eeg2text_jax.models.spec import StackSpec
 
 
-class Cache(NamedTuple):
-    """Keys and values of all decoder layers. Reordering beams touches `ancestors` alone.
+class LayerCache(NamedTuple):
+    """Keys and values of one decoder layer: an array of its own, since a slice of a stack would be copied every step.
 
     Entry `t * K + k` of a sentence is what its row k wrote at position t.
     """
 
-    self_keys: jax.Array  # [L, B, H, Dh, max_length * K]
-    self_values: jax.Array  # [L, B, H, max_length * K, Dh]
+    self_keys: jax.Array  # [B, H, Dh, max_length * K]
+    self_values: jax.Array  # [B, H, max_length * K, Dh]
+    cross_keys: jax.Array  # [B, H, S, Dh]: once per sentence, shared by its beams
+    cross_values: jax.Array  # [B, H, S, Dh]
+
+
+class Cache(NamedTuple):
+    """The memory of all decoder layers. Reordering beams touches `ancestors` alone."""
+
+    layers: tuple[LayerCache, ...]
     ancestors: jax.Array  # int32 [B, K, max_length]: the row that wrote position t of row k's history
-    cross_keys: jax.Array  # [L, B, H, S, Dh]: once per sentence, shared by its beams
-    cross_values: jax.Array  # [L, B, H, S, Dh]
     cross_mask: jax.Array  # [B, S] bool
 
 
-def empty_cache(
-    spec: StackSpec, cross_keys: jax.Array, cross_values: jax.Array, mask: jax.Array, beams: int, max_length: int
-) -> Cache:
+def empty_layer(
+    spec: StackSpec, cross_keys: jax.Array, cross_values: jax.Array, beams: int, max_length: int
+) -> LayerCache:
     """Nothing written yet, for `B * beams` rows over a context of known keys and values."""
-    shape = (spec.layers, mask.shape[0], spec.heads)
-    entries, dtype = max_length * beams, cross_keys.dtype
-    return Cache(
-        self_keys=jnp.zeros((*shape, spec.head_dim, entries), dtype),
-        self_values=jnp.zeros((*shape, entries, spec.head_dim), dtype),
-        ancestors=jnp.zeros((mask.shape[0], beams, max_length), jnp.int32),
+    shape, entries = (cross_keys.shape[0], spec.heads), max_length * beams
+    return LayerCache(
+        self_keys=jnp.zeros((*shape, spec.head_dim, entries), cross_keys.dtype),
+        self_values=jnp.zeros((*shape, entries, spec.head_dim), cross_keys.dtype),
         cross_keys=cross_keys,
         cross_values=cross_values,
-        cross_mask=mask,
     )
 
 
-def write_keys(buffer: jax.Array, new: jax.Array, layer: jax.Array, index: jax.Array) -> jax.Array:
-    """Put `new [B*K, H, 1, Dh]` at position `index` of layer `layer`."""
-    return _write(buffer, _by_sentence(new, buffer).transpose(0, 2, 3, 1), layer, index, axis=4)
-
-
-def write_values(buffer: jax.Array, new: jax.Array, layer: jax.Array, index: jax.Array) -> jax.Array:
-    """Put `new [B*K, H, 1, Dh]` at position `index` of layer `layer`."""
-    return _write(buffer, _by_sentence(new, buffer).transpose(0, 2, 1, 3), layer, index, axis=3)
-
-
-def _by_sentence(new: jax.Array, buffer: jax.Array) -> jax.Array:
-    rows, heads, _, head_dim = new.shape
-    return new.reshape(buffer.shape[1], rows // buffer.shape[1], heads, head_dim)
-
-
-def _write(buffer: jax.Array, new: jax.Array, layer: jax.Array, index: jax.Array, axis: int) -> jax.Array:
-    starts = [jnp.zeros((), index.dtype)] * buffer.ndim
-    starts[0], starts[axis] = layer.astype(index.dtype), index * new.shape[axis - 1]
-    return lax.dynamic_update_slice(buffer, new[None], starts)
-
-
-def read_keys(buffer: jax.Array, layer: jax.Array) -> jax.Array:
-    """Keys of one layer: `[B, H, max_length * K, Dh]`."""
-    return lax.dynamic_index_in_dim(buffer, layer, axis=0, keepdims=False).swapaxes(2, 3)
-
-
-def read_values(buffer: jax.Array, layer: jax.Array) -> jax.Array:
-    """Values of one layer: `[B, H, max_length * K, Dh]`."""
-    return lax.dynamic_index_in_dim(buffer, layer, axis=0, keepdims=False)
+def remember(cache: LayerCache, keys: jax.Array, values: jax.Array, index: jax.Array) -> LayerCache:
+    """Puts the keys and values `[B*K, H, 1, Dh]` of position `index` into a layer's memory."""
+    batch = cache.self_keys.shape[0]
+    rows, heads, _, head_dim = keys.shape
+    keys, values = (new.reshape(batch, rows // batch, heads, head_dim) for new in (keys, values))
+    start = index * (rows // batch)
+    return cache._replace(
+        self_keys=lax.dynamic_update_slice_in_dim(cache.self_keys, keys.transpose(0, 2, 3, 1), start, axis=3),
+        self_values=lax.dynamic_update_slice_in_dim(cache.self_values, values.transpose(0, 2, 1, 3), start, axis=2),
+    )
 
 
 def own_position(ancestors: jax.Array, index: jax.Array) -> jax.Array:

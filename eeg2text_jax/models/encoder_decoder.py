@@ -1,5 +1,7 @@
 """An encoder-decoder language model from its description: embeddings, two stacks, output head."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -92,10 +94,15 @@ class EncoderDecoder(nnx.Module):
         x = self.embed_targets(ids)
         return self._logits(self.decoder(x, mask, hidden, hidden_mask, **options))
 
-    def step(self, tokens: jax.Array, index: jax.Array, cache: Cache, *, unroll: bool) -> tuple[jax.Array, Cache]:
-        """Tokens `[B*K]` at position `index` -> logits `[B*K, V]` and the cache with them."""
-        x, cache = self.decoder.step(self.embed_targets(tokens[:, None]), index, cache, unroll=unroll)
-        return self._logits(x)[:, 0], cache
+    def stepper(self) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
+        """(tokens `[B*K]`, their position, cache) -> (logits `[B*K, V]`, the cache with them)."""
+        layers = self.decoder.separate_layers()
+
+        def step(tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
+            x, cache = self.decoder.step(layers, self.embed_targets(tokens[:, None]), index, cache)
+            return self._logits(x)[:, 0], cache
+
+        return step
 
     def _table(self) -> Embedding:
         return self.shared if self.spec.shared_embeddings else self.decoder_embedding

@@ -27,7 +27,6 @@ class Seq2SeqModel:
     dtype: str = "float32"  # of the computation
     remat: bool = False  # recompute each layer in the backward pass instead of keeping its intermediates
     unroll: bool = False  # write layers out in forward and encode
-    unroll_steps: bool = True  # ... and in decode_step, where a scan would copy every layer's weights each step
 
     @property
     def start_token(self) -> int:
@@ -84,9 +83,12 @@ class Seq2SeqModel:
         """Cache for `B * beams` sequences of at most `max_length` tokens over `encode`'s output."""
         return self._bind(params).backbone.decoder.init_cache(hidden, mask, beams, max_length)
 
-    def decode_step(self, params: Params, tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
-        """Feed `tokens` int32 `[B*K]` at position `index` (int32 scalar): logits `[B*K, V]` float32, new cache."""
-        return self._bind(params).backbone.step(tokens, index, cache, unroll=self.unroll_steps)
+    def stepper(self, params: Params) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
+        """The decoder's step: tokens int32 `[B*K]`, their position, cache -> logits `[B*K, V]` float32, new cache.
+
+        What all steps share is prepared here: call it outside of the loop that steps.
+        """
+        return self._bind(params).backbone.stepper()
 
     def shift_right(self, labels: jax.Array) -> jax.Array:
         """Labels `[B, T]` -> decoder inputs `[B, T]`: the start token first, -100 as padding."""

@@ -34,6 +34,15 @@ def stack_layers(make: Callable[[nnx.Rngs], nnx.Module], key: jax.Array, layers:
     return bind(structure_of(make), params)
 
 
+def separate_layers(stacked: nnx.Module, layers: int) -> list[nnx.Module]:
+    """The layers one by one, each with parameters of its own.
+
+    For a loop around them, which must not slice the stack anew every time: BART-base's decoder would copy 200 MB.
+    """
+    structure, params = nnx.split(stacked)
+    return [bind(structure, jax.tree.map(lambda leaf, i=i: leaf[i], params)) for i in range(layers)]
+
+
 def scan_layers(
     stacked: nnx.Module,
     body: Callable[[nnx.Module, Any, Any], tuple[Any, Any]],

@@ -1,6 +1,6 @@
 """A layer, and a stack of them with positions before and a norm after: every backbone's encoder and decoder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -8,18 +8,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from eeg2text_jax.models.attention import Attention, RelativeBias, bias_of, padding_bias
-from eeg2text_jax.models.cache import (
-    Cache,
-    empty_cache,
-    history_bias,
-    own_position,
-    read_keys,
-    read_values,
-    write_keys,
-    write_values,
-)
+from eeg2text_jax.models.cache import Cache, empty_layer, history_bias, own_position, remember
 from eeg2text_jax.models.layers import FeedForward, Norm, dropout
-from eeg2text_jax.models.nnx_bridge import scan_layers, stack_layers
+from eeg2text_jax.models.nnx_bridge import scan_layers, separate_layers, stack_layers
 from eeg2text_jax.models.positions import LearnedPositions, check_length, sinusoidal_table
 from eeg2text_jax.models.spec import StackSpec
 
@@ -53,16 +44,16 @@ class Layer(nnx.Module):
         self_bias: jax.Array,
         context: Context | None = None,
         *,
-        remember: Callable[[jax.Array, jax.Array], KeysValues] = lambda keys, values: (keys, values),
+        history: Callable[[jax.Array, jax.Array], KeysValues] = lambda keys, values: (keys, values),
         dropout_key: jax.Array | None = None,
     ) -> jax.Array:
         """`[N, T, D] -> [N, T, D]`.
 
-        `remember` gets the keys and values of `x` and returns those to attend to: in a cached step, all until now.
+        `history` gets the keys and values of `x` and returns those to attend to: in a cached step, all until now.
         """
         sites = [None] * 3 if dropout_key is None else jax.random.split(dropout_key, 3)
         h = self._enter(self.self_norm, x)
-        keys, values = remember(*self.self_attention.keys_values(h))
+        keys, values = history(*self.self_attention.keys_values(h))
         # In a cached step the beams of a sentence, rows of x, are query positions of its one history and one context.
         queries = h.reshape(keys.shape[0], -1, h.shape[-1])
         y = self.self_attention(queries, keys, values, self_bias, sites[0])
@@ -135,34 +126,36 @@ class Stack(nnx.Module):
 
     def init_cache(self, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
         """A decoder's cache for `B * beams` sequences over the encoder's output `[B, S, D]`."""
-        _, (keys, values) = scan_layers(
-            self.layers, lambda layer, _, __: (None, layer.cross_attention.keys_values(hidden))
+        layers = tuple(
+            empty_layer(self.spec, *layer.cross_attention.keys_values(hidden), beams, max_length)
+            for layer in self.separate_layers()
         )
-        return empty_cache(self.spec, keys, values, mask, beams, max_length)
+        ancestors = jnp.zeros((mask.shape[0], beams, max_length), jnp.int32)
+        return Cache(layers, ancestors, mask)
 
-    def step(self, x: jax.Array, index: jax.Array, cache: Cache, *, unroll: bool = False) -> tuple[jax.Array, Cache]:
-        """Position `index` alone: embeddings `[B*K, 1, D]` -> `[B*K, 1, D]` and the cache with it."""
+    def separate_layers(self) -> list[Layer]:
+        """The layers one by one, as `step` wants them."""
+        return separate_layers(self.layers, self.spec.layers)
+
+    def step(self, layers: Sequence[Layer], x: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
+        """Position `index` alone: embeddings `[B*K, 1, D]` -> `[B*K, 1, D]` and the cache with it.
+
+        `layers` come from `separate_layers`, called outside of the loop over positions.
+        """
         positions = jnp.arange(cache.ancestors.shape[2])
         ancestors = own_position(cache.ancestors, index)
         self_bias = history_bias(ancestors, self._self_bias(index[None], positions, None))
         hidden_bias = padding_bias(cache.cross_mask)
+        x, memory = self._embed(x, index[None], positions.shape[0], None), list(cache.layers)
+        for number, layer in enumerate(layers):
 
-        def body(layer: Layer, carry: tuple, xs: tuple) -> tuple[tuple, None]:
-            x, *buffers = carry
-            number, cross_keys, cross_values = xs
+            def history(keys: jax.Array, values: jax.Array, number: int = number) -> KeysValues:
+                memory[number] = remember(memory[number], keys, values, index)
+                return memory[number].self_keys.swapaxes(2, 3), memory[number].self_values
 
-            def remember(keys: jax.Array, values: jax.Array) -> KeysValues:
-                buffers[0] = write_keys(buffers[0], keys, number, index)
-                buffers[1] = write_values(buffers[1], values, number, index)
-                return read_keys(buffers[0], number), read_values(buffers[1], number)
-
-            x = layer(x, self_bias, Context(cross_keys, cross_values, hidden_bias), remember=remember)
-            return (x, *buffers), None
-
-        carry = (self._embed(x, index[None], positions.shape[0], None), cache.self_keys, cache.self_values)
-        xs = (jnp.arange(self.spec.layers), cache.cross_keys, cache.cross_values)
-        (x, keys, values), _ = scan_layers(self.layers, body, carry, xs, unroll=unroll)
-        return self._finish(x, None), cache._replace(self_keys=keys, self_values=values, ancestors=ancestors)
+            context = Context(memory[number].cross_keys, memory[number].cross_values, hidden_bias)
+            x = layer(x, self_bias, context, history=history)
+        return self._finish(x, None), cache._replace(layers=tuple(memory), ancestors=ancestors)
 
     def _embed(self, x: jax.Array, positions: jax.Array, length: int, key: jax.Array | None) -> jax.Array:
         """Add what `positions [T]`, all below `length`, contribute to the embeddings `[N, T, D]`."""

@@ -23,3 +23,18 @@ def test_a_missing_peer_is_named(monkeypatch, capsys):
     flags = ["--shape=tiny", "--batch=1", "--words=4", "--steps=4", "--repeats=1", "--peer=ctranslate2"]
     assert main(["bench", "--stage=decode", *flags]) == 2
     assert "ctranslate2 is not installed" in capsys.readouterr().err
+
+
+def test_a_test_set_of_free_lengths(tmp_path, capsys):
+    sentences, out = tmp_path / "sentences.txt", tmp_path / "bench.json"
+    sentences.write_text("one two three\n\nfour words in here\n")
+    flags = ["--shape=tiny", "--count=5", "--forced=2", "--batch=2", "--halvings=0,1", f"--sentences={sentences}"]
+    assert main(["bench", "--stage=test_set", *flags, f"--json={out}"]) == 0
+    report = json.loads(out.read_text())
+    assert report["forced"]["steps_taken"] == 55
+    free, halved = report["free, 0 halvings"], report["free, 1 halvings"]
+    assert free["steps_needed"] == halved["steps_needed"] <= halved["steps_taken"] <= free["steps_taken"] < 20
+    assert "peak memory above the weights" in capsys.readouterr().out
+    sentences.write_text(" ")
+    assert main(["bench", "--stage=test_set", f"--sentences={sentences}"]) == 2
+    assert "no sentence in it" in capsys.readouterr().err

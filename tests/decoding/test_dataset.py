@@ -59,9 +59,9 @@ def test_a_test_set_decodes_as_its_sentences_do_alone_in_few_traces():
     traces = []
 
     class Counting(MarkovModel):
-        def decode_step(self, *args):
+        def _step(self, *args):
             traces.append(args[1].shape)
-            return super().decode_step(*args)
+            return super()._step(*args)
 
     model = Counting()
     slices = plan_slices(WORDS, EDGES, 5)

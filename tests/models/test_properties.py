@@ -133,7 +133,7 @@ def test_half_precision_computes_in_it_and_answers_in_float32(model, params, inp
     hidden, mask = jax.jit(half.encode)(params, inputs)
     assert hidden.dtype == jnp.bfloat16
     cache = jax.eval_shape(lambda p: half.init_cache(p, hidden, mask, 2, T), params)
-    assert cache.self_keys.dtype == jnp.bfloat16
+    assert cache.layers[0].self_keys.dtype == jnp.bfloat16
     expected = jax.jit(model.forward)(params, inputs, ids)
     assert 0 < np.abs(logits - expected).max() < 0.1 * np.abs(expected).max()
 
