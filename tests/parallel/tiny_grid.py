@@ -1,4 +1,4 @@
-"""A grid small enough to train on many meshes, without data files: shared by the tests of meshes, of hosts and of steps.
+"""A grid small enough to train on many meshes, without data files: shared by tests of meshes and of steps.
 
 Compiling is what costs here, so the network has one layer a side and no initializer is compiled.
 """
