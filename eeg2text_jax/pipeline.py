@@ -19,7 +19,8 @@ from eeg2text_jax.metrics.examples import side_by_side
 from eeg2text_jax.metrics.render import table_console, table_markdown, write_tables
 from eeg2text_jax.metrics.score import score_cells, write_results
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
-from eeg2text_jax.parallel.distributed import initialize, is_main, main_first
+from eeg2text_jax.parallel.distributed import initialize, is_main, main_first, wait_for_all
+from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.predictions import read_predictions, write_predictions
 from eeg2text_jax.study import Study, open_study
 from eeg2text_jax.training.curves import write_curves
@@ -40,6 +41,7 @@ def run(config: ConfigDict, root: str) -> None:
     if is_main():
         results = score(study)
         judge(study, results)
+    wait_for_all("end of run")
 
 
 def begin(config: ConfigDict, root: str) -> Study:
@@ -62,7 +64,8 @@ def decode(study: Study) -> None:
         "decode": study.config.decode.to_dict(),
         "teacher_forced": "argmax at the reference's positions, cut at the first end token among them",
     }
-    predictions = decode_grid(study, trained_params(study))
+    placement = Placement.from_config(study.config, len(study.arms))
+    predictions = decode_grid(study, trained_params(study), placement.mesh)
     if not is_main():
         collections.deque(predictions, maxlen=0)  # takes part in the computation, writes nothing
         return

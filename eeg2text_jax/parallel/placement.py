@@ -14,6 +14,7 @@ from eeg2text_jax.parallel.partition import (
     FULLY_SHARDED,
     REPLICATED,
     Rules,
+    put,
     put_batch,
     replicated,
     state_shardings,
@@ -74,4 +75,4 @@ class Placement:
 
     def constants(self, tree: Any) -> Any:
         """Arrays on every device."""
-        return jax.device_put(tree, replicated(self.mesh))
+        return put(tree, replicated(self.mesh))

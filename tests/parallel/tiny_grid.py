@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 
 from eeg2text_jax.conditions.condition import condition_inputs
 from eeg2text_jax.conditions.context import ConditionContext, condition_key
@@ -23,8 +23,7 @@ from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.distributed import to_host
-from eeg2text_jax.parallel.mesh import ARM, DATA
-from eeg2text_jax.parallel.partition import Rules, put, put_batch, replicated, state_shardings
+from eeg2text_jax.parallel.partition import Rules, fed_sharding, put, put_batch, replicated, state_shardings
 from eeg2text_jax.training.state import TrainState, init_state
 from eeg2text_jax.training.step import GridProgram, StudyArrays
 
@@ -129,7 +128,7 @@ def decode(program: GridProgram, params: Any, mesh: Mesh) -> tuple[np.ndarray, s
     context = ConditionContext(condition_key(0), batch["sample_id"], jnp.zeros((), jnp.int32))
     pairs = [(arm.condition, arm.seed) for arm in program.arms]
     fed = condition_inputs(pairs, jnp.asarray(batch["features"]), jnp.asarray(batch["mask"]), context)
-    fed = {"features": put(np.asarray(fed), NamedSharding(mesh, PartitionSpec(ARM, DATA)))}
+    fed = {"features": put(np.asarray(fed), fed_sharding(mesh))}
     shared = (put_batch({"mask": batch["mask"]}, mesh), None)
     compiled = generate_program(program.model, spec, mesh).lower(params, fed, shared).compile()
     return to_host(compiled(params, fed, shared).sequences), compiled.as_text()
