@@ -32,5 +32,14 @@ def summed_loss(
       labels: int32 `[B, T]`, padded with `pad_token`.
       weight: float32 `[B]`, 0 for rows that only fill the batch.
     """
-    counted = (labels != pad_token).astype(jnp.float32) * weight[:, None]  # [B, T]
+    counted = _counted(labels, weight, pad_token)
     return jnp.sum(token_losses(logits, labels, label_smoothing) * counted), jnp.sum(counted)
+
+
+def count_tokens(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Array:
+    """Number of real tokens of the real rows, a float32 scalar."""
+    return jnp.sum(_counted(labels, weight, pad_token))
+
+
+def _counted(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Array:
+    return (labels != pad_token).astype(jnp.float32) * weight[:, None]  # [B, T]

@@ -8,11 +8,12 @@ from etils import epath
 from tensorboardX import SummaryWriter
 
 from eeg2text_jax.parallel.distributed import is_main
+from eeg2text_jax.workdir import write_text
 
 
 class MetricsLog:
     """Appends scalars by step. After a resume, lines of steps that will be done again are dropped first.
-    Of several hosts the first one writes.
+    Use as a context manager. Of several hosts the first one writes.
 
     Args:
       workdir: where `metrics.jsonl` and `tensorboard/` are.
@@ -37,9 +38,13 @@ class MetricsLog:
             self._tensorboard.add_scalar(name, value, step)
         self._write()
 
-    def close(self) -> None:
+    def __enter__(self) -> "MetricsLog":
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._tensorboard.close()
 
     def _write(self) -> None:
         if is_main():
-            self._path.write_text("".join(f"{line}\n" for line in self._lines))  # whole, as gs:// cannot append
+            # Whole, as gs:// cannot append, and under another name first: a kill must not cost the lines before it.
+            write_text(self._path, "".join(f"{line}\n" for line in self._lines))

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 from jax.experimental import multihost_utils
-from tiny_run import ROOT, as_flags
+from tiny_run import ROOT, as_flag
 
 from eeg2text_jax import cli
 from eeg2text_jax.errors import UserError
@@ -20,18 +20,17 @@ from eeg2text_jax.predictions import read_predictions
 CHANGES = {
     "parallel__arms": "vmap",
     "parallel__mesh": (2, 4),
-    "batch__buckets": "((20,56),)",
+    "batch__buckets": ((20, 56),),
     "model__encoder_layers": 0,
-    "model__shape__dropout": 0.0,
-    "model__shape__attention_dropout": 0.0,
+    "shape": {"dropout": 0.0, "attention_dropout": 0.0},
     "train__steps": 4,
-    "grid__eval_conditions": "('eeg',)",  # without a control there is no audit to wait for
+    "grid__eval_conditions": ("noise",),  # without EEG there is no audit to wait for
     "decode__max_length": 8,
 }
 
 
 def run(workdir, hosts: str) -> list[str]:
-    return ["run", *as_flags(**CHANGES, parallel__hosts=hosts), f"--workdir={workdir}"]
+    return ["run", as_flag(**CHANGES, parallel__hosts=hosts), f"--workdir={workdir}"]
 
 
 def start_host(workdir, number: int, port: int) -> subprocess.Popen:
@@ -53,12 +52,13 @@ def test_two_hosts_run_as_one_machine(tmp_path):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     hosts = [start_host(tmp_path / "two", number, port) for number in range(2)]
-    assert cli.main(run(tmp_path / "one", "one")) == 0
     try:
+        assert cli.main(run(tmp_path / "one", "one")) == 0
         outputs = [host.communicate(timeout=300)[0] for host in hosts]
     finally:
         for host in hosts:
             host.kill()
+            host.stdout.close()
     assert [host.returncode for host in hosts] == [0, 0], outputs[0][-3000:] + outputs[1][-3000:]
     assert "on 8 x cpu (2 along arm, 4 along data)" in outputs[0]
     assert "wrote" not in outputs[1]
