@@ -128,7 +128,7 @@ def until_some_time(run: Run, rng: random.Random) -> str:
     if not early:
         while "training " not in run.output() and not run.ended():
             time.sleep(0.01)
-    seconds = rng.uniform(0, 8 if early else 3)
+    seconds = rng.uniform(0, 8 if early else 1.5)
     time.sleep(seconds)
     return f"{seconds:.1f} s after {'its start' if early else 'training began'}"
 

@@ -40,7 +40,7 @@ class Checkpoints:
             self._manager.save(
                 step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), info=ocp.args.JsonSave(info))
             )
-        except (OSError, ValueError) as error:  # of this save, or of the one before, which was written meanwhile
+        except Exception as error:  # of many kinds; of this save, or of the one before, which was written meanwhile
             raise _cannot_write(self.directory, error) from error
 
     def wait(self) -> None:
@@ -51,7 +51,7 @@ class Checkpoints:
         """
         try:
             self._manager.wait_until_finished()
-        except (OSError, ValueError) as error:
+        except Exception as error:
             raise _cannot_write(self.directory, error) from error
 
     def restore(self, abstract_state: Any) -> tuple[int, Any, dict[str, Any]] | None:

@@ -34,15 +34,19 @@ class MetricsLog:
         """Records scalars of one step; a value that is not finite becomes null."""
         row = {name: float(value) if math.isfinite(value) else None for name, value in scalars.items()}
         self._lines.append(json.dumps({"step": step, **row}))
+        self._write()  # first: a full disk is an error here, and a silent thread's in TensorBoard's writer
         for name, value in scalars.items():
             self._tensorboard.add_scalar(name, value, step)
-        self._write()
 
     def __enter__(self) -> "MetricsLog":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._tensorboard.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self._tensorboard.close()
+        except OSError:  # a full disk; where another error is on its way, that one says more
+            if kind is None:
+                raise
 
     def _write(self) -> None:
         if is_main():

@@ -45,7 +45,7 @@ class Tokens:
 
 def make_model(dropout: float = 0.1, **options: Any) -> Seq2SeqModel:
     """A BART of one layer a side, behind the bridge alone; `dropout` stands in one place, before its encoder."""
-    shape = {"d_model": 16, "vocab_size": VOCABULARY, "max_position_embeddings": 16}
+    shape = {"d_model": 16, "vocab_size": VOCABULARY, "max_position_embeddings": 64}
     shape |= {f"{side}_layers": 1 for side in ("encoder", "decoder")}
     shape |= {f"{side}_attention_heads": 2 for side in ("encoder", "decoder")}
     shape |= {f"{side}_ffn_dim": 32 for side in ("encoder", "decoder")}

@@ -39,8 +39,10 @@ def loss_and_gradient(batch, model=None, **options):
 
 def assert_same(found, expected):
     np.testing.assert_allclose(found[0], expected[0], rtol=TOLERANCE)
+    # Some gradients are 0 but for rounding (of the keys' biases, say): those are held against the largest one.
+    largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(expected[1]))
     for ours, theirs in zip(jax.tree.leaves(found[1]), jax.tree.leaves(expected[1]), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE * np.abs(theirs).max())
+        np.testing.assert_allclose(ours, theirs, rtol=TOLERANCE, atol=0.1 * TOLERANCE * largest)
 
 
 @pytest.fixture(scope="module")
