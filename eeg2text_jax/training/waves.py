@@ -94,8 +94,8 @@ def _even(n_arms: int, at_once: int) -> int:
 def _arms_that_fit(study: Study) -> int:
     arm, memory = _bytes_of_an_arm(study), device_memory()
     sizes = sorted({_even(len(study.arms), at_once) for at_once in range(1, len(study.arms) + 1)}, reverse=True)
-    size = next((n for n in sizes if _load(study, n) * arm <= STATE_SHARE * memory), 1)
-    if size < len(study.arms) or _load(study, 1) * arm > STATE_SHARE * memory:
+    size = next((n for n in sizes if _load(study, n) * arm <= STATE_SHARE * memory), sizes[-1])
+    if size < len(study.arms) or _load(study, size) * arm > STATE_SHARE * memory:
         advice = "" if study.config.parallel.fsdp else "; parallel.fsdp=True divides it over the devices of the batch"
         print(
             f"an arm's state and gradient take {arm / 2**30:.1f} GiB, a device has {memory / 2**30:.1f} GiB: "
