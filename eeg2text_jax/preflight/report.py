@@ -1,0 +1,170 @@
+"""The preflight of a configuration: two programs, whether they fit, what crosses the mesh, bounds of their time."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from ml_collections import ConfigDict
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.parallel.hlo import bytes_by_axis
+from eeg2text_jax.parallel.mesh import ARM, DATA
+from eeg2text_jax.parallel.placement import Placement
+from eeg2text_jax.preflight.chips import Chip, Topology
+from eeg2text_jax.preflight.compiling import (
+    Compiled,
+    compile_program,
+    lowers_for,
+    tpu_devices,
+)
+from eeg2text_jax.preflight.fitting import USABLE, LargestBatch, largest_batch
+from eeg2text_jax.preflight.flops import search_flops, training_flops
+from eeg2text_jax.preflight.programs import Outline, Program, make_outline
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramReport:
+    """One program on one device. Bytes and collectives are the compiler's; FLOPs and times are a model.
+
+    Fields:
+      name: `training step` or `beam search`.
+      batch: sentences over all devices.
+      compiled: None where there was no compiler to ask (GPUs).
+      arguments: bytes that it is called with.
+      flops: matrix products of one run.
+      flop_seconds: these at the chip's peak.
+      memory_seconds: every argument read once at the chip's bandwidth.
+    """
+
+    name: str
+    batch: int
+    compiled: Compiled | None
+    arguments: int
+    flops: float
+    flop_seconds: float
+    memory_seconds: float
+
+    @property
+    def crossing(self) -> dict[str, int]:
+        """Bytes that a device receives in one run, by mesh axis."""
+        found = self.compiled.collectives if self.compiled else None
+        return bytes_by_axis(found) if found else {}
+
+    @property
+    def across_arms(self) -> list[str]:
+        """Collectives between arms, which there must not be: arms would wait for each other."""
+        found = (self.compiled.collectives if self.compiled else None) or ()
+        return [f"{c.op} of {c.bytes} bytes" for c in found if ARM in c.axes]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Everything that `eeg2text preflight` prints."""
+
+    config: ConfigDict
+    topology: Topology
+    mesh: dict[str, int]
+    arms: list[str]
+    bucket: tuple[int, int]
+    programs: list[ProgramReport]
+    largest: LargestBatch | None
+
+    @property
+    def limit(self) -> int:
+        """Bytes that a program may take."""
+        return int(self.topology.chip.memory * USABLE)
+
+    @property
+    def n_devices(self) -> int:
+        return self.mesh[ARM] * self.mesh[DATA]
+
+    @property
+    def good(self) -> bool:
+        """Whether everything fits and the arms do not communicate."""
+        return all(self.fits(program) and not program.across_arms for program in self.programs)
+
+    def fits(self, program: ProgramReport) -> bool:
+        """On a GPU only the arguments are known, so False is certain and True is not."""
+        return (program.compiled.total if program.compiled else program.arguments) <= self.limit
+
+
+def preflight(config: ConfigDict, topology: Topology, say: Callable[[str], None] = print) -> Report:
+    """Compiles training step and beam search for a TPU slice, or lowers them for GPUs.
+
+    Raises:
+      UserError: the configuration or the topology is not usable.
+    """
+    outline = make_outline(config)
+    if topology.chip.platform == "tpu":
+        return _preflight_tpu(outline, topology, say)
+    placement = Placement.from_config(config, len(outline.arms), topology.shape[0])
+    programs = []
+    for name, size, program in _both(outline, placement):
+        say(f"lowering the {name} ...")
+        refused = lowers_for(program, topology.chip.platform)
+        if refused:
+            raise UserError(f"the {name} cannot be lowered for {topology.chip.platform}: {refused}")
+        programs.append(_program_report(name, size, None, program, outline, placement, topology.chip))
+    return _report(outline, placement, topology, programs, None)
+
+
+def _preflight_tpu(outline: Outline, topology: Topology, say: Callable[[str], None]) -> Report:
+    placement = Placement.from_config(outline.config, len(outline.arms), tpu_devices(topology))
+    programs, step = [], placement.mesh.shape[DATA]
+    for name, size, program in _both(outline, placement):
+        say(f"compiling the {name}, batch {size} ...")
+        compiled = compile_program(program, placement.mesh)
+        programs.append(_program_report(name, size, compiled, program, outline, placement, topology.chip))
+    done = programs[0]
+
+    def train_bytes(size: int) -> int:
+        if size == done.batch:
+            return done.compiled.total
+        say(f"compiling the training step, batch {size} ...")
+        return compile_program(outline.training(placement, size), placement.mesh).total
+
+    limit = int(topology.chip.memory * USABLE)
+    return _report(outline, placement, topology, programs, largest_batch(train_bytes, done.batch, step, limit))
+
+
+def _both(outline: Outline, placement: Placement) -> Sequence[tuple[str, int, Program]]:
+    size = int(outline.config.batch.size)
+    yield "training step", size, outline.training(placement, size)
+    yield "beam search", int(outline.config.decode.batch_size), outline.search(placement)
+
+
+def _program_report(
+    name: str,
+    size: int,
+    compiled: Compiled | None,
+    program: Program,
+    outline: Outline,
+    placement: Placement,
+    chip: Chip,
+) -> ProgramReport:
+    words, tokens = outline.bucket
+    if name == "training step":
+        flops = training_flops(outline.model, size, words, tokens)
+    else:
+        decode = outline.config.decode
+        flops = search_flops(outline.model, size, words, int(decode.max_length), int(decode.num_beams))
+    flops *= len(outline.arms) / placement.mesh.size
+    arguments = program.argument_bytes()
+    return ProgramReport(name, size, compiled, arguments, flops, flops / chip.flops, arguments / chip.bandwidth)
+
+
+def _report(
+    outline: Outline,
+    placement: Placement,
+    topology: Topology,
+    programs: list[ProgramReport],
+    largest: LargestBatch | None,
+) -> Report:
+    return Report(
+        config=outline.config,
+        topology=topology,
+        mesh=dict(placement.mesh.shape),
+        arms=[str(arm) for arm in outline.arms],
+        bucket=outline.bucket,
+        programs=programs,
+        largest=largest,
+    )
