@@ -1,9 +1,9 @@
-"""`eeg2text bench --stage=decode ...`: throughput, compile time and memory of one stage."""
+"""`eeg2text bench --stage=decode|train ...`: throughput, compile time and memory of one stage."""
 
 import argparse
 import importlib
 
-STAGES = ("decode",)  # each is a module of `eeg2text_jax.bench` with `main(argv)`
+STAGES = ("decode", "train")  # each is a module of `eeg2text_jax.bench` with `main(argv)`
 
 
 def main(argv: list[str]) -> int:

@@ -15,11 +15,14 @@ def training_flops(model: Seq2SeqModel, batch: int, words: int, tokens: int) -> 
 
 
 def search_flops(model: Seq2SeqModel, batch: int, words: int, length: int, beams: int) -> float:
-    """A beam search that takes all of `length` steps, for one arm."""
+    """A beam search that writes all of `length` tokens, for one arm.
+
+    Every beam attends to what all beams of its sentence have written, those of others masked (see `models.cache`).
+    """
     source = source_length(model, words)
     cross = model.spec.decoder.layers * 4.0 * source * model.spec.decoder.width * inner_width(model.spec.decoder)
-    step = stack_flops(model.spec.decoder, 1, length, source, project_context=False) + head_flops(model)
-    return batch * (encode_flops(model, words) + cross + length * beams * step)
+    step = stack_flops(model.spec.decoder, 1, length * beams, source, project_context=False) + head_flops(model)
+    return batch * (encode_flops(model, words) + cross + (length - 1) * beams * step)
 
 
 def encode_flops(model: Seq2SeqModel, words: int) -> float:

@@ -1,7 +1,8 @@
 """The preflight of a configuration: two programs, whether they fit, what crosses the mesh, bounds of their time."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 from ml_collections import ConfigDict
 
@@ -16,7 +17,7 @@ from eeg2text_jax.preflight.compiling import (
     lowers_for,
     tpu_devices,
 )
-from eeg2text_jax.preflight.fitting import USABLE, LargestBatch, largest_batch
+from eeg2text_jax.preflight.fitting import USABLE, LargestBatch, largest_batch, second_size
 from eeg2text_jax.preflight.flops import search_flops, training_flops
 from eeg2text_jax.preflight.programs import Outline, Program, make_outline
 
@@ -71,7 +72,7 @@ class Report:
     @property
     def limit(self) -> int:
         """Bytes that a program may take."""
-        return int(self.topology.chip.memory * USABLE)
+        return usable(self.topology.chip)
 
     @property
     def n_devices(self) -> int:
@@ -98,50 +99,59 @@ def preflight(config: ConfigDict, topology: Topology, say: Callable[[str], None]
         return _preflight_tpu(outline, topology, say)
     placement = Placement.from_config(config, len(outline.arms), topology.shape[0])
     programs = []
-    for name, size, program in _both(outline, placement):
+    for kind in _both(outline, placement):
+        name, _, program = kind
         say(f"lowering the {name} ...")
-        refused = lowers_for(program, topology.chip.platform)
-        if refused:
+        if refused := lowers_for(program, topology.chip.platform):
             raise UserError(f"the {name} cannot be lowered for {topology.chip.platform}: {refused}")
-        programs.append(_program_report(name, size, None, program, outline, placement, topology.chip))
+        programs.append(_program_report(kind, None, outline, placement, topology.chip))
     return _report(outline, placement, topology, programs, None)
 
 
 def _preflight_tpu(outline: Outline, topology: Topology, say: Callable[[str], None]) -> Report:
     placement = Placement.from_config(outline.config, len(outline.arms), tpu_devices(topology))
-    programs, step = [], placement.mesh.shape[DATA]
-    for name, size, program in _both(outline, placement):
-        say(f"compiling the {name}, batch {size} ...")
-        compiled = compile_program(program, placement.mesh)
-        programs.append(_program_report(name, size, compiled, program, outline, placement, topology.chip))
-    done = programs[0]
+    size, step, limit = int(outline.config.batch.size), placement.mesh.shape[DATA], usable(topology.chip)
 
-    def train_bytes(size: int) -> int:
-        if size == done.batch:
-            return done.compiled.total
+    def train(size: int) -> Compiled:
         say(f"compiling the training step, batch {size} ...")
-        return compile_program(outline.training(placement, size), placement.mesh).total
+        return compile_program(outline.training(placement, size), placement.mesh)
 
-    limit = int(topology.chip.memory * USABLE)
-    return _report(outline, placement, topology, programs, largest_batch(train_bytes, done.batch, step, limit))
+    def search() -> Compiled:
+        say("compiling the beam search ...")
+        return compile_program(outline.search(placement), placement.mesh)
+
+    # The compiler uses about one and a half cores, so that two compilations at a time take less than one by one.
+    with ThreadPoolExecutor(2) as pool:
+        first, searched = pool.submit(train, size), pool.submit(search)
+        other = second_size(size, first.result().total, step, limit)
+        second = pool.submit(train, other) if other != size else first
+        compiled = (first.result(), searched.result())
+        known = {size: compiled[0].total, other: second.result().total}
+    programs = [
+        _program_report(kind, taken, outline, placement, topology.chip)
+        for kind, taken in zip(_both(outline, placement), compiled, strict=True)
+    ]
+    return _report(outline, placement, topology, programs, largest_batch(lambda n: train(n).total, known, step, limit))
 
 
-def _both(outline: Outline, placement: Placement) -> Sequence[tuple[str, int, Program]]:
+def usable(chip: Chip) -> int:
+    """Bytes that a program may take."""
+    return int(chip.memory * USABLE)
+
+
+Kind = tuple[str, int, Program]  # name, batch, program
+
+
+def _both(outline: Outline, placement: Placement) -> Iterator[Kind]:
     size = int(outline.config.batch.size)
     yield "training step", size, outline.training(placement, size)
     yield "beam search", int(outline.config.decode.batch_size), outline.search(placement)
 
 
 def _program_report(
-    name: str,
-    size: int,
-    compiled: Compiled | None,
-    program: Program,
-    outline: Outline,
-    placement: Placement,
-    chip: Chip,
+    kind: Kind, compiled: Compiled | None, outline: Outline, placement: Placement, chip: Chip
 ) -> ProgramReport:
-    words, tokens = outline.bucket
+    (name, size, program), (words, tokens) = kind, outline.bucket
     if name == "training step":
         flops = training_flops(outline.model, size, words, tokens)
     else:
