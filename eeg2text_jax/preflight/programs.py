@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,10 +22,12 @@ from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.mesh import ARM, DATA
 from eeg2text_jax.parallel.partition import batch_sharding, replicated
 from eeg2text_jax.parallel.placement import Placement
+from eeg2text_jax.pretrained.start import model_from_checkpoint
 from eeg2text_jax.training.loop import init_keys, initial_state, make_program
 from eeg2text_jax.training.step import StudyArrays
 
-ZUCO_FEATURES = 840  # of a word: 8 bands x 105 channels
+ZUCO_CHANNELS = 105
+ZUCO_FEATURES = 8 * ZUCO_CHANNELS  # of a word: one for each band and channel
 # Vocabulary of each backbone's usual checkpoint, where the configuration names no tokenizer.
 VOCABULARY = {"bart": 50265, "pegasus": 96103, "t5": 32128, "bert2bert": 30522}
 
@@ -113,26 +116,38 @@ class Outline:
 
 
 def make_outline(config: ConfigDict) -> Outline:
-    """The outline of a configuration; reads no data and no checkpoint.
+    """The outline of a configuration; reads no data.
 
-    The model has the shape of `model.shape`, also where the configuration names a checkpoint; F is that of ZuCo's EEG
-    or of the synthetic data.
+    The model has the shape of a checkpoint in a local folder; else that of `model.shape`, also where the configuration
+    names a checkpoint on the Hub, with the vocabulary of the backbone's usual tokenizer. F is that of ZuCo's EEG or of
+    the synthetic data.
 
     Raises:
       UserError: a field of the configuration is not usable.
     """
     check_conditions(tuple(config.grid.train_conditions), "grid.train_conditions", training=True)
     check_conditions(tuple(config.grid.eval_conditions), "grid.eval_conditions", training=False)
-    features = ZUCO_FEATURES
-    if config.data.source == "synthetic":
-        features = int(config.data.synthetic.features)
-    elif config.data.source.endswith((".tsv", ".csv")):
-        features = len(config.data.table.feature_columns) or features
-    elif not config.data.source.endswith(".h5"):
-        features = 105 * len(config.data.recordings.bands)
-    backbone = config.model.backbone
-    tokenizer = load_tokenizer(config.text.tokenizer) if config.text.tokenizer else TokenIds(backbone)
-    return Outline(config, build_model(config.model, features, tokenizer), arms(config), features)
+    features = _features(config)
+    checkpoint = Path(config.model.checkpoint).expanduser()
+    if config.model.checkpoint and checkpoint.is_dir():
+        tokenizer = load_tokenizer(config.text.tokenizer or checkpoint)
+        model = model_from_checkpoint(config.model, features, tokenizer)
+    else:
+        tokenizer = TokenIds(config.model.backbone)
+        model = build_model(config.model, features, tokenizer)
+    return Outline(config, model, arms(config), features)
+
+
+def _features(config: ConfigDict) -> int:
+    """F of the data that the configuration names, which need not be there."""
+    source = str(config.data.source)
+    if source == "synthetic":
+        return int(config.data.synthetic.features)
+    if source.endswith((".tsv", ".csv")):
+        return len(config.data.table.feature_columns) or ZUCO_FEATURES
+    if source.endswith(".h5"):
+        return ZUCO_FEATURES
+    return ZUCO_CHANNELS * len(config.data.recordings.bands)
 
 
 class TokenIds:

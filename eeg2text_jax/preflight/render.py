@@ -1,5 +1,6 @@
 """The report of a preflight as text, as JSON and as a row of a table."""
 
+from pathlib import Path
 from typing import Any
 
 from eeg2text_jax.parallel.mesh import ARM
@@ -13,14 +14,16 @@ HEADER = """\
 
 def to_text(report: Report) -> str:
     """What the command prints."""
-    chip, (words, tokens) = report.topology.chip, report.bucket
+    chip, config, (words, tokens) = report.topology.chip, report.config, report.bucket
     compiled = chip.platform == "tpu"
     how = "compiled, not run" if compiled else "lowered, neither compiled nor run"
     mesh = " x ".join(f"{n} {axis}" for axis, n in report.mesh.items())
     lines = [
         f"{report.topology.name}: {report.n_devices} x {chip.name}, {chip.memory / GIB:.0f} GiB each, mesh {mesh}",
-        f"arms {', '.join(report.arms)}; {words} words, {tokens} tokens; {report.config.model.dtype}; {how}",
+        f"arms {', '.join(report.arms)}; {words} words, {tokens} tokens; {config.model.dtype}; {how}",
     ]
+    if config.model.checkpoint and not Path(config.model.checkpoint).expanduser().is_dir():
+        lines += [f"the shape is that of config.model.shape: {config.model.checkpoint} is no local folder to be read"]
     for program in report.programs:
         lines += ["", *_program_lines(report, program)]
     lines += ["", _largest_line(report)] if compiled else ["", GPU_NOTE]

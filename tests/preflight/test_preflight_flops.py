@@ -52,6 +52,9 @@ def products(jaxpr: Any, turns: int) -> float:
             ((contracted, _), _), left = equation.params["dimension_numbers"], equation.invars[0].aval.shape
             total += 2.0 * np.prod(equation.outvars[0].aval.shape) * np.prod([left[axis] for axis in contracted])
             continue
+        if equation.primitive.name == "cond":  # of its branches one runs
+            total += max(products(branch.jaxpr, turns) for branch in equation.params["branches"])
+            continue
         times = {"scan": equation.params.get("length", 1), "while": turns}.get(equation.primitive.name, 1)
         total += times * sum(
             products(inner, turns) for value in equation.params.values() for inner in inner_jaxprs(value)

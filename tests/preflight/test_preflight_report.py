@@ -143,7 +143,7 @@ def test_chips_by_their_kind(kind, chip):
 
 def test_programs_are_lowered_for_gpus_that_are_not_there(tmp_path, capsys):
     out = tmp_path / "report.json"
-    flags = as_flags(parallel__mesh=(0, 0))
+    flags = as_flags(parallel__mesh=(0, 0), parallel__arms="vmap")
     assert main(["preflight", *flags, "--topology=h100:4", f"--json={out}"]) == 0
     text = capsys.readouterr().out
     assert "lowered, neither compiled nor run" in text

@@ -22,7 +22,13 @@ def test_a_tiny_grid_for_eight_chips(tmp_path):
     if not importable("libtpu"):
         pytest.skip("libtpu is not installed: pip install '.[preflight]'")
     out = tmp_path / "report.json"
-    shape = {"model.shape.dropout": 0.0, "model.dropout": 0.0, "batch.size": 8, "parallel.mesh": (0, 0)}
+    shape = {
+        "model.shape.dropout": 0.0,
+        "model.dropout": 0.0,
+        "batch.size": 8,
+        "parallel.mesh": (0, 0),
+        "parallel.arms": "vmap",
+    }
     flags = as_flags(**shape)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("XLA_", "JAX_"))}
     command = [sys.executable, "-m", "eeg2text_jax", "preflight", *flags, "--topology=v5e:2x4", f"--json={out}"]
