@@ -10,8 +10,17 @@ from eeg2text_jax.configuration import parse_config
 from eeg2text_jax.preflight.chips import parse_topology
 from eeg2text_jax.workdir import write_text
 
-# libtpu is there to compile: without these it would look for a TPU of its own, and for the cloud around it.
-ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+# libtpu is there to compile: without these it would look for a TPU of its own and for the cloud around it, and say at
+# length that it found neither.
+ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "none",
+    "TPU_STDERR_LOG_LEVEL": "3",
+    "TPU_MIN_LOG_LEVEL": "3",
+}
 
 
 def main(argv: list[str]) -> int:

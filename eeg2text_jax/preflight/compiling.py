@@ -48,8 +48,10 @@ def tpu_devices(topology: Topology) -> list[jax.Device]:
       UserError: libtpu is not installed, or knows no such slice.
     """
     require_libtpu()
+    # On a v4, JAX runs both cores of a chip as one device with all of its memory; described, it is two by default.
+    options = {"chip_config_name": "megacore"} if topology.name.startswith("v4:") else {}
     try:
-        described = topologies.get_topology_desc(platform="tpu", topology_name=topology.name)
+        described = topologies.get_topology_desc(platform="tpu", topology_name=topology.name, **options)
     except Exception as error:  # libtpu reports a shape that it does not know in several kinds
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise UserError(f"--topology={topology.name!r}: libtpu knows no such slice ({reason}).") from error
