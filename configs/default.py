@@ -71,6 +71,7 @@ def get_config() -> ConfigDict:
     c.model.encoder_ffn = 2048
     c.model.encoder_width = 0  # features are projected to this width first; 0: width F, padded so heads divide it
     c.model.dropout = 0.1  # of the EEG encoder; the backbone has its own in its configuration
+    c.model.remat = False  # compute each layer again in the backward pass instead of keeping what it computed
     c.model.prompt = ""  # text whose embeddings go before the EEG positions
 
     c.grid = ConfigDict()
@@ -96,9 +97,14 @@ def get_config() -> ConfigDict:
     c.train.save_every = 100  # steps between checkpoints
     c.train.log_every = 20  # steps between lines in metrics.jsonl
     c.train.label_smoothing = 0.0
+    c.train.accumulate = 1  # microbatches that a batch is computed in, one after the other: less memory, same gradient
+    # Generator of dropout. "rbg" is cheaper on TPU; its masks are the same for all seeds and depend on the backend.
+    c.train.rng = "threefry"
 
     c.parallel = ConfigDict()
-    c.parallel.arms = "vmap"  # arms side by side, or "map": one after the other (faster on one CPU device)
+    # Arms of one device: side by side ("vmap") or in turn ("map", faster on a CPU); "auto" maps on a single CPU device.
+    c.parallel.arms = "vmap"
+    c.parallel.wave = 0  # arms trained at the same time, the others after them; 0: all that fit into memory
     c.parallel.mesh = (0, 0)  # devices along the arms and along the batch; 0: chosen, arms first
     c.parallel.fsdp = False  # divide the parameters over the devices of the batch, too, instead of copying them
     c.parallel.hosts = "one"  # "auto": the cluster that JAX finds (TPU slice, Slurm); "env": EEG2TEXT_COORDINATOR, ...

@@ -34,5 +34,5 @@ def get_config(data: str = "planted") -> ConfigDict:
     c.optim.lr = 3e-3
     c.train.steps = 400
     c.train.eval_every = 50
-    c.parallel.arms = "map"
+    c.parallel.arms = "auto"
     return c

@@ -48,5 +48,5 @@ def get_config(split: str = "c") -> ConfigDict:
         "dropout": 0.0,
         "init_std": 0.1,  # about 1/sqrt(width), as in configs/demo.py
     }
-    c.parallel.arms = "map"
+    c.parallel.arms = "auto"
     return c

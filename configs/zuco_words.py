@@ -62,5 +62,5 @@ def get_config(argument: str = "") -> ConfigDict:
     c.optim.warmup_steps = 30
     c.train.steps = 200
     c.train.eval_every = 25
-    c.parallel.arms = "map"
+    c.parallel.arms = "auto"
     return c

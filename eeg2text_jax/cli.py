@@ -1,10 +1,15 @@
 """The `eeg2text` command: picks the module of a subcommand and turns user errors into one sentence."""
 
+import errno
 import importlib
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import Terminated, UserError
 
 # name -> one line for the overview. Each is the module `eeg2text_jax.commands.<name>` with `main(argv) -> status`,
 # imported only when asked for, so that `eeg2text score` does not wait for JAX.
@@ -21,6 +26,8 @@ COMMANDS = {
     "bench": "throughput of decoding and training beside PyTorch and CTranslate2",
 }
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, the user's share of it, the largest file allowed
+
 
 def usage() -> str:
     lines = [f"  {name:<10} {line}" for name, line in COMMANDS.items()]
@@ -28,7 +35,7 @@ def usage() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one subcommand; returns its exit status, 2 for a user's mistake, 130 when interrupted."""
+    """Runs one subcommand; returns its exit status, 2 for a user's mistake, 130 or 143 when told to end."""
     argv = sys.argv[1:] if argv is None else argv
     name, *rest = argv or ["--help"]
     try:
@@ -37,13 +44,44 @@ def main(argv: list[str] | None = None) -> int:
             return 0 if argv else 2
         if name not in COMMANDS:
             raise UserError(f"there is no such command; the commands are {', '.join(COMMANDS)}.")
-        return importlib.import_module(f"eeg2text_jax.commands.{name}").main(rest)
+        with _terminable():
+            return importlib.import_module(f"eeg2text_jax.commands.{name}").main(rest)
     except UserError as error:
         print(f"eeg2text {name}: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader (`| head`) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        place = f"{error.filename}: " if error.filename else ""
+        print(
+            f"eeg2text {name}: {place}{os.strerror(error.errno)}; free some space and start again, "
+            "what is finished is kept.",
+            file=sys.stderr,
+        )
+        return 2
+    except Terminated as end:
+        print(f"eeg2text {name}: {end}", file=sys.stderr)
+        return 143
     except KeyboardInterrupt:
         print(f"eeg2text {name}: interrupted.", file=sys.stderr)
         return 130
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends the command as an interruption does, with files renamed or not there; training has its own way."""
+
+    def end(*_: object) -> None:
+        raise Terminated("ended by SIGTERM; the same command goes on from what is finished.")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
@@ -34,3 +35,18 @@ def arm_keys(arm: Arm, config_seed: int) -> dict[str, jax.Array]:
     key = jax.random.fold_in(jax.random.key(config_seed), arm.seed)
     names = ("init", "dropout", "noise")
     return dict(zip(names, jax.random.split(key, len(names)), strict=True))
+
+
+def dropout_keys(grid_arms: tuple[Arm, ...], config_seed: int, rng: str) -> jax.Array:
+    """Keys of all arms' dropout `[A]`: those of their seeds, or with `rbg` one for all.
+
+    Under `vmap` rbg draws from the first key alone, so that keys of their own would tell apart what is paired.
+
+    Raises:
+      UserError: `rng` (of `config.train`) is not known.
+    """
+    if rng == "threefry":
+        return jnp.stack([arm_keys(arm, config_seed)["dropout"] for arm in grid_arms])
+    if rng == "rbg":
+        return jnp.broadcast_to(jax.random.key(config_seed, impl="rbg"), (len(grid_arms),))
+    raise UserError(f"train.rng = {rng!r}; expected 'threefry' or 'rbg'.")

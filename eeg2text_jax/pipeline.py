@@ -1,7 +1,9 @@
 """The whole job as a page: prepare, train the grid, decode both ways, score. A stage that is done is passed over."""
 
 import collections
+import itertools
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -19,11 +21,13 @@ from eeg2text_jax.metrics.examples import side_by_side
 from eeg2text_jax.metrics.render import table_console, table_markdown, write_tables
 from eeg2text_jax.metrics.score import score_cells, write_results
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
-from eeg2text_jax.parallel.distributed import initialize, is_main, main_first
-from eeg2text_jax.predictions import read_predictions, write_predictions
+from eeg2text_jax.parallel.distributed import initialize, is_main, main_first, wait_for_all
+from eeg2text_jax.parallel.placement import Placement
+from eeg2text_jax.predictions import Prediction, read_predictions, write_predictions
 from eeg2text_jax.study import Study, open_study
 from eeg2text_jax.training.curves import write_curves
-from eeg2text_jax.training.loop import train, trained_params
+from eeg2text_jax.training.loop import trained_params
+from eeg2text_jax.training.waves import train_arms, waves
 from eeg2text_jax.workdir import open_workdir, write_text
 
 
@@ -40,6 +44,7 @@ def run(config: ConfigDict, root: str) -> None:
     if is_main():
         results = score(study)
         judge(study, results)
+    wait_for_all("end of run")
 
 
 def begin(config: ConfigDict, root: str) -> Study:
@@ -53,6 +58,11 @@ def begin(config: ConfigDict, root: str) -> Study:
     return main_first(lambda: open_study(config, open_workdir(root, config)))
 
 
+def train(study: Study) -> None:
+    """Trains every arm, in waves where they do not fit at once."""
+    train_arms(study)
+
+
 def decode(study: Study) -> None:
     """Decodes every cell with each arm's best parameters and writes the predictions file."""
     header = {
@@ -62,12 +72,17 @@ def decode(study: Study) -> None:
         "decode": study.config.decode.to_dict(),
         "teacher_forced": "argmax at the reference's positions, cut at the first end token among them",
     }
-    predictions = decode_grid(study, trained_params(study))
+    predictions = itertools.chain.from_iterable(map(_decode_wave, waves(study)))
     if not is_main():
         collections.deque(predictions, maxlen=0)  # takes part in the computation, writes nothing
         return
     write_predictions(study.workdir.predictions, header, predictions)
     print(f"wrote {study.workdir.predictions}")
+
+
+def _decode_wave(study: Study) -> Iterator[Prediction]:
+    placement = Placement.from_config(study.config, len(study.arms))
+    return decode_grid(study, trained_params(study), placement.mesh)
 
 
 def score(study: Study) -> dict[str, Any]:

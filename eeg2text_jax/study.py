@@ -22,7 +22,7 @@ from eeg2text_jax.data.splits.report import part_table, verdict
 from eeg2text_jax.data.splits.split import Split
 from eeg2text_jax.data.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.data.text import encode_targets, load_tokenizer, train_tokenizer
-from eeg2text_jax.grid import Arm, arm_keys, arms
+from eeg2text_jax.grid import Arm, arms, dropout_keys
 from eeg2text_jax.models.build import build_model
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.pretrained.hub import checkpoint_folder
@@ -69,8 +69,8 @@ def open_study(config: ConfigDict, workdir: Workdir) -> Study:
     build = model_from_checkpoint if config.model.checkpoint else build_model
     model = build(config.model, data.n_features, tokenizer)
     samples, means = make_samples(config, data, split, tokenizer, model.pad_token)
-    keys = [arm_keys(arm, config.seed) for arm in grid_arms]
-    arrays = StudyArrays(jnp.stack([key["dropout"] for key in keys]), condition_key(config.seed), means)
+    dropout = dropout_keys(grid_arms, config.seed, config.train.rng)
+    arrays = StudyArrays(dropout, condition_key(config.seed), means)
     return Study(config, workdir, data, split, tokenizer, samples, grid_arms, model, arrays)
 
 

@@ -63,7 +63,10 @@ def open_workdir(root: str, config: ConfigDict) -> Workdir:
                 f"{' and more' if len(differing) > 3 else ''}; take another --workdir or the same configuration."
             )
         return workdir
-    if workdir.root.exists() and (not workdir.root.is_dir() or any(workdir.root.iterdir())):
+    unfinished = _partial(workdir.config).name  # of a run that was killed in its first moment
+    if workdir.root.exists() and (
+        not workdir.root.is_dir() or any(path.name != unfinished for path in workdir.root.iterdir())
+    ):
         raise UserError(f"{root} is not empty and holds no run of eeg2text; take another --workdir.")
     workdir.root.mkdir(parents=True, exist_ok=True)
     write_text(workdir.config, ours)
@@ -72,6 +75,10 @@ def open_workdir(root: str, config: ConfigDict) -> Workdir:
 
 def write_text(path: epath.Path, text: str) -> None:
     """Writes a file under a temporary name, then renames it."""
-    partial = path.parent / f".{path.name}.partial"
+    partial = _partial(path)
     partial.write_text(text)
     partial.replace(path)
+
+
+def _partial(path: epath.Path) -> epath.Path:
+    return path.parent / f".{path.name}.partial"

@@ -115,10 +115,10 @@ def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
     shapes = []
     loss = GridProgram._loss
 
-    def counted(self, params, features, labels, batch, key):
+    def counted(self, params, rows, key):
         if key is not None:
-            shapes.append((features.shape, labels.shape))
-        return loss(self, params, features, labels, batch, key)
+            shapes.append((rows["features"].shape, rows["labels"].shape))
+        return loss(self, params, rows, key)
 
     monkeypatch.setattr(GridProgram, "_loss", counted)
     config = tiny_config(train__steps=14, model__encoder_layers=0)

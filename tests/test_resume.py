@@ -1,70 +1,155 @@
-"""A run that is killed and begun again ends where an uninterrupted one does, bit for bit."""
+"""A run that is killed, or told to end, and begun again ends where an uninterrupted one does, bit for bit."""
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from tiny_run import ROOT, as_flags
+import orbax.checkpoint as ocp
+import pytest
+from jax.sharding import SingleDeviceSharding
+from tiny_run import ROOT, as_flag
 
-FLAGS = as_flags(
-    batch__buckets="((20,56),)", train__steps=40, train__save_every=4, train__eval_every=4, train__log_every=2
+from eeg2text_jax import cli
+from eeg2text_jax.training.checkpoint import Checkpoints
+from eeg2text_jax.training.metrics_log import MetricsLog
+
+STEPS, KILLED, TERMINATED = 14, 6, 10
+FLAG = as_flag(
+    batch__buckets=((20, 56),),
+    batch__size=16,  # 6 batches an epoch
+    model__encoder_layers=0,
+    shape={"dropout": 0.0},
+    grid__train_conditions=("eeg", "noise_redrawn"),  # the second one draws anew at every step
+    train__steps=STEPS,
+    train__save_every=2,
+    train__eval_every=4,
+    train__log_every=1,
 )
+KILL = f"""
+import os, signal, sys
+from eeg2text_jax import cli
+from eeg2text_jax.training.checkpoint import Checkpoints
+save = Checkpoints.save
+def save_and_die(self, step, *rest):
+    save(self, step, *rest)
+    if step == {KILLED}:
+        os.kill(os.getpid(), signal.SIGKILL)
+Checkpoints.save = save_and_die
+cli.main(sys.argv[1:])
+"""
 
 
-def start(workdir):
-    command = [sys.executable, "-m", "eeg2text_jax", "train", *FLAGS, f"--workdir={workdir}"]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def command(workdir) -> list[str]:
+    return ["train", FLAG, f"--workdir={workdir}"]
 
 
-def final_arrays(workdir):
-    """Every array of the last checkpoint, by its name."""
-    import jax
-    import orbax.checkpoint as ocp
-
-    with ocp.CheckpointManager(
-        workdir / "checkpoints", options=ocp.CheckpointManagerOptions(step_prefix="step")
-    ) as manager:
-        assert manager.latest_step() == 40
-        restored = manager.restore(40, args=ocp.args.Composite(state=ocp.args.StandardRestore()))
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree.leaves_with_path(restored["state"])}
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The workdir of an uninterrupted run."""
+    root = tmp_path_factory.mktemp("resume") / "whole"
+    assert cli.main(command(root)) == 0
+    return root
 
 
-def test_kill_and_resume_equals_an_uninterrupted_run(tmp_path):
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    process = start(whole)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
+def test_killed_then_terminated_equals_uninterrupted(whole, tmp_path, monkeypatch, capsys):
+    workdir = tmp_path / "killed"
+    process = subprocess.run(
+        [sys.executable, "-c", KILL, *command(workdir)], cwd=ROOT, capture_output=True, timeout=300
+    )
+    assert process.returncode == -signal.SIGKILL, process.stderr.decode()[-3000:]
 
-    process = start(killed)
-    wait_for_a_checkpoint(killed, process)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    again = start(killed)
-    output, _ = again.communicate(timeout=300)
-    assert again.returncode == 0, output
-    assert "going on from the checkpoint of step" in output
+    with monkeypatch.context() as patch:
+        patch.setattr(MetricsLog, "add", terminated_at(TERMINATED, MetricsLog.add))
+        assert cli.main(command(workdir)) == 143
+    said = capsys.readouterr()
+    assert "ended by SIGTERM; what is trained is saved" in said.err
+    assert any(f"going on from the checkpoint of step {step}\n" in said.out for step in (KILLED - 2, KILLED))
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
-    expected, found = final_arrays(whole), final_arrays(killed)
+    assert cli.main(command(workdir)) == 0
+    assert f"going on from the checkpoint of step {TERMINATED + 1}\n" in capsys.readouterr().out
+    expected, found = final_arrays(whole), final_arrays(workdir)
     assert expected.keys() == found.keys()
     for name, values in expected.items():
         np.testing.assert_array_equal(values, found[name], err_msg=name)
-    assert losses(whole) == losses(killed), "a step was trained twice or skipped"
+    assert losses(whole) == losses(workdir), "a step was trained twice or skipped"
 
 
-def wait_for_a_checkpoint(workdir, process):
-    folder = workdir / "checkpoints"
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline and process.poll() is None:
-        if folder.exists() and any(path.name.removeprefix("step_").isdigit() for path in folder.iterdir()):
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"no checkpoint appeared: {process.stdout.read()}")
+def terminated_at(step, add):
+    """Sends SIGTERM when the losses of `step` are logged, which is while the next one runs."""
+
+    def add_and_signal(self, at, scalars):
+        add(self, at, scalars)
+        if at == step:
+            signal.raise_signal(signal.SIGTERM)
+
+    return add_and_signal
 
 
-def losses(workdir):
+def final_arrays(workdir) -> dict[str, np.ndarray]:
+    """Every array of the last checkpoint, by its name."""
+    options = ocp.CheckpointManagerOptions(step_prefix="step")
+    with ocp.CheckpointManager(workdir / "checkpoints", options=options) as manager:
+        assert manager.latest_step() == STEPS
+        restored = manager.restore(STEPS, args=ocp.args.Composite(state=ocp.args.StandardRestore()))
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree.leaves_with_path(restored["state"])}
+
+
+def losses(workdir) -> list[dict[str, float]]:
     rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
     return [{name: value for name, value in row.items() if name != "samples_per_s"} for row in rows]
+
+
+def test_a_damaged_checkpoint_is_set_aside(tmp_path, capsys):
+    abstract = {"x": jax.ShapeDtypeStruct((4,), jnp.float32, sharding=SingleDeviceSharding(jax.devices()[0]))}
+    with Checkpoints(tmp_path) as checkpoints:
+        for step in (1, 2):
+            checkpoints.save(step, {"x": jnp.full(4, float(step))}, {"step": step})
+    for path in (tmp_path / "checkpoints" / "step_2").rglob("*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[:3])
+    with Checkpoints(tmp_path) as checkpoints:
+        step, state, info = checkpoints.restore(abstract)
+    assert (step, info) == (1, {"step": 1})
+    np.testing.assert_array_equal(state["x"], np.ones(4))
+    assert "checkpoint of step 2 cannot be read" in capsys.readouterr().out
+    assert (tmp_path / "damaged_checkpoint_2").is_dir()
+
+
+@pytest.mark.parametrize("kind", [OSError, ValueError])
+def test_a_checkpoint_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch, capsys, kind):
+    """Of either kind: tensorstore has its own error for a full disk."""
+    reason = (errno.ENOSPC, "No space left on device") if kind is OSError else ("RESOURCE_EXHAUSTED: No space left",)
+
+    def fail(*_: object, **__: object) -> None:
+        raise kind(*reason)
+
+    monkeypatch.setattr(ocp.CheckpointManager, "save", fail)
+    monkeypatch.setattr("eeg2text_jax.commands.train.main", lambda _: save(tmp_path))
+    assert cli.main(["train"]) == 2
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert "a checkpoint cannot be written" in sentence
+    assert "No space left" in sentence
+
+
+def save(root) -> None:
+    with Checkpoints(root) as checkpoints:
+        checkpoints.save(1, {"x": jnp.ones(4)}, {})
+
+
+def test_a_full_disk_is_one_sentence(monkeypatch, capsys):
+    def fail(_: list[str]) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/x/predictions.jsonl")
+
+    monkeypatch.setattr("eeg2text_jax.commands.decode.main", fail)
+    assert cli.main(["decode"]) == 2
+    assert capsys.readouterr().err == (
+        "eeg2text decode: runs/x/predictions.jsonl: No space left on device; free some space and start again, "
+        "what is finished is kept.\n"
+    )

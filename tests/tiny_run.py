@@ -1,5 +1,6 @@
 """The default configuration, shrunk until a run takes seconds."""
 
+import json
 from pathlib import Path
 
 from ml_collections import ConfigDict
@@ -41,16 +42,22 @@ SHAPE = {
 
 
 def tiny_config(**changes: object) -> ConfigDict:
-    """`configs/default.py` with `SHRINK`, `SHAPE` and `changes` (dotted names, `__` for dots) applied."""
+    """`configs/default.py` with `SHRINK`, `SHAPE` and `changes` (dotted names, `__` for dots) applied.
+
+    `shape` has further fields of `model.shape`.
+    """
     config = load_config(str(ROOT / "configs/default.py"))
     with config.unlocked():
-        config.model.shape = SHAPE
+        config.model.shape = {**SHAPE, **changes.pop("shape", {})}
     config.update_from_flattened_dict({**SHRINK, **{name.replace("__", "."): value for name, value in changes.items()}})
     return config
 
 
-def as_flags(config_file: str = "configs/demo.py", **changes: object) -> list[str]:
-    """The same shrinking as arguments of the command line."""
-    fields = {**SHRINK, **{f"model.shape.{name}": value for name, value in SHAPE.items()}}
-    fields |= {name.replace("__", "."): value for name, value in changes.items()}
-    return [f"--config={ROOT / config_file}", *(f"--config.{name}={value}" for name, value in fields.items())]
+def get_config(argument: str = "{}") -> ConfigDict:
+    """This file as a configuration file: `--config=tests/tiny_run.py:JSON`, an object of `changes`."""
+    return tiny_config(**json.loads(argument))
+
+
+def as_flag(**changes: object) -> str:
+    """`tiny_config(**changes)` as an argument of the command line."""
+    return f"--config={__file__}:{json.dumps(changes)}"

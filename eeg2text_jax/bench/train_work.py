@@ -14,7 +14,7 @@ from eeg2text_jax.bench.lengths import LONGEST, sentence_lengths
 from eeg2text_jax.conditions.context import condition_key
 from eeg2text_jax.data.batches import Batch, Bucket, EpochPlan, Samples, make_batch
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.grid import Arm, arm_keys
+from eeg2text_jax.grid import Arm, arm_keys, dropout_keys
 from eeg2text_jax.models import bart
 from eeg2text_jax.models.freezing import only_free
 from eeg2text_jax.models.functional import Seq2SeqModel
@@ -139,8 +139,7 @@ def make_samples(shape: Shape, sentences: str, pad_token: int) -> Samples:
 
 def study_arrays(program: GridProgram) -> StudyArrays:
     """Keys of the arms and of the conditions."""
-    keys = [arm_keys(arm, 0)["dropout"] for arm in program.arms]
-    return StudyArrays(jnp.stack(keys), condition_key(0), None)
+    return StudyArrays(dropout_keys(program.arms, 0, "threefry"), condition_key(0), None)
 
 
 def init_keys(program: GridProgram) -> jax.Array:

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.progress import ProgressLine
 
 
@@ -74,7 +75,7 @@ def decode_dataset(
     start, parts, done = time.monotonic(), [], 0
     with ProgressLine(title, total) as progress:
         for part, result in _one_ahead(slices, decode):
-            parts.append(jax.tree.map(lambda leaf, n=part.real: _head(np.asarray(leaf), n, axis), result))
+            parts.append(jax.tree.map(lambda leaf, n=part.real: _head(leaf, n, axis), to_host(result)))
             done += part.real
             rate = done * sentences / (time.monotonic() - start)
             progress.advance(part.real, f"{part.words} words, {rate:.1f} sentences/s")

@@ -1,7 +1,7 @@
 """Decodes every cell of a grid in both modes: (arm, evaluation condition) -> rows of the predictions file."""
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from eeg2text_jax.conditions.condition import condition_inputs
 from eeg2text_jax.conditions.context import ConditionContext
-from eeg2text_jax.data.batches import Batch, make_batch
+from eeg2text_jax.data.batches import make_batch
 from eeg2text_jax.data.text import decode_tokens
 from eeg2text_jax.decoding.contrast import Contrast
 from eeg2text_jax.decoding.dataset import Slice, decode_dataset, plan_slices
@@ -21,9 +21,11 @@ from eeg2text_jax.decoding.spec import GenerationSpec
 from eeg2text_jax.decoding.teacher_forced import TeacherForced, cut_at_end
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.grid import Arm
-from eeg2text_jax.parallel.mesh import make_mesh
+from eeg2text_jax.parallel.mesh import DATA, make_mesh
+from eeg2text_jax.parallel.partition import arm_sharding, fed_sharding, put, put_batch, replicated
 from eeg2text_jax.predictions import MODES, Prediction
 from eeg2text_jax.study import Study
+from eeg2text_jax.training.step import Batch, StudyArrays
 
 CUTS = ("reference", "authors")  # values of decode.teacher_forced_cut
 
@@ -40,65 +42,86 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
 
     Args:
       study: the run.
-      params: each arm's parameters, `[A, ...]`.
-      mesh: with axes `("arm", "data")`; one device by default, on which arms take turns.
+      params: each arm's parameters, `[A, ...]`; of several hosts, placed on `mesh`.
+      mesh: with axes `("arm", "data")`; one device by default, on which arms take turns. Batches are made large
+        enough to be divided along `data`; what is decoded does not depend on the mesh.
 
     Yields:
       For every condition and arm the teacher-forced rows, then the free-running ones, each in the order of the split.
     """
     mesh = mesh or make_mesh(1, 1, jax.devices()[:1])
+    params = gather_params(params, mesh)
+    arrays = put(study.arrays, replicated(mesh))
     spec = GenerationSpec.from_fields(study.config.decode, study.model)
     rows = study.split.parts["test"]
     edges = [words for words, _ in study.config.batch.buckets]
-    slices = plan_slices(study.samples.n_words()[rows], edges, study.config.decode.batch_size)
+    size = -(-study.config.decode.batch_size // mesh.shape[DATA]) * mesh.shape[DATA]
+    slices = plan_slices(study.samples.n_words()[rows], edges, size)
     for condition in study.config.grid.eval_conditions:
-        decode = functools.partial(_decode_slice, study, params, rows, condition, spec, mesh)
+        decode = functools.partial(_decode_slice, study, arrays, params, rows, condition, spec, mesh)
         both = decode_dataset(slices, decode, f"decode under {condition}", axis=1, sentences=len(study.arms))
         for a, arm in enumerate(study.arms):
             own = jax.tree.map(lambda leaf, a=a: leaf[a], both)
             yield from cell_predictions(study, Cell(arm, condition), rows, own)
 
 
+def gather_params(params: Any, mesh: Mesh) -> Any:
+    """Parameters `[A, ...]` whole on the devices of their arm, so that a search need not gather them at every step."""
+    return jax.jit(lambda params: params, out_shardings=arm_sharding(mesh))(params)
+
+
 def _decode_slice(
-    study: Study, params: Any, rows: np.ndarray, condition: str, spec: GenerationSpec, mesh: Mesh, part: Slice
+    study: Study,
+    arrays: StudyArrays,
+    params: Any,
+    rows: np.ndarray,
+    condition: str,
+    spec: GenerationSpec,
+    mesh: Mesh,
+    part: Slice,
 ) -> Contrast:
     """Both modes of one slice for all arms, leaves `[A, B, ...]`."""
     width = study.config.text.max_tokens
-    batch = make_batch(study.samples, rows[part.samples], (part.words, width), len(part.samples))
+    batch = put_batch(make_batch(study.samples, rows[part.samples], (part.words, width), len(part.samples)), mesh)
     labels = batch.pop("labels")  # from here on the free-running side cannot see a target
-    fed = {"features": feed_arms(study, condition, batch)}
-    shared = {"mask": jnp.asarray(batch["mask"])}
-    keys = _sentence_keys(study, batch) if spec.do_sample else None
+    fed = {"features": feed_arms(study, arrays, condition, batch, mesh)}
+    shared = {"mask": batch["mask"]}
+    keys = _sentence_keys(study.config.seed, batch["sample_id"]) if spec.do_sample else None
     return Contrast(
         free_running=generate_arms(study.model, params, fed, shared, spec, mesh, keys=keys),
-        teacher_forced=teacher_forced_arms(study.model, params, fed, shared, jnp.asarray(labels), mesh),
+        teacher_forced=teacher_forced_arms(study.model, params, fed, shared, labels, mesh),
     )
 
 
-def _sentence_keys(study: Study, batch: Batch) -> jax.Array:
+@jax.jit
+def _sentence_keys(seed: int, sample_id: jax.Array) -> jax.Array:
     """One key a sample, whatever the batch it is in."""
-    key = jax.random.key(study.config.seed)
-    return jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.asarray(batch["sample_id"]))
+    return jax.vmap(functools.partial(jax.random.fold_in, jax.random.key(seed)))(sample_id)
 
 
-def feed_arms(study: Study, condition: str, batch: Batch) -> jax.Array:
+def feed_arms(study: Study, arrays: StudyArrays, condition: str, batch: Batch, mesh: Mesh) -> jax.Array:
     """What every arm's encoder is fed under a condition, `[A, B, W, F]`; noise follows the arm's seed."""
     pairs = tuple((condition, arm.seed) for arm in study.arms)
     keep = ("features", "mask", "sample_id", "subject", "donor")
-    return _feed_arms(pairs, {name: batch[name] for name in keep if name in batch}, study.arrays)
+    return _feed_program(pairs, mesh)({name: batch[name] for name in keep if name in batch}, arrays)
 
 
-@functools.partial(jax.jit, static_argnames=("pairs",))
-def _feed_arms(pairs: tuple[tuple[str, int], ...], batch: Any, arrays: Any) -> jax.Array:
-    context = ConditionContext(
-        arrays.condition,
-        batch["sample_id"],
-        jnp.zeros((), jnp.int32),
-        batch.get("subject"),
-        arrays.means,
-        batch.get("donor"),
-    )
-    return condition_inputs(pairs, batch["features"], batch["mask"], context)
+@functools.lru_cache(maxsize=64)
+def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[Any, StudyArrays], jax.Array]:
+    """The jitted `(batch, arrays) -> [A, B, W, F]`, arms and rows on their devices."""
+
+    def feed(batch: Any, arrays: StudyArrays) -> jax.Array:
+        context = ConditionContext(
+            arrays.condition,
+            batch["sample_id"],
+            jnp.zeros((), jnp.int32),
+            batch.get("subject"),
+            arrays.means,
+            batch.get("donor"),
+        )
+        return condition_inputs(pairs, batch["features"], batch["mask"], context)
+
+    return jax.jit(feed, out_shardings=fed_sharding(mesh))
 
 
 def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: Contrast) -> Iterator[Prediction]:

@@ -47,15 +47,31 @@ def is_main() -> bool:
 
 
 def main_first(make: Callable[[], Result]) -> Result:
-    """Calls `make` on the first host, then on the others, which find what it wrote to the shared folder."""
+    """Calls `make` on the first host, then on the others, which find what it wrote to the shared folder.
+
+    Raises:
+      UserError: on the other hosts, where `make` failed on the first, which raises what it raised.
+    """
     if jax.process_count() == 1:
         return make()
+    made, failure = None, None
     if is_main():
-        made = make()
-        multihost_utils.sync_global_devices("main_first")
-        return made
-    multihost_utils.sync_global_devices("main_first")
-    return make()
+        try:
+            made = make()
+        except BaseException as error:  # the others wait, and are told before it goes on its way
+            failure = error
+    failed = multihost_utils.broadcast_one_to_all(np.int32(failure is not None))
+    if failure is not None:
+        raise failure
+    if failed:
+        raise UserError("the first host could not go on; its message says why.")
+    return made if is_main() else make()
+
+
+def wait_for_all(name: str) -> None:
+    """Returns when every host has come here."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(name)
 
 
 def to_host(tree: Any) -> Any:

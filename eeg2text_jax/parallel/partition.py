@@ -65,9 +65,14 @@ def put_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Arra
 
 def put(tree: Any, sharding: NamedSharding) -> Any:
     """Places arrays that every host has in full; each host hands over what its own devices hold."""
-    return jax.tree.map(
-        lambda array: jax.make_array_from_callback(array.shape, sharding, lambda index: array[index]), tree
-    )
+
+    def place(array: Any) -> jax.Array:
+        if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):  # of several hosts, JAX does not place keys
+            data = place(np.asarray(jax.random.key_data(array)))
+            return jax.random.wrap_key_data(data, impl=jax.random.key_impl(array))
+        return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+    return jax.tree.map(place, tree)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
@@ -78,6 +83,11 @@ def replicated(mesh: Mesh) -> NamedSharding:
 def arm_sharding(mesh: Mesh) -> NamedSharding:
     """Arms on the first axis, nothing else divided."""
     return NamedSharding(mesh, PartitionSpec(ARM))
+
+
+def fed_sharding(mesh: Mesh) -> NamedSharding:
+    """What every arm's encoder is fed, `[A, B, ...]`: arms and rows divided."""
+    return NamedSharding(mesh, PartitionSpec(ARM, DATA))
 
 
 def _match(name: str, rules: Rules) -> Layout:

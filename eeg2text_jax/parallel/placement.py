@@ -1,6 +1,7 @@
 """Where the arrays of a run lie: its mesh, and the rules of its state, from `config.parallel`."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from eeg2text_jax.parallel.partition import (
     FULLY_SHARDED,
     REPLICATED,
     Rules,
+    put,
     put_batch,
     replicated,
     state_shardings,
@@ -41,13 +43,13 @@ class Placement:
             for which programs can be lowered, not compiled.
 
         Raises:
-          UserError: `parallel.mesh` does not fit the devices, the arms or the batch.
+          UserError: `parallel.mesh` does not fit the devices, the arms or the batch, or `train.accumulate` the batch.
         """
         parallel = config.parallel
         wanted = tuple(int(n) for n in parallel.mesh)
         if len(wanted) != 2 or min(wanted) < 0:
             raise UserError(f"parallel.mesh = {wanted}; expected devices along (arm, data), 0 for a free choice.")
-        if parallel.arms == "map":
+        if arms_mapping(parallel) == "map":
             if wanted[0] > 1:
                 raise UserError(
                     f"parallel.arms = 'map' computes one arm after the other and parallel.mesh = {wanted} puts "
@@ -58,11 +60,13 @@ class Placement:
         if devices is not None:
             n_devices = devices if isinstance(devices, int) else len(devices)
             shape = mesh_shape(n_devices, n_arms, config.batch.size, wanted)
+            _check_microbatches(config.batch.size, config.train.accumulate, shape[1])
             return cls(abstract_mesh(*shape) if isinstance(devices, int) else make_mesh(*shape, devices), rules)
         devices = jax.devices()
         if min(wanted) and wanted[0] * wanted[1] < len(devices) and jax.process_count() == 1:
             devices = devices[: wanted[0] * wanted[1]]
         shape = mesh_shape(len(devices), n_arms, config.batch.size, wanted)
+        _check_microbatches(config.batch.size, config.train.accumulate, shape[1])
         chosen = None if len(devices) == len(jax.devices()) else devices
         return cls(make_mesh(*shape, chosen), rules)
 
@@ -88,4 +92,28 @@ class Placement:
 
     def constants(self, tree: Any) -> Any:
         """Arrays on every device."""
-        return jax.device_put(tree, replicated(self.mesh))
+        return put(tree, replicated(self.mesh))
+
+
+def arms_mapping(parallel: ConfigDict) -> str:
+    """How the arms of a device are computed, from `parallel.arms`: `"vmap"`, side by side, or `"map"`, in turn.
+
+    `"auto"` maps on a single CPU device, which does that faster.
+
+    Raises:
+      UserError: it is something else.
+    """
+    if parallel.arms not in ("auto", "vmap", "map"):
+        raise UserError(f"parallel.arms = {parallel.arms!r}; expected 'auto', 'vmap' or 'map'.")
+    if parallel.arms != "auto":
+        return parallel.arms
+    n_devices = math.prod(parallel.mesh) or len(jax.devices())
+    return "map" if n_devices == 1 and jax.default_backend() == "cpu" else "vmap"
+
+
+def _check_microbatches(size: int, accumulate: int, n_data: int) -> None:
+    if accumulate < 1 or size % (accumulate * n_data):
+        raise UserError(
+            f"train.accumulate = {accumulate} does not cut batch.size = {size} into equal parts whose rows {n_data} "
+            f"devices can share; batch.size must be a multiple of {max(accumulate, 1) * n_data}."
+        )

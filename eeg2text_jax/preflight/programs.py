@@ -15,7 +15,7 @@ from eeg2text_jax.conditions.context import condition_key
 from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.decoding.sharded import generate_program
 from eeg2text_jax.decoding.spec import GenerationSpec
-from eeg2text_jax.grid import Arm, arms
+from eeg2text_jax.grid import Arm, arms, dropout_keys
 from eeg2text_jax.models.build import build_model
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.arms import compile_step
@@ -23,7 +23,7 @@ from eeg2text_jax.parallel.mesh import ARM, DATA
 from eeg2text_jax.parallel.partition import batch_sharding, replicated
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.pretrained.start import model_from_checkpoint
-from eeg2text_jax.training.loop import init_keys, initial_state, make_program
+from eeg2text_jax.training.loop import initial_state, make_program
 from eeg2text_jax.training.step import StudyArrays
 
 ZUCO_CHANNELS = 105
@@ -101,7 +101,7 @@ class Outline:
         return {name: jax.ShapeDtypeStruct(*shape) for name, shape in batch.items()}
 
     def _study_arrays(self) -> StudyArrays:
-        keys = jax.eval_shape(lambda: (init_keys(self), condition_key(0)))
+        keys = jax.eval_shape(lambda: (dropout_keys(self.arms, 0, self.config.train.rng), condition_key(0)))
         means = jax.ShapeDtypeStruct((2, self.features), jnp.float32) if "means" in self._needs else None
         return StudyArrays(*keys, means)
 
@@ -128,6 +128,9 @@ def make_outline(config: ConfigDict) -> Outline:
     check_conditions(tuple(config.grid.train_conditions), "grid.train_conditions", training=True)
     check_conditions(tuple(config.grid.eval_conditions), "grid.eval_conditions", training=False)
     features = _features(config)
+    if config.parallel.arms == "auto":  # which is about the machine that this is run on
+        config = config.copy_and_resolve_references()
+        config.parallel.arms = "vmap"
     checkpoint = Path(config.model.checkpoint).expanduser()
     if config.model.checkpoint and checkpoint.is_dir():
         tokenizer = load_tokenizer(config.text.tokenizer or checkpoint)
@@ -135,7 +138,8 @@ def make_outline(config: ConfigDict) -> Outline:
     else:
         tokenizer = TokenIds(config.model.backbone)
         model = build_model(config.model, features, tokenizer)
-    return Outline(config, model, arms(config), features)
+    together = int(config.parallel.wave) or None  # 0: all of them
+    return Outline(config, model, arms(config)[:together], features)
 
 
 def _features(config: ConfigDict) -> int:

@@ -4,7 +4,6 @@ import json
 import os
 from typing import Any
 
-import jax
 from etils import epath
 from ml_collections import ConfigDict
 from transformers import PretrainedConfig
@@ -17,7 +16,7 @@ from eeg2text_jax.pretrained.export import export_checkpoint
 from eeg2text_jax.pretrained.hub import checkpoint_folder
 from eeg2text_jax.pretrained.start import checkpoint_config
 from eeg2text_jax.study import Study, open_study
-from eeg2text_jax.training.loop import trained_params
+from eeg2text_jax.training.waves import trained_arm
 from eeg2text_jax.workdir import Workdir, open_workdir
 
 
@@ -38,7 +37,7 @@ def export_run(root: str, out: str, arm: str = "") -> Arm:
     config = _config_of(root)
     study = open_study(config, open_workdir(root, config))
     number = _choose(study.arms, arm)
-    params = jax.tree.map(lambda leaf: leaf[number], trained_params(study))
+    params = trained_arm(study, number)
     chosen = study.arms[number]
     card = model_card(card_facts(study, chosen, os.path.basename(os.path.normpath(out))))
     export_checkpoint(study.model, params, _backbone_config(study), study.tokenizer, out, card)

@@ -23,8 +23,12 @@ class Checkpoints:
     def __enter__(self) -> "Checkpoints":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._manager.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self._manager.close()
+        except Exception as error:  # of the last save; where another error is on its way, that one says more
+            if kind is None:
+                raise _cannot_write(self.directory, error) from error
 
     def save(self, step: int, state: Any, info: dict[str, Any]) -> None:
         """Begins to save a pytree of arrays and a JSON-able `info` under `step`; returns before it is written.
@@ -36,7 +40,7 @@ class Checkpoints:
             self._manager.save(
                 step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), info=ocp.args.JsonSave(info))
             )
-        except OSError as error:
+        except Exception as error:  # of many kinds; of this save, or of the one before, which was written meanwhile
             raise _cannot_write(self.directory, error) from error
 
     def wait(self) -> None:
@@ -47,7 +51,7 @@ class Checkpoints:
         """
         try:
             self._manager.wait_until_finished()
-        except (OSError, ValueError) as error:
+        except Exception as error:
             raise _cannot_write(self.directory, error) from error
 
     def restore(self, abstract_state: Any) -> tuple[int, Any, dict[str, Any]] | None:

@@ -15,13 +15,14 @@ from eeg2text_jax.grid import arm_keys
 from eeg2text_jax.models.freezing import only_free
 from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.distributed import to_host
-from eeg2text_jax.parallel.placement import Placement
+from eeg2text_jax.parallel.placement import Placement, arms_mapping
 from eeg2text_jax.pretrained.start import start_from_checkpoint
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.study import Study
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.metrics_log import MetricsLog
 from eeg2text_jax.training.optimizer import make_optimizer
+from eeg2text_jax.training.preemption import Preemption
 from eeg2text_jax.training.state import TrainState, init_params, init_state, keep_best
 from eeg2text_jax.training.step import GridProgram
 
@@ -31,12 +32,13 @@ def train(study: Study) -> TrainState:
 
     Raises:
       UserError: a loss is not finite (the message names the steps), or a checkpoint cannot be written.
+      Terminated: SIGTERM came, and the step that was under way is saved.
     """
     config = study.config.train
     program = make_program(study)
     placement = Placement.from_config(study.config, len(study.arms))
 
-    with Checkpoints(study.workdir.root) as checkpoints:
+    with Checkpoints(study.workdir.root) as checkpoints, Preemption() as preemption:
         state, iterator = restore_or_init(study, program, placement, checkpoints)
         shardings = placement.shardings(state)
         train_step = compile_step(program.train_step, placement.mesh, shardings)
@@ -46,12 +48,8 @@ def train(study: Study) -> TrainState:
         first = int(state.step)
         if first >= config.steps:
             return state
-        if first:
-            print(f"going on from the checkpoint of step {first}")
-        log = MetricsLog(study.workdir.root, first)
-        names = ", ".join(map(str, study.arms))
-        print(f"training {len(study.arms)} arms ({names}), steps {first} to {config.steps}, on {placement}")
-        with ProgressLine("train", config.steps, first) as progress:
+        announce(study, placement, first)
+        with MetricsLog(study.workdir.root, first) as log, ProgressLine("train", config.steps, first) as progress:
             pending = Pending(study, log, progress)
             for step in range(first + 1, config.steps + 1):
                 batch = next(iterator)
@@ -61,13 +59,24 @@ def train(study: Study) -> TrainState:
                     loss = dev_loss(state.params)
                     state = keep(state, loss)
                     pending.dev(step, to_host(loss))
-                if step % config.save_every == 0 or step == config.steps:
+                last = step == config.steps or preemption.stop_after(step)
+                if step % config.save_every == 0 or last:
                     pending.flush()
                     checkpoints.save(step, state, {"split": study.split.digest(), "iterator": iterator.get_state()})
-            pending.flush()
+                if last:
+                    break
         checkpoints.wait()
-        log.close()
     return state
+
+
+def announce(study: Study, placement: Placement, first: int) -> None:
+    """Says what is trained from step `first` on, and where."""
+    if first:
+        print(f"going on from the checkpoint of step {first}")
+    names = ", ".join(map(str, study.arms))
+    how = "one after the other" if arms_mapping(study.config.parallel) == "map" else "side by side"
+    steps = f"steps {first} to {study.config.train.steps}"
+    print(f"training {len(study.arms)} arms ({names}) {how}, {steps}, on {placement}")
 
 
 def trained_params(study: Study) -> Any:
@@ -95,7 +104,8 @@ def make_program(study: Study) -> GridProgram:
         arms=study.arms,
         optimizer=only_free(make_optimizer(config.optim, config.train.steps), study.model, config.optim.free),
         label_smoothing=config.train.label_smoothing,
-        mapping=config.parallel.arms,
+        mapping=arms_mapping(config.parallel),
+        accumulate=config.train.accumulate,
     )
 
 

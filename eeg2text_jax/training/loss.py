@@ -12,10 +12,13 @@ def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 
       labels: int32 `[B, T]`.
       label_smoothing: share of the target distribution spread evenly over the vocabulary.
     """
-    log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
-    losses = -jnp.take_along_axis(log_probs, labels[..., None], axis=-1)[..., 0]
+    logits = logits.astype(jnp.float32)
+    log_norm = jax.nn.logsumexp(logits, axis=-1)
+    # A gather from logits that are divided along V or the batch, XLA may partition across the arms; a sum it does not.
+    chosen = labels[..., None] == jnp.arange(logits.shape[-1], dtype=labels.dtype)[None, None]
+    losses = log_norm - jnp.sum(jnp.where(chosen, logits, 0.0), axis=-1)
     if label_smoothing:
-        losses = (1 - label_smoothing) * losses - label_smoothing * log_probs.mean(axis=-1)
+        losses = (1 - label_smoothing) * losses + label_smoothing * (log_norm - logits.mean(axis=-1))
     return losses
 
 
@@ -29,5 +32,14 @@ def summed_loss(
       labels: int32 `[B, T]`, padded with `pad_token`.
       weight: float32 `[B]`, 0 for rows that only fill the batch.
     """
-    counted = (labels != pad_token).astype(jnp.float32) * weight[:, None]  # [B, T]
+    counted = _counted(labels, weight, pad_token)
     return jnp.sum(token_losses(logits, labels, label_smoothing) * counted), jnp.sum(counted)
+
+
+def count_tokens(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Array:
+    """Number of real tokens of the real rows, a float32 scalar."""
+    return jnp.sum(_counted(labels, weight, pad_token))
+
+
+def _counted(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Array:
+    return (labels != pad_token).astype(jnp.float32) * weight[:, None]  # [B, T]

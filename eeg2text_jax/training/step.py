@@ -16,7 +16,7 @@ from eeg2text_jax.conditions.context import ConditionContext
 from eeg2text_jax.grid import Arm
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.arms import choose_by_arm
-from eeg2text_jax.training.loss import summed_loss
+from eeg2text_jax.training.loss import count_tokens, summed_loss
 from eeg2text_jax.training.state import TrainState
 
 Batch = Mapping[str, jax.Array]
@@ -47,6 +47,8 @@ class GridProgram:
       label_smoothing: see `loss.token_losses`.
       mapping: `"vmap"` computes the arms side by side (sharded over the mesh axis `arm` where there is one), `"map"`
         one after the other, which a single CPU device does faster.
+      accumulate: microbatches that a batch is cut into, one after the other; the gradient is that of the batch. It
+        divides the batch.
     """
 
     model: Seq2SeqModel
@@ -54,6 +56,7 @@ class GridProgram:
     optimizer: optax.GradientTransformation
     label_smoothing: float
     mapping: str
+    accumulate: int = 1
 
     def train_step(
         self, state: TrainState, batch: Batch, study: StudyArrays
@@ -66,13 +69,11 @@ class GridProgram:
           study: constant over the run.
         """
         keys = jax.vmap(jax.random.fold_in, (0, None))(study.dropout, state.step)
+        shared_key = keys[0] if self._share_dropout(keys) else None
 
         def update(params, opt_state, key, features, labels):
-            def loss(params):
-                total, count = self._loss(params, features, labels, batch, key)
-                return total / jnp.maximum(count, 1.0)
-
-            value, gradient = jax.value_and_grad(loss)(params)
+            rows = {"features": features, "labels": labels, "mask": batch["mask"], "weight": batch["weight"]}
+            value, gradient = self._gradient(params, rows, key if shared_key is None else shared_key)
             with jax.numpy_dtype_promotion("standard"):  # optax raises floats to its int32 step count
                 updates, opt_state = self.optimizer.update(gradient, opt_state, params)
             metrics = {"loss": value, "grad_norm": optax.tree.norm(gradient)}
@@ -87,17 +88,47 @@ class GridProgram:
         """Summed loss of every arm under its own condition and the number of tokens, both float32 `[A]`."""
 
         def evaluate(params, features, labels):
-            return self._loss(params, features, labels, batch, None)
+            return self._loss(params, {**batch, "features": features, "labels": labels}, None)
 
         step = jnp.zeros((), jnp.int32)
         return self._map_arms(evaluate, params, self._features(batch, study, step), self._labels(batch))
 
-    def _loss(self, params, features, labels, batch: Batch, key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-        inputs = {"features": features, "mask": batch["mask"]}
-        pad = self.model.pad_token
+    def _share_dropout(self, keys: jax.Array) -> bool:
+        """Whether all arms drop the same units: those of one seed do, and `rbg`, which under `vmap` draws from the
+        first key alone. A key that is not mapped is drawn from once for all of them.
+        """
+        return len({arm.seed for arm in self.arms}) == 1 or str(jax.random.key_impl(keys)) == "rbg"
+
+    def _gradient(self, params: Any, rows: Batch, key: jax.Array) -> tuple[jax.Array, Any]:
+        """Mean loss over the tokens of one arm's batch, and its gradient; `rows` has the batch on its first axes."""
+        count = jnp.maximum(count_tokens(rows["labels"], rows["weight"], self.model.pad_token), 1.0)
+
+        def loss(params: Any, rows: Batch, key: jax.Array) -> jax.Array:
+            return self._loss(params, rows, key)[0] / count
+
+        gradient_of = jax.value_and_grad(loss)
+        if self.accumulate == 1:
+            return gradient_of(params, rows, key)
+
+        def add(sums: Any, part: tuple[Batch, jax.Array]) -> tuple[Any, None]:
+            rows, number = part
+            return jax.tree.map(jnp.add, sums, gradient_of(params, rows, jax.random.fold_in(key, number))), None
+
+        zeros = jnp.zeros((), jnp.float32), jax.tree.map(jnp.zeros_like, params)
+        parts = jax.tree.map(self._microbatches, rows)
+        return jax.lax.scan(add, zeros, (parts, jnp.arange(self.accumulate)))[0]
+
+    def _microbatches(self, rows: jax.Array) -> jax.Array:
+        """`[B, ...]` -> `[accumulate, B / accumulate, ...]`, by turns, so that each has rows of every device."""
+        return jnp.moveaxis(rows.reshape(-1, self.accumulate, *rows.shape[1:]), 1, 0)
+
+    def _loss(self, params: Any, rows: Batch, key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+        """Summed loss of one arm and the number of tokens."""
+        inputs = {"features": rows["features"], "mask": rows["mask"]}
+        labels, pad = rows["labels"], self.model.pad_token
         logits = self.model.forward(params, inputs, self.model.shift_right(labels), dropout_key=key)
         smoothing = self.label_smoothing if key is not None else 0.0
-        return summed_loss(logits, labels, batch["weight"], pad, smoothing)
+        return summed_loss(logits, labels, rows["weight"], pad, smoothing)
 
     def _features(self, batch: Batch, study: StudyArrays, step: jax.Array) -> jax.Array:
         """What each arm's encoder is fed, `[A, B, W, F]`."""

@@ -1,0 +1,120 @@
+"""Two processes joined by jax.distributed run as one process with the same devices does."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from jax.experimental import multihost_utils
+from tiny_run import ROOT, as_flag
+
+from eeg2text_jax import cli
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.parallel.distributed import initialize, main_first
+from eeg2text_jax.predictions import read_predictions
+
+CHANGES = {
+    "parallel__arms": "vmap",
+    "parallel__mesh": (2, 4),
+    "batch__buckets": ((20, 56),),
+    "model__encoder_layers": 0,
+    "shape": {"dropout": 0.0, "attention_dropout": 0.0},
+    "train__steps": 4,
+    "grid__eval_conditions": ("noise",),  # without EEG there is no audit to wait for
+    "decode__max_length": 8,
+}
+
+
+def run(workdir, hosts: str) -> list[str]:
+    return ["run", as_flag(**CHANGES, parallel__hosts=hosts), f"--workdir={workdir}"]
+
+
+def start_host(workdir, number: int, port: int) -> subprocess.Popen:
+    """One of two hosts with four devices each."""
+    flags = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=4")
+    env = {
+        **os.environ,
+        "XLA_FLAGS": flags,
+        "EEG2TEXT_COORDINATOR": f"127.0.0.1:{port}",
+        "EEG2TEXT_PROCESSES": "2",
+        "EEG2TEXT_PROCESS": str(number),
+    }
+    command = [sys.executable, "-m", "eeg2text_jax", *run(workdir, "env")]
+    return subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_two_hosts_run_as_one_machine(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    hosts = [start_host(tmp_path / "two", number, port) for number in range(2)]
+    try:
+        assert cli.main(run(tmp_path / "one", "one")) == 0
+        outputs = [host.communicate(timeout=300)[0] for host in hosts]
+    finally:
+        for host in hosts:
+            host.kill()
+            host.stdout.close()
+    assert [host.returncode for host in hosts] == [0, 0], outputs[0][-3000:] + outputs[1][-3000:]
+    assert "on 8 x cpu (2 along arm, 4 along data)" in outputs[0]
+    assert "wrote" not in outputs[1]
+
+    one, two = (files_below(tmp_path / name) for name in ("one", "two"))
+    assert one == two, "the same files, and nothing unfinished"
+    ours, theirs = (metrics(tmp_path / name) for name in ("one", "two"))
+    assert [row.keys() for row in ours] == [row.keys() for row in theirs]
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose([*b.values()], [*a.values()], rtol=1e-5)
+    ours, theirs = (read_predictions(tmp_path / name / "predictions.jsonl").predictions for name in ("one", "two"))
+    assert [(p.sample_id, p.mode, p.prediction_tokens) for p in ours] == [
+        (p.sample_id, p.mode, p.prediction_tokens) for p in theirs
+    ]
+    np.testing.assert_allclose(*[[p.nll for p in rows if p.nll] for rows in (ours, theirs)], rtol=1e-5)
+
+
+def files_below(root) -> set[str]:
+    """Relative names, but those of array chunks and event files, which carry process and time."""
+    names = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+    return {name for name in names if not name.startswith(("checkpoints/", "tensorboard/"))}
+
+
+def metrics(workdir) -> list[dict[str, float]]:
+    rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in row.items() if name != "samples_per_s"} for row in rows]
+
+
+@pytest.mark.parametrize(("process", "message"), [(0, "no room"), (1, "the first host could not go on")])
+def test_a_failure_of_the_first_host_ends_the_others(monkeypatch, process, message):
+    def fail():
+        raise UserError("no room")
+
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(jax, "process_index", lambda: process)
+    monkeypatch.setattr(multihost_utils, "broadcast_one_to_all", lambda value: np.int32(1))
+    with pytest.raises(UserError, match=message):
+        main_first(fail if process == 0 else lambda: pytest.fail("the others must not begin"))
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({}, "needs EEG2TEXT_COORDINATOR, EEG2TEXT_PROCESSES, EEG2TEXT_PROCESS"),
+        ({"EEG2TEXT_COORDINATOR": "x:1", "EEG2TEXT_PROCESSES": "two", "EEG2TEXT_PROCESS": "0"}, "expected a number"),
+        ({"EEG2TEXT_COORDINATOR": "x:1", "EEG2TEXT_PROCESSES": "2", "EEG2TEXT_PROCESS": "2"}, "a number below"),
+    ],
+)
+def test_an_incomplete_environment_is_said(monkeypatch, environment, message):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=message):
+        initialize("env")
+
+
+def test_one_host_needs_nothing_and_unknown_clusters_are_refused():
+    initialize("one")
+    with pytest.raises(UserError, match="expected 'one', 'auto' or 'env'"):
+        initialize("slurm")

@@ -1,0 +1,126 @@
+"""The training step: however a batch is cut, padded or recomputed, the same loss and gradient."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import torch
+from ml_collections import ConfigDict
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "parallel"))
+import tiny_grid
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.grid import Arm, dropout_keys
+from eeg2text_jax.models.layers import dropout
+from eeg2text_jax.parallel.mesh import make_mesh
+from eeg2text_jax.parallel.partition import REPLICATED
+from eeg2text_jax.parallel.placement import Placement
+from eeg2text_jax.training.loss import token_losses
+
+ARMS = (Arm("eeg", 0), Arm("noise", 0))
+TOLERANCE = 1e-5
+
+
+def loss_and_gradient(batch, model=None, **options):
+    """Losses `[A]` and the gradient `[A, ...]`, which an optimizer that only remembers it has in its state."""
+    program = tiny_grid.make_program(ARMS, model or tiny_grid.make_model(dropout=0.0), **options)
+    program = dataclasses.replace(program, optimizer=optax.trace(0.0))
+    mesh = make_mesh(1, 1, jax.devices()[:1])
+    state, _ = tiny_grid.make_state(program, mesh, REPLICATED)
+    state, metrics = jax.jit(program.train_step)(state, batch, tiny_grid.study_arrays(program, mesh))
+    return metrics["loss"], state.opt_state.trace
+
+
+def assert_same(found, expected):
+    np.testing.assert_allclose(found[0], expected[0], rtol=TOLERANCE)
+    # Some gradients are 0 but for rounding (of the keys' biases, say): those are held against the largest one.
+    largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(expected[1]))
+    for ours, theirs in zip(jax.tree.leaves(found[1]), jax.tree.leaves(expected[1]), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=TOLERANCE, atol=0.1 * TOLERANCE * largest)
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return tiny_grid.make_batch(0)
+
+
+@pytest.fixture(scope="module")
+def plain(batch):
+    found = loss_and_gradient(batch)
+    assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(found[1]["backbone"]["decoder"]["layers"]["ffn"]))
+    return found
+
+
+def test_accumulation_over_four_microbatches_is_the_large_batch(batch, plain):
+    """Weighted by tokens: the microbatches have different numbers of them, and rows of weight 0."""
+    tokens = ((batch["labels"] != 1) * batch["weight"][:, None]).reshape(-1, 4, tiny_grid.T).sum(axis=(0, 2))
+    assert len(set(tokens)) > 1
+    assert_same(loss_and_gradient(batch, accumulate=4), plain)
+
+
+def test_recomputing_layers_changes_nothing(batch, plain):
+    assert_same(loss_and_gradient(batch, tiny_grid.make_model(dropout=0.0, remat=True)), plain)
+
+
+def test_padding_to_56_changes_nothing(batch, plain):
+    """As a bucket of fitting size against the one size of the authors; noise, drawn on the device, is the same, too."""
+    padded = {
+        **batch,
+        "features": np.pad(batch["features"], ((0, 0), (0, 56 - tiny_grid.W), (0, 0)), constant_values=np.nan),
+        "mask": np.pad(batch["mask"], ((0, 0), (0, 56 - tiny_grid.W))),
+        "labels": np.pad(batch["labels"], ((0, 0), (0, 56 - tiny_grid.T)), constant_values=1),
+    }
+    assert_same(loss_and_gradient(padded), plain)
+
+
+def test_loss_is_that_of_pytorch():
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(3, 5, 11)).astype(np.float32) * 4, rng.integers(0, 11, (3, 5))
+    for smoothing in (0.0, 0.1):
+        expected = torch.nn.functional.cross_entropy(
+            torch.tensor(logits).reshape(15, 11),
+            torch.tensor(labels).reshape(15),
+            reduction="none",
+            label_smoothing=smoothing,
+        )
+        found = token_losses(jnp.asarray(logits), jnp.asarray(labels, jnp.int32), smoothing)
+        np.testing.assert_allclose(found.reshape(-1), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rng", ["threefry", "rbg"])
+def test_arms_of_a_seed_drop_the_same_units(rng):
+    """Under `vmap`, with the keys that the step gives them, alone or beside others."""
+    arms = (Arm("eeg", 0), Arm("noise", 0), Arm("eeg", 1), Arm("noise", 1))
+    keys = dropout_keys(arms, 0, rng)
+    program = tiny_grid.make_program(arms)
+    assert program._share_dropout(keys) == (rng == "rbg")
+    ones = jnp.ones((len(arms), 64))
+    if rng == "rbg":
+        masks = jax.vmap(lambda x: dropout(x, 0.5, keys[0]))(ones)
+    else:
+        masks = jax.vmap(lambda x, key: dropout(x, 0.5, key))(ones, keys)
+    np.testing.assert_array_equal(masks[0], masks[1])
+    np.testing.assert_array_equal(masks[2], masks[3])
+    assert (np.asarray(masks[0]) != np.asarray(masks[2])).any() == (rng == "threefry")
+    alone = dropout(ones[0], 0.5, dropout_keys(arms[:1], 0, rng)[0])
+    np.testing.assert_array_equal(masks[0], alone)
+
+
+def test_settings_that_cannot_be_are_said():
+    with pytest.raises(UserError, match=r"train.rng = 'philox'; expected 'threefry' or 'rbg'"):
+        dropout_keys(ARMS, 0, "philox")
+    config = ConfigDict(
+        {
+            "parallel": {"mesh": (2, 4), "arms": "auto", "fsdp": False},
+            "batch": {"size": 24},
+            "train": {"accumulate": 4},
+        }
+    )
+    with pytest.raises(UserError, match=r"train.accumulate = 4 .* must be a multiple of 16"):
+        Placement.from_config(config, 2)

@@ -1,0 +1,87 @@
+"""Arms in waves: the same results, and as many at once as fit."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from etils import epath
+from ml_collections import ConfigDict
+from tiny_run import tiny_config
+
+from eeg2text_jax import pipeline
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.parallel.placement import arms_mapping
+from eeg2text_jax.predictions import read_predictions
+from eeg2text_jax.training import waves
+from eeg2text_jax.workdir import Workdir
+
+CHANGES = {
+    "batch__buckets": ((20, 56),),
+    "model__encoder_layers": 0,
+    "shape": {"dropout": 0.0},
+    "train__steps": 4,
+    "decode__max_length": 6,
+}
+
+
+def open_run(root, **changes):
+    config = tiny_config(**CHANGES, **changes)
+    return pipeline.open_study(config, pipeline.open_workdir(str(root), config))
+
+
+def results(study):
+    pipeline.train(study)
+    pipeline.decode(study)
+    rows = [json.loads(line) for line in (study.workdir.root / "metrics.jsonl").read_text().splitlines()]
+    losses = {(r["step"], k): v for r in rows for k, v in r.items() if k.startswith(("loss/", "dev_loss/"))}
+    predictions = read_predictions(study.workdir.predictions).predictions
+    tokens = {(p.sample_id, p.train_condition, p.eval_condition, p.mode): p.prediction_tokens for p in predictions}
+    return losses, tokens
+
+
+def test_waves_give_what_one_wave_gives(tmp_path, capsys):
+    losses, tokens = results(open_run(tmp_path / "one"))
+    capsys.readouterr()
+    study = open_run(tmp_path / "two", parallel__wave=1)
+    in_waves, tokens_in_waves = results(study)
+    said = capsys.readouterr().out
+    assert said.index("wave 1 of 2") < said.index("training 1 arms (eeg/0)") < said.index("training 1 arms (noise/0)")
+    assert losses.keys() == in_waves.keys()
+    np.testing.assert_allclose([in_waves[key] for key in losses], [*losses.values()], rtol=1e-5)
+    assert tokens == tokens_in_waves
+    ours = waves.trained_arm(study, 1)
+    assert ours["backbone"]["shared"]["embedding"].ndim == 2
+
+
+@pytest.fixture(scope="module")
+def six_arms(tmp_path_factory):
+    study = open_run(tmp_path_factory.mktemp("waves") / "run", grid__seeds=(0, 1, 2))
+    assert len(study.arms) == 6
+    return study
+
+
+@pytest.mark.parametrize(("room", "expected"), [(10.0, 6), (5.9, 3), (2.5, 2), (1.5, 1), (0.5, 1)])
+def test_as_many_arms_as_fit(six_arms, tmp_path, monkeypatch, capsys, room, expected):
+    study = dataclasses.replace(six_arms, workdir=Workdir(epath.Path(tmp_path)))
+    monkeypatch.setattr(waves, "device_memory", lambda: room * waves._bytes_of_an_arm(study) / waves.STATE_SHARE)
+    parts = waves.waves(study)
+    assert [len(part.arms) for part in parts] == [expected] * (6 // expected)
+    assert [arm for part in parts for arm in part.arms] == list(study.arms)
+    assert ("arms are trained at once" in capsys.readouterr().out) == (room < 6)
+    monkeypatch.setattr(waves, "device_memory", lambda: 1e15)  # a run that goes on elsewhere keeps its waves
+    assert [part.arms for part in waves.waves(study)] == [part.arms for part in parts]
+
+
+def test_what_is_no_number_of_arms_is_said(six_arms):
+    config = six_arms.config.copy_and_resolve_references()
+    config.parallel.wave = -1
+    with pytest.raises(UserError, match=r"parallel.wave = -1; expected a number of arms"):
+        waves.waves(dataclasses.replace(six_arms, config=config))
+
+
+def test_arms_are_mapped_on_a_single_cpu_device():
+    found = {mesh: arms_mapping(ConfigDict({"arms": "auto", "mesh": mesh})) for mesh in ((1, 1), (0, 0), (2, 4))}
+    assert found == {(1, 1): "map", (0, 0): "vmap", (2, 4): "vmap"}
+    with pytest.raises(UserError, match=r"parallel.arms = 'pmap'; expected 'auto', 'vmap' or 'map'"):
+        arms_mapping(ConfigDict({"arms": "pmap", "mesh": (0, 0)}))
