@@ -17,7 +17,7 @@ from configs import default
 from configs.arguments import parse
 
 CHECKPOINTS = {"bart": "facebook/bart-large", "t5": "google-t5/t5-large", "pegasus": "google/pegasus-large"}
-SHAPES = {  # what those checkpoints are, for random weights
+SHAPES = {  # what those checkpoints are
     "bart": {},  # the defaults of transformers.BartConfig
     "t5": {"d_model": 1024, "d_kv": 64, "d_ff": 4096, "num_layers": 24, "num_heads": 16},
     "pegasus": {
@@ -44,9 +44,8 @@ def get_config(argument: str = "") -> ConfigDict:
     c.decode.teacher_forced_cut = "authors"
     c.text.tokenizer = given.tokenizer
     c.model.backbone = given.backbone
-    if given.checkpoint == "random":
-        c.model.shape = SHAPES[given.backbone]
-    else:
+    c.model.shape = SHAPES[given.backbone]  # of random weights, and what `eeg2text preflight` compiles
+    if given.checkpoint != "random":
         c.model.checkpoint = given.checkpoint or CHECKPOINTS[given.backbone]
     if given.backbone == "t5":
         c.model.prompt = "transcribe in English: "  # as the authors' code does

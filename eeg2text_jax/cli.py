@@ -22,7 +22,8 @@ COMMANDS = {
     "score": "metrics of any predictions file",
     "audit": "does the model use the EEG? a verdict for any predictions files",
     "export": "trained parameters -> a folder that transformers loads",
-    "bench": "throughput of decoding beside PyTorch and CTranslate2",
+    "preflight": "compile training and decoding for a TPU that is not there: memory, fit, communication",
+    "bench": "throughput of decoding and training beside PyTorch and CTranslate2",
 }
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, the user's share of it, the largest file allowed

@@ -25,21 +25,29 @@ class Arguments:
 
 
 def parse_config(
-    argv: Sequence[str], command: str, *, options: Sequence[str] = (), default: str = "", positional: str = ""
+    argv: Sequence[str],
+    command: str,
+    *,
+    options: Sequence[str] = (),
+    optional: Sequence[str] = (),
+    default: str = "",
+    positional: str = "",
 ) -> Arguments:
-    """Parses `--config`, its overrides, and the plain `options` (all of them required).
+    """Parses `--config`, its overrides, and the plain `options`, all of them required, and `optional` ones.
 
     Args:
       argv: arguments after the command's name.
       command: its name, for messages.
       options: names of plain options, e.g. `workdir` for `--workdir=DIR`.
+      optional: names of those that may be left out, which gives "".
       default: configuration file used when `--config` is not given; empty: it must be given.
       positional: what positional arguments are called; empty: there are none.
 
     Raises:
       UserError: an unknown or missing option, a missing file, a misspelt field, a value of the wrong type.
     """
-    wanted = " ".join([*([positional] if positional else []), "--config=FILE.py", *(f"--{o}=..." for o in options)])
+    plain = [*(f"--{name}=..." for name in options), *(f"[--{name}=...]" for name in optional)]
+    wanted = " ".join([*([positional] if positional else []), "--config=FILE.py", *plain])
     usage = f"usage: eeg2text {command} {wanted} [--config.section.field=value ...]"
     if {"-h", "--help"} & set(argv):
         print(usage, "Every field with its meaning: configs/default.py", sep="\n")
@@ -52,8 +60,8 @@ def parse_config(
         _check_override(config, argument)
     values = flags.FlagValues()
     config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=[command, *argv])
-    for name in options:
-        flags.DEFINE_string(name, None, "", flag_values=values)
+    for name in (*options, *optional):
+        flags.DEFINE_string(name, None if name in options else "", "", flag_values=values)
     try:
         rest = values([command, *argv])[1:]
     except (flags.Error, TypeError, ValueError, SyntaxError) as error:
@@ -63,7 +71,7 @@ def parse_config(
             raise UserError(f"--{name} is missing; {usage}")
     if rest and not positional:
         raise UserError(f"unexpected argument {rest[0]!r}; {usage}")
-    return Arguments(config, {name: values[name].value for name in options}, list(rest))
+    return Arguments(config, {name: values[name].value for name in (*options, *optional)}, list(rest))
 
 
 def load_config(place: str) -> ConfigDict:

@@ -1,9 +1,9 @@
-"""`eeg2text bench --stage=decode ...`: throughput, compile time and memory of one stage."""
+"""`eeg2text bench --stage=decode|train ...`: throughput, compile time and memory of one stage."""
 
 import argparse
 import importlib
 
-STAGES = ("decode", "test_set")  # each is a module of `eeg2text_jax.bench` with `main(argv)`
+STAGES = ("decode", "test_set", "train")  # each is a module of `eeg2text_jax.bench` with `main(argv)`
 
 
 def main(argv: list[str]) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh
+from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from eeg2text_jax.errors import UserError
 
@@ -56,3 +56,8 @@ def make_mesh(arm: int, data: int, devices: Sequence[jax.Device] | None = None) 
     if devices is None:
         return jax.make_mesh((arm, data), (ARM, DATA), axis_types=types)
     return Mesh(np.asarray(devices).reshape(arm, data), (ARM, DATA), axis_types=types)
+
+
+def abstract_mesh(arm: int, data: int) -> AbstractMesh:
+    """A mesh of no devices, for which programs can be lowered, not compiled."""
+    return AbstractMesh((arm, data), (ARM, DATA), axis_types=(AxisType.Auto, AxisType.Auto))

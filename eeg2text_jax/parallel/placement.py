@@ -2,15 +2,16 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import AbstractMesh, Mesh
 from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.parallel.mesh import make_mesh, mesh_shape
+from eeg2text_jax.parallel.mesh import abstract_mesh, make_mesh, mesh_shape
 from eeg2text_jax.parallel.partition import (
     FULLY_SHARDED,
     REPLICATED,
@@ -26,12 +27,20 @@ from eeg2text_jax.parallel.partition import (
 class Placement:
     """A mesh and what lies where on it."""
 
-    mesh: Mesh
+    mesh: Mesh | AbstractMesh
     rules: Rules
 
     @classmethod
-    def from_config(cls, config: ConfigDict, n_arms: int) -> "Placement":
+    def from_config(
+        cls, config: ConfigDict, n_arms: int, devices: Sequence[jax.Device] | int | None = None
+    ) -> "Placement":
         """The placement that the configuration asks for, on the devices of all hosts.
+
+        Args:
+          config: all of it.
+          n_arms: of the grid.
+          devices: others to take, descriptions of a machine that is not there among them; a number: so many of no kind,
+            for which programs can be lowered, not compiled.
 
         Raises:
           UserError: `parallel.mesh` does not fit the devices, the arms or the batch, or `train.accumulate` the batch.
@@ -47,13 +56,19 @@ class Placement:
                     "them on different devices; take 'vmap'."
                 )
             wanted = (1, wanted[1])
+        rules = FULLY_SHARDED if parallel.fsdp else REPLICATED
+        if devices is not None:
+            n_devices = devices if isinstance(devices, int) else len(devices)
+            shape = mesh_shape(n_devices, n_arms, config.batch.size, wanted)
+            _check_microbatches(config.batch.size, config.train.accumulate, shape[1])
+            return cls(abstract_mesh(*shape) if isinstance(devices, int) else make_mesh(*shape, devices), rules)
         devices = jax.devices()
         if min(wanted) and wanted[0] * wanted[1] < len(devices) and jax.process_count() == 1:
             devices = devices[: wanted[0] * wanted[1]]
         shape = mesh_shape(len(devices), n_arms, config.batch.size, wanted)
         _check_microbatches(config.batch.size, config.train.accumulate, shape[1])
         chosen = None if len(devices) == len(jax.devices()) else devices
-        return cls(make_mesh(*shape, chosen), FULLY_SHARDED if parallel.fsdp else REPLICATED)
+        return cls(make_mesh(*shape, chosen), rules)
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{n} along {axis}" for axis, n in self.mesh.shape.items())

@@ -1,0 +1,162 @@
+"""`eeg2text bench --stage=train`: samples a second of the real training step, beside PyTorch in the same run.
+
+An EEG encoder of the paper's size before a BART of random weights, AdamW, sentences as long as ZuCo's. A step is timed
+for every bucket, all contestants in turn; the figures of an epoch weigh the buckets by how often the training stream
+has them. The best time of each counts, so that a busy machine disturbs the comparison least. PyTorch gets the same
+batches, and batches padded to 56 words and tokens as the authors' are.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from eeg2text_jax.bench.torch_train import TorchTraining
+from eeg2text_jax.bench.train_input import input_rate
+from eeg2text_jax.bench.train_report import bucket_row, epoch_row, show
+from eeg2text_jax.bench.train_step import OurTraining
+from eeg2text_jax.bench.train_work import OPTIMIZER, SHAPES, Work, make_work
+from eeg2text_jax.data.batches import Batch, Bucket
+from eeg2text_jax.errors import UserError
+
+OURS, TORCH = "eeg2text_jax", "torch"
+BUCKETS = ((16, 24), (28, 40), (56, 56))  # those of configs/default.py
+
+
+def main(argv: list[str]) -> int:
+    args = _arguments(argv)
+    work = make_work(args.shape, args.batch, args.buckets, args.sentences, args.dtype)
+    report: dict[str, Any] = {"device": jax.devices()[0].device_kind, "shape": args.shape, "batch": args.batch}
+    agree = True
+    if args.arms == 2:
+        report["arms"] = compare_arms(work, args.repeats)
+    else:
+        ours = OurTraining(work, work.program(1, "vmap"))
+        contestants: dict[str, Callable[[Batch], Any]] = {OURS: ours.step}
+        if args.peer:
+            theirs = TorchTraining(work.config, work.model, ours.host_params(), OPTIMIZER)
+            contestants[TORCH] = theirs.step
+            report["first_loss"] = first_losses(work, ours, theirs)
+            agree = report["first_loss"]["relative_difference"] < 1e-4
+        report |= measure(work, ours, contestants, args.repeats, args.trace)
+        if args.input:
+            seconds = report["epoch"][OURS]["seconds_per_batch"]
+            report["input"] = input_rate(work) | {"batches_per_second_of_training": 1 / seconds}
+    show(report)
+    if args.json:
+        Path(args.json).write_text(json.dumps(report, indent=1), encoding="utf8")
+    return 0 if agree else 1
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="eeg2text bench --stage=train")
+    parser.add_argument("--shape", choices=SHAPES, default="base")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--buckets", type=_buckets, default=BUCKETS, help="words:tokens,... 16:24,28:40,56:56")
+    parser.add_argument("--sentences", default="", help="text file, one sentence a line; else a fit to ZuCo's lengths")
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument("--peer", default="", choices=("", TORCH))
+    parser.add_argument("--arms", type=int, default=1, choices=(1, 2), help="2: both in one program against two runs")
+    parser.add_argument("--input", action="store_true", help="the input side alone, too")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--trace", default="", help="folder for a profile of one step of every bucket")
+    parser.add_argument("--json", default="", help="file for the figures")
+    return parser.parse_args(argv)
+
+
+def _buckets(text: str) -> tuple[Bucket, ...]:
+    try:
+        pairs = [tuple(int(n) for n in part.split(":")) for part in text.split(",")]
+    except ValueError:
+        pairs = [()]
+    if any(len(pair) != 2 or min(pair) < 1 for pair in pairs):
+        raise UserError(f"--buckets={text}: expected words:tokens,words:tokens as in 16:24,28:40,56:56.")
+    return tuple(sorted(pairs))
+
+
+def first_losses(work: Work, ours: OurTraining, theirs: TorchTraining) -> dict[str, float]:
+    """The loss of the first batch before any step, without dropout, on both sides."""
+    batch = work.examples[work.buckets[0]]
+    mine, other = ours.first_loss(batch), theirs.first_loss(batch)
+    return {OURS: mine, TORCH: other, "relative_difference": abs(mine - other) / abs(other)}
+
+
+def measure(
+    work: Work, ours: OurTraining, contestants: dict[str, Callable[[Batch], Any]], repeats: int, trace: str
+) -> dict[str, Any]:
+    """Times a step of every bucket by every contestant in turn; the first round only warms up."""
+    compiled = {bucket: ours.compile(work.examples[bucket]) for bucket in work.buckets}
+    times = in_turn(contestants, work.examples, repeats)
+    if trace:
+        with jax.profiler.trace(trace):
+            for batch in work.examples.values():
+                ours.step(batch)
+    device = jax.devices()[0]
+    rows = [
+        bucket_row(work, name, bucket, times[name, bucket], device.device_kind)
+        | (
+            {"compile_seconds": compiled[bucket].seconds, "memory_bytes": compiled[bucket].memory}
+            if name == OURS
+            else {}
+        )
+        for name in contestants
+        for bucket in work.buckets
+    ]
+    epoch = {name: epoch_row(work, {b: min(times[name, b]) for b in work.buckets}) for name in contestants}
+    if TORCH in contestants:
+        padded = max(work.buckets)
+        epoch[f"{TORCH}, padded to {padded[0]}"] = epoch_row(work, {b: min(times[TORCH, padded]) for b in work.buckets})
+    return {"buckets": rows, "epoch": epoch, "peak_memory_bytes": peak_memory(device)}
+
+
+def in_turn(
+    contestants: dict[str, Callable[[Batch], Any]], batches: dict[Bucket, Batch], repeats: int
+) -> dict[tuple[str, Bucket], list[float]]:
+    """Seconds of every contestant's steps, after one that does not count."""
+    times: dict[tuple[str, Bucket], list[float]] = {}
+    for round_ in range(repeats + 1):
+        for bucket, batch in batches.items():
+            for name, step in contestants.items():
+                begun = time.perf_counter()
+                step(batch)
+                if round_:
+                    times.setdefault((name, bucket), []).append(time.perf_counter() - begun)
+    return times
+
+
+def compare_arms(work: Work, repeats: int) -> list[dict[str, Any]]:
+    """Two arms in one program, either way, against one arm twice: seconds for a step of both arms.
+
+    On the bucket that an epoch has most of. The programs take turns and share nothing but the data.
+    """
+    bucket = max(work.buckets, key=lambda bucket: work.batches[bucket])
+    batch = {bucket: work.examples[bucket]}
+    programs = {"one after the other": work.program(1, "vmap")}
+    programs |= {f"one program, {mapping}": work.program(2, mapping) for mapping in ("map", "vmap")}
+    trainings = {name: OurTraining(work, program) for name, program in programs.items()}
+    compiled = {name: training.compile(batch[bucket]) for name, training in trainings.items()}
+    times = in_turn({name: training.step for name, training in trainings.items()}, batch, repeats)
+    alone = 2 * min(times["one after the other", bucket])
+    rows = []
+    for name in programs:
+        seconds = alone if name == "one after the other" else min(times[name, bucket])
+        rows.append({
+            "how": name, "bucket": bucket, "seconds": seconds, "ratio": seconds / alone,
+            "compile_seconds": compiled[name].seconds, "memory_bytes": compiled[name].memory,
+        })  # fmt: skip
+    return rows
+
+
+def peak_memory(device: jax.Device) -> int | None:
+    """The most bytes that the device has had in use, where it counts them."""
+    return (device.memory_stats() or {}).get("peak_bytes_in_use")
+
+
+def percentiles(seconds: Sequence[float]) -> dict[str, float]:
+    """Of step times."""
+    return {f"p{q}": float(np.percentile(seconds, q)) for q in (50, 90, 100)}

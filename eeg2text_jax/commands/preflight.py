@@ -1,0 +1,38 @@
+"""`eeg2text preflight --config=FILE.py --topology=v5e:2x4`: compiles the real programs for chips that are not there."""
+
+import json
+import os
+import sys
+
+from etils import epath
+
+from eeg2text_jax.configuration import parse_config
+from eeg2text_jax.preflight.chips import parse_topology
+from eeg2text_jax.workdir import write_text
+
+# libtpu is there to compile: without these it would look for a TPU of its own and for the cloud around it, and say at
+# length that it found neither.
+ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "none",
+    "TPU_STDERR_LOG_LEVEL": "3",
+    "TPU_MIN_LOG_LEVEL": "3",
+}
+
+
+def main(argv: list[str]) -> int:
+    """Status 0: both programs fit and no collective crosses the arms; 1 otherwise."""
+    arguments = parse_config(argv, "preflight", options=("topology",), optional=("json",))
+    topology = parse_topology(arguments.options["topology"])
+    os.environ.update(ENVIRONMENT)
+    from eeg2text_jax.preflight.render import to_json, to_text
+    from eeg2text_jax.preflight.report import preflight
+
+    report = preflight(arguments.config, topology, say=lambda line: print(line, file=sys.stderr, flush=True))
+    print(to_text(report))
+    if arguments.options["json"]:
+        write_text(epath.Path(arguments.options["json"]), json.dumps(to_json(report), indent=1) + "\n")
+    return 0 if report.good else 1

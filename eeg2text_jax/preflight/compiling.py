@@ -1,0 +1,101 @@
+"""Programs through a TPU's compiler without a TPU, or lowered for GPUs, and what the outcome says about memory."""
+
+import dataclasses
+import re
+import time
+
+import jax
+from jax.experimental import topologies
+from jax.sharding import Mesh
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.parallel.hlo import Collective, collectives
+from eeg2text_jax.preflight.chips import Topology, require_libtpu
+from eeg2text_jax.preflight.programs import Program
+
+_USED = re.compile(r"Used ([\d.]+)([KMGT]?) of [\d.]+[KMGT]? hbm")
+_TEMPORARIES = re.compile(r"required for HLO temporaries \(([\d.]+)([KMGT]?)\) exceeds")
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """What the compiler says that a program takes on one device, in bytes.
+
+    Fields:
+      total: what is in memory at once.
+      arguments: what it is called with, donated buffers included.
+      temporaries: what it needs besides, at most at one time.
+      output: results that take no donated buffer's place.
+      code: the program itself.
+      collectives: what it exchanges; None where the compiler refused it for want of memory, as are the four above.
+      seconds: of tracing and compiling here.
+    """
+
+    total: int
+    arguments: int | None
+    temporaries: int | None
+    output: int | None
+    code: int | None
+    collectives: tuple[Collective, ...] | None
+    seconds: float
+
+
+def tpu_devices(topology: Topology) -> list[jax.Device]:
+    """Descriptions of the chips of a slice, which programs can be compiled for and not run on.
+
+    Raises:
+      UserError: libtpu is not installed, or knows no such slice.
+    """
+    require_libtpu()
+    # On a v4, JAX runs both cores of a chip as one device with all of its memory; described, it is two by default.
+    options = {"chip_config_name": "megacore"} if topology.name.startswith("v4:") else {}
+    try:
+        described = topologies.get_topology_desc(platform="tpu", topology_name=topology.name, **options)
+    except Exception as error:  # libtpu reports a shape that it does not know in several kinds
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise UserError(f"--topology={topology.name!r}: libtpu knows no such slice ({reason}).") from error
+    return list(described.devices)
+
+
+def compile_program(program: Program, mesh: Mesh) -> Compiled:
+    """Compiles a program for the devices of a mesh."""
+    begun = time.monotonic()
+    try:
+        compiled = program.function.lower(*program.arguments).compile()
+    except jax.errors.JaxRuntimeError as error:
+        used = refused_bytes(str(error), program.argument_bytes())
+        if used is None:
+            raise
+        return Compiled(used, None, None, None, None, None, time.monotonic() - begun)
+    seconds = time.monotonic() - begun
+    memory = compiled.memory_analysis()
+    parts = (
+        memory.argument_size_in_bytes,
+        memory.temp_size_in_bytes,
+        memory.output_size_in_bytes - memory.alias_size_in_bytes,
+        memory.generated_code_size_in_bytes,
+    )
+    return Compiled(sum(parts), *parts, tuple(collectives(compiled.as_text(), mesh)), seconds)
+
+
+def refused_bytes(message: str, arguments: int) -> int | None:
+    """What a program would have taken that the compiler refused; None if it refused it for something else.
+
+    Args:
+      message: the compiler's, which names all that was used, or where those alone are too large, the temporaries.
+      arguments: bytes that the program is called with.
+    """
+    for pattern, besides in ((_USED, 0), (_TEMPORARIES, arguments)):
+        if found := pattern.search(message):
+            return int(float(found[1]) * _UNITS[found[2]]) + besides
+    return None
+
+
+def lowers_for(program: Program, platform: str) -> str | None:
+    """Lowers a program to StableHLO for a platform that is not there; None if it went, else the reason."""
+    try:
+        program.function.trace(*program.arguments).lower(lowering_platforms=(platform,))
+    except NotImplementedError as error:
+        return str(error).strip().splitlines()[0]
+    return None

@@ -1,0 +1,73 @@
+"""Floating-point operations of one step, counted from the model's description.
+
+XLA's own count is unreliable where layers are scanned or recomputed. Counted are matrix products: two operations
+for each multiply-add, positions at padding included, since the device computes those, too.
+"""
+
+from eeg2text_jax.models.eeg_encoder import encoder_width, stack_spec
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.spec import StackSpec
+
+
+def training_flops(model: Seq2SeqModel, batch: int, words: int, tokens: int) -> float:
+    """Forward and backward of one batch for one arm: the backward pass costs twice the forward one."""
+    return 3.0 * batch * (encode_flops(model, words) + decode_flops(model, words, tokens))
+
+
+def search_flops(model: Seq2SeqModel, batch: int, words: int, length: int, beams: int) -> float:
+    """A beam search that writes all of `length` tokens, for one arm.
+
+    Every beam attends to what all beams of its sentence have written, those of others masked (see `models.cache`).
+    """
+    source = source_length(model, words)
+    cross = model.spec.decoder.layers * 4.0 * source * model.spec.decoder.width * inner_width(model.spec.decoder)
+    step = stack_flops(model.spec.decoder, 1, length * beams, source, project_context=False) + head_flops(model)
+    return batch * (encode_flops(model, words) + cross + (length - 1) * beams * step)
+
+
+def encode_flops(model: Seq2SeqModel, words: int) -> float:
+    """One sentence through EEG encoder, bridge and the backbone's encoder."""
+    source = source_length(model, words)
+    total = stack_flops(model.spec.encoder, source, source, 0)
+    if model.spec.encoder.width != model.spec.decoder.width:
+        total += 2.0 * source * model.spec.encoder.width * model.spec.decoder.width
+    if model.eeg is None:
+        return total
+    width = encoder_width(model.eeg)
+    if model.eeg.width:
+        total += 2.0 * words * model.eeg.features * width
+    return total + stack_flops(stack_spec(model.eeg), words, words, 0) + 2.0 * words * width * model.spec.d_model
+
+
+def decode_flops(model: Seq2SeqModel, words: int, tokens: int) -> float:
+    """All positions of one target at once, through decoder and output head."""
+    source = source_length(model, words)
+    return stack_flops(model.spec.decoder, tokens, tokens, source) + tokens * head_flops(model)
+
+
+def stack_flops(stack: StackSpec, queries: int, keys: int, context: int, *, project_context: bool = True) -> float:
+    """`queries` positions that attend to `keys` of their own sequence and, in a decoder, to `context` positions."""
+    inner = inner_width(stack)
+    own = 8.0 * queries * stack.width * inner + 4.0 * queries * keys * inner
+    feed_forward = (6.0 if stack.gated else 4.0) * queries * stack.width * stack.ffn
+    cross = 0.0
+    if stack.decoder:
+        cross = 4.0 * queries * stack.width * inner + 4.0 * queries * context * inner
+        if project_context:
+            cross += 4.0 * context * stack.width * inner
+    return stack.layers * (own + feed_forward + cross)
+
+
+def head_flops(model: Seq2SeqModel) -> float:
+    """Logits of one position."""
+    width = model.spec.decoder.width
+    return 2.0 * width * (model.spec.vocab_size + (width if model.spec.head_transform else 0))
+
+
+def source_length(model: Seq2SeqModel, words: int) -> int:
+    """Positions that the decoder attends to: the prompt's tokens and the words."""
+    return words + (len(model.eeg.prompt) if model.eeg else 0)
+
+
+def inner_width(stack: StackSpec) -> int:
+    return stack.heads * stack.head_dim

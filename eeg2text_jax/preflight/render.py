@@ -1,0 +1,172 @@
+"""The report of a preflight as text, as JSON and as a row of a table."""
+
+from pathlib import Path
+from typing import Any
+
+from eeg2text_jax.parallel.mesh import ARM
+from eeg2text_jax.preflight.report import ProgramReport, Report
+
+GIB, MIB = 2**30, 2**20
+HEADER = """\
+| model | slice | batch | training step, GiB a chip | beam search, GiB a chip | fits | largest batch | across arms |
+|---|---|---|---|---|---|---|---|"""
+
+
+def to_text(report: Report) -> str:
+    """What the command prints."""
+    chip, config, (words, tokens) = report.topology.chip, report.config, report.bucket
+    compiled = chip.platform == "tpu"
+    how = "compiled, not run" if compiled else "lowered, neither compiled nor run"
+    mesh = " x ".join(f"{n} {axis}" for axis, n in report.mesh.items())
+    lines = [
+        f"{report.topology.name}: {report.n_devices} x {chip.name}, {chip.memory / GIB:.0f} GiB each, mesh {mesh}",
+        f"arms {', '.join(report.arms)}; {words} words, {tokens} tokens; {config.model.dtype}; {how}",
+    ]
+    if config.model.checkpoint and not Path(config.model.checkpoint).expanduser().is_dir():
+        lines += [f"the shape is that of config.model.shape: {config.model.checkpoint} is no local folder to be read"]
+    for program in report.programs:
+        lines += ["", *_program_lines(report, program)]
+    lines += ["", _largest_line(report)] if compiled else ["", GPU_NOTE]
+    return "\n".join(lines)
+
+
+GPU_NOTE = (
+    "Shown: both programs can be expressed for this platform, and what they are called with. Not shown, since it\n"
+    "takes a GPU's compiler: temporaries and so whether they fit, collectives, and the largest batch."
+)
+
+
+def _program_lines(report: Report, program: ProgramReport) -> list[str]:
+    compiled, chip = program.compiled, report.topology.chip
+    verdict = "fits" if report.fits(program) else "DOES NOT FIT"
+    if compiled is None:
+        verdict = "arguments alone fit" if report.fits(program) else verdict
+        lines = [f"{program.name}, batch {program.batch}: {verdict}", f"  arguments {_gib(program.arguments)} a device"]
+    else:
+        lines = [
+            f"{program.name}, batch {program.batch}: {_gib(compiled.total)} of {_gib(report.limit)} a chip, {verdict}"
+            f" (compiled in {compiled.seconds:.0f} s)"
+        ]
+        lines += _compiled_lines(program)
+    if not report.fits(program):
+        lines += [f"  to change: {'; '.join(remedies(report, program))}"]
+    return [
+        *lines,
+        f"  modelled, not measured: {program.flops / 1e12:.2f} TFLOP a device, at least"
+        f" {1e3 * program.flop_seconds:.1f} ms at {chip.flops / 1e12:.0f} TFLOP/s (bfloat16);"
+        f" {1e3 * program.memory_seconds:.1f} ms to read the arguments once at {chip.bandwidth / 1e9:.0f} GB/s",
+    ]
+
+
+def _compiled_lines(program: ProgramReport) -> list[str]:
+    compiled = program.compiled
+    if compiled.collectives is None:
+        return [f"  refused by the compiler for want of memory; arguments {_gib(program.arguments)}"]
+    parts = {
+        "arguments": compiled.arguments,
+        "temporaries": compiled.temporaries,
+        "output": compiled.output,
+        "code": compiled.code,
+    }
+    crossing = ", ".join(f"{axis} {size / MIB:.1f} MiB" for axis, size in sorted(program.crossing.items()))
+    lines = [
+        "  " + ", ".join(f"{name} {_gib(size)}" for name, size in parts.items()),
+        f"  collectives, received by a chip in one run: {crossing or 'none'}; across arms: "
+        + (f"{len(program.across_arms)} <-- arms must not communicate" if program.across_arms else "none"),
+    ]
+    return lines + [f"    {collective}" for collective in program.across_arms]
+
+
+def remedies(report: Report, program: ProgramReport) -> list[str]:
+    """What to change so that a program that does not fit may, the cheapest first."""
+    config, choices = report.config, []
+    if report.largest is not None and report.largest.size and program.name == "training step":
+        choices.append(f"batch.size={report.largest.size} fits")
+    if program.name == "beam search":
+        return [f"decode.batch_size below {program.batch}", "fewer decode.num_beams", "model.dtype=bfloat16"]
+    if not config.model.get("remat", False):
+        choices.append("model.remat=True (recomputes layers in the backward pass)")
+    if config.model.dtype == "float32":
+        choices.append("model.dtype=bfloat16 (halves the intermediates)")
+    if not config.parallel.fsdp and report.mesh["data"] > 1:
+        choices.append("parallel.fsdp=True (divides parameters and optimizer state)")
+    if len(report.arms) > report.mesh[ARM]:
+        choices.append("fewer arms, or more devices along them")
+    return choices or ["more devices, or a chip with more memory"]
+
+
+def _largest_line(report: Report) -> str:
+    largest = report.largest
+    tried = ", ".join(f"{size}: {_gib(taken)}" for size, taken in largest.tried.items())
+    if not largest.size:
+        return f"largest batch of the training step that fits: none was found (compiled {tried})"
+    if largest.confirmed:
+        return f"largest batch of the training step that fits: {largest.size}, confirmed by compiling it ({tried})"
+    return (
+        f"largest batch of the training step that was compiled and fits: {largest.size} ({tried}); "
+        f"up to {largest.estimate} may, which was NOT compiled"
+    )
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """Everything, for `--json`."""
+    chip = report.topology.chip
+    return {
+        "topology": report.topology.name,
+        "chip": chip.name,
+        "chip_memory_bytes": chip.memory,
+        "usable_bytes": report.limit,
+        "mesh": report.mesh,
+        "arms": report.arms,
+        "words": report.bucket[0],
+        "tokens": report.bucket[1],
+        "run": False,
+        "programs": [_program_json(report, program) for program in report.programs],
+        "largest_batch": None
+        if report.largest is None
+        else {
+            "size": report.largest.size,
+            "confirmed": report.largest.confirmed,
+            "estimate": report.largest.estimate,
+            "compiled_bytes": report.largest.tried,
+        },
+    }
+
+
+def _program_json(report: Report, program: ProgramReport) -> dict[str, Any]:
+    compiled = program.compiled
+    taken = None
+    if compiled is not None:
+        names = ("total", "arguments", "temporaries", "output", "code", "seconds")
+        taken = {name: getattr(compiled, name) for name in names}
+        taken |= {"collective_bytes_by_axis": program.crossing, "collectives_across_arms": program.across_arms}
+    return {
+        "name": program.name,
+        "batch": program.batch,
+        "fits": report.fits(program),
+        "argument_bytes": program.arguments,
+        "compiled": taken,
+        "modelled": {
+            "flops": program.flops,
+            "flop_bound_seconds": program.flop_seconds,
+            "bandwidth_bound_seconds": program.memory_seconds,
+        },
+    }
+
+
+def to_row(report: Report) -> str:
+    """The report as a row under `HEADER`."""
+    train, search = report.programs
+    largest = report.largest
+    found = str(largest.size) if largest.confirmed else f"{largest.size} (more may fit)"
+    across = sum(len(program.across_arms) for program in report.programs)
+    verdict = "yes" if report.fits(train) and report.fits(search) else "no"
+    return (
+        f"| {report.config.model.backbone} | {report.topology.name} | {train.batch} "
+        f"| {train.compiled.total / GIB:.1f} | {search.compiled.total / GIB:.1f} | {verdict} | {found} "
+        f"| {across or 'none'} |"
+    )
+
+
+def _gib(size: int | None) -> str:
+    return f"{size / GIB:.2f} GiB"

@@ -1,0 +1,104 @@
+"""Analytic operations against the matrix products in the traced programs, counted one by one."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import transformers
+
+from eeg2text_jax.decoding.generate import search
+from eeg2text_jax.decoding.spec import GenerationSpec
+from eeg2text_jax.models import bart, t5
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.spec import EEGSpec
+from eeg2text_jax.preflight.flops import search_flops, training_flops
+from eeg2text_jax.training.loss import summed_loss
+
+WORDS, TOKENS, BATCH = 9, 7, 3
+LAYERS = {f"{side}_{field}": n for side in ("encoder", "decoder") for field, n in (("layers", 2), ("ffn_dim", 80))}
+BART = transformers.BartConfig(
+    d_model=48, vocab_size=300, **LAYERS, encoder_attention_heads=4, decoder_attention_heads=4
+)
+GATED = transformers.T5Config(
+    d_model=48, d_kv=16, d_ff=80, num_layers=2, num_heads=4, vocab_size=300, feed_forward_proj="gated-gelu"
+)
+MODELS = {
+    "bart": Seq2SeqModel(bart.spec_from_config(BART), EEGSpec(features=30, layers=2, heads=4, ffn=40)),
+    "gated T5 with a prompt": Seq2SeqModel(
+        t5.spec_from_config(GATED), EEGSpec(features=30, layers=1, heads=4, ffn=40, width=32, prompt=(5, 6))
+    ),
+}
+
+
+def inner_jaxprs(value: Any) -> Iterator[Any]:
+    if isinstance(value, jax.extend.core.ClosedJaxpr):
+        yield value.jaxpr
+    elif isinstance(value, jax.extend.core.Jaxpr):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from inner_jaxprs(item)
+
+
+def products(jaxpr: Any, turns: int) -> float:
+    """Two operations for every multiply-add of every `dot_general`; a while loop takes `turns`."""
+    total = 0.0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            ((contracted, _), _), left = equation.params["dimension_numbers"], equation.invars[0].aval.shape
+            total += 2.0 * np.prod(equation.outvars[0].aval.shape) * np.prod([left[axis] for axis in contracted])
+            continue
+        if equation.primitive.name == "cond":  # of its branches one runs
+            total += max(products(branch.jaxpr, turns) for branch in equation.params["branches"])
+            continue
+        times = {"scan": equation.params.get("length", 1), "while": turns}.get(equation.primitive.name, 1)
+        total += times * sum(
+            products(inner, turns) for value in equation.params.values() for inner in inner_jaxprs(value)
+        )
+    return total
+
+
+def inputs(model: Seq2SeqModel) -> dict[str, jax.Array]:
+    return {"features": jnp.ones((BATCH, WORDS, model.eeg.features)), "mask": jnp.ones((BATCH, WORDS), bool)}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_training(name):
+    """Three times the forward pass, less the gradient of the features, which nobody asks for."""
+    model = MODELS[name]
+    labels = jnp.full((BATCH, TOKENS), 7)
+
+    def loss(params: Any) -> jax.Array:
+        logits = model.forward(params, inputs(model), model.shift_right(labels), dropout_key=jax.random.key(0))
+        return summed_loss(logits, labels, jnp.ones(BATCH), model.pad_token)[0]
+
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    counted = products(jax.make_jaxpr(jax.grad(loss))(params).jaxpr, turns=1)
+    expected = training_flops(model, BATCH, WORDS, TOKENS)
+    assert expected * 0.97 < counted <= expected
+
+
+def test_recomputing_layers_is_not_counted():
+    """MFU is about the model's operations, whatever else the device does to save memory."""
+    again = dataclasses.replace(MODELS["bart"], remat=True)
+    assert training_flops(again, BATCH, WORDS, TOKENS) == training_flops(MODELS["bart"], BATCH, WORDS, TOKENS)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_beam_search(name):
+    model, length, beams = MODELS[name], 6, 3
+    spec = GenerationSpec.from_fields({"num_beams": beams, "max_length": length}, model)
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    traced = jax.make_jaxpr(lambda p: search(model, p, inputs(model), spec, None))(params)
+    counted = products(traced.jaxpr, turns=length - 1)
+    assert counted == pytest.approx(search_flops(model, BATCH, WORDS, length, beams), rel=0.01)
+
+
+def test_batches_and_lengths_scale_it():
+    model = MODELS["bart"]
+    assert training_flops(model, 8, WORDS, TOKENS) == pytest.approx(2 * training_flops(model, 4, WORDS, TOKENS))
+    assert training_flops(model, 4, 2 * WORDS, TOKENS) > training_flops(model, 4, WORDS, TOKENS)
