@@ -26,7 +26,6 @@ SHRINK = {
     "decode.num_beams": 2,
     "decode.max_length": 12,
     "decode.batch_size": 8,
-    "decode.halvings": 0,
     "audit.resamples": 200,
     "parallel.mesh": (1, 1),  # of the eight simulated devices; tests/parallel is about the others
 }
