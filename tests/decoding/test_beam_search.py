@@ -163,14 +163,14 @@ def test_loop_ends_when_every_sentence_is_done():
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"early_stopping": True}, {"do_sample": True}], ids=lambda s: "-".join(s) or "plain"
+    "settings", [{"length_penalty": 0.0}, {"early_stopping": True, "do_sample": True}], ids="-".join
 )
 def test_going_on_with_half_of_the_batch_changes_no_result(settings):
     params = random_tables(np.random.default_rng(3), 11, 9, spread=4.0)
     chosen = spec(max_length=20, num_beams=3, num_return_sequences=2, **settings)
     key = jax.random.key(0)
     whole = generate(MODEL, params, sentences(11), chosen, key=key)
-    for halvings in (1, 2, 9):
+    for halvings in (1, 9):
         halved = generate(MODEL, params, sentences(11), chosen, key=key, halvings=halvings)
         for name in ("sequences", "lengths", "scores"):
             np.testing.assert_array_equal(getattr(halved, name), getattr(whole, name))
