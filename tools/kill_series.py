@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -50,8 +51,9 @@ class Run:
 
     def __init__(self, workdir: Path, arguments: list[str]):
         self.workdir, self._log = workdir, workdir.parent / f"{workdir.name}.log"
+        self._lines = 0
         command = [sys.executable, "-m", "eeg2text_jax", "run", *arguments, f"--workdir={workdir}"]
-        environment = {**os.environ, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        environment = {**os.environ, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "PYTHONUNBUFFERED": "1"}
         with self._log.open("w") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
 
@@ -72,6 +74,15 @@ class Run:
         """The step that this start went on from, if it came that far."""
         found = re.search(r"going on from the checkpoint of step (\d+)", self.output())
         return int(found[1]) if found else None
+
+    def training(self) -> bool:
+        """Whether it has logged steps of its own: a start first writes again what it goes on from."""
+        log = self.workdir / "metrics.jsonl"
+        if "training " not in self.output() or not log.exists():
+            return False
+        lines = log.read_text().count("\n")
+        self._lines = self._lines or lines
+        return lines > self._lines
 
     def saving(self) -> bool:
         """Whether a checkpoint is being written."""
@@ -123,21 +134,24 @@ def kill_series(workdir: Path, arguments: list[str], kills: int, rng: random.Ran
 
 
 def until_some_time(run: Run, rng: random.Random) -> str:
-    """Waits for a random time from the start, or from the first step on."""
+    """Waits for a random time from the start, or from the first steps on."""
     early = rng.random() < 0.3
     if not early:
-        while "training " not in run.output() and not run.ended():
-            time.sleep(0.01)
-    seconds = rng.uniform(0, 8 if early else 1.5)
+        until(run, run.training)
+    seconds = rng.uniform(0, 8 if early else 2)
     time.sleep(seconds)
-    return f"{seconds:.1f} s after {'its start' if early else 'training began'}"
+    return f"{seconds:.1f} s after {'its start' if early else 'its first steps'}"
 
 
 def until_a_save(run: Run) -> str:
-    """Waits until this start has begun training and writes a checkpoint."""
-    while not run.ended() and not ("training " in run.output() and run.saving()):
-        time.sleep(0.001)
+    """Waits until this start has taken steps and writes a checkpoint."""
+    until(run, lambda: run.training() and run.saving())
     return "during a save"
+
+
+def until(run: Run, condition: Callable[[], bool]) -> None:
+    while not run.ended() and not condition():
+        time.sleep(0.001)
 
 
 def compare(whole: Path, killed: Path) -> int:
