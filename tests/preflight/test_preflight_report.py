@@ -5,7 +5,7 @@ import json
 
 import jax
 import pytest
-from tiny_run import as_flags, tiny_config
+from tiny_run import as_flag, tiny_config
 
 from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
@@ -119,7 +119,7 @@ def test_an_unknown_field_of_the_configuration(capsys):
 
 def test_libtpu_that_is_missing(monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert main(["preflight", *as_flags(parallel__mesh=(0, 0)), "--topology=v5e:2x4"]) == 2
+    assert main(["preflight", as_flag(parallel__mesh=(0, 0)), "--topology=v5e:2x4"]) == 2
     assert "needs libtpu: pip install 'eeg2text_jax[preflight]'" in capsys.readouterr().err
 
 
@@ -143,8 +143,8 @@ def test_chips_by_their_kind(kind, chip):
 
 def test_programs_are_lowered_for_gpus_that_are_not_there(tmp_path, capsys):
     out = tmp_path / "report.json"
-    flags = as_flags(parallel__mesh=(0, 0), parallel__arms="vmap")
-    assert main(["preflight", *flags, "--topology=h100:4", f"--json={out}"]) == 0
+    flag = as_flag(parallel__mesh=(0, 0), parallel__arms="auto")
+    assert main(["preflight", flag, "--topology=h100:4", f"--json={out}"]) == 0
     text = capsys.readouterr().out
     assert "lowered, neither compiled nor run" in text
     assert "Not shown" in text

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_run import as_flags
+from tiny_run import as_flag
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,16 +22,9 @@ def test_a_tiny_grid_for_eight_chips(tmp_path):
     if not importable("libtpu"):
         pytest.skip("libtpu is not installed: pip install '.[preflight]'")
     out = tmp_path / "report.json"
-    shape = {
-        "model.shape.dropout": 0.0,
-        "model.dropout": 0.0,
-        "batch.size": 8,
-        "parallel.mesh": (0, 0),
-        "parallel.arms": "vmap",
-    }
-    flags = as_flags(**shape)
+    flag = as_flag(shape={"dropout": 0.0}, model__dropout=0.0, batch__size=8, parallel__mesh=(0, 0))
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("XLA_", "JAX_"))}
-    command = [sys.executable, "-m", "eeg2text_jax", "preflight", *flags, "--topology=v5e:2x4", f"--json={out}"]
+    command = [sys.executable, "-m", "eeg2text_jax", "preflight", flag, "--topology=v5e:2x4", f"--json={out}"]
     ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500, check=False)
     assert ran.returncode == 0, ran.stderr[-2000:]
     told = json.loads(out.read_text())
