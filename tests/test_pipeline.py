@@ -96,20 +96,6 @@ def test_arms_of_a_seed_begin_alike_and_differ_only_by_condition(tmp_path):
     assert any((np.asarray(leaf)[0] != np.asarray(leaf)[2]).any() for leaf in jax.tree.leaves(state.params))
 
 
-@pytest.mark.parametrize("mapping", ["vmap", "map"])
-def test_an_arm_trained_alone_equals_itself_in_the_grid(tmp_path, mapping):
-    whole = tiny_config(parallel__arms=mapping)
-    alone = tiny_config(parallel__arms=mapping, grid__train_conditions=("noise",))
-    losses = []
-    for name, config in (("whole", whole), ("alone", alone)):
-        study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / name), config))
-        pipeline.train(study)
-        rows = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
-        losses.append([row["loss/noise/0"] for row in rows if "loss/noise/0" in row])
-    assert len(losses[0]) == 6
-    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
-
-
 def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
     shapes = []
     loss = GridProgram._loss

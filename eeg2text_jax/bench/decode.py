@@ -33,7 +33,7 @@ SHAPES = {  # name -> (fields of BartConfig, EEG features, layers of the EEG enc
 }
 BASE = {"d_model": 768, "encoder_ffn_dim": 3072, "decoder_ffn_dim": 3072, "vocab_size": 50265}
 SIDES = {
-    f"{side}_{field}": n for side in ("encoder", "decoder") for field, n in (("layers", 6), ("attention_heads", 8))
+    f"{side}_{field}": n for side in ("encoder", "decoder") for field, n in (("layers", 6), ("attention_heads", 12))
 }
 
 

@@ -18,7 +18,7 @@ T5ISH = dataclasses.replace(
     STACK, pre_norm=True, norm="rms", bias=False, gated=True, final_norm=True, scale_attention=False,
     positions="relative", relative_buckets=6, relative_max_distance=8,
 )  # fmt: skip
-DROPOUT = {"dropout": 0.3, "attention_dropout": 0.3, "activation_dropout": 0.3, "embedding_dropout": 0.3}
+DROPOUT = {"dropout": 0.3, "attention_dropout": 0.3}
 EEG = EEGSpec(features=F, layers=2, heads=4, ffn=12, dropout=0.3)
 
 

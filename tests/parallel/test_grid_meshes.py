@@ -12,10 +12,10 @@ from eeg2text_jax.parallel.partition import FULLY_SHARDED, REPLICATED
 LOSS_TOLERANCE = 1e-5
 
 
-def run(arms, shape, rules=REPLICATED):
+def run(arms, shape, rules=REPLICATED, **options):
     """Losses `[steps, A]`, tokens `[A, B, T]`, and the axes that training and decoding communicate along."""
     mesh = make_mesh(*shape, jax.devices()[: shape[0] * shape[1]])
-    program = tiny_grid.make_program(arms)
+    program = tiny_grid.make_program(arms, **options)
     state, losses, step = tiny_grid.train(program, mesh, rules)
     tokens, search = tiny_grid.decode(program, state.params, mesh)
     return losses, tokens, [{axis for c in collectives(text, mesh) for axis in c.axes} for text in (step, search)]
@@ -49,6 +49,12 @@ def test_an_arm_alone_is_the_arm_in_the_grid(one_device):
     losses, tokens, _ = run(tiny_grid.ARMS[1:2], (1, 1))
     np.testing.assert_allclose(losses[:, 0], one_device[0][:, 1], rtol=LOSS_TOLERANCE)
     np.testing.assert_array_equal(tokens[0], one_device[1][1])
+
+
+def test_arms_one_after_the_other_are_the_arms_side_by_side(one_device):
+    losses, tokens, _ = run(tiny_grid.ARMS[:2], (1, 1), mapping="map")
+    np.testing.assert_allclose(losses, one_device[0][:, :2], rtol=LOSS_TOLERANCE)
+    np.testing.assert_array_equal(tokens, one_device[1][:2])
 
 
 def test_fully_sharded_parameters_train_alike(one_device, monkeypatch):
