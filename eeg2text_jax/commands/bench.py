@@ -1,4 +1,4 @@
-"""`eeg2text bench --stage=decode|train ...`: throughput, compile time and memory of one stage."""
+"""`eeg2text bench --stage=decode|test_set|train ...`: throughput, compile time and memory of one stage."""
 
 import argparse
 import importlib

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 from ml_collections import ConfigDict
 
 from eeg2text_jax.conditions.condition import check_conditions, needs
@@ -19,8 +19,7 @@ from eeg2text_jax.grid import Arm, arms, dropout_keys
 from eeg2text_jax.models.build import build_model
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.arms import compile_step
-from eeg2text_jax.parallel.mesh import ARM, DATA
-from eeg2text_jax.parallel.partition import batch_sharding, replicated
+from eeg2text_jax.parallel.partition import batch_sharding, fed_sharding, replicated
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.pretrained.start import model_from_checkpoint
 from eeg2text_jax.training.loop import initial_state, make_program
@@ -72,7 +71,7 @@ class Outline:
         mesh, size, words = placement.mesh, int(self.config.decode.batch_size), self.bucket[0]
         spec = GenerationSpec.from_fields(self.config.decode, self.model)
         params = placement.abstract(jax.eval_shape(lambda: initial_state(self, make_program(self)).params))
-        rows, shared = NamedSharding(mesh, PartitionSpec(ARM, DATA)), batch_sharding(mesh)
+        rows, shared = fed_sharding(mesh), batch_sharding(mesh)
         features = jax.ShapeDtypeStruct((len(self.arms), size, words, self.features), jnp.float32, sharding=rows)
         mask = jax.ShapeDtypeStruct((size, words), jnp.bool_, sharding=shared)
         keys = None
