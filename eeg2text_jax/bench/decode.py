@@ -19,22 +19,13 @@ import numpy as np
 from transformers import BartConfig
 
 from eeg2text_jax.bench.peers import ctranslate2_decoder, torch_bart, transformers_decoder
+from eeg2text_jax.bench.shapes import SHAPES
 from eeg2text_jax.decoding.generate import search
 from eeg2text_jax.decoding.spec import GenerationSpec
 from eeg2text_jax.models import bart
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.pretrained import bart as bart_table
 from eeg2text_jax.pretrained.mapping import export, flatten
-
-SHAPES = {  # name -> (fields of BartConfig, EEG features, layers of the EEG encoder)
-    "base": ({}, 840, 6),
-    "tiny": ({"d_model": 48, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "vocab_size": 400}, 16, 1),
-}
-BASE = {"d_model": 768, "encoder_ffn_dim": 3072, "decoder_ffn_dim": 3072, "vocab_size": 50265}
-SIDES = {
-    f"{side}_{field}": n for side in ("encoder", "decoder") for field, n in (("layers", 6), ("attention_heads", 12))
-}
 
 
 class Work(NamedTuple):
@@ -90,13 +81,13 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 def make_work(shape: str, batch: int, words: int, steps: int) -> Work:
     """Random weights and inputs; lengths from half of `words` to all of them."""
-    fields, n_features, layers = SHAPES[shape]
-    config = BartConfig(**{**SIDES, **BASE, **fields, "forced_eos_token_id": None})
-    model = Seq2SeqModel(bart.spec_from_config(config), EEGSpec(features=n_features, layers=layers))
+    chosen = SHAPES[shape]
+    config = chosen.bart_config(forced_eos_token_id=None)
+    model = Seq2SeqModel(bart.spec_from_config(config), chosen.eeg_spec())
     rng = np.random.default_rng(0)
     lengths = rng.integers((words + 1) // 2, words + 1, size=batch)
     inputs = {
-        "features": jnp.asarray(rng.normal(size=(batch, words, n_features)), jnp.float32),
+        "features": jnp.asarray(rng.normal(size=(batch, words, chosen.features)), jnp.float32),
         "mask": jnp.arange(words)[None, :] < jnp.asarray(lengths)[:, None],
     }
     settings = {"num_beams": 5, "repetition_penalty": 5.0, "no_repeat_ngram_size": 2}

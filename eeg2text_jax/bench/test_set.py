@@ -20,13 +20,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from eeg2text_jax.bench.decode import SHAPES, Work, make_work
+from eeg2text_jax.bench.decode import Work, make_work
 from eeg2text_jax.bench.lengths import LONGEST, Lengths, sentence_lengths
+from eeg2text_jax.bench.shapes import BUCKETS, SHAPES
 from eeg2text_jax.decoding.beam_search import Hypotheses, beam_search
 from eeg2text_jax.decoding.dataset import Slice, decode_dataset, plan_slices
 from eeg2text_jax.models.cache import reorder_beams
 
-BUCKETS = (16, 28, LONGEST)  # EEG positions, as in configs/default.py
 CERTAIN = 1e4  # logit that no other token comes near
 
 
@@ -66,7 +66,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 def decode_all(work: Work, lengths: Lengths, size: int, halvings: int) -> dict[str, float]:
     """Decodes the test set once, compilation apart; checks that every sentence ended where it should."""
-    slices = plan_slices(lengths.words, BUCKETS, size)
+    slices = plan_slices(lengths.words, [words for words, _ in BUCKETS], size)
     program = jax.jit(partial(search_to_lengths, work, halvings=halvings))
     start = time.perf_counter()
     compiled = {

@@ -16,16 +16,16 @@ from typing import Any
 import jax
 import numpy as np
 
+from eeg2text_jax.bench.shapes import BUCKETS, SHAPES
 from eeg2text_jax.bench.torch_train import TorchTraining
 from eeg2text_jax.bench.train_input import input_rate
 from eeg2text_jax.bench.train_report import bucket_row, epoch_row, show
 from eeg2text_jax.bench.train_step import OurTraining
-from eeg2text_jax.bench.train_work import OPTIMIZER, SHAPES, Work, make_work
+from eeg2text_jax.bench.train_work import OPTIMIZER, Work, make_work
 from eeg2text_jax.data.batches import Batch, Bucket
 from eeg2text_jax.errors import UserError
 
 OURS, TORCH = "eeg2text_jax", "torch"
-BUCKETS = ((16, 24), (28, 40), (56, 56))  # those of configs/default.py
 
 
 def main(argv: list[str]) -> int:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 from transformers import BartConfig
 
 from eeg2text_jax.bench.lengths import LONGEST, sentence_lengths
+from eeg2text_jax.bench.shapes import SHAPES, Shape
 from eeg2text_jax.conditions.context import condition_key
 from eeg2text_jax.data.batches import Batch, Bucket, EpochPlan, Samples, make_batch
 from eeg2text_jax.data.datafile import DataFile
@@ -18,7 +19,6 @@ from eeg2text_jax.grid import Arm, arm_keys, dropout_keys
 from eeg2text_jax.models import bart
 from eeg2text_jax.models.freezing import only_free
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.training.optimizer import make_optimizer
 from eeg2text_jax.training.step import GridProgram, StudyArrays
 
@@ -28,26 +28,6 @@ OPTIMIZER = {  # AdamW at a constant rate, on both sides
     "name": "adamw", "free": "all", "lr": 1e-4, "schedule": "constant", "warmup_steps": 0, "weight_decay": 0.01,
     "grad_clip": 1.0,
 }  # fmt: skip
-
-
-class Shape(NamedTuple):
-    """A backbone and the EEG encoder before it."""
-
-    width: int
-    ffn: int
-    layers: int
-    heads: int
-    vocabulary: int
-    features: int
-    eeg_layers: int
-    eeg_ffn: int
-
-
-SHAPES = {
-    "base": Shape(768, 3072, 6, 12, 50265, 840, 6, 2048),  # BART-base behind the paper's encoder
-    "large": Shape(1024, 4096, 12, 16, 50265, 840, 6, 2048),
-    "tiny": Shape(48, 64, 1, 4, 400, 16, 1, 32),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,9 +64,8 @@ def make_work(shape: str, size: int, buckets: tuple[Bucket, ...], sentences: str
       UserError: the file cannot be read.
     """
     chosen = SHAPES[shape]
-    config = bart_config(chosen)
-    eeg = EEGSpec(features=chosen.features, layers=chosen.eeg_layers, ffn=chosen.eeg_ffn)
-    model = Seq2SeqModel(bart.spec_from_config(config), eeg, dtype=dtype)
+    config = chosen.bart_config()
+    model = Seq2SeqModel(bart.spec_from_config(config), chosen.eeg_spec(), dtype=dtype)
     samples = make_samples(chosen, sentences, model.pad_token)
     rows = np.arange(len(samples.data))
     plan = EpochPlan(samples.n_words(), samples.n_tokens(rows), buckets, size, seed=0)
@@ -103,16 +82,6 @@ def make_work(shape: str, size: int, buckets: tuple[Bucket, ...], sentences: str
             bucket: make_batch(samples, next(rows for rows, b in epoch if b == bucket), bucket, size) for bucket in used
         },
     )
-
-
-def bart_config(shape: Shape) -> BartConfig:
-    """The backbone's configuration, with transformers' defaults for dropout."""
-    sides = {
-        f"{side}_{field}": value
-        for side in ("encoder", "decoder")
-        for field, value in (("layers", shape.layers), ("attention_heads", shape.heads), ("ffn_dim", shape.ffn))
-    }
-    return BartConfig(d_model=shape.width, vocab_size=shape.vocabulary, **sides)
 
 
 def make_samples(shape: Shape, sentences: str, pad_token: int) -> Samples:
