@@ -1,7 +1,6 @@
 """A run that is killed, or told to end, and begun again ends where an uninterrupted one does, bit for bit."""
 
 import errno
-import json
 import os
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from jax.sharding import SingleDeviceSharding
 from tiny_run import ROOT, as_flag
 
 from eeg2text_jax import cli
+from eeg2text_jax.testing.finished_runs import final_checkpoint, logged_metrics
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.metrics_log import MetricsLog
 
@@ -73,11 +73,12 @@ def test_killed_then_terminated_equals_uninterrupted(whole, tmp_path, monkeypatc
 
     assert cli.main(command(workdir)) == 0
     assert f"going on from the checkpoint of step {TERMINATED + 1}\n" in capsys.readouterr().out
-    expected, found = final_arrays(whole), final_arrays(workdir)
+    (step, expected, _), (last, found, _) = final_checkpoint(whole), final_checkpoint(workdir)
+    assert step == last == STEPS
     assert expected.keys() == found.keys()
     for name, values in expected.items():
         np.testing.assert_array_equal(values, found[name], err_msg=name)
-    assert losses(whole) == losses(workdir), "a step was trained twice or skipped"
+    assert logged_metrics(whole) == logged_metrics(workdir), "a step was trained twice or skipped"
 
 
 def terminated_at(step, add):
@@ -89,20 +90,6 @@ def terminated_at(step, add):
             signal.raise_signal(signal.SIGTERM)
 
     return add_and_signal
-
-
-def final_arrays(workdir) -> dict[str, np.ndarray]:
-    """Every array of the last checkpoint, by its name."""
-    options = ocp.CheckpointManagerOptions(step_prefix="step")
-    with ocp.CheckpointManager(workdir / "checkpoints", options=options) as manager:
-        assert manager.latest_step() == STEPS
-        restored = manager.restore(STEPS, args=ocp.args.Composite(state=ocp.args.StandardRestore()))
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree.leaves_with_path(restored["state"])}
-
-
-def losses(workdir) -> list[dict[str, float]]:
-    rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in row.items() if name != "samples_per_s"} for row in rows]
 
 
 def test_a_damaged_checkpoint_is_set_aside(tmp_path, capsys):

@@ -14,7 +14,7 @@ SHRINK = {
     "data.synthetic.vocabulary": 40,
     "text.vocab_size": 330,
     "batch.size": 8,
-    "batch.buckets": ((20, 56),),  # each compiles every program once more
+    "batch.buckets": ((20, 56),),  # one, as each compiles every program once more
     "model.encoder_layers": 1,
     "model.encoder_heads": 2,
     "model.encoder_ffn": 16,

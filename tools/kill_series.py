@@ -7,7 +7,6 @@ predictions must equal those of the run that was left alone, bit for bit. Exit s
 """
 
 import argparse
-import json
 import os
 import random
 import re
@@ -19,9 +18,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import jax
 import numpy as np
-import orbax.checkpoint as ocp
+
+from eeg2text_jax.testing.finished_runs import final_checkpoint, logged_metrics
 
 CONFIG = "configs/demo.py:planted"
 SMALL = (
@@ -156,12 +155,12 @@ def until(run: Run, condition: Callable[[], bool]) -> None:
 
 def compare(whole: Path, killed: Path) -> int:
     """Prints what was compared and returns 1 where something differs."""
-    (expected, expected_info), (found, found_info) = final_checkpoint(whole), final_checkpoint(killed)
+    (_, expected, expected_info), (_, found, found_info) = map(final_checkpoint, (whole, killed))
     same = {
         f"{len(expected)} arrays of the final checkpoint": expected.keys() == found.keys()
         and all(np.array_equal(values, found[name]) for name, values in expected.items()),
         "position in the data": expected_info == found_info,
-        "losses of every logged step": losses(whole) == losses(killed),
+        "losses of every logged step": logged_metrics(whole) == logged_metrics(killed),
         "predictions.jsonl": same_file(whole, killed, "predictions.jsonl"),
         "results.json": same_file(whole, killed, "results.json"),
     }
@@ -172,21 +171,6 @@ def compare(whole: Path, killed: Path) -> int:
 
 def same_file(whole: Path, killed: Path, name: str) -> bool:
     return (whole / name).read_bytes() == (killed / name).read_bytes()
-
-
-def final_checkpoint(workdir: Path) -> tuple[dict[str, np.ndarray], dict]:
-    """Arrays of the last checkpoint by name, and what was saved beside them."""
-    options = ocp.CheckpointManagerOptions(step_prefix="step")
-    with ocp.CheckpointManager(workdir / "checkpoints", options=options) as manager:
-        parts = ocp.args.Composite(state=ocp.args.StandardRestore(), info=ocp.args.JsonRestore())
-        saved = manager.restore(manager.latest_step(), args=parts)
-    leaves = jax.tree.leaves_with_path(saved["state"])
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}, saved["info"]
-
-
-def losses(workdir: Path) -> list[dict[str, float]]:
-    rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in row.items() if name != "samples_per_s"} for row in rows]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Two processes joined by jax.distributed run as one process with the same devices does."""
 
-import json
 import os
 import socket
 import subprocess
@@ -16,11 +15,11 @@ from eeg2text_jax import cli
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.distributed import initialize, main_first
 from eeg2text_jax.predictions import read_predictions
+from eeg2text_jax.testing.finished_runs import logged_metrics
 
 CHANGES = {
     "parallel__arms": "vmap",
     "parallel__mesh": (2, 4),
-    "batch__buckets": ((20, 56),),
     "model__encoder_layers": 0,
     "shape": {"dropout": 0.0, "attention_dropout": 0.0},
     "train__steps": 4,
@@ -65,7 +64,7 @@ def test_two_hosts_run_as_one_machine(tmp_path):
 
     one, two = (files_below(tmp_path / name) for name in ("one", "two"))
     assert one == two, "the same files, and nothing unfinished"
-    ours, theirs = (metrics(tmp_path / name) for name in ("one", "two"))
+    ours, theirs = (logged_metrics(tmp_path / name) for name in ("one", "two"))
     assert [row.keys() for row in ours] == [row.keys() for row in theirs]
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose([*b.values()], [*a.values()], rtol=1e-5)
@@ -80,11 +79,6 @@ def files_below(root) -> set[str]:
     """Relative names, but those of array chunks and event files, which carry process and time."""
     names = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
     return {name for name in names if not name.startswith(("checkpoints/", "tensorboard/"))}
-
-
-def metrics(workdir) -> list[dict[str, float]]:
-    rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in row.items() if name != "samples_per_s"} for row in rows]
 
 
 @pytest.mark.parametrize(("process", "message"), [(0, "no room"), (1, "the first host could not go on")])

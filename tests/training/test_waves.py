@@ -1,7 +1,6 @@
 """Arms in waves: the same results, and as many at once as fit."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -13,11 +12,11 @@ from eeg2text_jax import pipeline
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.placement import arms_mapping
 from eeg2text_jax.predictions import read_predictions
+from eeg2text_jax.testing.finished_runs import logged_metrics
 from eeg2text_jax.training import waves
 from eeg2text_jax.workdir import Workdir
 
 CHANGES = {
-    "batch__buckets": ((20, 56),),
     "model__encoder_layers": 0,
     "shape": {"dropout": 0.0},
     "train__steps": 4,
@@ -33,8 +32,12 @@ def open_run(root, **changes):
 def results(study):
     pipeline.train(study)
     pipeline.decode(study)
-    rows = [json.loads(line) for line in (study.workdir.root / "metrics.jsonl").read_text().splitlines()]
-    losses = {(r["step"], k): v for r in rows for k, v in r.items() if k.startswith(("loss/", "dev_loss/"))}
+    losses = {
+        (r["step"], k): v
+        for r in logged_metrics(study.workdir.root)
+        for k, v in r.items()
+        if k.startswith(("loss/", "dev_loss/"))
+    }
     predictions = read_predictions(study.workdir.predictions).predictions
     tokens = {(p.sample_id, p.train_condition, p.eval_condition, p.mode): p.prediction_tokens for p in predictions}
     return losses, tokens
