@@ -20,17 +20,17 @@ from eeg2text_jax.configuration import load_config
 from eeg2text_jax.data.batches import make_batch
 from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.placement import Placement
+from eeg2text_jax.preflight.programs import VOCABULARY
 from eeg2text_jax.study import Study, open_study
 from eeg2text_jax.training.loop import make_initial_state, make_program
 from eeg2text_jax.workdir import open_workdir
 
-VOCABULARY = {"bart": 50265, "t5": 32128, "pegasus": 96103}
 PAPER = Path(__file__).parents[1] / "configs/paper.py"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--backbone", choices=sorted(VOCABULARY), default="bart")
+    parser.add_argument("--backbone", choices=("bart", "t5", "pegasus"), default="bart")
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--remat", action="store_true")

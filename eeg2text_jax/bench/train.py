@@ -9,12 +9,11 @@ batches, and batches padded to 56 words and tokens as the authors' are.
 import argparse
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from eeg2text_jax.bench.shapes import BUCKETS, SHAPES
 from eeg2text_jax.bench.torch_train import TorchTraining
@@ -155,8 +154,3 @@ def compare_arms(work: Work, repeats: int) -> list[dict[str, Any]]:
 def peak_memory(device: jax.Device) -> int | None:
     """The most bytes that the device has had in use, where it counts them."""
     return (device.memory_stats() or {}).get("peak_bytes_in_use")
-
-
-def percentiles(seconds: Sequence[float]) -> dict[str, float]:
-    """Of step times."""
-    return {f"p{q}": float(np.percentile(seconds, q)) for q in (50, 90, 100)}

@@ -1,4 +1,4 @@
-"""The report of a preflight as text, as JSON and as a row of a table."""
+"""The report of a preflight as text and as JSON."""
 
 from pathlib import Path
 from typing import Any
@@ -7,9 +7,6 @@ from eeg2text_jax.parallel.mesh import ARM
 from eeg2text_jax.preflight.report import ProgramReport, Report
 
 GIB, MIB = 2**30, 2**20
-HEADER = """\
-| model | slice | batch | training step, GiB a chip | beam search, GiB a chip | fits | largest batch | across arms |
-|---|---|---|---|---|---|---|---|"""
 
 
 def to_text(report: Report) -> str:
@@ -152,20 +149,6 @@ def _program_json(report: Report, program: ProgramReport) -> dict[str, Any]:
             "bandwidth_bound_seconds": program.memory_seconds,
         },
     }
-
-
-def to_row(report: Report) -> str:
-    """The report as a row under `HEADER`."""
-    train, search = report.programs
-    largest = report.largest
-    found = str(largest.size) if largest.confirmed else f"{largest.size} (more may fit)"
-    across = sum(len(program.across_arms) for program in report.programs)
-    verdict = "yes" if report.fits(train) and report.fits(search) else "no"
-    return (
-        f"| {report.config.model.backbone} | {report.topology.name} | {train.batch} "
-        f"| {train.compiled.total / GIB:.1f} | {search.compiled.total / GIB:.1f} | {verdict} | {found} "
-        f"| {across or 'none'} |"
-    )
 
 
 def _gib(size: int | None) -> str:
