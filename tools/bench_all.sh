@@ -36,9 +36,8 @@ bench() { # NAME ARGUMENTS...: runs `eeg2text bench ARGUMENTS` and keeps its JSO
 train_peer=() decode_peers=()
 has torch && train_peer=(--peer=torch) && decode_peers+=(transformers)
 has ctranslate2 && decode_peers+=(ctranslate2)
-decode_shape=$shape
-[ "$shape" = large ] && decode_shape=base # the decoding benchmark has no other
-bench decode --stage=decode --shape="$decode_shape" --peer="$(IFS=,; echo "${decode_peers[*]}")"
+bench decode --stage=decode --shape="$shape" --peer="$(IFS=,; echo "${decode_peers[*]}")"
+bench test_set --stage=test_set --shape="$shape"
 bench train --stage=train --shape="$shape" --dtype=float32 --input "${train_peer[@]}"
 [ "$dtype" = float32 ] || bench train_$dtype --stage=train --shape="$shape" --dtype=$dtype --input
 bench arms --stage=train --shape="$shape" --dtype=$dtype --arms=2

@@ -24,6 +24,7 @@ from eeg2text_jax.decoding.generate import search
 from eeg2text_jax.decoding.spec import GenerationSpec
 from eeg2text_jax.models import bart
 from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.preflight.flops import head_flops, stack_flops
 from eeg2text_jax.pretrained import bart as bart_table
 from eeg2text_jax.pretrained.mapping import export, flatten
 
@@ -158,12 +159,11 @@ def floor(work: Work, batches: list[int]) -> list[dict[str, float]]:
     # Self-attention has four dense layers, cross-attention two (its keys and values are cached), the feed-forward two.
     dense = stack.layers * (6 * stack.width * stack.heads * stack.head_dim + 2 * stack.width * stack.ffn)
     weights = dense + spec.vocab_size * stack.width
-    rows = []
+    row_flops = stack_flops(stack, 1, work.spec.max_length * beams, 0, project_context=False) + head_flops(work.model)
+    rows, bandwidth = [], read_bandwidth()
     for size in batches:
         n = size * beams
-        attention = 4 * stack.layers * n * stack.width * work.spec.max_length * beams
-        flops, rate = 2.0 * n * weights + attention, matmul_rate(n, stack.width, stack.ffn)
-        bandwidth = read_bandwidth()
+        flops, rate = n * row_flops, matmul_rate(n, stack.width, stack.ffn)
         rows.append({
             "batch": size, "gflop": flops / 1e9, "weights_mb": 4 * weights / 1e6, "gflop_per_s": rate / 1e9,
             "gb_per_s": bandwidth / 1e9, "compute_ms": 1e3 * flops / rate, "memory_ms": 4e3 * weights / bandwidth,

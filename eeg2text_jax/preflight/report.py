@@ -110,26 +110,28 @@ def preflight(config: ConfigDict, topology: Topology, say: Callable[[str], None]
 
 def _preflight_tpu(outline: Outline, topology: Topology, say: Callable[[str], None]) -> Report:
     placement = Placement.from_config(outline.config, len(outline.arms), tpu_devices(topology))
-    size, step, limit = int(outline.config.batch.size), placement.mesh.shape[DATA], usable(topology.chip)
+    kinds, step, limit = list(_both(outline, placement)), placement.mesh.shape[DATA], usable(topology.chip)
+    train_kind, search_kind = kinds
+    size = train_kind[1]
+
+    def compile_kind(kind: Kind) -> Compiled:
+        name, size, program = kind
+        say(f"compiling the {name}, batch {size} ...")
+        return compile_program(program, placement.mesh)
 
     def train(size: int) -> Compiled:
-        say(f"compiling the training step, batch {size} ...")
-        return compile_program(outline.training(placement, size), placement.mesh)
-
-    def search() -> Compiled:
-        say("compiling the beam search ...")
-        return compile_program(outline.search(placement), placement.mesh)
+        return compile_kind((train_kind[0], size, outline.training(placement, size)))
 
     # The compiler uses about one and a half cores, so that two compilations at a time take less than one by one.
     with ThreadPoolExecutor(2) as pool:
-        first, searched = pool.submit(train, size), pool.submit(search)
+        first, searched = pool.submit(compile_kind, train_kind), pool.submit(compile_kind, search_kind)
         other = second_size(size, first.result().total, step, limit)
         second = pool.submit(train, other) if other != size else first
         compiled = (first.result(), searched.result())
         known = {size: compiled[0].total, other: second.result().total}
     programs = [
         _program_report(kind, taken, outline, placement, topology.chip)
-        for kind, taken in zip(_both(outline, placement), compiled, strict=True)
+        for kind, taken in zip(kinds, compiled, strict=True)
     ]
     return _report(outline, placement, topology, programs, largest_batch(lambda n: train(n).total, known, step, limit))
 
