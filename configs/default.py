@@ -81,7 +81,7 @@ def get_config() -> ConfigDict:
 
     c.optim = ConfigDict()
     c.optim.name = "adamw"  # adamw | sgd
-    c.optim.free = "all"  # all | first: what step one of the authors' two-step training updates
+    c.optim.free = "all"  # all | first: what the authors' step one updates (see step_one, which sets it)
     c.optim.lr = 1e-3
     c.optim.schedule = "cosine"  # constant | cosine | step
     c.optim.decay_every = 1000  # steps between drops of the step schedule ...
@@ -100,6 +100,10 @@ def get_config() -> ConfigDict:
     c.train.accumulate = 1  # microbatches that a batch is computed in, one after the other: less memory, same gradient
     # Generator of dropout. "rbg" is cheaper on TPU; its masks are the same for all seeds and depend on the backend.
     c.train.rng = "threefry"
+
+    c.step_one = ConfigDict()  # a training before the training, in which optim.free is "first"
+    c.step_one.steps = 0  # batches of it; its best parameters are what train begins with; 0: there is none
+    c.step_one.lr = 1e-3  # in place of optim.lr
 
     c.parallel = ConfigDict()
     # Arms of one device: side by side ("vmap") or in turn ("map", faster on a CPU); "auto" maps on a single CPU device.

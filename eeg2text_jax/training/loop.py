@@ -25,6 +25,7 @@ from eeg2text_jax.training.optimizer import make_optimizer
 from eeg2text_jax.training.preemption import Preemption
 from eeg2text_jax.training.state import TrainState, init_params, init_state, keep_best
 from eeg2text_jax.training.step import GridProgram
+from eeg2text_jax.training.step_one import step_one
 
 
 def train(study: Study) -> TrainState:
@@ -144,16 +145,20 @@ def initial_state(study: Study, program: GridProgram) -> TrainState:
 
 
 def make_initial_state(study: Study, program: GridProgram, placement: Placement) -> TrainState:
-    """The state before the first step: random, or where the configuration names a checkpoint, from that."""
+    """The state before the first step: after a step one its best, else from the checkpoint if any, else random."""
     make_state = functools.partial(initial_state, study, program)
     shardings = placement.shardings(jax.eval_shape(make_state))
     checkpoint = study.config.model.checkpoint
-    if not checkpoint:
+    if first := step_one(study):
+        params = trained_params(first)
+    elif checkpoint:
+        start = start_from_checkpoint(study.model, checkpoint, init_keys(study), placement.shardings)
+        print(f"{checkpoint}: {start.summary()}")
+        params = start.params
+    else:
         return jax.jit(make_state, out_shardings=shardings)()
-    start = start_from_checkpoint(study.model, checkpoint, init_keys(study), placement.shardings)
-    print(f"{checkpoint}: {start.summary()}")
     make_state = functools.partial(init_state, optimizer=program.optimizer)
-    return jax.jit(make_state, donate_argnums=0, out_shardings=shardings)(start.params)
+    return jax.jit(make_state, donate_argnums=0, out_shardings=shardings)(params)
 
 
 def init_keys(study: Study) -> jax.Array:

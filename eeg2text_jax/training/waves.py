@@ -17,6 +17,7 @@ from eeg2text_jax.parallel.distributed import is_main, main_first
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.study import Study
 from eeg2text_jax.training.loop import initial_state, make_program, train, trained_params
+from eeg2text_jax.training.step_one import step_one
 from eeg2text_jax.workdir import Workdir, write_text
 
 STATE_SHARE = 0.7  # of a device's memory; the rest is for what a step computes
@@ -32,6 +33,9 @@ def train_arms(study: Study) -> None:
     for number, part in enumerate(parts, start=1):
         if len(parts) > 1:
             print(f"wave {number} of {len(parts)}")
+        if first := step_one(part):
+            print("step one")
+            train(first)
         train(part)
     if len(parts) > 1 and is_main():
         curves = [(part.workdir.root / "metrics.jsonl").read_text() for part in parts]
