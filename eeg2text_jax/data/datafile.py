@@ -6,7 +6,6 @@ a sample. `sentence_index` numbers the sentences of a task and is the same for e
 `format`, `features_are` (what the F columns mean) and `provenance` (JSON: sources with hashes, reader, drop counts).
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -19,6 +18,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from eeg2text_jax.data.hdf5_disk import PatientFile
 from eeg2text_jax.errors import UserError
 
 FORMAT = "eeg2text-data-1"
@@ -39,7 +39,7 @@ class Sample:
 class DataWriter:
     """Streams samples into a data file; nothing exists under the final name until all of it does.
 
-    Use as a context manager: on an exception the temporary file is removed.
+    Use as a context manager: on an exception, `OSError` of a full disk among them, the temporary file is removed.
 
     Args:
       path: where the data file shall be.
@@ -55,7 +55,8 @@ class DataWriter:
         self._offsets = [0]
         self.provenance: dict[str, Any] = {}
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = h5py.File(self._partial, "w")
+        self._disk = PatientFile(self._partial, "w+")
+        self._file = h5py.File(self._disk, "w")
         self._file.attrs["format"] = FORMAT
         self._file.attrs["features_are"] = features_are
         self._features = self._file.create_dataset(
@@ -72,6 +73,7 @@ class DataWriter:
         start, stop = self._offsets[-1], self._offsets[-1] + len(features)
         self._features.resize(stop, axis=0)
         self._features[start:stop] = features
+        self._disk.check()
         self._offsets.append(stop)
         for name, values in self._columns.items():
             values.append(getattr(sample, name))
@@ -91,11 +93,13 @@ class DataWriter:
                 self._file.create_dataset(name, data=self._columns[name], dtype=h5py.string_dtype())
             self._file.attrs["provenance"] = json.dumps(self.provenance, sort_keys=True)
         self._file.close()
-        if kind is None:
-            self._partial.replace(self.path)
-        else:
-            with contextlib.suppress(FileNotFoundError):
-                self._partial.unlink()
+        self._disk.close()
+        try:
+            self._disk.check()
+            if kind is None:
+                self._partial.replace(self.path)
+        finally:
+            self._partial.unlink(missing_ok=True)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """The data file: what goes in comes out, and damage is said."""
 
 import dataclasses
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -40,6 +42,27 @@ def test_nothing_is_left_after_a_failure(tmp_path):
     writer = DataWriter(tmp_path / "data.h5", 3, "x")
     with pytest.raises(ValueError, match="not finite"), writer:
         writer.add_all([good, dataclasses.replace(good, features=np.full((1, 3), np.nan))])
+    assert list(tmp_path.iterdir()) == []
+
+
+FULL_AT = """
+import resource, sys
+import numpy as np
+from eeg2text_jax.data.datafile import DataWriter, Sample
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
+with DataWriter(sys.argv[1], 300, "x") as writer:
+    writer.add_all(Sample(np.ones((9, 300)), "a", "A", "NR", i) for i in range(200))
+"""
+
+
+@pytest.mark.parametrize("room", [1000, 100_000, 2_161_000])
+def test_a_disk_without_room_is_an_error_and_not_a_crash(tmp_path, room):
+    """At the first write, among the features, at the end: the process ends by itself and leaves nothing."""
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_AT, str(tmp_path / "data.h5"), str(room)], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr.rstrip().endswith("OSError: [Errno 27] File too large")
     assert list(tmp_path.iterdir()) == []
 
 
