@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from eeg2text_jax.errors import Terminated, UserError
 
@@ -77,11 +78,22 @@ def _terminable() -> Iterator[None]:
     def end(*_: object) -> None:
         raise Terminated("ended by SIGTERM; the same command goes on from what is finished.")
 
+    def unraisable(lost: Any) -> None:
+        # The signal came during a callback of the garbage collector or a destructor, which let no exception out.
+        if isinstance(lost.exc_value, Terminated):
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
+        else:
+            report(lost)
+
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, end)
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGALRM)}
+    report, sys.unraisablehook = sys.unraisablehook, unraisable
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.unraisablehook = report
+        for number, handler in before.items():
+            signal.signal(number, handler)
