@@ -124,6 +124,32 @@ def test_a_checkpoint_that_cannot_be_written_is_one_sentence(tmp_path, monkeypat
     assert "No space left" in sentence
 
 
+FULL = """
+import resource, sys
+import jax.numpy as jnp
+import eeg2text_jax.commands.train
+from eeg2text_jax import cli
+from eeg2text_jax.training.checkpoint import Checkpoints
+
+def save(_):
+    with Checkpoints(sys.argv[1]) as checkpoints:
+        checkpoints.save(1, {"x": jnp.arange(1e5) ** 0.5, "y": jnp.ones(7)}, {})
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+eeg2text_jax.commands.train.main = save
+sys.exit(cli.main(["train"]))
+"""
+
+
+def test_no_room_for_a_checkpoint_is_one_sentence(tmp_path):
+    """The same for real: what orbax's threads would log of it stays out of sight."""
+    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 2
+    (sentence,) = done.stderr.splitlines()
+    assert sentence.startswith(f"eeg2text train: {tmp_path / 'checkpoints'}: a checkpoint cannot be written (")
+    assert sentence.endswith("free some space and start again.")
+
+
 def save(root) -> None:
     with Checkpoints(root) as checkpoints:
         checkpoints.save(1, {"x": jnp.ones(4)}, {})

@@ -4,6 +4,7 @@ Order of resuming: the newest checkpoint of the workdir that can be read; a dama
 the one before it used; without any, training starts from the configuration.
 """
 
+import logging
 from typing import Any
 
 import orbax.checkpoint as ocp
@@ -16,6 +17,7 @@ class Checkpoints:
     """The checkpoints of one workdir, newest two kept. Use as a context manager: leaving waits for the last save."""
 
     def __init__(self, workdir: str | epath.Path, keep: int = 2):
+        logging.getLogger("absl").addFilter(_not_of_orbax)
         self.directory = epath.Path(workdir).resolve() / "checkpoints"
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, create=True, step_prefix="step")
         self._manager = ocp.CheckpointManager(self.directory, options=options)
@@ -81,6 +83,11 @@ class Checkpoints:
         damaged = self.directory / f"step_{step}"
         damaged.rename(self.directory.parent / f"damaged_checkpoint_{step}")
         self._manager.reload()
+
+
+def _not_of_orbax(record: logging.LogRecord) -> bool:
+    """Orbax logs every thread's traceback of an error that it also raises: 300 lines before our sentence."""
+    return "orbax" not in record.pathname
 
 
 def _cannot_write(directory: epath.Path, error: Exception) -> UserError:
