@@ -143,8 +143,10 @@ sys.exit(cli.main(["train"]))
 
 def test_no_room_for_a_checkpoint_is_one_sentence(tmp_path):
     """The same for real: what orbax's threads would log of it stays out of sight."""
-    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 2
+    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": ""}  # which could not be written either
+    command = [sys.executable, "-c", FULL, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.returncode == 2, done.stderr
     (sentence,) = done.stderr.splitlines()
     assert sentence.startswith(f"eeg2text train: {tmp_path / 'checkpoints'}: a checkpoint cannot be written (")
     assert sentence.endswith("free some space and start again.")
