@@ -5,8 +5,10 @@ the one before it used; without any, training starts from the configuration.
 """
 
 import logging
+import shutil
 from typing import Any
 
+import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
@@ -38,12 +40,26 @@ class Checkpoints:
         Raises:
           UserError: the disk is full or the folder cannot be written.
         """
+        self._check_room(state)
         try:
             self._manager.save(
                 step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), info=ocp.args.JsonSave(info))
             )
         except Exception as error:  # of many kinds; of this save, or of the one before, which was written meanwhile
             raise _cannot_write(self.directory, error) from error
+
+    def _check_room(self, state: Any) -> None:
+        """Before anything is written: orbax's threads leave pages of errors behind when they find out."""
+        try:
+            free = shutil.disk_usage(self.directory).free
+        except OSError:  # no local disk
+            return
+        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+        if needed > free:
+            raise UserError(
+                f"{self.directory}: a checkpoint takes {needed / 1e6:.1f} MB and {free / 1e6:.1f} MB are left on the "
+                "disk; free some space and start again."
+            )
 
     def wait(self) -> None:
         """Returns when every save is on disk.
