@@ -2,10 +2,14 @@
 
 import json
 import math
+import time
 from collections.abc import Mapping
 
 from etils import epath
-from tensorboardX import SummaryWriter
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.record_writer import directory_check
+from tensorboardX.summary import scalar
 
 from eeg2text_jax.parallel.distributed import is_main
 from eeg2text_jax.workdir import write_text
@@ -27,23 +31,24 @@ class MetricsLog:
             for line in self._path.read_text().splitlines():
                 if line.endswith("}") and json.loads(line)["step"] <= step:
                     self._lines.append(line)
-        self._tensorboard = SummaryWriter(str(workdir / "tensorboard"), purge_step=step, write_to_disk=is_main())
         self._write()
+        self._events = _Events(str(workdir / "tensorboard"), step) if is_main() else None
 
     def add(self, step: int, scalars: Mapping[str, float]) -> None:
         """Records scalars of one step; a value that is not finite becomes null."""
         row = {name: float(value) if math.isfinite(value) else None for name, value in scalars.items()}
         self._lines.append(json.dumps({"step": step, **row}))
-        self._write()  # first: a full disk is an error here, and a silent thread's in TensorBoard's writer
-        for name, value in scalars.items():
-            self._tensorboard.add_scalar(name, value, step)
+        self._write()
+        if self._events:
+            self._events.add(step, scalars)
 
     def __enter__(self) -> "MetricsLog":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            self._tensorboard.close()
+            if self._events:
+                self._events.close()
         except OSError:  # a full disk; where another error is on its way, that one says more
             if kind is None:
                 raise
@@ -52,3 +57,30 @@ class MetricsLog:
         if is_main():
             # Whole, as gs:// cannot append, and under another name first: a kill must not cost the lines before it.
             write_text(self._path, "".join(f"{line}\n" for line in self._lines))
+
+
+class _Events:
+    """A TensorBoard event file, written in this thread.
+
+    tensorboardX's `SummaryWriter` writes in a thread of its own, whose errors (a full disk) are printed at length and
+    end nothing.
+    """
+
+    PAUSE = 30.0  # seconds between two flushes; to gs:// each one sends the whole file
+
+    def __init__(self, folder: str, step: int):
+        directory_check(folder)
+        self._file, self._flushed = EventsWriter(f"{folder}/events"), time.monotonic()
+        # TensorBoard then forgets what an earlier start logged beyond this step.
+        start = SessionLog(status=SessionLog.START)
+        self._file.write_event(Event(wall_time=time.time(), step=step, session_log=start))
+
+    def add(self, step: int, scalars: Mapping[str, float]) -> None:
+        for name, value in scalars.items():
+            self._file.write_event(Event(wall_time=time.time(), step=step, summary=scalar(name, value)))
+        if time.monotonic() - self._flushed > self.PAUSE:
+            self._file.flush()
+            self._flushed = time.monotonic()
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,64 @@
+"""Curves as lines and as TensorBoard events."""
+
+import errno
+import json
+import math
+import struct
+
+import pytest
+from etils import epath
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.training.metrics_log import MetricsLog
+
+
+def read_events(folder) -> list[Event]:
+    """Records of a TensorBoard file: length, its checksum, the event, its checksum."""
+    events = []
+    for path in sorted(folder.iterdir()):
+        rest = path.read_bytes()
+        while rest:
+            (length,) = struct.unpack("<Q", rest[:8])
+            events.append(Event.FromString(rest[12 : 12 + length]))
+            rest = rest[16 + length :]
+    return events
+
+
+def test_lines_and_events_say_the_same(tmp_path):
+    with MetricsLog(epath.Path(tmp_path), 0) as log:
+        log.add(1, {"loss/eeg/0": 2.5, "grad_norm/eeg/0": math.inf})
+        log.add(2, {"loss/eeg/0": 1.5})
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert rows == [{"step": 1, "loss/eeg/0": 2.5, "grad_norm/eeg/0": None}, {"step": 2, "loss/eeg/0": 1.5}]
+    values = [(e.step, v.tag, v.simple_value) for e in read_events(tmp_path / "tensorboard") for v in e.summary.value]
+    assert values == [(1, "loss/eeg/0", 2.5), (1, "grad_norm/eeg/0", math.inf), (2, "loss/eeg/0", 1.5)]
+
+
+def test_going_on_drops_what_will_be_done_again(tmp_path):
+    with MetricsLog(epath.Path(tmp_path), 0) as log:
+        for step in (1, 2, 3):
+            log.add(step, {"loss/eeg/0": float(step)})
+    with MetricsLog(epath.Path(tmp_path), 2):
+        pass
+    steps = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [1, 2]
+    starts = [event.step for event in read_events(tmp_path / "tensorboard") if event.HasField("session_log")]
+    assert starts[-1] == 2
+
+
+@pytest.mark.parametrize("before", [None, UserError("a checkpoint cannot be written")])
+def test_a_disk_full_at_the_end_is_an_error_unless_one_is_on_its_way(tmp_path, monkeypatch, before):
+    def close(self: EventsWriter) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def train() -> None:
+        with MetricsLog(epath.Path(tmp_path), 0) as log:
+            log.add(1, {"loss/eeg/0": 2.5})
+            if before:
+                raise before
+
+    monkeypatch.setattr(EventsWriter, "close", close)
+    with pytest.raises(type(before) if before else OSError, match=str(before) if before else "No space left"):
+        train()
