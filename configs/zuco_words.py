@@ -58,7 +58,7 @@ def get_config(argument: str = "") -> ConfigDict:
     c.model.checkpoint = given.checkpoint
     if not given.checkpoint:
         c.model.shape = SHAPES[given.backbone]
-    c.optim.lr = 2e-3
+    c.optim.lr = 2e-3 if not given.checkpoint else 2e-4  # pretrained weights forget at the rate of random ones
     c.optim.warmup_steps = 30
     c.train.steps = 200
     c.train.eval_every = 25
