@@ -13,7 +13,7 @@ def to_text(report: Report) -> str:
     """What the command prints."""
     chip, config, (words, tokens) = report.topology.chip, report.config, report.bucket
     compiled = chip.platform == "tpu"
-    how = "compiled, not run" if compiled else "lowered, neither compiled nor run"
+    how = f"compiled with {report.effort} effort, not run" if compiled else "lowered, neither compiled nor run"
     mesh = " x ".join(f"{n} {axis}" for axis, n in report.mesh.items())
     lines = [
         f"{report.topology.name}: {report.n_devices} x {chip.name}, {chip.memory / GIB:.0f} GiB each, mesh {mesh}",
@@ -118,6 +118,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "words": report.bucket[0],
         "tokens": report.bucket[1],
         "run": False,
+        "effort": report.effort,
         "programs": [_program_json(report, program) for program in report.programs],
         "largest_batch": None
         if report.largest is None

@@ -68,6 +68,7 @@ class Report:
     bucket: tuple[int, int]
     programs: list[ProgramReport]
     largest: LargestBatch | None
+    effort: str  # of the compiler, one of `compiling.EFFORTS`
 
     @property
     def limit(self) -> int:
@@ -88,7 +89,9 @@ class Report:
         return (program.compiled.total if program.compiled else program.arguments) <= self.limit
 
 
-def preflight(config: ConfigDict, topology: Topology, say: Callable[[str], None] = print) -> Report:
+def preflight(
+    config: ConfigDict, topology: Topology, effort: str = "least", say: Callable[[str], None] = print
+) -> Report:
     """Compiles training step and beam search for a TPU slice, or lowers them for GPUs.
 
     Raises:
@@ -96,7 +99,7 @@ def preflight(config: ConfigDict, topology: Topology, say: Callable[[str], None]
     """
     outline = make_outline(config)
     if topology.chip.platform == "tpu":
-        return _preflight_tpu(outline, topology, say)
+        return _preflight_tpu(outline, topology, effort, say)
     placement = Placement.from_config(config, len(outline.arms), topology.shape[0])
     programs = []
     for kind in _both(outline, placement):
@@ -105,10 +108,10 @@ def preflight(config: ConfigDict, topology: Topology, say: Callable[[str], None]
         if refused := lowers_for(program, topology.chip.platform):
             raise UserError(f"the {name} cannot be lowered for {topology.chip.platform}: {refused}")
         programs.append(_program_report(kind, None, outline, placement, topology.chip))
-    return _report(outline, placement, topology, programs, None)
+    return _report(outline, placement, topology, programs, None, effort)
 
 
-def _preflight_tpu(outline: Outline, topology: Topology, say: Callable[[str], None]) -> Report:
+def _preflight_tpu(outline: Outline, topology: Topology, effort: str, say: Callable[[str], None]) -> Report:
     placement = Placement.from_config(outline.config, len(outline.arms), tpu_devices(topology))
     kinds, step, limit = list(_both(outline, placement)), placement.mesh.shape[DATA], usable(topology.chip)
     train_kind, search_kind = kinds
@@ -117,7 +120,7 @@ def _preflight_tpu(outline: Outline, topology: Topology, say: Callable[[str], No
     def compile_kind(kind: Kind) -> Compiled:
         name, size, program = kind
         say(f"compiling the {name}, batch {size} ...")
-        return compile_program(program, placement.mesh)
+        return compile_program(program, placement.mesh, effort)
 
     def train(size: int) -> Compiled:
         return compile_kind((train_kind[0], size, outline.training(placement, size)))
@@ -133,7 +136,8 @@ def _preflight_tpu(outline: Outline, topology: Topology, say: Callable[[str], No
         _program_report(kind, taken, outline, placement, topology.chip)
         for kind, taken in zip(kinds, compiled, strict=True)
     ]
-    return _report(outline, placement, topology, programs, largest_batch(lambda n: train(n).total, known, step, limit))
+    largest = largest_batch(lambda n: train(n).total, known, step, limit)
+    return _report(outline, placement, topology, programs, largest, effort)
 
 
 def usable(chip: Chip) -> int:
@@ -170,6 +174,7 @@ def _report(
     topology: Topology,
     programs: list[ProgramReport],
     largest: LargestBatch | None,
+    effort: str,
 ) -> Report:
     return Report(
         config=outline.config,
@@ -179,4 +184,5 @@ def _report(
         bucket=outline.bucket,
         programs=programs,
         largest=largest,
+        effort=effort,
     )

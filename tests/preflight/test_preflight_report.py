@@ -41,6 +41,7 @@ def report(train: Compiled, largest: LargestBatch | None = None) -> Report:
         (56, 56),
         programs,
         largest,
+        "least",
     )
 
 
