@@ -53,7 +53,7 @@ def test_a_program_that_fits():
     assert "data 6.0 MiB; across arms: none" in text
     assert "modelled, not measured: 197.00 TFLOP a device, at least 1000.0 ms" in text
     assert "64, confirmed by compiling it (32: 1.00 GiB, 64: 2.00 GiB)" in text
-    assert "compiled, not run" in text
+    assert "compiled with least effort, not run" in text
 
 
 def test_one_that_does_not_says_what_to_change():
