@@ -18,6 +18,8 @@ _PAIRS = re.compile(r"source_target_pairs=\{(?P<pairs>(?:\{\d+,\d+\},?)*)\}")
 _COMPUTATION = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[\w.-]+) .*\{$")
 _CALLED = re.compile(r"(?:body|condition|calls|to_apply|branch_computations)=\{?((?:%[\w.-]+(?:, )?)+)")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_CONSTANT = re.compile(r"%(?P<name>[\w.-]+) = s32\[\]\S* constant\((?P<value>\d+)\)")
+_BELOW = re.compile(r"ROOT .* compare\(%[\w.-]+, %(?P<limit>[\w.-]+)\), direction=LT")
 _ARRAY = re.compile(r"(?P<type>[a-z]+\d*\w*)\[(?P<shape>[\d,]*)\]")
 _BITS = {"pred": 8, "s4": 4, "u4": 4, "bf16": 16}
 
@@ -167,11 +169,14 @@ def _lines(hlo: str) -> list[tuple[str, str]]:
 def _executions(hlo: str) -> dict[str, int]:
     """How often each computation runs, from the lengths of the loops around it."""
     callers: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    limits = _limits(hlo)
     for computation, line in _lines(hlo):
-        trips = _TRIPS.search(line)
-        for called in _CALLED.findall(line):
-            for name in re.findall(r"%([\w.-]+)", called):
-                callers[name].append((computation, int(trips.group(1)) if trips else 1))
+        known = _TRIPS.search(line)
+        names = [name for called in _CALLED.findall(line) for name in re.findall(r"%([\w.-]+)", called)]
+        lengths = [limits[name] for name in names if " while(" in line and name in limits]
+        trips = int(known[1]) if known else max(lengths, default=1)
+        for name in names:
+            callers[name].append((computation, trips))
     times: dict[str, int] = {}
 
     def count(name: str) -> int:
@@ -182,3 +187,18 @@ def _executions(hlo: str) -> dict[str, int]:
     for name in list(callers):
         count(name)
     return times
+
+
+def _limits(hlo: str) -> dict[str, int]:
+    """Of conditions that compare a counter with a constant, that constant: the length of a scan, which begins at 0.
+
+    The TPU's compiler writes no `known_trip_count`.
+    """
+    constants: dict[tuple[str, str], int] = {}
+    limits = {}
+    for computation, line in _lines(hlo):
+        if constant := _CONSTANT.search(line):
+            constants[computation, constant["name"]] = int(constant["value"])
+        elif (below := _BELOW.match(line)) and (computation, below["limit"]) in constants:
+            limits[computation] = constants[computation, below["limit"]]
+    return limits
