@@ -106,7 +106,8 @@ def get_config() -> ConfigDict:
     c.step_one.lr = 1e-3  # in place of optim.lr
 
     c.parallel = ConfigDict()
-    # Arms of one device: side by side ("vmap") or in turn ("map", faster on a CPU); "auto" maps on a single CPU device.
+    # Arms of one device: side by side ("vmap") or in turn ("map", faster for small models on a CPU); "auto" maps on a
+    # single CPU device.
     c.parallel.arms = "vmap"
     c.parallel.wave = 0  # arms trained at the same time, the others after them; 0: all that fit into memory
     c.parallel.mesh = (0, 0)  # devices along the arms and along the batch; 0: chosen, arms first

@@ -106,7 +106,9 @@ def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
         return loss(self, params, rows, key)
 
     monkeypatch.setattr(GridProgram, "_loss", counted)
-    config = tiny_config(train__steps=14, model__encoder_layers=0, batch__buckets=((12, 36), (20, 56)))
+    config = tiny_config(
+        train__steps=14, optim__name="sgd", model__encoder_layers=0, batch__buckets=((12, 36), (20, 56))
+    )
     study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / "run"), config))
     pipeline.train(study)
     assert len(set(shapes)) == len(config.batch.buckets)
@@ -163,7 +165,7 @@ def test_training_starts_from_a_checkpoint(exported, tmp_path):
 def test_conditions_that_need_tables_train_and_test(tmp_path):
     testable = ("shuffled", "subject_mean", "phase_randomized")
     changes = {"grid__train_conditions": ("eeg", "shuffled", "label_shuffle"), "grid__eval_conditions": testable}
-    config = tiny_config(**changes, train__steps=2, train__eval_every=1, decode__max_length=6)
+    config = tiny_config(**changes, optim__name="sgd", train__steps=2, train__eval_every=1, decode__max_length=6)
     study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / "run"), config))
     pipeline.train(study)
     pipeline.decode(study)
