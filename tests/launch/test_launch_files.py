@@ -1,5 +1,6 @@
 """The launch files: what they run is a command line that this version takes, and the launcher reads them."""
 
+import copy
 import os
 import re
 import shlex
@@ -71,4 +72,15 @@ def test_the_launcher_reads_them(task, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     sky = pytest.importorskip("sky", reason="SkyPilot is not installed: pip install skypilot")
     assert os.environ["HOME"] == str(tmp_path)
-    assert sky.Task.from_yaml_config(task).name == task["name"]
+    read = sky.Task.from_yaml_config(copy.deepcopy(task))  # which takes out of it what it reads
+    assert read.name == task["name"]
+    assert read.envs == task["envs"]
+    resources = list(read.resources)
+    assert {chip for choice in resources for chip in choice.accelerators} == accelerators(task["resources"])
+    assert all(choice.use_spot for choice in resources)
+
+
+def accelerators(resources: dict) -> set[str]:
+    """`tpu-v5litepod-8`, or the names in `{H100:8, A100:8}`, which is YAML for keys without values."""
+    named = resources["accelerators"]
+    return {name.split(":")[0] for name in ([named] if isinstance(named, str) else named)}
