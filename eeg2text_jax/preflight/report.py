@@ -89,10 +89,8 @@ class Report:
         return (program.compiled.total if program.compiled else program.arguments) <= self.limit
 
 
-def preflight(
-    config: ConfigDict, topology: Topology, effort: str = "least", say: Callable[[str], None] = print
-) -> Report:
-    """Compiles training step and beam search for a TPU slice, or lowers them for GPUs.
+def preflight(config: ConfigDict, topology: Topology, effort: str, say: Callable[[str], None] = print) -> Report:
+    """Compiles training step and beam search for a TPU slice with one of `EFFORTS`, or lowers them for GPUs.
 
     Raises:
       UserError: the configuration or the topology is not usable.
