@@ -22,7 +22,6 @@ CHANGES = {
     "parallel__mesh": (2, 4),
     "model__encoder_layers": 0,
     "shape": {"dropout": 0.0, "attention_dropout": 0.0},
-    "optim__name": "sgd",  # compiles in less time than AdamW
     "train__steps": 4,
     "grid__eval_conditions": ("noise",),  # without EEG there is no audit to wait for
     "decode__max_length": 8,

@@ -19,9 +19,7 @@ from eeg2text_jax.workdir import Workdir
 CHANGES = {
     "model__encoder_layers": 0,
     "shape": {"dropout": 0.0},
-    "optim__name": "sgd",  # compiles in less time than AdamW
     "train__steps": 4,
-    "train__eval_every": 4,
     "decode__max_length": 6,
 }
 
