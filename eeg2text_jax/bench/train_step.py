@@ -10,7 +10,6 @@ from eeg2text_jax.data.batches import Batch
 from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.parallel.partition import REPLICATED, put_batch, state_shardings
-from eeg2text_jax.training.state import init_params, init_state
 from eeg2text_jax.training.step import GridProgram
 
 
@@ -28,12 +27,9 @@ class OurTraining:
         self._program, self._mesh = program, make_mesh(1, 1, jax.devices()[:1])
         self._arrays, self._compiled = study_arrays(program), {}
 
-        def start(keys: jax.Array) -> Any:
-            return init_state(init_params(work.model, keys), program.optimizer)
-
-        shapes = jax.eval_shape(start, init_keys(program))
+        shapes = jax.eval_shape(program.initial_state, init_keys(program))
         self._shardings = state_shardings(shapes, self._mesh, REPLICATED)
-        self._state = jax.jit(start, out_shardings=self._shardings)(init_keys(program))
+        self._state = jax.jit(program.initial_state, out_shardings=self._shardings)(init_keys(program))
 
     def compile(self, batch: Batch) -> Compilation:
         """Compiles the step for batches of this shape."""

@@ -68,7 +68,7 @@ class Report:
     bucket: tuple[int, int]
     programs: list[ProgramReport]
     largest: LargestBatch | None
-    effort: str  # of the compiler, one of `compiling.EFFORTS`
+    effort: str | None  # of the compiler, one of `compiling.EFFORTS`; None where nothing was compiled
 
     @property
     def limit(self) -> int:
@@ -106,7 +106,7 @@ def preflight(config: ConfigDict, topology: Topology, effort: str, say: Callable
         if refused := lowers_for(program, topology.chip.platform):
             raise UserError(f"the {name} cannot be lowered for {topology.chip.platform}: {refused}")
         programs.append(_program_report(kind, None, outline, placement, topology.chip))
-    return _report(outline, placement, topology, programs, None, effort)
+    return _report(outline, placement, topology, programs, None, None)
 
 
 def _preflight_tpu(outline: Outline, topology: Topology, effort: str, say: Callable[[str], None]) -> Report:
@@ -172,7 +172,7 @@ def _report(
     topology: Topology,
     programs: list[ProgramReport],
     largest: LargestBatch | None,
-    effort: str,
+    effort: str | None,
 ) -> Report:
     return Report(
         config=outline.config,

@@ -23,7 +23,7 @@ from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.metrics_log import MetricsLog
 from eeg2text_jax.training.optimizer import make_optimizer
 from eeg2text_jax.training.preemption import Preemption
-from eeg2text_jax.training.state import TrainState, init_params, init_state, keep_best
+from eeg2text_jax.training.state import TrainState, init_state, keep_best
 from eeg2text_jax.training.step import GridProgram
 from eeg2text_jax.training.step_one import step_one
 
@@ -128,9 +128,7 @@ def restore_or_init(
         config.train.steps,
     )
     iterator = iter(batches)
-    make_state = functools.partial(initial_state, study, program)
-    abstract = placement.abstract(jax.eval_shape(make_state))
-    restored = checkpoints.restore(abstract)
+    restored = checkpoints.restore(placement.abstract(jax.eval_shape(program.initial_state, init_keys(study))))
     if restored is None:
         return make_initial_state(study, program, placement), iterator
     _, state, info = restored
@@ -139,24 +137,18 @@ def restore_or_init(
     return TrainState(*state) if not isinstance(state, TrainState) else state, iterator
 
 
-def initial_state(study: Study, program: GridProgram) -> TrainState:
-    """The state before the first step, with random parameters."""
-    return init_state(init_params(study.model, init_keys(study)), program.optimizer)
-
-
 def make_initial_state(study: Study, program: GridProgram, placement: Placement) -> TrainState:
     """The state before the first step: after a step one its best, else from the checkpoint if any, else random."""
-    make_state = functools.partial(initial_state, study, program)
-    shardings = placement.shardings(jax.eval_shape(make_state))
-    checkpoint = study.config.model.checkpoint
+    keys, checkpoint = init_keys(study), study.config.model.checkpoint
+    shardings = placement.shardings(jax.eval_shape(program.initial_state, keys))
     if first := step_one(study):
         params = trained_params(first)
     elif checkpoint:
-        start = start_from_checkpoint(study.model, checkpoint, init_keys(study), placement.shardings)
+        start = start_from_checkpoint(study.model, checkpoint, keys, placement.shardings)
         print(f"{checkpoint}: {start.summary()}")
         params = start.params
     else:
-        return jax.jit(make_state, out_shardings=shardings)()
+        return jax.jit(program.initial_state, out_shardings=shardings)(placement.constants(keys))
     make_state = functools.partial(init_state, optimizer=program.optimizer)
     return jax.jit(make_state, donate_argnums=0, out_shardings=shardings)(params)
 

@@ -17,7 +17,7 @@ from eeg2text_jax.grid import Arm
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.arms import choose_by_arm
 from eeg2text_jax.training.loss import count_tokens, summed_loss
-from eeg2text_jax.training.state import TrainState
+from eeg2text_jax.training.state import TrainState, init_params, init_state
 
 Batch = Mapping[str, jax.Array]
 
@@ -57,6 +57,10 @@ class GridProgram:
     label_smoothing: float
     mapping: str
     accumulate: int = 1
+
+    def initial_state(self, keys: jax.Array) -> TrainState:
+        """The state before the first step, with random parameters from keys `[A]`."""
+        return init_state(init_params(self.model, keys), self.optimizer)
 
     def train_step(
         self, state: TrainState, batch: Batch, study: StudyArrays

@@ -98,12 +98,16 @@ def value_and_gradient(model, params, inputs, ids):
     return jax.jit(jax.value_and_grad(total))(params)
 
 
+@pytest.fixture(scope="module")
+def scanned(model, params, inputs, ids):
+    return value_and_gradient(model, params, inputs, ids)
+
+
 @pytest.mark.parametrize("option", ["unroll", "remat"])
-def test_scan_unrolled_and_rematerialised_agree(model, params, inputs, ids, option) -> None:
+def test_scan_unrolled_and_rematerialised_agree(model, params, inputs, ids, scanned, option) -> None:
     """With dropout, so that the keys must agree as well."""
     other = dataclasses.replace(model, **{option: True})
-    expected = value_and_gradient(model, params, inputs, ids)
-    for a, b in zip(*map(jax.tree.leaves, (expected, value_and_gradient(other, params, inputs, ids))), strict=True):
+    for a, b in zip(*map(jax.tree.leaves, (scanned, value_and_gradient(other, params, inputs, ids))), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
