@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
-import rich
 from etils import epath
 from ml_collections import ConfigDict
 
@@ -18,7 +17,7 @@ from eeg2text_jax.audit.report import Section, write_report
 from eeg2text_jax.data.splits.split import check_same_split
 from eeg2text_jax.decoding.grid import decode_grid
 from eeg2text_jax.metrics.examples import side_by_side
-from eeg2text_jax.metrics.render import table_console, table_markdown, write_tables
+from eeg2text_jax.metrics.render import print_table, table_markdown, write_tables
 from eeg2text_jax.metrics.score import score_cells, write_results
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
 from eeg2text_jax.parallel.distributed import initialize, is_main, main_first, wait_for_all
@@ -104,7 +103,7 @@ def score(study: Study) -> dict[str, Any]:
     results["split"] = study.split.digest()
     write_results(study.workdir.results, results)
     write_tables(study.workdir.root, results, side_by_side(predictions), study.config.model.backbone)
-    rich.print(table_console(results))
+    print_table(results)
     return results
 
 

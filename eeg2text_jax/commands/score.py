@@ -3,15 +3,13 @@
 import argparse
 from typing import Any
 
-import rich
 from etils import epath
-from rich.console import Console
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.profiles import PROFILES
 from eeg2text_jax.metrics.readers import FORMATS, describe, read_any
 from eeg2text_jax.metrics.readers.foreign import UNKNOWN
-from eeg2text_jax.metrics.render import table_console
+from eeg2text_jax.metrics.render import print_table
 from eeg2text_jax.metrics.score import score_cells, write_results
 from eeg2text_jax.metrics.tables import signatures
 from eeg2text_jax.predictions import MODES
@@ -99,7 +97,6 @@ def check_distinct(cells: list[dict[str, Any]]) -> None:
 
 def show(results: dict[str, Any]) -> None:
     """Prints the table, and what a reader of it must know."""
-    terminal = Console().is_terminal
-    rich.print(table_console(results)) if terminal else Console(width=160).print(table_console(results))
+    print_table(results)
     if not any(name.startswith("token_bleu") for cell in results["cells"] for name in cell["metrics"]):
         print("BLEU on the model's tokens needs token ids in the file, or --tokenizer=DIR.")

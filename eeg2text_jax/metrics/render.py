@@ -7,6 +7,7 @@ from typing import Any
 
 from etils import epath
 from rich import box
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
@@ -17,6 +18,7 @@ EXAMPLES_CAPTION = (
     "Bold: words that the ground truth and an output with teacher forcing (w/tf) share. "
     "Underlined: words that every output without teacher forcing repeats."
 )
+FILE_WIDTH = 160  # characters
 LATEX_SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -79,14 +81,23 @@ def table_latex(table: Table) -> str:
     )
 
 
+def print_table(results: dict[str, Any]) -> None:
+    """Prints the scores of `score_cells`: as wide as the terminal, or as they need where it goes to a file."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = FILE_WIDTH
+    console.print(table_console(results))
+
+
 def table_console(results: dict[str, Any], label: str = "") -> RichTable:
-    """The scores of `score_cells` for `rich.print`, in fewer columns than the files have."""
+    """The scores of `score_cells` for a console, in fewer columns than the files have."""
     seeds = {cell["seed"] for cell in results["cells"]}
     columns = PAPER_COLUMNS if results["profile"] == "paper" else NARROW_COLUMNS
     table = map_cells(score_table(results, label, columns, digits=1 if len(seeds) > 1 else 2), escape)
-    shown = RichTable(caption=table.caption, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False)
+    layout = {"box": box.SIMPLE_HEAD, "pad_edge": False, "collapse_padding": True}  # seeds included, in 80 columns
+    shown = RichTable(caption=table.caption, caption_justify="left", **layout)
     shown.add_column("")
-    shown.add_column("training → evaluation")
+    shown.add_column("training →\nevaluation")
     for title, heading in with_groups(table)[3:]:
         shown.add_column(f"{title.removesuffix(' (%)')}\n{heading}".strip(), justify="right", no_wrap=True)
     for section in table.sections:
