@@ -160,7 +160,7 @@ def test_training_starts_from_a_checkpoint(exported, tmp_path):
     _, params = load_pretrained(exported)
     for arm in range(2):
         jax.tree.map(lambda a, b, arm=arm: np.testing.assert_array_equal(a[arm], b), state.params, params)
-    assert jax.eval_shape(program.initial_state, init_keys(study)) == jax.eval_shape(lambda: state)
+    assert program.state_shapes() == jax.eval_shape(lambda: state)
 
 
 def test_conditions_that_need_tables_train_and_test(tmp_path):

@@ -27,7 +27,7 @@ class OurTraining:
         self._program, self._mesh = program, make_mesh(1, 1, jax.devices()[:1])
         self._arrays, self._compiled = study_arrays(program), {}
 
-        shapes = jax.eval_shape(program.initial_state, init_keys(program))
+        shapes = program.state_shapes()
         self._shardings = state_shardings(shapes, self._mesh, REPLICATED)
         self._state = jax.jit(program.initial_state, out_shardings=self._shardings)(init_keys(program))
 

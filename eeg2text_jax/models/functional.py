@@ -48,6 +48,11 @@ class Seq2SeqModel:
         """What a target begins with, where the backbone knows such a token."""
         return self.spec.bos_token
 
+    @property
+    def shapes(self) -> Params:
+        """`jax.ShapeDtypeStruct` of every parameter."""
+        return jax.tree.map(lambda leaf: leaf, _structure(self)[1])
+
     def init(self, key: jax.Array) -> Params:
         """Random parameters, float32."""
         return init_params(self._make(), key)
@@ -104,9 +109,9 @@ class Seq2SeqModel:
         return functools.partial(EEG2Text, self.spec, self.eeg, jnp.dtype(self.dtype))
 
     def _bind(self, params: Params) -> EEG2Text:
-        return bind(_structure(self), params)
+        return bind(_structure(self)[0], params)
 
 
 @functools.lru_cache(maxsize=32)
-def _structure(model: Seq2SeqModel) -> nnx.GraphDef:
+def _structure(model: Seq2SeqModel) -> tuple[nnx.GraphDef, Params]:
     return structure_of(model._make())

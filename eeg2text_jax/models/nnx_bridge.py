@@ -13,9 +13,10 @@ from jax import lax
 Params = dict[str, Any]
 
 
-def structure_of(make: Callable[[nnx.Rngs], nnx.Module]) -> nnx.GraphDef:
-    """What `make` builds, without its parameters; nothing is allocated."""
-    return nnx.split(nnx.eval_shape(lambda: make(nnx.Rngs(0))))[0]
+def structure_of(make: Callable[[nnx.Rngs], nnx.Module]) -> tuple[nnx.GraphDef, Params]:
+    """What `make` builds without its parameters, and their shapes; nothing is allocated."""
+    structure, shapes = nnx.split(nnx.eval_shape(lambda: make(nnx.Rngs(0))))
+    return structure, nnx.to_pure_dict(shapes)
 
 
 def init_params(make: Callable[[nnx.Rngs], nnx.Module], key: jax.Array) -> Params:
@@ -31,7 +32,7 @@ def bind(structure: nnx.GraphDef, params: Params) -> nnx.Module:
 def stack_layers(make: Callable[[nnx.Rngs], nnx.Module], key: jax.Array, layers: int) -> nnx.Module:
     """`layers` modules as one whose parameters have a leading axis; only `scan_layers` may call it."""
     params = jax.vmap(lambda k: init_params(make, k))(jax.random.split(key, layers))
-    return bind(structure_of(make), params)
+    return bind(structure_of(make)[0], params)
 
 
 def separate_layers(stacked: nnx.Module, layers: int) -> list[nnx.Module]:

@@ -22,8 +22,7 @@ from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.partition import batch_sharding, fed_sharding, replicated
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.pretrained.start import model_from_checkpoint
-from eeg2text_jax.training.loop import init_keys, make_program
-from eeg2text_jax.training.state import init_params
+from eeg2text_jax.training.loop import make_program
 from eeg2text_jax.training.step import StudyArrays
 
 ZUCO_CHANNELS = 105
@@ -61,7 +60,7 @@ class Outline:
     def training(self, placement: Placement, batch_size: int) -> Program:
         """The training step of all arms on the largest bucket."""
         program = make_program(self)
-        state = placement.abstract(jax.eval_shape(lambda: program.initial_state(init_keys(self))))
+        state = placement.abstract(program.state_shapes())
         shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
         step = compile_step(program.train_step, placement.mesh, shardings)
         batch = _placed(self._batch(batch_size), batch_sharding(placement.mesh))
@@ -71,7 +70,7 @@ class Outline:
         """Beam search of all arms on the longest sentences, from parameters as training leaves them."""
         mesh, size, words = placement.mesh, int(self.config.decode.batch_size), self.bucket[0]
         spec = GenerationSpec.from_fields(self.config.decode, self.model)
-        params = placement.abstract(jax.eval_shape(lambda: init_params(self.model, init_keys(self))))
+        params = placement.abstract(make_program(self).state_shapes().params)
         rows, shared = fed_sharding(mesh), batch_sharding(mesh)
         features = jax.ShapeDtypeStruct((len(self.arms), size, words, self.features), jnp.float32, sharding=rows)
         mask = jax.ShapeDtypeStruct((size, words), jnp.bool_, sharding=shared)

@@ -1,6 +1,5 @@
 """Checkpoint folder or Hub name -> model and parameters on their devices."""
 
-import functools
 import importlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -48,7 +47,7 @@ def load_pretrained(
     spec = spec_of(read_config(folder), folder)
     beside = eeg_file.read_eeg(folder)
     model = Seq2SeqModel(spec, None if beside is None else beside[0], dtype)
-    shapes = parameter_shapes(model)
+    shapes = model.shapes
     sources = match(backbone_table(spec), read_tensors(folder), tensor_shapes(shapes), str(folder))
     if beside is not None:
         sources |= eeg_sources(beside[1], shapes, folder)
@@ -86,12 +85,6 @@ def spec_of(config: PretrainedConfig, where: Path) -> Seq2SeqSpec:
 def backbone_table(spec: Seq2SeqSpec) -> Table:
     """The table of names of a backbone."""
     return importlib.import_module(f"eeg2text_jax.pretrained.{spec.backbone}").table(spec)
-
-
-@functools.lru_cache(maxsize=8)
-def parameter_shapes(model: Seq2SeqModel) -> Params:
-    """The model's parameters as `jax.ShapeDtypeStruct`; nothing is allocated."""
-    return jax.eval_shape(model.init, jax.random.key(0))
 
 
 def tensor_shapes(shapes: Params) -> dict[str, tuple[int, ...]]:

@@ -20,7 +20,6 @@ from eeg2text_jax.pretrained.load import (
     assemble,
     backbone_table,
     eeg_sources,
-    parameter_shapes,
     read_config,
     spec_of,
     tensor_shapes,
@@ -118,7 +117,7 @@ def start_from_checkpoint(
       UserError: the checkpoint cannot be read, or does not hold what its configuration promises.
     """
     folder = checkpoint_folder(checkpoint)
-    shapes = parameter_shapes(model)
+    shapes = model.shapes
     sources = _sources(model, folder, shapes)
     params = flatten(assemble(sources, shapes, shardings, arms=len(keys)))
     random = tuple(path for path in flatten(shapes) if path not in sources)

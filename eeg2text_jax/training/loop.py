@@ -128,7 +128,7 @@ def restore_or_init(
         config.train.steps,
     )
     iterator = iter(batches)
-    restored = checkpoints.restore(placement.abstract(jax.eval_shape(program.initial_state, init_keys(study))))
+    restored = checkpoints.restore(placement.abstract(program.state_shapes()))
     if restored is None:
         return make_initial_state(study, program, placement), iterator
     _, state, info = restored
@@ -140,7 +140,7 @@ def restore_or_init(
 def make_initial_state(study: Study, program: GridProgram, placement: Placement) -> TrainState:
     """The state before the first step: after a step one its best, else from the checkpoint if any, else random."""
     keys, checkpoint = init_keys(study), study.config.model.checkpoint
-    shardings = placement.shardings(jax.eval_shape(program.initial_state, keys))
+    shardings = placement.shardings(program.state_shapes())
     if first := step_one(study):
         params = trained_params(first)
     elif checkpoint:

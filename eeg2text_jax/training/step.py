@@ -4,6 +4,7 @@ All arms see the same batch with the same dropout keys (those of their seed); on
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -61,6 +62,16 @@ class GridProgram:
     def initial_state(self, keys: jax.Array) -> TrainState:
         """The state before the first step, with random parameters from keys `[A]`."""
         return init_state(init_params(self.model, keys), self.optimizer)
+
+    def state_shapes(self) -> TrainState:
+        """Shapes of the state, without tracing how its parameters are drawn."""
+
+        def stacked(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct((len(self.arms), *leaf.shape), leaf.dtype)
+
+        return jax.eval_shape(
+            functools.partial(init_state, optimizer=self.optimizer), jax.tree.map(stacked, self.model.shapes)
+        )
 
     def train_step(
         self, state: TrainState, batch: Batch, study: StudyArrays

@@ -16,7 +16,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.distributed import is_main, main_first
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.study import Study
-from eeg2text_jax.training.loop import init_keys, make_program, train, trained_params
+from eeg2text_jax.training.loop import make_program, train, trained_params
 from eeg2text_jax.training.step_one import step_one
 from eeg2text_jax.workdir import Workdir, write_text
 
@@ -119,7 +119,7 @@ def _load(study: Study, n_arms: int) -> float:
 
 def _bytes_of_an_arm(study: Study) -> int:
     """Bytes of the state of an arm and of its gradient."""
-    shapes = jax.eval_shape(make_program(study).initial_state, init_keys(study))
+    shapes = make_program(study).state_shapes()
     leaves = [*jax.tree.leaves(shapes), *jax.tree.leaves(shapes.params)]
     return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) // len(study.arms)
 

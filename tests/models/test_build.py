@@ -69,7 +69,7 @@ def test_each_backbone_is_built_and_runs(backbone: str) -> None:
     assert (model.pad_token, model.eos_token) == (1, 2)
     assert model.start_token == {"bart": 2, "pegasus": 1, "t5": 1, "bert2bert": 0}[backbone]
     inputs = {"features": jax.ShapeDtypeStruct((3, 4, 6), jnp.float32), "mask": jax.ShapeDtypeStruct((3, 4), bool)}
-    params = jax.eval_shape(model.init, jax.random.key(0))
+    params = model.shapes
     logits = jax.eval_shape(model.forward, params, inputs, jax.ShapeDtypeStruct((3, 5), jnp.int32))
     assert (logits.shape, logits.dtype) == ((3, 5, 50), jnp.float32)
 
@@ -121,7 +121,7 @@ def test_too_long_a_sequence_is_refused() -> None:
     with pytest.raises(UserError, match="13 positions is longer than the backbone's table of 12"):
         check_length(BARTISH, 13)
     model = make_model(BARTISH)
-    params = jax.eval_shape(model.init, jax.random.key(0))
+    params = model.shapes
     inputs = {"input_ids": jnp.ones((1, 13), jnp.int32), "mask": jnp.ones((1, 13), bool)}
     with pytest.raises(UserError, match="13 positions"):
         jax.eval_shape(model.encode, params, inputs)

@@ -82,7 +82,7 @@ def test_width() -> None:
 
 def test_projection_to_a_width() -> None:
     model = make_model(BARTISH, dataclasses.replace(EEG, width=8))
-    params = jax.eval_shape(model.init, jax.random.key(0))
+    params = model.shapes
     assert params["eeg"]["project"]["kernel"].shape == (10, 8)
     assert params["eeg"]["bridge"]["kernel"].shape == (8, 16)
 
@@ -117,7 +117,7 @@ def test_prompt_goes_before_the_eeg() -> None:
 
 def test_step_one_frees_what_the_authors_free() -> None:
     model = make_model(BARTISH)
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    shapes = model.shapes
     mask = free_mask(model, shapes, "first")
     assert all(leaf.all() for leaf in jax.tree.leaves(mask["eeg"]))
     backbone = mask["backbone"]
@@ -137,7 +137,7 @@ def test_step_one_frees_what_the_authors_free() -> None:
 def test_optimizer_moves_only_what_is_free() -> None:
     """Not even by weight decay."""
     model = make_model(BARTISH)
-    params = jax.tree.map(lambda shape: np.ones(shape.shape, np.float32), jax.eval_shape(model.init, jax.random.key(0)))
+    params = jax.tree.map(lambda shape: np.ones(shape.shape, np.float32), model.shapes)
     optimizer = only_free(optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.1)), model, "first")
     updates, _ = jax.jit(lambda params: optimizer.update(params, optimizer.init(params), params))(params)
     free = free_mask(model, params, "first")
@@ -150,5 +150,5 @@ def test_optimizer_moves_only_what_is_free() -> None:
 def test_output_bias_of_a_checkpoint_is_never_free() -> None:
     model = make_model(BARTISH)
     model = dataclasses.replace(model, spec=dataclasses.replace(model.spec, logits_bias="frozen"))
-    mask = free_mask(model, jax.eval_shape(model.init, jax.random.key(0)))
+    mask = free_mask(model, model.shapes)
     assert not mask["backbone"]["head"]["bias"].any()

@@ -153,6 +153,7 @@ def test_equal_models_share_one_trace(model, params, inputs, ids) -> None:
 def test_parameters_are_float32_in_plain_dicts(model, params) -> None:
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
     shapes = jax.eval_shape(model.init, jax.random.key(0))
+    assert shapes == model.shapes
     assert jax.tree.structure(shapes) == jax.tree.structure(params)
     assert type(params["backbone"]["encoder"]["layers"]) is dict
     kernel = params["backbone"]["encoder"]["layers"]["ffn"]["inner"]["kernel"]

@@ -64,7 +64,7 @@ def make_program(arms: tuple[Arm, ...], model: Seq2SeqModel | None = None, **opt
 
 def make_params(program: GridProgram) -> Any:
     """Parameters `[A, ...]` as NumPy arrays; those of an arm follow from its seed alone."""
-    shapes = jax.eval_shape(program.model.init, jax.random.key(0))
+    shapes = program.model.shapes
     rngs = [np.random.default_rng(arm.seed) for arm in program.arms]
 
     def draw(path: Any, leaf: Any) -> np.ndarray:

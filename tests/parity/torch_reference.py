@@ -59,7 +59,7 @@ def make_pair(case: Case, seed: int = 0) -> Pair:
 
 def to_params(table: Any, tensors: dict[str, np.ndarray], model: Seq2SeqModel) -> dict[str, Any]:
     """Tensors by PyTorch's names -> parameters of ours."""
-    shapes = {path: leaf.shape for path, leaf in flatten(jax.eval_shape(model.init, jax.random.key(0))).items()}
+    shapes = {path: leaf.shape for path, leaf in flatten(model.shapes).items()}
     found = match(table, tensors, shapes, "reference")
     assert set(found) == set(shapes)
     arrays = {path: np.stack(s.pieces) if s.stacked else s.pieces[0] for path, s in found.items()}

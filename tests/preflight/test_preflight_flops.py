@@ -76,7 +76,7 @@ def test_training(name):
         logits = model.forward(params, inputs(model), model.shift_right(labels), dropout_key=jax.random.key(0))
         return summed_loss(logits, labels, jnp.ones(BATCH), model.pad_token)[0]
 
-    params = jax.eval_shape(model.init, jax.random.key(0))
+    params = model.shapes
     counted = products(jax.make_jaxpr(jax.grad(loss))(params).jaxpr, iter(()))
     expected = training_flops(model, BATCH, WORDS, TOKENS)
     assert expected * 0.97 < counted <= expected
@@ -92,7 +92,7 @@ def test_recomputing_layers_is_not_counted():
 def test_beam_search(name):
     model, length, beams = MODELS[name], 6, 3
     spec = GenerationSpec.from_fields({"num_beams": beams, "max_length": length}, model)
-    params = jax.eval_shape(model.init, jax.random.key(0))
+    params = model.shapes
     traced = jax.make_jaxpr(lambda p: search(model, p, inputs(model), spec, None))(params)
     # Further loops, for sentences that are left when others are done, take no turn: all take the full length.
     counted = products(traced.jaxpr, itertools.chain([length - 1], itertools.repeat(0)))

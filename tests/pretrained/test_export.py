@@ -15,7 +15,7 @@ from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.pretrained.card import CardFacts, model_card
 from eeg2text_jax.pretrained.export import export_checkpoint
-from eeg2text_jax.pretrained.load import load_pretrained, parameter_shapes, spec_of
+from eeg2text_jax.pretrained.load import load_pretrained, spec_of
 
 EEG = EEGSpec(features=6, layers=1, heads=2, ffn=8, prompt=(5, 6))
 
@@ -27,9 +27,7 @@ def exported(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param) / "export"
     model = Seq2SeqModel(spec_of(config, folder), EEG)
     rng = np.random.default_rng(0)
-    params = jax.tree.map(
-        lambda leaf: jnp.asarray(rng.normal(0, 0.3, leaf.shape), jnp.float32), parameter_shapes(model)
-    )
+    params = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(0, 0.3, leaf.shape), jnp.float32), model.shapes)
     export_checkpoint(model, params, config, tokenizer(), folder, "# A card\n")
     return request.param, folder, model, params
 
