@@ -37,6 +37,11 @@ def arm_keys(arm: Arm, config_seed: int) -> dict[str, jax.Array]:
     return dict(zip(names, jax.random.split(key, len(names)), strict=True))
 
 
+def init_keys(grid_arms: tuple[Arm, ...], config_seed: int) -> jax.Array:
+    """Keys of all arms' initial parameters `[A]`; arms of one seed begin with the same ones."""
+    return jnp.stack([arm_keys(arm, config_seed)["init"] for arm in grid_arms])
+
+
 def dropout_keys(grid_arms: tuple[Arm, ...], config_seed: int, rng: str) -> jax.Array:
     """Keys of all arms' dropout `[A]`: those of their seeds, or with `rbg` one for all.
 

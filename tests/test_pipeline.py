@@ -11,10 +11,11 @@ from transformers import AutoModelForSeq2SeqLM
 
 from eeg2text_jax import cli, pipeline
 from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
+from eeg2text_jax.grid import init_keys
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.predictions import read_predictions
 from eeg2text_jax.pretrained.load import load_pretrained
-from eeg2text_jax.training.loop import DevLoss, init_keys, make_initial_state, make_program, trained_params
+from eeg2text_jax.training.loop import DevLoss, make_initial_state, make_program, trained_params
 from eeg2text_jax.training.step import GridProgram
 
 
@@ -87,7 +88,7 @@ def free_running(path):
 def test_arms_of_a_seed_begin_alike_and_differ_only_by_condition(tmp_path):
     config = tiny_config(grid__train_conditions=("noise", "zero"), grid__seeds=(0, 1), train__steps=1)
     study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / "run"), config))
-    state = jax.jit(make_program(study).initial_state)(init_keys(study))
+    state = jax.jit(make_program(study).initial_state)(init_keys(study.arms, config.seed))
     for leaf in jax.tree.leaves(state.params):
         values = np.asarray(leaf)
         np.testing.assert_array_equal(values[0], values[1])
@@ -106,9 +107,7 @@ def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
         return weights * rows["features"].mean(), (rows["labels"] != self.model.pad_token).sum().astype(np.float32)
 
     monkeypatch.setattr(GridProgram, "_loss", counted)
-    config = tiny_config(
-        train__steps=14, optim__name="sgd", model__encoder_layers=0, batch__buckets=((12, 36), (20, 56))
-    )
+    config = tiny_config(train__steps=14, model__encoder_layers=0, batch__buckets=((12, 36), (20, 56)))
     study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / "run"), config))
     pipeline.train(study)
     assert len(set(shapes)) == len(config.batch.buckets)

@@ -65,7 +65,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def decode_all(work: Work, program: Any, lengths: Lengths, size: int) -> dict[str, float]:
+def decode_all(work: Work, program: jax.stages.Wrapped, lengths: Lengths, size: int) -> dict[str, float]:
     """Decodes the test set once with a jitted program, compiling apart; checks that sentences end where they should."""
     slices = plan_slices(lengths.words, [words for words, _ in BUCKETS], size)
     start = time.perf_counter()

@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
     if args.arms == 2:
         report["arms"] = compare_arms(work, args.repeats)
     else:
-        ours = OurTraining(work, work.program(1, "vmap"))
+        ours = OurTraining(work.program(1, "vmap"))
         contestants: dict[str, Callable[[Batch], Any]] = {OURS: ours.step}
         if args.peer:
             theirs = TorchTraining(work.config, work.model, ours.host_params(), OPTIMIZER)
@@ -137,7 +137,7 @@ def compare_arms(work: Work, repeats: int) -> list[dict[str, Any]]:
     batch = {bucket: work.examples[bucket]}
     programs = {"one after the other": work.program(1, "vmap")}
     programs |= {f"one program, {mapping}": work.program(2, mapping) for mapping in ("map", "vmap")}
-    trainings = {name: OurTraining(work, program) for name, program in programs.items()}
+    trainings = {name: OurTraining(program) for name, program in programs.items()}
     compiled = {name: training.compile(batch[bucket]) for name, training in trainings.items()}
     times = in_turn({name: training.step for name, training in trainings.items()}, batch, repeats)
     alone = 2 * min(times["one after the other", bucket])

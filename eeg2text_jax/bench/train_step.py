@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 import jax
 
-from eeg2text_jax.bench.train_work import Work, init_keys, study_arrays
+from eeg2text_jax.bench.train_work import study_arrays
 from eeg2text_jax.data.batches import Batch
+from eeg2text_jax.grid import init_keys
 from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.parallel.partition import REPLICATED, put_batch, state_shardings
@@ -23,13 +24,12 @@ class Compilation(NamedTuple):
 class OurTraining:
     """All arms of a program in training on one device."""
 
-    def __init__(self, work: Work, program: GridProgram):
+    def __init__(self, program: GridProgram):
         self._program, self._mesh = program, make_mesh(1, 1, jax.devices()[:1])
         self._arrays, self._compiled = study_arrays(program), {}
-
-        shapes = program.state_shapes()
-        self._shardings = state_shardings(shapes, self._mesh, REPLICATED)
-        self._state = jax.jit(program.initial_state, out_shardings=self._shardings)(init_keys(program))
+        self._shardings = state_shardings(program.state_shapes(), self._mesh, REPLICATED)
+        start = jax.jit(program.initial_state, out_shardings=self._shardings)
+        self._state = start(init_keys(program.arms, 0))
 
     def compile(self, batch: Batch) -> Compilation:
         """Compiles the step for batches of this shape."""

@@ -4,8 +4,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 from transformers import BartConfig
@@ -15,7 +13,7 @@ from eeg2text_jax.bench.shapes import SHAPES, Shape
 from eeg2text_jax.conditions.context import condition_key
 from eeg2text_jax.data.batches import Batch, Bucket, EpochPlan, Samples, make_batch
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.grid import Arm, arm_keys, dropout_keys
+from eeg2text_jax.grid import Arm, dropout_keys
 from eeg2text_jax.models import bart
 from eeg2text_jax.models.freezing import only_free
 from eeg2text_jax.models.functional import Seq2SeqModel
@@ -109,11 +107,6 @@ def make_samples(shape: Shape, sentences: str, pad_token: int) -> Samples:
 def study_arrays(program: GridProgram) -> StudyArrays:
     """Keys of the arms and of the conditions."""
     return StudyArrays(dropout_keys(program.arms, 0, "threefry"), condition_key(0), None)
-
-
-def init_keys(program: GridProgram) -> jax.Array:
-    """Keys of the arms' initial parameters."""
-    return jnp.stack([arm_keys(arm, 0)["init"] for arm in program.arms])
 
 
 def real_positions(work: Work, bucket: Bucket) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class Seq2SeqModel:
 
     @property
     def shapes(self) -> Params:
-        """`jax.ShapeDtypeStruct` of every parameter."""
+        """`jax.ShapeDtypeStruct` of every parameter, in dicts of the caller's own."""
         return jax.tree.map(lambda leaf: leaf, _structure(self)[1])
 
     def init(self, key: jax.Array) -> Params:

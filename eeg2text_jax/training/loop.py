@@ -11,7 +11,7 @@ import numpy as np
 from eeg2text_jax.data.batches import Batch, evaluation_batches, training_batches
 from eeg2text_jax.data.splits.split import check_same_split
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.grid import arm_keys
+from eeg2text_jax.grid import init_keys
 from eeg2text_jax.models.freezing import only_free
 from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.distributed import to_host
@@ -139,7 +139,7 @@ def restore_or_init(
 
 def make_initial_state(study: Study, program: GridProgram, placement: Placement) -> TrainState:
     """The state before the first step: after a step one its best, else from the checkpoint if any, else random."""
-    keys, checkpoint = init_keys(study), study.config.model.checkpoint
+    keys, checkpoint = init_keys(study.arms, study.config.seed), study.config.model.checkpoint
     shardings = placement.shardings(program.state_shapes())
     if first := step_one(study):
         params = trained_params(first)
@@ -151,11 +151,6 @@ def make_initial_state(study: Study, program: GridProgram, placement: Placement)
         return jax.jit(program.initial_state, out_shardings=shardings)(placement.constants(keys))
     make_state = functools.partial(init_state, optimizer=program.optimizer)
     return jax.jit(make_state, donate_argnums=0, out_shardings=shardings)(params)
-
-
-def init_keys(study: Study) -> jax.Array:
-    """Keys of the arms' initial parameters, `[A]`; arms of one seed begin with the same ones."""
-    return jax.numpy.stack([arm_keys(arm, study.config.seed)["init"] for arm in study.arms])
 
 
 class DevLoss:

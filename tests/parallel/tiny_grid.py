@@ -17,7 +17,7 @@ from eeg2text_jax.conditions.condition import condition_inputs
 from eeg2text_jax.conditions.context import ConditionContext, condition_key
 from eeg2text_jax.decoding.sharded import generate_program
 from eeg2text_jax.decoding.spec import GenerationSpec
-from eeg2text_jax.grid import Arm, arm_keys
+from eeg2text_jax.grid import Arm, dropout_keys
 from eeg2text_jax.models.build import random_spec
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec
@@ -117,7 +117,7 @@ def train(program: GridProgram, mesh: Mesh, rules: Rules, steps: int = STEPS) ->
 
 
 def study_arrays(program: GridProgram, mesh: Mesh) -> StudyArrays:
-    dropout = jnp.stack([arm_keys(arm, 0)["dropout"] for arm in program.arms])
+    dropout = dropout_keys(program.arms, 0, "threefry")
     return jax.device_put(StudyArrays(dropout, condition_key(0), None), replicated(mesh))
 
 

@@ -13,14 +13,7 @@ from eeg2text_jax.training.loop import make_initial_state, make_program, trained
 from eeg2text_jax.training.step_one import step_one
 from eeg2text_jax.training.waves import train_arms
 
-STEPS = {
-    "step_one__steps": 3,
-    "step_one__lr": 1e-2,
-    "train__steps": 2,
-    "train__eval_every": 1,
-    "optim__lr": 0.0,
-    "optim__name": "sgd",
-}
+STEPS = {"step_one__steps": 3, "step_one__lr": 1e-2, "train__steps": 2, "train__eval_every": 1, "optim__lr": 0.0}
 
 
 @pytest.fixture(scope="module")
