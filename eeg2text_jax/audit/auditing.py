@@ -7,7 +7,7 @@ import numpy as np
 from eeg2text_jax.audit import red_flags, verdict
 from eeg2text_jax.audit.align import Aligned, align
 from eeg2text_jax.audit.collapse import measure_collapse
-from eeg2text_jax.audit.compare import compare, content_tables, gap_flags
+from eeg2text_jax.audit.compare import compare, gap_flags
 from eeg2text_jax.audit.contrast import contrast
 from eeg2text_jax.audit.endpoints import Endpoint, primary_endpoint
 from eeg2text_jax.audit.examples import pick_examples
@@ -18,7 +18,7 @@ from eeg2text_jax.audit.retrieval import CandidateScores, Key, Retrieval, retrie
 from eeg2text_jax.audit.side_channel import measure_side_channel
 from eeg2text_jax.audit.statistics import design_effect
 from eeg2text_jax.audit.strata import STRATUM_SIZE
-from eeg2text_jax.audit.table import ContentTable
+from eeg2text_jax.audit.table import ContentTable, content_tables
 from eeg2text_jax.predictions.file import Prediction
 
 
@@ -55,12 +55,11 @@ def audit(
         raise ValueError(f"a control has the name of the EEG condition, {name!r}")
     rng = np.random.default_rng(seed)
     aligned = align({name: eeg, **controls}, mode=mode, common=common, stratum_size=stratum_size)
-    tasks = np.unique(np.array(aligned.tasks), return_inverse=True)[1]
     endpoint = primary_endpoint()
-    tables = content_tables(aligned, tasks, endpoint)
-    conditions, flags = _summarize_conditions(aligned, tables, tasks, endpoint, resamples, rng)
+    tables = content_tables(aligned, aligned.strata, endpoint.metric, resamples=resamples, rng=rng, with_rows=True)
+    conditions, flags = _summarize_conditions(aligned, tables, endpoint, resamples, rng)
     comparisons, notes = compare(aligned, tables, conditions[0].content, endpoint, margin, resamples, rng)
-    effect = design_effect(endpoint.score, tables[0].own, aligned.eeg.sentence)
+    effect = design_effect(endpoint.score, tables[0].rows.own, aligned.eeg.sentence)
     flags = red_flags.alignment_flags(aligned, effect) + red_flags.recipe_flags(aligned) + flags
     flags += [flag for c in comparisons for flag in gap_flags(name, c)]
     if training_text is not None:
@@ -89,30 +88,23 @@ def audit(
         retrieval=_retrieval(candidates, resamples, rng),
         flags=sorted(flags, key=lambda flag: order[flag.level]),
         notes=[*aligned.notes, *notes],
-        examples=pick_examples(aligned, tables[0], endpoint, rng),
+        examples=pick_examples(aligned, tables[0].rows, endpoint, rng),
     )
 
 
 def _summarize_conditions(
     aligned: Aligned,
     tables: Sequence[ContentTable],
-    tasks: np.ndarray,
     endpoint: Endpoint,
     resamples: int,
     rng: np.random.Generator,
 ) -> tuple[list[ConditionSummary], list[Flag]]:
     channels, channel_flags = measure_side_channel(
-        [c.name for c in aligned.conditions],
-        [table.pairs.sum(0) for table in tables],
-        aligned.strata,
-        tasks,
-        endpoint.score,
-        resamples=resamples,
-        rng=rng,
+        aligned, endpoint.metric, endpoint.score, resamples=resamples, rng=rng
     )
     summaries, flags = [], []
     for condition, table, channel in zip(aligned.conditions, tables, channels, strict=True):
-        content = contrast([table.pairs], aligned.strata, endpoint.score, resamples=resamples, rng=rng)
+        content = contrast([table.sampled], endpoint.score)
         collapse = measure_collapse(condition, aligned.references, rng)
         summaries.append(ConditionSummary(condition.name, content, collapse, channel))
         flags += red_flags.condition_flags(condition, collapse, aligned.mode, content.scores[0])

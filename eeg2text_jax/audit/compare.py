@@ -12,18 +12,10 @@ from eeg2text_jax.audit.red_flags import Flag
 from eeg2text_jax.audit.result import Comparison, Secondary
 from eeg2text_jax.audit.statistics import holm
 from eeg2text_jax.audit.subjects import subject_effects
-from eeg2text_jax.audit.table import ContentTable, content_table
+from eeg2text_jax.audit.table import ContentTable, content_tables
 from eeg2text_jax.metrics.statistics import MetricError
 
 SUBJECT_RESAMPLES = 1000  # enough for the error bars of a figure
-
-
-def content_tables(aligned: Aligned, groups: np.ndarray, endpoint: Endpoint) -> list[ContentTable]:
-    """The table of every condition, filled within `groups` of sentences."""
-    return [
-        content_table(c, aligned.references, aligned.strata, groups, len(aligned.seeds), endpoint.metric)
-        for c in aligned.conditions
-    ]
 
 
 def compare(
@@ -44,12 +36,9 @@ def compare(
     comparisons = []
     for chosen, figures in zip(pairs, secondary, strict=True):
         conditions = [aligned.conditions[i] for i in chosen]
-        chosen_tables = [tables[i] for i in chosen]
-        pooled = [table.pairs for table in chosen_tables]
-        primary = alone
-        if len(chosen) == 2:
-            primary = contrast(pooled, aligned.strata, endpoint.score, resamples=resamples, rng=rng)
-        subjects = subject_effects(conditions, chosen_tables, endpoint.score, resamples=SUBJECT_RESAMPLES, rng=rng)
+        primary = contrast([tables[i].sampled for i in chosen], endpoint.score) if len(chosen) == 2 else alone
+        rows = [tables[i].rows for i in chosen]
+        subjects = subject_effects(conditions, rows, endpoint.score, resamples=SUBJECT_RESAMPLES, rng=rng)
         names = [condition.name for condition in conditions]
         outcome, sentence = _decide(primary, names, endpoint.label, margin, aligned)
         comparisons.append(Comparison("".join(names[1:]), outcome, sentence, primary, figures, subjects))
@@ -84,18 +73,12 @@ def _secondary(
     measured = [(Endpoint("BLEU-4", primary.metric, 3), primary_tables)]
     for metric, columns in secondary_metrics():
         try:
-            tables = content_tables(aligned, aligned.strata, Endpoint(metric.name, metric, 0))
+            tables = content_tables(aligned, aligned.strata, metric, resamples=resamples, rng=rng)
         except MetricError as error:
             notes.append(f"{', '.join(columns)} not computed: {error}")
             continue
         measured += [(Endpoint(label, metric, column), tables) for label, column in columns.items()]
-    found = [
-        [
-            (e, contrast([t[i].pairs for i in chosen], aligned.strata, e.score, resamples=resamples, rng=rng))
-            for e, t in measured
-        ]
-        for chosen in pairs
-    ]
+    found = [[(e, contrast([t[i].sampled for i in chosen], e.score)) for e, t in measured] for chosen in pairs]
     adjusted = iter(holm(np.array([c.p for row in found for _, c in row])).tolist())
     return [[_secondary_figure(e, c, next(adjusted)) for e, c in row] for row in found], notes
 
