@@ -63,14 +63,10 @@ class Blocks:
     @cached_property
     def own(self) -> np.ndarray:
         """Cells of `sentences` against their own references, int `[S']`."""
-        return np.concatenate(
-            [
-                (
-                    first + np.arange(len(g))[:, None] * g.shape[1] ** 2 + np.arange(g.shape[1]) * (g.shape[1] + 1)
-                ).ravel()
-                for first, g in zip(self.offsets, self.groups, strict=True)
-            ]
-        )
+        cells = []
+        for first, (count, size) in zip(self.offsets, (members.shape for members in self.groups), strict=True):
+            cells.append((first + np.arange(count)[:, None] * size**2 + np.arange(size) * (size + 1)).ravel())
+        return np.concatenate(cells)
 
     def views(self, cells: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The sentences `[Q, m]` of each group and its cells `[..., Q, m, m, K]`, a view into `[..., C, K]`."""
