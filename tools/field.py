@@ -55,6 +55,9 @@ class PublishedSet:
     note: str
 
 
+FIELDS = [field.name for field in dataclasses.fields(PublishedSet)]
+
+
 @dataclasses.dataclass
 class Line:
     """One set in one mode, scored and audited; figures are None where there are none."""
