@@ -1,6 +1,7 @@
 """Our aggregation of BLEU against sacrebleu and nltk."""
 
 import random
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -105,3 +106,16 @@ def test_many_rows_are_scored_in_parts_with_the_same_sum(monkeypatch):
     with pytest.raises(MetricError, match="row 37:") as error:
         rouge().total(predictions, [*references[:36], "Привет", *references[37:]])
     assert error.value.index == 36
+
+
+def test_memory_does_not_grow_with_the_rows(monkeypatch):
+    """A million rows were tokenized at once; now some thousand are, whatever the number of rows."""
+    monkeypatch.setattr("eeg2text_jax.metrics.statistics.ROWS_AT_ONCE", 250)
+    peaks = []
+    for size in (500, 3000):
+        predictions, references = random_corpus(1, size=size)
+        tracemalloc.start()
+        word_bleu().score(predictions, references)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0]
