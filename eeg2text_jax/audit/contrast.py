@@ -49,9 +49,9 @@ class Contrast:
         return self.p_less if self.p_seeds is None else max(self.p_less, 1 - self.p_seeds)
 
     @property
-    def scores_vary(self) -> bool:
-        """Whether other references would have changed any score; if not, nothing can be found and nothing excluded."""
-        return self.smallest_margin < float("inf")
+    def varies(self) -> bool:
+        """Whether other references would have changed the score (difference); if not, nothing could be found."""
+        return self.permutation_sd > NOTHING
 
 
 def contrast(conditions: Sequence[Resampled], score: Score) -> Contrast:
@@ -94,6 +94,7 @@ def contrast(conditions: Sequence[Resampled], score: Score) -> Contrast:
     if seeds_are_level:
         mde = max(mde, statistics.seed_detectable_effect(seed_effects))
     low, high = _interval(effect, boot_draws, permutation_sd, 0.90)
+    mde = max(mde, (1 + special.ndtri(0.9) / special.ndtri(0.95)) * (effect - low))  # the interval must exclude 0, too
     return Contrast(
         scores=tuple(scores.tolist()),
         nulls=tuple(nulls.tolist()),
@@ -105,7 +106,7 @@ def contrast(conditions: Sequence[Resampled], score: Score) -> Contrast:
         interval=_interval(effect, boot_draws, permutation_sd, 0.95),
         interval_90=(low, high),
         permutation_sd=permutation_sd,
-        mde=mde if scores_vary else float("inf"),
+        mde=float(mde) if scores_vary else float("inf"),
         smallest_margin=max(-low, high) if scores_vary else float("inf"),
         seed_effects=tuple(seed_effects.tolist()),
         null_draws=null_draws,

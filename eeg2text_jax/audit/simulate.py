@@ -3,15 +3,16 @@
 Words are numbers. A reference is drawn from a Zipf vocabulary, with some words that go with its length, some that go
 with its task and some that go with the group of subjects that read it. A prediction is drawn from the same vocabulary,
 and each of its words may be overwritten by every dial in turn. Shapes: `G` seeds, `S` sentences, `R` rows (a subject
-reading a sentence), `L` words, padded with -1; `C` cells of the strata's blocks.
+reading a sentence), `L` words, padded with -1.
 """
 
 import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+from scipy import sparse
 
-from eeg2text_jax.audit.strata import Blocks, length_strata
+from eeg2text_jax.audit.strata import length_strata, reader_groups
 from eeg2text_jax.predictions.file import Prediction
 
 PAD = -1
@@ -68,6 +69,7 @@ class Simulated:
     sentence: np.ndarray
     subject: np.ndarray
     predictions: tuple[np.ndarray, ...]
+    tasks_known: bool
 
     @property
     def counts(self) -> np.ndarray:
@@ -80,10 +82,11 @@ def simulate(dials: Dials, rng: np.random.Generator) -> Simulated:
     """Draws one set."""
     size = dials.sentences
     n_words = rng.integers(*REFERENCE_WORDS, size=size)
-    tasks = np.arange(size) % dials.tasks
-    strata = length_strata([str(task) if dials.tasks_known else "" for task in tasks], n_words)
+    tasks = np.arange(size) * dials.tasks // size  # one after the other, as in released files
     group = rng.permutation(np.arange(size) % 2)  # of the subjects that read it, where subjects leak
     sentence, subject = _read(dials, tasks, group, rng)
+    kinds = zip(tasks * dials.tasks_known, reader_groups(sentence, subject), strict=True)
+    strata = length_strata([f"{task}\n{readers}" for task, readers in kinds], n_words)
     lists = [_first_word(kind, index) for kind, index in enumerate((strata, n_words, group, tasks))]  # [S] each
     references = _zipf((size, REFERENCE_WORDS[1] - 1), rng)
     easy = TASK_FREQUENT * (tasks[:, None] % 2 == 1)
@@ -91,7 +94,7 @@ def simulate(dials: Dials, rng: np.random.Generator) -> Simulated:
     for first in lists:
         references = _overwrite(references, LIST_SHARE, first[:, None] + _pick(references.shape, rng), rng)
     references = np.where(np.arange(references.shape[1]) < n_words[:, None], references, PAD)
-    simulated = Simulated(references, n_words, tasks, strata, sentence, subject, ())
+    simulated = Simulated(references, n_words, tasks, strata, sentence, subject, (), dials.tasks_known)
     scales = np.maximum(0, 1 + dials.seed_sd * rng.standard_normal((1 + len(dials.controls), dials.seeds)))
     kinds = ("eeg", *dials.controls)
     predictions = [
@@ -162,51 +165,44 @@ def _overwrite(words: np.ndarray, share: float | np.ndarray, new: np.ndarray, rn
     return np.where(rng.random(words.shape) < share, new, words)
 
 
-def unigram_sums(simulated: Simulated, blocks: Blocks) -> list[np.ndarray]:
-    """What `resample` takes for word BLEU-1, without making text: per condition `[G, C, 3]`, summed over rows.
+def unigram_tables(simulated: Simulated) -> list[np.ndarray]:
+    """What the cells of `resample` hold for word BLEU-1, without making text: per condition `[G, S, S, 3]`.
 
-    Statistics: words of the predictions, words of the references, clipped matches.
+    Statistics, summed over the rows of a sentence: words of the predictions, words of the references, clipped matches.
     """
-    ids = _occurrences(simulated.references)
-    width = (int(max(simulated.references.max(), *(w.max() for w in simulated.predictions))) + 1) * MAX_REPEATS + 1
-    holds = np.zeros((len(ids), width), bool)
-    holds[np.arange(len(ids))[:, None], ids] = True
-    holds[:, PAD] = False  # the last column, which padding points at
-    return [_sums(words, simulated, holds.ravel(), width, blocks) for words in simulated.predictions]
+    references = _occurrences(simulated.references)
+    width = (int(max(simulated.references.max(), *(w.max() for w in simulated.predictions))) + 1) * MAX_REPEATS
+    holds = _counts(references, np.arange(len(references)), len(references), width)
+    return [_table(words, simulated, holds, width) for words in simulated.predictions]
 
 
 def _occurrences(words: np.ndarray) -> np.ndarray:
     """Numbers the k-th occurrence of a word in a text apart; -1 stays."""
     earlier = np.tril(np.ones((words.shape[-1],) * 2, bool), -1)
-    count = ((words[..., :, None] == words[..., None, :]) & earlier).sum(-1)
+    count = np.count_nonzero((words[..., :, None] == words[..., None, :]) & earlier, axis=-1)
     return np.where(words == PAD, PAD, words * MAX_REPEATS + count)
 
 
-def _sums(words: np.ndarray, simulated: Simulated, holds: np.ndarray, width: int, blocks: Blocks) -> np.ndarray:
-    ids = _occurrences(words)
-    lengths = (ids != PAD).sum(-1)  # [G, R]
-    ids = np.where(ids == PAD, width - 1, ids)
-    table = np.zeros((len(words), blocks.n_cells, 3))
-    place = np.full(len(simulated.n_words), -1)
-    for members, block in blocks.views(table):
-        count, m = members.shape
-        place[:] = -1
-        place[members.ravel()] = np.arange(count * m)
-        home = place[simulated.sentence]
-        rows = np.flatnonzero(home >= 0)
-        others = members[home[rows] // m]  # [rows, m]: references of the row's stratum
-        cells = home[rows, None] * m + np.arange(m)
-        for seed in range(len(words)):
-            matches = holds[others[..., None] * width + ids[seed, rows, None, :]].sum(-1)
-            values = (np.broadcast_to(lengths[seed, rows, None], cells.shape), simulated.n_words[others], matches)
-            for column, value in enumerate(values):
-                sums = np.bincount(cells.ravel(), value.ravel(), minlength=count * m * m)
-                block[seed, ..., column] = sums.reshape(count, m, m)
+def _counts(ids: np.ndarray, sentence: np.ndarray, size: int, width: int) -> sparse.csr_array:
+    """How often each id of `[R, L]` occurs in the rows of each sentence, `[size, width]`."""
+    rows = np.broadcast_to(sentence[:, None], ids.shape)[ids != PAD]
+    return sparse.csr_array((np.ones(len(rows)), (rows, ids[ids != PAD])), shape=(size, width))
+
+
+def _table(words: np.ndarray, simulated: Simulated, holds: sparse.csr_array, width: int) -> np.ndarray:
+    size = len(simulated.n_words)
+    table = np.zeros((len(words), size, size, 3))
+    counts = np.bincount(simulated.sentence, minlength=size)
+    for seed, ids in enumerate(map(_occurrences, words)):
+        written = _counts(ids, simulated.sentence, size, width)
+        table[seed, ..., 0] = written.sum(1)[:, None]
+        table[seed, ..., 1] = counts[:, None] * simulated.n_words
+        table[seed, ..., 2] = (written @ holds.T).toarray()
     return table
 
 
 def unigram_score(totals: np.ndarray) -> np.ndarray:
-    """BLEU-1 in percent from the statistics of `unigram_sums`."""
+    """BLEU-1 in percent from the statistics of `unigram_tables`."""
     predicted, reference, matches = np.moveaxis(np.maximum(totals, 1e-9), -1, 0)
     return 100 * np.exp(np.minimum(0, 1 - reference / predicted)) * matches / predicted
 
@@ -227,7 +223,7 @@ def _row(simulated: Simulated, words: np.ndarray, condition: str, g: int, s: int
     return Prediction(
         sample_id=f"s{s}-u{u}",
         subject=f"subject {u}",
-        task=f"task {simulated.tasks[s]}",
+        task=f"task {simulated.tasks[s]}" if simulated.tasks_known else "",
         sentence_id=f"s{s}",
         n_words=int(simulated.n_words[s]),
         train_condition="eeg",
