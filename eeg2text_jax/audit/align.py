@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from eeg2text_jax.audit.strata import STRATUM_SIZE, exchangeable, length_strata
+from eeg2text_jax.audit.strata import STRATUM_SIZE, exchangeable, length_strata, reader_groups
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import Prediction, sentence_key
 from eeg2text_jax.predictions.foreign import UNKNOWN
@@ -215,7 +215,13 @@ def _assemble(
     first = next(iter(chosen))
     order = list(dict.fromkeys(keys[first]))
     tasks, n_words = _describe(chosen, keys, order, notes)
-    strata = length_strata(tasks, n_words, stratum_size)
+    number = {key: index for index, key in enumerate(order)}
+    readers = _readers(chosen[first], np.array([number[key] for key in keys[first]]), stratum_size)
+    if readers.any():
+        notes.append(f"{readers.max() + 1} groups of subjects read different sentences: strata keep to one group's.")
+    strata = length_strata(
+        [f"{task}\n{group}" for task, group in zip(tasks, readers, strict=True)], n_words, stratum_size
+    )
     keep = exchangeable(strata)
     if not keep.all():
         notes.append(f"{(~keep).sum()} sentences are alone in their task; they have no content null and are left out.")
@@ -242,6 +248,47 @@ def _assemble(
         notes=tuple(notes),
         shortened=shortened,
         left_out=tuple(left_out),
+    )
+
+
+def _readers(rows: Sequence[Prediction], place: np.ndarray, size: int) -> np.ndarray:
+    """Which group of subjects read each sentence, int `[S]`; one group where a row does not say its subject."""
+    if not all(row.subject for row in rows):
+        return np.zeros(place.max() + 1, int)
+    return reader_groups(place, np.unique([row.subject for row in rows], return_inverse=True)[1], size)
+
+
+def of_equal_length(aligned: Aligned, stratum_size: int) -> Aligned:
+    """The alignment in strata of one task, the same readers and exactly one number of words.
+
+    For files in which the number of words leaks in one condition only: within wider strata that does not cancel.
+    Sentences without a partner are left out; where fewer than `MIN_SENTENCES` have one, nothing changes.
+    """
+    readers = _readers(aligned.eeg.rows, aligned.eeg.sentence, stratum_size)
+    kinds = zip(aligned.tasks, readers.tolist(), aligned.n_words.tolist(), strict=True)
+    names: dict[tuple, int] = {}
+    strata = np.array([names.setdefault(kind, len(names)) for kind in kinds])
+    keep = exchangeable(strata)
+    if keep.sum() < MIN_SENTENCES:
+        return aligned
+    place = np.cumsum(keep) - 1
+    conditions = []
+    for c in aligned.conditions:
+        mine = np.flatnonzero(keep[c.sentence])
+        rows = tuple(c.rows[r] for r in mine)
+        conditions.append(dataclasses.replace(c, rows=rows, sentence=place[c.sentence[mine]], seed=c.seed[mine]))
+    note = (
+        f"the number of words leaks in one condition only: strata are of exactly one number of words, and "
+        f"{(~keep).sum()} sentences that have no partner of theirs are left out."
+    )
+    return dataclasses.replace(
+        aligned,
+        references=tuple(text for text, kept in zip(aligned.references, keep, strict=True) if kept),
+        tasks=tuple(task for task, kept in zip(aligned.tasks, keep, strict=True) if kept),
+        n_words=aligned.n_words[keep],
+        strata=np.unique(strata[keep], return_inverse=True)[1],
+        conditions=tuple(conditions),
+        notes=(*aligned.notes, note),
     )
 
 

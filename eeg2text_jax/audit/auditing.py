@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from eeg2text_jax.audit import fitness, red_flags, verdict
-from eeg2text_jax.audit.align import Aligned, align
+from eeg2text_jax.audit.align import Aligned, align, of_equal_length
 from eeg2text_jax.audit.collapse import measure_collapse
 from eeg2text_jax.audit.compare import compare, gap_flags
 from eeg2text_jax.audit.contrast import contrast
@@ -16,7 +16,7 @@ from eeg2text_jax.audit.likelihood import EegBits, eeg_bits
 from eeg2text_jax.audit.red_flags import Flag
 from eeg2text_jax.audit.result import AuditResult, Comparison, ConditionSummary, Evidence
 from eeg2text_jax.audit.retrieval import CandidateScores, Key, Retrieval, retrieve
-from eeg2text_jax.audit.side_channel import SideChannel, measure_side_channel
+from eeg2text_jax.audit.side_channel import GAP_CODE, SideChannel, measure_side_channel
 from eeg2text_jax.audit.statistics import design_effect
 from eeg2text_jax.audit.strata import STRATUM_SIZE
 from eeg2text_jax.audit.table import ContentTable, content_tables
@@ -61,14 +61,16 @@ def audit(
     rng = np.random.default_rng(seed)
     aligned = align({name: eeg, **controls}, mode=mode, common=common, stratum_size=stratum_size)
     endpoint = primary_endpoint()
+    channels, channel_flags = measure_side_channel(
+        aligned, endpoint.metric, endpoint.score, resamples=resamples, rng=rng
+    )
+    if any(flag.code == GAP_CODE for flag in channel_flags):
+        aligned = of_equal_length(aligned, stratum_size)
     tables = content_tables(aligned, aligned.strata, endpoint.metric, resamples=resamples, rng=rng, with_rows=True)
     derived = {
         source: content_tables(aligned, strata, endpoint.metric, resamples=resamples, rng=rng)
         for source, strata in stand_ins(aligned, stratum_size).items()
     }
-    channels, channel_flags = measure_side_channel(
-        aligned, endpoint.metric, endpoint.score, resamples=resamples, rng=rng
-    )
     conditions = _summarize_conditions(aligned, tables, derived, channels, endpoint, rng)
     evidence, notes = compare(aligned, tables, derived, conditions[0].content, endpoint, resamples, rng)
     looks = [condition.collapse for condition in conditions]

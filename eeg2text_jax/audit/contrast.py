@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from eeg2text_jax.audit import statistics
 from eeg2text_jax.audit.statistics import Resampled, Score
@@ -50,7 +50,7 @@ class Contrast:
 
     @property
     def varies(self) -> bool:
-        """Whether other references would have changed anything; if not, nothing can be found and nothing excluded."""
+        """Whether other references would have changed the score (difference); if not, nothing could be found."""
         return self.permutation_sd > NOTHING
 
 
@@ -67,31 +67,34 @@ def contrast(conditions: Sequence[Resampled], score: Score) -> Contrast:
     together, to the references, each with its number of rows, are equally likely, and the observed one is one of them.
     How the predictions under EEG differ from those of the control is left open: any difference in style, length or
     collapse moves the permuted differences as it moves the observed one. Rows of a sentence are never separated, so
-    what they share for other reasons than content does not count twice. Means over few rows scatter more than those over many,
-    and here may be given to a reference with many: the permuted differences scatter a little more than the observed
-    one, and the test errs on the side of saying nothing.
+    what they share for other reasons than content does not count twice. Means over few rows scatter more than those
+    over many, and here may be given to a reference with many: the permuted differences scatter a little more than the
+    observed one, and the test errs on the side of saying nothing.
 
     The interval comes from a bootstrap over sentences; it is never narrower than the effect plus and minus the normal
     quantile times the permutation's standard deviation, which is the wider one where a few sentences hold most rows.
+    Where no score depends on which references the predictions are held against (all are 0, say), no margin passes and
+    no effect is detectable: both are infinite.
     """
     signs = np.array([1.0, -1.0])[: len(conditions)]
     scores = np.array([score(c.own.sum((0, 1))) for c in conditions])
     nulls = np.array([score(c.null.sum((0, 1))) for c in conditions])
     observed, effect = float(signs @ scores), float(signs @ (scores - nulls))
-    null_draws = signs @ np.stack([score(c.permuted) for c in conditions])
+    permuted = np.stack([score(c.permuted) for c in conditions])
+    null_draws = signs @ permuted
+    scores_vary = permuted.std(1).max() > NOTHING
     boot_draws = statistics.content_difference(_stack([c.bootstrapped for c in conditions]), score)
     by_seed = _stack([np.stack([c.own.sum(1), c.null.sum(1)], 1) for c in conditions])
     seed_effects = statistics.content_difference(by_seed, score)
 
     in_place = conditions[0].in_place
     permutation_sd = float((null_draws - effect * in_place).std())
-    if permutation_sd <= NOTHING:
-        permutation_sd = 0.0
     seeds_are_level = len(seed_effects) >= 3
     mde = statistics.minimum_detectable_effect(permutation_sd, in_place)
     if seeds_are_level:
         mde = max(mde, statistics.seed_detectable_effect(seed_effects))
     low, high = _interval(effect, boot_draws, permutation_sd, 0.90)
+    mde = max(mde, (1 + special.ndtri(0.9) / special.ndtri(0.95)) * (effect - low))  # the interval must exclude 0, too
     return Contrast(
         scores=tuple(scores.tolist()),
         nulls=tuple(nulls.tolist()),
@@ -103,8 +106,8 @@ def contrast(conditions: Sequence[Resampled], score: Score) -> Contrast:
         interval=_interval(effect, boot_draws, permutation_sd, 0.95),
         interval_90=(low, high),
         permutation_sd=permutation_sd,
-        mde=mde,
-        smallest_margin=max(-low, high),
+        mde=float(mde) if scores_vary else float("inf"),
+        smallest_margin=max(-low, high) if scores_vary else float("inf"),
         seed_effects=tuple(seed_effects.tolist()),
         null_draws=null_draws,
         boot_draws=boot_draws,
@@ -119,5 +122,5 @@ def _stack(totals: Sequence[np.ndarray]) -> np.ndarray:
 def _interval(effect: float, draws: np.ndarray, sd: float, level: float) -> tuple[float, float]:
     tail = (1 - level) / 2
     low, high = np.quantile(draws, [tail, 1 - tail])
-    reach = float(stats.norm.ppf(1 - tail)) * sd
+    reach = float(special.ndtri(1 - tail)) * sd
     return float(min(low, effect - reach)), float(max(high, effect + reach))

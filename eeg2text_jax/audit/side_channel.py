@@ -19,6 +19,7 @@ from eeg2text_jax.audit.table import weighted_tables
 from eeg2text_jax.audit.verdict import p_text
 from eeg2text_jax.metrics.statistics import Metric
 
+GAP_CODE = "side_channel_in_one_condition"
 ALPHA = 0.01  # of the warning, both sides
 SENTENCES, ROWS = 400, 40  # at most so many sentences, and rows of each
 
@@ -131,7 +132,7 @@ def _gap_flag(eeg: SideChannel, control: SideChannel, p: float) -> Flag:
         f"and {control.worth:+.2f} with {control.name} ({p_text(p)}); what is left of it inside the strata does not "
         "cancel, give both the same mask"
     )
-    return Flag("side_channel_in_one_condition", "warning", message)
+    return Flag(GAP_CODE, "warning", message)
 
 
 def _length_only_flags(channels: Sequence[SideChannel]) -> list[Flag]:

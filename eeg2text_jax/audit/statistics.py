@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from scipy import optimize, sparse, stats
+from scipy import optimize, sparse, special, stats
 
 from eeg2text_jax.audit.strata import Blocks
 
@@ -76,11 +76,9 @@ def block_shares(block: np.ndarray, present: np.ndarray) -> np.ndarray:
     others = valid.sum(-2)[..., None]  # [..., t, 1]: predictions that t can be held against
     off = np.where(valid[..., None], block, 0)
     column = off.sum(-3) / np.maximum(others, 1)  # [..., t, K]
-    # Mean without s as well: (sum - x) / (n - 1); x minus it is (n x - sum) / (n - 1) = (x - mean) n / (n - 1).
-    widen = np.where(others > 1, others / np.maximum(others - 1, 1), 1.0)
-    change = (
-        np.where(valid[..., None], off - column[..., None, :, :], 0) * (widen / np.maximum(others, 1))[..., None, :, :]
-    )
+    # Against the mean without s as well: x - (sum - x) / (n - 1) = (x - mean) n / (n - 1); averaged over the n others.
+    share = np.where(others > 1, 1 / np.maximum(others - 1, 1), 1.0)
+    change = np.where(valid[..., None], off - column[..., None, :, :], 0) * share[..., None, :, :]
     return column + change.sum(-2)
 
 
@@ -161,21 +159,13 @@ def resample(
     """
     tables = [keep_row_counts(s, n, blocks) for s, n in zip(sums, counts, strict=True)]
     weights = [_own_weight(n.sum(0), blocks) for n in counts]
-    permuted = permuted_totals(
-        [t for pair in zip(tables, weights, strict=True) for t in _pooled(*pair)], blocks, resamples, rng
-    )
+    permuted = permuted_totals([*(table.sum(0) for table in tables), *weights], blocks, resamples, rng)
     own = [own_totals(table, blocks) for table in tables]
     null = [null_shares(table, blocks) for table in tables]
     rows = np.stack([*own, *null], 2)[:, blocks.sentences]  # [G, S', 2 * conditions, K]
     drawn = np.concatenate(list(bootstrap_totals(rows, resamples, rng)))
     n = len(tables)
-    return [
-        Resampled(own[i], null[i], permuted[2 * i], permuted[2 * i + 1][:, 0], drawn[:, [i, n + i]]) for i in range(n)
-    ]
-
-
-def _pooled(table: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return table.sum(0), weight
+    return [Resampled(own[i], null[i], permuted[i], permuted[n + i][:, 0], drawn[:, [i, n + i]]) for i in range(n)]
 
 
 def _own_weight(counts: np.ndarray, blocks: Blocks) -> np.ndarray:
@@ -210,14 +200,12 @@ def minimum_detectable_effect(sd: float, in_place: np.ndarray, alpha: float = 0.
     that leaves a share `in_place` of the rows where they are keeps that share of d, and exceeds an observed statistic
     of d + e with probability `Phi((d * in_place - d - e) / sd)`. The smallest d is the one for which that is `alpha` on
     average over the permutations at hand when e is as low as it is in 1 - `power` of the sets. It is infinite where
-    too many permutations leave everything in place, or where permuting changes nothing.
+    too many permutations leave everything in place.
     """
-    if not sd > 0:
-        return float("inf")
-    moved = 1 - in_place
+    moved, quantile = 1 - in_place, special.ndtri(power)
 
     def shortfall(x: float) -> float:
-        return float(stats.norm.sf(x * moved - stats.norm.ppf(power)).mean()) - alpha
+        return float(special.ndtr(quantile - x * moved).mean()) - alpha
 
     if shortfall(1e3) > 0:
         return float("inf")

@@ -29,6 +29,31 @@ def length_strata(tasks: Sequence[str], n_words: Sequence[float], size: int = ST
     return strata
 
 
+def reader_groups(sentence: np.ndarray, subject: np.ndarray, size: int = STRATUM_SIZE) -> np.ndarray:
+    """Sentences by who read them, int `[S]`, from the sentence and subject of each row, int `[R]`.
+
+    Two sentences go together if the smaller set of readers shares at least half of its members with the larger; a
+    missing recording parts nobody. Predictions that know nothing but the subject know what group the sentence is of,
+    so sentences of different groups are not exchangeable. One group for all where a group would have fewer than `size`
+    sentences: then the readers say too little about the sentences to part them.
+    """
+    readers: dict[int, set[int]] = {}
+    for s, u in zip(sentence.tolist(), subject.tolist(), strict=True):
+        readers.setdefault(s, set()).add(u)
+    leaders: list[set[int]] = []
+    groups = np.zeros(len(readers), int)
+    known: dict[frozenset[int], int] = {}
+    for s in sorted(readers):
+        mine = frozenset(readers[s])
+        if mine not in known:
+            alike = (i for i, a in enumerate(leaders) if len(a & mine) >= 0.5 * min(len(a), len(mine)))
+            known[mine] = next(alike, len(leaders))
+            if known[mine] == len(leaders):
+                leaders.append(set(mine))
+        groups[s] = known[mine]
+    return groups if np.bincount(groups).min() >= size else np.zeros(len(groups), int)
+
+
 def exchangeable(strata: np.ndarray) -> np.ndarray:
     """Bool `[S]`: sentences that share their stratum with another one; the rest have no content null."""
     return np.bincount(strata)[strata] > 1
@@ -63,14 +88,16 @@ class Blocks:
     @cached_property
     def own(self) -> np.ndarray:
         """Cells of `sentences` against their own references, int `[S']`."""
-        return np.concatenate(
-            [
-                (
-                    first + np.arange(len(g))[:, None] * g.shape[1] ** 2 + np.arange(g.shape[1]) * (g.shape[1] + 1)
-                ).ravel()
-                for first, g in zip(self.offsets, self.groups, strict=True)
-            ]
-        )
+        cells = []
+        for first, (count, size) in zip(self.offsets, (members.shape for members in self.groups), strict=True):
+            cells.append((first + np.arange(count)[:, None] * size**2 + np.arange(size) * (size + 1)).ravel())
+        return np.concatenate(cells)
+
+    def gather(self, table: np.ndarray) -> np.ndarray:
+        """Cells `[..., C, K]` of a table that has all sentences against all references, `[..., S, S, K]`."""
+        rows = [np.repeat(members, members.shape[1]) for members in self.groups]
+        columns = [np.repeat(members, members.shape[1], axis=0).ravel() for members in self.groups]
+        return table[..., np.concatenate(rows), np.concatenate(columns), :]
 
     def views(self, cells: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The sentences `[Q, m]` of each group and its cells `[..., Q, m, m, K]`, a view into `[..., C, K]`."""

@@ -105,7 +105,9 @@ def _fill(
     names = [row.subject for row in condition.rows]
     subjects = np.unique(names, return_inverse=True)[1] if with_rows and all(names) else None
     rows = RowTable(*np.full((2, len(condition.rows), size), np.nan)) if with_rows else None
-    strata = [(m, b) for members, block in blocks.views(sums) for m, b in zip(members, np.moveaxis(block, 1, 0))]
+    strata = [
+        (m, b) for members, block in blocks.views(sums) for m, b in zip(members, np.moveaxis(block, 1, 0), strict=True)
+    ]
     for members, result in _shown(strata, f"{condition.name}: {metric.name}", len(condition.rows)):
         mine = np.concatenate([order[first[s] : first[s + 1]] for s in members])
         place = np.repeat(np.arange(len(members)), first[members + 1] - first[members])
@@ -165,7 +167,7 @@ def _fill_stratum(
 
 
 def reader_null(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Share of each reader's null that falls on one row of it, `[U, m, K]`, from sums `[U, m, m, K]` and rows `[U, m]`."""
+    """A row's share of its reader's null, `[U, m, K]`, from sums over rows, `[U, m, m, K]`, and rows, `[U, m]`."""
     present = counts > 0
     n = np.maximum(counts, 1)
     weighted = sums / n[:, :, None, None] * counts[:, None, :, None]
