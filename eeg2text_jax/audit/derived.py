@@ -12,26 +12,29 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eeg2text_jax.audit.align import Aligned
-from eeg2text_jax.audit.strata import length_strata
+from eeg2text_jax.audit.align import MIN_SENTENCES, Aligned, equal_length_strata
+from eeg2text_jax.audit.strata import exchangeable, length_strata
 
+EQUAL_LENGTHS = "equal numbers of words"
 STRATA_PER_BLOCK = 3  # a block of neighbours holds three strata: short, middle and long sentences
 
 
-def stand_ins(aligned: Aligned, size: int) -> dict[str, np.ndarray]:
-    """Strata by what they are derived from, int `[S]` each; none where the task is known.
+def stand_ins(aligned: Aligned, size: int, *, length_leaks: bool = False) -> dict[str, np.ndarray]:
+    """Strata by what they are derived from, int `[S]` each; none where the task is known and no length leaks.
 
     Neighbours, in the file or by the words of the texts, take the place of a task: blocks of three strata, cut by
-    number of words as tasks are.
+    number of words as tasks are. Where the number of words leaks in one condition only, strata of exactly one.
     """
+    exact = equal_length_strata(aligned, size)
+    found = {EQUAL_LENGTHS: exact} if length_leaks and exchangeable(exact).sum() >= MIN_SENTENCES else {}
     if aligned.task_known:
-        return {}
+        return found
     places = {
         "the order of the file": np.arange(len(aligned.references)),
         "the words of the texts": _text_order(aligned.references),
     }
     blocks = {source: _blocks(place, STRATA_PER_BLOCK * size) for source, place in places.items()}
-    return {source: length_strata(labels, aligned.n_words, size) for source, labels in blocks.items()}
+    return {source: length_strata(labels, aligned.n_words, size) for source, labels in blocks.items()} | found
 
 
 def _blocks(place: np.ndarray, size: int) -> list[str]:
