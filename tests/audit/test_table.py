@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from eeg2text_jax.audit.align import align, equal_length_strata
 from eeg2text_jax.audit.contrast import contrast
 from eeg2text_jax.audit.endpoints import primary_endpoint
 from eeg2text_jax.audit.simulate import Dials, simulate, unigram_score, unigram_tables
+from eeg2text_jax.audit.strata import blocks_of
 from eeg2text_jax.audit.table import content_tables, weighted_tables
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.bleu import word_bleu
@@ -135,3 +137,17 @@ def test_unigram_tables_are_word_bleu_of_the_text(readers):
         np.testing.assert_allclose(found[:, [0, 1, 2]], expected)
         score = word_bleu().corpus(found[blocks.own].sum(0))[0]
         assert unigram_score(expected[blocks.own].sum(0)) == pytest.approx(score)
+
+
+def test_memory_goes_with_rows_and_not_with_the_square_of_the_references():
+    """A table of all 1,500 references against each other would take 180 MB."""
+    rows = [row(i, reference=f"the {i % 7} sentence w{i} {'x ' * (i % 9)}", n_words=4 + i % 9) for i in range(1500)]
+    aligned = align({"eeg": rows})
+    assert blocks_of(aligned.strata).n_cells < 12 * len(rows)
+    tracemalloc.start()
+    options = {"resamples": 20, "rng": np.random.default_rng(0), "with_rows": True}
+    (found,) = content_tables(aligned, aligned.strata, word_bleu(), **options)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.sampled.permuted.shape == (20, 10)
+    assert peak < 30e6
