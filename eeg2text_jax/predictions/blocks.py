@@ -144,15 +144,18 @@ def labels_of(layout: BlockLayout, found: Survey) -> tuple[Labels, list[str]]:
     blocks = max((found.heads[label] for label in used), default=0)
     about, passed, notes, texts = {}, [], [], []
     for head, count in found.heads.items():
-        if head in layout.labels or count < 3:
+        if head in layout.labels or (count < 3 and not TOKENS.match(head)):
             continue
         field = ABOUT_NAMES.get(normalised([head])[0])
         labelled = 2 * count >= blocks if LABEL_WORDS.match(head) else 10 * found.valued[head] >= 9 * blocks
+        labelled = labelled or bool(TOKENS.match(head))
         if labelled and field and count == blocks and field not in about.values():
             about[head] = field
         elif labelled:
             passed.append(head)
-            notes.append(f"{count} lines '{head}:' are of no known label; they and what follows them are not used")
+            notes.append(
+                f"{count} lines '{head}:' are of no known label; they, and lines that follow them, are not used"
+            )
         elif count >= 0.01 * blocks:
             texts.append(f"'{head}:' ({count})")
     if texts:
@@ -188,7 +191,7 @@ def split_blocks(lines: Lines, labels: Labels) -> Iterator[tuple[int, dict[str, 
     layout, path = labels.layout, lines.path
     fields: dict[str, list[str]] = {}
     current: str | None = None
-    begin = 0
+    begin = blocks = 0
     for number, line in enumerate(lines, 1):
         if layout.opening and layout.opening.fullmatch(line):
             if begin:
@@ -196,6 +199,9 @@ def split_blocks(lines: Lines, labels: Labels) -> Iterator[tuple[int, dict[str, 
             begin = number
             continue
         if layout.closing.fullmatch(line):
+            if not fields and not blocks and layout is LAYOUTS["C1"]:
+                continue  # a rule above the first block
+            blocks += 1
             if not fields:
                 raise UserError(f"{path}, line {number}: this line closes a block without {layout.expected()}.")
             yield begin, {name: "\n".join(parts).rstrip("\n") for name, parts in fields.items()}
@@ -209,7 +215,7 @@ def split_blocks(lines: Lines, labels: Labels) -> Iterator[tuple[int, dict[str, 
         elif label and wanted:
             reason = f"a second '{label}:' in the block of line {begin}" if begin else "a label outside of a block"
             raise UserError(f"{path}, line {number}: {reason}; a line between two blocks is missing or damaged.")
-        elif label in labels.passed or (label and TOKENS.match(label)):
+        elif label in labels.passed:
             current = ""
         elif label:
             raise UserError(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from etils import epath
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import file_digest
 from eeg2text_jax.predictions.blocks import LAYOUTS, Survey, read_blocks, read_words, survey
 from eeg2text_jax.predictions.csv_rows import read_csv
 from eeg2text_jax.predictions.file import MODES, Lines, PredictionSet, parse_predictions
@@ -83,6 +84,25 @@ def recognise(found: Survey, lines: Lines, columns: Sequence[str] | None) -> str
     return "F" if columns else found.layout() or "F"
 
 
+def check_given_once(paths: Sequence[epath.Path]) -> list[str]:
+    """Notes on files with the same bytes. Raises UserError where one file is given twice, by whatever path."""
+    notes, places, sizes = [], {}, {}
+    for path in paths:
+        place = os.path.realpath(path) if "://" not in str(path) else str(path)
+        if place in places:
+            raise UserError(f"{path}: the file is given twice; give each file once.")
+        places[place] = path
+        if os.path.isfile(place):  # no pipe, which could be read once only
+            sizes.setdefault(os.path.getsize(place), []).append(path)
+    for same in sizes.values():
+        digests: dict[str, epath.Path] = {}
+        for path in same if len(same) > 1 else ():
+            other = digests.setdefault(file_digest(path), path)
+            if other != path:
+                notes.append(f"{path}: the file has the same bytes as {other}; one of them may be a copy.")
+    return notes
+
+
 def in_mode(read: PredictionSet, mode: str | None) -> PredictionSet:
     """The rows of one mode; rows of unknown mode count as of this one. All rows where `mode` is None."""
     if mode is None:
@@ -105,7 +125,9 @@ def describe(read: PredictionSet) -> str:
         f"{read.path}: layout {read.layout}; {len(read.predictions)} predictions of {sentences} sentences, "
         f"{len(subjects) or 'unknown'} subjects; mode {modes}; training → evaluation {conditions}{repeated}."
     )
-    notes = (*read.notes, *empty_halves(read), *doubled(read))
+    notes = [*read.notes, *empty_halves(read), *doubled(read)]
+    if empty := sum(not p.reference.strip() for p in read.predictions):
+        notes.append(f"{empty} rows have an empty reference; all that is predicted there counts as wrong")
     return "\n".join([first, *(f"{read.path}: {note}." for note in notes)])
 
 
