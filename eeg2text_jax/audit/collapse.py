@@ -11,6 +11,7 @@ from rapidfuzz.distance import Levenshtein
 
 from eeg2text_jax.audit.align import Condition
 
+KEPT = 100_000  # rows whose comparison is kept for the next one that is the same
 PAIRS = 2000  # pairs of texts compared to estimate their overlap
 FREQUENT = 50  # words: about the function words of a language, 4 of 10 words of what is read in ZuCo
 COPY_WORDS = 5  # a reference of fewer words is met by chance ("selamat datang")
@@ -56,8 +57,9 @@ class Collapse:
 
 def measure_collapse(condition: Condition, references: Sequence[str], rng: np.random.Generator) -> Collapse:
     """Describes the rows of a condition; `references` are those of the aligned sentences."""
-    texts = [" ".join(text.split()) for text in condition.texts]
-    words = [text.lower().split() for text in texts]
+    texts = [plain_spaces(text) for text in condition.texts]
+    shared: dict[str, str] = {}  # one object a word: a million rows have twenty million words
+    words = [[shared.setdefault(word, word) for word in text.lower().split()] for text in texts]
     reference_words = [text.lower().split() for text in references]
     counts = Counter(texts)
     top_text, top_count = counts.most_common(1)[0]
@@ -83,7 +85,7 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
         top_start=start,
         top_start_share=start_count / len(texts),
         repetition=float(np.mean([1 - len(set(w)) / len(w) if w else 0.0 for w in words])),
-        vocabulary=len({word for w in words for word in w}),
+        vocabulary=len(shared),
         reference_vocabulary=len(ranked),
         overlap=_overlap(words, condition.sentence, rng),
         reference_overlap=_overlap(reference_words, np.arange(len(references)), rng),
@@ -98,11 +100,17 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
         copies=int(copied.sum()),
         copied_sentences=len(set(condition.sentence[copied].tolist())),
         near_misses=int((~wrong & ~copied).sum()),
-        frequent_share=float(np.mean([word in frequent for w in words for word in w] or [0.0])),
+        frequent_share=sum(word in frequent for w in words for word in w) / max(int(lengths.sum()), 1),
         reference_frequent_share=sum(frequent.values()) / ranked.total(),
         first_vocabulary=len({word for rows in by_sentence.values() for word in words[rows[0]]}),
         said=sum(any(re.search(r"\w", RESIDUE.sub("", texts[row])) for row in rows) for rows in by_sentence.values()),
     )
+
+
+def plain_spaces(text: str) -> str:
+    """A text with single spaces; the same object where it has no others."""
+    joined = " ".join(text.split())
+    return text if joined == text else joined
 
 
 def plain_words(text: str) -> list[str]:
@@ -115,13 +123,16 @@ def _against_references(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Word errors and words of the reference, int `[N, 2]`; whether a row contains its whole reference, bool `[N]`."""
     expected = [plain_words(text) for text in references]
+    found = np.empty((len(texts), 3), int)
     known: dict[tuple[str, int], tuple[int, int, bool]] = {}
-    for row in zip(texts, sentence.tolist(), strict=True):
+    for place, row in enumerate(zip(texts, sentence.tolist(), strict=True)):
         if row not in known:
+            if len(known) >= KEPT:
+                known.clear()
             text, reference = plain_words(row[0]), expected[row[1]]
             copied = len(reference) >= COPY_WORDS and f" {' '.join(reference)} " in f" {' '.join(text)} "
             known[row] = (Levenshtein.distance(text, reference), len(reference), copied)
-    found = np.array([known[row] for row in zip(texts, sentence.tolist(), strict=True)])
+        found[place] = known[row]
     return found[:, :2], found[:, 2].astype(bool)
 
 
@@ -136,11 +147,8 @@ def _stutters(text: str, words: Sequence[str]) -> bool:
 
 def _overlap(words: Sequence[Sequence[str]], sentence: np.ndarray, rng: np.random.Generator) -> float:
     """Mean Jaccard overlap of the word sets of two rows of different sentences, over random pairs."""
-    sets = [frozenset(w) for w in words]
-    first, second = rng.integers(len(sets), size=(2, PAIRS))
+    first, second = rng.integers(len(words), size=(2, PAIRS))
     apart = sentence[first] != sentence[second]
-    values = [
-        len(sets[a] & sets[b]) / max(1, len(sets[a] | sets[b]))
-        for a, b in zip(first[apart], second[apart], strict=True)
-    ]
+    pairs = [(set(words[a]), set(words[b])) for a, b in zip(first[apart], second[apart], strict=True)]
+    values = [len(a & b) / max(1, len(a | b)) for a, b in pairs]
     return float(np.mean(values)) if values else float("nan")

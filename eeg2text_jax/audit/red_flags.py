@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from eeg2text_jax.audit.align import Aligned, Condition
-from eeg2text_jax.audit.collapse import Collapse
+from eeg2text_jax.audit.collapse import Collapse, plain_spaces
 from eeg2text_jax.audit.statistics import Score, content_difference
 
 Level = Literal["severe", "warning", "note"]
@@ -244,7 +244,7 @@ def _subject_flags(condition: Condition) -> list[Flag]:
     texts: dict[str, dict[int, str]] = {}
     for row, sentence in zip(condition.rows, condition.sentence.tolist(), strict=True):
         if row.subject:
-            texts.setdefault(row.subject, {})[sentence] = " ".join(row.prediction.split())
+            texts.setdefault(row.subject, {})[sentence] = plain_spaces(row.prediction)
     total = Counter(text for found in texts.values() for text in found.values())
     rows = total.total()
     by_chance = sum((n / rows) ** 2 for n in total.values())
