@@ -55,6 +55,9 @@ def tpu_devices(topology: Topology) -> list[jax.Device]:
     require_libtpu()
     # On a v4, JAX runs both cores of a chip as one device with all of its memory; described, it is two by default.
     options = {"chip_config_name": "megacore"} if topology.name.startswith("v4:") else {}
+    # A host has 2x2x1 chips unless said otherwise; part of one, down to a single chip, is said.
+    sides = (*topology.shape, 1, 1)[:3]
+    options["chips_per_host_bounds"] = [min(side, most) for side, most in zip(sides, (2, 2, 1), strict=True)]
     try:
         described = topologies.get_topology_desc(platform="tpu", topology_name=topology.name, **options)
     except Exception as error:  # libtpu reports a shape that it does not know in several kinds
