@@ -31,7 +31,7 @@ class Instruction:
       operands: names of instructions of the same computation.
       arguments: what stands in the parentheses after `op`.
       attributes: what follows them.
-      line: all of it.
+      text: the line's beginning, for messages.
       root: whether it is the computation's result.
     """
 
@@ -41,7 +41,7 @@ class Instruction:
     operands: tuple[str, ...]
     arguments: str
     attributes: str
-    line: str
+    text: str
     root: bool
 
     @functools.cached_property
@@ -114,7 +114,7 @@ def parse_instruction(line: str) -> Instruction | None:
     arguments, shape, op = line[opened + 1 : closed], line[begin:end], line[end:opened].strip()
     references = tuple(_REFERENCE.findall(arguments))
     return Instruction(
-        head["name"], shape, op, references, arguments, line[closed + 1 :], line, head["root"] is not None
+        head["name"], shape, op, references, arguments, line[closed + 1 :], line[:300], head["root"] is not None
     )
 
 
