@@ -1,6 +1,7 @@
 """`eeg2text preflight --config=FILE.py --topology=v5e:2x4`: compiles the real programs for chips that are not there.
 
-`--effort=full` lets the compiler optimize as it does for a run, which takes three times as long.
+`--effort=full` lets the compiler optimize as it does for a run, which takes three times as long, and prints its
+estimates of the time: of the training step of every bucket, and of the beam search.
 """
 
 import json

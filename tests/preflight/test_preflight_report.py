@@ -16,7 +16,7 @@ from eeg2text_jax.preflight.compiling import Compiled, refused_bytes
 from eeg2text_jax.preflight.fitting import LargestBatch
 from eeg2text_jax.preflight.programs import make_outline
 from eeg2text_jax.preflight.render import to_json, to_text
-from eeg2text_jax.preflight.report import ProgramReport, Report
+from eeg2text_jax.preflight.report import ProgramReport, Report, Task
 
 GIB = 2**30
 WITHIN = Collective("all-reduce", ("data",), 3 * 2**20, 2)
@@ -27,10 +27,14 @@ def compiled(total: int, *collectives: Collective) -> Compiled:
     return Compiled(total, total // 2, total // 4, total // 8, total // 8, collectives, 1.0)
 
 
+def task(name: str, flops: float) -> Task:
+    return Task(name, 32, (56, 56), "", None, flops, 32 * 56)
+
+
 def report(train: Compiled, largest: LargestBatch | None = None) -> Report:
     programs = [
-        ProgramReport("training step", 32, train, 5 * GIB, 197e12, 1.0, 0.1),
-        ProgramReport("beam search", 32, compiled(GIB), GIB, 1e12, 0.1, 0.1),
+        ProgramReport(task("training step", 197e12), train, 5 * GIB, 1.0, 0.1),
+        ProgramReport(task("beam search", 1e12), compiled(GIB), GIB, 0.1, 0.1),
     ]
     largest = largest or LargestBatch(64, True, 64, {32: GIB, 64: 2 * GIB})
     return Report(
@@ -49,7 +53,7 @@ def test_a_program_that_fits():
     good = report(compiled(8 * GIB, WITHIN))
     text = to_text(good)
     assert good.good
-    assert "training step, batch 32: 8.00 GiB of 15.52 GiB a chip, fits" in text
+    assert "training step, batch 32, 56 words, 56 tokens: 8.00 GiB of 15.52 GiB a chip, fits" in text
     assert "data 6.0 MiB; across arms: none" in text
     assert "modelled, not measured: 197.00 TFLOP a device, at least 1000.0 ms" in text
     assert "64, confirmed by compiling it (32: 1.00 GiB, 64: 2.00 GiB)" in text
