@@ -236,12 +236,14 @@ class _Walk:
     def _kind(self, line: Instruction) -> str | None:
         """What an instruction is whatever its scope: an exchange between chips, or data moved without arithmetic."""
         lines = [part for part in self._within(line) if not _NOTHING.fullmatch(part.op)]
-        if any(_COLLECTIVE.fullmatch(part.op) for part in lines) and self._milliseconds(line) is None:
+        alone = line.op != "fusion" or self._milliseconds(line) is None  # and not fused with what it overlaps
+        if alone and any(_COLLECTIVE.fullmatch(part.op) for part in lines):
             return COMMUNICATION
         if not lines or not all(_MOVES.fullmatch(part.op) or _is_scalar(part) for part in lines):
             return None
         moving = [part for part in lines if _MOVES.fullmatch(part.op)]
-        return FILLS if moving and all(part.op == "broadcast" for part in moving) else COPIES
+        filled = all(part.op == "broadcast" and "dimensions={}" in part.attributes for part in moving)
+        return (FILLS if filled else COPIES) if moving else None
 
     def _within(self, line: Instruction) -> Iterable[Instruction]:
         """The instruction, or those that a fusion consists of."""
