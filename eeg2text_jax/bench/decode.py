@@ -23,8 +23,8 @@ from eeg2text_jax.bench.shapes import SHAPES
 from eeg2text_jax.decoding.generate import search
 from eeg2text_jax.decoding.spec import GenerationSpec
 from eeg2text_jax.models import bart
+from eeg2text_jax.models.flops import head_flops, stack_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.preflight.flops import head_flops, stack_flops
 from eeg2text_jax.pretrained import bart as bart_table
 from eeg2text_jax.pretrained.mapping import export, flatten
 

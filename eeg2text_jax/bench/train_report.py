@@ -7,8 +7,8 @@ import numpy as np
 
 from eeg2text_jax.bench.train_work import Work, real_positions
 from eeg2text_jax.data.batches import Bucket
-from eeg2text_jax.preflight.chips import chip_of_device
-from eeg2text_jax.preflight.flops import training_flops
+from eeg2text_jax.models.flops import training_flops
+from eeg2text_jax.parallel.chips import chip_of_device
 
 
 def bucket_row(work: Work, name: str, bucket: Bucket, seconds: Sequence[float], device_kind: str) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from jax.sharding import Mesh
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.hlo import Collective, collectives
 from eeg2text_jax.parallel.hlo_clock import Estimate, UnknownLoop, estimate
-from eeg2text_jax.preflight.chips import Topology, require_libtpu
 from eeg2text_jax.preflight.programs import Program
+from eeg2text_jax.preflight.topology import Topology, require_libtpu
 
 _USED = re.compile(r"Used ([\d.]+)([KMGT]?) of [\d.]+[KMGT]? hbm")
 _TEMPORARIES = re.compile(r"required for HLO temporaries \(([\d.]+)([KMGT]?)\) exceeds")

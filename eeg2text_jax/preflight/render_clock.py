@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from eeg2text_jax.parallel.chips import Chip
 from eeg2text_jax.parallel.hlo_clock import Estimate
-from eeg2text_jax.preflight.chips import Chip
 from eeg2text_jax.preflight.report import ProgramReport
 
 GIB = 2**30

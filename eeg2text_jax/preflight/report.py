@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.models.flops import search_flops, step_flops, training_flops
+from eeg2text_jax.parallel.chips import Chip
 from eeg2text_jax.parallel.hlo import bytes_by_axis
 from eeg2text_jax.parallel.hlo_clock import Estimate
 from eeg2text_jax.parallel.mesh import ARM, DATA
 from eeg2text_jax.parallel.placement import Placement
-from eeg2text_jax.preflight.chips import Chip, Topology
 from eeg2text_jax.preflight.compiling import (
     Compiled,
     compile_program,
@@ -19,8 +20,8 @@ from eeg2text_jax.preflight.compiling import (
     tpu_devices,
 )
 from eeg2text_jax.preflight.fitting import USABLE, LargestBatch, largest_batch, second_size
-from eeg2text_jax.preflight.flops import search_flops, step_flops, training_flops
 from eeg2text_jax.preflight.programs import Outline, Program, make_outline
+from eeg2text_jax.preflight.topology import Topology
 
 
 @dataclasses.dataclass(frozen=True)
