@@ -9,14 +9,16 @@ one step of a search, may take as long as these copies do. It is deterministic.
 
 import dataclasses
 import functools
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from eeg2text_jax.parallel.hlo_text import Instruction, Module, array_bytes, loop_length, parse_module
 
-# Scopes that the model and the training step write around their parts (`jax.named_scope`), and what these are called.
-# The innermost one counts; an instruction of several parts is where the compiler says that it comes from.
+# Scopes that the model and the training step write around their parts (`jax.named_scope`; `jit(search)` is none but a
+# function), and what these are called. The innermost one counts; an instruction of several parts is where the compiler
+# says that it comes from.
 SCOPES = {
     "eeg_encoder": "EEG encoder",
     "embeddings": "embeddings",
@@ -29,7 +31,7 @@ SCOPES = {
 ASYNCHRONOUS = ("copy-start", "slice-start")
 COPIES, FILLS, COMMUNICATION, OTHER = "copies and layout changes", "buffers filled", "communication", "other"
 
-_SCOPE = re.compile(rf"(?<![\w.])({'|'.join(SCOPES)})(?![\w.])")
+_SCOPE = re.compile(rf"(?<![\w.])(?<!jit\()({'|'.join(SCOPES)})(?![\w.])")
 _CYCLES = re.compile(r'"estimated_cycles":"?(\d+)')
 _MICROSECONDS = re.compile(r'"estimated_microseconds":"?(\d+(?:\.\d+)?)')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
@@ -138,6 +140,18 @@ def estimate(hlo: str, hertz: float, unknown_loops: Sequence[int] = ()) -> Estim
     return walk.total(found, tuple(walk.turns))
 
 
+def parts_of(hlo: str) -> dict[str, str]:
+    """Part of the model by name of instruction: of all that a device runs, from any compiler.
+
+    Loops, calls and branches are not among them; what is inside of them is.
+    """
+    module = parse_module(hlo)
+    loops = sum(line.op == "while" for _, line in module.lines())
+    walk = _Walk(module, 1.0, [1] * loops, every_branch=True)
+    found = walk.computation(module.entry, 1, OTHER)
+    return {one.instruction.name: one.part for one in found}
+
+
 @dataclasses.dataclass(frozen=True)
 class _Executed:
     """An instruction that a chip does something for; milliseconds of one execution, None without an estimate."""
@@ -151,8 +165,8 @@ class _Executed:
 class _Walk:
     """From the entry through everything that runs, loops as often as they turn."""
 
-    def __init__(self, module: Module, hertz: float, unknown: list[int]):
-        self.module, self.hertz, self.unknown = module, hertz, unknown
+    def __init__(self, module: Module, hertz: float, unknown: list[int], *, every_branch: bool = False):
+        self.module, self.hertz, self.unknown, self.every_branch = module, hertz, unknown, every_branch
         self.turns: list[Estimate] = []
         self._users: dict[str, dict[str, list[Instruction]]] = {}
 
@@ -165,7 +179,8 @@ class _Walk:
                 found += self._loop(name, line, times, own)
             elif line.op == "conditional":
                 branches = [self.computation(branch, times, own) for role in line.called.values() for branch in role]
-                found += max(branches, key=lambda branch: self.total(branch).milliseconds)
+                dearest = max(branches, key=lambda branch: self.total(branch).milliseconds)
+                found += itertools.chain(*branches) if self.every_branch else dearest
             elif line.op in ("call", "async-start"):
                 for called in (called for role in line.called.values() for called in role):
                     found += self.computation(called, times, own)

@@ -31,10 +31,14 @@ def clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
     return lines
 
 
-def parts_table(parts: Mapping[str, float], digits: int = 1) -> list[str]:
-    """Milliseconds by part of the model, in their order, with each one's share."""
-    total = sum(parts.values()) or 1.0
-    return [f"    {spent:8.{digits}f} ms  {spent / total:5.1%}  {part}" for part, spent in parts.items()]
+def parts_table(parts: Mapping[str, float], digits: int = 1, estimated: Mapping[str, float] | None = None) -> list[str]:
+    """Milliseconds by part of the model, largest first, with each one's share; beside what was measured, estimates."""
+    total, lines = sum(parts.values()) or 1.0, []
+    for part in sorted({**parts, **(estimated or {})}, key=lambda part: -parts.get(part, 0.0)):
+        spent = parts.get(part, 0.0)
+        beside = "" if estimated is None else f"  estimated {estimated.get(part, 0.0):8.{digits}f} ms"
+        lines += [f"    {spent:8.{digits}f} ms  {spent / total:5.1%}{beside}  {part}"]
+    return lines
 
 
 def _missing_lines(found: Estimate, chip: Chip) -> list[str]:

@@ -2,7 +2,16 @@
 
 import pytest
 
-from eeg2text_jax.parallel.hlo_clock import COMMUNICATION, COPIES, FILLS, OTHER, Missing, UnknownLoop, estimate
+from eeg2text_jax.parallel.hlo_clock import (
+    COMMUNICATION,
+    COPIES,
+    FILLS,
+    OTHER,
+    Missing,
+    UnknownLoop,
+    estimate,
+    parts_of,
+)
 from eeg2text_jax.parallel.hlo_text import loop_length, parse_instruction, parse_module
 
 KILOHERTZ = 1e3  # a cycle is a millisecond
@@ -207,6 +216,7 @@ def test_parts_are_those_of_the_innermost_scope():
         "embeddings/gather": "embeddings",
         "while/body/search/top_k": "search",
         "jit(encoder_decoder)/mul": OTHER,
+        "jit(search)/mul": OTHER,
         "vmap(jvp())/my.encoder/mul": OTHER,
         "mul": OTHER,
     }
@@ -260,6 +270,28 @@ def test_moving_filling_and_exchanging_are_parts_of_their_own():
     assert not found.parts.get(COMMUNICATION)
     timed = estimate(program(entry + f", {cycles(16)}", fused), KILOHERTZ)
     assert timed.parts[COMMUNICATION] == 16
+
+
+def test_parts_by_name_of_all_that_runs():
+    """For profiles, of any compiler: both branches, loops of any length, no instruction that only holds others."""
+    branches = "".join(
+        f"""
+%branch_{name} (q: f32[8]) -> f32[8] {{
+  %q = f32[8]{{0}} parameter(0)
+  ROOT %in_{name} = f32[8]{{0}} sine(%q), {scope(f"optimizer/{name}")}
+}}
+"""
+        for name in ("a", "b")
+    )
+    computations, caller = loop("scan", f"  %x.1 = f32[8]{{0}} negate(%x), {scope('while/body/decoder/neg')}", None)
+    entry = f"""{caller}
+  %k = s32[]{{:T(128)}} bitcast(%p)
+  %copy = f32[8]{{0}} copy(%p)
+  ROOT %c = f32[8]{{0}} conditional(%k, %p, %p), branch_computations={{%branch_a, %branch_b}}"""
+    found = parts_of(program(entry, branches + computations))
+    assert found.pop("copied") == COPIES
+    assert found.pop("next") == OTHER
+    assert found == {"x.1": "decoder", "copy": COPIES, "in_a": "optimizer", "in_b": "optimizer"}
 
 
 def test_lines_with_everything_in_them():
