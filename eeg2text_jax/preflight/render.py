@@ -27,7 +27,8 @@ def to_text(report: Report) -> str:
         lines += ["no times: the compiler's estimates hold for the program that is run, --effort=full"]
     for program in report.programs:
         lines += ["", *_program_lines(report, program)]
-    if several := [program for program in report.programs if program.task.arms and program.estimate]:
+    several = [program for program in report.programs if program.task.arms and program.compiled]
+    if report.effort == "full" and several:
         lines += ["", *mapping_lines(several)]
     lines += ["", _largest_line(report)] if compiled else ["", GPU_NOTE]
     return "\n".join(lines)

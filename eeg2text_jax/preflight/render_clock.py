@@ -62,12 +62,11 @@ def mapping_lines(programs: Sequence[ProgramReport]) -> list[str]:
     """The ways to compute the arms of one device beside each other."""
     names = {"vmap": "side by side (parallel.arms=vmap)", "map": "one after the other (parallel.arms=map)"}
     lines = ["the arms of a device, training step as estimated by the compiler, not measured:"]
-    for program in sorted(programs, key=lambda program: (program.task.bucket, program.estimate.milliseconds)):
+    for program in sorted(programs, key=lambda program: program.task.bucket, reverse=True):
         words, tokens = program.task.bucket
-        lines += [
-            f"  {words:3d} words, {tokens:3d} tokens: {program.estimate.milliseconds:8.1f} ms,"
-            f" {program.compiled.total / GIB:6.2f} GiB  {names[program.task.arms]}"
-        ]
+        taken = f"{program.compiled.total / GIB:6.2f} GiB"
+        spent = f"{program.estimate.milliseconds:8.1f} ms, {taken}" if program.estimate else f"refused, {taken}"
+        lines += [f"  {words:3d} words, {tokens:3d} tokens: {spent}  {names[program.task.arms]}"]
     return lines
 
 
