@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import AbstractMesh, Mesh
 
 from eeg2text_jax.data.batches import Batch, evaluation_batches, training_batches
 from eeg2text_jax.data.splits.split import check_same_split
@@ -36,8 +37,8 @@ def train(study: Study) -> TrainState:
       Terminated: SIGTERM came, and the step that was under way is saved.
     """
     config = study.config.train
-    program = make_program(study)
     placement = Placement.from_config(study.config, len(study.arms))
+    program = make_program(study, placement.mesh)
 
     with Checkpoints(study.workdir.root) as checkpoints, Preemption() as preemption:
         state, iterator = restore_or_init(study, program, placement, checkpoints)
@@ -97,8 +98,8 @@ def trained_params(study: Study) -> Any:
     return state.best_params
 
 
-def make_program(study: Study) -> GridProgram:
-    """The compiled side of the study's grid."""
+def make_program(study: Study, mesh: Mesh | AbstractMesh | None = None) -> GridProgram:
+    """The compiled side of the study's grid, to run on a mesh; without one it only describes the state."""
     config = study.config
     return GridProgram(
         model=study.model,
@@ -107,6 +108,7 @@ def make_program(study: Study) -> GridProgram:
         label_smoothing=config.train.label_smoothing,
         mapping=arms_mapping(config.parallel),
         accumulate=config.train.accumulate,
+        mesh=mesh,
     )
 
 
