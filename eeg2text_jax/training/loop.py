@@ -42,9 +42,10 @@ def train(study: Study) -> TrainState:
 
     with Checkpoints(study.workdir.root) as checkpoints, Preemption() as preemption:
         state, iterator = restore_or_init(study, program, placement, checkpoints)
-        shardings = placement.shardings(state)
-        train_step = compile_step(program.train_step, placement.mesh, shardings)
-        keep = jax.jit(keep_best, donate_argnums=0, out_shardings=shardings)
+        formats = placement.formats(state)
+        state = jax.device_put(state, formats, donate=True)
+        train_step = compile_step(program.train_step, placement.mesh, formats)
+        keep = jax.jit(keep_best, donate_argnums=0, out_shardings=formats)
         dev_loss = DevLoss(study, program)
         arrays = placement.constants(study.arrays)
         first = int(state.step)
