@@ -89,7 +89,7 @@ def head_dim(width: int, heads: int) -> int:
     Raises:
       UserError: the heads do not divide the width.
     """
-    if width % heads:
+    if heads < 1 or width % heads:
         raise UserError(
             f"the backbone's width {width} is no multiple of its {heads} attention heads; change one of them."
         )

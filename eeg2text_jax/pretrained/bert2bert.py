@@ -1,8 +1,7 @@
 """Names in BERT2BERT checkpoints (`EncoderDecoderModel` of two BERTs), and in a BERT that warm-starts one."""
 
 from eeg2text_jax.models.spec import Seq2SeqSpec
-from eeg2text_jax.pretrained.mapping import Rule, Table
-from eeg2text_jax.pretrained.rules import attention, dense, norm
+from eeg2text_jax.pretrained.mapping import Rule, Table, attention, dense, norm
 
 # Files converted from TensorFlow name the parts of a norm gamma and beta.
 _OLD_NORMS = ((r"LayerNorm\.weight$", "LayerNorm.gamma"), (r"LayerNorm\.bias$", "LayerNorm.beta"))

@@ -14,8 +14,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.pretrained.mapping import flatten
-from eeg2text_jax.pretrained.safetensors_file import open_safetensors, read_metadata
-from eeg2text_jax.pretrained.write import write_safetensors
+from eeg2text_jax.pretrained.safetensors_file import open_safetensors, read_metadata, write_safetensors
 
 NAME = "eeg_encoder.safetensors"
 

@@ -1,7 +1,10 @@
-"""Our parameters -> a folder that `transformers` loads in PyTorch, with the EEG encoder in a file beside it."""
+"""Our parameters -> a folder that `transformers` loads in PyTorch, with the EEG encoder beside it and a model card."""
 
+import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
@@ -13,7 +16,7 @@ from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.pretrained.eeg_file import write_eeg
 from eeg2text_jax.pretrained.load import backbone_table
 from eeg2text_jax.pretrained.mapping import export
-from eeg2text_jax.pretrained.write import write_safetensors
+from eeg2text_jax.pretrained.safetensors_file import write_safetensors
 
 
 def export_checkpoint(
@@ -34,7 +37,7 @@ def export_checkpoint(
       config: the Hugging Face configuration that `model.spec` was read from.
       tokenizer: goes into the folder as it is.
       out: the folder; it must not exist, or be empty.
-      card: README.md of the folder, from `card.model_card`.
+      card: README.md of the folder, from `model_card`.
 
     Raises:
       UserError: the folder is there already, or cannot be written.
@@ -64,3 +67,68 @@ def _config_json(model: Seq2SeqModel, config: PretrainedConfig) -> str:
         # T5 1.1: transformers 5 writes true here whatever the model is, and older versions believe it.
         fields["tie_word_embeddings"] = False
     return json.dumps(fields, indent=2, sort_keys=True) + "\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class CardFacts:
+    """What the card says; empty strings are left out.
+
+    `scores` are rows of one table: each a mapping of column to value, with the same columns. `signatures` say for
+    every metric among them how it was computed.
+    """
+
+    name: str
+    backbone: str
+    started_from: str = ""
+    arm: str = ""
+    data: str = ""
+    features: str = ""
+    split: str = ""
+    config_hash: str = ""
+    scores: Sequence[Mapping[str, Any]] = ()
+    signatures: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+_USE = """\
+```python
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer   # the language model alone, in PyTorch
+model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(FOLDER), AutoTokenizer.from_pretrained(FOLDER)
+
+from eeg2text_jax import load_pretrained                         # with its EEG encoder, in JAX
+model, params = load_pretrained(FOLDER)
+```"""
+
+_CAUTION = """\
+A score under EEG alone says nothing about decoding: compare it with the same model's score when it is fed noise,
+and see the audit report of the run. Teacher-forced rows were computed with the reference in the decoder's input."""
+
+
+def model_card(facts: CardFacts) -> str:
+    """Markdown with a front matter that model hubs read."""
+    about = {
+        "Backbone": facts.backbone,
+        "Started from": facts.started_from,
+        "Trained on": facts.arm,
+        "Data": facts.data,
+        "Features": facts.features,
+        "Split hash": facts.split,
+        "Configuration hash": facts.config_hash,
+    }
+    lines = ["---", "library_name: transformers", "tags: [eeg-to-text, eeg2text_jax]", "---", "", f"# {facts.name}", ""]
+    lines += ["EEG encoder, bridge and language model, trained with eeg2text_jax.", ""]
+    lines += [f"- {name}: {value}" for name, value in about.items() if value]
+    if facts.scores:
+        lines += ["", "## Scores on the test part", "", *_table(facts.scores), "", _CAUTION]
+    if facts.signatures:
+        lines += ["", *(f"- {metric}: `{signature}`" for metric, signature in facts.signatures.items())]
+    files = [
+        "- `config.json`, `model.safetensors`, tokenizer files: the language model, as transformers loads it",
+        "- `eeg_encoder.safetensors`: EEG encoder and bridge; its header says how they are built",
+    ]
+    return "\n".join([*lines, "", "## Files", "", *files, "", "## Use", "", _USE, ""])
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    columns = list(rows[0])
+    cells = [[f"{row[c]:.2f}" if isinstance(row[c], float) else str(row[c]) for c in columns] for row in rows]
+    return ["| " + " | ".join(line) + " |" for line in (columns, ["---"] * len(columns), *cells)]

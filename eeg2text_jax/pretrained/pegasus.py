@@ -2,8 +2,7 @@
 
 from eeg2text_jax.models.spec import Seq2SeqSpec
 from eeg2text_jax.pretrained.bart import layer_rules, shared_rules
-from eeg2text_jax.pretrained.mapping import Table
-from eeg2text_jax.pretrained.rules import norm
+from eeg2text_jax.pretrained.mapping import Table, norm
 
 
 def table(spec: Seq2SeqSpec) -> Table:

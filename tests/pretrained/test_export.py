@@ -13,8 +13,7 @@ from tiny import CLASSES, CONFIGS, tokenizer, torch_model
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec
-from eeg2text_jax.pretrained.card import CardFacts, model_card
-from eeg2text_jax.pretrained.export import export_checkpoint
+from eeg2text_jax.pretrained.export import CardFacts, export_checkpoint, model_card
 from eeg2text_jax.pretrained.load import load_pretrained, spec_of
 
 EEG = EEGSpec(features=6, layers=1, heads=2, ffn=8, prompt=(5, 6))

@@ -11,8 +11,7 @@ from transformers import PretrainedConfig
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.grid import Arm
 from eeg2text_jax.models.build import random_config
-from eeg2text_jax.pretrained.card import CardFacts, model_card
-from eeg2text_jax.pretrained.export import export_checkpoint
+from eeg2text_jax.pretrained.export import CardFacts, export_checkpoint, model_card
 from eeg2text_jax.pretrained.hub import checkpoint_folder
 from eeg2text_jax.pretrained.start import checkpoint_config
 from eeg2text_jax.study import Study, open_study
