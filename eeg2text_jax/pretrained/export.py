@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from eeg2text_jax.errors import UserError
@@ -13,8 +14,9 @@ from eeg2text_jax.files import replacing
 from eeg2text_jax.models.build import backbone_module
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
-from eeg2text_jax.pretrained.eeg_file import write_eeg
-from eeg2text_jax.pretrained.load import backbone_table
+from eeg2text_jax.pretrained.eeg_file import Feeding, write_eeg, write_feeding
+from eeg2text_jax.pretrained.hub import write_sums
+from eeg2text_jax.pretrained.load import backbone_table, names_of
 from eeg2text_jax.pretrained.mapping import export
 from eeg2text_jax.pretrained.safetensors_file import write_safetensors
 
@@ -26,10 +28,14 @@ def export_checkpoint(
     tokenizer: PreTrainedTokenizerBase,
     out: str | Path,
     card: str,
+    *,
+    generation: Mapping[str, Any] | None = None,
+    feeding: Feeding | None = None,
 ) -> None:
-    """Writes configuration, weights, tokenizer, EEG encoder (if the model has one) and model card into a new folder.
+    """Writes all that decoding needs into a new folder, which appears under its name only when everything is in it.
 
-    The folder appears under its name only when everything is in it.
+    That is configuration, weights and tokenizer as transformers has them; the EEG encoder, if the model has one, and
+    how it is fed; a model card; and `SHA256SUMS`, against which the folder's files are held when it is read.
 
     Args:
       model: what the parameters are of.
@@ -38,6 +44,8 @@ def export_checkpoint(
       tokenizer: goes into the folder as it is.
       out: the folder; it must not exist, or be empty.
       card: README.md of the folder, from `model_card`.
+      generation: content of generation_config.json, from `GenerationSpec.to_fields`.
+      feeding: what becomes of raw features before they reach the EEG encoder.
 
     Raises:
       UserError: the folder is there already, or cannot be written.
@@ -49,15 +57,26 @@ def export_checkpoint(
         out.parent.mkdir(parents=True, exist_ok=True)
         with replacing(out) as partial:
             partial.mkdir()
-            tensors = export(backbone_table(model.spec), params)
-            write_safetensors(Path(partial) / "model.safetensors", tensors, {"format": "pt"})
+            folder = Path(partial)
+            tensors = export(backbone_table(model.spec), params) | _only_exported(model, config)
+            write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
             if model.eeg is not None:
-                write_eeg(Path(partial), model.eeg, params["eeg"])
-            tokenizer.save_pretrained(str(partial))
-            (partial / "config.json").write_text(_config_json(model, config), encoding="utf8")
-            (partial / "README.md").write_text(card, encoding="utf8")
+                write_eeg(folder, model.eeg, params["eeg"])
+            if feeding is not None:
+                write_feeding(folder, feeding)
+            tokenizer.save_pretrained(str(folder))
+            (folder / "config.json").write_text(_config_json(model, config), encoding="utf8")
+            if generation is not None:
+                (folder / "generation_config.json").write_text(_json(generation), encoding="utf8")
+            write_sums(folder)
+            (folder / "README.md").write_text(card, encoding="utf8")
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror or error}).") from error
+
+
+def _only_exported(model: Seq2SeqModel, config: PretrainedConfig) -> dict[str, np.ndarray]:
+    names = names_of(model.spec)
+    return names.only_exported(model.spec, config) if hasattr(names, "only_exported") else {}
 
 
 def _config_json(model: Seq2SeqModel, config: PretrainedConfig) -> str:
@@ -66,6 +85,10 @@ def _config_json(model: Seq2SeqModel, config: PretrainedConfig) -> str:
     if not model.spec.tied_head:
         # T5 1.1: transformers 5 writes true here whatever the model is, and older versions believe it.
         fields["tie_word_embeddings"] = False
+    return _json(fields)
+
+
+def _json(fields: Mapping[str, Any]) -> str:
     return json.dumps(fields, indent=2, sort_keys=True) + "\n"
 
 
@@ -83,20 +106,38 @@ class CardFacts:
     arm: str = ""
     data: str = ""
     features: str = ""
+    n_features: int = 0  # F; 0: there is no EEG encoder
     split: str = ""
     config_hash: str = ""
     scores: Sequence[Mapping[str, Any]] = ()
     signatures: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-_USE = """\
-```python
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer   # the language model alone, in PyTorch
-model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(FOLDER), AutoTokenizer.from_pretrained(FOLDER)
+_USE_EEG = """\
+Raw features to text, as the run decoded them (standardization, prompt and settings are in this folder):
 
-from eeg2text_jax import load_pretrained                         # with its EEG encoder, in JAX
-model, params = load_pretrained(FOLDER)
-```"""
+```python
+import numpy as np
+from eeg2text_jax import load_export
+
+exported = load_export(".")  # this folder, or its name on the Hub
+rng = np.random.default_rng(0)  # random numbers; put your recordings here, [words, {features}] each
+recordings = [rng.normal(exported.feeding.mean, exported.feeding.scale, (words, {features})) for words in (9, 14)]
+print(exported.decode(recordings))
+```
+"""
+
+_USE_TEXT = """\
+The language model alone, in PyTorch:
+
+```python
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained("."), AutoTokenizer.from_pretrained(".")
+tokens = tokenizer("A sentence.", return_tensors="pt")
+print(tokenizer.batch_decode(model.generate(tokens.input_ids), skip_special_tokens=True))
+```
+"""
 
 _CAUTION = """\
 A score under EEG alone says nothing about decoding: compare it with the same model's score when it is fed noise,
@@ -123,9 +164,13 @@ def model_card(facts: CardFacts) -> str:
         lines += ["", *(f"- {metric}: `{signature}`" for metric, signature in facts.signatures.items())]
     files = [
         "- `config.json`, `model.safetensors`, tokenizer files: the language model, as transformers loads it",
+        "- `generation_config.json`: settings of decoding",
         "- `eeg_encoder.safetensors`: EEG encoder and bridge; its header says how they are built",
+        "- `eeg2text.json`: how raw features are cut and standardized before they enter the EEG encoder",
+        "- `SHA256SUMS`: checksums, which loading compares (`sha256sum -c SHA256SUMS`)",
     ]
-    return "\n".join([*lines, "", "## Files", "", *files, "", "## Use", "", _USE, ""])
+    use = [*([_USE_EEG.format(features=facts.n_features)] if facts.n_features else []), _USE_TEXT]
+    return "\n".join([*lines, "", "## Files", "", *files, "", "## Use", "", *use])
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -49,7 +50,7 @@ def load_pretrained(
         configuration asks for (both sides are named).
     """
     folder = checkpoint_folder(name)
-    spec = spec_of(read_config(folder), folder)
+    spec = as_stored(spec_of(read_config(folder), folder), folder)
     beside = eeg_file.read_eeg(folder)
     model = Seq2SeqModel(spec, None if beside is None else beside[0], dtype)
     shapes = model.shapes
@@ -87,9 +88,20 @@ def spec_of(config: PretrainedConfig, where: Path) -> Seq2SeqSpec:
     return describe(config, backbone, str(where / "config.json"))
 
 
+def as_stored(spec: Seq2SeqSpec, folder: Path) -> Seq2SeqSpec:
+    """The description of a checkpoint's backbone once its tensors have been looked at (of PEGASUS, the positions)."""
+    names = names_of(spec)
+    return names.as_stored(spec, read_tensors(folder)) if hasattr(names, "as_stored") else spec
+
+
 def backbone_table(spec: Seq2SeqSpec) -> Table:
     """The table of names of a backbone."""
-    return importlib.import_module(f"eeg2text_jax.pretrained.{spec.backbone}").table(spec)
+    return names_of(spec).table(spec)
+
+
+def names_of(spec: Seq2SeqSpec) -> ModuleType:
+    """The module with a backbone's `table`; it may have `as_stored` and `only_exported` (see PEGASUS's), too."""
+    return importlib.import_module(f"eeg2text_jax.pretrained.{spec.backbone}")
 
 
 def tensor_shapes(shapes: Params) -> dict[str, tuple[int, ...]]:

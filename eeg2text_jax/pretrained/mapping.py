@@ -183,7 +183,7 @@ def _refuse(table: Table, where: str, missing: list, unused: list, misshapen: li
         (missing, "the file lacks"),
         (unused, "the file has, and the model does not use,"),
         (misshapen, "wrongly shaped are"),
-        (differing, "the configuration ties, but in the file these differ:"),
+        (differing, "one tensor here, whatever tie_word_embeddings says, but in the file different ones are"),
     ]
     said = [f"{words} {_listed(names)}" for names, words in problems if names]
     if said:

@@ -17,6 +17,7 @@ from eeg2text_jax.pretrained import bert2bert, eeg_file
 from eeg2text_jax.pretrained.hub import checkpoint_folder
 from eeg2text_jax.pretrained.load import (
     Shardings,
+    as_stored,
     assemble,
     backbone_table,
     eeg_sources,
@@ -54,7 +55,7 @@ def model_from_checkpoint(config: ConfigDict, n_features: int, tokenizer: PreTra
       UserError: the checkpoint is of another backbone, or its vocabulary is smaller than the tokenizer's.
     """
     folder = checkpoint_folder(config.checkpoint)
-    spec = spec_of(checkpoint_config(folder, tokenizer), folder)
+    spec = as_stored(spec_of(checkpoint_config(folder, tokenizer), folder), folder)
     if spec.backbone != config.backbone:
         raise UserError(
             f"config.model.backbone is {config.backbone!r}, but {config.checkpoint} is a {spec.backbone} checkpoint; "
