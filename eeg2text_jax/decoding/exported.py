@@ -154,7 +154,8 @@ def _checked(words: np.ndarray, name: str, width: int) -> np.ndarray:
         raise UserError(f"{name} has shape {list(words.shape)}; expected [words, {width}] with at least one word.")
     if not np.issubdtype(words.dtype, np.floating) and not np.issubdtype(words.dtype, np.integer):
         raise UserError(f"{name} is of type {words.dtype}; expected numbers.")
-    words = words.astype(np.float32)
+    with np.errstate(over="ignore"):
+        words = words.astype(np.float32)
     if not np.isfinite(words).all():
         raise UserError(f"{name} has values that are not finite as float32; leave those words out.")
     return words

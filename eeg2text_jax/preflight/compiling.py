@@ -3,12 +3,13 @@
 import dataclasses
 import re
 import time
+import warnings
 
 import jax
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.parallel.hlo import Collective, collectives
 from eeg2text_jax.preflight.chips import Topology, require_libtpu
 from eeg2text_jax.preflight.programs import Program
@@ -58,17 +59,16 @@ def tpu_devices(topology: Topology) -> list[jax.Device]:
     try:
         described = topologies.get_topology_desc(platform="tpu", topology_name=topology.name, **options)
     except Exception as error:  # libtpu reports a shape that it does not know in several kinds
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        reason = first_line(error)[:200]
         raise UserError(f"--topology={topology.name!r}: libtpu knows no such slice ({reason}).") from error
     return list(described.devices)
 
 
 def compile_program(program: Program, mesh: Mesh, effort: str) -> Compiled:
     """Compiles a program for the devices of a mesh with one of `EFFORTS`."""
-    options = {"exec_time_optimization_effort": EFFORTS[effort]}
     begun = time.monotonic()
     try:
-        compiled = program.function.lower(*program.arguments).compile(compiler_options=options)
+        compiled = compile_with(program.function.lower(*program.arguments), EFFORTS[effort])
     except jax.errors.JaxRuntimeError as error:
         used = refused_bytes(str(error), program.argument_bytes())
         if used is None:
@@ -83,6 +83,19 @@ def compile_program(program: Program, mesh: Mesh, effort: str) -> Compiled:
         memory.generated_code_size_in_bytes,
     )
     return Compiled(sum(parts), *parts, tuple(collectives(compiled.as_text(), mesh)), seconds)
+
+
+def compile_with(lowered: jax.stages.Lowered, effort: float) -> jax.stages.Compiled:
+    """Compiles with an effort at optimization; with the whole where this JAX's compiler has no such option (0.12)."""
+    if effort == EFFORTS["full"]:
+        return lowered.compile()
+    try:
+        return lowered.compile(compiler_options={"exec_time_optimization_effort": effort})
+    except jax.errors.JaxRuntimeError as error:
+        if "No such compile option" not in str(error):
+            raise
+    warnings.warn("the compiler of this JAX has no choice of effort: it optimizes as for a run.", stacklevel=2)
+    return lowered.compile()
 
 
 def refused_bytes(message: str, arguments: int) -> int | None:
@@ -103,5 +116,5 @@ def lowers_for(program: Program, platform: str) -> str | None:
     try:
         program.function.trace(*program.arguments).lower(lowering_platforms=(platform,))
     except NotImplementedError as error:
-        return str(error).strip().splitlines()[0]
+        return first_line(error)
     return None
