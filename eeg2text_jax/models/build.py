@@ -37,6 +37,10 @@ def model_around(spec: Seq2SeqSpec, config: ConfigDict, n_features: int, tokeniz
     if config.dtype not in DTYPES:
         raise UserError(f"config.model.dtype is {config.dtype!r}; it must be one of {', '.join(DTYPES)}.")
     prompt = tokenizer(config.prompt, add_special_tokens=False)["input_ids"] if config.prompt else []
+    if prompt and max(prompt) >= (spec.encoder_vocab_size or spec.vocab_size):
+        raise UserError(
+            f"config.model.prompt has token {max(prompt)}, which the encoder's vocabulary lacks; shorten it."
+        )
     eeg = EEGSpec(
         features=n_features,
         layers=config.encoder_layers,
