@@ -6,10 +6,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
-# tools/optimized_tests.sh sets it: programs are then compiled as for a user, with all of XLA's optimizations.
-OPTIMIZED = os.environ.get("EEG2TEXT_OPTIMIZED_TESTS") == "1"
-if version("jaxlib").startswith("0.10.") and not OPTIMIZED:  # an XLA that does not know a flag does not start
-    # XLA:CPU's older code generator compiles a training step in half the time, and a tenth of tracing and compiling
+# tools/optimized_tests.sh sets JAX_DISABLE_MOST_OPTIMIZATIONS=0: programs are then compiled as for a user.
+if version("jaxlib").startswith("0.10.") and os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS") != "0":
+    # An XLA that does not know a flag does not start, hence the version. XLA:CPU's older code generator compiles a training step in half the time, and a tenth of tracing and compiling
     # goes into cutting modules in parts to be compiled side by side.
     os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -17,8 +16,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Shared by the suite's processes; for the environment, so that processes which tests start have it, too.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache/jax"))
 # Tests compile far more than they compute: one tiny training step compiles in 13 CPU-seconds instead of 32.
-if not OPTIMIZED:
-    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import jax
 import pytest

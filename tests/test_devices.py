@@ -41,9 +41,7 @@ def test_an_effort_that_the_compiler_does_not_know_is_left_out(monkeypatch):
 
     def refusing(self, compiler_options=None):
         if compiler_options:
-            raise jax.errors.JaxRuntimeError(
-                "INVALID_ARGUMENT: No such compile option: 'exec_time...'"
-            )
+            raise jax.errors.JaxRuntimeError("INVALID_ARGUMENT: No such compile option: 'exec_time...'")
         return honest(self)
 
     monkeypatch.setattr(type(lowered), "compile", refusing)

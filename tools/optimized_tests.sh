@@ -4,8 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/setup.sh
-export EEG2TEXT_OPTIMIZED_TESTS=1
-unset JAX_DISABLE_MOST_OPTIMIZATIONS
+export JAX_DISABLE_MOST_OPTIMIZATIONS=0
 # Programs that were compiled with less are not to be found.
 export JAX_COMPILATION_CACHE_DIR="$PWD/.pytest_cache/jax_optimized"
 reading_programs=$(grep -rlE 'as_text\(|collectives\(' tests --include='test_*.py')
