@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.pretrained.mapping import flatten
@@ -43,7 +43,7 @@ def read_eeg(folder: Path) -> tuple[EEGSpec, dict[str, np.ndarray]] | None:
         eeg = EEGSpec(**{**fields, "prompt": tuple(fields["prompt"])})
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
-            f"{path}: its header does not describe an EEG encoder that this version knows ({error}); export it again."
+            f"{path}: its header does not describe an EEG encoder that this version knows ({first_line(error)}); export it again."
         ) from error
     return eeg, tensors
 
@@ -93,7 +93,9 @@ def read_feeding(folder: Path) -> Feeding:
     try:
         return _feeding(json.loads(path.read_text(encoding="utf8")))
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: does not say how features are fed ({error}); export the run again.") from error
+        raise UserError(
+            f"{path}: does not say how features are fed ({first_line(error)}); export the run again."
+        ) from error
 
 
 def _feeding(fields: dict[str, Any]) -> Feeding:

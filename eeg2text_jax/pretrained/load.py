@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from transformers import AutoConfig, PretrainedConfig
 
-from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.build import BACKBONES, backbone_module, backbone_of, describe
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
@@ -72,7 +72,8 @@ def read_config(folder: Path) -> PretrainedConfig:
         return AutoConfig.from_pretrained(str(folder), local_files_only=True)
     except Exception as error:  # transformers raises nearly anything here
         where = folder / "config.json"
-        raise UserError(f"{where}: cannot be read as a model's configuration ({first_line(error)}).") from error
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise UserError(f"{where}: cannot be read as a model's configuration ({reason}).") from error
 
 
 def spec_of(config: PretrainedConfig, where: Path) -> Seq2SeqSpec:
