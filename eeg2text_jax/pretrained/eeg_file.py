@@ -43,7 +43,8 @@ def read_eeg(folder: Path) -> tuple[EEGSpec, dict[str, np.ndarray]] | None:
         eeg = EEGSpec(**{**fields, "prompt": tuple(fields["prompt"])})
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
-            f"{path}: its header does not describe an EEG encoder that this version knows ({first_line(error)}); export it again."
+            f"{path}: its header does not describe an EEG encoder that this version knows ({first_line(error)}); "
+            "export it again."
         ) from error
     return eeg, tensors
 
