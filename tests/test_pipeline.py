@@ -11,6 +11,7 @@ from transformers import AutoModelForSeq2SeqLM
 
 from eeg2text_jax import cli, pipeline
 from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
+from eeg2text_jax.decoding.exported import load_export
 from eeg2text_jax.grid import init_keys
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.predictions.file import read_predictions
@@ -143,6 +144,19 @@ def test_export_holds_the_best_parameters_for_us_and_for_pytorch(finished, expor
     card = (exported / "README.md").read_text()
     assert study.split.digest() in card
     assert "| eeg | free_running |" in card
+
+
+def test_export_decodes_raw_features_as_the_run_did(finished, exported):
+    data, split = read_datafile(finished / "data.h5"), json.loads((finished / "split.json").read_text())
+    rows = {p.sample_id: p for p in free_running(finished / "predictions.jsonl") if eeg_to_eeg(p)}
+    assert len(rows) == len(split["parts"]["test"]["ids"])
+    where = {f"{data.subject[i]}/{data.task[i]}:{data.sentence_index[i]}": i for i in range(len(data))}
+    texts = load_export(exported).decode([data.words(where[name]) for name in rows])
+    assert texts == [row.prediction for row in rows.values()]
+
+
+def eeg_to_eeg(row):
+    return (row.train_condition, row.eval_condition) == ("eeg", "eeg")
 
 
 def test_export_names_the_arms_there_are(finished, tmp_path, capsys):

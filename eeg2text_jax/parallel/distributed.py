@@ -25,9 +25,11 @@ def initialize(hosts: str) -> None:
         (how many) and `EEG2TEXT_PROCESS` (which one this is).
 
     Raises:
-      UserError: `hosts` is something else, the environment is incomplete, or the others could not be joined.
+      UserError: `hosts` is something else, the environment is incomplete, the others could not be joined, or there is
+        no device of the kind that was asked for.
     """
     if hosts == "one":
+        check_devices()
         return
     if hosts not in ("auto", "env"):
         raise UserError(f"parallel.hosts = {hosts!r}; expected 'one', 'auto' or 'env'.")
@@ -38,6 +40,24 @@ def initialize(hosts: str) -> None:
         jax.distributed.initialize(**arguments)
     except (RuntimeError, ValueError) as error:
         raise UserError(f"parallel.hosts = {hosts!r}: the hosts could not be joined ({first_line(error)}).") from error
+    check_devices()
+
+
+def check_devices() -> None:
+    """Starts JAX's backend.
+
+    Raises:
+      UserError: there is no device of the kind that JAX_PLATFORMS asks for.
+    """
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:  # the latter, without a word, where a GPU's plugin is not installed
+        asked = os.environ.get("JAX_PLATFORMS", "")
+        reason = f" ({first_line(error)[:200]})" if str(error) else ""
+        raise UserError(
+            f"JAX_PLATFORMS={asked!r}: JAX finds no such device{reason}; install the extra that serves it, e.g. "
+            "pip install 'eeg2text_jax[cuda]' or '[tpu]', or unset JAX_PLATFORMS."
+        ) from error
 
 
 def is_main() -> bool:

@@ -190,7 +190,8 @@ def test_arms_are_stacked_and_differ_as_they_should():
     for arm in (1, 2, 5):
         np.testing.assert_array_equal(stacked[arm], apply(arms[arm][0], features, mask, context))
     seeded = context._replace(key=jax.random.fold_in(context.key, 1))
-    np.testing.assert_array_equal(stacked[3], apply("noise", features, mask, seeded))
+    # Two programs, in which XLA may round a normal deviate differently (JAX 0.12 does, by one unit in the last place).
+    np.testing.assert_allclose(stacked[3], apply("noise", features, mask, seeded), rtol=1e-6)
     np.testing.assert_array_equal(stacked[0], stacked[4])
     assert not np.isclose(stacked[0], stacked[3])[np.asarray(mask)].any()
 

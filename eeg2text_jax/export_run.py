@@ -8,11 +8,14 @@ from etils import epath
 from ml_collections import ConfigDict
 from transformers import PretrainedConfig
 
+from eeg2text_jax.decoding.spec import GenerationSpec
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.grid import Arm
 from eeg2text_jax.models.build import random_config
-from eeg2text_jax.pretrained.card import CardFacts, model_card
-from eeg2text_jax.pretrained.export import export_checkpoint
+from eeg2text_jax.models.nnx_bridge import Params
+from eeg2text_jax.parallel.distributed import check_devices
+from eeg2text_jax.pretrained.eeg_file import Feeding
+from eeg2text_jax.pretrained.export import CardFacts, export_checkpoint, model_card
 from eeg2text_jax.pretrained.hub import checkpoint_folder
 from eeg2text_jax.pretrained.start import checkpoint_config
 from eeg2text_jax.study import Study, open_study
@@ -34,14 +37,47 @@ def export_run(root: str, out: str, arm: str = "") -> Arm:
     Raises:
       UserError: there is no finished run in `root`, no such arm, or `out` cannot be written.
     """
+    check_devices()
     config = _config_of(root)
     study = open_study(config, open_workdir(root, config))
     number = _choose(study.arms, arm)
     params = trained_arm(study, number)
     chosen = study.arms[number]
-    card = model_card(card_facts(study, chosen, os.path.basename(os.path.normpath(out))))
-    export_checkpoint(study.model, params, _backbone_config(study), study.tokenizer, out, card)
+    write_export(study, chosen, params, out)
     return chosen
+
+
+def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
+    """Writes parameters of one arm, and all that decoding like the run needs beside them, as the folder `out`.
+
+    Raises:
+      UserError: `out` cannot be written.
+    """
+    export_checkpoint(
+        study.model,
+        params,
+        _backbone_config(study),
+        study.tokenizer,
+        out,
+        model_card(card_facts(study, arm, os.path.basename(os.path.normpath(out)))),
+        generation=GenerationSpec.from_fields(study.config.decode, study.model).to_fields(),
+        feeding=_feeding(study),
+    )
+
+
+def _feeding(study: Study) -> Feeding:
+    config, samples = study.config, study.samples
+    return Feeding(
+        mean=samples.mean,
+        scale=samples.scale,
+        max_words=samples.max_words,
+        buckets=tuple(words for words, _ in config.batch.buckets),
+        batch_size=config.decode.batch_size,
+        halvings=config.decode.halvings,
+        seed=config.seed,
+        dtype=config.model.dtype,
+        features_are=study.data.features_are,
+    )
 
 
 def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
@@ -54,6 +90,7 @@ def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
         arm=f"{arm.condition}, seed {arm.seed}",
         data=f"{study.config.data.source}, {len(study.split.parts['train'])} training samples",
         features=study.data.features_are,
+        n_features=study.data.n_features,
         split=study.split.digest(),
         config_hash=study.config_digest,
         scores=scores,
