@@ -23,6 +23,7 @@ from eeg2text_jax.parallel.distributed import initialize, is_main, main_first, w
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.predictions.cells import select_cells
 from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
+from eeg2text_jax.ranges import check_config, notes
 from eeg2text_jax.splits.split import check_same_split
 from eeg2text_jax.study import Study, open_study
 from eeg2text_jax.training.curves import write_curves
@@ -51,10 +52,16 @@ def begin(config: ConfigDict, root: str) -> Study:
     """Joins the other hosts, if any, and opens the study of the folder `root`, which all of them must see.
 
     Compiled programs are kept between runs.
+
+    Raises:
+      UserError: a field of the configuration is not usable, said before anything is made; see `open_study`, too.
     """
+    check_config(config)
     initialize(config.parallel.hosts)
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
+    for note in notes(config) if is_main() else ():
+        print(note)
     return main_first(lambda: open_study(config, open_workdir(root, config)))
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 from transformers import PreTrainedTokenizerBase
 
-from eeg2text_jax.conditions.condition import check_conditions, needs
+from eeg2text_jax.conditions.condition import needs
 from eeg2text_jax.conditions.context import condition_key
 from eeg2text_jax.conditions.donors import donor_table, label_rows
 from eeg2text_jax.conditions.means import train_means
@@ -61,8 +61,6 @@ def open_study(config: ConfigDict, workdir: Workdir) -> Study:
     Raises:
       UserError: the data source, the tokenizer or a field of the configuration is not usable.
     """
-    check_conditions(tuple(config.grid.train_conditions), "grid.train_conditions", training=True)
-    check_conditions(tuple(config.grid.eval_conditions), "grid.eval_conditions", training=False)
     grid_arms = arms(config)
     data = open_data(config, workdir)
     split = open_split(config, workdir, data)

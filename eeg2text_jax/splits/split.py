@@ -52,7 +52,7 @@ def check_ratio(ratio: tuple[float, ...]) -> tuple[float, float, float]:
     Raises:
       UserError: they are not three positive numbers that add up to 1.
     """
-    if len(ratio) != len(PARTS) or min(ratio) <= 0 or abs(sum(ratio) - 1) > 1e-6:
+    if len(ratio) != len(PARTS) or not all(share > 0 for share in ratio) or not abs(sum(ratio) - 1) <= 1e-6:
         raise UserError(
             f"split.ratio: expected three positive shares (train, dev, test) that add up to 1, got {tuple(ratio)}; "
             "write for example 0.8,0.1,0.1."

@@ -22,7 +22,7 @@ from configs import default
 def small_config():
     c = default.get_config()
     c.data.synthetic.sentences, c.data.synthetic.features, c.data.synthetic.vocabulary = 60, 8, 40
-    c.text.vocab_size, c.text.max_tokens = 120, 24
+    c.text.vocab_size, c.text.max_tokens = 260, 24
     c.batch.buckets = ((10, 24), (20, 24))
     c.model.encoder_layers, c.model.encoder_heads, c.model.encoder_ffn = 1, 2, 8
     c.model.shape = {
