@@ -24,7 +24,7 @@ from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.predictions.cells import select_cells
 from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
 from eeg2text_jax.ranges import check_config, notes
-from eeg2text_jax.splits.split import check_same_split
+from eeg2text_jax.splits.split import check_same_data, check_same_split
 from eeg2text_jax.study import Study, open_study
 from eeg2text_jax.training.curves import write_curves
 from eeg2text_jax.training.loop import trained_params
@@ -75,6 +75,7 @@ def decode(study: Study) -> None:
     header = {
         "config": study.config_digest,
         "split": study.split.digest(),
+        "data": study.data.digest(),
         "tokenizer": study.tokenizer_digest,
         "decode": study.config.decode.to_dict(),
         "teacher_forced": "argmax at the reference's positions, cut at the first end token among them",
@@ -99,10 +100,11 @@ def score(study: Study) -> dict[str, Any]:
       The content of `results.json`.
 
     Raises:
-      UserError: the predictions were made with another split.
+      UserError: the predictions were made with another split or other data.
     """
     found = read_predictions(study.workdir.predictions)
     check_same_split(study.split.digest(), found.header.get("split"), study.workdir.predictions)
+    check_same_data(study.data.digest(), found.header.get("data"), study.workdir.predictions)
     places = {arm.condition: a for a, arm in reversed(list(enumerate(study.arms)))}
     predictions = sorted(
         found.predictions, key=lambda row: (places[row.train_condition], row.seed)

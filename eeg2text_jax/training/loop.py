@@ -17,7 +17,7 @@ from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.parallel.placement import Placement, arms_mapping
 from eeg2text_jax.pretrained.start import start_from_checkpoint
 from eeg2text_jax.progress import ProgressLine
-from eeg2text_jax.splits.split import check_same_split
+from eeg2text_jax.splits.split import check_same_data, check_same_split
 from eeg2text_jax.study import Study
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.metrics_log import MetricsLog
@@ -63,7 +63,8 @@ def train(study: Study) -> TrainState:
                 last = step == config.steps or preemption.stop_after(step)
                 if step % config.save_every == 0 or last:
                     pending.flush()
-                    checkpoints.save(step, state, {"split": study.split.digest(), "iterator": iterator.get_state()})
+                    about = {"split": study.split.digest(), "features": study.data.digests["features"]}
+                    checkpoints.save(step, state, {**about, "iterator": iterator.get_state()})
                 if last:
                     break
         checkpoints.wait()
@@ -116,7 +117,7 @@ def restore_or_init(
     """The state and the position in the data of the newest checkpoint, or those before the first step.
 
     Raises:
-      UserError: the checkpoint was trained on another split.
+      UserError: the checkpoint was trained on another split or on other features.
     """
     config = study.config
     batches = training_batches(
@@ -133,6 +134,7 @@ def restore_or_init(
         return make_initial_state(study, program, placement), iterator
     _, state, info = restored
     check_same_split(study.split.digest(), info["split"], checkpoints.directory)
+    check_same_data(study.data.digests["features"], info.get("features"), checkpoints.directory)
     iterator.set_state(info["iterator"])
     return TrainState(*state) if not isinstance(state, TrainState) else state, iterator
 
