@@ -24,6 +24,7 @@ from eeg2text_jax.grid import Arm
 from eeg2text_jax.parallel.mesh import DATA, make_mesh
 from eeg2text_jax.parallel.partition import arm_sharding, fed_sharding, put, put_batch, replicated
 from eeg2text_jax.predictions.file import MODES, Prediction
+from eeg2text_jax.streams import stream_key
 from eeg2text_jax.study import Study
 from eeg2text_jax.training.step import Batch, StudyArrays
 
@@ -98,7 +99,7 @@ def _decode_slice(
 @jax.jit
 def _sentence_keys(seed: int, sample_id: jax.Array) -> jax.Array:
     """One key a sample, whatever the batch it is in."""
-    return jax.vmap(functools.partial(jax.random.fold_in, jax.random.key(seed)))(sample_id)
+    return jax.vmap(functools.partial(jax.random.fold_in, stream_key(seed, "sampling")))(sample_id)
 
 
 def feed_arms(study: Study, arrays: StudyArrays, condition: str, batch: Batch, mesh: Mesh) -> jax.Array:
