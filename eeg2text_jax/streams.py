@@ -1,7 +1,7 @@
 """The random streams of a run: what is drawn for one purpose has no key in common with what is drawn for another.
 
-`jax.random.split(key, n)[i]` is `fold_in(key, i)`, so keys that are told apart by small numbers alone (a seed, a step, or
-a sample) coincide as soon as two purposes count from the same key. Each purpose therefore begins with a constant of its
+`jax.random.split(key, n)[i]` is `fold_in(key, i)`, so keys that are told apart by small numbers alone (seeds, steps,
+samples) coincide as soon as two purposes count from the same key. Each purpose therefore begins with a constant of its
 own, and NumPy's generators likewise (`default_rng(s)` and `default_rng([s, 0])` are the same stream).
 """
 
