@@ -67,6 +67,19 @@ def main_first(make: Callable[[], Result]) -> Result:
     return made if is_main() else make()
 
 
+def main_decides(decide: Callable[[], int]) -> int:
+    """The number that the first host finds, on every host. A call for all hosts at once.
+
+    Raises:
+      UserError: on the other hosts, where `decide` failed on the first, which raises what it raised.
+    """
+    number: list[int] = []
+    main_first(lambda: number.append(decide()) if is_main() else None)
+    if jax.process_count() == 1:
+        return number[0]
+    return int(multihost_utils.broadcast_one_to_all(np.int32(number[0] if number else 0)))
+
+
 def wait_for_all(name: str) -> None:
     """Returns when every host has come here."""
     if jax.process_count() > 1:
