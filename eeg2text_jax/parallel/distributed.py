@@ -1,6 +1,7 @@
 """Several hosts as one machine, through JAX's own coordination service."""
 
 import os
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ COORDINATOR, PROCESSES, PROCESS = "EEG2TEXT_COORDINATOR", "EEG2TEXT_PROCESSES", 
 
 
 def initialize(hosts: str) -> None:
-    """Joins the other hosts. Call it before anything touches a device.
+    """Joins the other hosts. Call it before anything touches a device. From then on the first host alone prints.
 
     Args:
       hosts: `"one"`: this machine alone. `"auto"`: the cluster that JAX finds (a TPU slice, Slurm, Open MPI).
@@ -38,6 +39,8 @@ def initialize(hosts: str) -> None:
         jax.distributed.initialize(**arguments)
     except (RuntimeError, ValueError) as error:
         raise UserError(f"parallel.hosts = {hosts!r}: the hosts could not be joined ({first_line(error)}).") from error
+    if not is_main():
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  to the end of the process: everything is printed once
 
 
 def is_main() -> bool:

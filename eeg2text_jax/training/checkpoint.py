@@ -79,7 +79,7 @@ class Checkpoints:
         self._check_room(state)
         try:
             self._manager.save(
-                step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), info=ocp.args.JsonSave(info))
+                step, args=ocp.args.Composite(state=ocp.args.PyTreeSave(state), info=ocp.args.JsonSave(info))
             )
         except Exception as error:  # of many kinds
             raise _cannot_write(self.directory, error) from error
