@@ -21,7 +21,7 @@ from eeg2text_jax.files import file_digest, files_below, is_local, locked, parti
 from eeg2text_jax.stages import STAGES, from_stage, stage_of
 
 # What a start reads that an earlier one wrote, and what scoring and exporting read.
-OPENED = ("split.json", "tokenizer", "waves.json")
+OPENED = ("data.h5", "split.json", "tokenizer", "waves.json")
 DECODED = ("predictions.jsonl", "metrics.jsonl")
 
 

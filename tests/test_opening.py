@@ -34,10 +34,10 @@ def trained(tmp_path_factory):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"decode__num_beams": 0}, "decode.num_beams"),
-        ({"decode__teacher_forced_cut": "never"}, "decode.teacher_forced_cut is 'never'"),
-        ({"model__dtype": "float16"}, "model.dtype = 'float16': small gradients would vanish"),
-        ({"optim__name": "adam"}, "optim.name is 'adam'"),
+        ({"decode__num_beams": 0}, "num_beams"),
+        ({"decode__teacher_forced_cut": "never"}, "teacher_forced_cut"),
+        ({"model__dtype": "float16"}, "float16"),
+        ({"optim__name": "adam"}, "optim.name"),
         ({"model__backbone": "gpt"}, "backbone"),
         ({"shape": {"d_modle": 3}}, "d_modle"),
         ({"parallel__mesh": (3, 3)}, "parallel.mesh"),
