@@ -12,7 +12,6 @@ from eeg2text_jax.conditions.condition import needs
 from eeg2text_jax.conditions.context import condition_key
 from eeg2text_jax.conditions.donors import donor_table, label_rows
 from eeg2text_jax.conditions.means import train_means
-from eeg2text_jax.configuration import to_json
 from eeg2text_jax.data.batches import Samples, feature_scale
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
@@ -28,6 +27,7 @@ from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.report import part_table, verdict
 from eeg2text_jax.splits.split import Split
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
+from eeg2text_jax.stages import fields_digest
 from eeg2text_jax.training.step import StudyArrays
 from eeg2text_jax.workdir import Workdir
 
@@ -48,7 +48,8 @@ class Study:
 
     @property
     def config_digest(self) -> str:
-        return hashlib.sha256(to_json(self.config).encode()).hexdigest()[:16]
+        """A hash of what predictions depend on."""
+        return fields_digest(self.config, "decoding")
 
     @property
     def tokenizer_digest(self) -> str:

@@ -12,7 +12,7 @@ import pytest
 from tiny_run import tiny_config
 from wrong_field import DEFAULT
 
-from eeg2text_jax import pipeline
+from eeg2text_jax import opening, pipeline
 from eeg2text_jax.cli import main
 from eeg2text_jax.conditions import condition, names
 from eeg2text_jax.configuration import load_config, parse_config
@@ -103,7 +103,7 @@ def test_every_field_has_a_range_and_five_wrong_values_or_more():
 def test_a_wrong_value_ends_in_one_sentence_and_makes_nothing(name, tmp_path, monkeypatch, capsys):
     """As a configuration file has it, and where a command line can say it, from there."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pipeline, "initialize", lambda _: pytest.fail("a wrong value was accepted"))
+    monkeypatch.setattr(opening, "initialize", lambda _: pytest.fail("a wrong value was accepted"))
     file = Path(__file__).with_name("wrong_field.py")
     for value in CASES[name]:
         commands = [[f"--config={file}:{json.dumps({'field': name, 'value': value})}"]]

@@ -8,6 +8,7 @@ a sample. `sentence_index` numbers the sentences of a task and is the same for e
 reading compares.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -23,6 +24,7 @@ import numpy as np
 
 from eeg2text_jax.data.hdf5_disk import PatientFile, check_own
 from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.files import locked, partial_of
 
 FORMAT = "eeg2text-data-2"
 WITHOUT_CHECKSUMS = "eeg2text-data-1"  # as earlier versions wrote it
@@ -45,7 +47,8 @@ class Sample:
 class DataWriter:
     """Streams samples into a data file; nothing exists under the final name until all of it does.
 
-    Use as a context manager: on an exception, `OSError` of a full disk among them, the temporary file is removed.
+    Use as a context manager: on an exception, `OSError` of a full disk among them, the temporary file is removed. One
+    process at a time writes a file; what a killed one has left is written over.
 
     Args:
       path: where the data file shall be.
@@ -55,14 +58,16 @@ class DataWriter:
 
     def __init__(self, path: str | os.PathLike[str], n_features: int, features_are: str):
         self.path = Path(path)
-        self._partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
-        self._n_features = n_features
+        self._partial = Path(partial_of(self.path))
+        self._n_features, self._features_are = n_features, features_are
         self._columns: dict[str, list[Any]] = {name: [] for name in (*_STRINGS, "sentence_index")}
         self._offsets = [0]
         self._hash = hashlib.sha256()  # of the features so far
         self.provenance: dict[str, Any] = {}
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._disk = PatientFile(self._partial, "w+")
+        self._lock = contextlib.ExitStack()
+        self._lock.enter_context(locked(self.path.with_name(f".{self.path.name}.lock"), str(self.path)))
+        self._disk = PatientFile(str(self._partial), "w+")
         self._file = h5py.File(self._disk, "w")
         self._file.attrs["format"] = FORMAT
         self._file.attrs["features_are"] = features_are
@@ -94,25 +99,30 @@ class DataWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
-        if kind is None:
-            columns = {**self._columns, "offsets": np.asarray(self._offsets, np.int64)}
-            columns["sentence_index"] = np.asarray(columns["sentence_index"], np.int64)
-            for name in ("offsets", "sentence_index"):
-                self._file[name] = columns[name]
-            for name in _STRINGS:
-                self._file.create_dataset(name, data=columns[name], dtype=h5py.string_dtype())
-            about = self._file.attrs["features_are"], json.dumps(self.provenance, sort_keys=True)
-            self._file.attrs["provenance"] = about[1]
-            checksums = {**_digests(self._hash, columns), "about": _digest_of(about)}
-            self._file.attrs["checksums"] = json.dumps(checksums)
-        self._file.close()
-        self._disk.close()
         try:
+            if kind is None:
+                self._finish()
+            self._file.close()
+            self._disk.close()
             self._disk.check()
             if kind is None:
                 self._partial.replace(self.path)
         finally:
             self._partial.unlink(missing_ok=True)
+            self._lock.close()
+
+    def _finish(self) -> None:
+        """Writes what is known once all samples are there."""
+        columns = {**self._columns, "offsets": np.asarray(self._offsets, np.int64)}
+        columns["sentence_index"] = np.asarray(columns["sentence_index"], np.int64)
+        for name in ("offsets", "sentence_index"):
+            self._file[name] = columns[name]
+        for name in _STRINGS:
+            self._file.create_dataset(name, data=columns[name], dtype=h5py.string_dtype())
+        about = self._features_are, json.dumps(self.provenance, sort_keys=True)
+        self._file.attrs["provenance"] = about[1]
+        checksums = {**_digests(self._hash, columns), "about": _digest_of(about)}
+        self._file.attrs["checksums"] = json.dumps(checksums)
 
 
 @dataclasses.dataclass(frozen=True)
