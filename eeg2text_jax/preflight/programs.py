@@ -60,10 +60,9 @@ class Outline:
 
     def training(self, placement: Placement, batch_size: int) -> Program:
         """The training step of all arms on the largest bucket."""
-        program = make_program(self)
+        program = make_program(self, placement.mesh)
         state = placement.abstract(program.state_shapes())
-        shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
-        step = compile_step(program.train_step, placement.mesh, shardings)
+        step = compile_step(program.train_step, placement.mesh, placement.formats(state))
         batch = _placed(self._batch(batch_size), batch_sharding(placement.mesh))
         return Program(step, (state, batch, _placed(self._study_arrays(), replicated(placement.mesh))))
 
