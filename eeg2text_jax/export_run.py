@@ -4,7 +4,6 @@ import json
 import os
 from typing import Any
 
-from etils import epath
 from ml_collections import ConfigDict
 from transformers import PretrainedConfig
 
@@ -13,14 +12,15 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.grid import Arm
 from eeg2text_jax.models.build import random_config
 from eeg2text_jax.models.nnx_bridge import Params
+from eeg2text_jax.opening import open_finished
 from eeg2text_jax.parallel.distributed import check_devices
 from eeg2text_jax.pretrained.eeg_file import Feeding
 from eeg2text_jax.pretrained.export import CardFacts, export_checkpoint, model_card
 from eeg2text_jax.pretrained.hub import checkpoint_folder
 from eeg2text_jax.pretrained.start import checkpoint_config
-from eeg2text_jax.study import Study, open_study
+from eeg2text_jax.study import Study
 from eeg2text_jax.training.waves import trained_arm
-from eeg2text_jax.workdir import Workdir, open_workdir
+from eeg2text_jax.workdir import Workdir, find_workdir, read_configuration
 
 
 def export_run(root: str, out: str, arm: str = "") -> Arm:
@@ -38,8 +38,10 @@ def export_run(root: str, out: str, arm: str = "") -> Arm:
       UserError: there is no finished run in `root`, no such arm, or `out` cannot be written.
     """
     check_devices()
-    config = _config_of(root)
-    study = open_study(config, open_workdir(root, config))
+    workdir = find_workdir(root)
+    config = ConfigDict(_tuples(read_configuration(workdir))).lock()
+    study = open_finished(config, root)
+    workdir.check("predictions.jsonl", "results.json")
     number = _choose(study.arms, arm)
     params = trained_arm(study, number)
     chosen = study.arms[number]
@@ -110,17 +112,6 @@ def _scores(workdir: Workdir, arm: Arm) -> tuple[list[dict[str, Any]], dict[str,
         rows.append(row | {name: metric["value"] for name, metric in cell["metrics"].items()})
         signatures |= {name: metric["signature"] for name, metric in cell["metrics"].items()}
     return rows, signatures
-
-
-def _config_of(root: str) -> ConfigDict:
-    """The configuration that a workdir was made with."""
-    path = Workdir(epath.Path(root)).config
-    if not path.exists():
-        raise UserError(f"{root}: holds no run of eeg2text (no config.json); give the --workdir of one.")
-    try:
-        return ConfigDict(_tuples(json.loads(path.read_text()))).lock()
-    except ValueError as error:
-        raise UserError(f"{path}: is not JSON ({error}).") from error
 
 
 def _tuples(value: Any) -> Any:
