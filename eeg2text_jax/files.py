@@ -31,12 +31,24 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[epath.Path]:
     partial = partial_of(path)
     remove(partial)
     try:
-        yield partial
-        partial.replace(path)
+        with naming(path):
+            yield partial
+            partial.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
             remove(partial)
         raise
+
+
+@contextlib.contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Gives errors of the operating system the name of the file, which those of writing to an open one lack."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename:
+            raise
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
 def partial_of(path: str | os.PathLike[str]) -> epath.Path:
@@ -66,8 +78,9 @@ def locked(path: str | os.PathLike[str], what: str) -> Iterator[None]:
     descriptor = _lock(path, what)
     try:
         holder = {"host": socket.gethostname(), "process": os.getpid(), "since": time.strftime("%F %T %Z")}
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, (json.dumps(holder) + "\n").encode(), 0)
+        with naming(path):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, (json.dumps(holder) + "\n").encode(), 0)
         yield
     finally:
         with contextlib.suppress(OSError):

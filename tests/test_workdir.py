@@ -1,5 +1,6 @@
 """Whose a workdir is, who may be in it, and what of it may not change."""
 
+import errno
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import pytest
 
 from eeg2text_jax.configuration import load_config
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import replacing
 from eeg2text_jax.stages import fields_digest, stage_of
 from eeg2text_jax.workdir import Workdir, find_workdir, forget, held, open_workdir
 
@@ -216,3 +218,15 @@ def test_a_file_system_without_locks_is_worked_on_without(tmp_path, monkeypatch)
     monkeypatch.setattr("fcntl.flock", none)
     with held(str(tmp_path / "a")):
         assert (tmp_path / "a/.lock").exists()
+
+
+def test_errors_of_writing_name_the_file(tmp_path):
+    def fill() -> None:
+        with replacing(tmp_path / "x.json") as partial:
+            partial.write_text("begun")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(OSError, match="No space left on device") as error:
+        fill()
+    assert error.value.filename == str(tmp_path / "x.json")
+    assert not list(tmp_path.iterdir())

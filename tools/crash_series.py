@@ -33,7 +33,8 @@ def reached(workdir: Path, stage: str) -> bool:
     if stage == "preparing":
         return True
     if stage == "training":
-        return (workdir / "tokenizer").exists()
+        log = workdir / "metrics.jsonl"  # one of an earlier start counts, too
+        return log.exists() and log.stat().st_size > 0
     if stage == "saving":
         return any("tmp" in path.name for path in (workdir / "checkpoints").glob("*"))
     if stage == "decoding":

@@ -1,7 +1,10 @@
 """The data file: what goes in comes out, and damage is said."""
 
 import dataclasses
+import io
 import json
+import os
+import shutil
 import subprocess
 import sys
 
@@ -10,6 +13,7 @@ import numpy as np
 import pytest
 
 from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
+from eeg2text_jax.data.hdf5_disk import PatientFile
 from eeg2text_jax.errors import UserError
 
 
@@ -64,8 +68,63 @@ def test_a_disk_without_room_is_an_error_and_not_a_crash(tmp_path, room):
         [sys.executable, "-c", FULL_AT, str(tmp_path / "data.h5"), str(room)], capture_output=True, text=True
     )
     assert done.returncode == 1
-    assert "OSError: [Errno 27] File too large" in done.stderr.splitlines()[-1]
+    assert "OSError: [Errno 27] File too large: '" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+SMALL_DISK = """
+mount -t tmpfs -o size=4k tmpfs "$2" || exit 77
+"$1" -m eeg2text_jax prepare synthetic --config.data.synthetic.sentences=240 --out="$2/x.h5"
+status=$?
+ls -A "$2"
+exit $status
+"""
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs Linux's unshare")
+def test_a_disk_of_4_kib_is_one_sentence(tmp_path):
+    """Unlike a limit on a file's size it lets a file be made longer, and HDF5 reads back zeros then."""
+    command = ["unshare", "--user", "--map-root-user", "--mount", "bash", "-c", SMALL_DISK, "", sys.executable]
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
+    if done.returncode in (1, 77) and "eeg2text" not in done.stderr:
+        pytest.skip(f"no disk can be mounted here: {done.stderr.strip()[:80]}")
+    assert done.returncode == 2
+    assert done.stderr.endswith("No space left on device; free some space and start again, what is finished is kept.\n")
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == "", "nothing is left there"
+
+
+def test_what_a_full_disk_did_not_take_is_read_back(tmp_path):
+    """As from a file in memory, wherever HDF5 writes and reads."""
+    rng = np.random.default_rng(0)
+    expected = io.BytesIO()
+    with PatientFile(str(tmp_path / "file"), "w+") as file:
+        for number in range(300):
+            if number == 20:
+                file._error = OSError(28, "No space left on device")
+            place, data = int(rng.integers(2000)), rng.bytes(int(rng.integers(1, 300)))
+            for each in (file, expected):
+                each.seek(place)
+                assert each.write(data) == len(data)
+            assert file.seek(0, 2) == expected.seek(0, 2)
+            for each in (file, expected):
+                each.seek(place // 2)
+            ours, theirs = bytearray(500), bytearray(500)
+            assert file.readinto(ours) == expected.readinto(theirs)
+            assert ours == theirs
+            assert file.tell() == expected.tell()
+
+
+def test_one_process_writes_a_data_file_and_takes_over_from_killed_ones(tmp_path):
+    path = tmp_path / "data.h5"
+    for name in (".data.h5.partial", ".data.h5.lock"):
+        (tmp_path / name).write_text("left by a killed process")
+    with DataWriter(path, 2, "x") as writer:
+        writer.add(Sample(np.ones((1, 2)), "a", "A", "NR", 0))
+        with pytest.raises(UserError, match=rf"data\.h5: is in use by process {os.getpid()} on .* since"):
+            DataWriter(path, 2, "x")
+    assert [path.name for path in tmp_path.iterdir()] == ["data.h5"]
+    assert len(read_datafile(path)) == 1
 
 
 @pytest.mark.parametrize("keep", [0, 10, 600, 3000])
