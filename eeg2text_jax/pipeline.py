@@ -9,6 +9,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from eeg2text_jax.audit.auditing import audit
+from eeg2text_jax.audit.fitness import DECODED_HERE
 from eeg2text_jax.audit.render import result_text
 from eeg2text_jax.audit.report import Section, write_report
 from eeg2text_jax.decoding.grid import decode_grid
@@ -118,7 +119,7 @@ def judge(study: Study, results: dict[str, Any]) -> None:
     controls = select_cells(read_predictions(study.workdir.predictions).predictions, "eeg")
     eeg = controls.pop("eeg")
     train_text = [str(text) for text in study.data.sentence[study.split.parts["train"]]]
-    verdict = audit(eeg, controls, training_text=train_text, **config.audit)
+    verdict = audit(eeg, controls, training_text=train_text, proof=DECODED_HERE, **config.audit)
     write_text(root / "audit.json", json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n")
     curves = [Section("Loss", images=[root / "loss.png"])] if study.workdir.metrics.exists() else []
     if curves:

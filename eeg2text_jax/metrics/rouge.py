@@ -1,5 +1,6 @@
 """ROUGE-1, ROUGE-2 and ROUGE-L: precision, recall and F of a sample, averaged over samples."""
 
+import functools
 from collections.abc import Sequence
 from importlib.metadata import version
 from itertools import chain
@@ -10,7 +11,15 @@ from rapidfuzz.distance import LCSseq
 from rouge_score.tokenize import tokenize as rouge_score_tokenize
 
 from eeg2text_jax.metrics.ngrams import overlaps
-from eeg2text_jax.metrics.statistics import Metric, Tokenize, check_same_length, ratio, tokenize_all
+from eeg2text_jax.metrics.statistics import (
+    PIECES,
+    Metric,
+    Tokenize,
+    by_pieces,
+    check_same_length,
+    ratio,
+    tokenize_all,
+)
 
 FIGURES = ("p", "r", "f")
 
@@ -50,14 +59,12 @@ class Rouge(Metric):
     def _table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
         predicted = tokenize_all(self.name, "prediction", self.tokenize, predictions)
         reference = tokenize_all(self.name, "reference", self.tokenize_reference, references)
+        orders = [int(kind) for kind in self.kinds if kind != "l"]
+        shared_by_kind = overlaps(predicted, reference, orders, pairwise=pairwise, unique=self.unique)
+        if "l" in self.kinds:
+            shared_by_kind.insert(self.kinds.index("l"), common_subsequences(predicted, reference, pairwise=pairwise))
         figures = []
-        for kind in self.kinds:
-            if kind == "l":
-                shared, n_predicted, n_reference = common_subsequences(predicted, reference, pairwise=pairwise)
-            else:
-                shared, n_predicted, n_reference = overlaps(
-                    predicted, reference, int(kind), pairwise=pairwise, unique=self.unique
-                )
+        for shared, n_predicted, n_reference in shared_by_kind:
             precision = ratio(shared, n_predicted[:, None] if pairwise else n_predicted, 0.0)
             recall = ratio(shared, n_reference, 0.0)
             f = ratio(2.0 * precision * recall, precision + recall + self.epsilon, 0.0)
@@ -88,7 +95,13 @@ def rouge() -> Rouge:
 
 
 def rouge_score_words(text: str) -> list[str]:
-    return rouge_score_tokenize(text, None)
+    """Tokens of a text; rouge-score takes what is not a letter or digit for white space, so pieces stand alone."""
+    return by_pieces(text, _rouge_score_piece)
+
+
+@functools.lru_cache(PIECES)
+def _rouge_score_piece(piece: str) -> tuple[str, ...]:
+    return tuple(rouge_score_tokenize(piece, None))
 
 
 def visible_words(text: str) -> list[str]:
