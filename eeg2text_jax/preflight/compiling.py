@@ -9,7 +9,7 @@ import jax
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.parallel.hlo import Collective, collectives
 from eeg2text_jax.parallel.hlo_clock import Estimate, UnknownLoop, estimate
 from eeg2text_jax.preflight.programs import Program
@@ -68,7 +68,7 @@ def tpu_devices(topology: Topology) -> list[jax.Device]:
     try:
         described = topologies.get_topology_desc(platform="tpu", topology_name=topology.name, **options)
     except Exception as error:  # libtpu reports a shape that it does not know in several kinds
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        reason = first_line(error)[:200]
         raise UserError(f"--topology={topology.name!r}: libtpu knows no such slice ({reason}).") from error
     return list(described.devices)
 

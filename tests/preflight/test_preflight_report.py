@@ -186,7 +186,7 @@ def test_memory_of_refused_programs(message, bytes_):
     ("topology", "message"),
     [
         ("v5:2x4", "there is no chip 'v5'; did you mean 'v5"),
-        ("teapot:2", "there is no chip 'teapot'; the chips are v4, v5e"),
+        ("teapot:2", "there is no chip 'teapot'; there are v4, v5e"),
         ("v5e", "expected a shape after the chip, as in 'v5e:2x4'"),
         ("v5e:0x4", "expected a shape"),
         ("h100:2x4", "expected a shape after the chip, as in 'h100:8'"),
