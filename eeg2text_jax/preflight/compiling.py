@@ -38,7 +38,7 @@ class Compiled:
       code: the program itself.
       collectives: what it exchanges; None where the compiler refused it for want of memory, as are the four above.
       seconds: of tracing and compiling here.
-      estimate: the compiler's own of the time, None where it was not asked for, or refused the program.
+      estimate: the compiler's own of the time, None where it was not asked for, refused the program or gave none.
       effort_unknown: whether the installed JAX knows no option for the effort, so that it compiled with its default.
     """
 
@@ -113,6 +113,7 @@ def compile_program(
         spent = estimate(hlo, clock, unknown_loops) if clock else None
     except UnknownLoop as error:
         raise UserError(f"the program's time cannot be estimated: {error}.") from error
+    spent = spent if spent and spent.costs else None
     return Compiled(sum(parts), *parts, tuple(collectives(hlo, mesh)), seconds, spent, unknown)
 
 

@@ -59,7 +59,11 @@ def _program_lines(report: Report, program: ProgramReport) -> list[str]:
         f" {1e3 * program.flop_seconds:.1f} ms at {chip.flops / 1e12:.0f} TFLOP/s (bfloat16);"
         f" {1e3 * program.memory_seconds:.1f} ms to read the arguments once at {chip.bandwidth / 1e9:.0f} GB/s",
     ]
-    return lines + (clock_lines(program, chip) if program.estimate else [])
+    if program.estimate:
+        return lines + clock_lines(program, chip)
+    if report.effort == "full" and compiled is not None and compiled.collectives is not None:
+        return [*lines, "  no estimate of the time: the installed libtpu writes none for this chip"]
+    return lines
 
 
 def _compiled_lines(program: ProgramReport) -> list[str]:

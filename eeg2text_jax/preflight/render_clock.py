@@ -6,7 +6,7 @@ from typing import Any
 
 from eeg2text_jax.parallel.chips import Chip
 from eeg2text_jax.parallel.hlo_clock import Estimate
-from eeg2text_jax.preflight.report import ProgramReport
+from eeg2text_jax.preflight.report import ProgramReport, Task
 
 GIB = 2**30
 
@@ -22,13 +22,18 @@ def clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
         *_missing_lines(found, chip),
     ]
     for turn in found.turns[:1]:
-        share = 1e3 * task.turn_flops / chip.flops / turn.milliseconds
+        share = _turn_share(task, turn, chip)
         lines += [
             f"  one step of it, of {task.bucket[1] - 1}: {turn.milliseconds:.3f} ms, {share:.1%} of the chip's peak",
             *parts_table(turn.parts, digits=3),
             *_missing_lines(turn, chip),
         ]
     return lines
+
+
+def _turn_share(task: Task, turn: Estimate, chip: Chip) -> float:
+    """Share of the chip's peak during one step of a search."""
+    return 1e3 * task.turn_flops / chip.flops / turn.milliseconds
 
 
 def parts_table(parts: Mapping[str, float], digits: int = 1, estimated: Mapping[str, float] | None = None) -> list[str]:
@@ -80,8 +85,11 @@ def clock_json(program: ProgramReport, chip: Chip) -> dict[str, Any]:
         **_times_json(found, chip),
     }
     for turn in found.turns[:1]:
-        share = 1e3 * task.turn_flops / chip.flops / turn.milliseconds
-        told["step"] = {"share_of_peak": share, "steps": task.bucket[1] - 1, **_times_json(turn, chip)}
+        told["step"] = {
+            "share_of_peak": _turn_share(task, turn, chip),
+            "steps": task.bucket[1] - 1,
+            **_times_json(turn, chip),
+        }
     return told
 
 

@@ -1,11 +1,10 @@
 """Chips that work together, by the name of a slice or a number of GPUs."""
 
 import dataclasses
-import difflib
 import importlib.util
 import re
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.parallel.chips import CHIPS, Chip
 
 
@@ -26,9 +25,7 @@ def parse_topology(name: str) -> Topology:
     """
     key, _, shape = name.lower().partition(":")
     if key not in CHIPS:
-        near = difflib.get_close_matches(key, CHIPS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"the chips are {', '.join(CHIPS)}."
-        raise UserError(f"--topology={name!r}: there is no chip {key!r}; {hint}")
+        raise UserError(f"--topology={name!r}: there is no chip {key!r}; {did_you_mean(key, CHIPS)}")
     chip = CHIPS[key]
     pattern, example = (r"[1-9]\d*(x[1-9]\d*)+", "2x4") if chip.platform == "tpu" else (r"[1-9]\d*", "8")
     if not re.fullmatch(pattern, shape):
