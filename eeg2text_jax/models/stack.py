@@ -12,6 +12,7 @@ from eeg2text_jax.models.cache import Cache, LayerCache, empty_layer, history_bi
 from eeg2text_jax.models.layers import FeedForward, Norm, dropout
 from eeg2text_jax.models.nnx_bridge import scan_layers, separate_layers, stack_layers
 from eeg2text_jax.models.positions import LearnedPositions, check_length, sinusoidal_table
+from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import StackSpec
 
 KeysValues = tuple[jax.Array, jax.Array]
@@ -126,27 +127,29 @@ class Stack(nnx.Module):
         hidden_mask: jax.Array | None = None,
         *,
         dropout_key: jax.Array | None = None,
-        remat: bool = False,
+        remat: Keep | None = None,
         unroll: bool = False,
     ) -> jax.Array:
         """All positions at once: embeddings `[B, T, D]`, mask `[B, T]` -> `[B, T, D]`.
 
         A decoder is given the encoder's output `hidden [B, S, D]` and its mask `[B, S]`.
         """
-        start, end, *keys = _dropout_keys(dropout_key, self.spec.layers)
+        start, end, keys = _dropout_keys(dropout_key, self.spec.layers)
         batch, length, width = x.shape
         positions = jnp.arange(length)
-        biases = [bias.swapaxes(0, 1) for bias in self._self_biases(positions, positions, mask)]
-        context = ()
+        seen, *learned = [bias.swapaxes(0, 1) for bias in self._self_biases(positions, positions, mask)]
+        rows, hidden_seen = None, None
         if hidden is not None:
-            context = hidden.reshape(-1, hidden.shape[-1]), padding_bias(hidden_mask).swapaxes(0, 1)
+            rows, hidden_seen = hidden.reshape(-1, hidden.shape[-1]), padding_bias(hidden_mask).swapaxes(0, 1)
 
-        def body(layer: Layer, x: jax.Array, key: jax.Array | None) -> tuple[jax.Array, None]:
-            return layer(x, batch, biases, *context, dropout_key=key), None
+        def body(layer: Layer, x: jax.Array, key: jax.Array | None, shared: tuple) -> jax.Array:
+            (seen, hidden_seen), learned, rows = jax.lax.stop_gradient(shared[0]), *shared[1:]
+            return layer(x, batch, (seen, *learned), rows, hidden_seen, key)
 
         x = self._embed(x, positions, length, start).reshape(-1, width)
         if self.spec.layers:
-            x, _ = scan_layers(self.layers, body, x, *keys, remat=remat, unroll=unroll)
+            shared = (seen, hidden_seen), learned, rows
+            x = scan_layers(self.layers, body, x, keys, shared, remat=remat, unroll=unroll)
         return self._finish(x, end).reshape(batch, length, width)
 
     def init_cache(self, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
