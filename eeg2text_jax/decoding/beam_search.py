@@ -81,6 +81,7 @@ def beam_search(
         until the longest is: each is one more loop to compile and changes no result.
     """
 
+    @jax.named_scope("search")
     def advance(state: BeamState, keys: jax.Array | None) -> BeamState:
         scores, cache = score_continuations(step, state, spec)
         candidates = choose_candidates(scores, state, spec, keys)

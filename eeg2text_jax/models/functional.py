@@ -120,14 +120,22 @@ class Seq2SeqModel:
         return bind(_structure(self)[0], in_compute_dtype(params, jnp.dtype(self.dtype)))
 
 
-def in_compute_dtype(params: Params, dtype: jnp.dtype) -> Params:
+# Parts of the model, as the compiler's clock names them, of the parameters by the first name that they have in a model.
+SCOPES = {"eeg": "eeg_encoder", "head": "head_loss", "encoder": "encoder", "decoder": "decoder"}
+
+
+def in_compute_dtype(params: Params, dtype: jnp.dtype, part: str | None = None) -> Params:
     """Kernels and biases of dense layers in the dtype that these compute in, everything else as it is.
 
     Here, and not where a layer uses them: a scan over layers or a loop over tokens then reads half of the bytes.
     """
     if "kernel" in params:
-        return {name: leaf.astype(dtype) for name, leaf in params.items()}
-    return {name: in_compute_dtype(sub, dtype) if isinstance(sub, dict) else sub for name, sub in params.items()}
+        with jax.named_scope(part or "other"):
+            return {name: leaf.astype(dtype) for name, leaf in params.items()}
+    return {
+        name: in_compute_dtype(sub, dtype, part or SCOPES.get(name)) if isinstance(sub, dict) else sub
+        for name, sub in params.items()
+    }
 
 
 @functools.lru_cache(maxsize=32)

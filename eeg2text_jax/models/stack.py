@@ -175,6 +175,7 @@ class Stack(nnx.Module):
             memory.append(after)
         return self._finish(x, None), cache._replace(layers=tuple(memory), ancestors=ancestors)
 
+    @jax.named_scope("embeddings")
     def _embed(self, x: jax.Array, positions: jax.Array, length: int, key: jax.Array | None) -> jax.Array:
         """Add what `positions [T]`, all below `length`, contribute to the embeddings `[N, T, D]`."""
         check_length(self.spec, length)
