@@ -71,7 +71,8 @@ def get_config() -> ConfigDict:
     c.model.encoder_ffn = 2048
     c.model.encoder_width = 0  # features are projected to this width first; 0: width F, padded so heads divide it
     c.model.dropout = 0.1  # of the EEG encoder; the backbone has its own in its configuration
-    c.model.remat = False  # compute each layer again in the backward pass instead of keeping what it computed
+    c.model.remat = False  # compute each layer again in the backward pass instead of keeping what it computed ...
+    c.model.keep = "products"  # ... but for its matrix products ("products"), or for its input alone ("nothing")
     c.model.prompt = ""  # text whose embeddings go before the EEG positions
 
     c.grid = ConfigDict()

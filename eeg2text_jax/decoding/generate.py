@@ -53,7 +53,13 @@ def generate(
       ValueError: inputs that are not a model's inputs (labels, say), or sampling without a key.
     """
     check_request(inputs, spec, key)
-    return _generate(model, params, inputs, spec, key if spec.do_sample else None, halvings)
+    key = key if spec.do_sample else None
+    return _generate(model, params, inputs, spec, key, halvings, cache_layout(jax.default_backend()))
+
+
+def cache_layout(platform: str) -> str:
+    """The layout of the decoder's cache that a platform's devices are fastest with, one of `models.cache.LAYOUTS`."""
+    return "rows" if platform == "tpu" else "heads"
 
 
 def check_request(inputs: dict[str, jax.Array], spec: GenerationSpec, key: jax.Array | None) -> None:
@@ -71,12 +77,13 @@ def search(
     spec: GenerationSpec,
     key: jax.Array | None,
     halvings: int = 0,
+    layout: str = "heads",
 ) -> Generated:
     """`generate` as a pure function, to be traced inside other transformations."""
     hidden, mask = model.encode(params, inputs)
     batch, returned = hidden.shape[0], spec.num_return_sequences
     beams = spec.num_beams if spec.num_beams > 1 else returned
-    cache = model.init_cache(params, hidden, mask, beams, spec.max_length)
+    cache = model.init_cache(params, hidden, mask, beams, spec.max_length, layout)
     step = model.stepper(params)
     keys = None if key is None else _keys_of_sentences(key, batch)
     if spec.num_beams > 1:
@@ -86,7 +93,7 @@ def search(
     return _flatten(found, returned)
 
 
-_generate = jax.jit(search, static_argnames=("model", "spec", "halvings"))
+_generate = jax.jit(search, static_argnames=("model", "spec", "halvings", "layout"))
 
 
 @jax.jit

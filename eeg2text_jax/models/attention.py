@@ -59,15 +59,13 @@ class Attention(nnx.Module):
 
         `biases` are added to the scores, each `[H or 1, N or 1, Tq or 1, Tk]`.
         """
-        queries = self._split(self.query(x) * self.scale, keys.shape[1])  # [H, N, Tq, Dh]
+        queries = self._split(self.queries(x), keys.shape[1])  # [H, N, Tq, Dh]
         mixed = attend(queries, keys, values, biases, self.rate, dropout_key)
         return self.out(mixed.reshape(self.heads, -1, self.head_dim).swapaxes(0, 1).reshape(x.shape[0], -1))
 
-    def of_sentences(self, x: jax.Array, keys: jax.Array, values: jax.Array, bias: jax.Array) -> jax.Array:
-        """The same where keys and values `[N, H, Tk, Dh]` and bias `[N, H or 1, Tq or 1, Tk]` have N first: a cache."""
-        queries = (self.query(x) * self.scale).reshape(keys.shape[0], -1, self.heads, self.head_dim).swapaxes(1, 2)
-        mixed = attend(queries, keys, values, (bias,), 0.0, None)
-        return self.out(mixed.swapaxes(1, 2).reshape(x.shape[0], -1))
+    def queries(self, x: jax.Array) -> jax.Array:
+        """Rows `[R, D] -> [R, H*Dh]`, scaled."""
+        return self.query(x) * self.scale
 
     def _split(self, x: jax.Array, batch: int) -> jax.Array:
         # Heads first, over all rows: a TPU's matrix unit writes its product transposed at no cost, and no copy is left
@@ -82,8 +80,8 @@ def attend(
     keys: jax.Array,
     values: jax.Array,
     biases: Sequence[jax.Array],
-    rate: float,
-    dropout_key: jax.Array | None,
+    rate: float = 0.0,
+    dropout_key: jax.Array | None = None,
 ) -> jax.Array:
     """Queries `[X, Y, Tq, Dh]`, keys and values `[X, Y, Tk, Dh]` -> `[X, Y, Tq, Dh]`, whichever of heads is X."""
     scores = jnp.einsum("xyqd,xykd->xyqk", queries, keys, preferred_element_type=jnp.float32)

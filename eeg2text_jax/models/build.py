@@ -49,7 +49,7 @@ def model_around(spec: Seq2SeqSpec, config: ConfigDict, n_features: int, tokeniz
         dropout=config.dropout,
         prompt=tuple(prompt),
     )
-    return Seq2SeqModel(spec, eeg, dtype=config.dtype, remat=config.remat)
+    return Seq2SeqModel(spec, eeg, dtype=config.dtype, remat=config.remat, keep=config.keep)
 
 
 def backbone_module(name: str) -> ModuleType:

@@ -1,29 +1,20 @@
 """A layer, and a stack of them with positions before and a norm after: every backbone's encoder and decoder."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from eeg2text_jax.models.attention import Attention, RelativeBias, bias_of, padding_bias
-from eeg2text_jax.models.cache import Cache, LayerCache, empty_layer, history_bias, own_position, remember
+from eeg2text_jax.models.cache import LAYOUTS, Cache, LayerCache, history_bias, own_position
 from eeg2text_jax.models.layers import FeedForward, Norm, dropout
 from eeg2text_jax.models.nnx_bridge import scan_layers, separate_layers, stack_layers
 from eeg2text_jax.models.positions import LearnedPositions, check_length, sinusoidal_table
+from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import StackSpec
 
-KeysValues = tuple[jax.Array, jax.Array]
 Sublayer = Callable[[jax.Array, jax.Array | None], jax.Array]  # (rows, dropout key) -> what is added to the rows
-
-
-class Context(NamedTuple):
-    """What a decoder layer looks at besides its own sequence."""
-
-    keys: jax.Array  # [B, H, S, Dh]
-    values: jax.Array  # [B, H, S, Dh]
-    bias: jax.Array  # [B, 1, 1, S]
 
 
 class Layer(nnx.Module):
@@ -69,22 +60,24 @@ class Layer(nnx.Module):
         return self._sublayers(x, own, None if hidden is None else cross, dropout_key)
 
     def step(
-        self, x: jax.Array, self_bias: jax.Array, context: Context, history: Callable[..., KeysValues]
-    ) -> jax.Array:
-        """One position of K beams of B sentences: rows `[B*K, D] -> [B*K, D]`.
+        self, x: jax.Array, index: jax.Array, cache: LayerCache, own_bias: jax.Array, cross_bias: jax.Array
+    ) -> tuple[jax.Array, LayerCache]:
+        """Position `index` of K beams of B sentences: rows `[B*K, D] -> [B*K, D]`, and the cache with it.
 
-        The beams are query positions of their sentence's one history and one context. `history` gets the keys and
-        values `[B*K, H*Dh]` of `x` and returns those to attend to, `[B, H, Tk, Dh]` each.
+        The beams are query positions of their sentence's one history and one context.
         """
+        attention, crossing = self.self_attention, self.cross_attention
 
         def own(h: jax.Array, _: None) -> jax.Array:
-            attention = self.self_attention
-            return attention.of_sentences(h, *history(attention.key(h), attention.value(h)), self_bias)
+            nonlocal cache
+            cache = cache.remember(attention.key(h), attention.value(h), index)
+            return attention.out(cache.own(attention.queries(h), own_bias))
 
         def cross(h: jax.Array, _: None) -> jax.Array:
-            return self.cross_attention.of_sentences(h, *context)
+            return crossing.out(cache.cross(crossing.queries(h), cross_bias))
 
-        return self._sublayers(x, own, cross, None)
+        x = self._sublayers(x, own, cross, None)
+        return x, cache
 
     def _sublayers(self, x: jax.Array, own: Sublayer, cross: Sublayer | None, key: jax.Array | None) -> jax.Array:
         sites = [None] * 3 if key is None else jax.random.split(key, 3)
@@ -126,36 +119,38 @@ class Stack(nnx.Module):
         hidden_mask: jax.Array | None = None,
         *,
         dropout_key: jax.Array | None = None,
-        remat: bool = False,
+        remat: Keep | None = None,
         unroll: bool = False,
     ) -> jax.Array:
         """All positions at once: embeddings `[B, T, D]`, mask `[B, T]` -> `[B, T, D]`.
 
         A decoder is given the encoder's output `hidden [B, S, D]` and its mask `[B, S]`.
         """
-        start, end, *keys = _dropout_keys(dropout_key, self.spec.layers)
+        start, end, keys = _dropout_keys(dropout_key, self.spec.layers)
         batch, length, width = x.shape
         positions = jnp.arange(length)
-        biases = [bias.swapaxes(0, 1) for bias in self._self_biases(positions, positions, mask)]
-        context = ()
+        seen, *learned = [bias.swapaxes(0, 1) for bias in self._self_biases(positions, positions, mask)]
+        rows, hidden_seen = None, None
         if hidden is not None:
-            context = hidden.reshape(-1, hidden.shape[-1]), padding_bias(hidden_mask).swapaxes(0, 1)
+            rows, hidden_seen = hidden.reshape(-1, hidden.shape[-1]), padding_bias(hidden_mask).swapaxes(0, 1)
 
-        def body(layer: Layer, x: jax.Array, key: jax.Array | None) -> tuple[jax.Array, None]:
-            return layer(x, batch, biases, *context, dropout_key=key), None
+        def body(layer: Layer, x: jax.Array, key: jax.Array | None, shared: tuple) -> jax.Array:
+            (seen, hidden_seen), learned, rows = jax.lax.stop_gradient(shared[0]), *shared[1:]
+            return layer(x, batch, (seen, *learned), rows, hidden_seen, key)
 
         x = self._embed(x, positions, length, start).reshape(-1, width)
         if self.spec.layers:
-            x, _ = scan_layers(self.layers, body, x, *keys, remat=remat, unroll=unroll)
+            shared = (seen, hidden_seen), learned, rows
+            x = scan_layers(self.layers, body, x, keys, shared, remat=remat, unroll=unroll)
         return self._finish(x, end).reshape(batch, length, width)
 
-    def init_cache(self, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
-        """A decoder's cache for `B * beams` sequences over the encoder's output `[B, S, D]`."""
-        rows, batch = hidden.reshape(-1, hidden.shape[-1]), mask.shape[0]
+    def init_cache(self, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int, layout: str) -> Cache:
+        """A decoder's cache, of one of `cache.LAYOUTS`, for `B * beams` sequences over the encoder's `[B, S, D]`."""
 
         def empty(layer: Layer) -> LayerCache:
-            keys, values = layer.cross_attention.keys_values(rows, batch)
-            return empty_layer(self.spec, keys.swapaxes(0, 1), values.swapaxes(0, 1), beams, max_length)
+            attention = layer.cross_attention
+            keys, values = attention.key(hidden), attention.value(hidden)
+            return LAYOUTS[layout].empty(self.spec.heads, keys, values, max_length * beams)
 
         layers = tuple(map(empty, self.separate_layers()))
         ancestors = jnp.zeros((mask.shape[0], beams, max_length), jnp.int32)
@@ -172,19 +167,15 @@ class Stack(nnx.Module):
         """
         positions = jnp.arange(cache.ancestors.shape[2])
         ancestors = own_position(cache.ancestors, index)
-        self_bias = history_bias(ancestors, sum(self._self_biases(index[None], positions, None)))
-        hidden_bias = padding_bias(cache.cross_mask)
-        x, memory = self._embed(x, index[None], positions.shape[0], None)[:, 0], list(cache.layers)
-        for number, layer in enumerate(layers):
-
-            def history(keys: jax.Array, values: jax.Array, number: int = number) -> KeysValues:
-                memory[number] = remember(memory[number], keys, values, index)
-                return memory[number].self_keys.swapaxes(2, 3), memory[number].self_values
-
-            context = Context(memory[number].cross_keys, memory[number].cross_values, hidden_bias)
-            x = layer.step(x, self_bias, context, history)
+        own_bias = history_bias(ancestors, sum(self._self_biases(index[None], positions, None)))
+        biases = [cache.layers[0].bias(bias, self.spec.heads) for bias in (own_bias, padding_bias(cache.cross_mask))]
+        x, memory = self._embed(x, index[None], positions.shape[0], None)[:, 0], []
+        for layer, before in zip(layers, cache.layers, strict=True):
+            x, after = layer.step(x, index, before, *biases)
+            memory.append(after)
         return self._finish(x, None), cache._replace(layers=tuple(memory), ancestors=ancestors)
 
+    @jax.named_scope("embeddings")
     def _embed(self, x: jax.Array, positions: jax.Array, length: int, key: jax.Array | None) -> jax.Array:
         """Add what `positions [T]`, all below `length`, contribute to the embeddings `[N, T, D]`."""
         check_length(self.spec, length)

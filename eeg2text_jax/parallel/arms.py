@@ -43,12 +43,7 @@ def each_arm(
     """
 
     def local(arguments: Any, shared: Any) -> Any:
-        if jax.tree.leaves(arguments)[0].shape[0] == 1:
-            result = function(*jax.tree.map(lambda leaf: leaf[0], arguments), shared)
-            return jax.tree.map(lambda leaf: leaf[None], result)
-        if mapping == "map":
-            return jax.lax.map(lambda slices: function(*slices, shared), arguments)
-        return jax.vmap(lambda slices: function(*slices, shared))(arguments)
+        return _each_local(lambda slices: function(*slices, shared), arguments, mapping)
 
     if mesh is None or mesh.shape[ARM] == 1:
         return local(arguments, shared)
@@ -56,6 +51,13 @@ def each_arm(
     return jax.shard_map(
         local, mesh=mesh, in_specs=(arms, everywhere), out_specs=arms, axis_names={ARM}, check_vma=False
     )(arguments, shared)
+
+
+def _each_local(function: Callable[..., Any], arguments: Any, mapping: str) -> Any:
+    """`function` of every arm of this device; of a single one without an axis for it."""
+    if jax.tree.leaves(arguments)[0].shape[0] == 1:
+        return jax.tree.map(lambda leaf: leaf[None], function(jax.tree.map(lambda leaf: leaf[0], arguments)))
+    return jax.lax.map(function, arguments) if mapping == "map" else jax.vmap(function)(arguments)
 
 
 def choose_by_arm(values: Sequence[jax.Array], which: Sequence[int]) -> jax.Array:
@@ -87,7 +89,7 @@ def compile_apart(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any
     arms, fed_rows, rows = PartitionSpec(ARM), PartitionSpec(ARM, DATA), PartitionSpec(DATA)
 
     def local(params: Any, fed: Any, shared: Any) -> Any:
-        return jax.lax.map(lambda arm: function(*arm, shared), (params, fed))
+        return _each_local(lambda arm: function(*arm, shared), (params, fed), "map")
 
     # check_vma: a loop's carry begins as a constant and ends as a value of its shard, which the check refuses.
     apart = jax.shard_map(local, mesh=mesh, in_specs=(arms, fed_rows, rows), out_specs=fed_rows, check_vma=False)

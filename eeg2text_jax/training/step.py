@@ -94,10 +94,11 @@ class GridProgram:
         def update(params, opt_state, key, features, labels, shared):
             rows = {**shared["rows"], "features": features, "labels": labels}
             value, gradient = self._gradient(params, rows, key if shared["key"] is None else shared["key"])
-            with jax.numpy_dtype_promotion("standard"):  # optax raises floats to its int32 step count
-                updates, opt_state = self.optimizer.update(gradient, opt_state, params)
-            metrics = {"loss": value, "grad_norm": optax.tree.norm(gradient)}
-            return optax.apply_updates(params, updates), opt_state, metrics
+            with jax.named_scope("optimizer"):
+                with jax.numpy_dtype_promotion("standard"):  # optax raises floats to its int32 step count
+                    updates, opt_state = self.optimizer.update(gradient, opt_state, params)
+                metrics = {"loss": value, "grad_norm": optax.tree.norm(gradient)}
+                return optax.apply_updates(params, updates), opt_state, metrics
 
         fed = self._features(batch, study, state.step), self._labels(batch)
         params, opt_state, metrics = self._each_arm(update, (state.params, state.opt_state, keys, *fed), shared)
