@@ -13,6 +13,7 @@ from eeg2text_jax.grid import arms
 from eeg2text_jax.models.build import random_spec
 from eeg2text_jax.parallel.distributed import initialize, is_main, main_first
 from eeg2text_jax.parallel.placement import Placement
+from eeg2text_jax.pretrained.hub import checkpoint_folder
 from eeg2text_jax.study import Study, open_study
 from eeg2text_jax.training.optimizer import make_optimizer
 from eeg2text_jax.workdir import OPENED, Workdir, check_configuration, find_workdir, forget, held, open_workdir
@@ -36,10 +37,10 @@ def begun(config: ConfigDict, root: str, make: bool = True) -> Iterator[Study]:
     initialize(config.parallel.hosts)
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
-    check_before(config)
     with contextlib.ExitStack() as stack:
 
         def open_it() -> Study:
+            check_before(config)
             if not make:
                 find_workdir(root)
             if is_main():
@@ -61,10 +62,21 @@ def check_before(config: ConfigDict) -> None:
             "which needs none, or 'float32'."
         )
     make_optimizer(config.optim, config.train.steps)
-    Placement.from_config(config, len(arms(config)))
-    if not config.model.checkpoint:
+    _check_mesh(config, len(arms(config)))
+    if config.model.checkpoint:
+        checkpoint_folder(config.model.checkpoint)
+    else:
         random_spec(config.model.backbone, config.model.shape.to_dict(), _StandIn())
     check_decoding(config.decode, _StandIn())
+
+
+def _check_mesh(config: ConfigDict, n_arms: int) -> None:
+    """Raises what is wrong with the placement of all arms, unless fewer of them, as in a wave, can be placed."""
+    for fewer in range(n_arms - 1, 0, -1):
+        with contextlib.suppress(UserError):
+            Placement.from_config(config, fewer)
+            return
+    Placement.from_config(config, n_arms)
 
 
 class _StandIn:

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -164,6 +165,13 @@ def find_workdir(root: str) -> Workdir:
     if not workdir.config.exists():
         raise UserError(f"{root}: holds no run of eeg2text (no config.json); give the --workdir of one.")
     return workdir
+
+
+def check_unchanged(path: str | os.PathLike[str]) -> None:
+    """Refuses a file of a workdir that was changed since it was written; knows nothing of other files."""
+    path = epath.Path(path)
+    if is_local(path) and (path.parent / "config.json").exists():
+        Workdir(path.parent).check(path.name)
 
 
 def read_configuration(workdir: Workdir) -> dict[str, Any]:

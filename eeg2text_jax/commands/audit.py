@@ -17,6 +17,7 @@ from eeg2text_jax.predictions.cells import read_conditions
 from eeg2text_jax.predictions.file import MODES, Prediction, read_text
 from eeg2text_jax.predictions.metadata import join_metadata
 from eeg2text_jax.predictions.read import describe, read_any
+from eeg2text_jax.workdir import check_unchanged
 
 EPILOG = (
     """
@@ -33,6 +34,7 @@ def main(argv: list[str]) -> int:
     flags = parse(argv)
 
     def read(path: Path) -> list[Prediction]:
+        check_unchanged(path)
         found = read_any(path, layout=flags.format, columns=columns, mode=flags.mode)
         print(describe(found))
         return join_metadata(found.predictions, flags.meta) if flags.meta else found.predictions

@@ -13,6 +13,7 @@ from eeg2text_jax.metrics.tables import signatures
 from eeg2text_jax.predictions.file import MODES
 from eeg2text_jax.predictions.foreign import UNKNOWN
 from eeg2text_jax.predictions.read import FORMATS, describe, read_any
+from eeg2text_jax.workdir import check_unchanged
 
 LAYOUTS = """
 layouts, recognised by content:
@@ -53,6 +54,7 @@ def main(argv: list[str]) -> int:
     results: dict[str, Any] = {"format": 1, "profile": flags.profile, "cells": []}
     columns = flags.columns.split(",") if flags.columns else None
     for path in flags.files:
+        check_unchanged(path)
         read = read_any(path, layout=flags.format, columns=columns, mode=flags.mode)
         print(describe(read))
         try:
