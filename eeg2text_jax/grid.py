@@ -23,12 +23,7 @@ class Arm:
 
 def arms(config: ConfigDict) -> tuple[Arm, ...]:
     """The arms of `config.grid`: its training conditions for the first seed, then for the next."""
-    grid = config.grid
-    for name in ("train_conditions", "eval_conditions", "seeds"):
-        values = tuple(grid[name])
-        if not values or len(set(values)) != len(values):
-            raise UserError(f"grid.{name} is {values}; expected at least one entry and none twice.")
-    return tuple(Arm(condition, int(seed)) for seed in grid.seeds for condition in grid.train_conditions)
+    return tuple(Arm(name, int(seed)) for seed in config.grid.seeds for name in config.grid.train_conditions)
 
 
 def init_keys(grid_arms: tuple[Arm, ...], config_seed: int) -> jax.Array:

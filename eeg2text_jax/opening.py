@@ -14,6 +14,7 @@ from eeg2text_jax.models.build import random_spec
 from eeg2text_jax.parallel.distributed import initialize, is_main, main_first
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.pretrained.hub import checkpoint_folder
+from eeg2text_jax.ranges import check_config, notes
 from eeg2text_jax.study import Study, open_study
 from eeg2text_jax.training.optimizer import make_optimizer
 from eeg2text_jax.workdir import OPENED, Workdir, check_configuration, find_workdir, forget, held, open_workdir
@@ -34,9 +35,12 @@ def begun(config: ConfigDict, root: str, make: bool = True) -> Iterator[Study]:
     Raises:
       UserError: the configuration, the data or the folder is not usable.
     """
+    check_config(config)
     initialize(config.parallel.hosts)
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
+    for note in notes(config) if is_main() else ():
+        print(note)
     with contextlib.ExitStack() as stack:
 
         def open_it() -> Study:
@@ -51,16 +55,11 @@ def begun(config: ConfigDict, root: str, make: bool = True) -> Iterator[Study]:
 
 
 def check_before(config: ConfigDict) -> None:
-    """Looks at what needs no data, so that nothing is made for a configuration that will be refused.
+    """Looks at what needs devices or a model but no data, so that nothing is made for what will be refused.
 
     Raises:
       UserError: a field is not usable.
     """
-    if config.model.dtype == "float16":
-        raise UserError(
-            "model.dtype = 'float16': small gradients would vanish, as there is no loss scaling; take 'bfloat16', "
-            "which needs none, or 'float32'."
-        )
     make_optimizer(config.optim, config.train.steps)
     _check_mesh(config, len(arms(config)))
     if config.model.checkpoint:

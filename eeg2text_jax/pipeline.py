@@ -23,7 +23,7 @@ from eeg2text_jax.parallel.distributed import is_main, wait_for_all
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.predictions.cells import select_cells
 from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
-from eeg2text_jax.splits.split import check_same_split
+from eeg2text_jax.splits.split import check_same_data, check_same_split
 from eeg2text_jax.study import Study
 from eeg2text_jax.training.curves import write_curves
 from eeg2text_jax.training.loop import trained_params
@@ -57,6 +57,7 @@ def decode(study: Study) -> None:
     header = {
         "config": study.config_digest,
         "split": study.split.digest(),
+        "data": study.data.digest(),
         "tokenizer": study.tokenizer_digest,
         "decode": study.config.decode.to_dict(),
         "teacher_forced": "argmax at the reference's positions, cut at the first end token among them",
@@ -83,11 +84,13 @@ def score(study: Study) -> dict[str, Any]:
       The content of `results.json`.
 
     Raises:
-      UserError: the predictions were changed since they were written, or made with another split or configuration.
+      UserError: the predictions were changed since they were written, or made with another split, other data or another
+        configuration.
     """
     study.workdir.check(*DECODED)
     found = read_predictions(study.workdir.predictions)
     check_same_split(study.split.digest(), found.header.get("split"), study.workdir.predictions)
+    check_same_data(study.data.digest(), found.header.get("data"), study.workdir.predictions)
     if found.header.get("config") != study.config_digest:
         raise UserError(
             f"{study.workdir.predictions}: is of another run (configuration {found.header.get('config')}, this one is "

@@ -75,7 +75,7 @@ def test_rewriting_every_sentence_leaves_free_running_predictions_as_they_are(fi
             writer.add(Sample(data.words(i), text, *where))
         writer.provenance = data.provenance
     (root / "predictions.jsonl").unlink()
-    study = open_study(tiny_config(), open_workdir(str(root), tiny_config()))
+    study = open_study(tiny_config(), open_workdir(str(root), tiny_config()), other_texts=True)
     pipeline.decode(study)
     before, after = (free_running(folder / "predictions.jsonl") for folder in (finished, root))
     assert [p.reference for p in before] != [p.reference for p in after]

@@ -164,12 +164,11 @@ def _prediction(
     study: Study, cell: Cell, mode: str, i: int, text: str, tokens: list[int], likelihood: dict[str, Any]
 ) -> Prediction:
     data = study.data
-    sentence_id = f"{data.task[i]}:{data.sentence_index[i]}"
     return Prediction(
-        sample_id=f"{data.subject[i]}/{sentence_id}",
+        sample_id=study.split.names[i],
         subject=str(data.subject[i]),
         task=str(data.task[i]),
-        sentence_id=sentence_id,
+        sentence_id=f"{data.task[i]}:{data.sentence_index[i]}",
         n_words=int(data.n_words[i]),
         train_condition=cell.arm.condition,
         eval_condition=cell.condition,

@@ -1,25 +1,17 @@
 """Configuration -> model: which backbone, of what shape, behind which EEG encoder."""
 
 import importlib
-import pkgutil
 from types import ModuleType
 from typing import Any
 
 from ml_collections import ConfigDict
 from transformers import PretrainedConfig
 
-from eeg2text_jax import models, pretrained
 from eeg2text_jax.errors import UserError, did_you_mean
+from eeg2text_jax.models import BACKBONES
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
 
-# A backbone is a module here together with a table of names of the same name in `pretrained/`.
-BACKBONES = tuple(
-    sorted(
-        {module.name for module in pkgutil.iter_modules(models.__path__)}
-        & {module.name for module in pkgutil.iter_modules(pretrained.__path__)}
-    )
-)
 DTYPES = ("float32", "bfloat16", "float16")
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from ml_collections import ConfigDict
 
-from eeg2text_jax.conditions.condition import check_conditions, needs
+from eeg2text_jax.conditions.condition import needs
 from eeg2text_jax.conditions.context import condition_key
 from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.decoding.sharded import generate_program
@@ -22,6 +22,7 @@ from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.partition import batch_sharding, fed_sharding, replicated
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.pretrained.start import model_from_checkpoint
+from eeg2text_jax.ranges import check_config
 from eeg2text_jax.training.loop import make_program
 from eeg2text_jax.training.step import StudyArrays
 
@@ -59,10 +60,9 @@ class Outline:
 
     def training(self, placement: Placement, batch_size: int) -> Program:
         """The training step of all arms on the largest bucket."""
-        program = make_program(self)
+        program = make_program(self, placement.mesh)
         state = placement.abstract(program.state_shapes())
-        shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
-        step = compile_step(program.train_step, placement.mesh, shardings)
+        step = compile_step(program.train_step, placement.mesh, placement.formats(state))
         batch = _placed(self._batch(batch_size), batch_sharding(placement.mesh))
         return Program(step, (state, batch, _placed(self._study_arrays(), replicated(placement.mesh))))
 
@@ -125,8 +125,7 @@ def make_outline(config: ConfigDict) -> Outline:
     Raises:
       UserError: a field of the configuration is not usable.
     """
-    check_conditions(tuple(config.grid.train_conditions), "grid.train_conditions", training=True)
-    check_conditions(tuple(config.grid.eval_conditions), "grid.eval_conditions", training=False)
+    check_config(config)
     features = _features(config)
     if config.parallel.arms == "auto":  # which is about the machine that this is run on
         config = config.copy_and_resolve_references()

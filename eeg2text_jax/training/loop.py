@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+from jax.sharding import AbstractMesh, Mesh
 
 from eeg2text_jax.data.batches import Batch, evaluation_batches, training_batches
 from eeg2text_jax.errors import UserError
@@ -19,7 +20,7 @@ from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.parallel.placement import Placement, arms_mapping
 from eeg2text_jax.pretrained.start import start_from_checkpoint
 from eeg2text_jax.progress import ProgressLine
-from eeg2text_jax.splits.split import check_same_split
+from eeg2text_jax.splits.split import check_same_data, check_same_split
 from eeg2text_jax.stages import fields_digest
 from eeg2text_jax.study import Study
 from eeg2text_jax.training.checkpoint import Checkpoints
@@ -40,14 +41,15 @@ def train(study: Study) -> TrainState:
       Terminated: SIGTERM came, and the step that was under way is saved.
     """
     config = study.config.train
-    program = make_program(study)
     placement = Placement.from_config(study.config, len(study.arms))
+    program = make_program(study, placement.mesh)
 
     with Checkpoints(study.workdir.root) as checkpoints, Preemption() as preemption:
         state, iterator, lines = restore_or_init(study, program, placement, checkpoints)
-        shardings = placement.shardings(state)
-        train_step = compile_step(program.train_step, placement.mesh, shardings)
-        keep = jax.jit(keep_best, donate_argnums=0, out_shardings=shardings)
+        formats = placement.formats(state)
+        state = jax.device_put(state, formats, donate=True)
+        train_step = compile_step(program.train_step, placement.mesh, formats)
+        keep = jax.jit(keep_best, donate_argnums=0, out_shardings=formats)
         dev_loss = DevLoss(study, program)
         arrays = placement.constants(study.arrays)
         first = int(state.step)
@@ -119,8 +121,8 @@ def trained_params(study: Study) -> Any:
     return restored[1].best_params
 
 
-def make_program(study: Study) -> GridProgram:
-    """The compiled side of the study's grid."""
+def make_program(study: Study, mesh: Mesh | AbstractMesh | None = None) -> GridProgram:
+    """The compiled side of the study's grid, to run on a mesh; without one it only describes the state."""
     config = study.config
     return GridProgram(
         model=study.model,
@@ -129,6 +131,7 @@ def make_program(study: Study) -> GridProgram:
         label_smoothing=config.train.label_smoothing,
         mapping=arms_mapping(config.parallel),
         accumulate=config.train.accumulate,
+        mesh=mesh,
     )
 
 
@@ -169,6 +172,7 @@ def _origin(study: Study) -> dict[str, Any]:
     """What a checkpoint says of the run that it is of."""
     return {
         "split": study.split.digest(),
+        "features": study.data.digests["features"],
         "config": fields_digest(study.config, "training"),
         "arms": list(map(str, study.arms)),
     }
@@ -176,6 +180,7 @@ def _origin(study: Study) -> dict[str, Any]:
 
 def _check_origin(study: Study, info: dict[str, Any], checkpoints: Checkpoints) -> None:
     check_same_split(study.split.digest(), info["split"], checkpoints.directory)
+    check_same_data(study.data.digests["features"], info["features"], checkpoints.directory)
     if any(info[name] != value for name, value in _origin(study).items()):
         raise UserError(
             f"{checkpoints.directory}: the checkpoint is of another run (arms {', '.join(info['arms'])}, configuration "

@@ -9,14 +9,11 @@ import scipy.stats
 from eeg2text_jax.conditions.condition import (
     CONDITIONS,
     RANDOM,
-    TRAINING_ONLY,
     apply_condition,
-    check_conditions,
     condition_inputs,
     needs,
 )
 from eeg2text_jax.conditions.context import ConditionContext, condition_key
-from eeg2text_jax.errors import UserError
 
 LENGTHS = np.array([1, 2, 5, 8, 13, 24])
 W, F = 24, 6
@@ -203,17 +200,3 @@ def test_what_is_missing_is_named():
     for name, field in [("shuffled", "donor"), ("length_only", "means"), ("subject_mean", "subject")]:
         with pytest.raises(ValueError, match=f"context.{field}"):
             apply_condition(name, features, mask, bare)
-
-
-def test_lists_of_conditions_are_checked():
-    check_conditions(tuple(CONDITIONS), "grid.train_conditions", training=True)
-    check_conditions(tuple(set(CONDITIONS) - TRAINING_ONLY), "grid.eval_conditions", training=False)
-    for names, message in [
-        ((), "is empty"),
-        (("eeg", "eeg"), "twice"),
-        (("nois",), "did you mean 'noise'"),
-        (("gaze",), "data file with gaze features"),
-        (("label_shuffle",), "cannot be tested with"),
-    ]:
-        with pytest.raises(UserError, match=message):
-            check_conditions(names, "grid.eval_conditions", training=False)
