@@ -95,6 +95,8 @@ def _open(config: ConfigDict, root: str) -> Study:
     try:
         open_workdir(root, config)
         workdir.check(*OPENED)
+        if is_main():
+            workdir.unrecord(*(name for name in OPENED if not (workdir.root / name).exists()))
         study = open_study(config, workdir)
         check_decoding(config.decode, study.model)
     except BaseException:

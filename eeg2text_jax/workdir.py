@@ -72,11 +72,19 @@ class Workdir:
 
     def record(self, *names: str) -> None:
         """Notes the digests of finished files and folders, those that are there, as what later starts shall find."""
-        noted = self._recorded()
-        for name in names:
-            noted = {other: digest for other, digest in noted.items() if other.split("/")[0] != name}
-            noted |= self._digests(name)
-        write_text(self.finished, json.dumps(noted, indent=1, sort_keys=True) + "\n")
+        self._note({name: self._digests(name) for name in names})
+
+    def unrecord(self, *names: str) -> None:
+        """Forgets the digests of what is about to be written anew: a kill may come before they are noted again."""
+        self._note({name: {} for name in names})
+
+    def _note(self, digests: dict[str, dict[str, str]]) -> None:
+        before = self._recorded()
+        noted = {other: digest for other, digest in before.items() if other.split("/")[0] not in digests}
+        for found in digests.values():
+            noted |= found
+        if noted != before:
+            write_text(self.finished, json.dumps(noted, indent=1, sort_keys=True) + "\n")
 
     def unrecorded(self, *names: str) -> list[str]:
         """Which of `names` are there and have not been recorded."""

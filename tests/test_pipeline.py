@@ -239,3 +239,15 @@ def test_the_audit_of_a_finished_run_may_change_and_decoding_may_not(finished, t
         assert (root / name).read_bytes() == (finished / name).read_bytes()
     with pytest.raises(UserError, match=r"predictions\.jsonl was made with decode\.num_beams \(now 3, there 2\)"):
         pipeline.run(tiny_config(decode__num_beams=3), str(root))
+
+
+def test_a_finished_run_is_trained_again_where_its_checkpoint_is_damaged_and_ends_the_same(finished, tmp_path, capsys):
+    root = copy_of(finished, tmp_path)
+    (root / "checkpoints/step_6/digests.json").write_text("")
+    study = open_study(tiny_config(), open_workdir(str(root), tiny_config()))
+    pipeline.train(study)
+    assert "step_6/digests.json is damaged: the checkpoint is set aside" in capsys.readouterr().out
+    (root / "predictions.jsonl").unlink()
+    pipeline.run(tiny_config(), str(root))
+    for name in ("predictions.jsonl", "results.json", "audit.json"):
+        assert (root / name).read_bytes() == (finished / name).read_bytes()
