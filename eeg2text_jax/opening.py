@@ -122,7 +122,7 @@ def open_finished(config: ConfigDict, root: str) -> Study:
             raise UserError(f"{path}: there is no such file, so training has not begun; `eeg2text train` makes it.")
     if not workdir.product("training"):
         raise UserError(f"{root}: has no checkpoint; `eeg2text train` makes one.")
-    workdir.check(*OPENED)
+    workdir.check(*OPENED, workdir.metrics.name)
     study = open_study(config, workdir)
     check_decoding(config.decode, study.model)
     return study

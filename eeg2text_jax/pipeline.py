@@ -73,7 +73,7 @@ def decode(study: Study) -> None:
     write_configuration(study.workdir, study.config)
     study.workdir.unrecord(study.workdir.predictions.name)
     write_predictions(study.workdir.predictions, header, predictions)
-    study.workdir.record(*DECODED)
+    study.workdir.record(study.workdir.predictions.name, *study.workdir.unrecorded(*DECODED))
     print(f"wrote {study.workdir.predictions}")
 
 
