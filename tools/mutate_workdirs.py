@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from eeg2text_jax import cli
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.testing.forked_runs import LAST, TRACEBACK, Forked, arguments, differing, prepare, what_counts
 
 COMMANDS = {"finished": "run", "trained": "decode", "killed": "train"}  # what goes on from each state
@@ -108,6 +109,13 @@ class Mutations:
         others = sorted(path for path in other.parent.iterdir() if path.is_file())
         return others[min(place, len(others) - 1)]
 
+    def _compare(self, expected: dict[str, str], work: Path, checkpoint: bool) -> str:
+        try:
+            different = differing(expected, what_counts(work, self._log(), checkpoint=checkpoint))
+        except UserError as error:
+            return f"unreadable: {error}"
+        return f"another result: {different}" if different else "same"
+
     def attempt(self, state: str, name: str, mutation: Callable[[Path, Path, random.Random], None], seed: int) -> str:
         """What came of one mutation: "refused", "same" or what is wrong."""
         work = self.out / "mutated"
@@ -128,8 +136,7 @@ class Mutations:
         else:
             read = state != "finished"  # where the checkpoint has no part in the result
             expected = {end: digest for end, digest in self.ends[state].items() if read or end != LAST}
-            different = differing(expected, what_counts(work, self._log(), checkpoint=read))
-            verdict = f"another result: {different}" if different else "same"
+            verdict = self._compare(expected, work, read)
         shutil.rmtree(work)
         return verdict
 
