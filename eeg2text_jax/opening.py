@@ -13,6 +13,7 @@ from eeg2text_jax.grid import arms
 from eeg2text_jax.models.build import random_spec
 from eeg2text_jax.parallel.distributed import initialize, is_main, main_first
 from eeg2text_jax.parallel.placement import Placement
+from eeg2text_jax.pretrained.hub import checkpoint_folder
 from eeg2text_jax.ranges import check_config, notes
 from eeg2text_jax.study import Study, open_study
 from eeg2text_jax.training.optimizer import make_optimizer
@@ -38,12 +39,12 @@ def begun(config: ConfigDict, root: str, make: bool = True) -> Iterator[Study]:
     initialize(config.parallel.hosts)
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
-    check_before(config)
     for note in notes(config) if is_main() else ():
         print(note)
     with contextlib.ExitStack() as stack:
 
         def open_it() -> Study:
+            check_before(config)
             if not make:
                 find_workdir(root)
             if is_main():
@@ -60,10 +61,21 @@ def check_before(config: ConfigDict) -> None:
       UserError: a field is not usable.
     """
     make_optimizer(config.optim, config.train.steps)
-    Placement.from_config(config, len(arms(config)))
-    if not config.model.checkpoint:
+    _check_mesh(config, len(arms(config)))
+    if config.model.checkpoint:
+        checkpoint_folder(config.model.checkpoint)
+    else:
         random_spec(config.model.backbone, config.model.shape.to_dict(), _StandIn())
     check_decoding(config.decode, _StandIn())
+
+
+def _check_mesh(config: ConfigDict, n_arms: int) -> None:
+    """Raises what is wrong with the placement of all arms, unless fewer of them, as in a wave, can be placed."""
+    for fewer in range(n_arms - 1, 0, -1):
+        with contextlib.suppress(UserError):
+            Placement.from_config(config, fewer)
+            return
+    Placement.from_config(config, n_arms)
 
 
 class _StandIn:
@@ -83,6 +95,8 @@ def _open(config: ConfigDict, root: str) -> Study:
     try:
         open_workdir(root, config)
         workdir.check(*OPENED)
+        if is_main():
+            workdir.unrecord(*(name for name in OPENED if not (workdir.root / name).exists()))
         study = open_study(config, workdir)
         check_decoding(config.decode, study.model)
     except BaseException:
@@ -108,7 +122,7 @@ def open_finished(config: ConfigDict, root: str) -> Study:
             raise UserError(f"{path}: there is no such file, so training has not begun; `eeg2text train` makes it.")
     if not workdir.product("training"):
         raise UserError(f"{root}: has no checkpoint; `eeg2text train` makes one.")
-    workdir.check(*OPENED)
+    workdir.check(*OPENED, workdir.metrics.name)
     study = open_study(config, workdir)
     check_decoding(config.decode, study.model)
     return study

@@ -50,7 +50,11 @@ def run(config: ConfigDict, root: str) -> None:
 
 def train(study: Study) -> None:
     """Trains every arm, in waves where they do not fit at once."""
+    if is_main():
+        study.workdir.unrecord(study.workdir.metrics.name)
     train_arms(study)
+    if is_main():
+        study.workdir.record(study.workdir.metrics.name)
 
 
 def decode(study: Study) -> None:
@@ -68,8 +72,9 @@ def decode(study: Study) -> None:
         collections.deque(predictions, maxlen=0)  # takes part in the computation, writes nothing
         return
     write_configuration(study.workdir, study.config)
+    study.workdir.unrecord(study.workdir.predictions.name)
     write_predictions(study.workdir.predictions, header, predictions)
-    study.workdir.record(*DECODED)
+    study.workdir.record(study.workdir.predictions.name, *study.workdir.unrecorded(*DECODED))
     print(f"wrote {study.workdir.predictions}")
 
 

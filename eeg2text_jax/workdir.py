@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -71,11 +72,19 @@ class Workdir:
 
     def record(self, *names: str) -> None:
         """Notes the digests of finished files and folders, those that are there, as what later starts shall find."""
-        noted = self._recorded()
-        for name in names:
-            noted = {other: digest for other, digest in noted.items() if other.split("/")[0] != name}
-            noted |= self._digests(name)
-        write_text(self.finished, json.dumps(noted, indent=1, sort_keys=True) + "\n")
+        self._note({name: self._digests(name) for name in names})
+
+    def unrecord(self, *names: str) -> None:
+        """Forgets the digests of what is about to be written anew: a kill may come before they are noted again."""
+        self._note({name: {} for name in names})
+
+    def _note(self, digests: dict[str, dict[str, str]]) -> None:
+        before = self._recorded()
+        noted = {other: digest for other, digest in before.items() if other.split("/")[0] not in digests}
+        for found in digests.values():
+            noted |= found
+        if noted != before:
+            write_text(self.finished, json.dumps(noted, indent=1, sort_keys=True) + "\n")
 
     def unrecorded(self, *names: str) -> list[str]:
         """Which of `names` are there and have not been recorded."""
@@ -164,6 +173,13 @@ def find_workdir(root: str) -> Workdir:
     if not workdir.config.exists():
         raise UserError(f"{root}: holds no run of eeg2text (no config.json); give the --workdir of one.")
     return workdir
+
+
+def check_unchanged(path: str | os.PathLike[str]) -> None:
+    """Refuses a file of a workdir that was changed since it was written; knows nothing of other files."""
+    path = epath.Path(path)
+    if is_local(path) and (path.parent / "config.json").exists():
+        Workdir(path.parent).check(path.name)
 
 
 def read_configuration(workdir: Workdir) -> dict[str, Any]:

@@ -98,6 +98,14 @@ def test_a_run_in_use_is_left_to_its_process(trained, tmp_path, capsys):
     assert digest_of(trained) == before
 
 
+def test_changed_curves_are_refused_by_what_does_not_write_them_again(trained, tmp_path, capsys):
+    root = tmp_path / "run"
+    shutil.copytree(trained, root)
+    (root / "metrics.jsonl").write_bytes((root / "metrics.jsonl").read_bytes().replace(b"1", b"2", 1))
+    assert cli.main(["decode", as_flag(**QUICK), f"--workdir={root}"]) == 2
+    assert "metrics.jsonl: is not what this run wrote" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["split.json", "tokenizer/tokenizer.json"])
 def test_a_changed_file_is_refused_by_every_command(trained, tmp_path, capsys, name):
     root = tmp_path / "run"

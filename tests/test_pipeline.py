@@ -12,6 +12,7 @@ from transformers import AutoModelForSeq2SeqLM
 from eeg2text_jax import cli, pipeline
 from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
 from eeg2text_jax.decoding.exported import load_export
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.grid import init_keys
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.predictions.file import read_predictions
@@ -190,3 +191,77 @@ def test_conditions_that_need_tables_train_and_test(tmp_path):
     assert {row.eval_condition for row in rows} == set(testable)
     first = json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[0])
     assert first["loss/label_shuffle/0"] != pytest.approx(first["loss/eeg/0"], abs=1e-4), "the same targets"
+
+
+def copy_of(finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def shorten(path):
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-4]))
+
+
+def flip_a_token(path):
+    path.write_text(path.read_text().replace('"n_tokens": 1', '"n_tokens": 2', 1))
+
+
+@pytest.mark.parametrize("damage", [shorten, flip_a_token])
+def test_changed_predictions_are_refused_before_anything_is_written(finished, tmp_path, damage):
+    root = copy_of(finished, tmp_path)
+    damage(root / "predictions.jsonl")
+    before = {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()}
+    with pytest.raises(UserError, match=r"predictions\.jsonl: is not what this run wrote .* to have it made again"):
+        pipeline.run(tiny_config(), str(root))
+    assert {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()} == before
+
+
+@pytest.mark.parametrize("command", ["score", "audit"])
+def test_changed_predictions_of_a_workdir_are_refused_wherever_they_are_read(finished, tmp_path, capsys, command):
+    root = copy_of(finished, tmp_path)
+    path = root / "predictions.jsonl"
+    arguments = {"score": [str(path)], "audit": ["--eeg", str(path)]}[command]
+    flip_a_token(path)
+    assert cli.main([command, *arguments]) == 2
+    assert "predictions.jsonl: is not what this run wrote" in capsys.readouterr().err
+
+
+def test_predictions_of_another_run_are_refused(finished, tmp_path):
+    """Though nothing recorded says so and the split is the same."""
+    root = copy_of(finished, tmp_path)
+    (root / "finished.json").unlink()
+    header, *rows = (root / "predictions.jsonl").read_text().splitlines(keepends=True)
+    other = json.loads(header)
+    other["header"]["config"] = "0123456789abcdef"
+    (root / "predictions.jsonl").write_text(json.dumps(other) + "\n" + "".join(rows))
+    with pytest.raises(UserError, match=r"predictions\.jsonl: is of another run \(configuration 0123456789abcdef"):
+        pipeline.run(tiny_config(), str(root))
+
+
+def test_a_finished_run_without_its_curves_is_reported_without(finished, tmp_path, capsys):
+    root = copy_of(finished, tmp_path)
+    (root / "metrics.jsonl").unlink()
+    pipeline.run(tiny_config(), str(root))
+    assert "metrics.jsonl: there is no such file, so the report has no curves" in capsys.readouterr().out
+
+
+def test_the_audit_of_a_finished_run_may_change_and_decoding_may_not(finished, tmp_path):
+    root = copy_of(finished, tmp_path)
+    pipeline.run(tiny_config(audit__margin=30.0), str(root))
+    assert json.loads((root / "audit.json").read_text()) != json.loads((finished / "audit.json").read_text())
+    for name in ("predictions.jsonl", "results.json"):
+        assert (root / name).read_bytes() == (finished / name).read_bytes()
+    with pytest.raises(UserError, match=r"predictions\.jsonl was made with decode\.num_beams \(now 3, there 2\)"):
+        pipeline.run(tiny_config(decode__num_beams=3), str(root))
+
+
+def test_a_finished_run_is_trained_again_where_its_checkpoint_is_damaged_and_ends_the_same(finished, tmp_path, capsys):
+    root = copy_of(finished, tmp_path)
+    (root / "checkpoints/step_6/digests.json").write_text("")
+    study = open_study(tiny_config(), open_workdir(str(root), tiny_config()))
+    pipeline.train(study)
+    assert "step_6/digests.json is damaged: the checkpoint is set aside" in capsys.readouterr().out
+    (root / "predictions.jsonl").unlink()
+    pipeline.run(tiny_config(), str(root))
+    for name in ("predictions.jsonl", "results.json", "audit.json"):
+        assert (root / name).read_bytes() == (finished / name).read_bytes()

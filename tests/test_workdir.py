@@ -170,6 +170,10 @@ def test_what_is_made_again_is_recorded_again(begun):
     (workdir.root / "tokenizer/a.json").rename(workdir.root / "tokenizer/c.json")
     workdir.record("tokenizer")
     workdir.check("tokenizer", "split.json")
+    workdir.unrecord("tokenizer")  # and a kill before it is recorded
+    finish(workdir, "tokenizer/d.json")
+    workdir.check("tokenizer", "split.json")
+    assert workdir.unrecorded("tokenizer", "split.json") == ["tokenizer"]
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"split.json": 1}'])

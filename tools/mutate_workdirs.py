@@ -1,6 +1,6 @@
 """Damages one file of a workdir at a time and goes on: the file is refused by its name, or the end has the same bytes.
 
-python tools/mutate_workdirs.py /tmp/mutations [--count 300] [--seed 0]
+python tools/mutate_workdirs.py /tmp/mutations [--count 300] [--seed 0] [--first 0]
 
 Each file of a finished run, of one that was trained and of one that was killed while training is cut, emptied,
 exchanged with that of another run, or has a byte flipped. Then the run goes on (`run`, `decode`, `train`). Never may it
@@ -11,6 +11,7 @@ import argparse
 import collections
 import functools
 import itertools
+import json
 import random
 import shutil
 import sys
@@ -19,7 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from eeg2text_jax import cli
-from eeg2text_jax.testing.forked_runs import TRACEBACK, Forked, arguments, differing, prepare, what_counts
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.testing.forked_runs import LAST, TRACEBACK, Forked, arguments, differing, prepare, what_counts
 
 COMMANDS = {"finished": "run", "trained": "decode", "killed": "train"}  # what goes on from each state
 
@@ -52,6 +54,10 @@ class Mutations:
     def __init__(self, out: Path):
         self.out, self._number = out, itertools.count()
         self.ends: dict[str, dict[str, str]] = {}
+        kept = out / "ends.json"
+        if kept.exists():
+            self.ends = json.loads(kept.read_text())
+            return
         for name, lr in (("", 0.001), ("other_", 0.002)):
             self._make_states(name, lr)
         for state, command in COMMANDS.items():
@@ -60,6 +66,7 @@ class Mutations:
             self._done(self._start(command, unharmed))
             self.ends[state] = what_counts(unharmed, self._log())
             shutil.rmtree(unharmed)
+        kept.write_text(json.dumps(self.ends))
 
     def _make_states(self, name: str, lr: float) -> None:
         work = self.out / f"{name}killed"
@@ -102,9 +109,17 @@ class Mutations:
         others = sorted(path for path in other.parent.iterdir() if path.is_file())
         return others[min(place, len(others) - 1)]
 
+    def _compare(self, expected: dict[str, str], work: Path, checkpoint: bool) -> str:
+        try:
+            different = differing(expected, what_counts(work, self._log(), checkpoint=checkpoint))
+        except UserError as error:
+            return f"unreadable: {error}"
+        return f"another result: {different}" if different else "same"
+
     def attempt(self, state: str, name: str, mutation: Callable[[Path, Path, random.Random], None], seed: int) -> str:
         """What came of one mutation: "refused", "same" or what is wrong."""
         work = self.out / "mutated"
+        shutil.rmtree(work, ignore_errors=True)
         shutil.copytree(self.out / state, work)
         before = (work / name).read_bytes()
         mutation(work / name, self.counterpart(state, name), random.Random(seed))
@@ -119,20 +134,23 @@ class Mutations:
         elif status == 2:
             verdict = "refused" if len(told) == 1 and Path(name).name in told[0] else f"not named: {said[-500:]}"
         else:
-            different = set(differing(self.ends[state], what_counts(work, self._log())))
-            verdict = f"another result: {sorted(different)}" if different else "same"
+            read = state != "finished"  # where the checkpoint has no part in the result
+            expected = {end: digest for end, digest in self.ends[state].items() if read or end != LAST}
+            verdict = self._compare(expected, work, read)
         shutil.rmtree(work)
         return verdict
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, help="folder for the runs; emptied first")
+    parser.add_argument("out", type=Path, help="folder for the runs; emptied first, unless they are there")
     parser.add_argument("--count", type=int, default=300, help="mutations, drawn from all there are")
+    parser.add_argument("--first", type=int, default=0, help="the number of the one to begin with")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    shutil.rmtree(options.out, ignore_errors=True)
-    options.out.mkdir(parents=True)
+    if not (options.out / "ends.json").exists():
+        shutil.rmtree(options.out, ignore_errors=True)
+    options.out.mkdir(parents=True, exist_ok=True)
     prepare(options.out / "cache")
     begun = time.monotonic()
     mutations = Mutations(options.out)
@@ -141,7 +159,7 @@ def main() -> int:
     random.Random(options.seed).shuffle(cases)
     counts: collections.Counter[tuple[str, str, str]] = collections.Counter()
     failures = 0
-    for seed, (state, name, mutation) in enumerate(cases):
+    for seed, (state, name, mutation) in list(enumerate(cases))[options.first :]:
         if sum(counts.values()) >= options.count:
             break
         verdict = mutations.attempt(state, name, mutation, seed)
@@ -151,8 +169,9 @@ def main() -> int:
         if verdict not in ("refused", "same"):
             failures += 1
             print(f"FAILED: {state}, {name} {mutation.__name__}: {verdict}", flush=True)
-        if sum(counts.values()) % 20 == 0:
-            print(f"{sum(counts.values())} done in {time.monotonic() - begun:.0f} s, {failures} failures", flush=True)
+        if sum(counts.values()) % 10 == 0:
+            done = f"{sum(counts.values())} done, to number {seed}"
+            print(f"{done}, in {time.monotonic() - begun:.0f} s, {failures} failures", flush=True)
     for key, count in sorted(counts.items()):
         print(f"{count:4} {', '.join(key)}")
     print(f"{sum(counts.values())} mutations, {failures} failures, {time.monotonic() - begun:.0f} s")

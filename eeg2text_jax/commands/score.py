@@ -17,6 +17,7 @@ from eeg2text_jax.metrics.tables import MODE_TITLES, signatures
 from eeg2text_jax.predictions.file import MODES, Prediction
 from eeg2text_jax.predictions.foreign import UNKNOWN
 from eeg2text_jax.predictions.read import FORMATS, check_given_once, describe, read_any
+from eeg2text_jax.workdir import check_unchanged
 
 LAYOUTS = """
 layouts, recognised by content:
@@ -61,6 +62,7 @@ def main(argv: list[str]) -> int:
     for note in check_given_once(flags.files):
         print(note)
     for path in flags.files:
+        check_unchanged(path)
         read = read_any(path, layout=flags.format, columns=columns, mode=flags.mode)
         print(describe(read))
         try:

@@ -16,6 +16,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.testing.finished_runs import final_checkpoint, logged_metrics
 
 TRACEBACK = "Traceback (most recent call last)"
+LAST = "the last checkpoint"
 
 # A run of seconds whose checkpoints take 9 MB, most of it positions that nothing computes with.
 SMALL = {
@@ -65,18 +66,19 @@ def arguments(**changes: object) -> list[str]:
     return ["--config=configs/demo.py:planted", *(f"--config.{name}={value}" for name, value in fields.items())]
 
 
-def what_counts(workdir: Path, log: Path) -> dict[str, str]:
+def what_counts(workdir: Path, log: Path, *, checkpoint: bool = True) -> dict[str, str]:
     """Digests of what must be the same however a run came to its end, without what is written of time.
 
-    Made in a process of its own: one that has used JAX can no longer be forked. `log` is where it answers.
+    Made in a process of its own: one that has used JAX can no longer be forked. `log` is where it answers, and
+    `checkpoint` says whether the last checkpoint counts: a run that has decoded reads none.
     """
     answer = log.with_suffix(".json")
-    if Forked(lambda: answer.write_text(json.dumps(_what_counts(workdir))) and 0, log).wait():
+    if Forked(lambda: answer.write_text(json.dumps(_what_counts(workdir, checkpoint))) and 0, log).wait():
         raise UserError(f"{workdir}: cannot be looked at:\n{log.read_text()}")
     return json.loads(answer.read_text())
 
 
-def _what_counts(workdir: Path) -> dict[str, str]:
+def _what_counts(workdir: Path, checkpoint: bool) -> dict[str, str]:
     found: dict[str, Any] = {}
     for path in sorted(workdir.rglob("*")):
         name = str(path.relative_to(workdir))
@@ -86,10 +88,10 @@ def _what_counts(workdir: Path) -> dict[str, str]:
         found.pop(name, None)
     if "metrics.jsonl" in found:
         found["metrics.jsonl"] = logged_metrics(workdir)
-    if (workdir / "checkpoints").exists():
+    if checkpoint and (workdir / "checkpoints").exists():
         step, arrays, info = final_checkpoint(workdir)
         info["log"] = [json.loads(line) | {"samples_per_s": 0} for line in info["log"]]
-        found["the last checkpoint"] = step, info, {name: sha256(array).hexdigest() for name, array in arrays.items()}
+        found[LAST] = step, info, {name: sha256(array).hexdigest() for name, array in arrays.items()}
     return {
         name: sha256(value if isinstance(value, bytes) else repr(value).encode()).hexdigest()
         for name, value in found.items()
