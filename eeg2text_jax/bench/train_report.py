@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from eeg2text_jax.bench.train_work import Work, real_positions
-from eeg2text_jax.data.batches import Bucket
+from eeg2text_jax.data.epochs import Bucket
 from eeg2text_jax.preflight.chips import chip_of_device
 from eeg2text_jax.preflight.flops import training_flops
 

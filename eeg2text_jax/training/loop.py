@@ -64,7 +64,7 @@ def train(study: Study) -> TrainState:
             pending = Pending(study, log, progress)
             for step in range(first + 1, config.steps + 1):
                 batch = next(iterator)
-                state, metrics = train_step(state, placement.batch(batch), arrays)
+                state, metrics = train_step(state, placement.training_batch(batch), arrays)
                 pending.swap(step, batch, metrics)  # reads the metrics of the step before, this one is running
                 if step % config.eval_every == 0 or step == config.steps:
                     loss = dev_loss(state.params)
@@ -157,6 +157,7 @@ def restore_or_init(study: Study, program: GridProgram, placement: Placement, ch
         config.batch.size,
         config.seed,
         config.train.steps,
+        list(dict.fromkeys(arm.seed for arm in study.arms)),
     )
     iterator = iter(batches)
     restored = checkpoints.restore(placement.abstract(program.state_shapes()))
@@ -240,7 +241,7 @@ class Pending:
             self.flush()
         elif self._held:  # no more than one step is dispatched ahead
             jax.block_until_ready(self._held[-1][2])
-        self._held.append((step, int(batch["weight"].sum()), metrics))
+        self._held.append((step, int(batch["weight"][0].sum()), metrics))
 
     def flush(self) -> None:
         """Reads what is held.

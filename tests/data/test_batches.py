@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from eeg2text_jax.data.batches import (
-    EpochPlan,
     Samples,
     evaluation_batches,
     feature_scale,
@@ -14,6 +13,7 @@ from eeg2text_jax.data.batches import (
     training_batches,
 )
 from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
+from eeg2text_jax.data.epochs import EpochPlan
 from eeg2text_jax.errors import UserError
 
 BUCKETS = ((4, 6), (8, 12))
@@ -78,6 +78,7 @@ def test_the_stream_goes_on_from_a_saved_state(samples):
 
     whole = [batch["sample_id"].tolist() for batch in stream()]
     assert len(whole) == 25
+    assert all(np.shape(ids) == (1, SIZE) for ids in whole), "one seed"
     first = stream()
     for _ in range(9):
         next(first)
@@ -98,3 +99,32 @@ def test_evaluation_has_every_row_once_in_a_fixed_order(samples):
 def test_a_sample_that_fits_nowhere_is_said(samples):
     with pytest.raises(UserError, match=r"no bucket for a sample of \d words"):
         training_batches(samples, np.arange(30), ((4, 6),), SIZE, seed=0, steps=1)
+
+
+def test_seeds_have_orders_of_their_own_in_batches_of_the_same_shapes(samples):
+    """Whatever other seeds there are: a grid trained in waves is the same grid."""
+
+    def stream(*seeds):
+        return list(training_batches(samples, np.arange(30), BUCKETS, SIZE, seed=2, steps=14, grid_seeds=seeds))
+
+    alone = {seed: stream(seed) for seed in (0, 1, 7)}
+    for step, batch in enumerate(stream(7, 0, 1)):
+        for place, seed in enumerate((7, 0, 1)):
+            for name, leaf in batch.items():
+                np.testing.assert_array_equal(leaf[place], alone[seed][step][name][0])
+    ids = [[batch["sample_id"][0][batch["weight"][0] > 0].tolist() for batch in alone[seed]] for seed in alone]
+    assert ids[0] != ids[1] != ids[2] != ids[0]
+    epoch = len(EpochPlan(samples.n_words()[:30], samples.n_tokens(np.arange(30)), BUCKETS, SIZE, 2).epoch(0))
+    for own in ids:
+        assert sorted(i for ids_of in own[:epoch] for i in ids_of) == list(range(30)), (
+            "every seed trains every sample once an epoch"
+        )
+
+
+@pytest.mark.parametrize("buckets", [((8, 6), (4, 12)), ((8, 12), (4, 6)), ((4, 12), (8, 6)), ((8, 12), (8, 12))])
+def test_buckets_that_are_not_nested_are_refused(samples, buckets):
+    """What is left over of the first would be put into the second, which does not hold it."""
+    with pytest.raises(
+        UserError, match=r"batch.buckets is .* expected pairs \(words, tokens\), each at least as large"
+    ):
+        training_batches(samples, np.arange(30), buckets, SIZE, seed=0, steps=1)
