@@ -7,7 +7,7 @@ as much as one order for all would (at ZuCo's size 6 MB for 32 sentences of 56 w
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import grain
 import numpy as np
@@ -53,16 +53,52 @@ class Samples:
         return np.max([[len(self.targets[i]) for i in source] for source in sources], axis=0)
 
 
-def feature_scale(data: DataFile, rows: np.ndarray, standardize: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation `[F]` of the features of `rows` (the train part); 0 and 1 if not `standardize`."""
-    width = data.n_features
+class FeatureScale(NamedTuple):
+    """How features are standardized: less `mean`, over `scale`.
+
+    Fields:
+      mean, scale: float32 `[F]`; a feature that does not vary has the scale infinity, so that it is fed as 0.
+      constant: numbers of the features with one value alone.
+      nearly: numbers of those that vary by no more than rounding does.
+    """
+
+    mean: np.ndarray
+    scale: np.ndarray
+    constant: np.ndarray
+    nearly: np.ndarray
+
+    def note(self) -> str:
+        """A sentence that counts and names the features that do not vary; empty where all do."""
+        kinds = (("constant", self.constant), ("nearly constant", self.nearly))
+        found = [f"{len(numbers)} {kind} (number {_listed(numbers)})" for kind, numbers in kinds if len(numbers)]
+        if not found:
+            return ""
+        return f"of {len(self.mean)} features, {' and '.join(found)} over the train part: they are fed as 0."
+
+
+def _listed(numbers: np.ndarray) -> str:
+    shown = ", ".join(map(str, numbers[:10]))
+    return f"{shown}, ..." if len(numbers) > 10 else shown
+
+
+# Of the largest magnitude of a feature: a smaller deviation is what float32 leaves of a constant, whatever the unit.
+ROUNDING = 1e-6
+
+
+def feature_scale(data: DataFile, rows: np.ndarray, standardize: bool) -> FeatureScale:
+    """Mean and standard deviation of the features of `rows` (the train part); 0 and 1 if not `standardize`."""
+    width, none = data.n_features, np.array([], int)
     if not standardize:
-        return np.zeros(width, np.float32), np.ones(width, np.float32)
+        return FeatureScale(np.zeros(width, np.float32), np.ones(width, np.float32), none, none)
     chosen = np.repeat(np.isin(np.arange(len(data)), rows), data.n_words)
     words = data.features[chosen]
+    least, most = words.min(axis=0), words.max(axis=0)
     deviation = words.std(axis=0, dtype=np.float64)
-    deviation[deviation < 1e-6] = 1.0  # a constant feature stays as it is, less its mean
-    return words.mean(axis=0, dtype=np.float64).astype(np.float32), deviation.astype(np.float32)
+    flat = deviation <= ROUNDING * np.maximum(np.abs(least), np.abs(most))
+    scale = np.where(flat, np.inf, deviation).astype(np.float32)
+    mean = words.mean(axis=0, dtype=np.float64).astype(np.float32)
+    constant = least == most
+    return FeatureScale(mean, scale, np.flatnonzero(constant), np.flatnonzero(flat & ~constant))
 
 
 def make_batch(samples: Samples, rows: Sequence[int], bucket: Bucket, size: int) -> Batch:

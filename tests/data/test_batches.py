@@ -1,6 +1,7 @@
 """Batches: fixed shapes, every sample once an epoch, the same order whenever and wherever one begins."""
 
 import collections
+import dataclasses
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def samples(tmp_path):
             writer.add(Sample(rng.normal(2, 3, (words, 3)), f"sentence {i}", "A", "NR", i))
     data = read_datafile(tmp_path / "data.h5")
     targets = [np.arange(1, 2 + int(rng.integers(1, 11)), dtype=np.int32) for _ in range(len(data))]
-    mean, scale = feature_scale(data, np.arange(30), standardize=True)
+    mean, scale, *_ = feature_scale(data, np.arange(30), standardize=True)
     return Samples(data, targets, mean, scale, max_words=8, pad_token=0)
 
 
@@ -128,3 +129,33 @@ def test_buckets_that_are_not_nested_are_refused(samples, buckets):
         UserError, match=r"batch.buckets is .* expected pairs \(words, tokens\), each at least as large"
     ):
         training_batches(samples, np.arange(30), buckets, SIZE, seed=0, steps=1)
+
+
+def scaled(samples, unit):
+    """The same recordings in another unit, with a constant and a nearly constant feature beside them."""
+    features = samples.data.features
+    flat = np.full((len(features), 2), 3.7, np.float32)
+    flat[:, 1] *= 1 + 1e-7 * np.random.default_rng(0).normal(size=len(features)).astype(np.float32)
+    data = dataclasses.replace(samples.data, features=(np.hstack([features, flat]) * np.float32(unit)))
+    found = feature_scale(data, np.arange(30), standardize=True)
+    return found, dataclasses.replace(samples, data=data, mean=found.mean, scale=found.scale)
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-9, 1e-6, 1e6, 1e12, 2.0**-40, 2.0**40])
+def test_the_unit_of_the_recordings_changes_nothing(samples, unit):
+    """Volts or microvolts: features that vary are fed alike, to the bit where the unit is a power of two."""
+    (_, ours), (found, theirs) = scaled(samples, 1.0), scaled(samples, unit)
+    for i in range(37):
+        tolerance = 0 if np.log2(unit).is_integer() else 1e-5
+        np.testing.assert_allclose(theirs.features(i), ours.features(i), rtol=tolerance, atol=tolerance)
+    assert np.abs(theirs.features(0)[:, :3]).max() > 0.1
+    assert (found.constant.tolist(), found.nearly.tolist()) == ([3], [4])
+
+
+def test_features_that_do_not_vary_are_counted_and_named(samples):
+    found, flat = scaled(samples, 1.0)
+    assert found.note() == (
+        "of 5 features, 1 constant (number 3) and 1 nearly constant (number 4) over the train part: they are fed as 0."
+    )
+    assert all((flat.features(i)[:, 3:] == 0).all() for i in range(37)), "of dev and test as well"
+    assert feature_scale(samples.data, np.arange(30), standardize=True).note() == ""
