@@ -83,7 +83,7 @@ def _refuse_buckets(arguments: list[str]) -> None:
       UserError: an argument names a place in a bucket, of which reading and writing do not know.
     """
     for argument in arguments:
-        if re.search(r"(^|=)(gs|s3|az|hf|https?)://", argument):
+        if re.match(r"(?!--config\.).*?(^|=)(gs|s3|az|hf|https?)://", argument):  # of fields, `ranges` says it
             raise UserError(
                 f"{argument}: places in a bucket or on the web are not read or written; mount the bucket as a folder "
                 "(gcsfuse, s3fs) or copy it, and name that."

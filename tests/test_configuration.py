@@ -103,7 +103,7 @@ def test_buckets_are_one_sentence(command, tmp_path, monkeypatch, capsys):
     assert main(command) == 2
     (sentence,) = capsys.readouterr().err.splitlines()
     assert "://bucket" in sentence
-    assert "mount the bucket as a folder" in sentence
+    assert "mount" in sentence
     assert not list(tmp_path.iterdir())
 
 
