@@ -3,6 +3,7 @@
 import errno
 import importlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -52,6 +53,7 @@ def main(argv: list[str] | None = None) -> int:
             return 0 if argv else 2
         if name not in COMMANDS:
             raise UserError(f"there is no such command; the commands are {', '.join(COMMANDS)}.")
+        _refuse_buckets(rest)
         with _terminable():
             return importlib.import_module(f"eeg2text_jax.commands.{name}").main(rest)
     except UserError as error:
@@ -73,6 +75,19 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"eeg2text {name}: interrupted.", file=sys.stderr)
         return 130
+
+
+def _refuse_buckets(arguments: list[str]) -> None:
+    """
+    Raises:
+      UserError: an argument names a place in a bucket, of which reading and writing do not know.
+    """
+    for argument in arguments:
+        if re.match(r"(?!--config\.).*?(^|=)(gs|s3|az|hf|https?)://", argument):  # of fields, `ranges` says it
+            raise UserError(
+                f"{argument}: places in a bucket or on the web are not read or written; mount the bucket as a folder "
+                "(gcsfuse, s3fs) or copy it, and name that."
+            )
 
 
 @contextmanager

@@ -5,7 +5,6 @@ A field that `configs/default.py` has and `RANGES` lacks, or the other way round
 """
 
 import dataclasses
-import itertools
 import math
 import numbers
 import re
@@ -15,6 +14,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from eeg2text_jax.conditions.names import CONDITIONS, TRAINING_ONLY
+from eeg2text_jax.data.epochs import is_nested
 from eeg2text_jax.data.recordings.files import TASKS
 from eeg2text_jax.data.recordings.sentence import BANDS, MEASURES
 from eeg2text_jax.decoding.spec import GenerationSpec
@@ -107,12 +107,6 @@ def buckets() -> Range:
 
     return Range(holds, "pairs (EEG positions, target tokens) of whole numbers from 1 to 100000, each pair at least as "
                  "large as the one before it in both, as ((16, 24), (56, 56))")  # fmt: skip
-
-
-def is_nested(pairs: Collection[tuple[int, int]]) -> bool:
-    """Whether each (words, tokens) holds all that the one before it holds, and more."""
-    ordered = list(map(tuple, pairs))
-    return all(a != b and a[0] <= b[0] and a[1] <= b[1] for a, b in itertools.pairwise(ordered))
 
 
 def shares() -> Range:

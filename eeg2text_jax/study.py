@@ -5,6 +5,7 @@ import hashlib
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from ml_collections import ConfigDict
 from transformers import PreTrainedTokenizerBase
 
@@ -15,11 +16,13 @@ from eeg2text_jax.conditions.means import train_means
 from eeg2text_jax.data.batches import Samples, feature_scale
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
-from eeg2text_jax.data.text import encode_targets, load_tokenizer, train_tokenizer
+from eeg2text_jax.data.text import encode_targets, load_tokenizer, longer_than, train_tokenizer
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.grid import Arm, arms, dropout_keys
 from eeg2text_jax.models.build import build_model
 from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.parallel.distributed import is_main
 from eeg2text_jax.pretrained.hub import checkpoint_folder
 from eeg2text_jax.pretrained.start import model_from_checkpoint
 from eeg2text_jax.splits.certificate import certify_data
@@ -122,24 +125,56 @@ def open_tokenizer(config: ConfigDict, workdir: Workdir, data: DataFile, split: 
     return load_tokenizer(workdir.tokenizer)
 
 
+def cuts(config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Sentences on how many samples of the parts lose words or tokens.
+
+    Raises:
+      UserError: a sample, of the test part among them, has more words than the widest bucket.
+    """
+    rows = np.concatenate(list(split.parts.values()))
+    words, most, widest = data.n_words[rows], config.data.max_words, max(words for words, _ in config.batch.buckets)
+    if min(words.max(), most) > widest:
+        raise UserError(
+            f"batch.buckets: the widest has {widest} words and a sample has {words.max()}; add a wider bucket or set "
+            f"data.max_words to {widest}, by which longer samples are cut."
+        )
+    most_tokens = config.text.max_tokens
+    too_long = longer_than(tokenizer, list(map(str, data.sentence[rows])), most_tokens)
+    found = []
+    if (words > most).any():
+        found.append(
+            f"{np.sum(words > most)} of {len(rows)} samples have more than data.max_words={most} words (up to "
+            f"{words.max()}): the rest is cut."
+        )
+    if too_long.any():
+        found.append(
+            f"{too_long.sum()} of {len(rows)} sentences have more than text.max_tokens={most_tokens} tokens: "
+            "as targets they are cut."
+        )
+    return found
+
+
 def make_samples(
     config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase, pad_token: int
 ) -> tuple[Samples, jax.Array | None]:
     """What batches are cut from, and the table of subject means `[S + 1, F]` where a condition needs it."""
     train = split.parts["train"]
-    mean, scale = feature_scale(data, train, config.data.standardize)
+    scaling = feature_scale(data, train, config.data.standardize)
+    notes = [scaling.note(), *cuts(config, data, split, tokenizer)]
+    for note in filter(None, notes if is_main() else ()):
+        print(note)
     conditions = {*config.grid.train_conditions, *config.grid.eval_conditions}
     needed = needs(sorted(conditions))
     means, subject = train_means(data, train)
     samples = Samples(
         data=data,
         targets=encode_targets(tokenizer, data.sentence, config.text.max_tokens),
-        mean=mean,
-        scale=scale,
+        mean=scaling.mean,
+        scale=scaling.scale,
         max_words=config.data.max_words,
         pad_token=pad_token,
         subject=subject if "subject" in needed else None,
         donors=donor_table(data, list(split.parts.values()), config.seed).donor if "donor" in needed else None,
         label_rows=label_rows(data, train, config.seed) if "label_shuffle" in conditions else None,
     )
-    return samples, jnp.asarray((means - mean) / scale) if "means" in needed else None
+    return samples, jnp.asarray((means - scaling.mean) / scaling.scale) if "means" in needed else None

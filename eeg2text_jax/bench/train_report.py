@@ -7,7 +7,7 @@ import numpy as np
 
 from eeg2text_jax.bench.profiles import profile_lines
 from eeg2text_jax.bench.train_work import Work, real_positions
-from eeg2text_jax.data.batches import Bucket
+from eeg2text_jax.data.epochs import Bucket
 from eeg2text_jax.models.flops import training_flops
 from eeg2text_jax.parallel.chips import chip_of_device
 

@@ -77,7 +77,14 @@ def apply_condition(name: str, features: jax.Array, mask: jax.Array, context: Co
 def condition_inputs(
     arms: Sequence[tuple[str, int]], features: jax.Array, mask: jax.Array, context: ConditionContext
 ) -> jax.Array:
-    """What every arm's encoder is fed, `[A, B, W, F]`, from one batch.
+    """What every arm's encoder is fed, `[A, B, W, F]`, from one batch; see `distinct_inputs`."""
+    return choose_by_arm(*distinct_inputs(arms, features, mask, context))
+
+
+def distinct_inputs(
+    arms: Sequence[tuple[str, int]], features: jax.Array, mask: jax.Array, context: ConditionContext
+) -> tuple[list[jax.Array], list[int]]:
+    """What encoders are fed from one batch, each `[B, W, F]`, and which of it every arm is fed.
 
     Args:
       arms: condition and seed of each arm, static under jit. Arms with different seeds draw different noise; what
@@ -89,4 +96,4 @@ def condition_inputs(
     for name, seed in distinct:
         key = context.key if seed is None else jax.random.fold_in(context.key, seed)
         fed.append(apply_condition(name, features, mask, context._replace(key=key)))
-    return choose_by_arm(fed, [distinct.index(pair) for pair in drawn])
+    return fed, [distinct.index(pair) for pair in drawn]

@@ -53,8 +53,26 @@ def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> PreTrainedToke
     )
 
 
+def longer_than(tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], max_tokens: int) -> np.ndarray:
+    """Which sentences `encode_targets` cuts, bool `[N]`."""
+    distinct = list(dict.fromkeys(sentences))
+    encoded = tokenizer(distinct, truncation=False, verbose=False)["input_ids"]
+    cut = {text for text, ids in zip(distinct, encoded, strict=True) if len(ids) > max_tokens}
+    return np.array([text in cut for text in sentences], bool)
+
+
 def encode_targets(tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], max_tokens: int) -> list[np.ndarray]:
-    """Token ids of each sentence with the tokenizer's special tokens, int32, cut to `max_tokens` with the end kept."""
+    """Token ids of each sentence with the tokenizer's special tokens, int32, cut to `max_tokens` with the end kept.
+
+    Raises:
+      UserError: special tokens alone are as many.
+    """
+    own = tokenizer.num_special_tokens_to_add(pair=False)
+    if max_tokens <= own:
+        raise UserError(
+            f"text.max_tokens is {max_tokens}; expected at least {own + 1}, as the tokenizer adds {own} tokens to each "
+            "sentence."
+        )
     encoded = tokenizer(list(sentences), truncation=True, max_length=max_tokens)["input_ids"]
     return [np.array(ids, np.int32) for ids in encoded]
 

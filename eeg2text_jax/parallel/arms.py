@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 from eeg2text_jax.parallel.mesh import ARM, DATA
-from eeg2text_jax.parallel.partition import arm_sharding, batch_sharding, replicated
+from eeg2text_jax.parallel.partition import arm_sharding, replicated, seeds_sharding
 
 
 def compile_step(step: Callable[..., Any], mesh: Mesh, state_formats: Any) -> Callable[..., Any]:
     """Jits `step(state, batch, study) -> (state, metrics)` for a mesh; the state is donated.
 
-    The batch is divided along `data`, `study` is copied everywhere, metrics `[A]` stay with their arms.
+    The batch `[S, B, ...]` is divided along `data`, `study` is copied everywhere, metrics `[A]` stay with their arms.
 
     Args:
       state_formats: where the state lies and how, see `Placement.formats`; put it there before the first step.
@@ -22,7 +22,7 @@ def compile_step(step: Callable[..., Any], mesh: Mesh, state_formats: Any) -> Ca
     return jax.jit(
         step,
         donate_argnums=0,
-        in_shardings=(state_formats, batch_sharding(mesh), replicated(mesh)),
+        in_shardings=(state_formats, seeds_sharding(mesh), replicated(mesh)),
         out_shardings=(state_formats, arm_sharding(mesh)),
     )
 

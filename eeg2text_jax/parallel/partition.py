@@ -82,6 +82,16 @@ def put_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Arra
     return put(dict(batch), batch_sharding(mesh))
 
 
+def seeds_sharding(mesh: Mesh) -> NamedSharding:
+    """A training batch `[S, B, ...]`: rows along `data`, each seed's everywhere along `arm`."""
+    return NamedSharding(mesh, PartitionSpec(None, DATA))
+
+
+def put_training_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
+    """`put_batch` for `[S, B, ...]`."""
+    return put(dict(batch), seeds_sharding(mesh))
+
+
 def put(tree: Any, sharding: NamedSharding) -> Any:
     """Places arrays that every host has in full; each host hands over what its own devices hold."""
 

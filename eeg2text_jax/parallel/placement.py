@@ -18,6 +18,7 @@ from eeg2text_jax.parallel.partition import (
     Rules,
     put,
     put_batch,
+    put_training_batch,
     replicated,
     state_formats,
     state_shardings,
@@ -94,6 +95,10 @@ class Placement:
     def batch(self, batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
         """A batch on the mesh, its rows along `data`."""
         return put_batch(batch, self.mesh)
+
+    def training_batch(self, batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
+        """A batch `[S, B, ...]` on the mesh, its rows along `data`."""
+        return put_training_batch(batch, self.mesh)
 
     def constants(self, tree: Any) -> Any:
         """Arrays on every device."""

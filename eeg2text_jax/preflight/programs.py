@@ -19,7 +19,7 @@ from eeg2text_jax.grid import Arm, arms, dropout_keys
 from eeg2text_jax.models.build import build_model
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.arms import compile_step
-from eeg2text_jax.parallel.partition import batch_sharding, fed_sharding, replicated
+from eeg2text_jax.parallel.partition import batch_sharding, fed_sharding, replicated, seeds_sharding
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.pretrained.start import model_from_checkpoint
 from eeg2text_jax.ranges import check_config
@@ -74,7 +74,7 @@ class Outline:
         program = make_program(self, placement.mesh)
         state = placement.abstract(program.state_shapes())
         step = compile_step(program.train_step, placement.mesh, placement.formats(state))
-        batch = _placed(self._batch(batch_size, *(bucket or self.bucket)), batch_sharding(placement.mesh))
+        batch = _placed(self._batch(batch_size, *(bucket or self.bucket)), seeds_sharding(placement.mesh))
         return Program(step, (state, batch, _placed(self._study_arrays(), replicated(placement.mesh))))
 
     def search(self, placement: Placement) -> Program:
@@ -94,7 +94,7 @@ class Outline:
         )
 
     def _batch(self, size: int, words: int, tokens: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """A batch as `data.batches.make_batch` makes it."""
+        """A batch as `data.batches.training_batches` makes it, with the seeds of the arms on its first axis."""
         batch = {
             "features": ((size, words, self.features), jnp.float32),
             "mask": ((size, words), jnp.bool_),
@@ -108,7 +108,8 @@ class Outline:
             batch["subject"] = ((size,), jnp.int32)
         if "donor" in self._needs:
             batch["donor"] = batch["features"]
-        return {name: jax.ShapeDtypeStruct(*shape) for name, shape in batch.items()}
+        n_seeds = len({arm.seed for arm in self.arms})
+        return {name: jax.ShapeDtypeStruct((n_seeds, *shape), dtype) for name, (shape, dtype) in batch.items()}
 
     def _study_arrays(self) -> StudyArrays:
         keys = jax.eval_shape(lambda: (dropout_keys(self.arms, 0, self.config.train.rng), condition_key(0)))

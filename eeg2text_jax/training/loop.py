@@ -69,7 +69,7 @@ def train(study: Study) -> TrainState:
             for step in range(first + 1, config.steps + 1):
                 with profile.step(step):
                     batch = pending.next_batch(iterator)
-                    state, metrics = train_step(state, placement.batch(batch), arrays)
+                    state, metrics = train_step(state, placement.training_batch(batch), arrays)
                     pending.swap(step, batch, metrics)  # reads the metrics of the step before, this one is running
                 profile.after(step, pending.flush)
                 if step % config.eval_every == 0 or step == config.steps:
@@ -163,6 +163,7 @@ def restore_or_init(study: Study, program: GridProgram, placement: Placement, ch
         config.batch.size,
         config.seed,
         config.train.steps,
+        list(dict.fromkeys(arm.seed for arm in study.arms)),
     )
     iterator = iter(batches)
     restored = checkpoints.restore(placement.abstract(program.state_shapes()))

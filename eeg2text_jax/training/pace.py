@@ -12,7 +12,7 @@ from eeg2text_jax.parallel.chips import chip_of_device
 
 
 class BatchWork(NamedTuple):
-    """What one batch is, whatever the number of arms that it trains."""
+    """What one batch is to each arm; all seeds have batches of one shape."""
 
     samples: int  # real rows
     tokens: int  # real target tokens of these
@@ -22,9 +22,11 @@ class BatchWork(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch, pad_token: int) -> "BatchWork":
-        real = (batch["labels"] != pad_token) & (batch["weight"] > 0)[:, None]
-        rows, words, _ = batch["features"].shape
-        return cls(int(batch["weight"].sum()), int(real.sum()), words, real.shape[1], rows)
+        """Of a training batch `[S, B, ...]`; the numbers of samples and tokens are those of the first seed."""
+        weight = batch["weight"][0]
+        real = (batch["labels"][0] != pad_token) & (weight > 0)[:, None]
+        _, rows, words, _ = batch["features"].shape
+        return cls(int(weight.sum()), int(real.sum()), words, real.shape[1], rows)
 
 
 class Pace:

@@ -14,7 +14,7 @@ from eeg2text_jax.decoding.grid import decode_grid
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import read_predictions, write_predictions
 from eeg2text_jax.splits.split import Split
-from eeg2text_jax.study import open_study
+from eeg2text_jax.study import make_samples, open_study
 from eeg2text_jax.workdir import open_workdir
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -105,3 +105,33 @@ def test_repeated_readings_keep_names_of_their_own(study, params, tmp_path):
     twice = f"{subject[first]}/{task[first]}:{index[first]}"
     assert {twice, f"{twice}#2"} <= names
     assert len(names) == len(study.split.parts["test"])
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-9, 1e12])
+def test_the_unit_of_the_recordings_changes_no_prediction(study, params, predictions, unit):
+    data = dataclasses.replace(study.data, features=study.data.features * np.float32(unit))
+    samples, _ = make_samples(study.config, data, study.split, study.tokenizer, study.model.pad_token)
+    again = list(decode_grid(dataclasses.replace(study, data=data, samples=samples), params))
+    assert [(p.sample_id, p.prediction_tokens) for p in again] == [
+        (p.sample_id, p.prediction_tokens) for p in predictions
+    ]
+
+
+def test_cuts_are_counted_and_said(study, capsys):
+    config = study.config.copy_and_resolve_references()
+    config.data.max_words, config.text.max_tokens = 8, 10
+    samples, _ = make_samples(config, study.data, study.split, study.tokenizer, study.model.pad_token)
+    words = int((study.data.n_words > 8).sum())
+    tokens = sum(len(ids) > 10 for ids in study.tokenizer([str(text) for text in study.data.sentence])["input_ids"])
+    assert capsys.readouterr().out.splitlines() == [
+        f"{words} of 120 samples have more than data.max_words=8 words (up to {study.data.n_words.max()}): the rest is "
+        "cut.",
+        f"{tokens} of 120 sentences have more than text.max_tokens=10 tokens: as targets they are cut.",
+    ]
+    assert max(len(ids) for ids in samples.targets) == 10
+    config.text.max_tokens = 2
+    with pytest.raises(UserError, match=r"text.max_tokens is 2; expected at least 3"):
+        make_samples(config, study.data, study.split, study.tokenizer, study.model.pad_token)
+    config.data.max_words, config.batch.buckets = 56, ((10, 24),)
+    with pytest.raises(UserError, match=r"the widest has 10 words and a sample has \d+; add a wider bucket"):
+        make_samples(config, study.data, study.split, study.tokenizer, study.model.pad_token)

@@ -26,6 +26,7 @@ BATCH = {
     "labels": np.array([[5, 6, 2, PAD], [5, 2, PAD, PAD], [5, 6, 2, PAD]]),  # the last row only fills the batch
     "weight": np.array([1, 1, 0], np.float32),
 }
+BATCH = {name: array[None] for name, array in BATCH.items()}  # of one seed
 
 
 @pytest.fixture(scope="module")
