@@ -1,7 +1,5 @@
-"""Devices and compilers that are not there: one sentence."""
+"""Devices that are not there, and errors without a word: one sentence."""
 
-import jax
-import jax.numpy as jnp
 import pytest
 
 from eeg2text_jax import cli
@@ -32,33 +30,6 @@ def test_devices_that_are_not_there(command, error, monkeypatch, tmp_path, capsy
     assert "JAX_PLATFORMS='cuda': JAX finds no such device" in sentence
     assert "pip install 'eeg2text_jax[cuda]'" in sentence
     assert not list(tmp_path.iterdir())
-
-
-def test_an_effort_that_the_compiler_does_not_know_is_left_out(monkeypatch):
-    """The option is JAX 0.10's; 0.12 says: No such compile option."""
-    lowered = jax.jit(lambda x: x + 1).lower(jnp.float32(1))
-    honest = type(lowered).compile
-
-    def refusing(self, compiler_options=None):
-        if compiler_options:
-            raise jax.errors.JaxRuntimeError("INVALID_ARGUMENT: No such compile option: 'exec_time...'")
-        return honest(self)
-
-    monkeypatch.setattr(type(lowered), "compile", refusing)
-    with pytest.warns(UserWarning, match="no choice of effort"):
-        compiled = compiling.compile_with(lowered, compiling.EFFORTS["least"])
-    assert compiled(jnp.float32(1)) == 2
-
-
-def test_another_refusal_of_the_compiler_is_raised(monkeypatch):
-    lowered = jax.jit(lambda x: x + 1).lower(jnp.float32(1))
-
-    def refusing(self, compiler_options=None):
-        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
-
-    monkeypatch.setattr(type(lowered), "compile", refusing)
-    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
-        compiling.compile_with(lowered, compiling.EFFORTS["least"])
 
 
 class Silent(NotImplementedError):

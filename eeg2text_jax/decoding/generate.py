@@ -88,12 +88,6 @@ def search(
 _generate = jax.jit(search, static_argnames=("model", "spec", "halvings"))
 
 
-@jax.jit
-def sample_keys(seed: int, sample_id: jax.Array) -> jax.Array:
-    """One key a sample `[B]` for drawing, whatever the batch it is in."""
-    return jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(sample_id)
-
-
 def _keys_of_sentences(key: jax.Array, batch: int) -> jax.Array:
     return jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(batch)) if key.ndim == 0 else key
 

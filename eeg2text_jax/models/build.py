@@ -8,12 +8,11 @@ from ml_collections import ConfigDict
 from transformers import PretrainedConfig
 
 from eeg2text_jax.errors import UserError, did_you_mean, first_line
+from eeg2text_jax.models import BACKBONES
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.layers import ACTIVATIONS
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
 
-# Each is a module here that describes it, and a table of names in `pretrained/` that reads and writes its checkpoints.
-BACKBONES = ("bart", "bert2bert", "pegasus", "t5")
 DTYPES = ("float32", "bfloat16", "float16")
 
 

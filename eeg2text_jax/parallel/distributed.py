@@ -38,9 +38,14 @@ def initialize(hosts: str) -> None:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:
         jax.distributed.initialize(**arguments)
+        check_devices()
     except (RuntimeError, ValueError) as error:
         raise UserError(f"parallel.hosts = {hosts!r}: the hosts could not be joined ({first_line(error)}).") from error
-    check_devices()
+
+
+def is_main() -> bool:
+    """Whether this process writes files and prints."""
+    return jax.process_index() == 0
 
 
 def check_devices() -> None:
@@ -58,11 +63,6 @@ def check_devices() -> None:
             f"JAX_PLATFORMS={asked!r}: JAX finds no such device{reason}; install the extra that serves it, e.g. "
             "pip install 'eeg2text_jax[cuda]' or '[tpu]', or unset JAX_PLATFORMS."
         ) from error
-
-
-def is_main() -> bool:
-    """Whether this process writes files and prints."""
-    return jax.process_index() == 0
 
 
 def main_first(make: Callable[[], Result]) -> Result:

@@ -3,7 +3,6 @@
 import dataclasses
 import re
 import time
-import warnings
 
 import jax
 from jax.experimental import topologies
@@ -66,9 +65,10 @@ def tpu_devices(topology: Topology) -> list[jax.Device]:
 
 def compile_program(program: Program, mesh: Mesh, effort: str) -> Compiled:
     """Compiles a program for the devices of a mesh with one of `EFFORTS`."""
+    options = {"exec_time_optimization_effort": EFFORTS[effort]}
     begun = time.monotonic()
     try:
-        compiled = compile_with(program.function.lower(*program.arguments), EFFORTS[effort])
+        compiled = program.function.lower(*program.arguments).compile(compiler_options=options)
     except jax.errors.JaxRuntimeError as error:
         used = refused_bytes(str(error), program.argument_bytes())
         if used is None:
@@ -83,19 +83,6 @@ def compile_program(program: Program, mesh: Mesh, effort: str) -> Compiled:
         memory.generated_code_size_in_bytes,
     )
     return Compiled(sum(parts), *parts, tuple(collectives(compiled.as_text(), mesh)), seconds)
-
-
-def compile_with(lowered: jax.stages.Lowered, effort: float) -> jax.stages.Compiled:
-    """Compiles with an effort at optimization; with the whole where this JAX's compiler has no such option (0.12)."""
-    if effort == EFFORTS["full"]:
-        return lowered.compile()
-    try:
-        return lowered.compile(compiler_options={"exec_time_optimization_effort": effort})
-    except jax.errors.JaxRuntimeError as error:
-        if "No such compile option" not in str(error):
-            raise
-    warnings.warn("the compiler of this JAX has no choice of effort: it optimizes as for a run.", stacklevel=2)
-    return lowered.compile()
 
 
 def refused_bytes(message: str, arguments: int) -> int | None:
