@@ -13,7 +13,6 @@ from eeg2text_jax.grid import Arm
 from eeg2text_jax.models.build import random_config
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.opening import open_finished
-from eeg2text_jax.parallel.distributed import check_devices
 from eeg2text_jax.pretrained.eeg_file import Feeding
 from eeg2text_jax.pretrained.export import CardFacts, export_checkpoint, model_card
 from eeg2text_jax.pretrained.hub import checkpoint_folder
@@ -37,7 +36,6 @@ def export_run(root: str, out: str, arm: str = "") -> Arm:
     Raises:
       UserError: there is no finished run in `root`, no such arm, or `out` cannot be written.
     """
-    check_devices()
     workdir = find_workdir(root)
     config = ConfigDict(_tuples(read_configuration(workdir))).lock()
     study = open_finished(config, root)

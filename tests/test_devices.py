@@ -1,4 +1,4 @@
-"""Devices and compilers that are not there: one sentence."""
+"""Devices that are not there, and errors without a word: one sentence."""
 
 import pytest
 

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from eeg2text_jax.data.text import decode_tokens, load_tokenizer
 from eeg2text_jax.decoding.dataset import Slice, plan_slices
-from eeg2text_jax.decoding.generate import sample_keys
+from eeg2text_jax.decoding.grid import sentence_keys
 from eeg2text_jax.decoding.sharded import generate_arms
 from eeg2text_jax.decoding.spec import GenerationSpec
 from eeg2text_jax.errors import UserError
@@ -91,7 +91,7 @@ class Exported:
             {"mask": jnp.asarray(mask)},
             self.generation,
             make_mesh(1, 1, jax.devices()[:1]),
-            keys=sample_keys(self.feeding.seed, jnp.asarray(ids[part.samples], jnp.int32)) if draws else None,
+            keys=sentence_keys(self.feeding.seed, jnp.asarray(ids[part.samples], jnp.int32)) if draws else None,
             halvings=self.feeding.halvings,
         )
         best = slice(0, part.real * self.generation.num_return_sequences, self.generation.num_return_sequences)

@@ -16,7 +16,7 @@ from eeg2text_jax.data.batches import make_batch
 from eeg2text_jax.data.text import decode_tokens
 from eeg2text_jax.decoding.contrast import Contrast
 from eeg2text_jax.decoding.dataset import Slice, decode_dataset, plan_slices
-from eeg2text_jax.decoding.generate import Generated, sample_keys
+from eeg2text_jax.decoding.generate import Generated
 from eeg2text_jax.decoding.sharded import generate_arms, teacher_forced_arms
 from eeg2text_jax.decoding.spec import GenerationSpec, TokenIds
 from eeg2text_jax.decoding.teacher_forced import TeacherForced, cut_at_end
@@ -100,13 +100,19 @@ def _decode_slice(
     labels = batch.pop("labels")  # from here on the free-running side cannot see a target
     fed = {"features": feed_arms(study, arrays, condition, batch, mesh)}
     shared = {"mask": batch["mask"]}
-    keys = sample_keys(study.config.seed, batch["sample_id"]) if spec.do_sample else None
+    keys = sentence_keys(study.config.seed, batch["sample_id"]) if spec.do_sample else None
     return Contrast(
         free_running=generate_arms(
             study.model, params, fed, shared, spec, mesh, keys=keys, halvings=study.config.decode.halvings
         ),
         teacher_forced=teacher_forced_arms(study.model, params, fed, shared, labels, mesh),
     )
+
+
+@jax.jit
+def sentence_keys(seed: int, sample_id: jax.Array) -> jax.Array:
+    """One key a sample, whatever the batch it is in."""
+    return jax.vmap(functools.partial(jax.random.fold_in, stream_key(seed, "sampling")))(sample_id)
 
 
 def feed_arms(study: Study, arrays: StudyArrays, condition: str, batch: Batch, mesh: Mesh) -> jax.Array:

@@ -46,6 +46,11 @@ def initialize(hosts: str) -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  to the end of the process: everything is printed once
 
 
+def is_main() -> bool:
+    """Whether this process writes files and prints."""
+    return jax.process_index() == 0
+
+
 def check_devices() -> None:
     """Starts JAX's backend.
 
@@ -61,11 +66,6 @@ def check_devices() -> None:
             f"JAX_PLATFORMS={asked!r}: JAX finds no such device{reason}; install the extra that serves it, e.g. "
             "pip install 'eeg2text_jax[cuda]' or '[tpu]', or unset JAX_PLATFORMS."
         ) from error
-
-
-def is_main() -> bool:
-    """Whether this process writes files and prints."""
-    return jax.process_index() == 0
 
 
 def main_first(make: Callable[[], Result]) -> Result:

@@ -165,10 +165,13 @@ def model_card(facts: CardFacts) -> str:
     files = [
         "- `config.json`, `model.safetensors`, tokenizer files: the language model, as transformers loads it",
         "- `generation_config.json`: settings of decoding",
-        "- `eeg_encoder.safetensors`: EEG encoder and bridge; its header says how they are built",
-        "- `eeg2text.json`: how raw features are cut and standardized before they enter the EEG encoder",
         "- `SHA256SUMS`: checksums, which loading compares (`sha256sum -c SHA256SUMS`)",
     ]
+    if facts.n_features:
+        files += [
+            "- `eeg_encoder.safetensors`: EEG encoder and bridge; its header says how they are built",
+            "- `eeg2text.json`: how raw features are cut and standardized before they enter the EEG encoder",
+        ]
     use = [*([_USE_EEG.format(features=facts.n_features)] if facts.n_features else []), _USE_TEXT]
     return "\n".join([*lines, "", "## Files", "", *files, "", "## Use", "", *use])
 

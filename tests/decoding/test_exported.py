@@ -130,6 +130,23 @@ def bart_only(run):
         pytest.skip("the same for every backbone")
 
 
+@pytest.mark.filterwarnings("ignore:.* recordings are cut")
+def test_drawn_texts_are_those_of_the_samples_numbers(run):
+    bart_only(run)
+    study, texts, folder = run
+    exported = load_export(folder)
+    config = study.config.copy_and_resolve_references()
+    with config.unlocked():
+        config.decode.update(do_sample=True, num_beams=1)
+    params = jax.tree.map(lambda leaf: leaf[None], exported.params)
+    rows = decode_grid(dataclasses.replace(study, config=config), params)
+    drawn = [row.prediction for row in rows if row.mode == "free_running"]
+    drawing = GenerationSpec.from_fields(config.decode, study.model)
+    exported = dataclasses.replace(exported, generation=drawing)
+    assert exported.decode(raw(study), sample_ids=study.split.parts["test"]) == drawn
+    assert exported.decode(raw(study)) != drawn != texts
+
+
 def test_what_cannot_be_decoded_is_said_in_one_sentence(run):
     bart_only(run)
     exported = load_export(run[2])
