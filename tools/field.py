@@ -98,9 +98,11 @@ def main() -> None:
     wanted = {one.set for one in chosen} | {one.control for one in chosen}
     with tempfile.TemporaryDirectory() as folder:
         read = {one.set: read_set(one, Path(folder), flags) for one in sets if one.set in wanted}
-        lines = [line for one in chosen for line in audit_set(one, read, flags.resamples, flags.seed)]
-    for line in lines:
-        print(f"{line.published.set:36} {line.mode:15} {line.verdict:30} {' '.join(codes(line))}", flush=True)
+        lines = []
+        for one in chosen:
+            for line in audit_set(one, read, flags.resamples, flags.seed):
+                lines.append(line)
+                print(f"{one.set:36} {line.mode:15} {line.verdict:30} {' '.join(codes(line))}", flush=True)
     seconds, memory = time.monotonic() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"{len(lines)} lines of {len(chosen)} sets; {seconds:.0f} s, at most {memory:.2f} GiB of memory")
     if flags.json:

@@ -184,7 +184,7 @@ def _decide(
     else:
         outcome = verdict.judge_alone(found.primary, derived)
         figures = verdict.alone_figures(found.primary, found.derived, **known)
-        reading = verdict.alone_reading(outcome, found.primary)
+        reading = verdict.alone_reading(outcome, found.primary, derived)
     if reasons:
         return Comparison(
             **vars(found), verdict=Verdict.NOT_JUDGEABLE, sentence=verdict.unfit_sentence(reasons, figures)

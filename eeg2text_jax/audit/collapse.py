@@ -44,6 +44,7 @@ class Collapse:
     same_by_chance: float  # probability that two rows drawn at random have one text
     word_errors: float  # corpus word error rate in percent, case and punctuation aside
     copies: int  # rows that contain their whole reference, of COPY_WORDS words or more
+    copied_sentences: int  # sentences that some row contains whole
     near_misses: int  # rows that do not, with a word error rate of at most NEAR_MISS
     frequent_share: float  # of all words of predictions, those among the FREQUENT most frequent of the references
     reference_frequent_share: float
@@ -93,6 +94,7 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
         same_by_chance=sum((count / len(texts)) ** 2 for count in counts.values()),
         word_errors=float(100 * errors[:, 0].sum() / max(errors[:, 1].sum(), 1)),
         copies=int(copied.sum()),
+        copied_sentences=len(set(condition.sentence[copied].tolist())),
         near_misses=int((~wrong & ~copied).sum()),
         frequent_share=float(np.mean([word in frequent for w in words for word in w] or [0.0])),
         reference_frequent_share=sum(frequent.values()) / ranked.total(),

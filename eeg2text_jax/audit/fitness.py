@@ -29,7 +29,7 @@ TEACHER_FORCED_R, TEACHER_FORCED_WER = 0.9, 50.0
 UNHEARD_OF_GAIN = 5.0
 # Share of rows or sentences that, right by copying, add a point of BLEU-1: the default margin.
 A_POINT = 0.01
-# Copies in so few sentences may be a quotation.
+# Copies of fewer sentences may be one text that is always said.
 MIN_COPIED = 3
 # Fewer sentences with several rows may agree by chance.
 MIN_SAME = 10
@@ -43,7 +43,7 @@ def unfit(aligned: Aligned, looks: Sequence[Collapse], proof: str = "") -> list[
     `proof` says how it is known that no target reached the decoder; with it, what looks like a target that leaked is
     no more than a warning.
     """
-    flags = _too_few(aligned) + _modes(aligned)
+    flags = _too_few(aligned) + _modes(aligned, looks, proof)
     for condition, look in zip(aligned.conditions, looks, strict=True):
         is_eeg = condition is aligned.eeg
         flags += _silent(condition, look)
@@ -66,7 +66,7 @@ def _too_few(aligned: Aligned) -> list[Flag]:
     return [_severe("too_few_sentences", f"{n} sentences are too few for a verdict, {MIN_JUDGED} are needed")]
 
 
-def _modes(aligned: Aligned) -> list[Flag]:
+def _modes(aligned: Aligned, looks: Sequence[Collapse], proof: str) -> list[Flag]:
     """Text predicted from its own target holds the target; text that ran free does not."""
     eeg, flags = aligned.eeg, [flag for condition in aligned.conditions for flag in _teacher_forced(condition)]
     for control in aligned.conditions[1:]:
@@ -76,6 +76,12 @@ def _modes(aligned: Aligned) -> list[Flag]:
                 f"the modes differ, {eeg.name} is {_said(eeg.mode)} and {control.name} {_said(control.mode)}{remedy}"
             )
             flags.insert(0, _severe("modes_differ", message, eeg.name, control.name))
+    for control, look in zip(aligned.conditions[1:], looks[1:], strict=True):
+        forced = {eeg.name: _follows(eeg, looks[0]), control.name: _follows(control, look)}
+        if control.mode == eeg.mode and len(set(forced.values())) == 2:
+            looking, other = sorted(forced, key=forced.get, reverse=True)
+            message = f"the modes differ, {looking} looks teacher-forced and {other} does not"
+            flags.append(_severe("modes_differ", message, eeg.name, control.name, proof=proof))
     return flags
 
 
@@ -120,10 +126,7 @@ def _ignores_recording(condition: Condition, look: Collapse) -> list[Flag]:
 
 
 def _looks_teacher_forced(condition: Condition, look: Collapse, proof: str) -> list[Flag]:
-    """Not of controls that are given the length of the sentence and nothing else."""
-    told_length = "length" in condition.name and any(row.eval_condition == "length_only" for row in condition.rows)
-    follows = look.length_correlation > TEACHER_FORCED_R and look.word_errors > TEACHER_FORCED_WER
-    if condition.mode == "teacher_forced" or told_length or not follows:
+    if not _follows(condition, look):
         return []
     message = (
         f"{condition.name}: looks teacher-forced, the lengths of predictions follow those of the references (r = "
@@ -132,9 +135,19 @@ def _looks_teacher_forced(condition: Condition, look: Collapse, proof: str) -> l
     return [_severe("looks_teacher_forced", message, condition.name, proof=proof)]
 
 
+def _follows(condition: Condition, look: Collapse) -> bool:
+    """Whether lengths follow the references and words do not, where free running is claimed or nothing.
+
+    A control that is given the length of the sentence and nothing else may do so.
+    """
+    told = "length_only" in (condition.name, condition.rows[0].eval_condition)
+    follows = look.length_correlation > TEACHER_FORCED_R and look.word_errors > TEACHER_FORCED_WER
+    return follows and not told and condition.mode != "teacher_forced"
+
+
 def _copies(aligned: Aligned, look: Collapse, control: Condition, other: Collapse, proof: str) -> list[Flag]:
     """References that come out whole, with EEG more often than with the control."""
-    if aligned.eeg.mode == "teacher_forced" or look.copies - other.copies < max(MIN_COPIED, A_POINT * look.rows):
+    if aligned.eeg.mode == "teacher_forced" or _few_copies(look, other.copies):
         return []
     message = (
         f"{aligned.eeg.name}: {look.copies} of {look.rows} predictions contain their whole reference (of {COPY_WORDS} "
@@ -143,10 +156,14 @@ def _copies(aligned: Aligned, look: Collapse, control: Condition, other: Collaps
     return [_severe("target_copies", message, aligned.eeg.name, control.name, proof=proof)]
 
 
+def _few_copies(look: Collapse, of_control: int) -> bool:
+    """Too few to matter, or of so few sentences that one text said again and again may be their reference."""
+    return look.copied_sentences < MIN_COPIED or look.copies - of_control < A_POINT * look.rows
+
+
 def _copies_alone(aligned: Aligned, look: Collapse, proof: str) -> list[Flag]:
     """The same without a control: whoever decodes some sentences whole misses many others by a few words."""
-    few = look.copies < max(MIN_COPIED, A_POINT * look.rows)
-    if aligned.eeg.mode == "teacher_forced" or few or look.near_misses >= look.copies:
+    if aligned.eeg.mode == "teacher_forced" or _few_copies(look, 0) or look.near_misses >= look.copies:
         return []
     message = (
         f"{aligned.eeg.name}: {look.copies} of {look.rows} predictions contain their whole reference (of {COPY_WORDS} "
@@ -165,11 +182,10 @@ def unheard_of_gain(aligned: Aligned, comparison: Evidence, look: Collapse, proo
     unclear = found.effect <= UNHEARD_OF_GAIN or found.p_primary > ALPHA
     if aligned.eeg.mode == "teacher_forced" or unclear or decoded_alone:
         return []
-    ahead = f"with {comparison.control}" if comparison.control else "against other sentences"
+    ahead = f" more than {comparison.control}" if comparison.control else ""
     message = (
-        f"{aligned.eeg.name} is {found.effect:.1f} points of BLEU-1 in content ahead of the score {ahead}, beyond "
-        f"anything published for free-running decoding of reading ({UNHEARD_OF_GAIN:g}): that no target reached the "
-        "decoder needs proof"
+        f"{aligned.eeg.name} has {found.effect:.1f} points of BLEU-1 in content{ahead}, beyond anything published for "
+        f"free-running decoding of reading ({UNHEARD_OF_GAIN:g}): that no target reached the decoder needs proof"
     )
     concerned = filter(None, (aligned.eeg.name, comparison.control))
     return [_severe("needs_proof", message, *concerned, proof=proof)]

@@ -21,8 +21,10 @@ EXCHANGEABLE = ("shuffled",)  # controls that are real EEG, so that only the con
 class EegBits:
     """Bits per token that the EEG gives about its sentence, against one control.
 
-    `p` flips the sign of whole sentences. It says *content* only against `shuffled`, another sentence's real EEG; any
-    other control may raise the NLL merely by being unlike what the model was trained on (`off_distribution`).
+    `p` flips the sign of whole sentences: where EEG and control tell equally much, which of the two made a sentence's
+    rows likelier is a toss, and each sentence is tossed with all of its rows. Nothing moves between sentences, so that
+    it does not matter how many readers each had. It says *content* only against `shuffled`, another sentence's real
+    EEG; any other control may raise the NLL merely by being unlike what the model was trained on (`off_distribution`).
     """
 
     control: str

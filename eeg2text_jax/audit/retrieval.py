@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.audit.statistics import p_value
+from eeg2text_jax.audit.statistics import p_value, permuted_totals
+from eeg2text_jax.audit.strata import Blocks, blocks_of
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import read_text
 
@@ -42,8 +43,11 @@ class CandidateScores:
 class Retrieval:
     """Shares of samples (0 to 1) whose sentence ranks first, or among five; `chance_*` are exact.
 
-    `p` replaces the right sentence by one drawn from its candidates, the same for all samples of the sentence, with
-    the share ranked first as statistic.
+    `p` gives the right sentences that share one list of candidates to each other's samples at random, with the share
+    ranked first as statistic. Under the hypothesis that the ranking of a sentence's samples does not depend on which
+    sentence of the list was read, all these assignments are equally likely. Each right sentence keeps its number of
+    samples: the mean over the samples that it is given counts that often; else a list's favourite that many read would
+    look like a find. A sentence whose list no other has stays in place, and adds nothing.
     """
 
     control: str
@@ -138,10 +142,9 @@ def _summarize(
     right = {sentence: lists[sentence].index(sentence) for sentence in tables}
     own = np.concatenate([table[:, right[sentence]] for sentence, table in tables.items()])
     sizes = np.concatenate([np.full(len(table), table.shape[1]) for table in tables.values()])
-    null = np.zeros(resamples)
-    for table in tables.values():
-        firsts = (table == 1).sum(0)
-        null += firsts[rng.integers(table.shape[1], size=resamples)]
+    blocks, firsts = _first_shares(tables, lists)
+    (null,) = permuted_totals([firsts], blocks, resamples, rng) if blocks.groups else [np.zeros((resamples, 1))]
+    found = firsts[blocks.own].sum() if blocks.groups else 0.0
     return Retrieval(
         control=name,
         top1=float(np.mean(own == 1)),
@@ -150,7 +153,22 @@ def _summarize(
         chance_top5=float(np.mean(np.minimum(5 / sizes, 1))),
         mean_rank=float(own.mean()),
         chance_rank=float(np.mean((sizes + 1) / 2)),
-        p=p_value(float(np.sum(own == 1)), null),
+        p=p_value(float(found), null[:, 0]),
         samples=len(own),
         sentences=len(tables),
     )
+
+
+def _first_shares(tables: Mapping[str, np.ndarray], lists: Mapping[str, tuple[str, ...]]) -> tuple[Blocks, np.ndarray]:
+    """Sentences with the same candidates as blocks, and the cells `[C, 1]`: the share of a sentence's samples that rank
+    another one first, times the samples of that other one."""
+    names, counts = list(tables), np.array([len(table) for table in tables.values()])
+    known: dict[frozenset[str], int] = {}
+    blocks = blocks_of(np.array([known.setdefault(frozenset(lists[name]), len(known)) for name in names]))
+    cells = np.zeros((blocks.n_cells, 1))
+    for members, block in blocks.views(cells):
+        for stratum, result in zip(members, block, strict=True):
+            for s, row in zip(stratum, result, strict=True):
+                first = dict(zip(lists[names[s]], (tables[names[s]] == 1).mean(0), strict=True))
+                row[:, 0] = [first[names[t]] * counts[t] for t in stratum]
+    return blocks, cells

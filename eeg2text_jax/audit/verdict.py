@@ -143,10 +143,11 @@ def _derived_text(derived: Mapping[str, Contrast], less: bool = False) -> str:
     """The same difference under strata that stand in for unknown tasks."""
     if not derived:
         return ""
-    found = ", ".join(
-        f"{name} {c.effect:+.2f} ({p_text(c.p_less_primary if less else c.p_primary)})" for name, c in derived.items()
+    found = " and ".join(
+        f"{c.effect:+.2f} by {source} ({p_text(c.p_less_primary if less else c.p_primary)})"
+        for source, c in derived.items()
     )
-    return f"; the tasks are not known, and with strata derived in their stead it was, from {found}"
+    return f"; the tasks are not known, and within strata derived in their stead it was {found}"
 
 
 def paired_reading(
@@ -170,8 +171,8 @@ def paired_reading(
     widest = abs(max(c.smallest_margin for c in (contrast, *derived)))
     if verdict is Verdict.EQUIVALENT:
         return (
-            f"equivalent to {control} within ±{margin:g}{_untold(contrast)} (smallest margin that would have passed "
-            f"{widest:.2f}; {detectable(contrast)})"
+            f"equivalent to {control} within ±{margin:g}{_untold(contrast, derived)} (smallest margin that would have "
+            f"passed {widest:.2f}; {detectable(contrast)})"
         )
     if verdict is Verdict.CONTROL_BETTER:
         held = "content" if p_control <= ALPHA else "none"
@@ -183,17 +184,19 @@ def paired_reading(
         )
     return (
         f"underpowered, neither a difference nor equivalence within ±{margin:g} can be claimed"
-        f"{_untold(contrast)} ({detectable(contrast)}; smallest margin that would have passed {widest:.2f})"
+        f"{_untold(contrast, derived)} ({detectable(contrast)}; smallest margin that would have passed {widest:.2f})"
     )
 
 
-def _untold(contrast: Contrast) -> str:
-    """Why a small p beside the verdict is no claim."""
+def _untold(contrast: Contrast, derived: Sequence[Contrast]) -> str:
+    """What becomes of a small p beside a verdict that claims no difference."""
     if min(contrast.p_primary, contrast.p_less_primary) > ALPHA:
         return ""
+    if all(map(_is_below, (contrast, *derived))):
+        return ", with less content by a detectable difference that does not matter"
     if is_above(contrast) or _is_below(contrast):
-        return "; the difference under equal length alone does not hold under all strata, and is not claimed"
-    return "; the p alone would be a difference, the interval reaches across 0, and none is claimed"
+        return "; the difference within equal length does not hold within all strata and is not claimed"
+    return "; p alone would be a difference, but the interval reaches across 0 and none is claimed"
 
 
 def alone_figures(
@@ -215,7 +218,7 @@ def alone_figures(
     )
 
 
-def alone_reading(verdict: Verdict, contrast: Contrast) -> str:
+def alone_reading(verdict: Verdict, contrast: Contrast, derived: Sequence[Contrast]) -> str:
     """What the figures of one file say, with what it cannot tell."""
     if verdict is Verdict.CONTENT:
         return (
@@ -223,6 +226,5 @@ def alone_reading(verdict: Verdict, contrast: Contrast) -> str:
             "with the sentence (length, recording, subject, memory of training text), only a control can tell"
         )
     if contrast.p_primary <= ALPHA:
-        reason = _untold(contrast).removeprefix("; ")
-        return f"no content is claimed: {reason}"
+        return f"the file shows no content that would hold{_untold(contrast, derived)}"
     return f"the file shows no content ({detectable(contrast)}: what is less would not have been found)"

@@ -75,6 +75,26 @@ def test_retrieval_ranks_by_evidence_and_not_by_the_texts_own_probability():
     assert nothing.p > 0.01
 
 
+def test_a_favourite_that_many_read_is_no_find():
+    """All samples rank one text first, the one with most readers: right in most samples, and nothing was retrieved."""
+    ids = tuple(f"s{i}" for i in range(6))
+    eeg, control = {}, {}
+    for i, name in enumerate(ids):
+        for reader in range(30 if i == 2 else 3):
+            eeg[f"{name} {reader}", 0] = CandidateScores(name, ids, tuple(float(c != "s2") for c in ids))
+            control[f"{name} {reader}", 0] = CandidateScores(name, ids, (1.0,) * 6)
+    found = retrieve(eeg, "shuffled", control, resamples=200, rng=np.random.default_rng(0))
+    assert found.top1 == pytest.approx(30 / 45)
+    assert found.p == 1
+
+
+def test_lists_that_nobody_shares_show_nothing():
+    scores = {(n, 0): CandidateScores(n, (n, f"{n} other"), (1.0, 2.0)) for n in "abc"}
+    flat = {key: CandidateScores(s.sentence_id, s.candidates, (1.0, 1.0)) for key, s in scores.items()}
+    found = retrieve(scores, "shuffled", flat, resamples=50, rng=np.random.default_rng(0))
+    assert (found.top1, found.p) == (1, 1)
+
+
 def test_ties_rank_the_right_sentence_last():
     scores = {("a", 0): CandidateScores("x", ("x", "y", "z"), (1.0, 1.0, 1.0))}
     found = retrieve(scores, "noise", scores, resamples=10, rng=np.random.default_rng(0))

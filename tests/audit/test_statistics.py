@@ -1,14 +1,20 @@
 """Cluster statistics against brute force and scipy."""
 
 import itertools
+import math
+from collections import Counter
 
 import numpy as np
 import pytest
+from rows import row
 from scipy import stats
 
 from eeg2text_jax.audit import statistics
+from eeg2text_jax.audit.align import align
 from eeg2text_jax.audit.contrast import Contrast, contrast
-from eeg2text_jax.audit.strata import blocks_of, length_strata
+from eeg2text_jax.audit.endpoints import primary_endpoint
+from eeg2text_jax.audit.strata import blocks_of, length_strata, reader_groups
+from eeg2text_jax.audit.table import content_tables
 
 
 def total(summed):
@@ -195,14 +201,34 @@ def test_minimum_detectable_effect_is_found_nine_times_in_ten():
     """Standard normal content in six strata of six: the permutation sd is sqrt(6 * 5), a sixth stays in place."""
     strata = np.repeat(np.arange(6), 6)
     expected = (1.6449 + 1.2816) * np.sqrt(30) * 6 / 5
-    rng, found, printed = np.random.default_rng(7), 0, []
+    rng, found, both, test, printed = np.random.default_rng(7), 0, 0, [], []
     for _ in range(200):
         pairs = rng.normal(size=(1, 36, 36, 1))
-        printed.append(compare([pairs], strata, total, resamples=100, rng=rng).mde)
-        pairs[:, np.arange(36), np.arange(36)] += expected / 36
+        nothing = compare([pairs], strata, total, resamples=100, rng=rng)
+        sd, in_place = nothing.permutation_sd, 1 / 6 + rng.normal(size=100) * 0.05
+        test.append(statistics.minimum_detectable_effect(sd, in_place))
+        printed.append(nothing.mde)
+        diagonal = pairs[:, np.arange(36), np.arange(36)].copy()
+        pairs[:, np.arange(36), np.arange(36)] = diagonal + expected / 36
         found += compare([pairs], strata, total, resamples=199, rng=rng).p <= 0.05
-    assert np.mean(printed) == pytest.approx(expected, rel=0.03)
+        pairs[:, np.arange(36), np.arange(36)] = diagonal + nothing.mde / 36
+        again = compare([pairs], strata, total, resamples=199, rng=rng)
+        both += again.p <= 0.05 and again.interval_90[0] > 0
+    assert np.mean(test) == pytest.approx(expected, rel=0.03)
     assert found / 200 == pytest.approx(0.9, abs=0.06)
+    assert expected <= np.mean(printed) < 1.2 * expected  # the interval has to exclude 0, too
+    assert both / 200 == pytest.approx(0.92, abs=0.06)
+
+
+def test_no_effect_is_detectable_where_too_much_stays_in_place():
+    assert statistics.minimum_detectable_effect(1.0, np.repeat([0.0, 1.0], [90, 10])) == float("inf")
+
+
+def test_scores_that_nothing_can_change_exclude_nothing():
+    """All scores 0: no margin passes. A sentence's table may vary as long as the score does."""
+    nothing = np.zeros((1, 12, 12, 1))
+    found = compare([nothing, nothing], np.repeat([0, 1], 6), total, resamples=100, rng=np.random.default_rng(0))
+    assert (found.smallest_margin, found.mde, found.p, found.varies) == (np.inf, np.inf, 1.0, False)
 
 
 def test_seed_p_is_a_one_sided_t_test():
@@ -261,3 +287,97 @@ def test_strata_hold_one_task_and_neighbouring_lengths():
     for found in spans.values():  # groups of a task follow each other and do not interleave
         found.sort()
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(found))
+
+
+def corpus_bleu_1(pairs):
+    """BLEU-1 of weighted (weight, prediction, reference) by counting, as a fraction of 100."""
+    matched = sum(w * sum((Counter(p.split()) & Counter(r.split())).values()) for w, p, r in pairs)
+    said = sum(w * len(p.split()) for w, p, _ in pairs)
+    wanted = sum(w * len(r.split()) for w, _, r in pairs)
+    return 100 * matched / said * math.exp(min(0.0, 1 - wanted / said))
+
+
+def test_p_with_unequal_rows_agrees_with_an_enumeration_of_all_assignments():
+    """Every reference keeps its rows: all 4! x 3! assignments of two strata, each corpus written out as text."""
+    rng = np.random.default_rng(3)
+    vocabulary = [f"w{i}" for i in range(12)]
+    texts = [" ".join(rng.choice(vocabulary[:9] if i < 4 else vocabulary[3:], 7)) for i in range(7)]
+    counts, strata = [1, 7, 2, 4, 9, 1, 3], [0, 0, 0, 0, 1, 1, 1]
+    said = {
+        side: [[" ".join(rng.choice(vocabulary, 6)) for _ in range(n)] for n in counts] for side in ("eeg", "control")
+    }
+    words = {text: " ".join(text.split()) for text in texts}
+
+    def gap(order):
+        scores = []
+        for side in ("eeg", "control"):
+            pairs = [
+                (counts[t] / counts[s], prediction, words[texts[t]])
+                for s, t in enumerate(order)
+                for prediction in said[side][s]
+            ]
+            scores.append(corpus_bleu_1(pairs))
+        return scores[0] - scores[1]
+
+    orders = [(*a, *b) for a in itertools.permutations(range(4)) for b in itertools.permutations(range(4, 7))]
+    gaps = np.array([gap(order) for order in orders])
+    exact = np.mean(gaps >= gap(tuple(range(7))) - 1e-9)
+    rows = {
+        side: [
+            row(r, subject="", reference=texts[s], prediction=p, sample_id=f"{s} {r}", n_words=s // 4)
+            for s in range(7)
+            for r, p in enumerate(said[side][s])
+        ]
+        for side in said
+    }
+    aligned = align(rows, stratum_size=3)
+    order = [texts.index(text) for text in aligned.references]
+    assert [strata[i] for i in order] == aligned.strata.tolist()
+    tables = content_tables(
+        aligned, aligned.strata, primary_endpoint().metric, resamples=40_000, rng=np.random.default_rng(0)
+    )
+    found = contrast([table.sampled for table in tables], primary_endpoint().score)
+    assert found.observed == pytest.approx(gap(tuple(range(7))))
+    assert 0.01 < exact < 0.6
+    assert found.p == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 40_000))
+
+
+def test_references_keep_their_rows_where_those_go_with_the_kind_of_sentence():
+    """Outputs that hold nothing, rows that go with an easy kind of sentence: at most one set in twenty is significant.
+
+    With rows that travel with the predictions 20 of 60 sets and more are.
+    """
+    easy = np.arange(30) % 2 == 1
+    counts = np.where(easy, 18, 9)[None]
+    kept, travelling = 0, 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        match = (0.2 + 0.3 * easy) * np.ones((30, 1)) + 0.02 * rng.normal(size=(30, 30))
+        eeg = np.stack([match, np.ones((30, 30))], -1)[None] * counts[..., None, None]
+        options = {"resamples": 199, "rng": rng}
+        kept += compare([eeg], np.repeat(range(5), 6), ratio, counts=counts, **options).p <= 0.05
+        travelling += compare([eeg], np.repeat(range(5), 6), ratio, counts=np.ones_like(counts), **options).p <= 0.05
+    assert kept <= 7
+    assert travelling >= 50
+
+
+def test_a_seed_without_a_sentence_borrows_the_other_seeds_predictions():
+    """References keep their rows in every seed; the diagonal is the corpus as it is."""
+    blocks = blocks_of(np.zeros(3, int))
+    counts = np.array([[2, 0, 1], [1, 3, 1]])
+    sums = np.arange(18.0).reshape(2, 9, 1) * np.repeat(counts, 3, axis=1)[..., None]  # means 0..8, 9..17
+    kept = statistics.keep_row_counts(sums, counts, blocks).reshape(2, 3, 3)
+    assert kept[0, 1].tolist() == [12 * 2, 13 * 0, 14 * 1]  # seed 0 has no row of sentence 1: seed 1's means
+    assert kept[0, 0].tolist() == [0 * 2, 1 * 0, 2 * 1]
+    np.testing.assert_allclose(kept[:, [0, 1, 2], [0, 1, 2]], sums.reshape(2, 3, 3)[:, [0, 1, 2], [0, 1, 2]])
+
+
+def test_sentences_go_with_those_of_the_same_readers():
+    sentence = np.repeat(np.arange(12), 3)
+    subject = np.tile([0, 1, 2], 12) + 10 * (sentence % 2)
+    groups = reader_groups(sentence, subject, 6)
+    assert (groups == groups[0]).tolist() == [True, False] * 6
+    assert not reader_groups(sentence, np.tile([0, 1, 2], 12), 6).any()
+    assert not reader_groups(sentence, subject, 7).any()  # too few of a kind
+    some = np.arange(36) % 7 != 0  # recordings that are missing part nobody
+    np.testing.assert_array_equal(reader_groups(sentence[some], subject[some], 6), groups)

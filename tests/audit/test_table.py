@@ -1,54 +1,133 @@
 """The sentence table against the metric itself, and the short cut of the simulation against the table."""
 
+import dataclasses
+import itertools
+
 import numpy as np
 import pytest
-from rows import simulated_rows
+from rows import row, simulated_rows
 
-from eeg2text_jax.audit.align import align
+from eeg2text_jax.audit import table
+from eeg2text_jax.audit.align import align, of_equal_length
+from eeg2text_jax.audit.contrast import contrast
+from eeg2text_jax.audit.endpoints import primary_endpoint
 from eeg2text_jax.audit.simulate import Dials, simulate, unigram_score, unigram_tables
-from eeg2text_jax.audit.table import content_table
+from eeg2text_jax.audit.table import content_tables, weighted_tables
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.bleu import word_bleu
 from eeg2text_jax.metrics.error_rates import word_error_rate
 
 
+def unequal(seed=0, **dials):
+    """EEG's rows of 9 sentences, some with a reader less."""
+    eeg, _ = simulated_rows(seed, **{"sentences": 9, "subjects": 4, "tasks": 1, **dials})
+    return [r for i, r in enumerate(eeg) if i % 7]
+
+
 @pytest.mark.parametrize("metric", [word_bleu(), word_error_rate()], ids=["bleu", "wer"])
-def test_table_is_the_metric_of_every_pair(metric):
-    eeg, _ = simulated_rows(sentences=9, subjects=2, seeds=2, tasks=1)
-    aligned = align({"eeg": eeg}, stratum_size=4)
-    found = content_table(aligned.eeg, aligned.references, aligned.strata, aligned.strata, 2, metric)
-    size = len(aligned.references)
-    expected = np.zeros_like(found.pairs)
-    for row, s, g in zip(aligned.eeg.rows, aligned.eeg.sentence, aligned.eeg.seed, strict=True):
-        for t in range(size):
-            if aligned.strata[s] == aligned.strata[t]:
-                expected[g, s, t] += metric.statistics([row.prediction], [aligned.references[t]])[0]
-    np.testing.assert_allclose(found.pairs, expected)
-    texts = aligned.eeg.texts
-    own = metric.statistics(texts, [aligned.references[s] for s in aligned.eeg.sentence])
-    np.testing.assert_allclose(found.own, own)
-    for index in (0, 17, 35):
-        s = aligned.eeg.sentence[index]
-        others = [t for t in range(size) if t != s and aligned.strata[t] == aligned.strata[s]]
-        mean = np.mean([metric.statistics([texts[index]], [aligned.references[t]])[0] for t in others], axis=0)
-        np.testing.assert_allclose(found.null[index], mean)
+def test_table_is_the_metric_of_every_pair_with_the_rows_of_the_reference(metric):
+    aligned = align({"eeg": unequal()}, stratum_size=4)
+    blocks, (found,) = weighted_tables(aligned, aligned.strata, metric)
+    rows, sentence = aligned.eeg.rows, aligned.eeg.sentence
+    counts = np.bincount(sentence)
+    assert len(set(counts)) > 1
+    for members, block in blocks.views(found):
+        for stratum, cells in zip(members, block, strict=True):
+            assert len(set(aligned.strata[stratum])) == 1
+            for (i, s), (j, t) in itertools.product(enumerate(stratum), repeat=2):
+                texts = [r.prediction for r, of in zip(rows, sentence, strict=True) if of == s]
+                mean = metric.statistics(texts, [aligned.references[t]] * len(texts)).mean(0)
+                np.testing.assert_allclose(cells[i, j], mean * counts[t])
 
 
-def test_unigram_tables_are_word_bleu_of_the_text():
-    dials = Dials(sentences=24, subjects=3, seeds=2, information=0.1, length_leak=0.1, eeg_subject_leak=0.2)
-    simulated = simulate(dials, np.random.default_rng(0))
-    rows = simulated_rows(0, **vars(dials))
-    aligned = align({"eeg": rows[0], "noise": rows[1]})
-    order = [aligned.references.index(row.reference) for row in _first_rows(rows[0])]
+def test_rows_are_held_against_what_their_reader_read():
+    """A reader's null is the mean, over the references it read, of its other predictions, each with its rows."""
     metric = word_bleu()
-    for condition, fast in zip(aligned.conditions, unigram_tables(simulated), strict=True):
-        slow = content_table(condition, aligned.references, aligned.strata, aligned.strata, 2, metric).pairs
-        slow = slow[:, order][:, :, order]
-        np.testing.assert_array_equal(aligned.strata[order], simulated.strata)
-        np.testing.assert_allclose(slow[..., [0, 1, 2]], fast)
-        own = np.einsum("gssk->k", slow)
-        assert unigram_score(np.einsum("gssk->k", fast)) == pytest.approx(metric.corpus(own)[0])
+    aligned = align({"eeg": unequal()}, stratum_size=4)
+    options = {"resamples": 10, "rng": np.random.default_rng(0), "with_rows": True}
+    (found,) = content_tables(aligned, aligned.strata, metric, **options)
+    rows, sentence = aligned.eeg.rows, aligned.eeg.sentence
+    own = metric.statistics([r.prediction for r in rows], [aligned.references[s] for s in sentence])
+    np.testing.assert_allclose(found.rows.own, own)
+    for subject in {r.subject for r in rows}:
+        mine = [i for i, r in enumerate(rows) if r.subject == subject]
+        for stratum in set(aligned.strata):
+            here = [i for i in mine if aligned.strata[sentence[i]] == stratum]
+            if len(here) < 2:
+                assert np.isnan(found.rows.null[here]).all()
+                continue
+            expected = 0
+            for i in here:
+                others = [rows[j].prediction for j in here if j != i]
+                reference = aligned.references[sentence[i]]
+                expected += metric.statistics(others, [reference] * len(others)).mean(0)
+            np.testing.assert_allclose(found.rows.null[here].sum(0), expected)
 
 
-def _first_rows(rows):
-    """One row of each sentence, in the order in which they were simulated."""
-    return {row.sentence_id: row for row in rows}.values()
+def test_texts_in_pieces_are_the_texts_at_once(monkeypatch):
+    aligned = align({"eeg": unequal()}, stratum_size=4)
+
+    def tables():
+        options = {"resamples": 10, "rng": np.random.default_rng(0), "with_rows": True}
+        return content_tables(aligned, aligned.strata, word_bleu(), **options)
+
+    whole = tables()
+    monkeypatch.setattr(table, "CHUNK", 3)
+    pieces = tables()
+    np.testing.assert_allclose(pieces[0].sampled.permuted, whole[0].sampled.permuted)
+    np.testing.assert_allclose(pieces[0].rows.own, whole[0].rows.own)
+    np.testing.assert_allclose(pieces[0].rows.null, whole[0].rows.null)
+
+
+def test_any_strata_can_be_tested_and_lone_sentences_are_left_out():
+    aligned = align({"eeg": unequal()})
+    strata = np.array([0, 0, 0, 0, 0, 0, 1, 2, 2])
+    (found,) = content_tables(aligned, strata, word_bleu(), resamples=50, rng=np.random.default_rng(0))
+    assert not found.sampled.own[:, 6].any()
+    assert found.sampled.own[:, 7].any()
+    metric, kept = word_bleu(), aligned.eeg.sentence != 6
+    texts = [text for text, k in zip(aligned.eeg.texts, kept, strict=True) if k]
+    references = [aligned.references[s] for s in aligned.eeg.sentence[kept]]
+    expected = metric.score(texts, references)["word_bleu-1"]
+    assert contrast([found.sampled], primary_endpoint().score).scores[0] == pytest.approx(expected)
+    with pytest.raises(UserError, match="alone in its stratum"):
+        content_tables(aligned, np.arange(9), word_bleu(), resamples=50, rng=np.random.default_rng(0))
+
+
+def test_strata_that_do_not_fit_are_refused_with_what_they_would_take(monkeypatch):
+    monkeypatch.setattr(table, "LARGEST_TABLE", 1000)
+    aligned = align({"eeg": unequal()})
+    with pytest.raises(UserError, match=r"the largest has 9 sentences.* give a smaller --stratum-size"):
+        content_tables(aligned, np.zeros(9, int), word_bleu(), resamples=50, rng=np.random.default_rng(0))
+
+
+def test_sentences_of_equal_length_keep_their_partners_only():
+    lengths = [5, 5, 5, 6, 7, 7, 8, 8, 9]
+    rows = [row(i, reference=f"w{i} " * n, n_words=n, subject=u) for i, n in enumerate(lengths) for u in "AB"]
+    rows = [dataclasses.replace(r, sample_id=f"{r.sample_id} {r.subject}") for r in rows]
+    exact = of_equal_length(align({"eeg": rows, "noise": rows}), 6)
+    assert exact.n_words.tolist() == [5, 5, 5, 7, 7, 8, 8]
+    assert exact.strata.tolist() == [0, 0, 0, 1, 1, 2, 2]
+    assert [r.reference.split()[0] for r in exact.conditions[1].rows][::2] == ["w0", "w1", "w2", "w4", "w5", "w6", "w7"]
+    assert exact.conditions[1].sentence.tolist() == np.repeat(np.arange(7), 2).tolist()
+    assert "2 sentences that have no partner" in exact.notes[-1]
+    lone = align({"eeg": [row(i, n_words=i + 1, reference=f"text {i}") for i in range(8)]})
+    assert of_equal_length(lone, 6) is lone
+
+
+@pytest.mark.parametrize("readers", ["equal", "10-18", "half"])
+def test_unigram_tables_are_word_bleu_of_the_text(readers):
+    dials = {"sentences": 24, "subjects": 3, "seeds": 2, "information": 0.1, "length_leak": 0.1, "readers": readers}
+    simulated = simulate(Dials(**dials), np.random.default_rng(0))
+    eeg, noise = simulated_rows(0, **dials)
+    aligned = align({"eeg": eeg, "noise": noise})
+    np.testing.assert_array_equal(aligned.strata, simulated.strata)
+    assert len(eeg) == 2 * len(simulated.sentence)
+    blocks, slow = weighted_tables(aligned, aligned.strata, word_bleu())
+    counts = simulated.counts.sum(0)
+    for found, fast in zip(slow, unigram_tables(simulated), strict=True):
+        weights = counts[None, :] / counts[:, None]
+        expected = blocks.gather(fast.sum(0) * weights[..., None])
+        np.testing.assert_allclose(found[:, [0, 1, 2]], expected)
+        score = word_bleu().corpus(found[blocks.own].sum(0))[0]
+        assert unigram_score(expected[blocks.own].sum(0)) == pytest.approx(score)

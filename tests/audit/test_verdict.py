@@ -1,0 +1,126 @@
+"""Verdict, interval, p and sentence never contradict each other: over made-up figures, and over random sets."""
+
+import dataclasses
+import math
+import re
+
+import numpy as np
+import pytest
+from rows import simulated_rows
+
+from eeg2text_jax.audit import audit
+from eeg2text_jax.audit.contrast import Contrast
+from eeg2text_jax.audit.render import effect_rows, result_text
+from eeg2text_jax.audit.verdict import (
+    EXIT_STATUS,
+    Verdict,
+    alone_figures,
+    alone_reading,
+    judge,
+    judge_alone,
+    p_text,
+    paired_figures,
+    paired_reading,
+)
+
+CLAIMS = {  # what only the sentence of this verdict may say
+    Verdict.USES_EEG: "the model uses the EEG",
+    Verdict.BELOW_MARGIN: "but by less than the margin",
+    Verdict.EQUIVALENT: "equivalent to noise within",
+    Verdict.CONTROL_BETTER: "which speaks against eeg and not for noise",
+    Verdict.UNDERPOWERED: "neither a difference nor equivalence",
+    Verdict.CONTENT: "the file holds content",
+    Verdict.NO_CONTENT: "the file shows no content",
+    Verdict.NOT_JUDGEABLE: "Not judgeable: ",
+}
+NUMBER = r"([+-]?\d+\.\d\d)"
+
+
+def made_up(rng):
+    """Figures as a test might give them, near the bounds that decide."""
+    effect = rng.normal(0, 1.5)
+    low, high = effect - rng.gamma(2.0, 0.4), effect + rng.gamma(2.0, 0.4)
+    p = rng.choice([rng.uniform(0, 0.1), rng.uniform(0.9, 1), rng.random()])
+    values = dict.fromkeys((field.name for field in dataclasses.fields(Contrast)), 0.0)
+    values |= {"effect": effect, "p": p, "p_less": min(1.0, 1 - p + 0.01), "interval_90": (low, high)}
+    values |= {"interval": (low - 0.2, high + 0.2), "smallest_margin": max(-low, high)}
+    values["mde"] = rng.choice([0.4, math.inf])
+    values |= {"scores": (15.0, 14.0), "nulls": (14.0, 14.0), "permutation_sd": 0.3, "seed_effects": (effect,)}
+    if rng.random() < 0.3:
+        values |= {"p_seeds": rng.random(), "seed_effects": (effect,) * 3}
+    return Contrast(**values | {"p_seeds": values["p_seeds"] or None})
+
+
+def check(verdict, sentence, found, margin):
+    """`found` are the figures under every kind of strata, the first of them printed."""
+    for other, claim in CLAIMS.items():
+        assert (claim in sentence) == (other is verdict), (verdict, claim, sentence)
+    if verdict in (Verdict.USES_EEG, Verdict.BELOW_MARGIN, Verdict.CONTENT):
+        assert all(c.p_primary <= 0.05 and c.effect > 0 and c.interval_90[0] > 0 for c in found)
+    if verdict is Verdict.CONTROL_BETTER:
+        assert all(c.p_less_primary <= 0.05 and c.effect < 0 and c.interval_90[1] < 0 for c in found)
+        assert p_text(found[0].p) not in sentence or found[0].p == found[0].p_less
+    if verdict in (Verdict.BELOW_MARGIN, Verdict.EQUIVALENT):
+        assert all(-margin < c.interval_90[0] and c.interval_90[1] < margin for c in found)
+    if verdict in (Verdict.USES_EEG, Verdict.UNDERPOWERED):
+        assert not all(-margin < c.interval_90[0] and c.interval_90[1] < margin for c in found)
+    if verdict in (Verdict.UNDERPOWERED, Verdict.NO_CONTENT) and found[0].p_primary <= 0.05:
+        assert "claimed" in sentence or "would hold" in sentence
+    low, high = (float(value) for value in re.search(rf"90 % CI {NUMBER} to {NUMBER}", sentence).groups())
+    effect = float(re.search(rf"difference (?:was|of) {NUMBER}", sentence)[1])
+    assert (low, high, effect) == pytest.approx((*found[0].interval_90, found[0].effect), abs=0.006)
+    assert low <= effect <= high
+
+
+def test_made_up_figures():
+    rng, seen = np.random.default_rng(0), set()
+    known = {"metric": "BLEU-1", "n_sentences": 100, "n_rows": 1000}
+    for _ in range(3000):
+        primary = made_up(rng)
+        derived = {"order": made_up(rng), "texts": made_up(rng)} if rng.random() < 0.5 else {}
+        margin, others, found = rng.choice([0.5, 1.0, 2.0]), list(derived.values()), [primary, *derived.values()]
+        verdict = judge(primary, margin, others)
+        figures = paired_figures(verdict, primary, derived, eeg="eeg", control="noise", task_known=not derived, **known)
+        control = {"eeg": "eeg", "control": "noise", "p_control": rng.random(), "margin": margin}
+        check(verdict, f"{figures}: {paired_reading(verdict, primary, others, **control)}.", found, margin)
+        assert ("equal task and length" in figures) == (not derived)
+        alone = judge_alone(primary, others)
+        text = alone_figures(primary, derived, task_known=not derived, **known)
+        check(alone, f"{text}: {alone_reading(alone, primary, others)}.", found, margin)
+        seen |= {verdict, alone}
+    assert seen == set(Verdict) - {Verdict.NOT_JUDGEABLE}
+
+
+def random_set(rng):
+    """Sides of a set and its margin: any dial, some tasks unknown, some rows missing on both sides."""
+    dials = {
+        "information": rng.choice([0, 0, 0.02, 0.05, 0.15]),
+        "control_information": rng.choice([0, 0, 0.05]),
+        "style_shift": rng.choice([0, 0.4]),
+        "eeg_length_leak": rng.choice([0, 0.2]),
+        "seeds": int(rng.choice([1, 1, 3])),
+        "sentences": int(rng.choice([26, 31, 45])),
+    }
+    sides = simulated_rows(int(rng.integers(10**6)), subjects=2, **dials)
+    if rng.random() < 0.5:
+        sides = [[dataclasses.replace(r, task="") for r in rows] for rows in sides]
+    kept = rng.random(len(sides[0])) < 0.8
+    return [[r for r, keep in zip(rows, kept, strict=True) if keep] for rows in sides], rng.choice([0.5, 2.0, 6.0])
+
+
+def test_random_sets():
+    rng, seen = np.random.default_rng(1), set()
+    for number in range(16):
+        (eeg, noise), margin = random_set(rng)
+        controls = {"noise": noise} if number % 4 else {}
+        result = audit(eeg, controls, margin=margin, resamples=100, proof="planted")
+        found = [result.comparisons[0].primary, *result.comparisons[0].derived.values()]
+        check(result.verdict, result.sentence, found, margin)
+        assert result.exit_status == EXIT_STATUS[result.verdict]
+        assert result_text(result).endswith(f"{result.sentence}\nVERDICT: {result.verdict.value}")
+        assert effect_rows(result.comparisons)[0][-1] == result.verdict.value
+        assert len(found) == (4 if not eeg[0].task else 1)
+        assert ("equal task and length" in result.sentence) == bool(eeg[0].task)
+        assert (result.verdict is Verdict.NOT_JUDGEABLE) == any(f.level == "severe" for f in result.flags)
+        seen.add(result.verdict)
+    assert len(seen) >= 4
