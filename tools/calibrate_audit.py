@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse, stats
 
-from eeg2text_jax.audit.align import align, of_equal_length
+from eeg2text_jax.audit.align import align
 from eeg2text_jax.audit.contrast import Contrast, contrast
 from eeg2text_jax.audit.derived import stand_ins
 from eeg2text_jax.audit.side_channel import GAP_CODE, side_channel
@@ -96,13 +96,7 @@ def other_strata(simulated: Simulated, tables: Tables, resamples: int, rng: np.r
     if simulated.tasks_known and not leaks:
         return []
     aligned = align({"eeg": as_predictions(simulated, ("eeg",))[0]})
-    again = list(stand_ins(aligned, STRATUM_SIZE).values())
-    if leaks:
-        exact = of_equal_length(aligned, STRATUM_SIZE)
-        place = dict(zip(exact.references, exact.strata, strict=True))
-        alone = len(place) + np.arange(len(aligned.references))  # left out
-        again.append(np.array([place.get(text, a) for text, a in zip(aligned.references, alone, strict=True)]))
-    return again
+    return list(stand_ins(aligned, STRATUM_SIZE, length_leaks=leaks).values())
 
 
 def outcomes(job: Job) -> np.ndarray:

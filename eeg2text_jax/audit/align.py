@@ -258,38 +258,16 @@ def _readers(rows: Sequence[Prediction], place: np.ndarray, size: int) -> np.nda
     return reader_groups(place, np.unique([row.subject for row in rows], return_inverse=True)[1], size)
 
 
-def of_equal_length(aligned: Aligned, stratum_size: int) -> Aligned:
-    """The alignment in strata of one task, the same readers and exactly one number of words.
+def equal_length_strata(aligned: Aligned, stratum_size: int) -> np.ndarray:
+    """Strata of one task, the same readers and exactly one number of words, int `[S]`.
 
-    For files in which the number of words leaks in one condition only: within wider strata that does not cancel.
-    Sentences without a partner are left out; where fewer than `MIN_SENTENCES` have one, nothing changes.
+    For files in which the number of words leaks in one condition only: within wider strata that does not cancel. Many
+    sentences have no partner here.
     """
     readers = _readers(aligned.eeg.rows, aligned.eeg.sentence, stratum_size)
     kinds = zip(aligned.tasks, readers.tolist(), aligned.n_words.tolist(), strict=True)
     names: dict[tuple, int] = {}
-    strata = np.array([names.setdefault(kind, len(names)) for kind in kinds])
-    keep = exchangeable(strata)
-    if keep.sum() < MIN_SENTENCES:
-        return aligned
-    place = np.cumsum(keep) - 1
-    conditions = []
-    for c in aligned.conditions:
-        mine = np.flatnonzero(keep[c.sentence])
-        rows = tuple(c.rows[r] for r in mine)
-        conditions.append(dataclasses.replace(c, rows=rows, sentence=place[c.sentence[mine]], seed=c.seed[mine]))
-    note = (
-        f"the number of words leaks in one condition only: strata are of exactly one number of words, and "
-        f"{(~keep).sum()} sentences that have no partner of theirs are left out."
-    )
-    return dataclasses.replace(
-        aligned,
-        references=tuple(text for text, kept in zip(aligned.references, keep, strict=True) if kept),
-        tasks=tuple(task for task, kept in zip(aligned.tasks, keep, strict=True) if kept),
-        n_words=aligned.n_words[keep],
-        strata=np.unique(strata[keep], return_inverse=True)[1],
-        conditions=tuple(conditions),
-        notes=(*aligned.notes, note),
-    )
+    return np.array([names.setdefault(kind, len(names)) for kind in kinds])
 
 
 def _describe(chosen: dict, keys: dict, order: Sequence[str], notes: list[str]) -> tuple[list[str], np.ndarray]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from eeg2text_jax.audit import fitness, red_flags, verdict
-from eeg2text_jax.audit.align import Aligned, align, of_equal_length
+from eeg2text_jax.audit.align import Aligned, align
 from eeg2text_jax.audit.collapse import measure_collapse
 from eeg2text_jax.audit.compare import compare, gap_flags
 from eeg2text_jax.audit.contrast import contrast
@@ -64,12 +64,11 @@ def audit(
     channels, channel_flags = measure_side_channel(
         aligned, endpoint.metric, endpoint.score, resamples=resamples, rng=rng
     )
-    if any(flag.code == GAP_CODE for flag in channel_flags):
-        aligned = of_equal_length(aligned, stratum_size)
+    length_leaks = any(flag.code == GAP_CODE for flag in channel_flags)
     tables = content_tables(aligned, aligned.strata, endpoint.metric, resamples=resamples, rng=rng, with_rows=True)
     derived = {
         source: content_tables(aligned, strata, endpoint.metric, resamples=resamples, rng=rng)
-        for source, strata in stand_ins(aligned, stratum_size).items()
+        for source, strata in stand_ins(aligned, stratum_size, length_leaks=length_leaks).items()
     }
     conditions = _summarize_conditions(aligned, tables, derived, channels, endpoint, rng)
     evidence, notes = compare(aligned, tables, derived, conditions[0].content, endpoint, resamples, rng)

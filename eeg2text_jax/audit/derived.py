@@ -13,9 +13,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eeg2text_jax.audit.align import Aligned
-from eeg2text_jax.audit.strata import length_strata
+from eeg2text_jax.audit.align import MIN_SENTENCES, Aligned, equal_length_strata
+from eeg2text_jax.audit.strata import exchangeable, length_strata
 
+EQUAL_LENGTHS = "equal numbers of words"
 STRATA_PER_BLOCK = 2  # a block of neighbours holds two strata, of shorter and of longer sentences
 DIRECTIONS = 3  # principal components of the texts in which the kinds of a file are looked for
 # The largest of the chi-square values (DIRECTIONS degrees of freedom) at all places where a file may be cut; in texts
@@ -23,15 +24,17 @@ DIRECTIONS = 3  # principal components of the texts in which the kinds of a file
 CUT = 16.0
 
 
-def stand_ins(aligned: Aligned, size: int) -> dict[str, np.ndarray]:
-    """Strata by what they are derived from, int `[S]` each; none where the task is known.
+def stand_ins(aligned: Aligned, size: int, *, length_leaks: bool = False) -> dict[str, np.ndarray]:
+    """Strata by what they are derived from, int `[S]` each; none where the task is known and no length leaks.
 
     Neighbours, in the file, by the words of the texts or by the number of rows, take the place of a task: blocks of a
     few strata, cut by number of words as tasks are. No block spans a place of the file where the words of the texts
-    change.
+    change. Where the number of words leaks in one condition only, strata of exactly one number of words are added.
     """
+    exact = equal_length_strata(aligned, size)
+    found = {EQUAL_LENGTHS: exact} if length_leaks and exchangeable(exact).sum() >= MIN_SENTENCES else {}
     if aligned.task_known:
-        return {}
+        return found
     axes, block = _text_axes(aligned.references), STRATA_PER_BLOCK * size
     parts = {
         "the order of the file": np.split(np.arange(len(axes)), _cuts(axes, block)),
@@ -40,7 +43,8 @@ def stand_ins(aligned: Aligned, size: int) -> dict[str, np.ndarray]:
     readers = np.bincount(aligned.eeg.sentence)
     if len(set(readers.tolist())) > 1:
         parts["the number of rows"] = [np.argsort(readers, kind="stable")]
-    return {source: length_strata(_labels(found, block), aligned.n_words, size) for source, found in parts.items()}
+    labels = {source: _labels(members, block) for source, members in parts.items()}
+    return {source: length_strata(label, aligned.n_words, size) for source, label in labels.items()} | found
 
 
 def _labels(parts: Sequence[np.ndarray], size: int) -> list[str]:

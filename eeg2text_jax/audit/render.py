@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from eeg2text_jax.audit.contrast import Contrast
 from eeg2text_jax.audit.result import AuditResult, Comparison
-from eeg2text_jax.audit.verdict import Verdict, interval_text, p_cell, p_text
+from eeg2text_jax.audit.verdict import Verdict, because, interval_text, p_cell, p_text
 
 HEADINGS = ("condition", "rows", "score", "null", "content", "distinct")
 EFFECT_HEADINGS = ("against", "gap", "content difference", "90 % CI", "p", "MDE", "smallest margin", "verdict")
@@ -100,9 +100,8 @@ def result_text(result: AuditResult) -> str:
 
 def _derived_lines(result: AuditResult) -> list[str]:
     rows = derived_rows(result.comparisons)
-    return (
-        ["The tasks are not known; again within other strata:", *_columns(DERIVED_HEADINGS, rows), ""] if rows else []
-    )
+    why = because(result.comparisons[0].derived)
+    return [f"Since {why}, again within other strata:", *_columns(DERIVED_HEADINGS, rows), ""] if rows else []
 
 
 def _columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -21,7 +21,7 @@ from eeg2text_jax.audit.render import (
     evidence_lines,
 )
 from eeg2text_jax.audit.result import AuditResult, ConditionSummary, Example
-from eeg2text_jax.audit.verdict import Verdict, exchanged, p_cell, p_text
+from eeg2text_jax.audit.verdict import Verdict, because, exchanged, p_cell, p_text
 from eeg2text_jax.files import write_text
 
 STYLE_SHEET = Path(__file__).with_name("report.css")
@@ -111,16 +111,16 @@ def _effect_part(result: AuditResult) -> str:
 
 
 def _derived_part(result: AuditResult) -> str:
-    """What became of each comparison under strata that stand in for unknown tasks."""
+    """What became of each comparison within other strata."""
     rows = derived_rows(result.comparisons)
     if not rows:
         return ""
     note = (
-        "<p>The file does not say the tasks. Sentences of one task are written alike, so a difference may be the "
-        "task's: the test was run again within strata derived in their stead, and a claim must hold under all of them."
-        "</p>"
+        f"<p>The test was run again, since {because(result.comparisons[0].derived)}: sentences of one task are written "
+        "alike, and what knows the length of a sentence knows something within strata of nearly one length. A claim "
+        "must hold under all of these strata.</p>"
     )
-    return f"<h3>Again, with strata that stand in for the tasks</h3>{note}{_table(DERIVED_HEADINGS, rows)}"
+    return f"<h3>Again, within other strata</h3>{note}{_table(DERIVED_HEADINGS, rows)}"
 
 
 def _secondary_part(result: AuditResult) -> str:

@@ -4,6 +4,7 @@ import enum
 from collections.abc import Mapping, Sequence
 
 from eeg2text_jax.audit.contrast import Contrast
+from eeg2text_jax.audit.derived import EQUAL_LENGTHS
 
 ALPHA = 0.05  # one-sided
 
@@ -140,14 +141,21 @@ def paired_figures(
 
 
 def _derived_text(derived: Mapping[str, Contrast], less: bool = False) -> str:
-    """The same difference under strata that stand in for unknown tasks."""
+    """The same difference under other strata."""
     if not derived:
         return ""
     found = " and ".join(
         f"{c.effect:+.2f} by {source} ({p_text(c.p_less_primary if less else c.p_primary)})"
         for source, c in derived.items()
     )
-    return f"; the tasks are not known, and within strata derived in their stead it was {found}"
+    return f"; {because(derived)}, and within other strata it was {found}"
+
+
+def because(derived: Mapping[str, Contrast]) -> str:
+    """Why the test was run again within other strata."""
+    unknown = ["the tasks are not known"] if derived.keys() - {EQUAL_LENGTHS} else []
+    leaks = ["the number of words leaks in one condition only"] if EQUAL_LENGTHS in derived else []
+    return " and ".join(unknown + leaks)
 
 
 def paired_reading(

@@ -2,16 +2,18 @@
 
 import dataclasses
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
 from rows import row, simulated_rows
 
 from eeg2text_jax.audit import table
-from eeg2text_jax.audit.align import align, of_equal_length
+from eeg2text_jax.audit.align import align, equal_length_strata
 from eeg2text_jax.audit.contrast import contrast
 from eeg2text_jax.audit.endpoints import primary_endpoint
 from eeg2text_jax.audit.simulate import Dials, simulate, unigram_score, unigram_tables
+from eeg2text_jax.audit.strata import blocks_of
 from eeg2text_jax.audit.table import content_tables, weighted_tables
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.bleu import word_bleu
@@ -101,18 +103,22 @@ def test_strata_that_do_not_fit_are_refused_with_what_they_would_take(monkeypatc
         content_tables(aligned, np.zeros(9, int), word_bleu(), resamples=50, rng=np.random.default_rng(0))
 
 
-def test_sentences_of_equal_length_keep_their_partners_only():
-    lengths = [5, 5, 5, 6, 7, 7, 8, 8, 9]
-    rows = [row(i, reference=f"w{i} " * n, n_words=n, subject=u) for i, n in enumerate(lengths) for u in "AB"]
-    rows = [dataclasses.replace(r, sample_id=f"{r.sample_id} {r.subject}") for r in rows]
-    exact = of_equal_length(align({"eeg": rows, "noise": rows}), 6)
-    assert exact.n_words.tolist() == [5, 5, 5, 7, 7, 8, 8]
-    assert exact.strata.tolist() == [0, 0, 0, 1, 1, 2, 2]
-    assert [r.reference.split()[0] for r in exact.conditions[1].rows][::2] == ["w0", "w1", "w2", "w4", "w5", "w6", "w7"]
-    assert exact.conditions[1].sentence.tolist() == np.repeat(np.arange(7), 2).tolist()
-    assert "2 sentences that have no partner" in exact.notes[-1]
-    lone = align({"eeg": [row(i, n_words=i + 1, reference=f"text {i}") for i in range(8)]})
-    assert of_equal_length(lone, 6) is lone
+def test_strata_of_equal_length_hold_one_task_one_group_of_readers_and_one_length():
+    lengths, tasks = [5, 5, 5, 6, 7, 7, 8, 8, 5], "AAAAAAABB"
+    rows = [
+        row(i, reference=f"w{i} " * n, n_words=n, task=t) for i, (n, t) in enumerate(zip(lengths, tasks, strict=True))
+    ]
+    assert equal_length_strata(align({"eeg": rows}, stratum_size=2), 2).tolist() == [0, 0, 0, 1, 2, 2, 3, 4, 5]
+    parted = [dataclasses.replace(r, subject="one" if i % 2 else "other") for i, r in enumerate(rows)]
+    assert equal_length_strata(align({"eeg": parted}, stratum_size=2), 2).tolist() == [
+        0,
+        1,
+        0,
+        2,
+        3,
+        4,
+        5,
+    ]  # B's are alone
 
 
 @pytest.mark.parametrize("readers", ["equal", "10-18", "half"])
@@ -131,3 +137,17 @@ def test_unigram_tables_are_word_bleu_of_the_text(readers):
         np.testing.assert_allclose(found[:, [0, 1, 2]], expected)
         score = word_bleu().corpus(found[blocks.own].sum(0))[0]
         assert unigram_score(expected[blocks.own].sum(0)) == pytest.approx(score)
+
+
+def test_memory_goes_with_rows_and_not_with_the_square_of_the_references():
+    """A table of all 1,500 references against each other would take 180 MB."""
+    rows = [row(i, reference=f"the {i % 7} sentence w{i} {'x ' * (i % 9)}", n_words=4 + i % 9) for i in range(1500)]
+    aligned = align({"eeg": rows})
+    assert blocks_of(aligned.strata).n_cells < 12 * len(rows)
+    tracemalloc.start()
+    options = {"resamples": 20, "rng": np.random.default_rng(0), "with_rows": True}
+    (found,) = content_tables(aligned, aligned.strata, word_bleu(), **options)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.sampled.permuted.shape == (20, 10)
+    assert peak < 30e6
