@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import ByteLevelBPETokenizer
@@ -13,14 +14,14 @@ from eeg2text_jax.errors import UserError, first_line
 SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 
 
-def load_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
-    """Reads a tokenizer from a Hugging Face folder, or from the Hub by its name there.
+def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBase:
+    """Reads a tokenizer from a Hugging Face folder, or from the Hub by its name there; options as transformers takes.
 
     Raises:
       UserError: there is no tokenizer in `folder`, or it has no padding or end token.
     """
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder))
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), **options)
     except Exception as error:  # transformers raises nearly anything here
         raise UserError(f"{folder}: no tokenizer can be read there ({first_line(error)}).") from error
     if tokenizer.pad_token_id is None or (tokenizer.eos_token_id is None and tokenizer.sep_token_id is None):
