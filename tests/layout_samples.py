@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import json
 
 from eeg2text_jax.predictions.file import Prediction, write_predictions
 
@@ -64,6 +65,14 @@ def json_lines(folder) -> LayoutSample:
     return LayoutSample("jsonl", header, lines, outcomes)
 
 
+def json_objects(name: str, before: str, between: str, outcomes: list[list[Outcome]]) -> LayoutSample:
+    """JSON lines or a list of objects, under the usual names."""
+    pieces = [json.dumps({"ground_truth": o[0][0], "prediction": o[0][3], "wer": 0.5}) + between for o in outcomes]
+    if before:
+        pieces[-1] = pieces[-1].removesuffix(between) + "\n]"
+    return LayoutSample(name, before, pieces, outcomes)
+
+
 def layout_samples(folder) -> list[LayoutSample]:
     """One file a layout; D has predictions over several lines, F a table with line breaks and one of two conditions."""
     both = ("teacher_forced", "free_running")
@@ -78,9 +87,10 @@ def layout_samples(folder) -> list[LayoutSample]:
         blocks("B", "Target string: {r}\nPredicted string: {free}\n" + dashes),
         blocks("C", "start####\nPredicted: {free}\nTrue: {r}\nend####\n\n\n"),
         blocks("D", "target sentence: {r}\npredicted sentence: {free}\n\nmore of it\n" + hashes),
+        blocks("C1", "Predicted: {free}\nTrue: {r}\n" + "=" * 50 + "\n"),
         blocks("E", "target word: {r}\tpred word: {free}\n"),
     ]
-    for outcome in samples[-2].outcomes:
+    for outcome in samples[6].outcomes:
         outcome[:] = [(r, c, m, text + "\n\nmore of it") for r, c, m, text in outcome]
     plain = [[(r, "unknown", "unknown", text)] for r, text in zip(REFERENCES, FREE, strict=True)]
     broken = [[(r, c, m, text + ',\nand\n"on"')] for [(r, c, m, text)] in plain]
@@ -93,6 +103,8 @@ def layout_samples(folder) -> list[LayoutSample]:
     samples += [
         table("F", ["subject", "Expected Caption", "Generated Caption", "cer"], rows, broken),
         table("F", ["reference", "real_eeg", "shuffled_eeg"], [[o[0][0], o[0][3], o[1][3]] for o in two], two),
+        json_objects("J", "", "\n", plain),
+        json_objects("J", "[\n", ",\n", plain),
         table("H", None, [[o[0][0], o[0][3]] for o in plain], plain),
     ]
     return samples

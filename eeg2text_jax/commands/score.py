@@ -1,18 +1,23 @@
-"""`eeg2text score`: metrics of any predictions files, each number with its signature."""
+"""`eeg2text score`: metrics of any predictions files, each number with its signature, and what to beware of."""
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from etils import epath
 
+from eeg2text_jax.audit.align import Condition
+from eeg2text_jax.audit.collapse import measure_collapse
+from eeg2text_jax.audit.red_flags import condition_flags
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.profiles import PROFILES
 from eeg2text_jax.metrics.render import print_table
 from eeg2text_jax.metrics.score import score_cells, write_results
-from eeg2text_jax.metrics.tables import signatures
-from eeg2text_jax.predictions.file import MODES
+from eeg2text_jax.metrics.tables import MODE_TITLES, signatures
+from eeg2text_jax.predictions.file import MODES, Prediction
 from eeg2text_jax.predictions.foreign import UNKNOWN
-from eeg2text_jax.predictions.read import FORMATS, describe, read_any
+from eeg2text_jax.predictions.read import FORMATS, check_given_once, describe, read_any
 
 LAYOUTS = """
 layouts, recognised by content:
@@ -20,9 +25,11 @@ layouts, recognised by content:
   A      target string / predicted string with tf / predicted string (A1: without tf; A2: with lines of tokens)
   B      Target string / Predicted string, closed by dashes
   C      start / Predicted / True / end
+  C1     Predicted / True, closed by equals signs
   D      target sentence / predicted sentence
   E      target word / pred word, a line a word
   F, H   CSV with and without a header
+  J      JSON lines, a list of objects or lists by name, with the usual names of columns
 """
 
 
@@ -52,6 +59,8 @@ def main(argv: list[str]) -> int:
         tokenizer = load_tokenizer(flags.tokenizer)
     results: dict[str, Any] = {"format": 1, "profile": flags.profile, "cells": []}
     columns = flags.columns.split(",") if flags.columns else None
+    for note in check_given_once(flags.files):
+        print(note)
     for path in flags.files:
         read = read_any(path, layout=flags.format, columns=columns, mode=flags.mode)
         print(describe(read))
@@ -60,8 +69,10 @@ def main(argv: list[str]) -> int:
             scored = score_cells(read.predictions, profile=flags.profile, tokenizer=tokenizer, token_source=source)
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
-        if unscored := [cell["unscored"] for cell in scored["cells"] if "unscored" in cell]:
+        unscored = [cell["unscored"] for cell in scored["cells"] if "unscored" in cell]
+        if len(unscored) == len(scored["cells"]):
             raise UserError(f"{path}: {unscored[0]}")
+        add_flags(scored["cells"], read.predictions)
         results["cells"] += [labelled(cell, path, flags.files) for cell in scored["cells"]]
     check_distinct(results["cells"])
     show(results)
@@ -72,6 +83,34 @@ def main(argv: list[str]) -> int:
         write_results(flags.json, results)
         print(f"wrote {flags.json}")
     return 0
+
+
+def add_flags(cells: Sequence[dict[str, Any]], predictions: Sequence[Prediction]) -> None:
+    """Gives every scored cell the red flags of the audit that need no control."""
+    by_cell: dict[tuple, list[Prediction]] = {}
+    for p in predictions:
+        by_cell.setdefault((p.train_condition, p.eval_condition, p.seed, p.mode), []).append(p)
+    for cell in cells:
+        rows = by_cell[tuple(cell[key] for key in ("train_condition", "eval_condition", "seed", "mode"))]
+        if "unscored" in cell:
+            message = f"every prediction or reference of the {cell['mode']} rows is empty; this half is not scored"
+            cell["flags"] = [{"code": "empty_half", "level": "severe", "message": message}]
+            continue
+        place: dict[str, int] = {}
+        sentence = np.array([place.setdefault(row.sentence_id, len(place)) for row in rows])
+        references = {row.sentence_id: row.reference for row in rows}
+        condition = Condition(title_of(cell), tuple(rows), sentence, np.zeros(len(rows), int))
+        collapse = measure_collapse(condition, list(references.values()), np.random.default_rng(0))
+        bleu = cell["metrics"].get("word_bleu-1") or cell["metrics"].get("token_bleu-1") or {"value": float("nan")}
+        found = condition_flags(condition, collapse, cell["mode"], bleu["value"])
+        cell["flags"] = [{"code": flag.code, "level": flag.level, "message": flag.message} for flag in found]
+
+
+def title_of(cell: dict[str, Any]) -> str:
+    conditions = [cell["train_condition"], cell["eval_condition"]]
+    seed = f", seed {cell['seed']}" if cell["seed"] else ""
+    mode = MODE_TITLES[cell["mode"]]
+    return mode if set(conditions) == {UNKNOWN} else f"{' → '.join(conditions)}{seed}, {mode}"
 
 
 def labelled(cell: dict[str, Any], path: epath.Path, files: list[epath.Path]) -> dict[str, Any]:
@@ -98,5 +137,10 @@ def check_distinct(cells: list[dict[str, Any]]) -> None:
 def show(results: dict[str, Any]) -> None:
     """Prints the table, and what a reader of it must know."""
     print_table(results)
+    several = len({cell["file"] for cell in results["cells"]}) > 1
+    for cell in results["cells"]:
+        where = f"{cell['file']}: " if several else ""
+        for flag in cell["flags"]:
+            print(f"{flag['level']}: {where}{flag['message']}.")
     if not any(name.startswith("token_bleu") for cell in results["cells"] for name in cell["metrics"]):
         print("BLEU on the model's tokens needs token ids in the file, or --tokenizer=DIR.")

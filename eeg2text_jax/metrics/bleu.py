@@ -50,8 +50,7 @@ class Bleu(Metric):
         predicted = tokenize_all(self.name, "prediction", self.tokenize, predictions)
         reference = tokenize_all(self.name, "reference", self.tokenize, references)
         matches, ngrams = [], []
-        for n in ORDERS:
-            shared, count, _ = overlaps(predicted, reference, n, pairwise=pairwise)
+        for shared, count, _ in overlaps(predicted, reference, ORDERS, pairwise=pairwise):
             matches.append(shared)
             ngrams.append(np.maximum(count, 1) if self.short_counts_one else count)
         predicted_length = np.array([len(tokens) for tokens in predicted], float)

@@ -1,6 +1,6 @@
 """Word and character error rate with their edits, as jiwer counts them."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from importlib.metadata import version
 
@@ -9,8 +9,6 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from eeg2text_jax.metrics.statistics import Metric, Tokenize, check_same_length, ratio, tokenize_all
-
-EDITS = ("replace", "delete", "insert")
 
 
 class ErrorRate(Metric):
@@ -61,10 +59,15 @@ class ErrorRate(Metric):
 
 def edit_counts(prediction: Sequence[int], reference: Sequence[int]) -> tuple[int, int, int, int]:
     """Substitutions, deletions and insertions of one best alignment, and the length of the reference."""
-    counts: Counter = Counter()
-    for tag, start, end, predicted_start, predicted_end in Levenshtein.opcodes(reference, prediction):
-        counts[tag] += (predicted_end - predicted_start) if tag == "insert" else (end - start)
-    return *(counts[edit] for edit in EDITS), len(reference)
+    replaced = deleted = inserted = 0
+    for tag, start, end, predicted_start, predicted_end in Levenshtein.opcodes(reference, prediction).as_list():
+        if tag == "replace":
+            replaced += end - start
+        elif tag == "delete":
+            deleted += end - start
+        elif tag == "insert":
+            inserted += predicted_end - predicted_start
+    return replaced, deleted, inserted, len(reference)
 
 
 def word_error_rate() -> ErrorRate:

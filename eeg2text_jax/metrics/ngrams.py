@@ -1,6 +1,6 @@
-"""Clipped n-gram overlap of texts, row by row or all against all, as sparse products.
+"""Clipped n-gram overlap of texts: all against all as a sparse product, row by row by sorting.
 
-The k-th occurrence of an n-gram in a text is made a feature of its own. Two texts then share
+All against all: the k-th occurrence of an n-gram in a text is made a feature of its own. Two texts then share
 min(count, count) features of an n-gram, so the clipped overlap is a dot product of 0/1 rows.
 """
 
@@ -37,17 +37,66 @@ class NgramFeatures:
         return features
 
 
+Overlaps = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
 def overlaps(
     predictions: Sequence[Sequence[str]],
     references: Sequence[Sequence[str]],
-    n: int,
+    orders: Sequence[int],
     *,
     pairwise: bool,
     unique: bool = False,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Shared n-grams `[N]` or `[P, R]`, and the n-grams of each prediction `[P]` and each reference `[R]`."""
-    features = NgramFeatures(n, unique=unique)
-    predicted, reference = features.rows(predictions), features.rows(references)
-    predicted.resize(len(predictions), len(features.ids))
-    shared = (predicted @ reference.T).toarray() if pairwise else predicted.multiply(reference).sum(1)
-    return np.asarray(shared, float), np.diff(predicted.indptr).astype(float), np.diff(reference.indptr).astype(float)
+) -> list[Overlaps]:
+    """Of each order the shared n-grams `[N]` or `[P, R]`, and the n-grams of each prediction `[P]` and reference `[R]`.
+
+    `unique` ignores repetitions within a text.
+    """
+    if not pairwise:
+        return row_overlaps(predictions, references, orders, unique=unique)
+    found = []
+    for n in orders:
+        features = NgramFeatures(n, unique=unique)
+        predicted, reference = features.rows(predictions), features.rows(references)
+        predicted.resize(len(predictions), len(features.ids))
+        shared = np.asarray((predicted @ reference.T).toarray(), float)
+        found.append((shared, np.diff(predicted.indptr).astype(float), np.diff(reference.indptr).astype(float)))
+    return found
+
+
+def row_overlaps(
+    predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]], orders: Sequence[int], *, unique: bool
+) -> list[Overlaps]:
+    """As `overlaps`, row by row: an n-gram is a number, made of that of its first n - 1 tokens and its last token."""
+    numbers: dict[str, int] = {}
+    texts = [*predictions, *references]
+    tokens = np.array([numbers.setdefault(token, len(numbers)) for text in texts for token in text], np.int64)
+    lengths = np.array([len(text) for text in texts])
+    text_of = np.repeat(np.arange(len(texts)), lengths)
+    left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(tokens))  # tokens from a place to the end of its text
+    grams, found = tokens, []
+    for n in range(1, max(orders) + 1):
+        begins = np.flatnonzero(left >= n)
+        if n > 1:
+            keys = grams[begins] * max(len(numbers), 1) + tokens[begins + n - 1]
+            grams = np.zeros_like(tokens)
+            grams[begins] = np.unique(keys, return_inverse=True)[1]
+        if n in orders:
+            found.append(_clipped(text_of[begins], grams[begins], len(predictions), unique))
+    return found
+
+
+def _clipped(text_of: np.ndarray, grams: np.ndarray, rows: int, unique: bool) -> Overlaps:
+    """Shared n-grams and n-grams of both sides, `[rows]` each; texts below `rows` are predictions."""
+    width = grams.max(initial=0) + 1
+    sides = []
+    for side in (text_of < rows, text_of >= rows):
+        keys, counts = np.unique(text_of[side] % rows * width + grams[side], return_counts=True)
+        sides.append((keys, np.ones_like(counts) if unique else counts))
+    (predicted, p_counts), (reference, r_counts) = sides
+    _, p, r = np.intersect1d(predicted, reference, assume_unique=True, return_indices=True)
+    both = np.minimum(p_counts[p], r_counts[r])
+    return tuple(
+        np.bincount(keys // width, counts, minlength=rows)
+        for keys, counts in ((predicted[p], both), (predicted, p_counts), (reference, r_counts))
+    )

@@ -50,14 +50,12 @@ class Rouge(Metric):
     def _table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
         predicted = tokenize_all(self.name, "prediction", self.tokenize, predictions)
         reference = tokenize_all(self.name, "reference", self.tokenize_reference, references)
+        orders = [int(kind) for kind in self.kinds if kind != "l"]
+        shared_by_kind = overlaps(predicted, reference, orders, pairwise=pairwise, unique=self.unique)
+        if "l" in self.kinds:
+            shared_by_kind.insert(self.kinds.index("l"), common_subsequences(predicted, reference, pairwise=pairwise))
         figures = []
-        for kind in self.kinds:
-            if kind == "l":
-                shared, n_predicted, n_reference = common_subsequences(predicted, reference, pairwise=pairwise)
-            else:
-                shared, n_predicted, n_reference = overlaps(
-                    predicted, reference, int(kind), pairwise=pairwise, unique=self.unique
-                )
+        for shared, n_predicted, n_reference in shared_by_kind:
             precision = ratio(shared, n_predicted[:, None] if pairwise else n_predicted, 0.0)
             recall = ratio(shared, n_reference, 0.0)
             f = ratio(2.0 * precision * recall, precision + recall + self.epsilon, 0.0)

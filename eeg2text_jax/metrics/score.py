@@ -1,9 +1,10 @@
 """Scores of predictions, each with its signature: of one cell and mode, and of every cell and mode of a run."""
 
+import contextlib
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eeg2text_jax.errors import UserError
@@ -11,9 +12,13 @@ from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.profiles import id_bleu, subword_bleu, text_metrics
 from eeg2text_jax.metrics.statistics import Metric, MetricError
 from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.progress import ProgressLine
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+SHOW_PROGRESS = 200_000  # rows times metrics, some seconds
 
 
 class NothingToScoreError(UserError):
@@ -41,14 +46,28 @@ def score_predictions(
     """
     check_scorable(predictions)
     texts = [p.prediction for p in predictions], [p.reference for p in predictions]
-    figures: dict[str, dict[str, Any]] = {}
-    if ids := _id_texts(predictions):
-        figures |= _figures(id_bleu(profile, token_source), *ids, predictions)
+    jobs = [(metric, texts) for metric in text_metrics(profile)]
+    if has_ids(predictions):
+        jobs.insert(
+            0, (id_bleu(profile, token_source), (IdTexts(predictions, "prediction"), IdTexts(predictions, "reference")))
+        )
     elif tokenizer is not None:
-        figures |= _figures(subword_bleu(profile, tokenizer), *texts, predictions)
-    for metric in text_metrics(profile):
-        figures |= _figures(metric, *texts, predictions)
+        jobs.insert(0, (subword_bleu(profile, tokenizer), texts))
+    figures: dict[str, dict[str, Any]] = {}
+    with progress_of(len(jobs) * len(predictions)) as advance:
+        for metric, (predicted, references) in jobs:
+            figures |= _figures(metric, predicted, references, predictions, advance)
     return figures
+
+
+@contextlib.contextmanager
+def progress_of(units: int) -> Iterator[Callable[[int], None] | None]:
+    """A line of progress where scoring takes long enough to ask for it."""
+    if units < SHOW_PROGRESS:
+        yield None
+        return
+    with ProgressLine("scoring (rows of all metrics)", units) as line:
+        yield line.advance
 
 
 def check_scorable(predictions: Sequence[Prediction]) -> None:
@@ -63,27 +82,40 @@ def check_scorable(predictions: Sequence[Prediction]) -> None:
             )
 
 
-def _id_texts(predictions: Sequence[Prediction]) -> tuple[list[str], list[str]] | None:
-    """Token ids of predictions and references as text, or None where the rows carry none."""
-    has_ids = [p.prediction_tokens is not None and p.reference_tokens is not None for p in predictions]
-    if not any(has_ids):
-        return None
-    if not all(has_ids):
-        lacking = predictions[has_ids.index(False)]
+def has_ids(predictions: Sequence[Prediction]) -> bool:
+    """Whether the rows carry token ids of both sides. Raises UserError where some do and some do not."""
+    carried = [p.prediction_tokens is not None and p.reference_tokens is not None for p in predictions]
+    if any(carried) and not all(carried):
+        lacking = predictions[carried.index(False)]
         raise UserError(
             f"sample {lacking.sample_id!r} ({lacking.mode}) lacks token ids that other rows have; write them for all "
             "rows or for none."
         )
-    sides = ([p.prediction_tokens for p in predictions], [p.reference_tokens for p in predictions])
-    predicted, reference = ([" ".join(map(str, ids)) for ids in side] for side in sides)
-    return predicted, reference
+    return all(carried)
+
+
+class IdTexts(Sequence[str]):
+    """Token ids of one side as texts of ids, made when they are asked for."""
+
+    def __init__(self, rows: Sequence[Prediction], side: str):
+        self.rows, self.side = rows, side
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, part: slice) -> list[str]:
+        return [" ".join(map(str, getattr(row, f"{self.side}_tokens"))) for row in self.rows[part]]
 
 
 def _figures(
-    metric: Metric, texts: Sequence[str], references: Sequence[str], rows: Sequence[Prediction]
+    metric: Metric,
+    texts: Sequence[str],
+    references: Sequence[str],
+    rows: Sequence[Prediction],
+    advance: Callable[[int], None] | None,
 ) -> dict[str, dict[str, Any]]:
     try:
-        values = metric.score(texts, references)
+        values = metric.figures(metric.total(texts, references, advance))
     except MetricError as error:
         row = rows[error.index]
         raise UserError(

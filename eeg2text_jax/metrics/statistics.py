@@ -13,6 +13,7 @@ import numpy as np
 from eeg2text_jax.errors import UserError
 
 Tokenize = Callable[[str], Sequence[str]]
+ROWS_AT_ONCE = 4096  # keeps the tokens of a part of the rows in memory, never of all
 
 
 class MetricError(UserError):
@@ -49,10 +50,33 @@ class Metric(abc.ABC):
     def corpus(self, summed: np.ndarray) -> np.ndarray:
         """Float64 `[..., C]` from statistics `[..., S]` summed over samples; NaN where it is undefined."""
 
+    def total(
+        self, predictions: Sequence[str], references: Sequence[str], advance: Callable[[int], None] | None = None
+    ) -> np.ndarray:
+        """Statistics `[S]` summed over rows, some thousand at a time; `advance` is told how many were done.
+
+        Raises MetricError, whose `index` counts from the first row of all.
+        """
+        check_same_length(predictions, references)
+        summed = np.zeros(len(self.statistic_names))
+        for start in range(0, len(predictions), ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            try:
+                found = self.statistics(predictions[part], references[part])
+            except MetricError as error:
+                raise MetricError(error.metric, error.side, start + error.index, error.reason) from error
+            summed += found.sum(0)
+            if advance:
+                advance(len(found))
+        return summed
+
     def score(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
         """The figures of one corpus by column name."""
-        figures = self.corpus(self.statistics(predictions, references).sum(0))
-        return dict(zip(self.columns, figures.tolist(), strict=True))
+        return self.figures(self.total(predictions, references))
+
+    def figures(self, summed: np.ndarray) -> dict[str, float]:
+        """Figures by column name from statistics `[S]` summed over samples."""
+        return dict(zip(self.columns, self.corpus(summed).tolist(), strict=True))
 
 
 def check_same_length(predictions: Sequence[str], references: Sequence[str]) -> None:

@@ -1,24 +1,32 @@
-"""Text files in which a sample is a block of labelled lines: layouts A, A1, A2, B, C, D, and E with a line a word.
+"""Text files in which a sample is a block of labelled lines: layouts A, A1, A2, B, C, C1, D, and E with a line a word.
 
 A   `target string: R`, `predicted string with tf: P`, `predicted string: P`, a line of `#`
 A1  the same without the line `with tf`;  A2  with more lines of tokens, which are passed over
 B   `Target string: R`, `Predicted string: P`, a line of `-`
 C   `start####`, `Predicted: P`, `True: R`, `end####`
+C1  `Predicted: P`, `True: R`, a line of `=`
 D   `target sentence: R`, `predicted sentence: P` over several lines, a line of `#`
 E   `target word: R<TAB>pred word: P`
 """
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Iterator
 
-from etils import epath
-
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.columns import ABOUT_NAMES, normalised
+from eeg2text_jax.predictions.file import Lines
 from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow
 
 REFERENCE = "reference"
-TOKEN_LINE = re.compile(r"(target|predicted|prediction|pred)[\w ]*\b(tokens?|ids)\b[\w ]*:", re.IGNORECASE)
+TOKENS = re.compile(r"(target|predicted|prediction|pred)[\w ]*\b(tokens?|ids)\b")
+RULE = re.compile(r"([#\-=])\1{7,}\s*")
+# What may be a label: words and brackets before a colon. These first words make a line one that no text begins with.
+LABEL = re.compile(r"([A-Za-z][\w ()\[\]/.+-]{0,48}?)\s*:")
+LABEL_WORDS = re.compile(
+    r"(targets?|predicted|predictions?|preds?|true|truth|references?|ground truth|generated|decoded)\b"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,11 +37,6 @@ class BlockLayout:
     closing: re.Pattern
     opening: re.Pattern | None = None
 
-    def label_of(self, line: str) -> str | None:
-        """The label that a line begins with."""
-        head = line.partition(":")[0].strip().lower()
-        return head if head in self.labels and ":" in line else None
-
     def expected(self) -> str:
         return ", ".join(f"'{label}:'" for label in self.labels)
 
@@ -42,78 +45,183 @@ HASHES = re.compile(r"#{8,}\s*")
 STRINGS = {"target string": REFERENCE, "predicted string with tf": "teacher_forced", "predicted string": "free_running"}
 WITHOUT_TF = {"target string": REFERENCE, "predicted string": UNKNOWN}
 SENTENCES = {"target sentence": REFERENCE, "predicted sentence": UNKNOWN}
+TRUE = {"predicted": UNKNOWN, "true": REFERENCE}
 LAYOUTS = {
     "A": BlockLayout(STRINGS, HASHES),
     "A1": BlockLayout(WITHOUT_TF, HASHES),
+    "A2": BlockLayout(STRINGS, HASHES),
     "B": BlockLayout(WITHOUT_TF, re.compile(r"-{8,}\s*")),
-    "C": BlockLayout(
-        {"predicted": UNKNOWN, "true": REFERENCE}, re.compile(r"end#{4,}\s*"), opening=re.compile(r"start#{4,}\s*")
-    ),
+    "C": BlockLayout(TRUE, re.compile(r"end#{4,}\s*"), opening=re.compile(r"start#{4,}\s*")),
+    "C1": BlockLayout(TRUE, re.compile(r"={8,}\s*")),
     "D": BlockLayout(SENTENCES, HASHES),
 }
 WORD_PAIR = re.compile(r"target word: ?([^\t]*)\tpred word: ?([^\t]*)", re.IGNORECASE)
 
 
-def recognise_blocks(lines: list[str]) -> str | None:
-    """The layout whose labels begin lines of the file; None where none does."""
-    heads = [line.partition(":")[0].strip().lower() for line in lines if ":" in line]
-    if any(LAYOUTS["C"].opening.fullmatch(line) for line in lines) and "true" in heads:
-        return "C"
-    if "target string" in heads:
-        closed_by_dashes = sum(bool(LAYOUTS["B"].closing.fullmatch(line)) for line in lines)
-        if closed_by_dashes > sum(bool(HASHES.fullmatch(line)) for line in lines):
-            return "B"
-        if "predicted string with tf" not in heads:
-            return "A1"
-        return "A2" if any(TOKEN_LINE.match(line) for line in lines) else "A"
-    if "target sentence" in heads:
-        return "D"
-    return "E" if "target word" in heads else None
+@dataclasses.dataclass
+class Survey:
+    """What the lines of a file begin with: one pass that tells the layout and every label in it."""
+
+    filled: int = 0
+    braces: int = 0  # lines that begin an object
+    first: str = ""  # the first character
+    openings: int = 0
+    heads: Counter = dataclasses.field(default_factory=Counter)
+    valued: Counter = dataclasses.field(default_factory=Counter)  # of these, how often something follows the colon
+    rules: Counter = dataclasses.field(default_factory=Counter)
+
+    def layout(self) -> str | None:
+        """The layout whose labels begin lines of the file; None where none does."""
+        heads = self.heads
+        if "true" in heads and self.openings:
+            return "C"
+        if "target string" in heads:
+            if self.rules["-"] > self.rules["#"]:
+                return "B"
+            if "predicted string with tf" not in heads:
+                return "A1"
+            return "A2" if any(TOKENS.match(head) for head in heads) else "A"
+        if "true" in heads and "predicted" in heads and self.rules["="]:
+            return "C1"
+        if "target sentence" in heads:
+            return "D"
+        return "E" if "target word" in heads else None
 
 
-def read_blocks(lines: list[str], layout_name: str, path: epath.Path) -> list[ForeignRow]:
-    """One row a block. Raises UserError with the line of a block that is not whole."""
-    layout = LAYOUTS["A" if layout_name == "A2" else layout_name]
-    blocks = list(split_blocks(lines, layout, path))
-    used = {label for _, fields in blocks for label in fields}
-    if REFERENCE not in {layout.labels[label] for label in used} or len(used) < 2:
-        raise UserError(f"{path}: no block of layout {layout_name} in the file; expected lines {layout.expected()}.")
-    rows = []
-    for line, fields in blocks:
-        if missing := [label for label in layout.labels if label in used and label not in fields]:
-            raise UserError(f"{path}, line {line}: the block that begins here has no line '{missing[0]}:'.")
-        texts = {layout.labels[label]: text for label, text in fields.items()}
+def survey(lines: Lines) -> Survey:
+    found = Survey()
+    for line in lines:
+        if not line.strip():
+            continue
+        found.filled += 1
+        found.first = found.first or line.lstrip()[0]
+        found.braces += line.startswith("{")
+        if rule := RULE.fullmatch(line):
+            found.rules[rule[1]] += 1
+        elif LAYOUTS["C"].opening.fullmatch(line):
+            found.openings += 1
+        elif head := head_of(line):
+            found.heads[head] += 1
+            found.valued[head] += bool(line.partition(":")[2].strip())
+    return found
+
+
+def head_of(line: str) -> str | None:
+    """What stands before the colon of a line that may be labelled, in lower case."""
+    if ":" not in line:
+        return None
+    label = LABEL.match(line)
+    return label[1].lower() if label else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """What the heads of lines are in one file: labels of the layout, fields of a sample, labels to pass over."""
+
+    layout: BlockLayout
+    used: tuple[str, ...]
+    about: dict[str, str]
+    passed: frozenset[str]
+
+    def kind(self, line: str) -> tuple[str | None, bool]:
+        """The label that a line begins with, and whether its text is wanted."""
+        head = head_of(line)
+        if head is None:
+            return None, False
+        if head in self.layout.labels or head in self.about:
+            return head, True
+        return (head, False) if head in self.passed or LABEL_WORDS.match(head) else (None, False)
+
+
+def labels_of(layout: BlockLayout, found: Survey) -> tuple[Labels, list[str]]:
+    """The labels of a file and what must be said of them.
+
+    A head that stands in nine of ten blocks with something after its colon is a label, if not one that we know; one
+    that begins as labels do needs half of the blocks. It is passed over and said. (A rarer one of the latter kind is
+    an error, of the former kind a line of text.)
+    """
+    used = tuple(label for label in layout.labels if found.heads[label])
+    blocks = max((found.heads[label] for label in used), default=0)
+    about, passed, notes, texts = {}, [], [], []
+    for head, count in found.heads.items():
+        if head in layout.labels or (count < 3 and not TOKENS.match(head)):
+            continue
+        field = ABOUT_NAMES.get(normalised([head])[0])
+        labelled = 2 * count >= blocks if LABEL_WORDS.match(head) else 10 * found.valued[head] >= 9 * blocks
+        labelled = labelled or bool(TOKENS.match(head))
+        if labelled and field and count == blocks and field not in about.values():
+            about[head] = field
+        elif labelled:
+            passed.append(head)
+            notes.append(
+                f"{count} lines '{head}:' are of no known label; they, and lines that follow them, are not used"
+            )
+        elif count >= 0.01 * blocks:
+            texts.append(f"'{head}:' ({count})")
+    if texts:
+        notes.append(f"lines that begin as a label might were read as text of predictions: {', '.join(texts[:5])}")
+    return Labels(layout, used, about, frozenset(passed)), notes
+
+
+def read_blocks(lines: Lines, layout_name: str, found: Survey) -> tuple[Iterator[ForeignRow], list[str]]:
+    """One row a block, and notes on its labels. Raises UserError with the line of a block that is not whole."""
+    layout = LAYOUTS[layout_name]
+    labels, notes = labels_of(layout, found)
+    if REFERENCE not in {layout.labels[label] for label in labels.used} or len(labels.used) < 2:
+        for _ in split_blocks(lines, labels):  # a damaged line is the better message
+            pass
+        raise UserError(
+            f"{lines.path}: no block of layout {layout_name} in the file; expected lines {layout.expected()}."
+        )
+    return rows_of(lines, labels), notes
+
+
+def rows_of(lines: Lines, labels: Labels) -> Iterator[ForeignRow]:
+    for line, fields in split_blocks(lines, labels):
+        if missing := [label for label in (*labels.used, *labels.about) if label not in fields]:
+            raise UserError(f"{lines.path}, line {line}: the block that begins here has no line '{missing[0]}:'.")
+        texts = {labels.layout.labels[label]: fields[label] for label in labels.used}
         reference = texts.pop(REFERENCE)
-        rows.append(ForeignRow(line, reference, {(UNKNOWN, mode): text for mode, text in texts.items()}))
-    return rows
+        outputs = {(UNKNOWN, mode): text for mode, text in texts.items()}
+        yield ForeignRow(line, reference, outputs, {field: fields[head] for head, field in labels.about.items()})
 
 
-def split_blocks(lines: list[str], layout: BlockLayout, path: epath.Path) -> Iterator[tuple[int, dict[str, str]]]:
+def split_blocks(lines: Lines, labels: Labels) -> Iterator[tuple[int, dict[str, str]]]:
     """First line and labelled texts of every block; a prediction may go on over further lines."""
+    layout, path = labels.layout, lines.path
     fields: dict[str, list[str]] = {}
     current: str | None = None
     begin = 0
     for number, line in enumerate(lines, 1):
-        label = layout.label_of(line)
         if layout.opening and layout.opening.fullmatch(line):
             if begin:
                 raise UserError(f"{path}, line {number}: a block begins before that of line {begin} is closed.")
             begin = number
-        elif layout.closing.fullmatch(line):
+            continue
+        if layout.closing.fullmatch(line):
             if not fields:
                 raise UserError(f"{path}, line {number}: this line closes a block without {layout.expected()}.")
             yield begin, {name: "\n".join(parts).rstrip("\n") for name, parts in fields.items()}
             fields, current, begin = {}, None, 0
-        elif label and label not in fields and (begin or not layout.opening):
+            continue
+        label, wanted = labels.kind(line)
+        if label and wanted and label not in fields and (begin or not layout.opening):
             begin = begin or number
             current = label
             fields[label] = [line.partition(":")[2].removeprefix(" ")]
-        elif label:
+        elif label and wanted:
             reason = f"a second '{label}:' in the block of line {begin}" if begin else "a label outside of a block"
             raise UserError(f"{path}, line {number}: {reason}; a line between two blocks is missing or damaged.")
-        elif TOKEN_LINE.match(line):
-            current = None
-        elif current and layout.labels[current] != REFERENCE:
+        elif label in labels.passed:
+            current = ""
+        elif label:
+            raise UserError(
+                f"{path}, line {number}: '{label}:' is none of {layout.expected()}, and is not in every block; remove "
+                "the line if it is no part of the text, or name the label as the others are."
+            )
+        elif current == "":
+            continue  # goes on what was passed over
+        elif current and layout.labels.get(current, REFERENCE) != REFERENCE:
             fields[current].append(line)
         elif line.strip():
             raise UserError(f"{path}, line {number}: expected one of {layout.expected()}, came {line!r:.60}.")
@@ -121,16 +229,14 @@ def split_blocks(lines: list[str], layout: BlockLayout, path: epath.Path) -> Ite
         raise UserError(f"{path}, line {begin}: the block that begins here is not closed; the file may be cut short.")
 
 
-def read_words(lines: list[str], path: epath.Path) -> list[ForeignRow]:
+def read_words(lines: Lines) -> Iterator[ForeignRow]:
     """Layout E: one row a word."""
-    rows = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         pair = WORD_PAIR.fullmatch(line)
         if pair is None:
             raise UserError(
-                f"{path}, line {number}: expected 'target word: ...<TAB>pred word: ...', came {line!r:.60}."
+                f"{lines.path}, line {number}: expected 'target word: ...<TAB>pred word: ...', came {line!r:.60}."
             )
-        rows.append(ForeignRow(number, pair[1], {(UNKNOWN, UNKNOWN): pair[2]}))
-    return rows
+        yield ForeignRow(number, pair[1], {(UNKNOWN, UNKNOWN): pair[2]})

@@ -8,7 +8,9 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from etils import epath
@@ -17,6 +19,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 
 MODES = ("teacher_forced", "free_running")
+HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,13 +61,14 @@ def write_predictions(path: str | os.PathLike[str], header: dict[str, Any], pred
 class PredictionSet:
     """The rows of one predictions file.
 
-    `layout` names how the file was laid out.
+    `layout` names how the file was laid out, `notes` say what a reader of its figures must know about the reading.
     """
 
     predictions: list[Prediction]
     header: dict[str, Any]
     layout: str
     path: epath.Path
+    notes: tuple[str, ...] = ()
 
 
 def read_predictions(path: str | os.PathLike[str]) -> PredictionSet:
@@ -74,21 +78,28 @@ def read_predictions(path: str | os.PathLike[str]) -> PredictionSet:
       UserError: the file cannot be read, a line is not a JSON object, a field is missing, unknown or of the wrong
         type, or two lines hold the same sample, cell and mode.
     """
-    path = epath.Path(path)
+    return parse_predictions(Lines(path))
+
+
+def parse_predictions(lines: "Lines") -> PredictionSet:
+    """The rows of a file in our own format; see `read_predictions`."""
+    path = lines.path
     header: dict[str, Any] = {}
     predictions: list[Prediction] = []
-    first_line: dict[tuple, int] = {}
-    for number, line in enumerate(read_text(path).split("\n"), 1):
+    first_line: dict[tuple, dict[str, int]] = {}
+    shared = Shared()
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        row = _parse(line, path, number)
+        row = parse_object(line, path, number)
         if set(row) == {"header"}:
             if header or predictions:
                 raise UserError(f"{path}, line {number}: a second header; give each file to the command on its own.")
             header = _typed("header", row["header"], dict, path, number)
             continue
-        prediction = _prediction(row, path, number)
-        previous = first_line.setdefault(row_key(prediction), number)
+        prediction = _prediction(row, path, number, shared)
+        *cell, sample = row_key(prediction)
+        previous = first_line.setdefault(tuple(cell), {}).setdefault(sample, number)
         if previous != number:
             raise UserError(
                 f"{path}, line {number}: sample {prediction.sample_id!r} ({prediction.mode}) is on line {previous} "
@@ -107,50 +118,118 @@ def row_key(prediction: Prediction) -> tuple:
 
 
 def sentence_key(text: str) -> str:
-    """Texts that differ in white space only are one sentence."""
-    return " ".join(text.split())
+    """Texts that differ in white space or in their Unicode form (é as one character or two) only are one sentence."""
+    return unicodedata.normalize("NFC", " ".join(text.split()))
 
 
-def read_text(path: epath.Path) -> str:
+class Lines:
+    """The lines of a UTF-8 file without their ends (`\\n`, `\\r\\n` or `\\r`); a byte order mark is dropped.
+
+    The file is read once (it may be a pipe) and kept as bytes: each pass over the lines decodes one at a time, so a
+    large file is never in memory as text. Raises UserError where it cannot be read, and at a line that is not UTF-8.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = epath.Path(path)
+        try:
+            data = self.path.read_bytes()
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror}); check the path.") from error
+        if data.startswith(b"\xef\xbb\xbf"):
+            data = data[3:]
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        self.data = data
+
+    def __iter__(self) -> Iterator[str]:
+        start, number = 0, 1
+        while start <= len(self.data):
+            end = self.data.find(b"\n", start)
+            end = len(self.data) if end < 0 else end
+            try:
+                yield self.data[start:end].decode()
+            except UnicodeDecodeError as error:
+                raise UserError(
+                    f"{self.path}, line {number}: not UTF-8 text ({error.reason}); convert the file to UTF-8."
+                ) from error
+            start, number = end + 1, number + 1
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
     """A UTF-8 text file with its line ends made `\\n`; a byte order mark is dropped."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); check the path.") from error
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}, line {line}: not UTF-8 text ({error.reason}); convert the file to UTF-8.") from error
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return "\n".join(Lines(path))
 
 
-def _parse(line: str, path: epath.Path, number: int) -> dict[str, Any]:
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object of (name, value) pairs, for `object_pairs_hook`. Raises ValueError where a name is there twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the name {next(name for name in names if names.count(name) > 1)!r} is there twice")
+    return found
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=once)
+
+
+def parse_object(line: str, path: epath.Path, number: int) -> dict[str, Any]:
+    """The JSON object on a line. Raises UserError where it is none."""
     try:
-        row = json.loads(line)
+        row = DECODER.decode(line)
     except (ValueError, RecursionError) as error:
         reason = getattr(error, "msg", str(error))
         raise UserError(f"{path}, line {number}: not JSON ({reason}); expected one object a line.") from error
     return _typed("line", row, dict, path, number)
 
 
-def _prediction(row: dict[str, Any], path: epath.Path, number: int) -> Prediction:
-    fields = {field.name: field for field in dataclasses.fields(Prediction)}
-    for name in fields.keys() - row.keys():
-        if fields[name].default is dataclasses.MISSING:
+class Shared:
+    """One object for what many rows have in common; a million rows of ten readers then fit in a gigabyte."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._ids: dict[int, int] = {}
+        self._lists: dict[str, list[int]] = {}
+
+    def text(self, text: str) -> str:
+        return self._texts.setdefault(text, text)
+
+    def ids(self, ids: list[int]) -> list[int]:
+        return [self._ids.setdefault(i, i) for i in ids]
+
+    def reference_ids(self, reference: str, ids: list[int]) -> list[int]:
+        known = self._lists.get(reference)
+        if known != ids:
+            known = self._lists[reference] = self.ids(ids)
+        return known
+
+
+FIELDS = {field.name: field for field in dataclasses.fields(Prediction)}
+SHARED_FIELDS = ("subject", "task", "sentence_id", "train_condition", "eval_condition", "mode", "reference")
+
+
+def _prediction(row: dict[str, Any], path: epath.Path, number: int, shared: Shared) -> Prediction:
+    for name, field in FIELDS.items():
+        if name not in row and field.default is dataclasses.MISSING:
             raise UserError(f"{path}, line {number}: the field {name!r} is missing.")
-    if unknown := sorted(row.keys() - fields.keys()):
-        raise UserError(f"{path}, line {number}: unknown field {unknown[0]!r}; the fields are {', '.join(fields)}.")
+    if unknown := [name for name in row if name not in FIELDS]:
+        raise UserError(f"{path}, line {number}: unknown field {unknown[0]!r}; the fields are {', '.join(FIELDS)}.")
     values = {name: _value(name, value, path, number) for name, value in row.items()}
     if values["mode"] not in MODES:
         raise UserError(f"{path}, line {number}: mode is {values['mode']!r}; expected one of {', '.join(MODES)}.")
+    for name in SHARED_FIELDS:
+        values[name] = shared.text(values[name])
+    if values.get("prediction_tokens") is not None:
+        values["prediction_tokens"] = shared.ids(values["prediction_tokens"])
+    if values.get("reference_tokens") is not None:
+        values["reference_tokens"] = shared.reference_ids(values["reference"], values["reference_tokens"])
     return Prediction(**values)
 
 
 def _value(name: str, value: Any, path: epath.Path, number: int) -> Any:
     if name in ("reference_tokens", "prediction_tokens"):
         if value is not None:
-            for token in _typed(name, value, list, path, number):
+            wrong = [token for token in _typed(name, value, list, path, number) if type(token) is not int]
+            for token in wrong:
                 _typed(f"{name} item", token, int, path, number)
         return value
     if name == "nll":
@@ -167,6 +246,6 @@ def _typed(name: str, value: Any, kind: type | tuple[type, ...], path: epath.Pat
     if not isinstance(value, kind) or isinstance(value, bool):
         wanted = {dict: "an object", list: "a list", int: "a whole number", str: "text"}.get(kind, "a number")
         raise UserError(f"{path}, line {number}: {name} is {json.dumps(value)[:60]}; expected {wanted}.")
-    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+    if isinstance(value, str) and not value.isascii() and HALF_PAIR.search(value):
         raise UserError(f"{path}, line {number}: {name} holds half of a surrogate pair; expected valid Unicode.")
     return value

@@ -2,32 +2,36 @@
 
 import dataclasses
 import hashlib
+import unicodedata
 from collections.abc import Iterable, Mapping
 
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.file import MODES, Prediction, row_key
+from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, Shared, row_key, sentence_key
 
 UNKNOWN = "unknown"
+MISSING = {"", "nan", "none", "null", "n/a", "na", UNKNOWN}  # how tables write that there is no value
 
 
 @dataclasses.dataclass(frozen=True)
 class ForeignRow:
     """One sample of a file: where it stands, its reference, and its outputs by (evaluation condition, mode).
 
-    `about` holds what else the file says, under the names of the fields of `Prediction`.
+    `about` holds what else the file says, under the names of the fields of `Prediction`. `unit` is what `line`
+    counts.
     """
 
     line: int
     reference: str
     outputs: Mapping[tuple[str, str], str]
     about: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    unit: str = "line"
 
 
 def sentence_id(reference: str) -> str:
-    """An id of a text, the same wherever the text stands; white space does not count."""
-    digest = hashlib.sha256(" ".join(reference.split()).encode()).hexdigest()
+    """An id of a text, the same wherever the text stands; white space and the Unicode form do not count."""
+    digest = hashlib.sha256(sentence_key(reference).encode()).hexdigest()
     return f"text-{digest[:12]}"
 
 
@@ -38,40 +42,73 @@ def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
     """
     predictions = []
     first_line: dict[tuple, int] = {}
+    shared = Shared()
+    known: dict[str, tuple[str, int]] = {}  # of each distinct reference its id and number of words
     for number, row in enumerate(rows, 1):
+        reference = shared.text(row.reference)
+        if reference not in known:
+            known[reference] = sentence_id(reference), len(reference.split())
+        own_id, n_words = known[reference]
         for (condition, mode), text in row.outputs.items():
             prediction = Prediction(
                 sample_id=row.about.get("sample_id", f"row-{number}"),
-                subject=row.about.get("subject", UNKNOWN),
-                task=row.about.get("task", UNKNOWN),
-                sentence_id=row.about.get("sentence_id", sentence_id(row.reference)),
-                n_words=len(row.reference.split()),
-                train_condition=row.about.get("train_condition", UNKNOWN),
-                eval_condition=row.about.get("eval_condition", condition),
+                subject=_stated(row, "subject", shared),
+                task=_stated(row, "task", shared),
+                sentence_id=shared.text(row.about.get("sentence_id", own_id)),
+                n_words=n_words,
+                train_condition=shared.text(row.about.get("train_condition", UNKNOWN)),
+                eval_condition=shared.text(row.about.get("eval_condition", condition)),
                 seed=_seed(row, path),
                 mode=_mode(row, mode, path),
-                reference=row.reference,
+                reference=reference,
                 prediction=text,
             )
-            previous = first_line.setdefault(row_key(prediction), row.line)
-            if previous != row.line:
-                raise UserError(
-                    f"{path}, line {row.line}: sample {prediction.sample_id!r} is on line {previous} already; each "
-                    "sample may occur once in a cell and mode."
-                )
+            if "sample_id" in row.about:
+                previous = first_line.setdefault(row_key(prediction), row.line)
+                if previous != row.line:
+                    raise UserError(
+                        f"{path}, {row.unit} {row.line}: sample {prediction.sample_id!r} is on {row.unit} {previous} "
+                        "already; each sample may occur once in a cell and mode."
+                    )
             predictions.append(prediction)
     return predictions
+
+
+def in_one_form(read: PredictionSet) -> PredictionSet:
+    """All texts in Unicode form NFC, and a note where some were not.
+
+    An é may be one character or two (NFC, NFD). They look the same and no metric takes them for equal, so a
+    prediction in the one form against a reference in the other would be scored as an error.
+    """
+    changed = set()
+    rows = []
+    for row in read.predictions:
+        texts = {name: getattr(row, name) for name in ("reference", "prediction")}
+        formed = {name: unicodedata.normalize("NFC", text) for name, text in texts.items() if not text.isascii()}
+        if formed := {name: text for name, text in formed.items() if text != texts[name]}:
+            changed.add(row.sample_id)
+            row = dataclasses.replace(row, **formed)
+        rows.append(row)
+    if not changed:
+        return read
+    note = f"{len(changed)} samples have text in another Unicode form than NFC; they were brought to NFC to be compared"
+    return dataclasses.replace(read, predictions=rows, notes=(*read.notes, note))
+
+
+def _stated(row: ForeignRow, name: str, shared: Shared) -> str:
+    value = row.about.get(name, UNKNOWN).strip()
+    return UNKNOWN if value.lower() in MISSING else shared.text(value)
 
 
 def _seed(row: ForeignRow, path: epath.Path) -> int:
     stated = row.about.get("seed", "0")
     if not (stated.isascii() and stated.isdigit() and len(stated) < 19):
-        raise UserError(f"{path}, line {row.line}: seed is {stated!r:.40}; expected a whole number.")
+        raise UserError(f"{path}, {row.unit} {row.line}: seed is {stated!r:.40}; expected a whole number.")
     return int(stated)
 
 
 def _mode(row: ForeignRow, mode: str, path: epath.Path) -> str:
     stated = row.about.get("mode", mode)
     if stated not in (*MODES, UNKNOWN):
-        raise UserError(f"{path}, line {row.line}: mode is {stated!r:.40}; expected one of {', '.join(MODES)}.")
+        raise UserError(f"{path}, {row.unit} {row.line}: mode is {stated!r:.40}; expected one of {', '.join(MODES)}.")
     return stated

@@ -7,18 +7,21 @@ from collections.abc import Sequence
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.blocks import LAYOUTS, read_blocks, read_words, recognise_blocks
-from eeg2text_jax.predictions.csv_columns import read_csv
-from eeg2text_jax.predictions.file import MODES, PredictionSet, read_predictions, read_text
-from eeg2text_jax.predictions.foreign import UNKNOWN, complete
+from eeg2text_jax.files import file_digest
+from eeg2text_jax.predictions.blocks import LAYOUTS, Survey, read_blocks, read_words, survey
+from eeg2text_jax.predictions.csv_rows import read_csv
+from eeg2text_jax.predictions.file import MODES, Lines, PredictionSet, parse_predictions
+from eeg2text_jax.predictions.foreign import UNKNOWN, complete, in_one_form
+from eeg2text_jax.predictions.json_rows import is_own, read_json
 
-FORMATS = ("jsonl", *LAYOUTS, "A2", "E", "F", "H")
+FORMATS = ("jsonl", *LAYOUTS, "E", "F", "H", "J")
 BLOCK_NOTES = {
     "A": "A (target string / predicted string with tf / predicted string)",
     "A1": "A1 (target string / predicted string)",
     "A2": "A2 (target string / predicted string with tf / predicted string, with lines of tokens)",
     "B": "B (Target string / Predicted string, closed by dashes)",
     "C": "C (start / Predicted / True / end)",
+    "C1": "C1 (Predicted / True, closed by equals signs)",
     "D": "D (target sentence / predicted sentence)",
     "E": "E (target word / pred word, a line a word)",
 }
@@ -35,7 +38,7 @@ def read_any(
 
     Args:
       layout: the layout, instead of the one recognised by content.
-      columns: of a table: the reference and one or more predictions, by name or by number from 1.
+      columns: of a table or foreign JSON: the reference and one or more predictions, by name or by number from 1.
       mode: for a file that does not say its mode, the mode; for one that does, the only mode to keep.
 
     What a file does not say is "unknown"; sentence ids come from the reference text where there are none.
@@ -48,30 +51,56 @@ def read_any(
         raise UserError(f"--format={layout}: there is no such layout; the layouts are {', '.join(FORMATS)}.")
     if mode is not None and mode not in MODES:
         raise UserError(f"--mode={mode}: there is no such mode; the modes are {', '.join(MODES)}.")
-    text = read_text(path)
-    if not text.strip():
+    lines = Lines(path)
+    if not lines.data.strip():
         raise UserError(f"{path}: the file is empty.")
-    lines = text.split("\n")
-    found = layout or ("F" if columns else recognise(lines))
-    if found == "jsonl":
-        read = read_predictions(path)
-    elif found in ("F", "H"):
-        rows, description = read_csv(text, path, columns, header={"H": False, "F": True}.get(layout))
-        read = PredictionSet(complete(rows, path), {}, description, path)
+    found = survey(lines)
+    name = layout or recognise(found, lines, columns)
+    if name == "jsonl":
+        return in_mode(in_one_form(parse_predictions(lines)), mode)
+    notes: list[str] = []
+    if name == "J":
+        rows, description = read_json(lines, columns, by_line=found.first == "{" and 2 * found.braces >= found.filled)
+    elif name in ("F", "H"):
+        rows, description = read_csv(lines, columns, header={"H": False, "F": True}.get(layout))
+    elif name == "E":
+        rows, description = read_words(lines), BLOCK_NOTES[name]
     else:
-        rows = read_words(lines, path) if found == "E" else read_blocks(lines, found, path)
-        read = PredictionSet(complete(rows, path), {}, BLOCK_NOTES[found], path)
+        (rows, notes), description = read_blocks(lines, name, found), BLOCK_NOTES[name]
+    read = PredictionSet(complete(rows, path), {}, description, path, tuple(notes))
     if not read.predictions:
         raise UserError(f"{path}: no predictions in the file.")
-    return in_mode(read, mode)
+    return in_mode(in_one_form(read), mode)
 
 
-def recognise(lines: Sequence[str]) -> str:
-    """The layout of a file: JSON lines, labelled blocks, or else a table."""
-    filled = [line for line in lines if line.strip()]
-    if 2 * sum(line.startswith("{") for line in filled) >= len(filled):
-        return "jsonl"
-    return recognise_blocks(list(lines)) or "F"
+def recognise(found: Survey, lines: Lines, columns: Sequence[str] | None) -> str:
+    """The layout of a file: JSON, labelled blocks, or else a table."""
+    if 2 * found.braces >= found.filled and found.first == "{":
+        if found.filled > 1 and not columns and is_own(lines):
+            return "jsonl"
+        return "J"
+    if found.first in ("[", "{"):
+        return "J"
+    return "F" if columns else found.layout() or "F"
+
+
+def check_given_once(paths: Sequence[epath.Path]) -> list[str]:
+    """Notes on files with the same bytes. Raises UserError where one file is given twice, by whatever path."""
+    notes, places, sizes = [], {}, {}
+    for path in paths:
+        place = os.path.realpath(path) if "://" not in str(path) else str(path)
+        if place in places:
+            raise UserError(f"{path}: the file is given twice; give each file once.")
+        places[place] = path
+        if os.path.isfile(place):  # no pipe, which could be read once only
+            sizes.setdefault(os.path.getsize(place), []).append(path)
+    for same in sizes.values():
+        digests: dict[str, epath.Path] = {}
+        for path in same if len(same) > 1 else ():
+            other = digests.setdefault(file_digest(path), path)
+            if other != path:
+                notes.append(f"{path}: the file has the same bytes as {other}; one of them may be a copy.")
+    return notes
 
 
 def in_mode(read: PredictionSet, mode: str | None) -> PredictionSet:
@@ -86,22 +115,48 @@ def in_mode(read: PredictionSet, mode: str | None) -> PredictionSet:
 
 
 def describe(read: PredictionSet) -> str:
-    """What was recognised, in one line."""
+    """What was recognised in one line, and a line for each thing to know about it."""
     modes = ", ".join(dict.fromkeys(p.mode for p in read.predictions))
     conditions = ", ".join(dict.fromkeys(f"{p.train_condition} → {p.eval_condition}" for p in read.predictions))
     sentences = len({p.sentence_id for p in read.predictions})
     subjects = {p.subject for p in read.predictions} - {UNKNOWN}
     repeated = f"; rows that repeat another of the same subject: {count}" if (count := repetitions(read)) else ""
-    return (
+    first = (
         f"{read.path}: layout {read.layout}; {len(read.predictions)} predictions of {sentences} sentences, "
         f"{len(subjects) or 'unknown'} subjects; mode {modes}; training → evaluation {conditions}{repeated}."
     )
+    notes = (*read.notes, *empty_halves(read), *doubled(read))
+    return "\n".join([first, *(f"{read.path}: {note}." for note in notes)])
+
+
+def empty_halves(read: PredictionSet) -> list[str]:
+    """Cells and modes in which every prediction is empty, beside others that are not."""
+    filled: dict[tuple[str, str, str], int] = {}
+    for p in read.predictions:
+        cell = (p.train_condition, p.eval_condition, p.mode)
+        filled[cell] = filled.get(cell, 0) + bool(p.prediction.strip())
+    if not any(filled.values()):
+        return []
+    return [
+        f"every {mode} prediction under {train} → {evaluation} is empty; only the rest can be scored and judged"
+        for (train, evaluation, mode), count in filled.items()
+        if not count
+    ]
+
+
+def doubled(read: PredictionSet) -> list[str]:
+    """Says where the second half of a file repeats the first, as where a file was appended to itself."""
+    rows = [(p.reference, p.prediction, p.mode, p.eval_condition, p.subject) for p in read.predictions]
+    half = len(rows) // 2
+    if half < 10 or len(rows) % 2 or rows[:half] != rows[half:] or len(set(rows[:half])) < 2:
+        return []
+    return [f"the second half of the file repeats its first {half} rows; it may have been written twice"]
 
 
 def repetitions(read: PredictionSet) -> int:
     """Rows that agree with an earlier one in everything but the sample id, where subjects are known."""
     rows = [
-        dataclasses.replace(p, sample_id="", reference_tokens=None, prediction_tokens=None)
+        hash((p.subject, p.task, p.sentence_id, p.train_condition, p.eval_condition, p.seed, p.mode, p.prediction))
         for p in read.predictions
         if p.subject != UNKNOWN
     ]

@@ -49,11 +49,14 @@ def test_seeds_in_several_files_are_averaged_and_foreign_files_are_named(files, 
 
 def test_what_cannot_be_scored_is_one_sentence(files, capsys):
     empty = files / "empty.txt"
-    empty.write_text("target string: a\npredicted string with tf: \npredicted string: b\n" + "#" * 20 + "\n")
+    empty.write_text("target string: a\npredicted string with tf: \npredicted string: \n" + "#" * 20 + "\n")
     twice = [str(files / "seed0.jsonl")] * 2
+    (files / "copy.jsonl").write_bytes((files / "seed0.jsonl").read_bytes())
     for argv, message in [
         ([str(empty)], "empty.txt: every prediction of the 1 teacher_forced rows is empty"),
-        (twice, "eeg → eeg, seed 0, teacher_forced is in"),
+        (twice, "seed0.jsonl: the file is given twice"),
+        ([twice[0], str(files / "." / "seed0.jsonl")], "seed0.jsonl: the file is given twice"),
+        ([twice[0], str(files / "copy.jsonl")], "eeg → eeg, seed 0, teacher_forced is in"),
         ([str(files / "none")], "none: cannot be read"),
         ([str(files / "A"), "--json", str(files / "none" / "out.json")], "out.json: cannot be written"),
         ([str(files / "A"), "--tokenizer", str(files / "none")], "none: no tokenizer"),
@@ -62,4 +65,35 @@ def test_what_cannot_be_scored_is_one_sentence(files, capsys):
         err = capsys.readouterr().err
         assert message in err
         assert err.count("\n") == 1
-    assert main(["score", str(empty), "--mode=free_running"]) == 0
+
+
+def test_an_empty_half_is_said_and_the_other_half_is_scored(files, capsys):
+    """As published: teacher-forced fields that nothing was ever written to, beside free runs."""
+    block = "target string: {}\npredicted string with tf: \npredicted string: {}\n" + "#" * 20 + "\n"
+    (files / "half.txt").write_text("".join(block.format(f"the dog {i} runs", "He was the dog") for i in range(12)))
+    assert main(["score", str(files / "half.txt"), "--json", str(files / "out.json")]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "half.txt: every teacher_forced prediction under unknown → unknown is empty" in printed
+    assert "Not scored: unknown → unknown, seed 0: every prediction of the 12 teacher_forced rows is empty" in printed
+    assert "severe: every prediction or reference of the teacher_forced rows is empty" in printed
+    forced, free = json.loads((files / "out.json").read_text("utf8"))["cells"]
+    assert (forced["metrics"], forced["flags"][0]["code"]) == ({}, "empty_half")
+    assert free["metrics"]["word_bleu-1"]["value"] == pytest.approx(50.0)
+    assert main(["audit", "--eeg", str(files / "half.txt"), "--resamples=100"]) != 2
+    assert "half.txt: every teacher_forced prediction" in capsys.readouterr().out
+
+
+def test_red_flags_are_printed_with_the_file_that_they_are_about(files, capsys):
+    block = "target string: {}\npredicted string: {}\n" + "#" * 20 + "\n"
+    same = "".join(block.format(f"the dog {i} runs home", "He was born in Ulm</s>") for i in range(30))
+    (files / "same.txt").write_text(same)
+    assert main(["score", str(files / "same.txt"), "--json", str(files / "out.json")]) == 0
+    printed = capsys.readouterr().out
+    assert "warning: mode unknown: collapsed, 1 distinct predictions in 30 rows" in printed
+    codes = [flag["code"] for flag in json.loads((files / "out.json").read_text("utf8"))["cells"][0]["flags"]]
+    assert {"collapsed", "token_residue", "mode_unknown"} <= set(codes)
+    (files / "same2.txt").write_text(same)
+    assert main(["score", str(files / "same.txt"), str(files / "same2.txt")]) == 0
+    printed = capsys.readouterr().out
+    assert "same2.txt: the file has the same bytes as" in printed
+    assert f"warning: {files / 'same2.txt'}: mode unknown: collapsed" in printed

@@ -49,7 +49,7 @@ def test_other_delimiters(tmp_path, delimiter):
 
 def test_columns_and_layout_can_be_stated(tmp_path):
     path = tmp_path / "f.csv"
-    path.write_text("gt,out,other out\na b,c d,e f\ng h,i j,k l\n")
+    path.write_text("what,out,other out\na b,c d,e f\ng h,i j,k l\n")
     with pytest.raises(UserError, match="of the 3 columns 3 hold text, expected 2"):
         read_any(path)
     path.write_text("gt,out,other_out\na b,c d,e f\ng h,i j,k l\n")

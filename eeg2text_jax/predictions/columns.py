@@ -1,0 +1,202 @@
+"""What the columns of a foreign table, or the names in its JSON objects, stand for."""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from etils import epath
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.foreign import MISSING, UNKNOWN, ForeignRow
+
+# reference and prediction as published files name them; names are compared in lower case with `_` for space and `-`
+PAIRS = (
+    ("target_text", "predicted_text"),
+    ("sentence", "prediction"),
+    ("ground_truth", "prediction"),
+    ("true_text", "llm_pred"),
+    ("truth", "pred"),
+    ("expected_caption", "generated_caption"),
+    ("reference_caption", "generated_caption"),
+    ("input_text", "generated_text"),
+    ("reference", "prediction"),
+    ("target", "prediction"),
+    ("reference", "hypothesis"),
+    ("label", "predict"),
+    ("text", "pred_text"),
+)
+# where no pair fits: the only column of the one list and the only one of the other
+REFERENCE_NAMES = (
+    *dict.fromkeys(reference for reference, _ in PAIRS if reference not in ("label", "text")),
+    *("target_string", "target_sentence", "true_sentence", "true", "gt", "gold", "groundtruth", "ground_truth_text"),
+    *("reference_text", "reference_sentence", "ref", "references", "refs", "targets", "ground_truths", "truths"),
+    *("original", "original_text", "original_sentence", "actual", "actual_text", "expected", "expected_text"),
+)
+PREDICTION_NAMES = (
+    *dict.fromkeys(prediction for _, prediction in PAIRS),
+    *("predicted_string", "predicted_sentence", "predicted", "pred_sentence", "pred_string", "predictions", "preds"),
+    *("hyp", "hyps", "hypotheses", "generated", "generated_sentence", "generation", "generations", "decoded"),
+    *("decoded_text", "decoded_sentence", "output", "outputs", "output_text", "model_output", "response"),
+)
+# columns that hold the predictions under one condition each
+CONDITION_NAMES = {
+    "real_eeg": "eeg",
+    "eeg": "eeg",
+    "shuffled_eeg": "shuffled",
+    "noise_eeg": "noise",
+    "random_eeg": "noise",
+    "noise": "noise",
+    "zero_eeg": "zero",
+}
+ABOUT_NAMES = {
+    **dict.fromkeys(("subject", "subject_id", "subject_name", "subj", "participant", "participant_id"), "subject"),
+    **dict.fromkeys(("task", "task_name", "task_id", "task_key", "raw_task_key", "raw_task", "dataset"), "task"),
+    **dict.fromkeys(("dataset_name", "data_set", "corpus"), "task"),
+    **{name: name for name in ("sentence_id", "sample_id", "train_condition", "eval_condition", "seed", "mode")},
+}
+# the mode as a beginning or an end of a column's name
+MODE_AFFIXES = (
+    ("free_running", re.compile(r"_?\(?(?:w/o_?tf|(?:without|wo|no)_tf|free(?:_running)?)\)?$|^free_running_")),
+    (
+        "teacher_forced",
+        re.compile(r"_?\(?(?:w/_?tf|(?:with|w)_tf|tf|teacher_forc(?:ed|ing))\)?$|^(?:tf|teacher_forced)_"),
+    ),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Names (of JSON) or positions (of a table): the reference, the predictions by condition and mode, what else."""
+
+    reference: int
+    predictions: dict[tuple[str, str], int]
+    about: dict[str, list[int]]
+
+    def used(self) -> set[int]:
+        return {self.reference, *self.predictions.values(), *(i for found in self.about.values() for i in found)}
+
+
+def normalised(names: Iterable[str]) -> list[str]:
+    return [re.sub(r"[\s\-]+", "_", name.strip().lower()) for name in names]
+
+
+def split_mode(name: str) -> tuple[str, str]:
+    """A column's name without its mode, and the mode."""
+    for mode, affix in MODE_AFFIXES:
+        base = affix.sub("", name)
+        if base != name and base in (*PREDICTION_NAMES, *CONDITION_NAMES):
+            return base, mode
+    return name, UNKNOWN
+
+
+def known(names: Iterable[str]) -> set[str]:
+    bases = {split_mode(name)[0] for name in names}
+    pairs = {name for pair in PAIRS for name in pair}
+    return {*REFERENCE_NAMES, *PREDICTION_NAMES, *pairs, *CONDITION_NAMES, *ABOUT_NAMES} & bases
+
+
+def knows(names: Iterable[str]) -> bool:
+    """Whether the names are a header: two of them at least are known."""
+    return len(known(names)) >= 2
+
+
+def named_columns(names: Sequence[str], path: epath.Path) -> Columns:
+    """Columns by the usual names. Raises UserError where none or several pairs fit."""
+    parts = [split_mode(name) for name in names]
+    bases = [base for base, _ in parts]
+    pairs = [pair for pair in PAIRS if set(pair) <= set(bases)]
+    references = [name for name in REFERENCE_NAMES if name in names]
+    predicted = [name for name in PREDICTION_NAMES if name in bases]
+    conditions = {name: condition for name, condition in CONDITION_NAMES.items() if name in bases}
+    if not pairs and len(references) == 1 and len(predicted) == 1:
+        pairs = [(references[0], predicted[0])]
+    if len(pairs) == 1:
+        reference, wanted = pairs[0][0], {pairs[0][1]: UNKNOWN}
+    elif not pairs and len(references) == 1 and conditions:
+        reference, wanted = references[0], conditions
+    else:
+        found = "several columns may be" if pairs or (references and predicted) else "no column is known as"
+        raise UserError(
+            f"{path}: {found} reference and prediction among {', '.join(names)}; name them with "
+            "--columns=REFERENCE,PREDICTION."
+        )
+    chosen = {name: (wanted[base], mode) for name, (base, mode) in zip(names, parts, strict=True) if base in wanted}
+    if repeated := [name for name in (reference, *chosen) if list(names).count(name) > 1]:
+        raise UserError(f"{path}, line 1: the column {repeated[0]!r} is there twice; name columns by number.")
+    if len(set(chosen.values())) < len(chosen):
+        raise UserError(
+            f"{path}: the columns {', '.join(chosen)} are predictions of one condition and mode; name one with "
+            "--columns=REFERENCE,PREDICTION."
+        )
+    return Columns(names.index(reference), {key: names.index(name) for name, key in _paired(chosen)}, about(names))
+
+
+def _paired(chosen: Mapping[str, tuple[str, str]]) -> list[tuple[str, tuple[str, str]]]:
+    """A column that does not say its mode beside its teacher-forced twin ran free."""
+    forced = {condition for condition, mode in chosen.values() if mode == "teacher_forced"}
+    return [
+        (name, (condition, "free_running" if mode == UNKNOWN and condition in forced else mode))
+        for name, (condition, mode) in chosen.items()
+    ]
+
+
+def about(names: Sequence[str]) -> dict[str, list[int]]:
+    """Positions of the columns that fill fields of a prediction: the first of each, and all that tell of the task.
+
+    A data set and a key of its task tell apart together what they do not alone.
+    """
+    found: dict[str, list[int]] = {}
+    for index, name in enumerate(names):
+        field = ABOUT_NAMES.get(name)
+        if field and (field == "task" or field not in found):
+            found.setdefault(field, []).append(index)
+    return found
+
+
+def stated_columns(columns: Sequence[str], names: Sequence[str] | None, width: int, path: epath.Path) -> Columns:
+    """Columns that the user named, by name or by number from 1."""
+    if len(columns) < 2:
+        raise UserError(f"--columns={','.join(columns)}: expected the reference and at least one prediction.")
+    positions = []
+    for column in columns:
+        name = normalised([column])[0]
+        if names and name in names:
+            positions.append(list(names).index(name))
+        elif column.isascii() and column.isdigit() and 1 <= int(column) <= width:
+            positions.append(int(column) - 1)
+        else:
+            offered = ", ".join(names) if names else f"1 to {width}"
+            raise UserError(f"{path}: there is no column {column!r}; the columns are {offered}.")
+    reference, *predictions = positions
+    titles = [CONDITION_NAMES.get(name, name) for name in normalised(columns[1:])]
+    conditions = titles if len(predictions) > 1 else [UNKNOWN]
+    if len(set(positions)) < len(positions) or len(set(conditions)) < len(conditions):
+        raise UserError(f"--columns={','.join(columns)}: a column or condition is named twice.")
+    keys = [(condition, UNKNOWN) for condition in conditions]
+    return Columns(reference, dict(zip(keys, predictions, strict=True)), about(names) if names else {})
+
+
+def foreign_row(number: int, fields: Sequence[str], columns: Columns, unit: str = "line") -> ForeignRow:
+    """A sample from the fields of its row."""
+    outputs = {key: fields[index] for key, index in columns.predictions.items()}
+    stated = {name: "/".join(_filled(fields[i] for i in found)) for name, found in columns.about.items()}
+    return ForeignRow(number, fields[columns.reference], outputs, stated, unit)
+
+
+def _filled(values: Iterable[str]) -> list[str]:
+    """What the columns of one field say, without the empty ones."""
+    values = list(values)
+    return [value for value in values if value.strip().lower() not in MISSING] or values[:1]
+
+
+def describe_columns(columns: Columns, names: Sequence[str] | None, width: int, kind: str) -> str:
+    """Which columns were used as what, and which were not."""
+    titles = [repr(name) for name in names] if names else [f"column {i + 1}" for i in range(width)]
+    used = columns.used()
+    unused = [title for i, title in enumerate(titles) if i not in used]
+    listed = ", ".join(unused[:8]) + (f" and {len(unused) - 8} more" if len(unused) > 8 else "")
+    predicted = ", ".join(titles[i] for i in columns.predictions.values())
+    task = columns.about.get("task", [])
+    tasks = f", task {' and '.join(titles[i] for i in task)}" if task else ""
+    about = f"; reference {titles[columns.reference]}, prediction {predicted}{tasks}"
+    return f"{kind}{about}{f'; not used: {listed}' if unused else ''})"

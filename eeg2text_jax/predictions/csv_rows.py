@@ -1,0 +1,158 @@
+"""Layouts F (CSV with a header of column names) and H (CSV without one)."""
+
+import csv
+import dataclasses
+import re
+import sys
+from collections.abc import Iterator, Sequence
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.columns import (
+    Columns,
+    describe_columns,
+    foreign_row,
+    known,
+    knows,
+    named_columns,
+    normalised,
+    stated_columns,
+)
+from eeg2text_jax.predictions.file import Lines
+from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow
+
+DELIMITERS = (",", "\t", ";")
+
+Record = tuple[int, list[str]]  # first line, fields
+
+
+@dataclasses.dataclass(frozen=True)
+class Survey:
+    """A table under one delimiter: its first record, its number of records, and in how many each column is text."""
+
+    delimiter: str
+    first: list[str]
+    records: int
+    spaced: list[int]
+
+
+def read_csv(lines: Lines, columns: Sequence[str] | None, header: bool | None) -> tuple[Iterator[ForeignRow], str]:
+    """Rows, and a description of the layout.
+
+    `columns` names (or numbers from 1) the reference and one or more predictions; `header` says whether there is a
+    header, None decides by its names.
+
+    Raises UserError (some while the rows are taken) where columns are not recognised, a row has too many or few
+    fields, or a quote is not closed.
+    """
+    delimiter, names, survey = parse(lines, columns or (), header)
+    first = names or survey.first
+    if header is None and names is None:
+        refuse_header(survey.first, lines)
+    if columns:
+        chosen = stated_columns(columns, names, len(first), lines.path)
+    else:
+        chosen = named_columns(names, lines.path) if names else text_columns(survey, lines)
+    kind = "F (CSV" if names else "H (CSV without header"
+    return rows_of(lines, delimiter, chosen, bool(names)), describe_columns(chosen, names, len(first), kind)
+
+
+def rows_of(lines: Lines, delimiter: str, columns: Columns, header: bool) -> Iterator[ForeignRow]:
+    for number, (line, fields) in enumerate(records_of(lines, delimiter)):
+        if number or not header:
+            yield foreign_row(line, fields, columns)
+
+
+def parse(lines: Lines, columns: Sequence[str], header: bool | None) -> tuple[str, list[str] | None, Survey | None]:
+    """The delimiter that fits, and the header's names where there is a header, else a survey of the table."""
+    errors, surveys = [], []
+    for delimiter in DELIMITERS:
+        names = first_names(lines, delimiter)
+        is_header = header is not False and (knows(names) or (bool(columns) and set(normalised(columns)) <= set(names)))
+        if is_header:
+            next(records_of(lines, delimiter))  # one column alone is no table
+            return delimiter, names, None
+        try:
+            surveys.append((survey_table(lines, delimiter), names if header else None))
+        except UserError as error:
+            errors.append(error)
+    if not surveys:
+        raise errors[0]
+    survey, names = surveys[0]
+    return survey.delimiter, names, survey
+
+
+def survey_table(lines: Lines, delimiter: str) -> Survey:
+    first: list[str] = []
+    records = 0
+    spaced: list[int] = []
+    for _, fields in records_of(lines, delimiter):
+        records += 1
+        if not first:
+            first, spaced = fields, [0] * len(fields)
+        for column, field in enumerate(fields):
+            spaced[column] += " " in field.strip()
+    return Survey(delimiter, first, records, spaced)
+
+
+def records_of(lines: Lines, delimiter: str) -> Iterator[Record]:
+    """Records of equal width, two fields or more; blank lines are passed over. Fields may be of any length."""
+    path, width = lines.path, 0
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        reader = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True)
+        while True:
+            line = reader.line_num + 1
+            try:
+                fields = next(reader)
+            except StopIteration:
+                break
+            except csv.Error as error:
+                raise UserError(f"{path}, line {line}: not a CSV row ({error}); is a quote missing?") from error
+            if not fields:
+                continue
+            width = width or len(fields)
+            if len(fields) != width:
+                raise UserError(
+                    f"{path}, line {line}: {len(fields)} fields where the first line has {width}; fields with "
+                    "a delimiter or a line break need quotes."
+                )
+            if width < 2:
+                break
+            yield line, fields
+    finally:
+        csv.field_size_limit(limit)
+    if width < 2:
+        raise UserError(
+            f"{path}: neither a known layout nor a table with at least two columns; see `eeg2text score --help` for "
+            "the layouts."
+        )
+
+
+def first_names(lines: Lines, delimiter: str) -> list[str]:
+    """Fields of the first filled line, as names of columns."""
+    line = next((line for line in lines if line), "")
+    try:
+        return normalised(next(csv.reader([line], delimiter=delimiter), []))
+    except csv.Error:  # a field too long for the csv module is no name
+        return []
+
+
+def refuse_header(first: list[str], lines: Lines) -> None:
+    """Raises UserError where the first line looks like a header, so that it is not taken for a sample."""
+    if known(normalised(first)) or all(re.fullmatch(r"\w*", field) for field in first):
+        raise UserError(
+            f"{lines.path}, line 1: {', '.join(first)!r:.120} looks like a header without known column names; name the "
+            "columns with --columns=REFERENCE,PREDICTION and say whether this line is a header (--format=F) or a "
+            "sample (--format=H)."
+        )
+
+
+def text_columns(survey: Survey, lines: Lines) -> Columns:
+    """The two columns of running text in a table without header, the first of them taken as the reference."""
+    columns = [column for column, spaced in enumerate(survey.spaced) if 2 * spaced >= survey.records]
+    if len(columns) != 2:
+        raise UserError(
+            f"{lines.path}: no known layout and no known column names; of the {len(survey.first)} columns "
+            f"{len(columns)} hold text, expected 2; give their numbers with --columns=REFERENCE,PREDICTION."
+        )
+    return Columns(columns[0], {(UNKNOWN, UNKNOWN): columns[1]}, {})

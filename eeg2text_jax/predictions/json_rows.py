@@ -1,0 +1,136 @@
+"""Layout J: foreign JSON with the usual names, as objects line by line, a list of objects, or lists by name."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from etils import epath
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.columns import (
+    Columns,
+    describe_columns,
+    foreign_row,
+    named_columns,
+    normalised,
+    stated_columns,
+)
+from eeg2text_jax.predictions.file import DECODER, Lines, parse_object
+from eeg2text_jax.predictions.foreign import ForeignRow
+
+OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")
+Item = tuple[int, dict[str, Any]]  # line or place in the list, object
+
+
+def is_own(lines: Lines) -> bool:
+    """Whether JSON lines are our own: a header, or a first row with most of the names that only ours has."""
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            row = parse_object(line, lines.path, number)
+            return set(row) == {"header"} or 2 * sum(name in row for name in OWN_NAMES) > len(OWN_NAMES)
+    return False
+
+
+def read_json(lines: Lines, columns: Sequence[str] | None, *, by_line: bool) -> tuple[Iterator[ForeignRow], str]:
+    """Rows, and a description of the layout. `by_line`: an object a line, else the file is one JSON text.
+
+    Raises UserError (some while the rows are taken) where an item is no object, names are not recognised or differ
+    between the items, or a reference or prediction is not text.
+    """
+    items: Iterator[Item] = items_by_line(lines) if by_line else iter(())
+    kind, unit = "J (JSON lines", "line"
+    first = next(items, None)
+    if not by_line or (first and is_lists(first[1]) and next(items, None) is None):
+        items, kind = items_of_text(lines)
+        unit = "item"
+    elif by_line:
+        items = items_by_line(lines)
+    number, row = next(items, (0, {}))
+    names = normalised(row)
+    if len(set(names)) < len(names):
+        raise UserError(f"{lines.path}, {unit} {number}: two names differ in case or spaces only.")
+    chosen = stated_columns(columns, names, len(names), lines.path) if columns else named_columns(names, lines.path)
+    keys = list(row)
+    return rows_of(number, row, items, keys, chosen, unit, lines.path), describe_columns(chosen, keys, len(keys), kind)
+
+
+def rows_of(
+    number: int,
+    row: dict[str, Any],
+    items: Iterator[Item],
+    keys: list[str],
+    columns: Columns,
+    unit: str,
+    path: epath.Path,
+) -> Iterator[ForeignRow]:
+    texts = {columns.reference, *columns.predictions.values()}
+    used = sorted(columns.used())
+    while True:
+        fields = [""] * len(keys)
+        for index in used:
+            if keys[index] not in row:
+                raise UserError(f"{path}, {unit} {number}: the name {keys[index]!r} of the first {unit} is missing.")
+            value = row[keys[index]]
+            fields[index] = text_of(value, keys[index], f"{path}, {unit} {number}") if index in texts else str(value)
+        yield foreign_row(number, fields, columns, unit)
+        following = next(items, None)
+        if following is None:
+            return
+        number, row = following
+
+
+def text_of(value: Any, name: str, where: str) -> str:
+    """A text, or the only one of a list."""
+    if isinstance(value, list) and value and all(item == value[0] for item in value):
+        value = value[0]
+    if not isinstance(value, str):
+        shown = json.dumps(value, ensure_ascii=False)
+        raise UserError(f"{where}: {name} is {shown:.60}; expected one text.")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{where}: {name} holds half of a surrogate pair; expected valid Unicode.") from None
+    return value
+
+
+def items_by_line(lines: Lines) -> Iterator[Item]:
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield number, parse_object(line, lines.path, number)
+
+
+def items_of_text(lines: Lines) -> tuple[Iterator[Item], str]:
+    """The objects of a JSON text: a list of them, lists of equal length by name, or one of both under some name."""
+    path = lines.path
+    try:
+        found = DECODER.decode("\n".join(lines))
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}); the file may be cut short.") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not JSON ({error}).") from error
+    if isinstance(found, dict) and not is_lists(found):
+        inner = [value for value in found.values() if is_objects(value) or is_lists(value)]
+        found = inner[0] if len(inner) == 1 else found
+    if is_objects(found):
+        return enumerate(found, 1), "J (JSON list"
+    if is_lists(found):
+        lists = {name: value for name, value in found.items() if isinstance(value, list)}
+        lengths = {len(value) for value in lists.values()}
+        if len(lengths) > 1:
+            listed = ", ".join(f"{name}: {len(value)}" for name, value in lists.items())
+            raise UserError(f"{path}: lists of different lengths ({listed}); expected one item a sample in each.")
+        columns = list(zip(*lists.values(), strict=True))
+        return ((i, dict(zip(lists, row, strict=True))) for i, row in enumerate(columns, 1)), "J (JSON lists by name"
+    raise UserError(
+        f"{path}: JSON without predictions; expected a list of objects, each with a reference and a prediction, or a "
+        "list of references and one of predictions."
+    )
+
+
+def is_objects(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
+
+
+def is_lists(value: Any) -> bool:
+    """An object with at least two lists that are not empty."""
+    return isinstance(value, dict) and sum(isinstance(v, list) and bool(v) for v in value.values()) > 1

@@ -1,0 +1,228 @@
+"""Files as other groups write them: labels nobody told us of, JSON of their own, huge fields, Unicode forms, twins."""
+
+import csv
+import json
+import subprocess
+import sys
+import unicodedata
+
+import pytest
+
+from eeg2text_jax.cli import main
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.read import check_given_once, describe, read_any
+
+RULE = "#" * 48 + "\n"
+REFERENCES = [f"the {animal} sat on the {place}" for animal in ("cat", "dog", "emu") for place in ("mat", "hat")]
+OUTPUTS = [f"He was {n} times the mayor" for n in range(6)]
+EQUAL = [(r, o) for r, o in zip(REFERENCES, OUTPUTS, strict=True)]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text: str | bytes, name: str = "file.txt"):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+def texts(path, **options) -> list[tuple[str, str]]:
+    return [(p.reference, p.prediction) for p in read_any(path, **options).predictions]
+
+
+def blocks(template: str) -> str:
+    return "".join(template.format(r=r, p=p, i=i) + RULE for i, (r, p) in enumerate(EQUAL))
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["predicted tokens (truncated)", "predicted string [beam 2]", "target ids", "mean EEG power (uV)", "bleu-1"],
+)
+def test_an_unknown_label_in_every_block_is_said_and_never_text(write, label):
+    """The first of these was appended to 1,407 predictions, which took 22 points of BLEU-1 from them."""
+    path = write(blocks("target string: {r}\npredicted string: {p}\n" + label + ": [x ,\ny]\n"))
+    assert texts(path) == EQUAL
+    assert f"6 lines '{label.lower()}:' are of no known label" in describe(read_any(path))
+
+
+def test_an_unknown_label_in_some_blocks_is_an_error_with_its_line(write):
+    whole = blocks("target string: {r}\npredicted string: {p}\n")
+    tokens = write(whole.replace(OUTPUTS[3] + "\n", OUTPUTS[3] + "\npredicted tokens: [He]\n"))
+    assert texts(tokens) == EQUAL
+    assert "1 lines 'predicted tokens:' are of no known label" in describe(read_any(tokens))
+    rare = whole.replace(OUTPUTS[3] + "\n", OUTPUTS[3] + "\npredicted sting: x\n")
+    with pytest.raises(UserError, match=r"line 12: 'predicted sting:' is none of 'target string:'"):
+        read_any(write(rare))
+
+
+def test_a_prediction_may_hold_lines_with_a_colon_and_that_is_said(write):
+    text = blocks("target sentence: {r}\npredicted sentence: Sure.\nHere is the sentence:\n{p}\n")
+    path = write(text)
+    assert texts(path) == [(r, f"Sure.\nHere is the sentence:\n{o}") for r, o in EQUAL]
+    assert "read as text of predictions: 'here is the sentence:' (6)" in describe(read_any(path))
+
+
+def test_labels_that_name_the_subject_and_the_task_fill_them(write):
+    path = write(blocks("Subject: S{i}\ntask: NR\ntarget string: {r}\npredicted string: {p}\n"))
+    assert texts(path) == EQUAL
+    assert [(p.subject, p.task) for p in read_any(path).predictions] == [(f"S{i}", "NR") for i in range(6)]
+
+
+@pytest.mark.parametrize("template", ["Predicted: {p}\nTrue: {r}\n", "True: {r}\nPredicted: {p}\n"])
+def test_blocks_closed_by_equals_signs(write, template):
+    text = "".join(template.format(r=r, p=p) + "=" * 50 + "\n\n" for r, p in EQUAL)
+    path = write(text)
+    assert texts(path) == EQUAL
+    assert "layout C1 " in describe(read_any(path))
+    with pytest.raises(UserError, match="line 21: the block that begins here is not closed"):
+        read_any(write(text[: text.rindex("=" * 50)]))
+
+
+JSON = {
+    "lines": "".join(json.dumps({"Reference": r, "prediction": p, "wer": 1.0}) + "\n" for r, p in EQUAL),
+    "one line": json.dumps({"gt": REFERENCES[0], "pred": OUTPUTS[0]}),
+    "list": json.dumps([{"label": r, "predict": p, "prompt": "decode"} for r, p in EQUAL]),
+    "indented list": json.dumps([{"target": [r], "hypothesis": p} for r, p in EQUAL], indent=2),
+    "under a name": json.dumps({"bleu": 3, "results": [{"truth": r, "generated_text": p} for r, p in EQUAL]}, indent=1),
+    "lists by name": json.dumps({"references": REFERENCES, "predictions": OUTPUTS, "wer": 1.0}),
+    "indented lists": json.dumps({"targets": REFERENCES, "preds": OUTPUTS}, indent=2),
+}
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_foreign_json_is_read_without_options(write, name):
+    path = write(JSON[name])
+    assert texts(path) == (EQUAL[:1] if name == "one line" else EQUAL)
+    assert "layout J (JSON" in describe(read_any(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[{"gt": "a", "pred": "b"}', "line 1: not JSON .*cut short"),
+        ('[{"gt": "a", "pred": "b"}, {"gt": "a"}]', "item 2: the name 'pred' of the first item is missing"),
+        ('[{"gt": "a", "pred": null}]', "item 1: pred is null; expected one text"),
+        ('[{"gt": ["a", "b"], "pred": "c"}]', r"item 1: gt is \[\"a\", \"b\"\]; expected one text"),
+        (
+            '{"references": ["a"], "predictions": ["b", "c"]}',
+            "lists of different lengths .references: 1, predictions: 2",
+        ),
+        ('[{"gt": "a", "pred": "b", "output": "c"}]', "several columns may be reference and prediction"),
+        ('{"gt": "a", "pred": "b"}\n{"gt": "a", "gt": "c", "pred": "b"}\n', "line 2: not JSON .*'gt' is there twice"),
+        ('{"gt": "a", "pred": "b"}\n["a", "b"]\n', "line 2: line is .*expected an object"),
+        ('{"accuracy": 1.0}', "no column is known as reference and prediction"),
+        ("[1, 2]", "JSON without predictions"),
+        ('[{"gt": "a", "pred": "\\ud800"}]', "item 1: pred holds half of a surrogate pair"),
+    ],
+)
+def test_foreign_json_that_says_nothing_is_refused(write, text, message):
+    with pytest.raises(UserError, match=message):
+        read_any(write(text))
+
+
+def test_names_of_json_can_be_stated(write):
+    path = write(json.dumps([{"a": r, "b": p} for r, p in EQUAL]))
+    with pytest.raises(UserError, match="no column is known"):
+        read_any(path)
+    assert texts(path, columns=["a", "b"]) == EQUAL
+
+
+def test_our_own_lines_are_never_taken_for_foreign_ones(write):
+    row = {"sample_id": "a", "task": "NR", "sentence_id": "t", "n_words": 1, "train_condition": "eeg"}
+    row |= {"eval_condition": "eeg", "seed": 0, "mode": "free_running", "reference": "a b", "prediction": "c"}
+    with pytest.raises(UserError, match="line 1: the field 'subject' is missing"):
+        read_any(write(json.dumps(row) + "\n" + json.dumps(row)))
+
+
+def test_data_set_and_task_key_tell_the_task_together(write):
+    rows = [("ZuCo1", "task1", "ZAB"), ("ZuCo2", "task1", "YAC"), ("ZuCo2", "", "nan")]
+    lines = [f"<NR>,{d},{s},{k},{r},{p}" for (d, k, s), (r, p) in zip(rows, EQUAL, strict=False)]
+    path = write("Task,Dataset,Subject,Raw Task Key,Input Text,Generated Text\n" + "\n".join(lines) + "\n", "f.csv")
+    read = read_any(path)
+    assert [p.task for p in read.predictions] == ["<NR>/ZuCo1/task1", "<NR>/ZuCo2/task1", "<NR>/ZuCo2"]
+    assert [p.subject for p in read.predictions] == ["ZAB", "YAC", "unknown"]
+    assert "task 'task' and 'dataset' and 'raw_task_key'" in describe(read)
+
+
+def test_columns_of_both_modes_are_two_sets(write):
+    path = write("Input Text,Generated Text,Generated Text (w/tf),WER (w/tf)\na b,c,d,0.5\n", "f.csv")
+    assert [(p.mode, p.prediction) for p in read_any(path).predictions] == [
+        ("free_running", "c"),
+        ("teacher_forced", "d"),
+    ]
+    path = write("truth,pred,pred_tf,pred_teacher_forced\na,b,c,d\n", "g.csv")
+    with pytest.raises(UserError, match="pred, pred_tf, pred_teacher_forced are predictions of one condition and mode"):
+        read_any(path)
+
+
+def test_fields_of_any_length_are_read(write):
+    limit = csv.field_size_limit()
+    long = "word " * 60_000  # 300,000 characters; the csv module stops at 131,072
+    path = write(f'truth,pred\na b,"{long}"\nc d,e\n', "f.csv")
+    assert texts(path) == [("a b", long), ("c d", "e")]
+    assert csv.field_size_limit() == limit
+    with pytest.raises(UserError, match="line 3: not a CSV row"):
+        read_any(write(f'truth,pred\na b,"{long}"\n"c d,e\n', "f.csv"))
+
+
+def test_unicode_forms_are_one_text_and_that_is_said(write, capsys):
+    composed = ["café naïve über", "où est la forêt", "señor piñata"]
+    decomposed = [unicodedata.normalize("NFD", text) for text in composed]
+    rows = [f"{r},{p}" for r, p in zip(composed + decomposed, decomposed + composed, strict=True)]
+    path = write("truth,pred\n" + "\n".join(rows) + "\n", "f.csv")
+    read = read_any(path)
+    assert [p.reference for p in read.predictions] == composed * 2 == [p.prediction for p in read.predictions]
+    assert len({p.sentence_id for p in read.predictions}) == 3
+    assert "6 samples have text in another Unicode form than NFC" in describe(read)
+    assert main(["score", str(path), "--json", str(path.with_name("out.json"))]) == 0
+    assert "another Unicode form" in capsys.readouterr().out
+    metrics = json.loads(path.with_name("out.json").read_text())["cells"][0]["metrics"]
+    assert metrics["wer"]["value"] == 0
+
+
+def test_unicode_forms_of_two_files_are_the_same_sentences(write, capsys):
+    references = [f"le café numéro {i} était fermé" for i in range(40)]
+    rows = "".join(f"{r},He was the café number {i % 7}\n" for i, r in enumerate(references))
+    eeg = write("truth,pred\n" + rows, "eeg.csv")
+    control = write("truth,pred\n" + unicodedata.normalize("NFD", rows.replace("He was", "It is")), "control.csv")
+    assert main(["audit", "--eeg", str(eeg), "--control", str(control), "--resamples=100"]) != 2
+    assert "control.csv: 40 samples have text in another Unicode form" in capsys.readouterr().out
+
+
+def test_one_file_given_twice_is_refused_and_a_copy_is_said(write, tmp_path):
+    a = write("truth,pred\na,b\n", "a.csv")
+    b, c = write("truth,pred\na,b\n", "b.csv"), write("truth,pred\na,c\n", "c.csv")
+    (tmp_path / "link.csv").symlink_to(a)
+    for again in (a, tmp_path / "." / "a.csv", tmp_path / "link.csv"):
+        with pytest.raises(UserError, match="the file is given twice"):
+            check_given_once([a, again])
+    assert check_given_once([a, c]) == []
+    assert check_given_once([a, b, c]) == [f"{b}: the file has the same bytes as {a}; one of them may be a copy."]
+
+
+def test_a_file_appended_to_itself_is_said(write):
+    half = "".join(f"the {i} cat,He was {i}\n" for i in range(20))
+    assert "second half of the file repeats its first 20 rows" in describe(read_any(write("truth,pred\n" + half * 2)))
+    assert "repeats" not in describe(read_any(write("truth,pred\n" + half + half.replace("He", "She"))))
+
+
+def test_the_missing_field_has_the_same_name_in_every_run(write):
+    """Names came out of a set, whose order depends on the seed of the hashes."""
+    path = write('{"header": {}}\n{"sample_id": "a", "reference": "b"}\n')
+    code = (
+        "import sys; from eeg2text_jax.predictions.read import read_any\n"
+        "try: read_any(sys.argv[1])\nexcept Exception as error: print(error)"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code, str(path)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PYTHONHASHSEED": str(seed), "PYTHONPATH": ":".join(filter(None, sys.path))},
+        ).stdout
+        for seed in range(4)
+    }
+    assert said == {f"{path}, line 2: the field 'subject' is missing.\n"}
