@@ -13,6 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,10 +52,9 @@ class BertScore(Metric):
         baseline: tuple[np.ndarray, str] | None = None,
     ):
         self._embedder = embedder
-        self._states: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # text -> unit rows [T, D], weights [T]
         tokenizer = embedder.loaded.tokenizer
         self._unweighted = [i for i in (tokenizer.cls_token_id, tokenizer.sep_token_id) if i is not None]
-        self._blank = embedder.special_tokens()
+        self._blank = len(embedder.tokens([""])[0])  # tokens of blank text
         self._idf = None if references is None else self._count(references)
         self._baseline = np.zeros(3) if baseline is None else baseline[0]
         rescaled = "no" if baseline is None else baseline[1]
@@ -65,44 +65,41 @@ class BertScore(Metric):
 
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
         check_same_length(predictions, references)
-        self._embed([*predictions, *references])
+        known = self._embed([*predictions, *references])
         distinct = {pair: i for i, pair in enumerate(dict.fromkeys(zip(predictions, references, strict=True)))}
         found = np.zeros((len(distinct), 3))
         by_width: dict[int, list[tuple[str, str]]] = {}
         for pair in distinct:
-            if not any(map(self._is_blank, pair)):
-                by_width.setdefault(max(map(self._width, pair)), []).append(pair)
+            if not any(known[text].blank for text in pair):
+                by_width.setdefault(max(known[text].width for text in pair), []).append(pair)
         for width, pairs in sorted(by_width.items()):
-            size = _power_of_two(
-                max(1, min(CELLS // width**2, CELLS // (width * self._states[pairs[0][0]][0].shape[1])))
-            )
+            size = _power_of_two(max(1, CELLS // (width * max(width, known[pairs[0][0]].states.shape[1]))))
             for start in range(0, len(pairs), size):
                 part = pairs[start : start + size]
-                sides = [self._padded([pair[side] for pair in part], width, size) for side in (0, 1)]
-                scores = np.asarray(_score_pairs(*sides[0], *sides[1]), float)[: len(part)]
-                found[[distinct[pair] for pair in part]] = scores
+                sides = [_padded([known[pair[side]] for pair in part], width, size) for side in (0, 1)]
+                found[[distinct[pair] for pair in part]] = np.asarray(_score_pairs(*sides[0], *sides[1]))[: len(part)]
         rows = found[[distinct[pair] for pair in zip(predictions, references, strict=True)]]
         return np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
 
     def pairwise(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
-        self._embed([*predictions, *references])
+        known = self._embed([*predictions, *references])
         found = np.zeros((len(predictions), len(references), 4))
         found[..., 3] = 1
         rows, columns = (
-            [i for i, text in enumerate(texts) if not self._is_blank(text)] for texts in (predictions, references)
+            [i for i, text in enumerate(texts) if not known[text].blank] for texts in (predictions, references)
         )
         if not rows or not columns:
             return found
-        width = max(self._width(references[j]) for j in columns)
+        width = max(known[references[j]].width for j in columns)
         n_columns = _power_of_two(len(columns), up=True)
-        right = self._padded([references[j] for j in columns], width, n_columns)
-        for wide in sorted({self._width(predictions[i]) for i in rows}):
-            these = [i for i in rows if self._width(predictions[i]) == wide]
+        right = _padded([known[references[j]] for j in columns], width, n_columns)
+        for wide in sorted({known[predictions[i]].width for i in rows}):
+            these = [i for i in rows if known[predictions[i]].width == wide]
             size = _power_of_two(max(1, CELLS // (n_columns * width * wide)))
             for start in range(0, len(these), size):
                 part = these[start : start + size]
-                left = self._padded([predictions[i] for i in part], wide, size)
-                scores = np.asarray(_score_table(*left, *right), float)[: len(part), : len(columns)]
+                left = _padded([known[predictions[i]] for i in part], wide, size)
+                scores = np.asarray(_score_table(*left, *right))[: len(part), : len(columns)]
                 found[np.ix_(part, columns, range(3))] = scores
         return found
 
@@ -130,30 +127,40 @@ class BertScore(Metric):
             return np.array([self._idf.get(token, self._unseen) for token in ids.tolist()], np.float32)
         return np.where(np.isin(ids, self._unweighted), 0.0, 1.0).astype(np.float32)
 
-    def _embed(self, texts: Sequence[str]) -> None:
-        new = [text for text in dict.fromkeys(texts) if text not in self._states]
-        tokens = self._embedder.tokens(new) if new else []
-        for text, ids, states in zip(new, tokens, self._embedder.hidden(tokens), strict=True):
+    def _embed(self, texts: Sequence[str]) -> dict[str, "_Embedded"]:
+        distinct = list(dict.fromkeys(texts))
+        tokens = self._embedder.tokens(distinct)
+        found = {}
+        for text, ids, states in zip(distinct, tokens, self._embedder.states(tokens), strict=True):
             weights = self._weights(ids)
-            self._states[text] = states, weights / max(float(weights.sum()), 1e-38)
+            blank = not text.strip() or len(ids) <= self._blank or not weights.any()
+            unit = states / np.maximum(np.linalg.norm(states, axis=-1, keepdims=True), 1e-12)
+            found[text] = _Embedded(unit, weights / max(float(weights.sum()), 1e-38), blank)
+        return found
 
-    def _is_blank(self, text: str) -> bool:
-        states, weights = self._states[text]
-        return not text.strip() or len(states) <= len(self._blank) or not weights.any()
 
-    def _width(self, text: str) -> int:
-        return WIDTHS[int(np.searchsorted(WIDTHS, len(self._states[text][0])))]
+class _Embedded(NamedTuple):
+    """One text: unit rows `[T, D]`, weights `[T]` that sum to 1, and whether it says nothing."""
 
-    def _padded(self, texts: Sequence[str], width: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Unit rows `[size, width, D]`, their weights and a mask of real tokens `[size, width]`."""
-        depth = self._states[texts[0]][0].shape[1]
-        states = np.zeros((size, width, depth), np.float32)
-        weights, mask = np.zeros((size, width), np.float32), np.zeros((size, width), bool)
-        for row, text in enumerate(texts):
-            own, weight = self._states[text]
-            states[row, : len(own)], weights[row, : len(own)], mask[row, : len(own)] = own, weight, True
-        mask[len(texts) :, 0] = True  # rows that only fill the batch: no maximum over nothing
-        return states, weights, mask
+    states: np.ndarray
+    weights: np.ndarray
+    blank: bool
+
+    @property
+    def width(self) -> int:
+        """Of the bucket that it is padded to."""
+        return WIDTHS[int(np.searchsorted(WIDTHS, len(self.states)))]
+
+
+def _padded(texts: Sequence[_Embedded], width: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Unit rows `[size, width, D]`, their weights and a mask of real tokens `[size, width]`."""
+    states = np.zeros((size, width, texts[0].states.shape[1]), np.float32)
+    weights, mask = np.zeros((size, width), np.float32), np.zeros((size, width), bool)
+    for row, text in enumerate(texts):
+        n = len(text.states)
+        states[row, :n], weights[row, :n], mask[row, :n] = text.states, text.weights, True
+    mask[len(texts) :, 0] = True  # rows that only fill the batch: no maximum over nothing
+    return states, weights, mask
 
 
 @jax.jit

@@ -7,9 +7,10 @@ formula of the PyPI package `rouge`, WER.
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.metrics.bleu import Bleu, token_bleu, word_bleu
 from eeg2text_jax.metrics.error_rates import character_error_rate, word_error_rate
 from eeg2text_jax.metrics.rouge import paper_rouge, rouge
@@ -19,6 +20,8 @@ if TYPE_CHECKING:  # `eeg2text score` without --tokenizer does not wait for tran
     from transformers import PreTrainedTokenizerBase
 
 PROFILES = ("standard", "paper")
+WORDS = ("bleu", "rouge", "wer", "cer")  # metrics that compare words
+MEANING = ("bertscore", "similarity")  # metrics that need an encoder, and with it JAX
 
 PAPER_NOTE = (
     "The columns P and R of the paper's Tables 2-3 are exchanged: what the paper prints under P is the recall, and "
@@ -26,13 +29,27 @@ PAPER_NOTE = (
 )
 
 
-def text_metrics(profile: str) -> list[Metric]:
-    """Metrics of a profile that are computed on text. Raises UserError for an unknown profile."""
-    if profile == "standard":
-        return [word_bleu(), rouge(), word_error_rate(), character_error_rate()]
+def text_metrics(profile: str, chosen: Sequence[str] | None = None) -> list[Metric]:
+    """Metrics of a profile that are computed on text; of these the `chosen` ones. Raises UserError for unknown ones."""
+    if profile not in PROFILES:
+        raise UserError(f"there is no profile {profile!r}; the profiles are {', '.join(PROFILES)}.")
+    made = {"wer": word_error_rate, "cer": character_error_rate, "bleu": word_bleu, "rouge": rouge}
     if profile == "paper":
-        return [paper_rouge(), word_error_rate()]
-    raise UserError(f"there is no profile {profile!r}; the profiles are {', '.join(PROFILES)}.")
+        made["rouge"] = paper_rouge
+    if chosen is None:
+        chosen = WORDS if profile == "standard" else ("rouge", "wer")
+    return [made[name]() for name in chosen if name in made]
+
+
+def parse_metrics(text: str) -> tuple[str, ...]:
+    """Names of metrics with commas between. Raises UserError for an unknown one, or none."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in names:
+        if name not in (*WORDS, *MEANING):
+            raise UserError(f"--metrics={text}: there is no metric {name!r}; {did_you_mean(name, (*WORDS, *MEANING))}")
+    if not names:
+        raise UserError(f"--metrics={text}: names no metric; there are {', '.join((*WORDS, *MEANING))}.")
+    return names
 
 
 def id_bleu(profile: str, token_source: str) -> Bleu:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
+Meaning = Callable[[Sequence[str]], Sequence[Metric]]
 SHOW_PROGRESS = 200_000  # rows times metrics, some seconds
 
 
@@ -31,8 +32,13 @@ def score_predictions(
     profile: str = "standard",
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     token_source: str = "unstated",
+    metrics: Sequence[str] | None = None,
+    meaning: Meaning | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Every figure of a profile over the rows of one cell and mode.
+
+    `metrics` names those to compute instead of the profile's; `meaning` makes the ones that need an encoder, see
+    `metrics.meaning`, from the references of the rows.
 
     Token BLEU is computed on the ids in the rows (`token_source` says whose they are), else on the tokens that
     `tokenizer` makes of the strings, else left out.
@@ -46,8 +52,12 @@ def score_predictions(
     """
     check_scorable(predictions)
     texts = [p.prediction for p in predictions], [p.reference for p in predictions]
-    jobs = [(metric, texts) for metric in text_metrics(profile)]
-    if has_ids(predictions):
+    jobs = [(metric, texts) for metric in text_metrics(profile, metrics)]
+    if meaning is not None:
+        jobs += [(metric, texts) for metric in meaning(texts[1])]
+    if metrics is not None and "bleu" not in metrics:
+        pass  # nor BLEU on tokens
+    elif has_ids(predictions):
         jobs.insert(
             0, (id_bleu(profile, token_source), (IdTexts(predictions, "prediction"), IdTexts(predictions, "reference")))
         )
@@ -128,17 +138,11 @@ def _figures(
     return {name: {"value": value, **about} for name, value in values.items()}
 
 
-def score_cells(
-    predictions: Sequence[Prediction],
-    *,
-    profile: str = "standard",
-    tokenizer: "PreTrainedTokenizerBase | None" = None,
-    token_source: str = "unstated",
-) -> dict[str, Any]:
+def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard", **options: Any) -> dict[str, Any]:
     """The content of `results.json`: one entry a cell and mode, in order of first appearance.
 
     `rows` counts predictions, `sentences` the independent sentences among them. A cell and mode in which everything
-    is empty has no metrics, and `unscored` says why.
+    is empty has no metrics, and `unscored` says why. Options are those of `score_predictions`.
 
     Raises:
       UserError: as `score_predictions`, but for that.
@@ -151,7 +155,7 @@ def score_cells(
         cell = {"train_condition": train, "eval_condition": evaluation, "seed": seed, "mode": mode}
         cell |= {"rows": len(rows), "sentences": len({p.sentence_id for p in rows})}
         try:
-            scores = score_predictions(rows, profile=profile, tokenizer=tokenizer, token_source=token_source)
+            scores = score_predictions(rows, profile=profile, **options)
             cells.append({**cell, "metrics": scores})
         except NothingToScoreError as error:
             cells.append({**cell, "metrics": {}, "unscored": str(error)})

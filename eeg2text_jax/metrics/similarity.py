@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.embedding import TextEmbedder
 from eeg2text_jax.metrics.statistics import Metric, check_same_length, ratio
-from eeg2text_jax.pretrained.encoders import LoadedEncoder
 
 MODULES = ("Transformer", "Pooling", "Normalize")  # of sentence-transformers, that are known here
 
@@ -79,13 +76,13 @@ class Similarity(Metric):
     columns = ("similarity",)
     statistic_names = ("sum_cosine", "samples")
 
-    def __init__(self, loaded: LoadedEncoder):
-        pooling = read_pooling(loaded.folder)
-        self._embedder = TextEmbedder(loaded, max_tokens=pooling.max_tokens, lower_case=pooling.lower_case)
-        self._pool = _mean if pooling.mode == "mean" else _cls
+    def __init__(self, embedder: TextEmbedder):
+        self._pooling = read_pooling(embedder.loaded.folder)
+        self._embedder = embedder
         self._vectors: dict[str, np.ndarray] = {}
-        how = pooling.mode if pooling.stated else f"{pooling.mode},unstated"
-        self.signature = f"{self._embedder.describe()}|pooling:{how}|cosine|empty:zero|average:rows"
+        how = self._pooling.mode if self._pooling.stated else f"{self._pooling.mode},unstated"
+        model = embedder.describe(self._pooling.max_tokens)
+        self.signature = f"{model}|pooling:{how}|cosine|empty:zero|average:rows"
 
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
         check_same_length(predictions, references)
@@ -102,23 +99,10 @@ class Similarity(Metric):
     def vectors(self, texts: Sequence[str]) -> np.ndarray:
         """Embeddings of length 1, float64 `[N, D]`; of length 0 where a text is blank."""
         new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
-        ids = self._embedder.tokens(new) if new else []
-        for places, vectors in self._embedder.map_hidden(ids, self._pool):
-            for place, vector in zip(places, vectors, strict=True):
-                text = new[place]
-                self._vectors[text] = np.asarray(vector, float) if text.strip() else np.zeros(len(vector))
+        cased = [text.lower() for text in new] if self._pooling.lower_case else new
+        states = self._embedder.states(self._embedder.tokens(cased, self._pooling.max_tokens))
+        for text, state in zip(new, states, strict=True):
+            # Special tokens count in the mean, as in sentence-transformers.
+            vector = state.mean(0, dtype=float) if self._pooling.mode == "mean" else state[0].astype(float)
+            self._vectors[text] = vector / max(float(np.linalg.norm(vector)), 1e-12) * bool(text.strip())
         return np.stack([self._vectors[text] for text in texts])
-
-
-def _mean(hidden: jax.Array, mask: jax.Array) -> jax.Array:
-    """`[N, T, D]`, `[N, T]` -> unit vectors `[N, D]`: the mean over real tokens, special ones included."""
-    real = mask[..., None].astype(hidden.dtype)
-    return _unit((hidden * real).sum(1) / jnp.maximum(real.sum(1), 1e-9))
-
-
-def _cls(hidden: jax.Array, mask: jax.Array) -> jax.Array:
-    return _unit(hidden[:, 0])
-
-
-def _unit(vectors: jax.Array) -> jax.Array:
-    return vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

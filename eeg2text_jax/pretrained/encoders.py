@@ -36,6 +36,7 @@ BEST_LAYERS = {
     "pegasus-large": 8,
     "minilm": 6,
 }
+LAST = -1  # stands for the last layer
 
 
 class LoadedEncoder(NamedTuple):
@@ -48,6 +49,7 @@ class LoadedEncoder(NamedTuple):
     folder: Path
     digest: str  # of the weights, see `weights_digest`
     tuned_layer: bool  # whether the layer was chosen by name or by the user, and not for want of knowledge
+    is_whole: bool  # whether nothing was cut off
 
 
 def load_encoder(name: str | Path, layer: int | None = None, dtype: str = "float32") -> LoadedEncoder:
@@ -55,7 +57,7 @@ def load_encoder(name: str | Path, layer: int | None = None, dtype: str = "float
 
     Args:
       name: a checkpoint's folder, its name on the Hugging Face Hub, or `minilm`.
-      layer: the layer whose output is taken, 0 for the embeddings; None: the one known to be best, or the last.
+      layer: the layer whose output is taken, 0 for the embeddings, `LAST`; None: the one known to be best, or the last.
 
     Raises:
       UserError: there is no such checkpoint, encoder or layer.
@@ -64,7 +66,7 @@ def load_encoder(name: str | Path, layer: int | None = None, dtype: str = "float
     whole = encoder_spec(read_config(folder), str(folder))
     short = str(name).rstrip("/").rpartition("/")[2]
     depth = whole.stack.layers
-    chosen = min(BEST_LAYERS.get(short, depth), depth) if layer is None else layer
+    chosen = min(BEST_LAYERS.get(short, depth), depth) if layer is None else depth if layer == LAST else layer
     if not 0 <= chosen <= depth:
         raise UserError(f"--layer={layer}: {short} has layers 0 (its embeddings) to {depth}.")
     encoder = TextEncoder(whole.cut(chosen), dtype)
@@ -72,7 +74,9 @@ def load_encoder(name: str | Path, layer: int | None = None, dtype: str = "float
     sources = match(_cut_table(whole, chosen, folder), read_tensors(folder), tensor_shapes(shapes), str(folder))
     tokenizer = _tokenizer(folder, whole.model_type)
     tuned = layer is not None or short in BEST_LAYERS
-    return LoadedEncoder(short, encoder, assemble(sources, shapes), tokenizer, folder, weights_digest(folder), tuned)
+    return LoadedEncoder(
+        short, encoder, assemble(sources, shapes), tokenizer, folder, weights_digest(folder), tuned, chosen == depth
+    )
 
 
 def weights_digest(folder: Path) -> str:

@@ -9,6 +9,7 @@ import transformers
 from tiny_encoders import OTHERS, SENTENCES, write_encoder
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.metrics.embedding import TextEmbedder
 from eeg2text_jax.metrics.similarity import Similarity, read_pooling
 from eeg2text_jax.pretrained.encoders import load_encoder
 
@@ -32,7 +33,7 @@ def their_vectors(folder, texts, mode="mean"):
 @pytest.mark.parametrize("mode", ["mean", "cls"])
 def test_vectors_and_cosines_are_those_of_pytorch(folder, mode, tmp_path):
     write_modules(folder, mode)
-    metric = Similarity(load_encoder(folder))
+    metric = Similarity(TextEmbedder(load_encoder(folder)))
     expected = [their_vectors(folder, texts, mode) for texts in (OTHERS, SENTENCES)]
     np.testing.assert_allclose(metric.vectors(OTHERS), expected[0], atol=1e-5)
     np.testing.assert_allclose(metric.pairwise(OTHERS, SENTENCES)[..., 0], expected[0] @ expected[1].T, atol=1e-5)
@@ -43,7 +44,7 @@ def test_vectors_and_cosines_are_those_of_pytorch(folder, mode, tmp_path):
 
 
 def test_blank_text_has_no_direction(folder):
-    metric = Similarity(load_encoder(folder))
+    metric = Similarity(TextEmbedder(load_encoder(folder)))
     np.testing.assert_array_equal(metric.statistics(["", "word"], ["word", " "])[:, 0], 0)
 
 
@@ -72,5 +73,5 @@ def test_unknown_modules_and_poolings_are_refused(tmp_path):
 
 
 def test_without_module_files_the_signature_says_that_pooling_is_unstated(tmp_path):
-    metric = Similarity(load_encoder(write_encoder(tmp_path / "plain", "bert")))
+    metric = Similarity(TextEmbedder(load_encoder(write_encoder(tmp_path / "plain", "bert"))))
     assert "|pooling:mean,unstated|" in metric.signature
