@@ -27,7 +27,14 @@ COMMANDS = {
     "bench": "throughput of decoding and training beside PyTorch and CTranslate2",
 }
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, the user's share of it, the largest file allowed
+# What to do about errors of the operating system: the disk, the user's share of it, the largest file allowed; places
+# that may be read, or not even that.
+ADVICE = {
+    **dict.fromkeys(
+        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space and start again, what is finished is kept"
+    ),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "take a place that may be written to, or be let in"),
+}
 
 
 def usage() -> str:
@@ -54,14 +61,11 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno is None or not (error.filename or error.errno in ADVICE):
             raise
         place = f"{error.filename}: " if error.filename else ""
-        print(
-            f"eeg2text {name}: {place}{os.strerror(error.errno)}; free some space and start again, "
-            "what is finished is kept.",
-            file=sys.stderr,
-        )
+        advice = ADVICE.get(error.errno, "look at the path")
+        print(f"eeg2text {name}: {place}{os.strerror(error.errno)}; {advice}.", file=sys.stderr)
         return 2
     except Terminated as end:
         print(f"eeg2text {name}: {end}", file=sys.stderr)

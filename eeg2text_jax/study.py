@@ -8,11 +8,10 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 from transformers import PreTrainedTokenizerBase
 
-from eeg2text_jax.conditions.condition import check_conditions, needs
+from eeg2text_jax.conditions.condition import needs
 from eeg2text_jax.conditions.context import condition_key
 from eeg2text_jax.conditions.donors import donor_table, label_rows
 from eeg2text_jax.conditions.means import train_means
-from eeg2text_jax.configuration import to_json
 from eeg2text_jax.data.batches import Samples, feature_scale
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
@@ -28,6 +27,7 @@ from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.report import part_table, verdict
 from eeg2text_jax.splits.split import Split
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
+from eeg2text_jax.stages import fields_digest
 from eeg2text_jax.training.step import StudyArrays
 from eeg2text_jax.workdir import Workdir
 
@@ -48,24 +48,29 @@ class Study:
 
     @property
     def config_digest(self) -> str:
-        return hashlib.sha256(to_json(self.config).encode()).hexdigest()[:16]
+        """A hash of what predictions depend on."""
+        return fields_digest(self.config, "decoding")
 
     @property
     def tokenizer_digest(self) -> str:
         return hashlib.sha256(self.tokenizer.backend_tokenizer.to_str().encode()).hexdigest()[:16]
 
 
-def open_study(config: ConfigDict, workdir: Workdir) -> Study:
+def open_study(config: ConfigDict, workdir: Workdir, *, other_texts: bool = False) -> Study:
     """Makes what the workdir lacks and reads the rest.
+
+    Args:
+      config: as checked by `ranges.check_config`.
+      workdir: the run's folder.
+      other_texts: accept a data file whose sentences are not those that the run was begun with, everything else being
+        equal; to show that free-running predictions do not depend on them.
 
     Raises:
       UserError: the data source, the tokenizer or a field of the configuration is not usable.
     """
-    check_conditions(tuple(config.grid.train_conditions), "grid.train_conditions", training=True)
-    check_conditions(tuple(config.grid.eval_conditions), "grid.eval_conditions", training=False)
     grid_arms = arms(config)
     data = open_data(config, workdir)
-    split = open_split(config, workdir, data)
+    split = open_split(config, workdir, data, other_texts=other_texts)
     tokenizer = open_tokenizer(config, workdir, data, split)
     build = model_from_checkpoint if config.model.checkpoint else build_model
     model = build(config.model, data.n_features, tokenizer)
@@ -87,10 +92,16 @@ def open_data(config: ConfigDict, workdir: Workdir) -> DataFile:
     return read_datafile(workdir.data)
 
 
-def open_split(config: ConfigDict, workdir: Workdir, data: DataFile) -> Split:
-    """The split of this workdir; once made it stays, whatever becomes of the texts."""
+def open_split(config: ConfigDict, workdir: Workdir, data: DataFile, *, other_texts: bool = False) -> Split:
+    """The split of this workdir; once made it stays, and so does the data that it was made from.
+
+    Raises:
+      UserError: the data file is another one (see `open_study` for `other_texts`), or no such split can be made.
+    """
     if workdir.split.exists():
-        return read_split_file(workdir.split).resolve(data)
+        found = read_split_file(workdir.split)
+        found.check_same_data(data, other_texts=other_texts)
+        return found.resolve(data, other_texts=other_texts)
     split = make_split(data, **config.split)
     certificate = certify_data(data, split, config.split.ratio)
     write_split_file(workdir.split, certificate)

@@ -11,12 +11,15 @@ from transformers import AutoModelForSeq2SeqLM
 
 from eeg2text_jax import cli, pipeline
 from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
+from eeg2text_jax.decoding.exported import load_export
 from eeg2text_jax.grid import init_keys
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.predictions.file import read_predictions
 from eeg2text_jax.pretrained.load import load_pretrained
+from eeg2text_jax.study import open_study
 from eeg2text_jax.training.loop import DevLoss, make_initial_state, make_program, trained_params
 from eeg2text_jax.training.step import GridProgram
+from eeg2text_jax.workdir import open_workdir
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +75,7 @@ def test_rewriting_every_sentence_leaves_free_running_predictions_as_they_are(fi
             writer.add(Sample(data.words(i), text, *where))
         writer.provenance = data.provenance
     (root / "predictions.jsonl").unlink()
-    study = pipeline.open_study(tiny_config(), pipeline.open_workdir(str(root), tiny_config()))
+    study = open_study(tiny_config(), open_workdir(str(root), tiny_config()), other_texts=True)
     pipeline.decode(study)
     before, after = (free_running(folder / "predictions.jsonl") for folder in (finished, root))
     assert [p.reference for p in before] != [p.reference for p in after]
@@ -87,7 +90,7 @@ def free_running(path):
 
 def test_arms_of_a_seed_begin_alike_and_differ_only_by_condition(tmp_path):
     config = tiny_config(grid__train_conditions=("noise", "zero"), grid__seeds=(0, 1), train__steps=1)
-    study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / "run"), config))
+    study = open_study(config, open_workdir(str(tmp_path / "run"), config))
     state = jax.jit(make_program(study).initial_state)(init_keys(study.arms, config.seed))
     for leaf in jax.tree.leaves(state.params):
         values = np.asarray(leaf)
@@ -108,7 +111,7 @@ def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
 
     monkeypatch.setattr(GridProgram, "_loss", counted)
     config = tiny_config(train__steps=14, model__encoder_layers=0, batch__buckets=((12, 36), (20, 56)))
-    study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / "run"), config))
+    study = open_study(config, open_workdir(str(tmp_path / "run"), config))
     pipeline.train(study)
     assert len(set(shapes)) == len(config.batch.buckets)
     assert len(shapes) == len(set(shapes)), "a bucket was traced twice"
@@ -116,7 +119,7 @@ def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
 
 def test_best_parameters_are_those_with_the_lowest_dev_loss(finished):
     config = tiny_config()
-    study = pipeline.open_study(config, pipeline.open_workdir(str(finished), config))
+    study = open_study(config, open_workdir(str(finished), config))
     rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
     best = min(row["dev_loss/eeg/0"] for row in rows if "dev_loss/eeg/0" in row)
     loss = DevLoss(study, make_program(study))(trained_params(study))
@@ -133,7 +136,7 @@ def exported(finished):
 
 def test_export_holds_the_best_parameters_for_us_and_for_pytorch(finished, exported):
     config = tiny_config()
-    study = pipeline.open_study(config, pipeline.open_workdir(str(finished), config))
+    study = open_study(config, open_workdir(str(finished), config))
     model, params = load_pretrained(exported)
     assert model == study.model
     jax.tree.map(lambda ours, best: np.testing.assert_array_equal(ours, best[0]), params, trained_params(study))
@@ -145,6 +148,19 @@ def test_export_holds_the_best_parameters_for_us_and_for_pytorch(finished, expor
     assert "| eeg | free_running |" in card
 
 
+def test_export_decodes_raw_features_as_the_run_did(finished, exported):
+    data, split = read_datafile(finished / "data.h5"), json.loads((finished / "split.json").read_text())
+    rows = {p.sample_id: p for p in free_running(finished / "predictions.jsonl") if eeg_to_eeg(p)}
+    assert len(rows) == len(split["parts"]["test"]["ids"])
+    where = {f"{data.subject[i]}/{data.task[i]}:{data.sentence_index[i]}": i for i in range(len(data))}
+    texts = load_export(exported).decode([data.words(where[name]) for name in rows])
+    assert texts == [row.prediction for row in rows.values()]
+
+
+def eeg_to_eeg(row):
+    return (row.train_condition, row.eval_condition) == ("eeg", "eeg")
+
+
 def test_export_names_the_arms_there_are(finished, tmp_path, capsys):
     assert cli.main(["export", f"--workdir={finished}", f"--out={tmp_path / 'x'}", "--arm=zero/0"]) == 2
     assert "--arm is 'zero/0'; this run has eeg/0, noise/0." in capsys.readouterr().err
@@ -152,7 +168,7 @@ def test_export_names_the_arms_there_are(finished, tmp_path, capsys):
 
 def test_training_starts_from_a_checkpoint(exported, tmp_path):
     config = tiny_config(model__checkpoint=str(exported))
-    study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / "run"), config))
+    study = open_study(config, open_workdir(str(tmp_path / "run"), config))
     placement = Placement.from_config(config, len(study.arms))
     program = make_program(study)
     state = make_initial_state(study, program, placement)
@@ -167,7 +183,7 @@ def test_conditions_that_need_tables_train_and_test(tmp_path):
     changes = {"grid__train_conditions": ("eeg", "shuffled", "label_shuffle"), "grid__eval_conditions": testable}
     changes |= {"model__encoder_layers": 0, "optim__name": "sgd", "train__steps": 2, "train__eval_every": 1}
     config = tiny_config(**changes, shape={"dropout": 0.0}, decode__max_length=6)
-    study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / "run"), config))
+    study = open_study(config, open_workdir(str(tmp_path / "run"), config))
     pipeline.train(study)
     pipeline.decode(study)
     rows = read_predictions(tmp_path / "run/predictions.jsonl").predictions

@@ -1,12 +1,15 @@
 """Calibrates the audit on prediction sets whose truth is known.
 
-    python tools/calibrate_audit.py --out calibration --sets 1000
+    python tools/calibrate_audit.py --out calibration --sets 1000 --decodes published_decodes
 
-For every cell of a grid (style shift x length leak x number of sentences): how often *uses EEG* is said where there
-is nothing (at most 70 of 1,000 allowed), how often equivalence is claimed at an effect on the margin (at most 70),
-and whether the power at the printed minimum detectable effect is the 90 % that it promises. Then: leaks in one
-condition only, and how often their warning fires. Writes calibration.json, calibration.md and calibration.png.
-About 15 minutes on two idle cores.
+Sets without information: rows of a sentence (as many for all; 8-12 and 10-18, which go with the task, as in released
+test parts of ZuCo; one sentence with half of all rows) x tasks known or not, each against three controls: one alike,
+one constant sentence, another style. In each cell, how often *uses EEG* or *content above its null* is said (at most 70
+of 1,000 allowed). Then power at the effect that the printed minimum detectable effect predicts (90 % promised), and how
+often equivalence is claimed at an effect on the margin (at most 70). Then outputs that know the length, the task or the
+subject and nothing else, and mere frequent words. With --decodes, predictions drawn at random from published outputs,
+with the real rows of SR+NR+NRv2, against one constant sentence. Writes calibration.json (as cells finish),
+calibration.md and calibration.png; the same command goes on after a stop. About 15 minutes on one idle core.
 """
 
 import argparse
@@ -16,23 +19,47 @@ import json
 import multiprocessing
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.pool import Pool
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
+from scipy import sparse, stats
 
-from eeg2text_jax.audit import statistics
-from eeg2text_jax.audit.contrast import contrast
-from eeg2text_jax.audit.red_flags import confounded_subjects
-from eeg2text_jax.audit.side_channel import measure_side_channel
-from eeg2text_jax.audit.simulate import Dials, simulate, unigram_score, unigram_tables
-from eeg2text_jax.audit.verdict import ALPHA
+from eeg2text_jax.audit.align import align, of_equal_length
+from eeg2text_jax.audit.contrast import Contrast, contrast
+from eeg2text_jax.audit.derived import stand_ins
+from eeg2text_jax.audit.side_channel import GAP_CODE, side_channel
+from eeg2text_jax.audit.simulate import (
+    CONTROLS,
+    Dials,
+    Simulated,
+    as_predictions,
+    simulate,
+    unigram_score,
+    unigram_tables,
+)
+from eeg2text_jax.audit.statistics import keep_row_counts, resample
+from eeg2text_jax.audit.strata import STRATUM_SIZE, blocks_of, length_strata
+from eeg2text_jax.audit.verdict import Verdict, is_above, judge, judge_alone
+from eeg2text_jax.metrics.bleu import word_bleu
+from eeg2text_jax.predictions.read import read_any
 
-STYLE_SHIFTS, LENGTH_LEAKS, SENTENCES = (0.0, 0.2), (0.0, 0.15), (56, 112)
+ROWS = ("equal", "8-12", "10-18", "half")
+CLAIMS = (Verdict.USES_EEG, Verdict.BELOW_MARGIN, Verdict.CONTENT)
+LEAKS = {
+    "length, both sides": Dials(length_leak=0.15),
+    "length, EEG only": Dials(eeg_length_leak=0.15),
+    "task, tasks known": Dials(eeg_task_leak=0.15, readers="10-18"),
+    "task, tasks not known": Dials(eeg_task_leak=0.15, readers="10-18", tasks_known=False),
+    "subject": Dials(eeg_subject_leak=0.15),
+    "frequent words only": Dials(style_shift=0.95, readers="10-18", tasks_known=False),
+}
 CURVE = (0.4, 0.7, 1.3)  # effects of the power curve, in units of the minimum detectable effect
-PILOT_SETS, PILOT_INFORMATION = 300, 0.04
+PILOT_SETS, PILOT_INFORMATION = 300, 0.15
+PIECE = 50  # sets at once
+
+Tables = Sequence[np.ndarray]  # per condition, all sentences against all references: [G, S, S, 3]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,155 +69,227 @@ class Job:
     dials: Dials
     sets: int
     resamples: int
+    margin: float
     key: tuple[int, ...]
 
 
+def found_in(
+    simulated: Simulated, tables: Tables, strata: np.ndarray, resamples: int, rng: np.random.Generator
+) -> list[Contrast]:
+    """EEG alone, then against each control."""
+    blocks = blocks_of(strata)
+    sums = [blocks.gather(table) for table in tables]
+    eeg, *controls = resample(sums, [simulated.counts] * len(sums), blocks, resamples=resamples, rng=rng)
+    return [contrast([eeg], unigram_score), *(contrast([eeg, c], unigram_score) for c in controls)]
+
+
+def other_strata(simulated: Simulated, tables: Tables, resamples: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """What a claim must hold under besides, as in the audit.
+
+    Strata that stand in for unknown tasks; strata of exact lengths where the length leaks on one side.
+    """
+    names = ("eeg", *map(str, range(1, len(simulated.predictions))))
+    blocks = blocks_of(simulated.tasks * simulated.tasks_known)
+    weighted = [keep_row_counts(blocks.gather(table), simulated.counts, blocks).sum(0) for table in tables]
+    _, flags = side_channel(names, weighted, blocks, simulated.strata, unigram_score, resamples=resamples, rng=rng)
+    leaks = any(flag.code == GAP_CODE for flag in flags)
+    if simulated.tasks_known and not leaks:
+        return []
+    aligned = align({"eeg": as_predictions(simulated, ("eeg",))[0]})
+    again = list(stand_ins(aligned, STRATUM_SIZE).values())
+    if leaks:
+        exact = of_equal_length(aligned, STRATUM_SIZE)
+        place = dict(zip(exact.references, exact.strata, strict=True))
+        alone = len(place) + np.arange(len(aligned.references))  # left out
+        again.append(np.array([place.get(text, a) for text, a in zip(aligned.references, alone, strict=True)]))
+    return again
+
+
 def outcomes(job: Job) -> np.ndarray:
-    """Per set: detected (0 or 1), smallest margin, effect, minimum detectable effect; `[sets, 4]`."""
+    """Per set: claims of EEG alone and against each control (0 or 1), then of the first control whether it was called
+    equivalent, effect, minimum detectable effect; `[sets, 1 + controls + 3]`."""
     rows = []
     for index in range(job.sets):
         rng = np.random.default_rng([*job.key, index])
         simulated = simulate(job.dials, rng)
         tables = unigram_tables(simulated)
-        found = contrast(tables, simulated.strata, unigram_score, resamples=job.resamples, rng=rng)
-        detected = found.p_primary <= ALPHA and found.effect > 0
-        rows.append((detected, found.smallest_margin, found.effect, found.mde))
+        found = [found_in(simulated, tables, simulated.strata, job.resamples, rng)]
+        if any(map(is_above, found[0])):  # else nothing is claimed whatever the others say
+            again = other_strata(simulated, tables, job.resamples, rng)
+            found += [found_in(simulated, tables, strata, job.resamples, rng) for strata in again]
+        alone, *pairs = zip(*found, strict=True)
+        verdicts = [judge_alone(alone[0], alone[1:])]
+        verdicts += [judge(p[0], job.margin, p[1:], scores_vary=alone[0].varies) for p in pairs]
+        equivalent = verdicts[1] is Verdict.EQUIVALENT or verdicts[1] is Verdict.BELOW_MARGIN
+        rows.append([*(v in CLAIMS for v in verdicts), equivalent, pairs[0][0].effect, pairs[0][0].mde])
     return np.array(rows, float)
 
 
 def effects(job: Job) -> np.ndarray:
-    """Only the effect of each set, `[sets]`: no resampling."""
+    """Only the effect of each set, `[sets]`."""
     values = []
-    for index in range(job.sets):
-        simulated = simulate(job.dials, np.random.default_rng([*job.key, index]))
-        tables = [table.sum(0) for table in unigram_tables(simulated)]
-        own = [np.einsum("ssk->k", table) for table in tables]
-        null = [statistics.row_null(table, simulated.strata).sum(0) for table in tables]
-        values.append(statistics.content_difference(np.stack([*own, *null]), unigram_score))
-    return np.array(values)
-
-
-def leak_warnings(job: Job) -> np.ndarray:
-    """Per set: detected, warned; `[sets, 2]`."""
-    rows = []
     for index in range(job.sets):
         rng = np.random.default_rng([*job.key, index])
         simulated = simulate(job.dials, rng)
-        tables = unigram_tables(simulated, simulated.tasks)
-        found = contrast(tables, simulated.strata, unigram_score, resamples=job.resamples, rng=rng)
-        pooled = [table.sum(0) for table in tables]
-        options = {"resamples": job.resamples, "rng": rng}
-        _, flags = measure_side_channel(
-            ("eeg", "noise"), pooled, simulated.strata, simulated.tasks, unigram_score, **options
-        )
-        sentence, subject = np.nonzero(simulated.read)
-        warned = bool(flags) or confounded_subjects(sentence, subject)
-        rows.append((found.p_primary <= ALPHA and found.effect > 0, warned))
-    return np.array(rows, float)
+        values.append(found_in(simulated, unigram_tables(simulated), simulated.strata, 2, rng)[1].effect)
+    return np.array(values)
 
 
 def run(pool: Pool, work: Callable[[Job], np.ndarray], job: Job) -> np.ndarray:
-    """One job in pieces of 50 sets."""
-    starts = range(0, job.sets, 50)
-    pieces = [dataclasses.replace(job, sets=min(50, job.sets - start), key=(*job.key, start)) for start in starts]
+    """One job in pieces."""
+    starts = range(0, job.sets, PIECE)
+    pieces = [dataclasses.replace(job, sets=min(PIECE, job.sets - s), key=(*job.key, s)) for s in starts]
     return np.concatenate(pool.map(work, pieces, chunksize=1))
 
 
-def calibrate_cell(pool: Pool, cell: int, dials: Dials, args: argparse.Namespace) -> dict:
-    """False positives, wrong equivalence and power of one cell."""
+def without_information(pool: Pool, number: int, dials: Dials, args: argparse.Namespace) -> dict:
+    """How often content is claimed where there is none."""
+    found = run(pool, outcomes, Job(dials, args.sets, args.resamples, args.margin, (args.seed, number)))
+    claims = found[:, : 1 + len(dials.controls)].sum(0).astype(int).tolist()
+    return {"sets": len(found), "claims": dict(zip(("alone", *dials.controls), claims, strict=True))}
+
+
+def with_information(pool: Pool, number: int, dials: Dials, args: argparse.Namespace) -> dict:
+    """Power at the printed minimum detectable effect, and wrong equivalence."""
 
     def at(information: float, sets: int, point: int) -> np.ndarray:
         planted = dataclasses.replace(dials, information=information)
-        return run(pool, outcomes, Job(planted, sets, args.resamples, (args.seed, cell, point)))
+        return run(pool, outcomes, Job(planted, sets, args.resamples, args.margin, (args.seed, number, point)))
 
-    pilot = Job(dataclasses.replace(dials, information=PILOT_INFORMATION), PILOT_SETS, 0, (args.seed, cell, 99))
-    per_information = float(run(pool, effects, pilot).mean()) / PILOT_INFORMATION
-    null = at(0.0, args.sets, 0)
-    mde = float(null[:, 3].mean())
+    pilot = dataclasses.replace(dials, information=PILOT_INFORMATION)
+    job = Job(pilot, min(PILOT_SETS, 3 * args.sets), 2, args.margin, (args.seed, number, 99))
+    per_information = float(run(pool, effects, job).mean()) / PILOT_INFORMATION
+    few = max(50, args.sets // 5)
+    null = at(0.0, few, 0)
+    mde = float(null[:, -1].mean())
     margin = at(args.margin / per_information, args.sets, 1)
     promised = at(mde / per_information, args.sets, 2)
-    curve = [at(x * mde / per_information, max(50, args.sets // 4), 3 + i) for i, x in enumerate(CURVE)]
-    points = sorted((float(p[:, 2].mean()), float(p[:, 0].mean())) for p in [null, promised, *curve])
+    curve = [at(x * mde / per_information, few, 3 + i) for i, x in enumerate(CURVE)]
+    points = sorted((float(p[:, -2].mean()), float(p[:, 1].mean())) for p in [null, promised, *curve])
     reached = effect_at_power(points)
     return {
-        **{name: getattr(dials, name) for name in ("style_shift", "length_leak", "sentences", "seeds")},
         "sets": args.sets,
-        "false_positives": int(null[:, 0].sum()),
-        "effect_on_margin": float(margin[:, 2].mean()),
-        "wrong_equivalence": int((margin[:, 1] < args.margin).sum()),
-        "equivalence_when_null": int((null[:, 1] < args.margin).sum()),
+        "effect_on_margin": float(margin[:, -2].mean()),
+        "wrong_equivalence": int(margin[:, -3].sum()),
+        "equivalent_when_null": float(null[:, -3].mean()),
         "mde": mde,
-        "effect_at_mde": float(promised[:, 2].mean()),
-        "power_at_mde": float(promised[:, 0].mean()),
+        "effect_at_mde": float(promised[:, -2].mean()),
+        "power_at_mde": float(promised[:, 1].mean()),
         "effect_at_90": reached,
-        "mde_over_effect_at_90": mde / reached,
+        "effect_at_90_over_mde": reached / mde,
         "power_curve": points,
     }
 
 
-def effect_at_power(points: list[tuple[float, float]], power: float = 0.9) -> float:
+def effect_at_power(points: Sequence[tuple[float, float]], power: float = 0.9) -> float:
     """Effect at which a probit line through the power curve reaches `power`."""
     effect, found = np.array([p for p in points if 0.02 < p[1] < 0.999]).T
     slope, intercept = np.polyfit(effect, stats.norm.ppf(found), 1)
     return float((stats.norm.ppf(power) - intercept) / slope)
 
 
-def table(cells: list[dict], leaks: list[dict]) -> str:
-    lines = [
-        "| style shift | length leak | sentences | seeds | false positives | wrong equivalence (effect) | equivalent "
-        "when null | printed MDE | power there (effect) | MDE / effect at 90 % |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for c in cells:
-        lines.append(
-            f"| {c['style_shift']:g} | {c['length_leak']:g} | {c['sentences']} | {c['seeds']} "
-            f"| {c['false_positives']} / {c['sets']} "
-            f"| {c['wrong_equivalence']} / {c['sets']} ({c['effect_on_margin']:.2f}) "
-            f"| {c['equivalence_when_null']} / {c['sets']} | {c['mde']:.2f} "
-            f"| {c['power_at_mde']:.1%} ({c['effect_at_mde']:.2f}) | {c['mde_over_effect_at_90']:.2f} |"
+def published(folder: Path, whole_sentences: bool, args: argparse.Namespace) -> dict:
+    """Predictions drawn at random from published outputs, with the rows of SR+NR+NRv2, against one constant sentence.
+
+    They are drawn row by row, or all those of a random sentence together. `release`: how often either test finds
+    content where the rows travel with the predictions.
+    """
+    held = read_any(folder / "bart_sr-nr-nrv2_eeg.txt").predictions
+    sources = ("bart_sr-nr-nrv2_eeg", "bart_sr-nr-nrv2_noise", "t5_sr-nr-tsr_eeg-eeg", "t5_sr-nr-tsr_noise-noise")
+    pool = [p for name in sources for p in read_any(folder / f"{name}.txt").predictions if p.mode != "teacher_forced"]
+    references = list(dict.fromkeys(p.reference for p in held))
+    sentence = np.array([references.index(p.reference) for p in held])
+    texts = list(dict.fromkeys(p.prediction for p in pool))
+    table = word_bleu().pairwise(texts, references)[..., :3]  # words predicted, words of the reference, matches
+    number = {text: index for index, text in enumerate(texts)}
+    readings = [[number[p.prediction] for p in group] for group in _by_reference(pool)]
+    every = np.concatenate(readings)
+    blocks = blocks_of(length_strata([""] * len(references), [len(text.split()) for text in references]))
+    counts = np.bincount(sentence)
+    claims = np.zeros(3, int)  # alone, against the constant sentence, both with rows travelling
+    for index in range(args.sets):
+        rng = np.random.default_rng([args.seed, 7777, whole_sentences, index])
+        drawn = rng.choice(every, len(sentence))
+        if whole_sentences:
+            drawn = np.concatenate([rng.choice(readings[rng.integers(len(readings))], n) for n in counts])
+        chosen = sparse.csr_array(
+            (np.ones(len(drawn)), (np.sort(sentence), drawn)), shape=(len(references), len(texts))
         )
-    lines += ["", "| leak in the EEG condition only | sets | called uses EEG | warned |", "|---|---|---|---|"]
-    lines += [f"| {k['leak']} | {k['sets']} | {k['detected']} | {k['warned']} |" for k in leaks]
+        eeg = blocks.gather((chosen @ table.reshape(len(texts), -1)).reshape(len(references), -1, 3))
+        constant = blocks.gather(counts[:, None, None] * table[rng.choice(every)])
+        found = {}
+        for name, rows in {"kept": counts, "travel": np.ones_like(counts)}.items():
+            options = {"resamples": args.resamples, "rng": np.random.default_rng(index)}
+            one, other = resample([eeg[None], constant[None]], [rows[None]] * 2, blocks, **options)
+            found[name] = contrast([one], unigram_score), contrast([one, other], unigram_score)
+        travel = any(c.p <= 0.05 and c.effect > 0 for c in found["travel"])
+        claims += [*map(is_above, found["kept"]), travel]
+    return {"sets": args.sets, "claims": dict(zip(("alone", "constant", "release"), claims.tolist(), strict=True))}
+
+
+def _by_reference(rows: Sequence) -> list[list]:
+    groups: dict[str, list] = {}
+    for row in rows:
+        groups.setdefault(row.reference, []).append(row)
+    return list(groups.values())
+
+
+def table(result: dict) -> str:
+    lines = [
+        "| no information | sets | content above its null | uses EEG, control alike | constant | another style |",
+        "|---|---|---|---|---|---|",
+    ]
+    for c in result["null"] + result["leaks"] + result["published"]:
+        claims = [str(c["claims"].get(name, "–")) for name in ("alone", *CONTROLS)]
+        lines.append(f"| {c['cell']} | {c['sets']} | {' | '.join(claims)} |")
+    lines += [
+        "",
+        "| information | sets | wrong equivalence (effect) | equivalent when null | printed MDE | power there (effect) "
+        "| effect at 90 % / MDE |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for c in result["power"]:
+        lines.append(
+            f"| {c['cell']} | {c['sets']} | {c['wrong_equivalence']} ({c['effect_on_margin']:.2f}) "
+            f"| {c['equivalent_when_null']:.0%} | {c['mde']:.2f} | {c['power_at_mde']:.1%} ({c['effect_at_mde']:.2f}) "
+            f"| {c['effect_at_90_over_mde']:.2f} |"
+        )
     return "\n".join(lines)
 
 
-def draw(cells: list[dict], path: Path) -> None:
-    """False positives of every cell beside the power curves."""
+def draw(result: dict, path: Path) -> None:
+    """Claims where there is nothing, cell by cell, beside the power curves."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    names = [f"style {c['style_shift']:g}, leak {c['length_leak']:g},\n{c['sentences']} sentences" for c in cells]
-    sets, place = cells[0]["sets"], np.arange(len(cells))
-    left.barh(
-        place - 0.2,
-        [c["false_positives"] / sets for c in cells],
-        0.4,
-        color="#0072B2",
-        label="uses EEG, no information",
-    )
-    left.barh(
-        place + 0.2,
-        [c["wrong_equivalence"] / sets for c in cells],
-        0.4,
-        color="#E69F00",
-        label="equivalent, effect on the margin",
-    )
-    left.axvline(0.05, color="black", lw=1)
-    left.axvline(0.07, color="black", lw=1, ls=":")
-    left.set(yticks=place, yticklabels=names, xlabel="share of sets (nominal 5 %; allowed 7 %)", xlim=(0, 0.1))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 5), layout="constrained", width_ratios=(3, 2))
+    cells = result["null"] + result["leaks"] + result["published"]
+    marks = {
+        "alone": ("o", "#0072B2", "alone: content above its null"),
+        "alike": ("s", "#E69F00", "uses EEG, control alike"),
+        "constant": ("^", "#009E73", "uses EEG, constant control"),
+        "style": ("D", "#CC79A7", "uses EEG, control of another style"),
+    }
+    for name, (mark, color, label) in marks.items():
+        places = [i for i, c in enumerate(cells) if name in c["claims"]]
+        shares = [100 * cells[i]["claims"][name] / cells[i]["sets"] for i in places]
+        left.plot(shares, places, mark, color=color, ms=5, label=label, ls="")
+    left.axvline(5, color="black", lw=1)
+    left.axvline(7, color="black", lw=1, ls=":")
+    left.set(yticks=range(len(cells)), yticklabels=[c["cell"] for c in cells])
+    left.set(xlabel="sets in which content is claimed, % (nominal 5, allowed 7)", xlim=(0, None))
     left.invert_yaxis()
-    left.legend(fontsize=8, loc="lower right")
-    styles = itertools.product(("-", "--"), ("#0072B2", "#E69F00", "#009E73", "#CC79A7"))
-    for cell, name, (line, color) in zip(cells, names, styles, strict=False):
+    left.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.3, 1.0), ncols=2)
+    colors = itertools.cycle(("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#8A8A8A"))
+    for cell, color in zip(result["power"], colors, strict=False):
         effect, power = np.array(cell["power_curve"]).T
-        right.plot(effect / cell["mde"], power, line, marker="o", ms=3, color=color, label=name.replace("\n", " "))
+        right.plot(effect / cell["mde"], power, marker="o", ms=3, color=color, label=f"rows: {cell['cell']}")
     right.axhline(0.9, color="black", lw=1, ls=":")
     right.axvline(1, color="black", lw=1, ls=":")
     right.set(xlabel="true effect / printed minimum detectable effect", ylabel="share called uses EEG", ylim=(0, 1.02))
-    right.legend(fontsize=7)
+    right.legend(fontsize=7, loc="lower right")
     figure.savefig(path, dpi=150)
 
 
@@ -200,35 +299,46 @@ def main() -> None:
     parser.add_argument("--sets", type=int, default=1000, help="prediction sets per point")
     parser.add_argument("--resamples", type=int, default=999, help="permutations and bootstrap draws per set")
     parser.add_argument("--margin", type=float, default=1.0, help="equivalence margin, BLEU-1")
+    parser.add_argument("--decodes", type=Path, help="folder of published decodes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
-    grid = [
-        Dials(style_shift=style, length_leak=leak, sentences=size)
-        for style, leak, size in itertools.product(STYLE_SHIFTS, LENGTH_LEAKS, SENTENCES)
-    ]
-    cells, leaks = [], []
+    path = args.out / "calibration.json"
+    settings = {name: getattr(args, name) for name in ("sets", "resamples", "margin", "seed")}
+    result: dict = {**settings, "seconds": 0.0, "leaks": [], "published": [], "null": [], "power": []}
+    if path.exists() and settings.items() <= (before := json.loads(path.read_text(encoding="utf8"))).items():
+        result = before
+    begun = start - result["seconds"]
+
+    def cell(kind: str, name: str, work: Callable[[], dict]) -> None:
+        if any(known["cell"] == name for known in result[kind]):
+            return
+        result[kind].append({"cell": name, **work()})
+        result["seconds"] = time.monotonic() - begun
+        path.write_text(json.dumps(result, indent=1), encoding="utf8")
+        print(f"{result['seconds']:.0f} s: {result[kind][-1]}", flush=True)
+
     for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(threads, "1")  # for the workers: parallel over sets, not inside them
     with multiprocessing.get_context("spawn").Pool(args.processes) as pool:
-        for number, dials in enumerate(grid):
-            cells.append(calibrate_cell(pool, number, dials, args))
-            print(f"{number + 1} of {len(grid)} cells, {time.monotonic() - start:.0f} s: {cells[-1]}", flush=True)
-        for number, (name, dials) in enumerate(
-            {"length": Dials(eeg_length_leak=0.15), "subject": Dials(eeg_subject_leak=0.15)}.items()
-        ):
-            found = run(
-                pool, leak_warnings, Job(dials, max(50, args.sets // 5), args.resamples, (args.seed, 1000 + number))
-            )
-            detected, warned = found.sum(0).astype(int).tolist()
-            leaks.append({"leak": name, "sets": len(found), "detected": detected, "warned": warned})
-    result = {"seconds": time.monotonic() - start, "resamples": args.resamples, "cells": cells, "leaks": leaks}
-    (args.out / "calibration.json").write_text(json.dumps(result, indent=1), encoding="utf8")
-    (args.out / "calibration.md").write_text(table(cells, leaks) + "\n", encoding="utf8")
-    draw(cells, args.out / "calibration.png")
-    print(table(cells, leaks))
+        for number, (name, dials) in enumerate(LEAKS.items(), 100):
+            cell("leaks", f"leak: {name}", lambda n=number, d=dials: without_information(pool, n, d, args))
+        if args.decodes and args.decodes.is_dir():
+            for whole, name in enumerate(("single rows", "whole sentences")):
+                cell("published", f"published outputs, {name} drawn", lambda w=whole: published(args.decodes, w, args))
+        else:
+            print("published outputs: no folder of decodes is given (--decodes); these two cells are left out.")
+        for number, (rows, known) in enumerate(itertools.product(ROWS, (True, False))):
+            name = f"rows {rows}, tasks {'known' if known else 'not known'}"
+            dials = Dials(readers=rows, tasks_known=known, controls=CONTROLS)
+            cell("null", name, lambda n=number, d=dials: without_information(pool, n, d, args))
+        for number, rows in enumerate(ROWS, 200):
+            cell("power", rows, lambda n=number, r=rows: with_information(pool, n, Dials(readers=r), args))
+    (args.out / "calibration.md").write_text(table(result) + "\n", encoding="utf8")
+    draw(result, args.out / "calibration.png")
+    print(table(result))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Lines conditions up: the same sentences, read by the same subjects, in the same mode."""
+"""Lines conditions up: the same sentences, read by the same subjects, in the same mode where there is one."""
 
 import dataclasses
 from collections import Counter, defaultdict
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from eeg2text_jax.audit.strata import STRATUM_SIZE, exchangeable, length_strata
+from eeg2text_jax.audit.strata import STRATUM_SIZE, exchangeable, length_strata, reader_groups
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import Prediction, sentence_key
 from eeg2text_jax.predictions.foreign import UNKNOWN
@@ -25,27 +25,42 @@ class Condition:
     seed: np.ndarray
 
     @property
+    def mode(self) -> str:
+        return self.rows[0].mode
+
+    @property
     def texts(self) -> list[str]:
         return [row.prediction for row in self.rows]
 
 
 @dataclasses.dataclass(frozen=True)
 class Aligned:
-    """Conditions (EEG first) over the same `S` sentences; a sentence is a distinct reference text."""
+    """Conditions (EEG first) over the same `S` sentences, in the order of EEG's file.
+
+    A sentence is a distinct reference text. Its task is empty where no row says it.
+    """
 
     references: tuple[str, ...]
     tasks: tuple[str, ...]
     n_words: np.ndarray  # [S]
     strata: np.ndarray  # [S]
     seeds: tuple[int, ...]
-    mode: str
     conditions: tuple[Condition, ...]
     notes: tuple[str, ...]
     shortened: int  # references that differed between conditions only by where they end
+    left_out: tuple[tuple[str, int, int], ...]  # condition, rows that others lack, rows: where rows were left out
 
     @property
     def eeg(self) -> Condition:
         return self.conditions[0]
+
+    @property
+    def mode(self) -> str:
+        return self.eeg.mode
+
+    @property
+    def task_known(self) -> bool:
+        return all(self.tasks)
 
 
 def align(
@@ -59,19 +74,17 @@ def align(
 
     Args:
       conditions: name -> rows.
-      mode: which mode to judge where rows carry several; None prefers free running.
+      mode: which mode to judge where rows carry several; None takes one that all have, free running first.
       common: keep what all conditions share instead of refusing where they differ.
 
     Raises:
-      UserError: nothing to judge, a duplicate sample, an empty reference, no prediction that says anything, modes or
-        references or row counts that differ between the conditions, or too few sentences.
+      UserError: no rows, a duplicate sample, an empty reference, references or row counts that differ between the
+        conditions, or so few sentences that nothing can be tested.
     """
     notes: list[str] = []
+    mode = mode or _shared_mode(conditions)
     chosen = {name: _one_mode(name, list(rows), mode, notes) for name, rows in conditions.items()}
-    modes = {name: rows[0].mode for name, rows in chosen.items()}
-    if len(set(modes.values())) > 1:
-        listed = ", ".join(f"{name}: {value}" for name, value in modes.items())
-        raise UserError(f"the conditions are of different modes ({listed}); compare predictions of one mode.")
+    left_out: list[tuple[str, int, int]] = []
     for name, rows in chosen.items():
         _check_rows(name, rows)
     first, *others = chosen
@@ -80,8 +93,8 @@ def align(
     for other in others:
         _check_same(chosen, keys, first, other, common)
     if common:
-        _keep_shared(chosen, keys, notes)
-    return _assemble(chosen, keys, modes[first], stratum_size, notes, shortened)
+        left_out = _keep_shared(chosen, keys)
+    return _assemble(chosen, keys, stratum_size, notes, shortened, left_out)
 
 
 def _without_unknown(row: Prediction) -> Prediction:
@@ -90,6 +103,13 @@ def _without_unknown(row: Prediction) -> Prediction:
         return row
     subject, task = ("" if value == UNKNOWN else value for value in (row.subject, row.task))
     return dataclasses.replace(row, subject=subject, task=task)
+
+
+def _shared_mode(conditions: Mapping[str, Sequence[Prediction]]) -> str | None:
+    """A mode that every condition has rows of, free running first; None where there is none."""
+    held = [dict.fromkeys(row.mode for row in rows) for rows in conditions.values()]
+    shared = [mode for mode in held[0] if all(mode in modes for modes in held)]
+    return "free_running" if "free_running" in shared else next(iter(shared), None)
 
 
 def _one_mode(name: str, rows: list[Prediction], mode: str | None, notes: list[str]) -> list[Prediction]:
@@ -114,8 +134,6 @@ def _check_rows(name: str, rows: Sequence[Prediction]) -> None:
     for number, row in enumerate(rows, 1):
         if not row.reference.strip():
             raise UserError(f"{name}: row {number} (sample {row.sample_id!r}) has an empty reference; remove the row.")
-    if not any(row.prediction.strip() for row in rows):
-        raise UserError(f"{name}: all {len(rows)} predictions are empty; there is nothing to judge.")
 
 
 def _match_shortened(keys: dict[str, list[str]], first: str, other: str) -> int:
@@ -168,7 +186,8 @@ def _check_same(chosen: dict, keys: dict, first: str, other: str, common: bool) 
         )
 
 
-def _keep_shared(chosen: dict[str, list[Prediction]], keys: dict[str, list[str]], notes: list[str]) -> None:
+def _keep_shared(chosen: dict[str, list[Prediction]], keys: dict[str, list[str]]) -> list[tuple[str, int, int]]:
+    """Keeps the rows that all conditions share; returns name, rows left out and rows where some were."""
     with_subject = _subjects_known(chosen)
     cells = {name: _cells(rows, keys[name], with_subject) for name, rows in chosen.items()}
     shared = cells[next(iter(cells))].copy()
@@ -176,6 +195,7 @@ def _keep_shared(chosen: dict[str, list[Prediction]], keys: dict[str, list[str]]
         shared &= counts
     if not shared:
         raise UserError("the conditions share no row (same sentence, subject and seed); there is nothing to compare.")
+    left_out = []
     for name, rows in chosen.items():
         left, kept = shared.copy(), []
         for row, key in zip(rows, keys[name], strict=True):
@@ -184,22 +204,31 @@ def _keep_shared(chosen: dict[str, list[Prediction]], keys: dict[str, list[str]]
                 left[cell] -= 1
                 kept.append((row, key))
         if len(kept) < len(rows):
-            notes.append(f"{name}: {len(rows) - len(kept)} of {len(rows)} rows are not in every condition, left out.")
+            left_out.append((name, len(rows) - len(kept), len(rows)))
         chosen[name], keys[name] = [row for row, _ in kept], [key for _, key in kept]
+    return left_out
 
 
-def _assemble(chosen: dict, keys: dict, mode: str, stratum_size: int, notes: list[str], shortened: int) -> Aligned:
+def _assemble(
+    chosen: dict, keys: dict, stratum_size: int, notes: list[str], shortened: int, left_out: list[tuple[str, int, int]]
+) -> Aligned:
     first = next(iter(chosen))
     order = list(dict.fromkeys(keys[first]))
     tasks, n_words = _describe(chosen, keys, order, notes)
-    strata = length_strata(tasks, n_words, stratum_size)
+    number = {key: index for index, key in enumerate(order)}
+    readers = _readers(chosen[first], np.array([number[key] for key in keys[first]]), stratum_size)
+    if readers.any():
+        notes.append(f"{readers.max() + 1} groups of subjects read different sentences: strata keep to one group's.")
+    strata = length_strata(
+        [f"{task}\n{group}" for task, group in zip(tasks, readers, strict=True)], n_words, stratum_size
+    )
     keep = exchangeable(strata)
     if not keep.all():
         notes.append(f"{(~keep).sum()} sentences are alone in their task; they have no content null and are left out.")
     if keep.sum() < MIN_SENTENCES:
         raise UserError(
             f"{first}: {keep.sum()} sentences that can be held against each other; at least {MIN_SENTENCES} are needed "
-            "for a p-value below 0.05, and about 100 for a verdict."
+            "for a p-value below 0.05, 30 for a verdict, and about 100 for one that finds small effects."
         )
     order = [key for key, kept in zip(order, keep, strict=True) if kept]
     place = {key: index for index, key in enumerate(order)}
@@ -215,10 +244,51 @@ def _assemble(chosen: dict, keys: dict, mode: str, stratum_size: int, notes: lis
         n_words=n_words[keep],
         strata=np.unique(strata[keep], return_inverse=True)[1],
         seeds=seeds,
-        mode=mode,
         conditions=tuple(conditions),
         notes=tuple(notes),
         shortened=shortened,
+        left_out=tuple(left_out),
+    )
+
+
+def _readers(rows: Sequence[Prediction], place: np.ndarray, size: int) -> np.ndarray:
+    """Which group of subjects read each sentence, int `[S]`; one group where a row does not say its subject."""
+    if not all(row.subject for row in rows):
+        return np.zeros(place.max() + 1, int)
+    return reader_groups(place, np.unique([row.subject for row in rows], return_inverse=True)[1], size)
+
+
+def of_equal_length(aligned: Aligned, stratum_size: int) -> Aligned:
+    """The alignment in strata of one task, the same readers and exactly one number of words.
+
+    For files in which the number of words leaks in one condition only: within wider strata that does not cancel.
+    Sentences without a partner are left out; where fewer than `MIN_SENTENCES` have one, nothing changes.
+    """
+    readers = _readers(aligned.eeg.rows, aligned.eeg.sentence, stratum_size)
+    kinds = zip(aligned.tasks, readers.tolist(), aligned.n_words.tolist(), strict=True)
+    names: dict[tuple, int] = {}
+    strata = np.array([names.setdefault(kind, len(names)) for kind in kinds])
+    keep = exchangeable(strata)
+    if keep.sum() < MIN_SENTENCES:
+        return aligned
+    place = np.cumsum(keep) - 1
+    conditions = []
+    for c in aligned.conditions:
+        mine = np.flatnonzero(keep[c.sentence])
+        rows = tuple(c.rows[r] for r in mine)
+        conditions.append(dataclasses.replace(c, rows=rows, sentence=place[c.sentence[mine]], seed=c.seed[mine]))
+    note = (
+        f"the number of words leaks in one condition only: strata are of exactly one number of words, and "
+        f"{(~keep).sum()} sentences that have no partner of theirs are left out."
+    )
+    return dataclasses.replace(
+        aligned,
+        references=tuple(text for text, kept in zip(aligned.references, keep, strict=True) if kept),
+        tasks=tuple(task for task, kept in zip(aligned.tasks, keep, strict=True) if kept),
+        n_words=aligned.n_words[keep],
+        strata=np.unique(strata[keep], return_inverse=True)[1],
+        conditions=tuple(conditions),
+        notes=(*aligned.notes, note),
     )
 
 
@@ -231,14 +301,18 @@ def _describe(chosen: dict, keys: dict, order: Sequence[str], notes: list[str]) 
     tasks, lengths = defaultdict(set), defaultdict(list)
     for name, rows in chosen.items():
         for row, key in zip(rows, keys[name], strict=True):
-            tasks[key].add(row.task)
+            tasks[key].update({row.task} - {""})
             if row.n_words > 0:
                 lengths[key].append(row.n_words)
-    if not any(tasks[key] - {""} for key in order):
-        notes.append("the rows carry no task: strata are by number of words only (give --meta with a task column).")
+    if unknown := sum(not tasks[key] for key in order):
+        which = "no sentence" if unknown == len(order) else f"only {len(order) - unknown} of {len(order)} sentences"
+        notes.append(
+            f"the task is known of {which}: sentences are exchanged with others of equal length, and again within "
+            "strata derived from the file's order and from the texts (give --meta with a task column)."
+        )
     words = {key: [len(key.split())] for key in order}
     if not all(lengths[key] for key in order):
         lengths = words
     if all(set(lengths[key]) == set(words[key]) for key in order):
         notes.append("strata go by the number of words of the reference; the rows carry no other.")
-    return [min(tasks[key]) for key in order], np.array([float(np.median(lengths[key])) for key in order])
+    return [min(tasks[key], default="") for key in order], np.array([float(np.median(lengths[key])) for key in order])

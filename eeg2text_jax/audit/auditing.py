@@ -4,21 +4,23 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from eeg2text_jax.audit import red_flags, verdict
-from eeg2text_jax.audit.align import Aligned, align
+from eeg2text_jax.audit import fitness, red_flags, verdict
+from eeg2text_jax.audit.align import Aligned, align, of_equal_length
 from eeg2text_jax.audit.collapse import measure_collapse
-from eeg2text_jax.audit.compare import compare, content_tables, gap_flags
+from eeg2text_jax.audit.compare import compare, gap_flags
 from eeg2text_jax.audit.contrast import contrast
+from eeg2text_jax.audit.derived import stand_ins
 from eeg2text_jax.audit.endpoints import Endpoint, primary_endpoint
 from eeg2text_jax.audit.examples import pick_examples
 from eeg2text_jax.audit.likelihood import EegBits, eeg_bits
 from eeg2text_jax.audit.red_flags import Flag
-from eeg2text_jax.audit.result import AuditResult, ConditionSummary
+from eeg2text_jax.audit.result import AuditResult, Comparison, ConditionSummary, Evidence
 from eeg2text_jax.audit.retrieval import CandidateScores, Key, Retrieval, retrieve
-from eeg2text_jax.audit.side_channel import measure_side_channel
+from eeg2text_jax.audit.side_channel import GAP_CODE, SideChannel, measure_side_channel
 from eeg2text_jax.audit.statistics import design_effect
 from eeg2text_jax.audit.strata import STRATUM_SIZE
-from eeg2text_jax.audit.table import ContentTable
+from eeg2text_jax.audit.table import ContentTable, content_tables
+from eeg2text_jax.audit.verdict import Verdict
 from eeg2text_jax.predictions.file import Prediction
 
 
@@ -34,6 +36,7 @@ def audit(
     common: bool = False,
     stratum_size: int = STRATUM_SIZE,
     training_text: Iterable[str] | None = None,
+    proof: str = "",
     candidates: Mapping[str, Mapping[Key, CandidateScores]] | None = None,
 ) -> AuditResult:
     """Judges whether predictions hold more about the sentence with EEG than with each control.
@@ -46,6 +49,8 @@ def audit(
       mode: `free_running` or `teacher_forced`; None judges free running where there is any.
       common: judge what the conditions share instead of refusing files that differ.
       training_text: sentences of the training part, to look for test sentences in.
+      proof: how it is known that no target reached the decoder; without it, outputs that look as if one had are not
+        judged. It is printed.
       candidates: condition -> scores for retrieval, see `eeg2text_jax.audit.retrieval`.
 
     Raises:
@@ -55,16 +60,30 @@ def audit(
         raise ValueError(f"a control has the name of the EEG condition, {name!r}")
     rng = np.random.default_rng(seed)
     aligned = align({name: eeg, **controls}, mode=mode, common=common, stratum_size=stratum_size)
-    tasks = np.unique(np.array(aligned.tasks), return_inverse=True)[1]
     endpoint = primary_endpoint()
-    tables = content_tables(aligned, tasks, endpoint)
-    conditions, flags = _summarize_conditions(aligned, tables, tasks, endpoint, resamples, rng)
-    comparisons, notes = compare(aligned, tables, conditions[0].content, endpoint, margin, resamples, rng)
-    effect = design_effect(endpoint.score, tables[0].own, aligned.eeg.sentence)
-    flags = red_flags.alignment_flags(aligned, effect) + red_flags.recipe_flags(aligned) + flags
-    flags += [flag for c in comparisons for flag in gap_flags(name, c)]
+    channels, channel_flags = measure_side_channel(
+        aligned, endpoint.metric, endpoint.score, resamples=resamples, rng=rng
+    )
+    if any(flag.code == GAP_CODE for flag in channel_flags):
+        aligned = of_equal_length(aligned, stratum_size)
+    tables = content_tables(aligned, aligned.strata, endpoint.metric, resamples=resamples, rng=rng, with_rows=True)
+    derived = {
+        source: content_tables(aligned, strata, endpoint.metric, resamples=resamples, rng=rng)
+        for source, strata in stand_ins(aligned, stratum_size).items()
+    }
+    conditions = _summarize_conditions(aligned, tables, derived, channels, endpoint, rng)
+    evidence, notes = compare(aligned, tables, derived, conditions[0].content, endpoint, resamples, rng)
+    looks = [condition.collapse for condition in conditions]
+    flags = fitness.unfit(aligned, looks, proof)
+    for found in evidence:
+        flags += fitness.unheard_of_gain(aligned, found, looks[0], proof)
     if training_text is not None:
-        flags.append(red_flags.training_overlap_flag(aligned.references, training_text))
+        flags += fitness.training_overlap(aligned, training_text)
+    flags += channel_flags + _warnings(aligned, tables, conditions, evidence, endpoint)
+    comparisons = [
+        _decide(found, fitness.bars(flags, name, found.control), aligned, conditions, endpoint.label, margin)
+        for found in evidence
+    ]
     decided = verdict.overall([c.verdict for c in comparisons]) if controls else comparisons[0].verdict
     deciding = next(c for c in comparisons if c.verdict is decided)
     order = {"severe": 0, "warning": 1, "note": 2}
@@ -81,45 +100,96 @@ def audit(
         n_sentences=len(aligned.references),
         n_subjects=len({row.subject for row in aligned.eeg.rows} - {""}),
         n_strata=int(aligned.strata.max()) + 1,
+        task_known=aligned.task_known,
         seeds=aligned.seeds,
-        design_effect=effect,
+        design_effect=design_effect(endpoint.score, tables[0].rows.own, aligned.eeg.sentence),
         conditions=conditions,
         comparisons=comparisons,
         bits=_bits(eeg, controls, resamples, rng),
         retrieval=_retrieval(candidates, resamples, rng),
         flags=sorted(flags, key=lambda flag: order[flag.level]),
         notes=[*aligned.notes, *notes],
-        examples=pick_examples(aligned, tables[0], endpoint, rng),
+        examples=pick_examples(aligned, tables[0].rows, endpoint, rng),
     )
 
 
 def _summarize_conditions(
     aligned: Aligned,
     tables: Sequence[ContentTable],
-    tasks: np.ndarray,
+    derived: Mapping[str, Sequence[ContentTable]],
+    channels: Sequence[SideChannel],
     endpoint: Endpoint,
-    resamples: int,
     rng: np.random.Generator,
-) -> tuple[list[ConditionSummary], list[Flag]]:
-    channels, channel_flags = measure_side_channel(
-        [c.name for c in aligned.conditions],
-        [table.pairs.sum(0) for table in tables],
-        aligned.strata,
-        tasks,
-        endpoint.score,
-        resamples=resamples,
-        rng=rng,
-    )
-    summaries, flags = [], []
-    for condition, table, channel in zip(aligned.conditions, tables, channels, strict=True):
-        content = contrast([table.pairs], aligned.strata, endpoint.score, resamples=resamples, rng=rng)
-        collapse = measure_collapse(condition, aligned.references, rng)
-        summaries.append(ConditionSummary(condition.name, content, collapse, channel))
-        flags += red_flags.condition_flags(condition, collapse, aligned.mode, content.scores[0])
-    collapses = {summary.name: summary.collapse for summary in summaries}
+) -> list[ConditionSummary]:
+    return [
+        ConditionSummary(
+            condition.name,
+            contrast([tables[i].sampled], endpoint.score),
+            {source: contrast([again[i].sampled], endpoint.score) for source, again in derived.items()},
+            measure_collapse(condition, aligned.references, rng),
+            channels[i],
+        )
+        for i, condition in enumerate(aligned.conditions)
+    ]
+
+
+def _warnings(
+    aligned: Aligned,
+    tables: Sequence[ContentTable],
+    conditions: Sequence[ConditionSummary],
+    evidence: Sequence[Evidence],
+    endpoint: Endpoint,
+) -> list[Flag]:
+    """What a reader of the scores must know and what leaves the verdict as it is."""
+    effect = design_effect(endpoint.score, tables[0].rows.own, aligned.eeg.sentence)
+    flags = red_flags.alignment_flags(aligned, effect) + red_flags.recipe_flags(aligned)
+    for condition, summary, table in zip(aligned.conditions, conditions, tables, strict=True):
+        flags += red_flags.condition_flags(condition, summary.collapse, aligned.mode, summary.content.scores[0])
+        flags += red_flags.row_flags(condition, table.rows.own, endpoint.score)
+    looks = {summary.name: summary.collapse for summary in conditions}
     for control in aligned.conditions[1:]:
-        flags += red_flags.pair_flags(aligned, control, collapses)
-    return summaries, flags + channel_flags
+        flags += red_flags.pair_flags(aligned, control, looks)
+    for index, found in enumerate(evidence):
+        flags += gap_flags(aligned.eeg.name, found)
+        if verdict.is_above(found.primary):
+            chosen = [tables[0], tables[index + 1]] if found.control else [tables[0]]
+            totals = np.stack([t.sampled.own.sum(0) for t in chosen] + [t.sampled.null.sum(0) for t in chosen], 1)
+            flags += red_flags.sentence_flags(aligned, found.control, found.primary.effect, totals, endpoint.score)
+    return flags
+
+
+def _decide(
+    found: Evidence,
+    reasons: Sequence[str],
+    aligned: Aligned,
+    conditions: Sequence[ConditionSummary],
+    metric: str,
+    margin: float,
+) -> Comparison:
+    """The verdict of one comparison and its sentence: reasons that bar it come first."""
+    eeg, derived = aligned.eeg.name, tuple(found.derived.values())
+    known = {
+        "metric": metric,
+        "task_known": aligned.task_known,
+        "n_sentences": len(aligned.references),
+        "n_rows": len(aligned.eeg.rows),
+    }
+    if found.control:
+        summary = next(c for c in conditions if c.name == found.control)
+        outcome = verdict.judge(found.primary, margin, derived, scores_vary=conditions[0].content.varies)
+        figures = verdict.paired_figures(outcome, found.primary, found.derived, eeg=eeg, control=found.control, **known)
+        reading = verdict.paired_reading(
+            outcome, found.primary, derived, eeg=eeg, control=found.control, p_control=summary.p, margin=margin
+        )
+    else:
+        outcome = verdict.judge_alone(found.primary, derived)
+        figures = verdict.alone_figures(found.primary, found.derived, **known)
+        reading = verdict.alone_reading(outcome, found.primary)
+    if reasons:
+        return Comparison(
+            **vars(found), verdict=Verdict.NOT_JUDGEABLE, sentence=verdict.unfit_sentence(reasons, figures)
+        )
+    return Comparison(**vars(found), verdict=outcome, sentence=f"{figures[0].upper()}{figures[1:]}: {reading}.")
 
 
 def _bits(

@@ -1,6 +1,6 @@
 """EEG against each control: the primary figure, the secondary ones, the subjects."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -9,66 +9,41 @@ from eeg2text_jax.audit.align import Aligned
 from eeg2text_jax.audit.contrast import Contrast, contrast
 from eeg2text_jax.audit.endpoints import Endpoint, secondary_metrics
 from eeg2text_jax.audit.red_flags import Flag
-from eeg2text_jax.audit.result import Comparison, Secondary
+from eeg2text_jax.audit.result import Evidence, Secondary
 from eeg2text_jax.audit.statistics import holm
 from eeg2text_jax.audit.subjects import subject_effects
-from eeg2text_jax.audit.table import ContentTable, content_table
+from eeg2text_jax.audit.table import ContentTable, content_tables
 from eeg2text_jax.metrics.statistics import MetricError
 
 SUBJECT_RESAMPLES = 1000  # enough for the error bars of a figure
 
 
-def content_tables(aligned: Aligned, groups: np.ndarray, endpoint: Endpoint) -> list[ContentTable]:
-    """The table of every condition, filled within `groups` of sentences."""
-    return [
-        content_table(c, aligned.references, aligned.strata, groups, len(aligned.seeds), endpoint.metric)
-        for c in aligned.conditions
-    ]
-
-
 def compare(
     aligned: Aligned,
     tables: Sequence[ContentTable],
+    derived: Mapping[str, Sequence[ContentTable]],
     alone: Contrast,
     endpoint: Endpoint,
-    margin: float,
     resamples: int,
     rng: np.random.Generator,
-) -> tuple[list[Comparison], list[str]]:
-    """One comparison a control, or one with EEG alone; and notes on metrics that could not be computed.
+) -> tuple[list[Evidence], list[str]]:
+    """The evidence against each control, or of EEG alone; and notes on metrics that could not be computed.
 
-    `alone` is the content of EEG against its own null.
+    `derived` are the tables within strata that stand in for unknown tasks. `alone` is the content of EEG against its
+    own null.
     """
     pairs = [[0, i] for i in range(1, len(tables))] or [[0]]
     secondary, notes = _secondary(aligned, pairs, endpoint, tables, resamples, rng)
-    comparisons = []
+    evidence = []
     for chosen, figures in zip(pairs, secondary, strict=True):
         conditions = [aligned.conditions[i] for i in chosen]
-        chosen_tables = [tables[i] for i in chosen]
-        pooled = [table.pairs for table in chosen_tables]
-        primary = alone
-        if len(chosen) == 2:
-            primary = contrast(pooled, aligned.strata, endpoint.score, resamples=resamples, rng=rng)
-        subjects = subject_effects(conditions, chosen_tables, endpoint.score, resamples=SUBJECT_RESAMPLES, rng=rng)
-        names = [condition.name for condition in conditions]
-        outcome, sentence = _decide(primary, names, endpoint.label, margin, aligned)
-        comparisons.append(Comparison("".join(names[1:]), outcome, sentence, primary, figures, subjects))
-    return comparisons, notes
-
-
-def _decide(
-    primary: Contrast, names: Sequence[str], metric: str, margin: float, aligned: Aligned
-) -> tuple[verdict.Verdict, str]:
-    """The verdict of one comparison and its sentence; `names` are EEG's and the control's, or EEG's alone."""
-    size = {"n_sentences": len(aligned.references), "n_rows": len(aligned.eeg.rows)}
-    if len(names) == 1:
-        outcome = verdict.judge_alone(primary)
-        return outcome, verdict.alone_sentence(outcome, primary, metric=metric, **size)
-    outcome = verdict.judge(primary, margin)
-    eeg, control = names
-    return outcome, verdict.paired_sentence(
-        outcome, primary, eeg=eeg, control=control, metric=metric, margin=margin, **size
-    )
+        primary = contrast([tables[i].sampled for i in chosen], endpoint.score) if len(chosen) == 2 else alone
+        rows = [tables[i].rows for i in chosen]
+        subjects = subject_effects(conditions, rows, endpoint.score, resamples=SUBJECT_RESAMPLES, rng=rng)
+        again = {name: contrast([t[i].sampled for i in chosen], endpoint.score) for name, t in derived.items()}
+        control = "".join(condition.name for condition in conditions[1:])
+        evidence.append(Evidence(control, primary, again, figures, subjects))
+    return evidence, notes
 
 
 def _secondary(
@@ -84,18 +59,12 @@ def _secondary(
     measured = [(Endpoint("BLEU-4", primary.metric, 3), primary_tables)]
     for metric, columns in secondary_metrics():
         try:
-            tables = content_tables(aligned, aligned.strata, Endpoint(metric.name, metric, 0))
+            tables = content_tables(aligned, aligned.strata, metric, resamples=resamples, rng=rng)
         except MetricError as error:
             notes.append(f"{', '.join(columns)} not computed: {error}")
             continue
         measured += [(Endpoint(label, metric, column), tables) for label, column in columns.items()]
-    found = [
-        [
-            (e, contrast([t[i].pairs for i in chosen], aligned.strata, e.score, resamples=resamples, rng=rng))
-            for e, t in measured
-        ]
-        for chosen in pairs
-    ]
+    found = [[(e, contrast([t[i].sampled for i in chosen], e.score)) for e, t in measured] for chosen in pairs]
     adjusted = iter(holm(np.array([c.p for row in found for _, c in row])).tolist())
     return [[_secondary_figure(e, c, next(adjusted)) for e, c in row] for row in found], notes
 
@@ -106,12 +75,12 @@ def _secondary_figure(endpoint: Endpoint, found: Contrast, p_holm: float) -> Sec
     return Secondary(endpoint.label, signature, scores, found.effect, found.interval, found.p, p_holm)
 
 
-def gap_flags(eeg: str, comparison: Comparison) -> list[Flag]:
+def gap_flags(eeg: str, comparison: Evidence) -> list[Flag]:
     """A gap that is style, and figures that disagree on which condition is ahead."""
     return [*_style_flags(eeg, comparison), *_disagreement(eeg, comparison)] if comparison.control else []
 
 
-def _style_flags(eeg: str, comparison: Comparison) -> list[Flag]:
+def _style_flags(eeg: str, comparison: Evidence) -> list[Flag]:
     """A raw gap that is beyond the noise but stays when predictions are held against other sentences."""
     found = comparison.primary
     style = found.nulls[0] - found.nulls[1]
@@ -125,7 +94,7 @@ def _style_flags(eeg: str, comparison: Comparison) -> list[Flag]:
     return [Flag("gap_is_style", "warning", message)]
 
 
-def _disagreement(eeg: str, comparison: Comparison) -> list[Flag]:
+def _disagreement(eeg: str, comparison: Evidence) -> list[Flag]:
     """BLEU-1 and WER that prefer different conditions."""
     errors = next((s for s in comparison.secondary if s.label == "WER"), None)
     if errors is None:

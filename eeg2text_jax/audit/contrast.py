@@ -4,19 +4,22 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+from scipy import special
 
 from eeg2text_jax.audit import statistics
-from eeg2text_jax.audit.statistics import Score
+from eeg2text_jax.audit.statistics import Resampled, Score
+
+NOTHING = 1e-9  # of the score's unit: a spread below is rounding
 
 
 @dataclasses.dataclass(frozen=True)
 class Contrast:
     """Content of an EEG condition above its null, minus the same of a control (or the former alone).
 
-    Scores are in the metric's unit (percent), higher is better. `interval` is the two-sided 95 % bootstrap interval
-    of `effect`; `interval_90` is the one that decides equivalence (two one-sided tests at 5 %). `null_draws` are the
-    score differences under permuted references, `observed` the score difference, `boot_draws` the bootstrapped
-    effects; all three feed figures.
+    Scores are in the metric's unit (percent), higher is better. `interval` is the two-sided 95 % interval of `effect`;
+    `interval_90` is the one that decides equivalence (two one-sided tests at 5 %). `null_draws` are the score
+    differences under permuted references, `observed` the score difference, `boot_draws` the bootstrapped effects; all
+    three feed figures.
     """
 
     scores: tuple[float, ...]  # per condition, EEG first
@@ -45,43 +48,53 @@ class Contrast:
         """The same for EEG below the control; the t test over seeds is symmetric."""
         return self.p_less if self.p_seeds is None else max(self.p_less, 1 - self.p_seeds)
 
+    @property
+    def varies(self) -> bool:
+        """Whether other references would have changed the score (difference); if not, nothing could be found."""
+        return self.permutation_sd > NOTHING
 
-def contrast(
-    tables: Sequence[np.ndarray], strata: np.ndarray, score: Score, *, resamples: int, rng: np.random.Generator
-) -> Contrast:
-    """Compares conditions that read the same sentences.
+
+def contrast(conditions: Sequence[Resampled], score: Score) -> Contrast:
+    """Compares conditions that read the same sentences, EEG and a control, or judges EEG alone.
 
     Args:
-      tables: `[G, S, S, K]` per condition (EEG, then the control; or EEG alone): per training seed, sentence and
-        reference the summed statistics. Only entries within strata are used.
-      strata: int `[S]`, every stratum with at least two sentences.
+      conditions: from one call of `resample` or `content_tables`, so that draw b is the same permutation, or the same
+        sentences, in each of them.
       score: summed statistics -> score, higher is better.
-      resamples: number of permutations and of bootstrap draws.
 
-    The p-values permute sentence -> reference within strata, the same permutation for every condition, with the
-    score difference as statistic: a difference in style leaves the permuted differences where the observed one is.
+    **What is exchangeable.** The hypothesis is that within a stratum the predictions do not depend on which of its
+    sentences was read. Then all assignments of the sentences' predictions, EEG's and the control's of a sentence
+    together, to the references, each with its number of rows, are equally likely, and the observed one is one of them.
+    How the predictions under EEG differ from those of the control is left open: any difference in style, length or
+    collapse moves the permuted differences as it moves the observed one. Rows of a sentence are never separated, so
+    what they share for other reasons than content does not count twice. Means over few rows scatter more than those
+    over many, and here may be given to a reference with many: the permuted differences scatter a little more than the
+    observed one, and the test errs on the side of saying nothing.
+
+    The interval comes from a bootstrap over sentences; it is never narrower than the effect plus and minus the normal
+    quantile times the permutation's standard deviation, which is the wider one where a few sentences hold most rows.
+    Where no score depends on which references the predictions are held against (all are 0, say), no margin passes and
+    no effect is detectable: both are infinite.
     """
-    signs = np.array([1.0, -1.0])[: len(tables)]
-    pooled = [table.sum(0) for table in tables]
-    own = [np.einsum("gssk->gsk", table) for table in tables]
-    null = [np.stack([statistics.content_null(pairs, strata) for pairs in table]) for table in tables]
-    scores = np.array([score(rows.sum((0, 1))) for rows in own])
-    nulls = np.array([score(rows.sum((0, 1))) for rows in null])
+    signs = np.array([1.0, -1.0])[: len(conditions)]
+    scores = np.array([score(c.own.sum((0, 1))) for c in conditions])
+    nulls = np.array([score(c.null.sum((0, 1))) for c in conditions])
     observed, effect = float(signs @ scores), float(signs @ (scores - nulls))
+    permuted = np.stack([score(c.permuted) for c in conditions])
+    null_draws = signs @ permuted
+    scores_vary = permuted.std(1).max() > NOTHING
+    boot_draws = statistics.content_difference(_stack([c.bootstrapped for c in conditions]), score)
+    by_seed = _stack([np.stack([c.own.sum(1), c.null.sum(1)], 1) for c in conditions])
+    seed_effects = statistics.content_difference(by_seed, score)
 
-    permuted = statistics.permutations(strata, resamples, rng)
-    null_draws = signs @ np.stack([score(statistics.permuted_totals(pairs, permuted)) for pairs in pooled])
-    stacked = np.stack([*own, *null], 2)  # [G, S, 2 * conditions, K]
-    boot_draws = np.concatenate(
-        [statistics.content_difference(t, score) for t in statistics.bootstrap_totals(stacked, resamples, rng)]
-    )
-    low, high = np.quantile(boot_draws, [0.05, 0.95])
-    seed_effects = statistics.content_difference(stacked.sum(1), score)
-    permutation_sd = float(null_draws.std())
+    in_place = conditions[0].in_place
+    permutation_sd = float((null_draws - effect * in_place).std())
     seeds_are_level = len(seed_effects) >= 3
-    mde = statistics.minimum_detectable_effect(permutation_sd, strata)
+    mde = statistics.minimum_detectable_effect(permutation_sd, in_place)
     if seeds_are_level:
         mde = max(mde, statistics.seed_detectable_effect(seed_effects))
+    low, high = _interval(effect, boot_draws, permutation_sd, 0.90)
+    mde = max(mde, (1 + special.ndtri(0.9) / special.ndtri(0.95)) * (effect - low))  # the interval must exclude 0, too
     return Contrast(
         scores=tuple(scores.tolist()),
         nulls=tuple(nulls.tolist()),
@@ -90,12 +103,24 @@ def contrast(
         p=statistics.p_value(observed, null_draws),
         p_less=statistics.p_value(-observed, -null_draws),
         p_seeds=statistics.seed_p_value(seed_effects) if seeds_are_level else None,
-        interval=tuple(np.quantile(boot_draws, [0.025, 0.975]).tolist()),
-        interval_90=(float(low), float(high)),
+        interval=_interval(effect, boot_draws, permutation_sd, 0.95),
+        interval_90=(low, high),
         permutation_sd=permutation_sd,
-        mde=mde,
-        smallest_margin=float(max(-low, high)),
+        mde=float(mde) if scores_vary else float("inf"),
+        smallest_margin=max(-low, high) if scores_vary else float("inf"),
         seed_effects=tuple(seed_effects.tolist()),
         null_draws=null_draws,
         boot_draws=boot_draws,
     )
+
+
+def _stack(totals: Sequence[np.ndarray]) -> np.ndarray:
+    """`[..., 2, K]` (own, null) per condition -> `[..., 2 * conditions, K]`: the own ones, then the null ones."""
+    return np.concatenate([t[..., :1, :] for t in totals] + [t[..., 1:, :] for t in totals], axis=-2)
+
+
+def _interval(effect: float, draws: np.ndarray, sd: float, level: float) -> tuple[float, float]:
+    tail = (1 - level) / 2
+    low, high = np.quantile(draws, [tail, 1 - tail])
+    reach = float(special.ndtri(1 - tail)) * sd
+    return float(min(low, effect - reach)), float(max(high, effect + reach))

@@ -5,11 +5,11 @@ import numpy as np
 from eeg2text_jax.audit.align import Aligned
 from eeg2text_jax.audit.endpoints import Endpoint
 from eeg2text_jax.audit.result import Example
-from eeg2text_jax.audit.table import ContentTable
+from eeg2text_jax.audit.table import RowTable
 
 
 def pick_examples(
-    aligned: Aligned, table: ContentTable, endpoint: Endpoint, rng: np.random.Generator, count: int = 4
+    aligned: Aligned, table: RowTable, endpoint: Endpoint, rng: np.random.Generator, count: int = 4
 ) -> list[Example]:
     """Some rows at random and the rows with the highest score, each beside the controls' rows of the same sentence."""
     scores = np.nan_to_num(endpoint.score(table.own))

@@ -1,7 +1,7 @@
 """Figures of the report as SVG: palette of Okabe and Ito, told apart by shape and label as well as by colour."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import matplotlib
 import numpy as np
@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from eeg2text_jax.audit.contrast import Contrast
-from eeg2text_jax.audit.result import AuditResult, Comparison
+from eeg2text_jax.audit.result import AuditResult, Evidence
 from eeg2text_jax.audit.verdict import p_text
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#8A8A8A"
@@ -42,7 +42,7 @@ def effect_figure(result: AuditResult) -> str:
     return _svg(draw, 1.5 + 0.42 * len(names))
 
 
-def null_figure(comparison: Comparison, eeg: str) -> str:
+def null_figure(comparison: Evidence, eeg: str) -> str:
     """Where the score difference lies among those with permuted references: a gap in style moves both."""
     found = comparison.primary
     what = f"score of {_short(eeg)}" + (f" minus {_short(comparison.control)}" if comparison.control else "")
@@ -67,12 +67,12 @@ def null_figure(comparison: Comparison, eeg: str) -> str:
             va="top",
             color="#A84300",
         )
-        axes.set_xlabel(f"{what}\n(grey: references permuted within task and length)")
+        axes.set_xlabel(f"{what}\n(grey: references permuted within strata)")
 
     return _svg(draw, 2.4)
 
 
-def subject_figure(comparison: Comparison, metric: str) -> str:
+def subject_figure(comparison: Evidence, metric: str) -> str:
     """Content difference in each subject."""
     subjects = sorted(comparison.subjects, key=lambda s: s.effect)
 
@@ -115,8 +115,3 @@ def _svg(draw: Callable[[Axes], None], height: float) -> str:
 
 def _short(name: str, limit: int = 22) -> str:
     return name if len(name) <= limit else f"…{name[-limit + 1 :]}"
-
-
-def deciding(comparisons: Sequence[Comparison], result: AuditResult) -> Comparison:
-    """The comparison that the overall verdict rests on."""
-    return next(c for c in comparisons if c.verdict is result.verdict)

@@ -1,13 +1,14 @@
-"""The audit on the console, and its table in Markdown and LaTeX."""
+"""The audit on the console, and the text of its tables."""
 
 from collections.abc import Sequence
 
+from eeg2text_jax.audit.contrast import Contrast
 from eeg2text_jax.audit.result import AuditResult, Comparison
-from eeg2text_jax.audit.verdict import p_cell, p_text
-from eeg2text_jax.metrics.render import latex_text, markdown_text
+from eeg2text_jax.audit.verdict import Verdict, interval_text, p_cell, p_text
 
 HEADINGS = ("condition", "rows", "score", "null", "content", "distinct")
-EFFECT_HEADINGS = ("against", "gap", "content difference", "95 % CI", "p", "MDE", "smallest margin", "verdict")
+EFFECT_HEADINGS = ("against", "gap", "content difference", "90 % CI", "p", "MDE", "smallest margin", "verdict")
+DERIVED_HEADINGS = ("against", "strata by length and", "content difference", "90 % CI", "p", "smallest margin")
 
 
 def condition_rows(result: AuditResult) -> list[tuple[str, ...]]:
@@ -18,7 +19,7 @@ def condition_rows(result: AuditResult) -> list[tuple[str, ...]]:
             str(c.collapse.rows),
             f"{c.content.scores[0]:.2f}",
             f"{c.content.nulls[0]:.2f}",
-            f"{c.content.effect:+.2f} ({p_text(c.content.p)})",
+            f"{c.content.effect:+.2f} ({p_text(c.p)})",
             str(c.collapse.distinct),
         )
         for c in result.conditions
@@ -30,12 +31,32 @@ def effect_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
     rows = []
     for c in comparisons:
         found = c.primary
-        low, high = found.interval
-        gap, margin = (f"{found.observed:+.2f}", f"{found.smallest_margin:.2f}") if c.control else ("–", "–")
-        figures = (gap, f"{found.effect:+.2f}", f"{low:+.2f} to {high:+.2f}")
-        tests = (p_cell(found.p_primary), f"{found.mde:.2f}", margin)
+        gap, margin = (f"{found.observed:+.2f}", f"{abs(found.smallest_margin):.2f}") if c.control else ("–", "–")
+        figures = (gap, f"{found.effect:+.2f}", interval_text(found.interval_90))
+        tests = (directed_p(c.verdict, found), f"{found.mde:.2f}", margin)
         rows.append((c.control or "its null", *figures, *tests, c.verdict.value))
     return rows
+
+
+def directed_p(verdict: Verdict, found: Contrast) -> str:
+    """The p of more content, or of less where that is the verdict, which is then said."""
+    return f"{p_cell(found.p_less_primary)} (less)" if verdict is Verdict.CONTROL_BETTER else p_cell(found.p_primary)
+
+
+def derived_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
+    """Text of the table of what became of each comparison under derived strata, under `DERIVED_HEADINGS`."""
+    return [
+        (
+            c.control or "its null",
+            source,
+            f"{found.effect:+.2f}",
+            interval_text(found.interval_90),
+            directed_p(c.verdict, found),
+            f"{abs(found.smallest_margin):.2f}" if c.control else "–",
+        )
+        for c in comparisons
+        for source, found in ({"nothing else": c.primary} | c.derived if c.derived else {}).items()
+    ]
 
 
 def evidence_lines(result: AuditResult) -> list[str]:
@@ -60,11 +81,12 @@ def result_text(result: AuditResult) -> str:
     """The whole audit in plain text."""
     size = f"{result.n_rows} rows of {result.n_sentences} independent sentences in {result.n_strata} strata"
     lines = [
-        f"{size}; {result.metric}, {result.mode}, margin {result.margin:g}, {result.resamples} resamples",
+        f"{size}; {result.metric}, mode {result.mode}, margin {result.margin:g}, {result.resamples} resamples",
         *_columns(HEADINGS, condition_rows(result)),
         "",
         *_columns(EFFECT_HEADINGS, effect_rows(result.comparisons)),
         "",
+        *_derived_lines(result),
         *evidence_lines(result),
         *(f"{flag.level}: {flag.message}." for flag in result.flags),
         *(f"note: {note}" for note in result.notes),
@@ -76,24 +98,16 @@ def result_text(result: AuditResult) -> str:
     return "\n".join(lines)
 
 
+def _derived_lines(result: AuditResult) -> list[str]:
+    rows = derived_rows(result.comparisons)
+    return (
+        ["The tasks are not known; again within other strata:", *_columns(DERIVED_HEADINGS, rows), ""] if rows else []
+    )
+
+
 def _columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[i]) for row in [headings, *rows]) for i in range(len(headings))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in [headings, *rows]
     ]
-
-
-def table_markdown(result: AuditResult) -> str:
-    """The table of comparisons in Markdown."""
-    rows = [tuple(map(markdown_text, row)) for row in effect_rows(result.comparisons)]
-    lines = [EFFECT_HEADINGS, ("---",) * len(EFFECT_HEADINGS), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def table_latex(result: AuditResult) -> str:
-    """The table of comparisons in LaTeX (booktabs)."""
-    lines = [" & ".join(map(latex_text, row)) + r" \\" for row in [EFFECT_HEADINGS, *effect_rows(result.comparisons)]]
-    columns = "l" + "r" * (len(EFFECT_HEADINGS) - 2) + "l"
-    body = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"]
-    return "\n".join([*body, r"\end{tabular}", ""])

@@ -9,11 +9,19 @@ from pathlib import Path
 
 from etils import epath
 
-from eeg2text_jax.audit.figures import bootstrap_figure, deciding, effect_figure, null_figure, subject_figure
+from eeg2text_jax.audit.figures import bootstrap_figure, effect_figure, null_figure, subject_figure
 from eeg2text_jax.audit.markdown import markdown_html
-from eeg2text_jax.audit.render import EFFECT_HEADINGS, condition_rows, effect_rows, evidence_lines
+from eeg2text_jax.audit.render import (
+    DERIVED_HEADINGS,
+    EFFECT_HEADINGS,
+    condition_rows,
+    derived_rows,
+    directed_p,
+    effect_rows,
+    evidence_lines,
+)
 from eeg2text_jax.audit.result import AuditResult, ConditionSummary, Example
-from eeg2text_jax.audit.verdict import Verdict, p_cell, p_text
+from eeg2text_jax.audit.verdict import Verdict, exchanged, p_cell, p_text
 from eeg2text_jax.files import write_text
 
 STYLE_SHEET = Path(__file__).with_name("report.css")
@@ -50,7 +58,8 @@ def write_report(
 
 def _verdict_part(result: AuditResult) -> str:
     kind = "good" if result.verdict in CONCLUSIVE else "open" if result.verdict is Verdict.UNDERPOWERED else "bad"
-    found = deciding(result.comparisons, result).primary
+    main = result.deciding
+    found = main.primary
     numbers = {
         "independent sentences": str(result.n_sentences),
         "rows": str(result.n_rows),
@@ -58,7 +67,7 @@ def _verdict_part(result: AuditResult) -> str:
         "subjects": str(result.n_subjects or "unknown"),
         "training seeds": str(len(result.seeds)),
         "content difference": f"{found.effect:+.2f}",
-        "p of the difference": p_cell(found.p_primary),
+        "p of the difference": directed_p(result.verdict, found),
         "minimum detectable effect": f"{found.mde:.2f}",
         "margin": f"±{result.margin:g}",
     }
@@ -71,7 +80,7 @@ def _verdict_part(result: AuditResult) -> str:
 
 def _effect_part(result: AuditResult) -> str:
     eeg = result.conditions[0].name
-    main = deciding(result.comparisons, result)
+    main = result.deciding
     figures = [("Content difference against the equivalence band", effect_figure(result))]
     if not main.control:
         figures = []
@@ -90,13 +99,28 @@ def _effect_part(result: AuditResult) -> str:
     )
     explained = (
         "<p>A gap between two conditions can be style: outputs that are longer, or fuller of frequent words, score "
-        "higher against any sentence. So both are also held against other sentences of the same task and length; what "
-        "a score loses by that is <b>content</b>, and the verdict is about the difference in content.</p>"
+        f"higher against any sentence. So both are also held against other sentences of "
+        f"{exchanged(result.task_known)}; what a score loses by that is <b>content</b>, and the verdict is about "
+        "the difference in content.</p>"
     )
     evidence = "".join(f"<li>{html.escape(line)}</li>" for line in evidence_lines(result))
     more = f"<h3>More sensitive evidence</h3><ul>{evidence}</ul>" if evidence else ""
     table = _table(EFFECT_HEADINGS, effect_rows(result.comparisons))
-    return f'<h2>The effect</h2>{explained}{table}<div class="figures">{drawn}</div>{more}{_secondary_part(result)}'
+    shown = f'{table}{_derived_part(result)}<div class="figures">{drawn}</div>{more}'
+    return f"<h2>The effect</h2>{explained}{shown}{_secondary_part(result)}"
+
+
+def _derived_part(result: AuditResult) -> str:
+    """What became of each comparison under strata that stand in for unknown tasks."""
+    rows = derived_rows(result.comparisons)
+    if not rows:
+        return ""
+    note = (
+        "<p>The file does not say the tasks. Sentences of one task are written alike, so a difference may be the "
+        "task's: the test was run again within strata derived in their stead, and a claim must hold under all of them."
+        "</p>"
+    )
+    return f"<h3>Again, with strata that stand in for the tasks</h3>{note}{_table(DERIVED_HEADINGS, rows)}"
 
 
 def _secondary_part(result: AuditResult) -> str:
@@ -194,10 +218,11 @@ def _method_part(result: AuditResult) -> str:
     seeds = " and seeds" if len(result.seeds) >= 3 else ""
     return (
         f"<h2>Method</h2><p>Endpoint: word {result.metric} (<code>{html.escape(result.signature)}</code>), {mode}. "
-        f"p: {result.resamples} permutations of sentence to reference within {result.n_strata} strata of task and "
-        "number of words, the same for every condition, one-sided. Intervals: as many bootstrap draws over sentences"
-        f"{seeds}. Equivalence: 90 % interval inside ±{result.margin:g}. Minimum detectable effect: 90 % power at "
-        f"one-sided 5 %. With several controls all must be beaten. Random seed {result.seed}.</p>"
+        f"p: {result.resamples} permutations of sentence to reference within {result.n_strata} strata of "
+        f"{exchanged(result.task_known)}, the same for every condition, one-sided; every reference keeps its number of "
+        "rows. A difference also needs a 90 % interval that excludes 0. Intervals: as many bootstrap draws over "
+        f"sentences{seeds}. Equivalence: 90 % interval inside ±{result.margin:g}. Minimum detectable effect: 90 % "
+        f"power at one-sided 5 %. With several controls all must be beaten. Random seed {result.seed}.</p>"
     )
 
 

@@ -30,15 +30,26 @@ class Secondary:
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
-    """EEG against one control; `control` is empty where there is none."""
+class Evidence:
+    """EEG against one control; `control` is empty where there is none.
+
+    `primary` is within the strata that the file gives. `derived` are the same by what strata were derived from, where
+    tasks are not known: a claim must hold under all of them.
+    """
 
     control: str
-    verdict: Verdict
-    sentence: str
     primary: Contrast
+    derived: dict[str, Contrast]
     secondary: list[Secondary]
     subjects: list[SubjectEffect]
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison(Evidence):
+    """What the evidence comes to."""
+
+    verdict: Verdict
+    sentence: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +58,14 @@ class ConditionSummary:
 
     name: str
     content: Contrast
+    derived: dict[str, Contrast]  # the content under strata derived in the stead of unknown tasks
     collapse: Collapse
     side_channel: SideChannel
+
+    @property
+    def p(self) -> float:
+        """Of the content: the largest p, under whichever strata."""
+        return max(c.p_primary for c in (self.content, *self.derived.values()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +94,7 @@ class AuditResult:
     n_sentences: int
     n_subjects: int
     n_strata: int
+    task_known: bool
     seeds: tuple[int, ...]
     design_effect: float
     conditions: list[ConditionSummary]
@@ -86,6 +104,11 @@ class AuditResult:
     flags: list[Flag]
     notes: list[str]
     examples: list[Example]
+
+    @property
+    def deciding(self) -> Comparison:
+        """The comparison that the overall verdict rests on."""
+        return next(c for c in self.comparisons if c.verdict is self.verdict)
 
     @property
     def exit_status(self) -> int:
@@ -100,6 +123,8 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return {name: _plain(item) for name, item in fields.items() if not isinstance(item, np.ndarray)}
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, Verdict):

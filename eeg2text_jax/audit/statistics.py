@@ -1,62 +1,105 @@
 """Cluster statistics on tables of sufficient statistics; knows nothing of text or files.
 
-Shapes: `S` sentences, `K` statistics of a metric, `G` training seeds, `B` resamples. `pairs[s, t]` is the sum, over
-the rows of sentence s, of the statistics of their predictions against the reference of sentence t. A corpus score is
-a function of a sum of such rows, so nothing here ever looks at text again.
+Shapes: `S` sentences, `C` cells of `Blocks` (predictions of one sentence, reference of another one of its stratum), `K`
+statistics of a metric, `G` training seeds, `B` resamples. A corpus score is a function of a sum of statistics, so
+nothing here ever looks at text again.
+
+**Every reference keeps its number of rows.** A table holds in cell (s, t) the statistics of the predictions for
+sentence s against reference t as a mean over the `n_s` rows of s, times the `n_t` rows of t: `sum * n_t / n_s`. Its
+diagonal is the corpus as it is; wherever the predictions of another sentence are given to reference t they count as
+often as t was read. Numbers of readers go with the task, and the task with the kind of sentence; were they to travel
+with the predictions, references of one kind would weigh more in the truth than under permutation, and nothing would
+be exchangeable.
 """
 
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, sparse, special, stats
+
+from eeg2text_jax.audit.strata import Blocks
 
 Score = Callable[[np.ndarray], np.ndarray]  # summed statistics [..., K] -> score [...], higher is better
 
-CHUNK = 1000  # resamples at once: bounds the memory of [CHUNK, S, K]
+CHUNK_CELLS = 2_000_000  # resamples times sentences at once: bounds the memory
 
 
-def content_null(pairs: np.ndarray, strata: np.ndarray) -> np.ndarray:
-    """Each sentence's share of the content null, `[S, K]`: its predictions against others' references.
+def keep_row_counts(sums: np.ndarray, counts: np.ndarray, blocks: Blocks) -> np.ndarray:
+    """The weighted table `[G, C, K]` from statistics summed over rows, `[G, C, K]`, and rows per sentence `[G, S]`.
 
-    Within a stratum of m sentences the null is `sum_s sum_{t != s} pairs[s, t] / (m - 1)`. It is dealt out to the
-    sentences as row mean + column mean - grand mean: the sum is the same, and the shares are those of the linear
-    part of the statistic, since a sentence matters both by its predictions and by being a reference for others.
-    A bootstrap over sentences of these shares therefore has the right variance.
+    Where a seed has no row of a sentence, the mean over the other seeds' rows of that sentence stands in, so that
+    references keep their rows in every seed. Every sentence needs a row in some seed.
     """
-    shares = np.zeros((len(strata), pairs.shape[-1]))
-    for stratum in np.unique(strata):
-        members = np.flatnonzero(strata == stratum)
-        m = len(members)
-        if m < 2:
-            raise ValueError("a stratum needs at least two sentences")
-        block = pairs[np.ix_(members, members)].copy()
-        block[np.arange(m), np.arange(m)] = 0
-        rows, columns = block.sum(1) / (m - 1), block.sum(0) / (m - 1)
-        shares[members] = rows + columns - rows.mean(0)
+    kept = np.empty(sums.shape)
+    for (members, block), (_, result) in zip(blocks.views(sums), blocks.views(kept), strict=True):
+        n = counts[:, members].astype(float)  # [G, Q, m]
+        mean = block / np.maximum(n, 1)[..., None, None]
+        if not n.all():
+            pooled = block.sum(0) / n.sum(0)[..., None, None]
+            mean = np.where((n > 0)[..., None, None], mean, pooled)
+        result[...] = mean * n[:, :, None, :, None]
+    return kept
+
+
+def own_totals(table: np.ndarray, blocks: Blocks) -> np.ndarray:
+    """Each sentence's predictions against its own reference, `[..., S, K]` from `[..., C, K]`."""
+    own = np.zeros((*table.shape[:-2], blocks.n_sentences, table.shape[-1]))
+    own[..., blocks.sentences, :] = table[..., blocks.own, :]
+    return own
+
+
+def null_shares(table: np.ndarray, blocks: Blocks) -> np.ndarray:
+    """Each sentence's share of the content null, `[..., S, K]` from a weighted table `[..., C, K]`."""
+    shares = np.zeros((*table.shape[:-2], blocks.n_sentences, table.shape[-1]))
+    for members, block in blocks.views(table):
+        shares[..., members, :] = block_shares(block, np.ones(block.shape[:-2], bool))
     return shares
 
 
-def row_null(pairs: np.ndarray, strata: np.ndarray) -> np.ndarray:
-    """The plain null of each sentence, `[S, K]`: mean over the other references of its stratum."""
-    same = (strata[:, None] == strata) & ~np.eye(len(strata), dtype=bool)
-    return np.einsum("stk,st->sk", pairs, same / np.maximum(same.sum(1, keepdims=True), 1))
+def block_shares(block: np.ndarray, present: np.ndarray) -> np.ndarray:
+    """Shares `[..., m, K]` of the null of a weighted block `[..., m, m, K]` (sentence of the predictions, reference).
+
+    `present [..., m]` says which sentences have predictions; references without them must have weight 0.
+
+    **The content null** is the mean over all assignments of sentences to references of one stratum in which no sentence
+    keeps its own reference: each reference t, with its own number of rows, is held against every other sentence's
+    predictions with equal chance, `sum_t mean_{s != t} table[s, t]`. A sentence matters to it twice, by its reference
+    and by its predictions, and its share is the sum of both: the null of its reference, plus what its predictions
+    change in the nulls of the others (against the mean of the predictions that are neither's own). The shares sum to
+    the null. Where predictions and references are merely easy or hard, `table[s, t] = a_s + b_t`, own minus share is
+    0 for every sentence of a stratum with equal rows; so a bootstrap over sentences of own and shares has the variance
+    of the statistic, a little more in small strata, and never less.
+    """
+    size = block.shape[-2]
+    valid = present[..., :, None] & ~np.eye(size, dtype=bool)  # [..., s, t]
+    others = valid.sum(-2)[..., None]  # [..., t, 1]: predictions that t can be held against
+    off = np.where(valid[..., None], block, 0)
+    column = off.sum(-3) / np.maximum(others, 1)  # [..., t, K]
+    # Against the mean without s as well: x - (sum - x) / (n - 1) = (x - mean) n / (n - 1); averaged over the n others.
+    share = np.where(others > 1, 1 / np.maximum(others - 1, 1), 1.0)
+    change = np.where(valid[..., None], off - column[..., None, :, :], 0) * share[..., None, :, :]
+    return column + change.sum(-2)
 
 
-def permutations(strata: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """`n` uniform permutations of the sentences within their strata, int `[n, S]`."""
-    home = np.argsort(strata, kind="stable")
-    order = np.argsort(strata + rng.random((n, len(strata))), axis=1)
-    drawn = np.empty_like(order)
-    drawn[:, home] = order
-    return drawn
+def permuted_totals(tables: Sequence[np.ndarray], blocks: Blocks, n: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Totals `[n, K]` of each table `[C, K]` under random assignments within strata, the same one for all tables."""
+    columns = np.concatenate(tables, axis=1)
+    totals = []
+    for size in _chunks(n, len(blocks.sentences)):
+        cells = blocks.permuted(size, rng)
+        chosen = sparse.csr_array(
+            (np.ones(cells.size), cells.ravel(), np.arange(0, cells.size + 1, cells.shape[1])),
+            shape=(size, blocks.n_cells),
+        )
+        totals.append(chosen @ columns)
+    return np.split(np.concatenate(totals), np.cumsum([table.shape[1] for table in tables])[:-1], axis=1)
 
 
-def permuted_totals(pairs: np.ndarray, permuted: np.ndarray) -> np.ndarray:
-    """Statistics summed over sentences when sentence s is held against reference `permuted[:, s]`, `[B, K]`."""
-    n_sentences, n_statistics = pairs.shape[1:]
-    cells = permuted + n_sentences * np.arange(n_sentences)  # [B, S], into [S * S]
-    columns = np.ascontiguousarray(pairs.reshape(-1, n_statistics).T)  # one gather a statistic: 20 times faster
-    return np.stack([column[cells].sum(1) for column in columns], axis=-1)
+def _chunks(n: int, width: int) -> Iterator[int]:
+    step = max(1, CHUNK_CELLS // max(width, 1))
+    for start in range(0, n, step):
+        yield min(step, n - start)
 
 
 def bootstrap_counts(size: int, draws: int, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -66,20 +109,71 @@ def bootstrap_counts(size: int, draws: int, n: int, rng: np.random.Generator) ->
 
 
 def bootstrap_totals(rows: np.ndarray, n: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Totals of resampled clusters, chunks of `[<=CHUNK, J, K]` from `rows [G, S, J, K]`.
+    """Totals of resampled clusters, chunks of `[<=n, J, K]` from `rows [G, S, J, K]`.
 
-    Sentences are drawn with replacement; seeds too where there are at least three of them (G - 1 of G, which makes
-    the variance of a mean over few seeds unbiased). The J tables of one draw are resampled together.
+    Sentences are drawn with replacement, each with all of its rows and its share of the null; seeds too where there
+    are at least three of them (G - 1 of G, which makes the variance of a mean over few seeds unbiased). The J tables of
+    one draw are resampled together.
     """
     n_seeds, n_sentences = rows.shape[:2]
-    for start in range(0, n, CHUNK):
-        size = min(CHUNK, n - start)
+    for size in _chunks(n, n_sentences):
         sentences = bootstrap_counts(n_sentences, n_sentences, size, rng)
         if n_seeds < 3:
             yield np.tensordot(sentences, rows.sum(0), 1)
             continue
         seeds = bootstrap_counts(n_seeds, n_seeds - 1, size, rng) * n_seeds / (n_seeds - 1)
         yield sum(np.tensordot(seeds[:, [g]] * sentences, rows[g], 1) for g in range(n_seeds))
+
+
+@dataclasses.dataclass(frozen=True)
+class Resampled:
+    """One condition under one metric, all that a contrast needs of it.
+
+    `own`, `null [G, S, K]`: each sentence against its own reference, and its share of the content null. `permuted
+    [B, K]`: totals when the sentences are given to references of their stratum at random. `in_place [B]`: the share of
+    rows whose reference kept its own sentence there. `bootstrapped [B, 2, K]`: totals of own and null over sentences
+    drawn with replacement.
+    """
+
+    own: np.ndarray
+    null: np.ndarray
+    permuted: np.ndarray
+    in_place: np.ndarray
+    bootstrapped: np.ndarray
+
+
+def resample(
+    sums: Sequence[np.ndarray],
+    counts: Sequence[np.ndarray],
+    blocks: Blocks,
+    *,
+    resamples: int,
+    rng: np.random.Generator,
+) -> list[Resampled]:
+    """Permutes and bootstraps conditions that read the same sentences: one permutation, one draw for all of them.
+
+    Args:
+      sums: per condition the statistics of each cell, summed over rows, `[G, C, K]`.
+      counts: per condition the rows of each sentence, int `[G, S]`.
+      blocks: the strata; sentences are exchanged within them.
+    """
+    tables = [keep_row_counts(s, n, blocks) for s, n in zip(sums, counts, strict=True)]
+    weights = [_own_weight(n.sum(0), blocks) for n in counts]
+    permuted = permuted_totals([*(table.sum(0) for table in tables), *weights], blocks, resamples, rng)
+    own = [own_totals(table, blocks) for table in tables]
+    null = [null_shares(table, blocks) for table in tables]
+    rows = np.stack([*own, *null], 2)[:, blocks.sentences]  # [G, S', 2 * conditions, K]
+    drawn = np.concatenate(list(bootstrap_totals(rows, resamples, rng)))
+    n = len(tables)
+    return [Resampled(own[i], null[i], permuted[i], permuted[n + i][:, 0], drawn[:, [i, n + i]]) for i in range(n)]
+
+
+def _own_weight(counts: np.ndarray, blocks: Blocks) -> np.ndarray:
+    """`[C, 1]`: share of the rows in each cell of a sentence with its own reference, 0 in the others."""
+    weight = np.zeros((blocks.n_cells, 1))
+    rows = counts[blocks.sentences].astype(float)
+    weight[blocks.own, 0] = rows / rows.sum()
+    return weight
 
 
 def content_difference(totals: np.ndarray, score: Score) -> np.ndarray:
@@ -99,16 +193,23 @@ def p_value(observed: float, null: np.ndarray) -> float:
     return float((1 + np.count_nonzero(null >= observed - tolerance)) / (1 + len(null)))
 
 
-def minimum_detectable_effect(
-    permutation_sd: float, strata: np.ndarray, alpha: float = 0.05, power: float = 0.9
-) -> float:
+def minimum_detectable_effect(sd: float, in_place: np.ndarray, alpha: float = 0.05, power: float = 0.9) -> float:
     """The smallest content effect that the permutation test finds with `power` at one-sided `alpha`.
 
-    A random permutation leaves one sentence of every stratum in place on average, and with it that share of the
-    effect: the distance between the observed statistic and the permutation mean is the effect times the rest.
+    `sd` is that of the permuted statistic where nothing is to be found. With an effect d in every row, a permutation
+    that leaves a share `in_place` of the rows where they are keeps that share of d, and exceeds an observed statistic
+    of d + e with probability `Phi((d * in_place - d - e) / sd)`. The smallest d is the one for which that is `alpha` on
+    average over the permutations at hand when e is as low as it is in 1 - `power` of the sets. It is infinite where
+    too many permutations leave everything in place.
     """
-    moved = 1 - len(np.unique(strata)) / len(strata)
-    return float((stats.norm.ppf(1 - alpha) + stats.norm.ppf(power)) * permutation_sd / moved)
+    moved, quantile = 1 - in_place, special.ndtri(power)
+
+    def shortfall(x: float) -> float:
+        return float(special.ndtr(quantile - x * moved).mean()) - alpha
+
+    if shortfall(1e3) > 0:
+        return float("inf")
+    return float(optimize.brentq(shortfall, 0.0, 1e3) * sd)
 
 
 def seed_p_value(effects: np.ndarray) -> float:

@@ -1,6 +1,8 @@
-"""Which sentences may stand in for each other: those of one task and nearly one length."""
+"""Which sentences may stand in for each other: those of one task and nearly one length; and how they are laid out."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -27,6 +29,96 @@ def length_strata(tasks: Sequence[str], n_words: Sequence[float], size: int = ST
     return strata
 
 
+def reader_groups(sentence: np.ndarray, subject: np.ndarray, size: int = STRATUM_SIZE) -> np.ndarray:
+    """Sentences by who read them, int `[S]`, from the sentence and subject of each row, int `[R]`.
+
+    Two sentences go together if the smaller set of readers shares at least half of its members with the larger; a
+    missing recording parts nobody. Predictions that know nothing but the subject know what group the sentence is of,
+    so sentences of different groups are not exchangeable. One group for all where a group would have fewer than `size`
+    sentences: then the readers say too little about the sentences to part them.
+    """
+    readers: dict[int, set[int]] = {}
+    for s, u in zip(sentence.tolist(), subject.tolist(), strict=True):
+        readers.setdefault(s, set()).add(u)
+    leaders: list[set[int]] = []
+    groups = np.zeros(len(readers), int)
+    known: dict[frozenset[int], int] = {}
+    for s in sorted(readers):
+        mine = frozenset(readers[s])
+        if mine not in known:
+            alike = (i for i, a in enumerate(leaders) if len(a & mine) >= 0.5 * min(len(a), len(mine)))
+            known[mine] = next(alike, len(leaders))
+            if known[mine] == len(leaders):
+                leaders.append(set(mine))
+        groups[s] = known[mine]
+    return groups if np.bincount(groups).min() >= size else np.zeros(len(groups), int)
+
+
 def exchangeable(strata: np.ndarray) -> np.ndarray:
     """Bool `[S]`: sentences that share their stratum with another one; the rest have no content null."""
     return np.bincount(strata)[strata] > 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Blocks:
+    """The strata as blocks of cells (predictions of one sentence, reference of another); nothing between strata.
+
+    `groups` holds, for each size of a stratum, the sentences of the strata of that size, int `[Q, m]`. The cells of
+    all blocks lie one after the other on one axis of length `C`: group by group, stratum by stratum, the predictions'
+    sentence before the reference's. Sentences alone in their stratum have no cells and take no part.
+    """
+
+    n_sentences: int
+    groups: tuple[np.ndarray, ...]
+
+    @property
+    def n_cells(self) -> int:
+        return sum(members.size * members.shape[1] for members in self.groups)
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """First cell of each group."""
+        return tuple(np.cumsum([0, *(g.size * g.shape[1] for g in self.groups)])[:-1].tolist())
+
+    @cached_property
+    def sentences(self) -> np.ndarray:
+        """The sentences that take part, in the order of the cells, int `[S']`."""
+        return np.concatenate([members.ravel() for members in self.groups])
+
+    @cached_property
+    def own(self) -> np.ndarray:
+        """Cells of `sentences` against their own references, int `[S']`."""
+        cells = []
+        for first, (count, size) in zip(self.offsets, (members.shape for members in self.groups), strict=True):
+            cells.append((first + np.arange(count)[:, None] * size**2 + np.arange(size) * (size + 1)).ravel())
+        return np.concatenate(cells)
+
+    def gather(self, table: np.ndarray) -> np.ndarray:
+        """Cells `[..., C, K]` of a table that has all sentences against all references, `[..., S, S, K]`."""
+        rows = [np.repeat(members, members.shape[1]) for members in self.groups]
+        columns = [np.repeat(members, members.shape[1], axis=0).ravel() for members in self.groups]
+        return table[..., np.concatenate(rows), np.concatenate(columns), :]
+
+    def views(self, cells: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The sentences `[Q, m]` of each group and its cells `[..., Q, m, m, K]`, a view into `[..., C, K]`."""
+        for first, members in zip(self.offsets, self.groups, strict=True):
+            size = members.size * members.shape[1]
+            block = cells[..., first : first + size, :]
+            yield members, block.reshape(*cells.shape[:-2], *members.shape, members.shape[1], cells.shape[-1])
+
+    def permuted(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """`n` uniform permutations of references within strata, as the cells that they choose, int `[n, S']`."""
+        drawn = []
+        for first, (count, size) in zip(self.offsets, (members.shape for members in self.groups), strict=True):
+            order = np.argsort(rng.random((n, count, size)), axis=-1)
+            rows = first + np.arange(count * size).reshape(count, size) * size
+            drawn.append((rows + order).reshape(n, -1))
+        return np.concatenate(drawn, axis=1)
+
+
+def blocks_of(strata: np.ndarray) -> Blocks:
+    """Lays out the strata, int `[S]`; sentences of a stratum keep their order."""
+    order = np.argsort(strata, kind="stable")
+    _, first, sizes = np.unique(strata[order], return_index=True, return_counts=True)
+    groups = tuple(order[first[sizes == m][:, None] + np.arange(m)] for m in np.unique(sizes).tolist() if m > 1)
+    return Blocks(len(strata), groups)

@@ -7,6 +7,7 @@ from pathlib import Path
 from etils import epath
 
 from eeg2text_jax.audit.auditing import audit
+from eeg2text_jax.audit.fitness import DECODED_HERE
 from eeg2text_jax.audit.render import result_text
 from eeg2text_jax.audit.retrieval import read_candidates
 from eeg2text_jax.audit.strata import STRATUM_SIZE
@@ -14,7 +15,7 @@ from eeg2text_jax.audit.verdict import EXIT_STATUS
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.predictions.cells import read_conditions
-from eeg2text_jax.predictions.file import MODES, Prediction, read_text
+from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, read_text
 from eeg2text_jax.predictions.metadata import join_metadata
 from eeg2text_jax.predictions.read import describe, read_any
 
@@ -31,10 +32,12 @@ exit status: """
 
 def main(argv: list[str]) -> int:
     flags = parse(argv)
+    decoders: list[str] = []
 
     def read(path: Path) -> list[Prediction]:
         found = read_any(path, layout=flags.format, columns=columns, mode=flags.mode)
         print(describe(found))
+        decoders.append(own_decoder(found))
         return join_metadata(found.predictions, flags.meta) if flags.meta else found.predictions
 
     columns = flags.columns.split(",") if flags.columns else None
@@ -52,6 +55,7 @@ def main(argv: list[str]) -> int:
         common=flags.common,
         stratum_size=flags.stratum_size,
         training_text=read_text(flags.train_text).split("\n") if flags.train_text else None,
+        proof=flags.proof or (decoders[0] if all(decoders) else ""),
         candidates=read_candidates(flags.candidates) if flags.candidates else None,
     )
     print(result_text(result))
@@ -62,6 +66,13 @@ def main(argv: list[str]) -> int:
 
         write_report(result, flags.html)
     return result.exit_status
+
+
+def own_decoder(found: PredictionSet) -> str:
+    """Proof that no target reached the decoder, of a file that `eeg2text decode` wrote; empty for any other."""
+    if found.layout == "jsonl" and {"config", "decode", "split"} <= found.header.keys():
+        return DECODED_HERE
+    return ""
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -83,6 +94,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--meta", type=Path, metavar="CSV", help="reference with subject, task or n_words, where the files lack them"
     )
     parser.add_argument("--train-text", type=Path, metavar="FILE", help="training sentences, one a line")
+    parser.add_argument(
+        "--proof",
+        metavar="TEXT",
+        help="how it is known that no target reached the decoder: is printed, and outputs "
+        "that look as if one had are judged; not needed for files of `eeg2text decode`",
+    )
     parser.add_argument("--candidates", type=Path, metavar="FILE", help="candidate scores for retrieval (JSON lines)")
     parser.add_argument("--common", action="store_true", help="judge what the files share instead of refusing")
     parser.add_argument(

@@ -10,4 +10,9 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="eeg2text bench", description=__doc__, add_help=False)
     parser.add_argument("--stage", choices=STAGES, required=True)
     args, rest = parser.parse_known_args(argv)
-    return importlib.import_module(f"eeg2text_jax.bench.{args.stage}").main(rest)
+    stage = importlib.import_module(f"eeg2text_jax.bench.{args.stage}")
+    if not {"-h", "--help"} & set(rest):
+        from eeg2text_jax.parallel.distributed import check_devices
+
+        check_devices()
+    return stage.main(rest)

@@ -11,9 +11,8 @@ from eeg2text_jax.audit.align import Condition
 from eeg2text_jax.audit.collapse import measure_collapse
 from eeg2text_jax.audit.red_flags import condition_flags
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.profiles import MEANING, PROFILES, WORDS, parse_metrics
 from eeg2text_jax.metrics.render import print_table
-from eeg2text_jax.metrics.score import Meaning, score_cells, write_results
+from eeg2text_jax.metrics.score import MEANING, PROFILES, WORDS, Meaning, parse_metrics, score_cells, write_results
 from eeg2text_jax.metrics.tables import MODE_TITLES, signatures
 from eeg2text_jax.predictions.file import MODES, Prediction
 from eeg2text_jax.predictions.foreign import UNKNOWN

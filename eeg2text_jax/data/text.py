@@ -11,6 +11,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 
 from eeg2text_jax.errors import UserError, first_line
 
+# Files of which tokenizers are made: those of the library tokenizers, of BART, of BERT, of SentencePiece.
+VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "*.model", "*.spm")
 SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 
 
@@ -20,6 +22,11 @@ def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBas
     Raises:
       UserError: there is no tokenizer in `folder`, or it has no padding or end token.
     """
+    if Path(folder).is_dir() and not has_vocabulary(Path(folder)):
+        raise UserError(
+            f"{folder}: holds no tokenizer (expected tokenizer.json, or the vocabulary of one); "
+            "name a folder with one in config.text.tokenizer."
+        )
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), **options)
     except Exception as error:  # transformers raises nearly anything here
@@ -27,6 +34,11 @@ def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBas
     if tokenizer.pad_token_id is None or (tokenizer.eos_token_id is None and tokenizer.sep_token_id is None):
         raise UserError(f"{folder}: the tokenizer has no padding token or no end token; an encoder-decoder needs both.")
     return tokenizer
+
+
+def has_vocabulary(folder: Path) -> bool:
+    """Whether a folder holds a vocabulary; without one, transformers makes up a tokenizer of five tokens."""
+    return any(found for pattern in VOCABULARIES for found in folder.glob(pattern))
 
 
 def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:

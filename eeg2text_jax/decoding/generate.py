@@ -10,6 +10,7 @@ from eeg2text_jax.decoding.beam_search import Hypotheses, beam_search
 from eeg2text_jax.decoding.sample import sample
 from eeg2text_jax.decoding.spec import GenerationSpec
 from eeg2text_jax.models.cache import reorder_beams
+from eeg2text_jax.streams import stream_key
 
 INPUTS = frozenset({"features", "inputs_embeds", "input_ids", "mask"})
 
@@ -86,6 +87,12 @@ def search(
 
 
 _generate = jax.jit(search, static_argnames=("model", "spec", "halvings"))
+
+
+@jax.jit
+def sample_keys(seed: int, sample_id: jax.Array) -> jax.Array:
+    """One key a sample `[B]` for drawing, whatever the batch it is in."""
+    return jax.vmap(partial(jax.random.fold_in, stream_key(seed, "sampling")))(sample_id)
 
 
 def _keys_of_sentences(key: jax.Array, batch: int) -> jax.Array:

@@ -1,5 +1,6 @@
 """Corpus BLEU (Papineni et al., 2002) without smoothing, on words or on a model's tokens."""
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,7 +9,15 @@ from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from eeg2text_jax import __version__
 from eeg2text_jax.metrics.ngrams import overlaps
-from eeg2text_jax.metrics.statistics import Metric, Tokenize, check_same_length, ratio, tokenize_all
+from eeg2text_jax.metrics.statistics import (
+    PIECES,
+    Metric,
+    Tokenize,
+    by_pieces,
+    check_same_length,
+    ratio,
+    tokenize_all,
+)
 
 ORDERS = (1, 2, 3, 4)
 
@@ -72,9 +81,20 @@ class Bleu(Metric):
 
 def word_bleu() -> Bleu:
     """BLEU on words as sacrebleu's default tokenizer, 13a, sees them; case is kept."""
-    tokenizer = Tokenizer13a()
-    signature = f"13a[sacrebleu-{sacrebleu.__version__}]"
-    return Bleu("word_bleu", lambda text: tokenizer(text.rstrip()).split(), signature)
+    return Bleu("word_bleu", words_13a, f"13a[sacrebleu-{sacrebleu.__version__}]")
+
+
+def words_13a(text: str) -> list[str]:
+    """Tokens of a text. 13a looks no further than to white space, so each piece between two is tokenized once."""
+    return by_pieces(text.replace("-\n", ""), _piece_13a)
+
+
+_TOKENIZER_13A = Tokenizer13a()
+
+
+@functools.lru_cache(PIECES)
+def _piece_13a(piece: str) -> tuple[str, ...]:
+    return tuple(_TOKENIZER_13A(piece).split())
 
 
 def token_bleu(tokenize: Tokenize, tokenizer: str, *, short_counts_one: bool = False) -> Bleu:

@@ -1,5 +1,6 @@
 """ROUGE-1, ROUGE-2 and ROUGE-L: precision, recall and F of a sample, averaged over samples."""
 
+import functools
 from collections.abc import Sequence
 from importlib.metadata import version
 from itertools import chain
@@ -10,7 +11,15 @@ from rapidfuzz.distance import LCSseq
 from rouge_score.tokenize import tokenize as rouge_score_tokenize
 
 from eeg2text_jax.metrics.ngrams import overlaps
-from eeg2text_jax.metrics.statistics import Metric, Tokenize, check_same_length, ratio, tokenize_all
+from eeg2text_jax.metrics.statistics import (
+    PIECES,
+    Metric,
+    Tokenize,
+    by_pieces,
+    check_same_length,
+    ratio,
+    tokenize_all,
+)
 
 FIGURES = ("p", "r", "f")
 
@@ -86,7 +95,13 @@ def rouge() -> Rouge:
 
 
 def rouge_score_words(text: str) -> list[str]:
-    return rouge_score_tokenize(text, None)
+    """Tokens of a text; rouge-score takes what is not a letter or digit for white space, so pieces stand alone."""
+    return by_pieces(text, _rouge_score_piece)
+
+
+@functools.lru_cache(PIECES)
+def _rouge_score_piece(piece: str) -> tuple[str, ...]:
+    return tuple(rouge_score_tokenize(piece, None))
 
 
 def visible_words(text: str) -> list[str]:

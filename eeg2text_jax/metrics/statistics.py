@@ -13,6 +13,7 @@ import numpy as np
 from eeg2text_jax.errors import UserError
 
 Tokenize = Callable[[str], Sequence[str]]
+PIECES = 1 << 17  # distinct pieces of text between white space whose tokens are kept
 ROWS_AT_ONCE = 4096  # keeps the tokens of a part of the rows in memory, never of all
 
 
@@ -94,6 +95,11 @@ def tokenize_all(metric: str, side: str, tokenize: Tokenize, texts: Sequence[str
             except (TypeError, ValueError) as error:  # UnicodeError is a ValueError
                 raise MetricError(metric, side, index, f"{error} in {text!r:.80}") from error
     return [known[text] for text in texts]
+
+
+def by_pieces(text: str, tokens_of: Callable[[str], Sequence[str]]) -> list[str]:
+    """Tokens of a text from those of its pieces between white space."""
+    return [token for piece in text.split() for token in tokens_of(piece)]
 
 
 def ratio(numerator: np.ndarray, denominator: np.ndarray, undefined: float) -> np.ndarray:

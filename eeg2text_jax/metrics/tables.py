@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from eeg2text_jax.metrics.profiles import PAPER_NOTE
+from eeg2text_jax.metrics.score import PAPER_NOTE
 
 MODE_TITLES = {"free_running": "free-running", "teacher_forced": "w/tf", "unknown": "mode unknown"}
 RATIO_TITLE = "w/tf : free"

@@ -50,11 +50,10 @@ def empty_layer(
 
 
 def remember(cache: LayerCache, keys: jax.Array, values: jax.Array, index: jax.Array) -> LayerCache:
-    """Puts the keys and values `[B*K, H, 1, Dh]` of position `index` into a layer's memory."""
-    batch = cache.self_keys.shape[0]
-    rows, heads, _, head_dim = keys.shape
-    keys, values = (new.reshape(batch, rows // batch, heads, head_dim) for new in (keys, values))
-    start = index * (rows // batch)
+    """Puts the keys and values `[B*K, H*Dh]` of position `index` into a layer's memory."""
+    batch, heads, head_dim, _ = cache.self_keys.shape
+    keys, values = (new.reshape(batch, -1, heads, head_dim) for new in (keys, values))
+    start = index * keys.shape[1]
     return cache._replace(
         self_keys=lax.dynamic_update_slice_in_dim(cache.self_keys, keys.transpose(0, 2, 3, 1), start, axis=3),
         self_values=lax.dynamic_update_slice_in_dim(cache.self_values, values.transpose(0, 2, 1, 3), start, axis=2),

@@ -29,7 +29,7 @@ class Embedding(nnx.Module):
 
 
 class Head(nnx.Module):
-    """Hidden states `[B, T, D]` -> logits `[B, T, V]`, float32."""
+    """Hidden states `[..., D]` -> logits `[..., V]`, float32."""
 
     def __init__(self, spec: Seq2SeqSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         stack = spec.decoder
@@ -49,12 +49,13 @@ class Head(nnx.Module):
             x = self.transform_norm(ACTIVATIONS[self.spec.decoder.activation](self.transform(x)))
         table = tied if self.spec.tied_head else self.embedding[...]
         x = x * self.spec.head_scale
-        logits = jnp.einsum("btd,vd->btv", x, table.astype(x.dtype), preferred_element_type=jnp.float32)
+        logits = jnp.einsum("...d,vd->...v", x, table.astype(x.dtype), preferred_element_type=jnp.float32)
         if self.spec.logits_bias == "none":
             return logits
         bias = self.bias[...]
         # BART's and PEGASUS's final_logits_bias is a buffer of the checkpoint: loaded, added, never trained.
-        return logits + (jax.lax.stop_gradient(bias) if self.spec.logits_bias == "frozen" else bias)[None, None]
+        bias = jax.lax.stop_gradient(bias) if self.spec.logits_bias == "frozen" else bias
+        return logits + bias.reshape(*[1] * (logits.ndim - 1), -1)
 
 
 def fenced(head: Callable[[jax.Array], jax.Array], x: jax.Array, true: jax.Array) -> jax.Array:
@@ -114,7 +115,7 @@ class EncoderDecoder(nnx.Module):
 
         def step(tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
             x, cache = self.decoder.step(layers, self.embed_targets(tokens[:, None]), index, cache)
-            return fenced(self._logits, x, index >= 0)[:, 0], cache
+            return fenced(self._logits, x, index >= 0), cache
 
         return step
 

@@ -109,7 +109,17 @@ class Seq2SeqModel:
         return functools.partial(EEG2Text, self.spec, self.eeg, jnp.dtype(self.dtype))
 
     def _bind(self, params: Params) -> EEG2Text:
-        return bind(_structure(self)[0], params)
+        return bind(_structure(self)[0], in_compute_dtype(params, jnp.dtype(self.dtype)))
+
+
+def in_compute_dtype(params: Params, dtype: jnp.dtype) -> Params:
+    """Kernels and biases of dense layers in the dtype that these compute in, everything else as it is.
+
+    Here, and not where a layer uses them: a scan over layers or a loop over tokens then reads half of the bytes.
+    """
+    if "kernel" in params:
+        return {name: leaf.astype(dtype) for name, leaf in params.items()}
+    return {name: in_compute_dtype(sub, dtype) if isinstance(sub, dict) else sub for name, sub in params.items()}
 
 
 @functools.lru_cache(maxsize=32)

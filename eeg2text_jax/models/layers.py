@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from eeg2text_jax.models.products import dense_product
 from eeg2text_jax.models.spec import StackSpec
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
@@ -63,9 +62,7 @@ def make_dense(
     """Dense layer `[..., n_in] -> [..., n_out]`; the initial kernel is multiplied by `shrink`."""
     std = n_in**-0.5 if spec.init_std is None else spec.init_std
     init = jax.nn.initializers.normal(std * shrink)
-    return nnx.Linear(
-        n_in, n_out, use_bias=spec.bias, dtype=dtype, kernel_init=init, dot_general=dense_product, rngs=rngs
-    )
+    return nnx.Linear(n_in, n_out, use_bias=spec.bias, dtype=dtype, kernel_init=init, rngs=rngs)
 
 
 class FeedForward(nnx.Module):

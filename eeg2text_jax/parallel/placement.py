@@ -19,6 +19,7 @@ from eeg2text_jax.parallel.partition import (
     put,
     put_batch,
     replicated,
+    state_formats,
     state_shardings,
 )
 
@@ -77,6 +78,10 @@ class Placement:
     def shardings(self, state: Any) -> Any:
         """Shardings of a state `[A, ...]`, arrays or their shapes."""
         return state_shardings(state, self.mesh, self.rules)
+
+    def formats(self, state: Any) -> Any:
+        """Shardings and, on TPUs, layouts that a state has from step to step."""
+        return state_formats(state, self.mesh, self.rules)
 
     def abstract(self, shapes: Any) -> Any:
         """Shapes with their shardings, as restoring a checkpoint wants them."""

@@ -191,7 +191,7 @@ def split_blocks(lines: Lines, labels: Labels) -> Iterator[tuple[int, dict[str, 
     layout, path = labels.layout, lines.path
     fields: dict[str, list[str]] = {}
     current: str | None = None
-    begin = 0
+    begin = blocks = 0
     for number, line in enumerate(lines, 1):
         if layout.opening and layout.opening.fullmatch(line):
             if begin:
@@ -199,6 +199,9 @@ def split_blocks(lines: Lines, labels: Labels) -> Iterator[tuple[int, dict[str, 
             begin = number
             continue
         if layout.closing.fullmatch(line):
+            if not fields and not blocks and layout is LAYOUTS["C1"]:
+                continue  # a rule above the first block
+            blocks += 1
             if not fields:
                 raise UserError(f"{path}, line {number}: this line closes a block without {layout.expected()}.")
             yield begin, {name: "\n".join(parts).rstrip("\n") for name, parts in fields.items()}

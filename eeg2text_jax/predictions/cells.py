@@ -40,7 +40,13 @@ def read_conditions(
 
     A condition is called as its file (without the ending), or as its evaluation condition where the EEG file holds
     several. A control file of several cells gives one control each, apart from what is evaluated with EEG.
+
+    Raises:
+      UserError: a file is given twice, or two conditions have one name.
     """
+    places = [path.resolve() for path in (eeg, *controls)]
+    if twice := [path for path, place in zip((eeg, *controls), places, strict=True) if places.count(place) > 1]:
+        raise UserError(f"{twice[-1]}: the file is given twice; a condition cannot be its own control.")
     cells = select_cells(read(eeg), arm)
     names = _names([eeg, *controls])
     conditions = {names[0]: next(iter(cells.values()))} if len(cells) == 1 else dict(cells)

@@ -56,7 +56,7 @@ ABOUT_NAMES = {
 }
 # the mode as a beginning or an end of a column's name
 MODE_AFFIXES = (
-    ("free_running", re.compile(r"_?\(?(?:w/o_?tf|(?:without|wo|no)_tf|free(?:_running)?)\)?$|^free_running_")),
+    ("free_running", re.compile(r"_?\(?(?:w/o_?tf|(?:without|wo|no)_tf|free(?:_running)?)\)?$|^free_(?:running_)?")),
     (
         "teacher_forced",
         re.compile(r"_?\(?(?:w/_?tf|(?:with|w)_tf|tf|teacher_forc(?:ed|ing))\)?$|^(?:tf|teacher_forced)_"),

@@ -57,15 +57,26 @@ def read_csv(lines: Lines, columns: Sequence[str] | None, header: bool | None) -
 
 
 def rows_of(lines: Lines, delimiter: str, columns: Columns, header: bool) -> Iterator[ForeignRow]:
-    for number, (line, fields) in enumerate(records_of(lines, delimiter)):
-        if number or not header:
-            yield foreign_row(line, fields, columns)
+    wanted = [columns.reference, *columns.predictions.values()]
+    first: list[str] = []
+    for line, fields in records_of(lines, delimiter):
+        if header and not first:
+            first = [fields[column] for column in wanted]
+            continue
+        texts = [fields[column] for column in wanted]
+        if texts == first or (not header and knows(normalised(texts))):
+            raise UserError(
+                f"{lines.path}, line {line}: {', '.join(texts)!r:.80} is a header among the samples; give each file "
+                "to the command on its own, with its header first."
+            )
+        yield foreign_row(line, fields, columns)
 
 
 def parse(lines: Lines, columns: Sequence[str], header: bool | None) -> tuple[str, list[str] | None, Survey | None]:
     """The delimiter that fits, and the header's names where there is a header, else a survey of the table."""
     errors, surveys = [], []
-    for delimiter in DELIMITERS:
+    stated = stated_delimiter(lines)
+    for delimiter in DELIMITERS if stated is None else (stated,):
         names = first_names(lines, delimiter)
         is_header = header is not False and (knows(names) or (bool(columns) and set(normalised(columns)) <= set(names)))
         if is_header:
@@ -97,11 +108,13 @@ def survey_table(lines: Lines, delimiter: str) -> Survey:
 def records_of(lines: Lines, delimiter: str) -> Iterator[Record]:
     """Records of equal width, two fields or more; blank lines are passed over. Fields may be of any length."""
     path, width = lines.path, 0
+    skipped = stated_delimiter(lines) is not None
     limit = csv.field_size_limit(sys.maxsize)
     try:
-        reader = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True)
+        text = (f"{line}\n" for number, line in enumerate(lines) if number or not skipped)
+        reader = csv.reader(text, delimiter=delimiter, strict=True)
         while True:
-            line = reader.line_num + 1
+            line = reader.line_num + 1 + skipped
             try:
                 fields = next(reader)
             except StopIteration:
@@ -128,9 +141,16 @@ def records_of(lines: Lines, delimiter: str) -> Iterator[Record]:
         )
 
 
+def stated_delimiter(lines: Lines) -> str | None:
+    """What a first line `sep=;` says, as spreadsheets write it."""
+    first = next(iter(lines), "")
+    return first[4] if re.fullmatch(r"sep=[,;\t|]", first) else None
+
+
 def first_names(lines: Lines, delimiter: str) -> list[str]:
     """Fields of the first filled line, as names of columns."""
-    line = next((line for line in lines if line), "")
+    filled = (line for line in lines if line and not line.startswith("sep="))
+    line = next(filled, "")
     try:
         return normalised(next(csv.reader([line], delimiter=delimiter), []))
     except csv.Error:  # a field too long for the csv module is no name

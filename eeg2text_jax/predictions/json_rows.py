@@ -11,6 +11,7 @@ from eeg2text_jax.predictions.columns import (
     Columns,
     describe_columns,
     foreign_row,
+    knows,
     named_columns,
     normalised,
     stated_columns,
@@ -40,7 +41,7 @@ def read_json(lines: Lines, columns: Sequence[str] | None, *, by_line: bool) -> 
     items: Iterator[Item] = items_by_line(lines) if by_line else iter(())
     kind, unit = "J (JSON lines", "line"
     first = next(items, None)
-    if not by_line or (first and is_lists(first[1]) and next(items, None) is None):
+    if not by_line or (first and not is_sample(first[1]) and next(items, None) is None):
         items, kind = items_of_text(lines)
         unit = "item"
     elif by_line:
@@ -108,6 +109,8 @@ def items_of_text(lines: Lines) -> tuple[Iterator[Item], str]:
         raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}); the file may be cut short.") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not JSON ({error}).") from error
+    if is_by_key(found):
+        found = by_key(found)
     if isinstance(found, dict) and not is_lists(found):
         inner = [value for value in found.values() if is_objects(value) or is_lists(value)]
         found = inner[0] if len(inner) == 1 else found
@@ -125,6 +128,25 @@ def items_of_text(lines: Lines) -> tuple[Iterator[Item], str]:
         f"{path}: JSON without predictions; expected a list of objects, each with a reference and a prediction, or a "
         "list of references and one of predictions."
     )
+
+
+def is_sample(row: dict[str, Any]) -> bool:
+    """Whether an object alone in its file may be a sample, and not all of them."""
+    return not is_lists(row) and not is_by_key(row) and not any(is_objects(value) for value in row.values())
+
+
+def is_by_key(value: Any) -> bool:
+    return isinstance(value, dict) and len(value) > 1 and all(isinstance(inner, dict) for inner in value.values())
+
+
+def by_key(found: dict[str, dict[str, Any]]) -> Any:
+    """Samples of an object of objects: the names of columns first, as pandas writes a table, or an object a sample."""
+    if not knows(normalised(found)):
+        return list(found.values())
+    columns = list(found.values())
+    if any(column.keys() != columns[0].keys() for column in columns):
+        return found  # which is refused
+    return [{name: column[key] for name, column in found.items()} for key in columns[0]]
 
 
 def is_objects(value: Any) -> bool:

@@ -125,7 +125,9 @@ def describe(read: PredictionSet) -> str:
         f"{read.path}: layout {read.layout}; {len(read.predictions)} predictions of {sentences} sentences, "
         f"{len(subjects) or 'unknown'} subjects; mode {modes}; training → evaluation {conditions}{repeated}."
     )
-    notes = (*read.notes, *empty_halves(read), *doubled(read))
+    notes = [*read.notes, *empty_halves(read), *doubled(read)]
+    if empty := sum(not p.reference.strip() for p in read.predictions):
+        notes.append(f"{empty} rows have an empty reference; all that is predicted there counts as wrong")
     return "\n".join([first, *(f"{read.path}: {note}." for note in notes)])
 
 

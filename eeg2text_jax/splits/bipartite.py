@@ -23,7 +23,7 @@ def f(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
     _, subject = np.unique(data.subject.astype(str), return_inverse=True)
     _, text = np.unique([normalize(text) for text in data.sentence], return_inverse=True)
     part = split_graph(subject, text, ratio, np.random.default_rng(seed), cut="u")
-    return Split("f", seed, {name: np.flatnonzero(part == k) for k, name in enumerate(PARTS)})
+    return Split.of(data, "f", seed, {name: np.flatnonzero(part == k) for k, name in enumerate(PARTS)})
 
 
 def split_graph(

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import AbstractMesh, Mesh
 
 from eeg2text_jax.conditions.condition import condition_inputs
 from eeg2text_jax.conditions.context import ConditionContext
 from eeg2text_jax.grid import Arm
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.parallel.arms import choose_by_arm
+from eeg2text_jax.parallel.arms import choose_by_arm, each_arm
 from eeg2text_jax.training.loss import count_tokens, summed_loss
 from eeg2text_jax.training.state import TrainState, init_params, init_state
 
@@ -46,8 +47,8 @@ class GridProgram:
       arms: the arms, in the order of the first axis of every parameter.
       optimizer: applied to each arm on its own.
       label_smoothing: see `loss.token_losses`.
-      mapping: `"vmap"` computes the arms side by side (sharded over the mesh axis `arm` where there is one), `"map"`
-        one after the other, which a single CPU device does faster.
+      mapping: of several arms on one device, see `parallel.arms.each_arm`.
+      mesh: where it runs; None on a single device.
       accumulate: microbatches that a batch is cut into, one after the other; the gradient is that of the batch. It
         divides the batch.
     """
@@ -58,6 +59,7 @@ class GridProgram:
     label_smoothing: float
     mapping: str
     accumulate: int = 1
+    mesh: Mesh | AbstractMesh | None = None
 
     def initial_state(self, keys: jax.Array) -> TrainState:
         """The state before the first step, with random parameters from keys `[A]`."""
@@ -84,29 +86,31 @@ class GridProgram:
           study: constant over the run.
         """
         keys = jax.vmap(jax.random.fold_in, (0, None))(study.dropout, state.step)
-        shared_key = keys[0] if self._share_dropout(keys) else None
+        shared = {
+            "rows": {name: batch[name] for name in ("mask", "weight")},
+            "key": keys[0] if self._share_dropout(keys) else None,
+        }
 
-        def update(params, opt_state, key, features, labels):
-            rows = {"features": features, "labels": labels, "mask": batch["mask"], "weight": batch["weight"]}
-            value, gradient = self._gradient(params, rows, key if shared_key is None else shared_key)
+        def update(params, opt_state, key, features, labels, shared):
+            rows = {**shared["rows"], "features": features, "labels": labels}
+            value, gradient = self._gradient(params, rows, key if shared["key"] is None else shared["key"])
             with jax.numpy_dtype_promotion("standard"):  # optax raises floats to its int32 step count
                 updates, opt_state = self.optimizer.update(gradient, opt_state, params)
             metrics = {"loss": value, "grad_norm": optax.tree.norm(gradient)}
             return optax.apply_updates(params, updates), opt_state, metrics
 
-        params, opt_state, metrics = self._map_arms(
-            update, state.params, state.opt_state, keys, self._features(batch, study, state.step), self._labels(batch)
-        )
+        fed = self._features(batch, study, state.step), self._labels(batch)
+        params, opt_state, metrics = self._each_arm(update, (state.params, state.opt_state, keys, *fed), shared)
         return state._replace(step=state.step + 1, params=params, opt_state=opt_state), metrics
 
     def eval_step(self, params: Any, batch: Batch, study: StudyArrays) -> tuple[jax.Array, jax.Array]:
         """Summed loss of every arm under its own condition and the number of tokens, both float32 `[A]`."""
 
-        def evaluate(params, features, labels):
-            return self._loss(params, {**batch, "features": features, "labels": labels}, None)
+        def evaluate(params, features, labels, shared):
+            return self._loss(params, {**shared, "features": features, "labels": labels}, None)
 
-        step = jnp.zeros((), jnp.int32)
-        return self._map_arms(evaluate, params, self._features(batch, study, step), self._labels(batch))
+        fed = self._features(batch, study, jnp.zeros((), jnp.int32)), self._labels(batch)
+        return self._each_arm(evaluate, (params, *fed), {name: batch[name] for name in ("mask", "weight")})
 
     def _share_dropout(self, keys: jax.Array) -> bool:
         """Whether all arms drop the same units: those of one seed do, and `rbg`, which under `vmap` draws from the
@@ -159,7 +163,5 @@ class GridProgram:
         distinct = sorted(set(names))
         return choose_by_arm([batch[name] for name in distinct], [distinct.index(name) for name in names])
 
-    def _map_arms(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        if self.mapping == "map":
-            return jax.lax.map(lambda slices: function(*slices), arguments)
-        return jax.vmap(function, spmd_axis_name="arm")(*arguments)
+    def _each_arm(self, function: Callable[..., Any], arguments: Any, shared: Any) -> Any:
+        return each_arm(function, self.mesh, self.mapping, arguments, shared)

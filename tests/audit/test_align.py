@@ -35,6 +35,21 @@ def test_free_running_is_judged_where_both_modes_are_there():
     assert align({"eeg": both}, mode="teacher_forced").mode == "teacher_forced"
 
 
+def test_a_mode_that_all_conditions_have_is_judged():
+    both, forced = rows() + rows(mode="teacher_forced"), rows(mode="teacher_forced")
+    assert align({"eeg": both, "noise": forced}).mode == "teacher_forced"
+    assert [c.mode for c in align({"eeg": rows(), "noise": forced}).conditions] == ["free_running", "teacher_forced"]
+
+
+def test_a_task_that_one_file_says_is_known():
+    eeg, noise = rows(task=""), rows()
+    assert align({"eeg": eeg, "noise": noise}).task_known
+    half = [*rows(4), *(row(i, task="") for i in range(4, 8))]
+    aligned = align({"eeg": half})
+    assert not aligned.task_known
+    assert any("known of only 4 of 8 sentences" in note for note in aligned.notes)
+
+
 def test_shortened_references_are_matched_and_the_shorter_one_counts():
     long = [row(i, reference=f"number {i} is a sentence with quite many words in it") for i in range(8)]
     short = [dataclasses.replace(r, reference=r.reference[:35]) for r in long]
@@ -47,7 +62,7 @@ def test_common_keeps_what_all_conditions_share():
     eeg, noise = simulated_rows(sentences=20)
     aligned = align({"eeg": eeg[:-3], "noise": noise[5:]}, common=True)
     assert [len(c.rows) for c in aligned.conditions] == [len(eeg) - 8] * 2
-    assert any("left out" in note for note in aligned.notes)
+    assert aligned.left_out == (("eeg", 5, len(eeg) - 3), ("noise", 3, len(eeg) - 5))
 
 
 def test_number_of_words_and_tasks():
@@ -70,9 +85,7 @@ REFUSED = {
     "no overlap": ({"eeg": rows(), "noise": [row(i) for i in range(20, 28)]}, "share no reference"),
     "lengths": ({"eeg": rows(), "noise": [*rows(), row(0, sample_id="x")]}, "eeg has 8 rows and noise 9"),
     "subjects": ({"eeg": rows(), "noise": rows(subject="B")}, "differ in how many belong to a sentence, subject"),
-    "modes": ({"eeg": rows(), "noise": rows(mode="teacher_forced")}, "different modes"),
     "duplicates": ({"eeg": [*rows(), row(3)]}, "sample 'sample 3' occurs more than once"),
-    "all empty": ({"eeg": rows(prediction=" ")}, "all 8 predictions are empty"),
     "empty reference": ({"eeg": [*rows(), row(9, reference=" ")]}, "row 9 .* empty reference"),
     "two samples": ({"eeg": rows(2)}, "at least 5 are needed"),
     "nothing": ({"eeg": []}, "no predictions"),
@@ -151,6 +164,12 @@ def test_conditions_are_called_by_what_tells_their_files_apart(tmp_path):
     paths = [tmp_path / name for name in ("t5_x_eeg-eeg.txt", "t5_x_eeg-noise.txt", "t5_x_noise-noise.txt")]
     found = read_conditions(paths[0], paths[1:], lambda path: rows(eval_condition="unknown"))
     assert list(found) == ["eeg-eeg", "eeg-noise", "noise-noise"]
+
+
+def test_a_file_is_not_its_own_control(tmp_path):
+    path = tmp_path / "a.txt"
+    with pytest.raises(UserError, match="given twice"):
+        read_conditions(path, [tmp_path / "x" / ".." / "a.txt"], lambda path: rows())
 
 
 def test_a_file_of_several_cells_brings_its_own_controls(tmp_path):

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from eeg2text_jax.audit import statistics
-from eeg2text_jax.audit.contrast import contrast
-from eeg2text_jax.audit.strata import length_strata
+from eeg2text_jax.audit.contrast import Contrast, contrast
+from eeg2text_jax.audit.strata import blocks_of, length_strata
 
 
 def total(summed):
@@ -24,25 +24,71 @@ def random_pairs(rng, size, k=1, seeds=1):
     return rng.random((seeds, size, size, k)) + 0.5
 
 
+def cells_of(pairs, blocks):
+    """Cells `[..., C, K]` of a full table `[..., S, S, K]`."""
+    cells = np.zeros((*pairs.shape[:-3], blocks.n_cells, pairs.shape[-1]))
+    for members, block in blocks.views(cells):
+        for stratum, result in zip(members, np.moveaxis(block, -4, 0), strict=True):
+            result[...] = pairs[..., stratum[:, None], stratum, :]
+    return cells
+
+
+def compare(tables, strata, score, *, resamples, rng, counts=None) -> Contrast:
+    """Contrast of full tables `[G, S, S, K]`, summed over `counts [G, S]` rows; one row a sentence by default."""
+    blocks = blocks_of(strata)
+    counts = np.ones(tables[0].shape[:2], int) if counts is None else counts
+    sums = [cells_of(table, blocks) for table in tables]
+    found = statistics.resample(sums, [counts] * len(tables), blocks, resamples=resamples, rng=rng)
+    return contrast(found, score)
+
+
 def brute_null(pairs, strata):
-    """Plain mean over the other sentences of the stratum."""
+    """Each reference against the other sentences of its stratum, a plain mean."""
     rows = []
-    for s in range(len(strata)):
-        others = [t for t in range(len(strata)) if t != s and strata[t] == strata[s]]
-        rows.append(np.mean([pairs[s, t] for t in others], axis=0))
+    for t in range(len(strata)):
+        others = [s for s in range(len(strata)) if s != t and strata[s] == strata[t]]
+        rows.append(np.mean([pairs[s, t] for s in others], axis=0))
     return np.array(rows)
+
+
+def shares(pairs, strata):
+    blocks = blocks_of(strata)
+    return statistics.null_shares(cells_of(pairs, blocks), blocks)
 
 
 def test_content_null_never_holds_a_sentence_against_itself():
     rng = np.random.default_rng(0)
     strata = np.array([0, 1, 0, 1, 1, 0, 2, 2])
     pairs = random_pairs(rng, 8, 3)[0]
-    expected = brute_null(pairs, strata)
-    np.testing.assert_allclose(statistics.row_null(pairs, strata), expected)
-    np.testing.assert_allclose(statistics.content_null(pairs, strata).sum(0), expected.sum(0))
+    np.testing.assert_allclose(shares(pairs, strata).sum(0), brute_null(pairs, strata).sum(0))
     changed = pairs.copy()
     changed[np.arange(8), np.arange(8)] = 1e6
-    np.testing.assert_array_equal(statistics.content_null(changed, strata), statistics.content_null(pairs, strata))
+    np.testing.assert_array_equal(shares(changed, strata), shares(pairs, strata))
+
+
+def test_content_null_is_the_mean_over_assignments_without_fixed_points():
+    """Every reference keeps its rows: with unequal ones, the mean over the derangements of a corpus written out."""
+    rng = np.random.default_rng(11)
+    counts = np.array([1, 4, 2, 3])
+    means = rng.random((4, 4))
+    corpora = [
+        sum(counts[t] * means[s, t] for s, t in enumerate(order))
+        for order in itertools.permutations(range(4))
+        if all(s != t for s, t in enumerate(order))
+    ]
+    sums = means * counts[:, None]
+    found = compare([sums[None, ..., None]], np.zeros(4, int), total, resamples=10, rng=rng, counts=counts[None])
+    assert len(corpora) == 9
+    assert found.nulls[0] == pytest.approx(np.mean(corpora))
+    assert found.scores[0] == pytest.approx((counts * means.diagonal()).sum())
+
+
+def test_merely_easy_predictions_and_references_have_no_content_in_any_sentence():
+    rng = np.random.default_rng(12)
+    row, column = rng.normal(size=(2, 20))
+    pairs = (row[:, None] + column)[..., None]
+    strata = np.repeat([0, 1, 2], [4, 6, 10])
+    np.testing.assert_allclose(shares(pairs, strata), np.einsum("ssk->sk", pairs))
 
 
 def test_content_null_shares_have_the_variance_of_the_statistic():
@@ -53,7 +99,7 @@ def test_content_null_shares_have_the_variance_of_the_statistic():
     for _ in range(400):
         row, column = rng.normal(size=(2, size))  # easy predictions, easy references
         pairs = (row[:, None] + column + rng.normal(size=(size, size)))[..., None]
-        difference = np.einsum("ssk->sk", pairs) - statistics.content_null(pairs, strata)
+        difference = np.einsum("ssk->sk", pairs) - shares(pairs, strata)
         contents.append(difference.sum())
         predicted.append(difference.std(ddof=1) * np.sqrt(size))
     assert np.mean(predicted) == pytest.approx(np.std(contents), rel=0.1)
@@ -61,9 +107,15 @@ def test_content_null_shares_have_the_variance_of_the_statistic():
 
 def test_permutations_stay_in_strata_and_are_uniform():
     strata = np.array([1, 0, 1, 0, 1, 2])
-    drawn = statistics.permutations(strata, 6000, np.random.default_rng(0))
-    assert (strata[drawn] == strata).all()
-    assert (np.sort(drawn, 1) == np.arange(6)).all()
+    blocks = blocks_of(strata)
+    assert sorted(blocks.sentences.tolist()) == [0, 1, 2, 3, 4]  # the last one is alone in its stratum
+    sentences, references = (
+        cells_of(x[None, ..., None] + np.zeros((1, 6, 6, 1)), blocks)[0, :, 0] for x in np.indices((6, 6))
+    )
+    drawn = blocks.permuted(6000, np.random.default_rng(0))
+    assert (sentences[drawn] == blocks.sentences).all()
+    assert (strata[references[drawn].astype(int)] == strata[blocks.sentences]).all()
+    assert (np.sort(references[drawn], 1) == np.arange(5)).all()
     _, counts = np.unique(drawn, axis=0, return_counts=True)
     assert len(counts) == 6 * 2
     assert stats.chisquare(counts).pvalue > 1e-3
@@ -81,7 +133,7 @@ def test_permutation_p_agrees_with_scipy():
     exact = stats.permutation_test(
         (np.arange(7),), statistic, permutation_type="pairings", alternative="greater", n_resamples=10**5
     )
-    found = contrast([pairs[None, ..., None]], np.zeros(7, int), total, resamples=40_000, rng=np.random.default_rng(0))
+    found = compare([pairs[None, ..., None]], np.zeros(7, int), total, resamples=40_000, rng=np.random.default_rng(0))
     assert 0.005 < exact.pvalue < 0.5
     assert found.p == pytest.approx(exact.pvalue, abs=4 * np.sqrt(0.25 / 40_000))
     assert found.observed == pytest.approx(exact.statistic)
@@ -120,7 +172,7 @@ def test_a_style_shift_moves_the_gap_and_not_the_effect():
     rng = np.random.default_rng(5)
     control = random_pairs(rng, 30)
     strata = np.repeat(np.arange(5), 6)
-    found = contrast([control + 0.7, control], strata, total, resamples=500, rng=rng)
+    found = compare([control + 0.7, control], strata, total, resamples=500, rng=rng)
     assert found.observed == pytest.approx(30 * 0.7)
     assert found.effect == pytest.approx(0, abs=1e-9)
     assert found.p == found.p_less == 1.0  # every permuted difference is the same
@@ -131,8 +183,8 @@ def test_swapping_conditions_turns_the_effect_around():
     rng = np.random.default_rng(6)
     a, b = random_pairs(rng, 24), random_pairs(rng, 24)
     strata = np.repeat(np.arange(4), 6)
-    one = contrast([a, b], strata, total, resamples=400, rng=np.random.default_rng(1))
-    other = contrast([b, a], strata, total, resamples=400, rng=np.random.default_rng(1))
+    one = compare([a, b], strata, total, resamples=400, rng=np.random.default_rng(1))
+    other = compare([b, a], strata, total, resamples=400, rng=np.random.default_rng(1))
     assert one.effect == pytest.approx(-other.effect)
     assert one.p == pytest.approx(other.p_less)
     np.testing.assert_allclose(one.interval_90, -np.array(other.interval_90)[::-1])
@@ -146,9 +198,9 @@ def test_minimum_detectable_effect_is_found_nine_times_in_ten():
     rng, found, printed = np.random.default_rng(7), 0, []
     for _ in range(200):
         pairs = rng.normal(size=(1, 36, 36, 1))
-        printed.append(contrast([pairs], strata, total, resamples=100, rng=rng).mde)
+        printed.append(compare([pairs], strata, total, resamples=100, rng=rng).mde)
         pairs[:, np.arange(36), np.arange(36)] += expected / 36
-        found += contrast([pairs], strata, total, resamples=199, rng=rng).p <= 0.05
+        found += compare([pairs], strata, total, resamples=199, rng=rng).p <= 0.05
     assert np.mean(printed) == pytest.approx(expected, rel=0.03)
     assert found / 200 == pytest.approx(0.9, abs=0.06)
 

@@ -12,6 +12,8 @@ import pytest
 from eeg2text_jax.data.text import encode_targets
 from eeg2text_jax.decoding.grid import decode_grid
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.file import read_predictions, write_predictions
+from eeg2text_jax.splits.split import Split
 from eeg2text_jax.study import open_study
 from eeg2text_jax.workdir import open_workdir
 
@@ -22,7 +24,7 @@ from configs import default
 def small_config():
     c = default.get_config()
     c.data.synthetic.sentences, c.data.synthetic.features, c.data.synthetic.vocabulary = 60, 8, 40
-    c.text.vocab_size, c.text.max_tokens = 120, 24
+    c.text.vocab_size, c.text.max_tokens = 260, 24
     c.batch.buckets = ((10, 24), (20, 24))
     c.model.encoder_layers, c.model.encoder_heads, c.model.encoder_ffn = 1, 2, 8
     c.model.shape = {
@@ -87,3 +89,19 @@ def test_an_unknown_cut_is_named(study, params):
     config.decode.teacher_forced_cut = "middle"
     with pytest.raises(UserError, match="'middle'; expected one of reference, authors"):
         list(decode_grid(dataclasses.replace(study, config=config), params))
+
+
+def test_repeated_readings_keep_names_of_their_own(study, params, tmp_path):
+    """A subject read a sentence twice: named as `splits/readings.py` does, so that the predictions file takes them."""
+    index = study.data.sentence_index.copy()
+    first, second = study.split.parts["test"][:2]
+    subject, task = study.data.subject.copy(), study.data.task.copy()
+    index[second], subject[second], task[second] = index[first], subject[first], task[first]
+    data = dataclasses.replace(study.data, sentence_index=index, subject=subject, task=task)
+    split = Split.of(data, study.split.method, study.split.seed, study.split.parts)
+    again = dataclasses.replace(study, data=data, split=split)
+    write_predictions(tmp_path / "p.jsonl", {}, decode_grid(again, params))
+    names = {p.sample_id for p in read_predictions(tmp_path / "p.jsonl").predictions}
+    twice = f"{subject[first]}/{task[first]}:{index[first]}"
+    assert {twice, f"{twice}#2"} <= names
+    assert len(names) == len(study.split.parts["test"])

@@ -1,13 +1,18 @@
 """Our aggregation of BLEU against sacrebleu and nltk."""
 
 import random
+import tracemalloc
 
 import numpy as np
 import pytest
 import sacrebleu
 from nltk.translate.bleu_score import corpus_bleu
+from rouge_score.tokenize import tokenize as rouge_score_tokenize
+from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-from eeg2text_jax.metrics.bleu import token_bleu, word_bleu
+from eeg2text_jax.metrics.bleu import token_bleu, word_bleu, words_13a
+from eeg2text_jax.metrics.rouge import rouge, rouge_score_words
+from eeg2text_jax.metrics.statistics import MetricError
 
 TEXT = "the a cat dog sat on mat , . it's (well) U.S. 1,000 He was in New-York 'quoted' end."
 WORDS = TEXT.split()
@@ -70,3 +75,47 @@ def test_empty_texts_have_a_meaning():
     assert all(np.isnan(v) for v in metric.score(["a", ""], ["", ""]).values())
     full = metric.score(["a b c d"], ["a b c d"])
     assert metric.score(["a b c d", ""], ["a b c d", ""]) == full
+
+
+def test_pieces_are_tokenized_as_whole_texts_are():
+    """Of all that the tokenizers look at: signs beside digits, entities, line ends, other kinds of white space."""
+    rng = random.Random(0)
+    marks = [*"ab1.,-'&;:()/_~$ \n\t\u00a0\u2028é΢İ%", "1,000", "-\n", "&amp;", "<skipped>", "...", "Σ ", " - "]
+    theirs = Tokenizer13a()
+    for _ in range(3000):
+        text = "".join(rng.choices(marks, k=rng.randint(0, 14)))
+        assert words_13a(text) == theirs(text).split(), repr(text)
+        assert rouge_score_words(text) == rouge_score_tokenize(text, None), repr(text)
+
+
+@pytest.mark.parametrize("metric", [word_bleu(), rouge()])
+def test_rows_and_all_against_all_agree(metric):
+    """The two ways of counting n-grams, by sorting and by a sparse product."""
+    predictions, references = random_corpus(7)
+    everything = metric.pairwise(predictions, references)
+    np.testing.assert_array_equal(metric.statistics(predictions, references), everything[range(60), range(60)])
+
+
+def test_many_rows_are_scored_in_parts_with_the_same_sum(monkeypatch):
+    predictions, references = random_corpus(3, size=50)
+    told = []
+    whole = rouge().total(predictions, references)
+    monkeypatch.setattr("eeg2text_jax.metrics.statistics.ROWS_AT_ONCE", 7)
+    np.testing.assert_allclose(rouge().total(predictions, references, told.append), whole, rtol=1e-12)
+    assert told == [7] * 7 + [1]
+    with pytest.raises(MetricError, match="row 37:") as error:
+        rouge().total(predictions, [*references[:36], "Привет", *references[37:]])
+    assert error.value.index == 36
+
+
+def test_memory_does_not_grow_with_the_rows(monkeypatch):
+    """A million rows were tokenized at once; now some thousand are, whatever the number of rows."""
+    monkeypatch.setattr("eeg2text_jax.metrics.statistics.ROWS_AT_ONCE", 250)
+    peaks = []
+    for size in (500, 3000):
+        predictions, references = random_corpus(1, size=size)
+        tracemalloc.start()
+        word_bleu().score(predictions, references)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0]

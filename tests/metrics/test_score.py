@@ -107,3 +107,11 @@ def test_results_file(tmp_path):
     write_results(tmp_path / "results.json", results)
     assert json.loads((tmp_path / "results.json").read_text("utf8")) == results
     assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_long_scoring_shows_its_progress(monkeypatch, capsys):
+    score_predictions(grid(modes=["free_running"]))
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr("eeg2text_jax.metrics.score.SHOW_PROGRESS", 100)
+    score_predictions(grid(modes=["free_running"]))
+    assert "scoring (rows of all metrics): 192/192" in capsys.readouterr().out

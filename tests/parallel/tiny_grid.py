@@ -100,6 +100,7 @@ def make_state(program: GridProgram, mesh: Mesh, rules: Rules) -> tuple[TrainSta
 
 def compiled_step(program: GridProgram, mesh: Mesh, rules: Rules) -> tuple[TrainState, StudyArrays, Callable[..., Any]]:
     """The state before the first step, what is constant, and the compiled step."""
+    program = dataclasses.replace(program, mesh=mesh)
     state, shardings = make_state(program, mesh, rules)
     study = study_arrays(program, mesh)
     step = compile_step(program.train_step, mesh, shardings)

@@ -76,6 +76,7 @@ def test_blocks_closed_by_equals_signs(write, template):
     path = write(text)
     assert texts(path) == EQUAL
     assert "layout C1 " in describe(read_any(path))
+    assert texts(write("=" * 50 + "\n" + text)) == EQUAL
     with pytest.raises(UserError, match="line 21: the block that begins here is not closed"):
         read_any(write(text[: text.rindex("=" * 50)]))
 
@@ -87,6 +88,8 @@ JSON = {
     "indented list": json.dumps([{"target": [r], "hypothesis": p} for r, p in EQUAL], indent=2),
     "under a name": json.dumps({"bleu": 3, "results": [{"truth": r, "generated_text": p} for r, p in EQUAL]}, indent=1),
     "lists by name": json.dumps({"references": REFERENCES, "predictions": OUTPUTS, "wer": 1.0}),
+    "table by column": json.dumps({"truth": dict(enumerate(REFERENCES)), "pred": dict(enumerate(OUTPUTS))}),
+    "objects by key": json.dumps({f"S{i}": {"truth": r, "pred": p} for i, (r, p) in enumerate(EQUAL)}),
     "indented lists": json.dumps({"targets": REFERENCES, "preds": OUTPUTS}, indent=2),
 }
 
@@ -112,6 +115,7 @@ def test_foreign_json_is_read_without_options(write, name):
         ('[{"gt": "a", "pred": "b", "output": "c"}]', "several columns may be reference and prediction"),
         ('{"gt": "a", "pred": "b"}\n{"gt": "a", "gt": "c", "pred": "b"}\n', "line 2: not JSON .*'gt' is there twice"),
         ('{"gt": "a", "pred": "b"}\n["a", "b"]\n', "line 2: line is .*expected an object"),
+        ('{"truth": {"0": "a"}, "pred": {"1": "b"}}', "JSON without predictions"),
         ('{"accuracy": 1.0}', "no column is known as reference and prediction"),
         ("[1, 2]", "JSON without predictions"),
         ('[{"gt": "a", "pred": "\\ud800"}]', "item 1: pred holds half of a surrogate pair"),
@@ -152,6 +156,11 @@ def test_columns_of_both_modes_are_two_sets(write):
         ("free_running", "c"),
         ("teacher_forced", "d"),
     ]
+    path = write("target,free_prediction,tf_prediction\na b,c,d\n", "f.csv")
+    assert [(p.mode, p.prediction) for p in read_any(path).predictions] == [
+        ("free_running", "c"),
+        ("teacher_forced", "d"),
+    ]
     path = write("truth,pred,pred_tf,pred_teacher_forced\na,b,c,d\n", "g.csv")
     with pytest.raises(UserError, match="pred, pred_tf, pred_teacher_forced are predictions of one condition and mode"):
         read_any(path)
@@ -165,6 +174,25 @@ def test_fields_of_any_length_are_read(write):
     assert csv.field_size_limit() == limit
     with pytest.raises(UserError, match="line 3: not a CSV row"):
         read_any(write(f'truth,pred\na b,"{long}"\n"c d,e\n', "f.csv"))
+
+
+def test_a_header_among_the_samples_is_no_sample(write):
+    rows = "".join(f"{r},{p}\n" for r, p in EQUAL)
+    with pytest.raises(UserError, match="line 8: 'truth, pred' is a header among the samples"):
+        read_any(write(f"truth,pred\n{rows}truth,pred\n{rows}"))
+    with pytest.raises(UserError, match="line 7: 'Reference, Prediction' is a header among the samples"):
+        read_any(write(f"{rows}Reference,Prediction\n{rows}"))
+
+
+def test_the_delimiter_that_a_spreadsheet_states_is_no_sample(write):
+    path = write("sep=;\ntruth;pred\n" + "".join(f"{r};{p}\n" for r, p in EQUAL))
+    assert texts(path) == EQUAL
+    with pytest.raises(UserError, match="line 3: 3 fields where the first line has 2"):
+        read_any(write("sep=;\ntruth;pred\na;b;c\n"))
+
+
+def test_rows_without_a_reference_are_said(write):
+    assert "1 rows have an empty reference" in describe(read_any(write("truth,pred\na b,c\n,d\n")))
 
 
 def test_unicode_forms_are_one_text_and_that_is_said(write, capsys):

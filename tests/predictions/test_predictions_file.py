@@ -69,3 +69,17 @@ def test_a_file_that_is_no_text_or_has_no_rows_or_is_not_there(path):
         read_predictions(path)
     with pytest.raises(UserError, match="cannot be read"):
         read_predictions(path.with_name("missing.jsonl"))
+
+
+def test_what_rows_have_in_common_is_in_memory_once(path):
+    long = [
+        dataclasses.replace(ROW, sample_id=f"s{i}", reference="a long reference", subject=f"S{i % 2}") for i in range(6)
+    ]
+    long = [dataclasses.replace(row, reference_tokens=[70_000, 80_000], prediction_tokens=[80_000]) for row in long]
+    write_predictions(path, {}, long)
+    read = read_predictions(path).predictions
+    assert read == long
+    assert len({id(row.reference) for row in read}) == 1
+    assert len({id(row.reference_tokens) for row in read}) == 1
+    assert len({id(row.subject) for row in read}) == 2
+    assert read[0].reference_tokens[1] is read[1].prediction_tokens[0]
