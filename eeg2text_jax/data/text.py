@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import ByteLevelBPETokenizer
@@ -15,8 +16,8 @@ VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "*.model", "*.spm")
 SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 
 
-def load_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
-    """Reads a tokenizer from a Hugging Face folder, or from the Hub by its name there.
+def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBase:
+    """Reads a tokenizer from a Hugging Face folder, or from the Hub by its name there; options as transformers takes.
 
     Raises:
       UserError: there is no tokenizer in `folder`, or it has no padding or end token.
@@ -27,7 +28,7 @@ def load_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
             "name a folder with one in config.text.tokenizer."
         )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder))
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), **options)
     except Exception as error:  # transformers raises nearly anything here
         raise UserError(f"{folder}: no tokenizer can be read there ({first_line(error)}).") from error
     if tokenizer.pad_token_id is None or (tokenizer.eos_token_id is None and tokenizer.sep_token_id is None):
