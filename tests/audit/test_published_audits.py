@@ -1,5 +1,6 @@
 """The audit of what other groups released; the folder lies beside the checkout, not in it."""
 
+import csv
 import json
 import time
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from eeg2text_jax.cli import main
+from eeg2text_jax.predictions.read import read_any
 
 FOLDER = Path(__file__).parents[3] / "shared" / "published_decodes"
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="published decodes are not beside the checkout")
@@ -62,8 +64,36 @@ def test_bart_pair_is_collapsed_and_its_metrics_disagree(tmp_path):
 def test_teacher_forced_file_ignores_the_recording_and_says_so(tmp_path):
     result = judged(tmp_path, "bart_nr_teacher-forced.txt")
     assert "30 sentences with several rows, 30 have one and the same prediction" in codes(result)["input_independent"]
-    assert {"length_follows_reference", "literal_padding", "mode_unknown"} <= codes(result).keys()
+    assert {"looks_teacher_forced", "length_follows_reference", "literal_padding"} <= codes(result).keys()
+    assert "mode_unknown" in codes(result)
+    assert result["verdict"] == "not judgeable"
     assert (result["n_rows"], result["n_sentences"]) == (355, 30)
+
+
+def test_noise_holds_nothing_and_is_not_said_to(tmp_path):
+    """The release found content in the outputs of noise (p .019) and more of it than in those of EEG (p .027)."""
+    alone = judged(tmp_path, "bart_sr-nr-nrv2_noise.txt")
+    assert alone["verdict"] == "no content found above its null"
+    pair = judged(tmp_path, "bart_sr-nr-nrv2_noise.txt", "bart_sr-nr-nrv2_eeg.txt")
+    assert pair["verdict"] == "equivalent to control"
+    assert set(pair["comparisons"][0]["derived"]) >= {
+        "the order of the file",
+        "the words of the texts",
+        "the number of rows",
+    }
+    assert "equal task" not in pair["sentence"]
+
+
+def test_teacher_forced_beside_free_running_is_not_judged(tmp_path):
+    """Neither half of such a pair says its mode once the labels are gone."""
+    rows = read_any(FOLDER / T5[0]).predictions
+    for name, mode in (("eeg", "teacher_forced"), ("noise", "free_running")):
+        lines = [[r.reference, r.prediction] for r in rows if r.mode == mode]
+        with (tmp_path / f"{name}.csv").open("w", encoding="utf8", newline="") as file:
+            csv.writer(file).writerows([["reference", "prediction"], *lines])
+    arguments = ["--eeg", str(tmp_path / "eeg.csv"), "--control", str(tmp_path / "noise.csv"), "--resamples", "100"]
+    assert main(["audit", *arguments, "--json", str(tmp_path / "a.json")]) == 8
+    assert {"modes_differ", "looks_teacher_forced"} <= codes(json.loads((tmp_path / "a.json").read_text())).keys()
 
 
 def test_meg_content_is_far_above_its_null(tmp_path):
@@ -92,4 +122,5 @@ def test_teacher_forced_half_of_a_t5_file(tmp_path):
     main(["audit", *arguments, "--resamples", "100"])
     result = json.loads((tmp_path / "a.json").read_text())
     assert result["mode"] == "teacher_forced"
+    assert result["verdict"] == "not judgeable"
     assert {"teacher_forced", "token_residue"} <= codes(result).keys()
