@@ -95,7 +95,8 @@ def other_strata(simulated: Simulated, tables: Tables, resamples: int, rng: np.r
     leaks = any(flag.code == GAP_CODE for flag in flags)
     if simulated.tasks_known and not leaks:
         return []
-    aligned = align({"eeg": as_predictions(simulated, ("eeg",))[0]})
+    alone = dataclasses.replace(simulated, predictions=simulated.predictions[:1])
+    aligned = align({"eeg": as_predictions(alone, ("eeg",))[0]})
     return list(stand_ins(aligned, STRATUM_SIZE, length_leaks=leaks).values())
 
 

@@ -41,7 +41,7 @@ def cases() -> dict[str, tuple[Rows, dict[str, Rows], dict, set[str]]]:
     """Name -> EEG's rows, controls, options of the audit, verdicts that are true."""
     sides = simulated_rows(7, sentences=48, subjects=3)
     nothing, noise = sides
-    little = simulated_rows(7, sentences=48, subjects=3, information=0.06)[0]
+    little = simulated_rows(7, sentences=48, subjects=3, information=0.09)[0]
     much = simulated_rows(7, sentences=48, subjects=3, information=0.3)[0]
     styled = simulated_rows(7, sentences=48, subjects=3, style_shift=0.5)[0]
     vocabulary = words_of(nothing)
