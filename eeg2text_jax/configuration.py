@@ -12,7 +12,7 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, first_line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,7 @@ def parse_config(
     try:
         rest = values([command, *argv])[1:]
     except (flags.Error, TypeError, ValueError, SyntaxError) as error:
-        raise UserError(f"{str(error).strip().splitlines()[0].rstrip('.')}; {usage}") from error
+        raise UserError(f"{first_line(error).rstrip('.')}; {usage}") from error
     for name in options:
         if values[name].value is None:
             raise UserError(f"--{name} is missing; {usage}")
@@ -91,7 +91,7 @@ def load_config(place: str) -> ConfigDict:
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{place}: cannot be loaded ({type(error).__name__}: {error}).") from error
+        raise UserError(f"{place}: cannot be loaded ({type(error).__name__}: {first_line(error)}).") from error
     finally:
         sys.path.pop(0)
     return config.lock()

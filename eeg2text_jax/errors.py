@@ -1,4 +1,7 @@
-"""The exceptions whose message is meant for the user."""
+"""The exceptions whose message is meant for the user, and what such messages are made of."""
+
+import difflib
+from collections.abc import Iterable
 
 
 class UserError(Exception):
@@ -15,3 +18,16 @@ class Terminated(BaseException):
     No `Exception`, as nothing that catches errors shall hold it up. The command line prints it and exits with status
     143, as after the signal itself.
     """
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's message with something in it, or the name of its kind where there is none."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), type(error).__name__)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: the nearest known one, or all of them where none is near."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(map(str, known))}."

@@ -11,23 +11,24 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from eeg2text_jax.audit.auditing import audit
-from eeg2text_jax.audit.cells import select_cells
 from eeg2text_jax.audit.render import result_text
 from eeg2text_jax.audit.report import Section, write_report
-from eeg2text_jax.data.splits.split import check_same_split
 from eeg2text_jax.decoding.grid import decode_grid
+from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.examples import side_by_side
 from eeg2text_jax.metrics.render import print_table, table_markdown, write_tables
 from eeg2text_jax.metrics.score import score_cells, write_results
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
 from eeg2text_jax.parallel.distributed import initialize, is_main, main_first, wait_for_all
 from eeg2text_jax.parallel.placement import Placement
-from eeg2text_jax.predictions import Prediction, read_predictions, write_predictions
+from eeg2text_jax.predictions.cells import select_cells
+from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
+from eeg2text_jax.splits.split import check_same_split
 from eeg2text_jax.study import Study, open_study
 from eeg2text_jax.training.curves import write_curves
 from eeg2text_jax.training.loop import trained_params
 from eeg2text_jax.training.waves import train_arms, waves
-from eeg2text_jax.workdir import open_workdir, write_text
+from eeg2text_jax.workdir import open_workdir
 
 
 def run(config: ConfigDict, root: str) -> None:

@@ -16,17 +16,18 @@ from eeg2text_jax.configuration import to_json
 from eeg2text_jax.data.batches import Samples, feature_scale
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
-from eeg2text_jax.data.splits.certificate import certify_data
-from eeg2text_jax.data.splits.methods import make_split
-from eeg2text_jax.data.splits.report import part_table, verdict
-from eeg2text_jax.data.splits.split import Split
-from eeg2text_jax.data.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.data.text import encode_targets, load_tokenizer, train_tokenizer
+from eeg2text_jax.files import replacing
 from eeg2text_jax.grid import Arm, arms, dropout_keys
 from eeg2text_jax.models.build import build_model
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.pretrained.hub import checkpoint_folder
 from eeg2text_jax.pretrained.start import model_from_checkpoint
+from eeg2text_jax.splits.certificate import certify_data
+from eeg2text_jax.splits.methods import make_split
+from eeg2text_jax.splits.report import part_table, verdict
+from eeg2text_jax.splits.split import Split
+from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.training.step import StudyArrays
 from eeg2text_jax.workdir import Workdir
 
@@ -105,9 +106,8 @@ def open_tokenizer(config: ConfigDict, workdir: Workdir, data: DataFile, split: 
             tokenizer = load_tokenizer(folder)
         else:
             tokenizer = train_tokenizer(data.sentence[split.parts["train"]], config.text.vocab_size)
-        partial = workdir.root / ".tokenizer.partial"
-        tokenizer.save_pretrained(str(partial))
-        partial.rename(workdir.tokenizer)
+        with replacing(workdir.tokenizer) as partial:
+            tokenizer.save_pretrained(str(partial))
     return load_tokenizer(workdir.tokenizer)
 
 

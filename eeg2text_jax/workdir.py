@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.configuration import differences, to_json
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import partial_of, write_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +64,7 @@ def open_workdir(root: str, config: ConfigDict) -> Workdir:
                 f"{' and more' if len(differing) > 3 else ''}; take another --workdir or the same configuration."
             )
         return workdir
-    unfinished = _partial(workdir.config).name  # of a run that was killed in its first moment
+    unfinished = partial_of(workdir.config).name  # of a run that was killed in its first moment
     if workdir.root.exists() and (
         not workdir.root.is_dir() or any(path.name != unfinished for path in workdir.root.iterdir())
     ):
@@ -71,14 +72,3 @@ def open_workdir(root: str, config: ConfigDict) -> Workdir:
     workdir.root.mkdir(parents=True, exist_ok=True)
     write_text(workdir.config, ours)
     return workdir
-
-
-def write_text(path: epath.Path, text: str) -> None:
-    """Writes a file under a temporary name, then renames it."""
-    partial = _partial(path)
-    partial.write_text(text)
-    partial.replace(path)
-
-
-def _partial(path: epath.Path) -> epath.Path:
-    return path.parent / f".{path.name}.partial"

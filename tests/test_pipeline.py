@@ -13,7 +13,7 @@ from eeg2text_jax import cli, pipeline
 from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
 from eeg2text_jax.grid import init_keys
 from eeg2text_jax.parallel.placement import Placement
-from eeg2text_jax.predictions import read_predictions
+from eeg2text_jax.predictions.file import read_predictions
 from eeg2text_jax.pretrained.load import load_pretrained
 from eeg2text_jax.training.loop import DevLoss, make_initial_state, make_program, trained_params
 from eeg2text_jax.training.step import GridProgram

@@ -8,8 +8,8 @@ import numpy as np
 
 from eeg2text_jax.audit.strata import STRATUM_SIZE, exchangeable, length_strata
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.readers.foreign import UNKNOWN
-from eeg2text_jax.predictions import Prediction
+from eeg2text_jax.predictions.file import Prediction, sentence_key
+from eeg2text_jax.predictions.foreign import UNKNOWN
 
 MIN_SENTENCES = 5  # 5! = 120 permutations: the fewest with which p can fall below 0.05
 MIN_PREFIX = 20  # characters that a shortened reference must share with the full one
@@ -46,11 +46,6 @@ class Aligned:
     @property
     def eeg(self) -> Condition:
         return self.conditions[0]
-
-
-def sentence_key(text: str) -> str:
-    """Texts that differ in white space only are one sentence."""
-    return " ".join(text.split())
 
 
 def align(

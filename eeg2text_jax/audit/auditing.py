@@ -19,7 +19,7 @@ from eeg2text_jax.audit.side_channel import measure_side_channel
 from eeg2text_jax.audit.statistics import design_effect
 from eeg2text_jax.audit.strata import STRATUM_SIZE
 from eeg2text_jax.audit.table import ContentTable
-from eeg2text_jax.predictions import Prediction
+from eeg2text_jax.predictions.file import Prediction
 
 
 def audit(

@@ -12,7 +12,7 @@ import numpy as np
 
 from eeg2text_jax.audit.align import sentence_key
 from eeg2text_jax.audit.statistics import bootstrap_counts, p_value
-from eeg2text_jax.predictions import Prediction
+from eeg2text_jax.predictions.file import Prediction
 
 EXCHANGEABLE = ("shuffled",)  # controls that are real EEG, so that only the content of the sentence differs
 

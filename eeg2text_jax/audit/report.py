@@ -14,6 +14,7 @@ from eeg2text_jax.audit.markdown import markdown_html
 from eeg2text_jax.audit.render import EFFECT_HEADINGS, condition_rows, effect_rows, evidence_lines
 from eeg2text_jax.audit.result import AuditResult, ConditionSummary, Example
 from eeg2text_jax.audit.verdict import Verdict, p_cell, p_text
+from eeg2text_jax.files import write_text
 
 STYLE_SHEET = Path(__file__).with_name("report.css")
 CONCLUSIVE = (Verdict.USES_EEG, Verdict.CONTENT)
@@ -35,8 +36,7 @@ def write_report(
     title: str = "Does the model use the EEG?",
     sections: Iterable[Section] = (),
 ) -> None:
-    """Writes the page under a temporary name, then renames it; `path` may be a `gs://` one. Images are embedded."""
-    path = epath.Path(path)
+    """Writes the page, whole or not at all; `path` may be a `gs://` one. Images are embedded."""
     parts = [_verdict_part(result), _effect_part(result), _condition_part(result), _flag_part(result)]
     parts += [_collapse_part(result), _example_part(result), *map(_section_part, sections), _method_part(result)]
     page = (
@@ -45,9 +45,7 @@ def write_report(
         f"<title>{html.escape(title)}</title><style>{STYLE_SHEET.read_text(encoding='utf8')}</style></head>"
         f"<body><main><h1>{html.escape(title)}</h1>{''.join(parts)}</main></body></html>\n"
     )
-    partial = path.parent / f".{path.name}.partial"
-    partial.write_bytes(page.encode())
-    partial.replace(path)
+    write_text(path, page)
 
 
 def _verdict_part(result: AuditResult) -> str:

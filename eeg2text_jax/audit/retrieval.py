@@ -22,7 +22,7 @@ import numpy as np
 
 from eeg2text_jax.audit.statistics import p_value
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions import read_text
+from eeg2text_jax.predictions.file import read_text
 
 FIELDS = {"sample_id": str, "sentence_id": str, "eval_condition": str, "candidates": list, "nll": list}
 

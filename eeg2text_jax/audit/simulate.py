@@ -10,7 +10,7 @@ import dataclasses
 import numpy as np
 
 from eeg2text_jax.audit.strata import length_strata
-from eeg2text_jax.predictions import Prediction
+from eeg2text_jax.predictions.file import Prediction
 
 PAD = -1
 VOCABULARY = 1500  # Zipf words; frequent ones have the small numbers

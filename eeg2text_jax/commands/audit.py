@@ -7,16 +7,16 @@ from pathlib import Path
 from etils import epath
 
 from eeg2text_jax.audit.auditing import audit
-from eeg2text_jax.audit.cells import read_conditions
-from eeg2text_jax.audit.metadata import join_metadata
 from eeg2text_jax.audit.render import result_text
 from eeg2text_jax.audit.retrieval import read_candidates
 from eeg2text_jax.audit.strata import STRATUM_SIZE
 from eeg2text_jax.audit.verdict import EXIT_STATUS
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.readers import describe, read_any
-from eeg2text_jax.predictions import MODES, Prediction, read_text
-from eeg2text_jax.workdir import write_text
+from eeg2text_jax.files import write_text
+from eeg2text_jax.predictions.cells import read_conditions
+from eeg2text_jax.predictions.file import MODES, Prediction, read_text
+from eeg2text_jax.predictions.metadata import join_metadata
+from eeg2text_jax.predictions.read import describe, read_any
 
 EPILOG = (
     """

@@ -11,8 +11,8 @@ from etils import epath
 
 from eeg2text_jax.configuration import parse_config
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import write_text
 from eeg2text_jax.preflight.chips import parse_topology
-from eeg2text_jax.workdir import write_text
 
 # libtpu is there to compile: without these it would look for a TPU of its own and for the cloud around it, and say at
 # length that it found neither.

@@ -6,9 +6,9 @@ from pathlib import Path
 from eeg2text_jax.configuration import parse_config
 from eeg2text_jax.data.datafile import read_outline
 from eeg2text_jax.data.prepare import prepare
-from eeg2text_jax.data.splits.methods import make_split
-from eeg2text_jax.data.splits.report import paper_table1
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.splits.methods import make_split
+from eeg2text_jax.splits.report import paper_table1
 
 PAPER_RATIO = (0.8, 0.1, 0.1)
 

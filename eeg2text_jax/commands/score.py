@@ -7,12 +7,12 @@ from etils import epath
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.profiles import PROFILES
-from eeg2text_jax.metrics.readers import FORMATS, describe, read_any
-from eeg2text_jax.metrics.readers.foreign import UNKNOWN
 from eeg2text_jax.metrics.render import print_table
 from eeg2text_jax.metrics.score import score_cells, write_results
 from eeg2text_jax.metrics.tables import signatures
-from eeg2text_jax.predictions import MODES
+from eeg2text_jax.predictions.file import MODES
+from eeg2text_jax.predictions.foreign import UNKNOWN
+from eeg2text_jax.predictions.read import FORMATS, describe, read_any
 
 LAYOUTS = """
 layouts, recognised by content:

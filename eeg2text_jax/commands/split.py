@@ -3,13 +3,13 @@
 import argparse
 
 from eeg2text_jax.data.datafile import DataFile, read_datafile
-from eeg2text_jax.data.splits.certificate import certify, certify_data
-from eeg2text_jax.data.splits.duplicates import OVERLAP
-from eeg2text_jax.data.splits.methods import FROM_FILE, METHODS, make_split
-from eeg2text_jax.data.splits.readings import readings_of
-from eeg2text_jax.data.splits.report import paper_table1, split_report
-from eeg2text_jax.data.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.splits.certificate import certify, certify_data
+from eeg2text_jax.splits.duplicates import OVERLAP
+from eeg2text_jax.splits.methods import FROM_FILE, METHODS, make_split
+from eeg2text_jax.splits.readings import readings_of
+from eeg2text_jax.splits.report import paper_table1, split_report
+from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

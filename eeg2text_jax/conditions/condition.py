@@ -6,7 +6,6 @@ defined. All run on the device inside jit. Two conditions are choices of data ra
 gaze baseline is a data file with gaze features.
 """
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -17,7 +16,7 @@ from eeg2text_jax.conditions.constant import length_only, subject_mean, zero
 from eeg2text_jax.conditions.context import ConditionContext
 from eeg2text_jax.conditions.noise import noise, noise_redrawn, noise_uniform
 from eeg2text_jax.conditions.rearranged import phase_randomized, time_reversed
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.parallel.arms import choose_by_arm
 
 Condition = Callable[[jax.Array, jax.Array, ConditionContext], jax.Array]
@@ -77,9 +76,7 @@ def check_conditions(names: Sequence[str], field: str, *, training: bool) -> Non
         if name in TRAINING_ONLY and not training:
             raise UserError(f"{field}: {name!r} changes what a model is trained on and cannot be tested with.")
         if name not in CONDITIONS:
-            nearest = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"the conditions are {', '.join(known)}."
-            raise UserError(f"{field}: there is no condition {name!r}; {hint}")
+            raise UserError(f"{field}: there is no condition {name!r}; {did_you_mean(name, known)}")
 
 
 def apply_condition(name: str, features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:

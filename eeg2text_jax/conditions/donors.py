@@ -9,8 +9,8 @@ import dataclasses
 import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.splits.unique_text import normalize
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.splits.unique_text import normalize
 
 # How far a donor had to be looked for; the first level is the rule, the others its fall-backs in this order.
 LEVELS = ("same subject, task and length", "same subject and task", "same subject", "any subject")

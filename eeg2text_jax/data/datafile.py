@@ -19,7 +19,7 @@ import h5py
 import numpy as np
 
 from eeg2text_jax.data.hdf5_disk import PatientFile
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, first_line
 
 FORMAT = "eeg2text-data-1"
 _STRINGS = ("sentence", "subject", "task")
@@ -191,7 +191,7 @@ def _load(path: Path, rows: slice) -> DataFile:
     except (OSError, KeyError, RuntimeError, ValueError) as error:
         raise UserError(
             f"{path}: cannot be read as an eeg2text data file, it may be cut short "
-            f"({str(error).strip().splitlines()[0]}); make it again with `eeg2text prepare`."
+            f"({first_line(error)}); make it again with `eeg2text prepare`."
         ) from error
 
 

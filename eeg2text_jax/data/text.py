@@ -8,7 +8,7 @@ from tokenizers import ByteLevelBPETokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, first_line
 
 SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 
@@ -22,8 +22,7 @@ def load_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder))
     except Exception as error:  # transformers raises nearly anything here
-        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise UserError(f"{folder}: no tokenizer can be read there ({reason}).") from error
+        raise UserError(f"{folder}: no tokenizer can be read there ({first_line(error)}).") from error
     if tokenizer.pad_token_id is None or (tokenizer.eos_token_id is None and tokenizer.sep_token_id is None):
         raise UserError(f"{folder}: the tokenizer has no padding token or no end token; an encoder-decoder needs both.")
     return tokenizer

@@ -23,7 +23,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.grid import Arm
 from eeg2text_jax.parallel.mesh import DATA, make_mesh
 from eeg2text_jax.parallel.partition import arm_sharding, fed_sharding, put, put_batch, replicated
-from eeg2text_jax.predictions import MODES, Prediction
+from eeg2text_jax.predictions.file import MODES, Prediction
 from eeg2text_jax.study import Study
 from eeg2text_jax.training.step import Batch, StudyArrays
 

@@ -11,7 +11,7 @@ from typing import Literal
 from rapidfuzz.distance import LCSseq
 
 from eeg2text_jax.metrics.tables import MODE_TITLES
-from eeg2text_jax.predictions import Prediction
+from eeg2text_jax.predictions.file import Prediction
 
 Style = Literal["plain", "bold", "underline"]
 Marked = list[tuple[str, Style]]

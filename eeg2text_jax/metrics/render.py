@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.examples import Example, Marked
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, PAPER_COLUMNS, Table, map_cells, score_table, signatures
 
@@ -163,6 +164,4 @@ def write_tables(
         "results.tex": table_latex(table) + "\n" + examples_latex(examples),
     }
     for name, text in texts.items():
-        partial = epath.Path(folder) / f".{name}.partial"
-        partial.write_text(text, encoding="utf8")
-        partial.replace(epath.Path(folder) / name)
+        write_text(epath.Path(folder) / name, text)

@@ -6,12 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from etils import epath
-
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.profiles import id_bleu, subword_bleu, text_metrics
 from eeg2text_jax.metrics.statistics import Metric, MetricError
-from eeg2text_jax.predictions import Prediction
+from eeg2text_jax.predictions.file import Prediction
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -128,11 +127,8 @@ def score_cells(
 
 
 def write_results(path: str | os.PathLike[str], results: dict[str, Any]) -> None:
-    """Writes results as JSON under a temporary name, then renames it. Raises UserError where that fails."""
-    path = epath.Path(path)
-    partial = path.with_name(f".{path.name}.partial")
+    """Writes results as JSON, whole or not at all. Raises UserError where that fails."""
     try:
-        partial.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
-        partial.replace(path)
+        write_text(path, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror}); check the folder.") from error

@@ -1,6 +1,5 @@
 """Configuration -> model: which backbone, of what shape, behind which EEG encoder."""
 
-import difflib
 import importlib
 import pkgutil
 from types import ModuleType
@@ -10,7 +9,7 @@ from ml_collections import ConfigDict
 from transformers import PretrainedConfig
 
 from eeg2text_jax import models, pretrained
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
 
@@ -102,6 +101,7 @@ def _check_fields(shape: dict[str, Any], config_class: type[PretrainedConfig], p
     known = fields | {prefix + name for prefix in prefixes for name in fields}
     for name in shape:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "."
-            raise UserError(f"config.model.shape has a field {name!r} that {config_class.__name__} does not know{hint}")
+            raise UserError(
+                f"config.model.shape has a field {name!r} that {config_class.__name__} does not know; "
+                f"{did_you_mean(name, sorted(known))}"
+            )

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, first_line
 
 Result = TypeVar("Result")
 
@@ -37,8 +37,7 @@ def initialize(hosts: str) -> None:
     try:
         jax.distributed.initialize(**arguments)
     except (RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"parallel.hosts = {hosts!r}: the hosts could not be joined ({reason}).") from error
+        raise UserError(f"parallel.hosts = {hosts!r}: the hosts could not be joined ({first_line(error)}).") from error
 
 
 def is_main() -> bool:

@@ -1,12 +1,12 @@
 """Our parameters -> a folder that `transformers` loads in PyTorch, with the EEG encoder in a file beside it."""
 
 import json
-import shutil
 from pathlib import Path
 
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import replacing
 from eeg2text_jax.models.build import backbone_module
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
@@ -42,23 +42,19 @@ def export_checkpoint(
     out = Path(out)
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise UserError(f"{out}: exists already; give --out a new folder.")
-    partial = out.with_name(f".{out.name}.partial")
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        write_safetensors(partial / "model.safetensors", export(backbone_table(model.spec), params), {"format": "pt"})
-        if model.eeg is not None:
-            write_eeg(partial, model.eeg, params["eeg"])
-        tokenizer.save_pretrained(str(partial))
-        (partial / "config.json").write_text(_config_json(model, config), encoding="utf8")
-        (partial / "README.md").write_text(card, encoding="utf8")
-        if out.exists():
-            out.rmdir()
-        partial.rename(out)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(out) as partial:
+            partial.mkdir()
+            tensors = export(backbone_table(model.spec), params)
+            write_safetensors(Path(partial) / "model.safetensors", tensors, {"format": "pt"})
+            if model.eeg is not None:
+                write_eeg(Path(partial), model.eeg, params["eeg"])
+            tokenizer.save_pretrained(str(partial))
+            (partial / "config.json").write_text(_config_json(model, config), encoding="utf8")
+            (partial / "README.md").write_text(card, encoding="utf8")
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror or error}).") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _config_json(model: Seq2SeqModel, config: PretrainedConfig) -> str:

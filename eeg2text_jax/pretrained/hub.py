@@ -6,7 +6,7 @@ from pathlib import Path
 import huggingface_hub
 from huggingface_hub.errors import HTTPError
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.pretrained.read import INDEX, weights_file
 
 # Checkpoints that come as Python packages: name, which is also the extra that installs it -> the package.
@@ -45,7 +45,7 @@ def checkpoint_folder(name: str | Path) -> Path:
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns))
     except (OSError, HTTPError) as error:
-        raise UserError(f"{name}: its download from the Hugging Face Hub failed ({_first_line(error)}).") from error
+        raise UserError(f"{name}: its download from the Hugging Face Hub failed ({first_line(error)}).") from error
 
 
 def _package_folder(name: str) -> Path:
@@ -61,9 +61,5 @@ def _downloaded_before(name: str, reason: Exception) -> Path:
     except (OSError, ValueError) as error:
         raise UserError(
             f"{name}: there is no such folder, and no copy from the Hugging Face Hub on this machine "
-            f"({_first_line(reason)}); give the folder of a checkpoint, or its Hub name where the Hub can be reached."
+            f"({first_line(reason)}); give the folder of a checkpoint, or its Hub name where the Hub can be reached."
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

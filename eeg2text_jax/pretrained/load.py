@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from transformers import AutoConfig, PretrainedConfig
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.models.build import BACKBONES, backbone_module, backbone_of
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
@@ -65,8 +65,8 @@ def read_config(folder: Path) -> PretrainedConfig:
     try:
         return AutoConfig.from_pretrained(str(folder), local_files_only=True)
     except Exception as error:  # transformers raises nearly anything here
-        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise UserError(f"{folder / 'config.json'}: cannot be read as a model's configuration ({reason}).") from error
+        where = folder / "config.json"
+        raise UserError(f"{where}: cannot be read as a model's configuration ({first_line(error)}).") from error
 
 
 def spec_of(config: PretrainedConfig, where: Path) -> Seq2SeqSpec:

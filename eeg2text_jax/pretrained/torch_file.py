@@ -6,7 +6,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.pretrained.safetensors_file import not_weights
 
 
@@ -29,8 +29,8 @@ def open_torch(path: Path) -> dict[str, np.ndarray]:
         # Only the zip layout (PyTorch 1.6 and later) can be mapped.
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=start.startswith(b"PK"))
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise not_weights(path, start, "a PyTorch state dict", f"it cannot be read ({reason[:120]})") from error
+        reason = first_line(error)[:120]
+        raise not_weights(path, start, "a PyTorch state dict", f"it cannot be read ({reason})") from error
     if not isinstance(state, dict):
         raise UserError(f"{path}: expected a dict of tensors, found {type(state).__name__}.")
     wrong = [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]

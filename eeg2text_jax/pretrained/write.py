@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from eeg2text_jax.files import replacing
+
 _NAMES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32"}
 
 
@@ -21,12 +23,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: M
         header[name] = {"dtype": _NAMES[array.dtype.name], "shape": list(array.shape), "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8, as the format asks
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            for array in tensors.values():
-                file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path) as partial, partial.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in tensors.values():
+            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8))

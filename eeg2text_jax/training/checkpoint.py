@@ -12,7 +12,7 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, first_line
 
 
 class Checkpoints:
@@ -87,7 +87,7 @@ class Checkpoints:
                     ),
                 )
             except Exception as error:  # tensorstore and orbax raise many kinds for damage
-                reason = str(error).strip().splitlines()[0][:200]
+                reason = first_line(error)[:200]
                 self._set_aside(step)
                 print(f"checkpoint of step {step} cannot be read ({reason}); it is set aside, trying the one before.")
                 continue
@@ -107,5 +107,5 @@ def _not_of_orbax(record: logging.LogRecord) -> bool:
 
 
 def _cannot_write(directory: epath.Path, error: Exception) -> UserError:
-    reason = str(error).strip().splitlines()[0][:200]
+    reason = first_line(error)[:200]
     return UserError(f"{directory}: a checkpoint cannot be written ({reason}); free some space and start again.")

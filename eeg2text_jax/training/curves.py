@@ -5,6 +5,8 @@ import json
 from etils import epath
 from matplotlib.figure import Figure
 
+from eeg2text_jax.files import replacing
+
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito
 DASHES = ("-", "--", "-.", ":")
 
@@ -24,10 +26,8 @@ def write_curves(metrics: epath.Path, out: epath.Path) -> None:
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
-    partial = out.parent / f".{out.name}.partial"
-    with partial.open("wb") as file:
+    with replacing(out) as partial, partial.open("wb") as file:
         figure.savefig(file, format="png", dpi=150)
-    partial.replace(out)
 
 
 def _series(rows: list[dict], key: str) -> tuple[list[int], list[float | None]]:

@@ -10,7 +10,6 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh
 
 from eeg2text_jax.data.batches import Batch, evaluation_batches, training_batches
-from eeg2text_jax.data.splits.split import check_same_split
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.grid import init_keys
 from eeg2text_jax.models.freezing import only_free
@@ -19,6 +18,7 @@ from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.parallel.placement import Placement, arms_mapping
 from eeg2text_jax.pretrained.start import start_from_checkpoint
 from eeg2text_jax.progress import ProgressLine
+from eeg2text_jax.splits.split import check_same_split
 from eeg2text_jax.study import Study
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.metrics_log import MetricsLog

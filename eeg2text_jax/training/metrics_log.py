@@ -11,8 +11,8 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.record_writer import directory_check
 from tensorboardX.summary import scalar
 
+from eeg2text_jax.files import write_text
 from eeg2text_jax.parallel.distributed import is_main
-from eeg2text_jax.workdir import write_text
 
 
 class MetricsLog:

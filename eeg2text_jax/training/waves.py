@@ -13,12 +13,13 @@ from typing import Any
 import jax
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import write_text
 from eeg2text_jax.parallel.distributed import is_main, main_first
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.study import Study
 from eeg2text_jax.training.loop import make_program, train, trained_params
 from eeg2text_jax.training.step_one import step_one
-from eeg2text_jax.workdir import Workdir, write_text
+from eeg2text_jax.workdir import Workdir
 
 STATE_SHARE = 0.7  # of a device's memory; the rest is for what a step computes
 

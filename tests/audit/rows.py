@@ -3,7 +3,7 @@
 import numpy as np
 
 from eeg2text_jax.audit.simulate import Dials, as_predictions, simulate
-from eeg2text_jax.predictions import Prediction
+from eeg2text_jax.predictions.file import Prediction
 
 
 def simulated_rows(seed=0, **dials):

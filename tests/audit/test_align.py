@@ -6,9 +6,9 @@ import pytest
 from rows import row, simulated_rows
 
 from eeg2text_jax.audit.align import align
-from eeg2text_jax.audit.cells import read_conditions, select_cells
-from eeg2text_jax.audit.metadata import join_metadata
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.cells import read_conditions, select_cells
+from eeg2text_jax.predictions.metadata import join_metadata
 
 
 def rows(n=8, **fields):

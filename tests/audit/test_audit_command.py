@@ -7,7 +7,7 @@ import pytest
 from rows import row, simulated_rows
 
 from eeg2text_jax.cli import main
-from eeg2text_jax.predictions import write_predictions
+from eeg2text_jax.predictions.file import write_predictions
 
 
 @pytest.fixture

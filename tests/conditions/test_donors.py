@@ -9,8 +9,8 @@ import pytest
 from eeg2text_jax.conditions.donors import donor_table, label_rows
 from eeg2text_jax.conditions.means import train_means
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.splits.unique_text import normalize, unique_text
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.splits.unique_text import normalize, unique_text
 
 
 def make_data(sentences: list[str], subjects: int = 3, seed: int = 0) -> DataFile:

@@ -10,7 +10,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.bleu import word_bleu
 from eeg2text_jax.metrics.score import score_cells, score_predictions, write_results
 from eeg2text_jax.metrics.tables import score_table
-from eeg2text_jax.predictions import Prediction
+from eeg2text_jax.predictions.file import Prediction
 
 VOCABULARY = ["the", "quick", "brown", "fox_x", "jumps", "over", "50%", "dogs", "&"]
 

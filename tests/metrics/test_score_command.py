@@ -7,7 +7,7 @@ from layout_samples import layout_samples
 from test_score import grid, with_ids
 
 from eeg2text_jax.cli import main
-from eeg2text_jax.predictions import write_predictions
+from eeg2text_jax.predictions.file import write_predictions
 
 
 @pytest.fixture

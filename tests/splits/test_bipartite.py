@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from reading_grids import grid
 
-from eeg2text_jax.data.splits.bipartite import NONE, pick_owners, split_graph
-from eeg2text_jax.data.splits.leakage import leakage_rate
-from eeg2text_jax.data.splits.methods import make_split
-from eeg2text_jax.data.splits.split import PARTS, part_sizes
+from eeg2text_jax.splits.bipartite import NONE, pick_owners, split_graph
+from eeg2text_jax.splits.leakage import leakage_rate
+from eeg2text_jax.splits.methods import make_split
+from eeg2text_jax.splits.split import PARTS, part_sizes
 
 RATIO = (0.8, 0.1, 0.1)
 

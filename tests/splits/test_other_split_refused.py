@@ -6,10 +6,10 @@ import pytest
 from etils import epath
 from reading_grids import grid
 
-from eeg2text_jax.data.splits.methods import make_split
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.pipeline import score
-from eeg2text_jax.predictions import Prediction, write_predictions
+from eeg2text_jax.predictions.file import Prediction, write_predictions
+from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.workdir import Workdir
 
 

@@ -8,10 +8,10 @@ from reading_grids import ZUCO_SUBJECTS
 
 from eeg2text_jax.cli import main
 from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
-from eeg2text_jax.data.splits.methods import make_split
-from eeg2text_jax.data.splits.split import PARTS
-from eeg2text_jax.data.splits.splitfile import hash_ids, read_split_file
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.splits.methods import make_split
+from eeg2text_jax.splits.split import PARTS
+from eeg2text_jax.splits.splitfile import hash_ids, read_split_file
 
 RATIO = (0.8, 0.1, 0.1)
 TEXTS = {"NR": [f"sentence {i} of many" for i in range(20)], "TSR": [f"Sentence {i}: of many!" for i in range(15, 40)]}

@@ -11,7 +11,7 @@ from tiny_run import tiny_config
 from eeg2text_jax import pipeline
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.placement import arms_mapping
-from eeg2text_jax.predictions import read_predictions
+from eeg2text_jax.predictions.file import read_predictions
 from eeg2text_jax.testing.finished_runs import logged_metrics
 from eeg2text_jax.training import waves
 from eeg2text_jax.workdir import Workdir

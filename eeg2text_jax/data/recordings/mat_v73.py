@@ -13,6 +13,7 @@ from h5py import h5a, h5d, h5g, h5o, h5r, h5s, h5t
 
 from eeg2text_jax.data.recordings.matlab5_arrays import Damaged
 from eeg2text_jax.data.recordings.sentence import Fields, Sentence, UnreadableRecording, Word
+from eeg2text_jax.errors import first_line
 
 _NOTHING = np.empty(0)
 Target = h5g.GroupID | h5d.DatasetID
@@ -33,8 +34,7 @@ def read_mat_v73(path: Path, fields: Fields) -> Iterator[Sentence]:
     except Damaged as error:
         raise UnreadableRecording(path, f"is damaged ({error}); fetch it again.") from error
     except _ERRORS as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UnreadableRecording(path, f"is damaged or cut short ({reason}); fetch it again.") from error
+        raise UnreadableRecording(path, f"is damaged or cut short ({first_line(error)}); fetch it again.") from error
 
 
 def _sentences(path: Path, file: h5py.File, fields: Fields) -> Iterator[Sentence]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from eeg2text_jax.data.recordings.sentence import Fields, Sentence, UnreadableRecording, Word
 from eeg2text_jax.data.recordings.unpickle import Forbidden, array, load_plain
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, first_line
 
 MEASURES = ("GD", "FFD", "TRT")
 _MASK = "[MASK]"
@@ -44,8 +44,7 @@ def read_pickle(path: Path, fields: Fields) -> collections.OrderedDict[str, list
             path, f"refused, nothing was executed: it names {error}, and recordings hold only arrays, text and numbers."
         ) from error
     except Exception as error:  # a damaged pickle makes the C unpickler raise nearly anything
-        reason = (str(error).strip().splitlines() or [""])[0]
-        reason = f"missing {reason}" if isinstance(error, KeyError) else reason
+        reason = f"missing {first_line(error)}" if isinstance(error, KeyError) else first_line(error)
         raise UnreadableRecording(
             path, f"is damaged or not a pickle by Wang & Ji's scripts ({type(error).__name__}: {reason})."
         ) from error

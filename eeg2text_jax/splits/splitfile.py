@@ -22,9 +22,10 @@ import numpy as np
 from etils import epath
 
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.splits.readings import Readings, readings_of
-from eeg2text_jax.data.splits.split import PARTS, Split
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import write_text
+from eeg2text_jax.splits.readings import Readings, readings_of
+from eeg2text_jax.splits.split import PARTS, Split
 
 _NAMES = {"train": ("train",), "dev": ("dev", "val", "valid", "validation"), "test": ("test",)}
 
@@ -184,12 +185,10 @@ def _samples(path: epath.Path, holder: dict[str, Any], part: str) -> list[Any]:
 
 
 def write_split_file(path: str | os.PathLike[str], certificate: dict[str, Any]) -> None:
-    """Writes a certificate under a temporary name, then renames it."""
+    """Writes a certificate, whole or not at all."""
     path = epath.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(certificate, indent=1, ensure_ascii=False) + "\n", "utf8")
-    partial.replace(path)
+    write_text(path, json.dumps(certificate, indent=1, ensure_ascii=False) + "\n")
 
 
 def ids_of(readings: Readings, split: Split) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ show what a leak does to scores and to reproduce published numbers. (b) shuffles
 import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.splits.split import PARTS, Split, part_sizes
+from eeg2text_jax.splits.split import PARTS, Split, part_sizes
 
 
 def deal(units: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Generator) -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.readers.foreign import UNKNOWN, ForeignRow
+from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow
 
 REFERENCE = "reference"
 TOKEN_LINE = re.compile(r"(target|predicted|prediction|pred)[\w ]*\b(tokens?|ids)\b[\w ]*:", re.IGNORECASE)

@@ -5,8 +5,8 @@ import re
 import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.splits.split import PARTS, Split, part_sizes
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.splits.split import PARTS, Split, part_sizes
 
 # `unique_subj` of the authors: fixed lists for the SR task of ZuCo 1.0; ZDN is left out.
 UNIQUE_SUBJ = {

@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import scipy.sparse
 
-from eeg2text_jax.data.splits.leakage import PAIRS, SENTENCE_ID, text_keys
-from eeg2text_jax.data.splits.normalize import normalize, tokens
-from eeg2text_jax.data.splits.readings import Readings
+from eeg2text_jax.splits.leakage import PAIRS, SENTENCE_ID, text_keys
+from eeg2text_jax.splits.normalize import normalize, tokens
+from eeg2text_jax.splits.readings import Readings
 
 OVERLAP = 0.8  # distinct words in common over distinct words in either, from which two texts count as near-duplicates
 

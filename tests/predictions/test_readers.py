@@ -7,8 +7,8 @@ import pytest
 from layout_samples import FREE, REFERENCES, LayoutSample, layout_samples
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.readers import describe, read_any
-from eeg2text_jax.predictions import PredictionSet
+from eeg2text_jax.predictions.file import PredictionSet
+from eeg2text_jax.predictions.read import describe, read_any
 
 
 def outcomes(read: PredictionSet) -> Counter:

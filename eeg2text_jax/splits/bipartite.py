@@ -9,8 +9,8 @@ subject per text. What is here follows the prose and tests both endpoints.
 import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.splits.normalize import normalize
-from eeg2text_jax.data.splits.split import PARTS, Split, part_sizes
+from eeg2text_jax.splits.normalize import normalize
+from eeg2text_jax.splits.split import PARTS, Split, part_sizes
 
 NONE = -1  # of a node or an edge that is in no part
 

@@ -14,6 +14,7 @@ from typing import Any
 from etils import epath
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import replacing
 
 MODES = ("teacher_forced", "free_running")
 
@@ -45,15 +46,12 @@ class Prediction:
 
 
 def write_predictions(path: str | os.PathLike[str], header: dict[str, Any], predictions: Iterable[Prediction]) -> None:
-    """Writes a predictions file under a temporary name, then renames it."""
-    path = epath.Path(path)
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf8") as file:
+    """Writes a predictions file; it is whole or not there."""
+    with replacing(path) as partial, partial.open("w", encoding="utf8") as file:
         print(json.dumps({"header": header}, sort_keys=True, ensure_ascii=False), file=file)
         for prediction in predictions:
             row = {name: value for name, value in vars(prediction).items() if value is not None}
             print(json.dumps(row, ensure_ascii=False), file=file)
-    partial.replace(path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +104,11 @@ def row_key(prediction: Prediction) -> tuple:
     """What may occur once in a file: a sample in a cell and mode."""
     p = prediction
     return p.train_condition, p.eval_condition, p.seed, p.mode, p.sample_id
+
+
+def sentence_key(text: str) -> str:
+    """Texts that differ in white space only are one sentence."""
+    return " ".join(text.split())
 
 
 def read_text(path: epath.Path) -> str:

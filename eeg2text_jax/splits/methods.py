@@ -1,17 +1,16 @@
 """The methods of splitting by name: what `config.split.method` and `eeg2text split --method` accept."""
 
-import difflib
 import os
 from collections.abc import Callable, Sequence
 
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.splits.bipartite import f
-from eeg2text_jax.data.splits.positional import unique_sent, unique_subj
-from eeg2text_jax.data.splits.shuffled import by_sentence, by_subject, pooled
-from eeg2text_jax.data.splits.split import Split, check_ratio
-from eeg2text_jax.data.splits.splitfile import read_split_file
-from eeg2text_jax.data.splits.unique_text import unique_text
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, did_you_mean
+from eeg2text_jax.splits.bipartite import f
+from eeg2text_jax.splits.positional import unique_sent, unique_subj
+from eeg2text_jax.splits.shuffled import by_sentence, by_subject, pooled
+from eeg2text_jax.splits.split import Split, check_ratio
+from eeg2text_jax.splits.splitfile import read_split_file
+from eeg2text_jax.splits.unique_text import unique_text
 
 METHODS: dict[str, Callable[[DataFile, tuple[float, float, float], int], Split]] = {
     "unique_text": unique_text,
@@ -45,8 +44,6 @@ def make_split(
             raise UserError("split.method=file needs split.path, a certificate or split file in JSON.")
         return read_split_file(path).resolve(data)
     if method not in METHODS:
-        names = [*METHODS, FROM_FILE]
-        near = difflib.get_close_matches(method, names, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}."
+        hint = did_you_mean(method, [*METHODS, FROM_FILE])
         raise UserError(f"split.method: there is no splitting method {method!r}; {hint}")
     return METHODS[method](data, check_ratio(tuple(ratio)), seed)

@@ -8,8 +8,8 @@ import dataclasses
 
 import numpy as np
 
-from eeg2text_jax.data.splits.normalize import NORMALIZATIONS
-from eeg2text_jax.data.splits.readings import Readings
+from eeg2text_jax.splits.normalize import NORMALIZATIONS
+from eeg2text_jax.splits.readings import Readings
 
 PAIRS = (("train", "test"), ("train", "dev"), ("dev", "test"))
 SENTENCE_ID = "sentence-id"  # texts compared by task and index alone

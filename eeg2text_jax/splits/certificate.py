@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.splits.duplicates import OVERLAP, find_duplicates, shared_between_tasks
-from eeg2text_jax.data.splits.leakage import SENTENCE_ID, assess_leakage, text_keys
-from eeg2text_jax.data.splits.readings import Readings, readings_of
-from eeg2text_jax.data.splits.split import PARTS, Split
-from eeg2text_jax.data.splits.splitfile import hash_ids, ids_of
+from eeg2text_jax.splits.duplicates import OVERLAP, find_duplicates, shared_between_tasks
+from eeg2text_jax.splits.leakage import SENTENCE_ID, assess_leakage, text_keys
+from eeg2text_jax.splits.readings import Readings, readings_of
+from eeg2text_jax.splits.split import PARTS, Split
+from eeg2text_jax.splits.splitfile import hash_ids, ids_of
 
 FORMAT = "eeg2text-split-1"
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.splits.readings import Readings
-from eeg2text_jax.data.splits.split import PARTS, Split
+from eeg2text_jax.splits.readings import Readings
+from eeg2text_jax.splits.split import PARTS, Split
 
 SHOWN = 20  # sentences named on the terminal; the certificate has all
 

@@ -3,9 +3,9 @@
 import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.splits.normalize import normalize
-from eeg2text_jax.data.splits.shuffled import deal
-from eeg2text_jax.data.splits.split import Split
+from eeg2text_jax.splits.normalize import normalize
+from eeg2text_jax.splits.shuffled import deal
+from eeg2text_jax.splits.split import Split
 
 
 def unique_text(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions import Prediction
+from eeg2text_jax.predictions.file import Prediction
 
 
 def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str, list[Prediction]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions import MODES, Prediction, row_key
+from eeg2text_jax.predictions.file import MODES, Prediction, row_key
 
 UNKNOWN = "unknown"
 

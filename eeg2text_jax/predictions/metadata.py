@@ -8,9 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from eeg2text_jax.audit.align import sentence_key
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions import Prediction, read_text
+from eeg2text_jax.predictions.file import Prediction, read_text, sentence_key
 
 
 def join_metadata(rows: Sequence[Prediction], path: str | os.PathLike[str]) -> list[Prediction]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.readers.foreign import UNKNOWN, ForeignRow
+from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow
 
 DELIMITERS = (",", "\t", ";")
 

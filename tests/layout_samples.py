@@ -4,7 +4,7 @@ import csv
 import dataclasses
 import io
 
-from eeg2text_jax.predictions import Prediction, write_predictions
+from eeg2text_jax.predictions.file import Prediction, write_predictions
 
 REFERENCES = [
     "He was born in Ulm, Germany.",

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.readers.blocks import LAYOUTS, read_blocks, read_words, recognise_blocks
-from eeg2text_jax.metrics.readers.csv_columns import read_csv
-from eeg2text_jax.metrics.readers.foreign import UNKNOWN, complete
-from eeg2text_jax.predictions import MODES, PredictionSet, read_predictions, read_text
+from eeg2text_jax.predictions.blocks import LAYOUTS, read_blocks, read_words, recognise_blocks
+from eeg2text_jax.predictions.csv_columns import read_csv
+from eeg2text_jax.predictions.file import MODES, PredictionSet, read_predictions, read_text
+from eeg2text_jax.predictions.foreign import UNKNOWN, complete
 
 FORMATS = ("jsonl", *LAYOUTS, "A2", "E", "F", "H")
 BLOCK_NOTES = {
