@@ -41,6 +41,10 @@ class OurTraining:
         taken = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
         return Compilation(time.perf_counter() - begun, taken - memory.alias_size_in_bytes)
 
+    def text(self, batch: Batch) -> str:
+        """The optimized HLO of the step for batches of this shape."""
+        return self._compiled[batch["labels"].shape].as_text()
+
     def step(self, batch: Batch) -> float:
         """One update of all arms; returns the first arm's loss once the update is done."""
         compiled = self._compiled[batch["labels"].shape]

@@ -55,14 +55,25 @@ class Outline:
     @property
     def bucket(self) -> tuple[int, int]:
         """The largest (words, tokens) of a batch, which takes the most memory."""
-        return max(tuple(map(int, bucket)) for bucket in self.config.batch.buckets)
+        return self.buckets[0]
 
-    def training(self, placement: Placement, batch_size: int) -> Program:
-        """The training step of all arms on the largest bucket."""
+    @property
+    def buckets(self) -> list[tuple[int, int]]:
+        """All (words, tokens), the largest first."""
+        return sorted({tuple(map(int, bucket)) for bucket in self.config.batch.buckets}, reverse=True)
+
+    def mapped(self, mapping: str) -> "Outline":
+        """The same with the arms of a device side by side (`vmap`) or one after the other (`map`)."""
+        config = self.config.copy_and_resolve_references()
+        config.parallel.arms = mapping
+        return dataclasses.replace(self, config=config)
+
+    def training(self, placement: Placement, batch_size: int, bucket: tuple[int, int] | None = None) -> Program:
+        """The training step of all arms, on the largest bucket unless another is given."""
         program = make_program(self, placement.mesh)
         state = placement.abstract(program.state_shapes())
         step = compile_step(program.train_step, placement.mesh, placement.formats(state))
-        batch = _placed(self._batch(batch_size), batch_sharding(placement.mesh))
+        batch = _placed(self._batch(batch_size, *(bucket or self.bucket)), batch_sharding(placement.mesh))
         return Program(step, (state, batch, _placed(self._study_arrays(), replicated(placement.mesh))))
 
     def search(self, placement: Placement) -> Program:
@@ -81,9 +92,8 @@ class Outline:
             (params, {"features": features}, ({"mask": mask}, keys)),
         )
 
-    def _batch(self, size: int) -> dict[str, jax.ShapeDtypeStruct]:
+    def _batch(self, size: int, words: int, tokens: int) -> dict[str, jax.ShapeDtypeStruct]:
         """A batch as `data.batches.make_batch` makes it."""
-        words, tokens = self.bucket
         batch = {
             "features": ((size, words, self.features), jnp.float32),
             "mask": ((size, words), jnp.bool_),

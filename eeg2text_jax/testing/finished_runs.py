@@ -22,5 +22,6 @@ def final_checkpoint(workdir: Path) -> tuple[int, dict[str, np.ndarray], dict[st
 
 def logged_metrics(workdir: Path) -> list[dict[str, float]]:
     """The lines of `metrics.jsonl` without what depends on the machine's pace."""
+    pace = {"samples_per_s", "tokens_per_s", "input_wait", "mfu"}
     rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in row.items() if name != "samples_per_s"} for row in rows]
+    return [{name: value for name, value in row.items() if name not in pace} for row in rows]

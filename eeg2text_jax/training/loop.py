@@ -23,7 +23,9 @@ from eeg2text_jax.study import Study
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.metrics_log import MetricsLog
 from eeg2text_jax.training.optimizer import make_optimizer
+from eeg2text_jax.training.pace import BatchWork, Pace
 from eeg2text_jax.training.preemption import Preemption
+from eeg2text_jax.training.profile import StepProfile
 from eeg2text_jax.training.state import TrainState, init_state, keep_best
 from eeg2text_jax.training.step import GridProgram
 from eeg2text_jax.training.step_one import step_one
@@ -39,6 +41,7 @@ def train(study: Study) -> TrainState:
     config = study.config.train
     placement = Placement.from_config(study.config, len(study.arms))
     program = make_program(study, placement.mesh)
+    profile = StepProfile(config.profile, study.workdir.root)
 
     with Checkpoints(study.workdir.root) as checkpoints, Preemption() as preemption:
         state, iterator = restore_or_init(study, program, placement, checkpoints)
@@ -52,12 +55,18 @@ def train(study: Study) -> TrainState:
         if first >= config.steps:
             return state
         announce(study, placement, first)
-        with MetricsLog(study.workdir.root, first) as log, ProgressLine("train", config.steps, first) as progress:
-            pending = Pending(study, log, progress)
+        with (
+            MetricsLog(study.workdir.root, first) as log,
+            ProgressLine("train", config.steps, first) as progress,
+            profile,
+        ):
+            pending = Pending(study, log, progress, Pace(study.model, len(study.arms), placement.mesh))
             for step in range(first + 1, config.steps + 1):
-                batch = next(iterator)
-                state, metrics = train_step(state, placement.batch(batch), arrays)
-                pending.swap(step, batch, metrics)  # reads the metrics of the step before, this one is running
+                with profile.step(step):
+                    batch = pending.next_batch(iterator)
+                    state, metrics = train_step(state, placement.batch(batch), arrays)
+                    pending.swap(step, batch, metrics)  # reads the metrics of the step before, this one is running
+                profile.after(step, pending.flush)
                 if step % config.eval_every == 0 or step == config.steps:
                     loss = dev_loss(state.params)
                     state = keep(state, loss)
@@ -175,16 +184,24 @@ class DevLoss:
 class Pending:
     """Metrics of the step that was dispatched last; they are read once the next one is under way."""
 
-    def __init__(self, study: Study, log: MetricsLog, progress: ProgressLine):
+    def __init__(self, study: Study, log: MetricsLog, progress: ProgressLine, pace: Pace):
         self._arms, self._every, self._log, self._progress = study.arms, study.config.train.log_every, log, progress
-        self._held: tuple[int, int, dict[str, jax.Array]] | None = None
-        self._since = (time.monotonic(), 0)  # start and samples of the current log interval
+        self._pace, self._pad_token = pace, study.model.pad_token
+        self._held: tuple[int, BatchWork, dict[str, jax.Array]] | None = None
         self._last_finite = 0
+
+    def next_batch(self, iterator: Iterator[Batch]) -> Batch:
+        """The next batch; its making is waited for if what was dispatched last is done by then."""
+        begun = time.monotonic()
+        batch = next(iterator)
+        if self._held is None or self._held[2]["loss"].is_ready():
+            self._pace.waited(time.monotonic() - begun)
+        return batch
 
     def swap(self, step: int, batch: Batch, metrics: dict[str, jax.Array]) -> None:
         """Reads what is held, then holds the metrics of `step`."""
         self.flush()
-        self._held = (step, int(batch["weight"].sum()), metrics)
+        self._held = (step, BatchWork.of(batch, self._pad_token), metrics)
 
     def flush(self) -> None:
         """Reads what is held.
@@ -194,7 +211,7 @@ class Pending:
         """
         if self._held is None:
             return
-        (step, samples, metrics), self._held = self._held, None
+        (step, work, metrics), self._held = self._held, None
         losses = to_host(metrics["loss"])
         if not np.isfinite(losses).all():
             arm = self._arms[int(np.argmin(np.isfinite(losses)))]
@@ -203,17 +220,14 @@ class Pending:
                 "lower optim.lr or look at the features."
             )
         self._last_finite = step
-        start, seen = self._since
-        rate = (seen + samples) / (time.monotonic() - start)
+        self._pace.done(work)
+        rates = self._pace.rates()
         note = "  ".join(f"{arm} {loss:.3f}" for arm, loss in zip(self._arms, losses, strict=True))
-        self._progress.advance(1, f"loss {note}  {rate:.0f} samples/s")
-        self._since = (start, seen + samples)
+        self._progress.advance(1, f"loss {note}  {rates['samples_per_s']:.0f} samples/s")
         if step % self._every == 0:
             norms = to_host(metrics["grad_norm"])
-            self._log.add(
-                step, {**self._by_arm("loss", losses), **self._by_arm("grad_norm", norms), "samples_per_s": rate}
-            )
-            self._since = (time.monotonic(), 0)
+            self._log.add(step, {**self._by_arm("loss", losses), **self._by_arm("grad_norm", norms), **rates})
+            self._pace.restart()
 
     def dev(self, step: int, losses: np.ndarray) -> None:
         """Records the losses on dev after `step`."""
