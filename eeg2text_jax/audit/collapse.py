@@ -1,6 +1,7 @@
 """What a set of predictions looks like before any score: how many are distinct, how much they repeat or copy."""
 
 import dataclasses
+import operator
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +16,8 @@ FREQUENT = 50  # words: about the function words of a language, 4 of 10 words of
 COPY_WORDS = 5  # a reference of fewer words is met by chance ("selamat datang")
 NEAR_MISS = 0.5  # word error rate of a row: half of its words are right, in their order
 RESIDUE = re.compile(r"</?s>|<pad>|<unk>|<extra_id_\d+>|\[(?:PAD|SEP|CLS|UNK)\]|⁇|�")
-STUTTER = re.compile(r"(?:(\S+)(?:\s+\1){2,})(?!\S)|([^\w\s])(?:\s*\2){4,}")
+WORD_STUTTER = re.compile(r"(\S+)(?:\s+\1){2,}(?!\S)")
+MARK_STUTTER = re.compile(r"([^\w\s])(?:\s*\1){4,}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +90,7 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
         several_readers=len(several),
         input_independent=sum(len({texts[row] for row in rows}) == 1 for rows in several),
         residue=sum(bool(RESIDUE.search(text)) for text in condition.texts),
-        stutter=sum(bool(STUTTER.search(text)) for text in texts),
+        stutter=sum(map(_stutters, texts, words)),
         mean_words=float(lengths.mean()),
         length_correlation=float(np.corrcoef(lengths, expected)[0, 1]) if varied else float("nan"),
         same_by_chance=sum((count / len(texts)) ** 2 for count in counts.values()),
@@ -121,6 +123,15 @@ def _against_references(
             known[row] = (Levenshtein.distance(text, reference), len(reference), copied)
     found = np.array([known[row] for row in zip(texts, sentence.tolist(), strict=True)])
     return found[:, :2], found[:, 2].astype(bool)
+
+
+def _stutters(text: str, words: Sequence[str]) -> bool:
+    """Whether a word stands three times in succession, or a mark five times.
+
+    The first expression tries every beginning with every end, so it is asked only where two words in succession agree.
+    """
+    agree = any(map(operator.eq, words, words[1:]))
+    return bool(agree and WORD_STUTTER.search(text)) or bool(MARK_STUTTER.search(text))
 
 
 def _overlap(words: Sequence[Sequence[str]], sentence: np.ndarray, rng: np.random.Generator) -> float:

@@ -13,7 +13,6 @@ from eeg2text_jax.audit.collapse import COPY_WORDS, Collapse, measure_collapse, 
 from eeg2text_jax.audit.red_flags import Flag, condition_flags
 from eeg2text_jax.audit.result import Evidence
 from eeg2text_jax.audit.verdict import ALPHA
-from eeg2text_jax.metrics.bleu import word_bleu
 from eeg2text_jax.predictions.file import Prediction, sentence_key
 from eeg2text_jax.predictions.foreign import UNKNOWN
 
@@ -216,8 +215,11 @@ def bars(flags: Iterable[Flag], eeg: str, control: str) -> list[str]:
     return [f.message for f in flags if f.level == "severe" and (not f.conditions or concerned >= set(f.conditions))]
 
 
-def file_flags(name: str, rows: Sequence[Prediction]) -> list[Flag]:
-    """What can be said of the rows of one cell and mode without a test, severe findings first: for `eeg2text score`."""
+def file_flags(name: str, rows: Sequence[Prediction], bleu1: float = float("nan")) -> list[Flag]:
+    """What can be said of the rows of one cell and mode without a test, severe findings first: for `eeg2text score`.
+
+    `bleu1` is their word BLEU-1 in percent, NaN where it was not computed.
+    """
     rows = [row for row in rows if row.reference.strip()]
     if not rows:
         return []
@@ -226,7 +228,6 @@ def file_flags(name: str, rows: Sequence[Prediction]) -> list[Flag]:
     known = tuple(dataclasses.replace(row, subject="") if row.subject == UNKNOWN else row for row in rows)
     condition = Condition(name, known, sentence, np.zeros(len(rows), int))
     look = measure_collapse(condition, tuple(places), np.random.default_rng(0))
-    bleu1 = word_bleu().score(condition.texts, [row.reference for row in rows])["word_bleu-1"]
     flags = _teacher_forced(condition) + _silent(condition, look) + _looks_teacher_forced(condition, look, "")
     flags += _ignores_recording(condition, look) if condition.mode != "teacher_forced" else []
     return flags + condition_flags(condition, look, condition.mode, bleu1)

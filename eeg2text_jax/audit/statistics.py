@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from scipy import optimize, sparse, special, stats
+from scipy import sparse, special
 
 from eeg2text_jax.audit.strata import Blocks
 
@@ -202,6 +202,8 @@ def minimum_detectable_effect(sd: float, in_place: np.ndarray, alpha: float = 0.
     average over the permutations at hand when e is as low as it is in 1 - `power` of the sets. It is infinite where
     too many permutations leave everything in place.
     """
+    from scipy import optimize  # slow to import, and scoring a file needs none of it
+
     moved, quantile = 1 - in_place, special.ndtri(power)
 
     def shortfall(x: float) -> float:
@@ -214,6 +216,8 @@ def minimum_detectable_effect(sd: float, in_place: np.ndarray, alpha: float = 0.
 
 def seed_p_value(effects: np.ndarray) -> float:
     """One-sided t test that the mean effect of independently trained seeds is above 0; needs at least 3."""
+    from scipy import stats  # slow to import, and scoring a file needs none of it
+
     spread = np.std(effects, ddof=1)
     if spread == 0:
         return 0.0 if np.mean(effects) > 0 else 1.0
@@ -222,6 +226,8 @@ def seed_p_value(effects: np.ndarray) -> float:
 
 def seed_detectable_effect(effects: np.ndarray, alpha: float = 0.05, power: float = 0.9) -> float:
     """The smallest mean effect that `seed_p_value` finds with `power`, from the spread of the seeds at hand."""
+    from scipy import optimize, stats  # slow to import, and scoring a file needs none of it
+
     n = len(effects)
     critical = stats.t.ppf(1 - alpha, n - 1)
     shift = optimize.brentq(lambda nc: stats.nct.sf(critical, n - 1, nc) - power, 0, 100)

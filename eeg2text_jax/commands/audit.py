@@ -17,7 +17,7 @@ from eeg2text_jax.files import write_text
 from eeg2text_jax.predictions.cells import read_conditions
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, read_text
 from eeg2text_jax.predictions.metadata import join_metadata
-from eeg2text_jax.predictions.read import describe, read_any
+from eeg2text_jax.predictions.read import check_given_once, describe, read_any
 from eeg2text_jax.workdir import check_unchanged
 
 EPILOG = (
@@ -43,6 +43,8 @@ def main(argv: list[str]) -> int:
         return join_metadata(found.predictions, flags.meta) if flags.meta else found.predictions
 
     columns = flags.columns.split(",") if flags.columns else None
+    for note in check_given_once([flags.eeg, *flags.control]):
+        print(note)
     conditions = read_conditions(flags.eeg, flags.control, read, flags.arm)
     name, *_ = conditions
     rows = conditions.pop(name)

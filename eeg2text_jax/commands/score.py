@@ -4,12 +4,9 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from etils import epath
 
-from eeg2text_jax.audit.align import Condition
-from eeg2text_jax.audit.collapse import measure_collapse
-from eeg2text_jax.audit.red_flags import condition_flags
+from eeg2text_jax.audit.fitness import file_flags
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.render import print_table
 from eeg2text_jax.metrics.score import MEANING, PROFILES, WORDS, Meaning, parse_metrics, score_cells, write_results
@@ -130,13 +127,8 @@ def add_flags(cells: Sequence[dict[str, Any]], predictions: Sequence[Prediction]
             message = f"every prediction or reference of the {cell['mode']} rows is empty; this half is not scored"
             cell["flags"] = [{"code": "empty_half", "level": "severe", "message": message}]
             continue
-        place: dict[str, int] = {}
-        sentence = np.array([place.setdefault(row.sentence_id, len(place)) for row in rows])
-        references = {row.sentence_id: row.reference for row in rows}
-        condition = Condition(title_of(cell), tuple(rows), sentence, np.zeros(len(rows), int))
-        collapse = measure_collapse(condition, list(references.values()), np.random.default_rng(0))
-        bleu = cell["metrics"].get("word_bleu-1") or cell["metrics"].get("token_bleu-1") or {"value": float("nan")}
-        found = condition_flags(condition, collapse, cell["mode"], bleu["value"])
+        bleu1 = cell["metrics"].get("word_bleu-1", {"value": float("nan")})["value"]
+        found = file_flags(title_of(cell), rows, bleu1)
         cell["flags"] = [{"code": flag.code, "level": flag.level, "message": flag.message} for flag in found]
 
 

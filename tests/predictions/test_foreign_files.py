@@ -230,6 +230,15 @@ def test_one_file_given_twice_is_refused_and_a_copy_is_said(write, tmp_path):
     assert check_given_once([a, b, c]) == [f"{b}: the file has the same bytes as {a}; one of them may be a copy."]
 
 
+def test_audit_refuses_one_file_on_both_sides(write, capsys):
+    rows = "truth,pred\n" + "".join(f"the {i} cat,He was {i % 5}\n" for i in range(40))
+    eeg, copy = write(rows, "eeg.csv"), write(rows, "copy.csv")
+    assert main(["audit", "--eeg", str(eeg), "--control", str(eeg)]) == 2
+    assert "eeg.csv: the file is given twice" in capsys.readouterr().err
+    assert main(["audit", "--eeg", str(eeg), "--control", str(copy), "--resamples=100"]) not in (0, 2)
+    assert f"{copy}: the file has the same bytes as {eeg}" in capsys.readouterr().out
+
+
 def test_a_file_appended_to_itself_is_said(write):
     half = "".join(f"the {i} cat,He was {i}\n" for i in range(20))
     assert "second half of the file repeats its first 20 rows" in describe(read_any(write("truth,pred\n" + half * 2)))
