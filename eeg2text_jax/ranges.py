@@ -109,6 +109,16 @@ def buckets() -> Range:
                  "large as the one before it in both, as ((16, 24), (56, 56))")  # fmt: skip
 
 
+def span() -> Range:
+    """`START:END`, the first and the last of some steps, or nothing."""
+
+    def holds(value: Any) -> bool:
+        found = re.fullmatch(r"([1-9]\d{0,8}):([1-9]\d{0,8})", value) if isinstance(value, str) else None
+        return value == "" or (found is not None and int(found[1]) <= int(found[2]))
+
+    return Range(holds, "the first and the last step with a colon between, as '10:12', or ''")
+
+
 def shares() -> Range:
     def holds(value: Any) -> bool:
         try:
@@ -184,6 +194,7 @@ RANGES: dict[str, Range] = {
     "model.encoder_width": whole(0, 1_000_000),
     "model.dropout": number(0, 1, below=True),
     "model.remat": flag(),
+    "model.keep": one_of("products", "nothing"),
     "model.prompt": text(),
     "grid.train_conditions": many(one_of(*CONDITIONS)),
     "grid.seeds": many(whole(0)),
@@ -205,6 +216,7 @@ RANGES: dict[str, Range] = {
     "train.label_smoothing": number(0, 1, below=True),
     "train.accumulate": whole(1, 1_000_000),
     "train.rng": one_of("threefry", "rbg"),
+    "train.profile": span(),
     "step_one.steps": whole(0),
     "step_one.lr": number(0, 100, above=True),
     "parallel.arms": one_of("auto", "vmap", "map"),

@@ -25,7 +25,9 @@ STAGES = {
     "tokenizer": Stage(("tokenizer",), ("text.tokenizer", "text.vocab_size", "model.checkpoint")),
     "training": Stage(("checkpoints/step_*", "step_one/checkpoints/step_*", "wave_*", "waves.json"), ()),
     "decoding": Stage(("predictions.jsonl",), ("grid.eval_conditions", "decode")),
-    "": Stage((), ("audit", "compilation_cache", "parallel.hosts", "train.save_every", "train.log_every")),
+    "": Stage(
+        (), ("audit", "compilation_cache", "parallel.hosts", "train.save_every", "train.log_every", "train.profile")
+    ),
 }
 
 
