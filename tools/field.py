@@ -25,6 +25,7 @@ from pathlib import Path
 
 from eeg2text_jax import __version__
 from eeg2text_jax.audit.auditing import audit
+from eeg2text_jax.audit.contrast import Contrast
 from eeg2text_jax.audit.result import AuditResult
 from eeg2text_jax.audit.verdict import Verdict, p_cell
 from eeg2text_jax.errors import UserError, first_line
@@ -230,14 +231,20 @@ def audit_mode(
 
 
 def fill(line: Line, result: AuditResult) -> None:
-    own = result.conditions[0].content
-    line.null, line.content, line.p = own.nulls[0], own.effect, own.p
+    own = weakest(result.conditions[0].content, result.conditions[0].derived)
+    line.null, line.content, line.p = own.nulls[0], own.effect, own.p_primary
     if result.comparisons and result.comparisons[0].control:
         against = result.comparisons[0]
-        line.control, line.difference, line.p_difference = against.control, against.primary.effect, against.primary.p
+        found = weakest(against.primary, against.derived)
+        line.control, line.difference, line.p_difference = against.control, found.effect, found.p_primary
     line.verdict, line.sentence = str(result.verdict), result.sentence
     line.flags = [(flag.level, flag.code, flag.message) for flag in result.flags]
     line.notes += result.notes
+
+
+def weakest(primary: Contrast, derived: dict[str, Contrast]) -> Contrast:
+    """The figures on which a claim would rest: those of the largest p, where strata stand in for unknown tasks."""
+    return max((primary, *derived.values()), key=lambda contrast: contrast.p_primary)
 
 
 # Writing -----------------------------------------------------------------------
@@ -328,9 +335,10 @@ def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet], resamples
             "",
             f"Made by `python tools/field.py` with {provenance(resamples)}. BLEU-1 is word BLEU-1 (sacrebleu 13a, one "
             "order, no smoothing), *null* the score of the same predictions against other sentences, *content* the "
-            "difference, *difference* the content beyond that of the control. *Mode* is what the file says, *made* "
-            "what its repository says; nothing but the file was given to the program. A verdict is about a file, never "
-            "about its authors.",
+            "difference, *difference* the content beyond that of the control; where the tasks are not known, "
+            "the figures of those strata under which p is largest. *Mode* is what the file says, *made* what its "
+            "repository says; nothing but the file was given to the program. A verdict is about a file, never about "
+            "its authors.",
             "",
             *table(HEADINGS, rows),
             "",
