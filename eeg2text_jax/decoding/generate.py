@@ -58,7 +58,7 @@ def generate(
 
 def cache_layout(platform: str) -> str:
     """The layout of the decoder's cache that a platform's devices are fastest with, one of `models.cache.LAYOUTS`."""
-    return "rows" if platform == "tpu" else "heads"
+    return "groups" if platform == "tpu" else "heads"
 
 
 def check_request(inputs: dict[str, jax.Array], spec: GenerationSpec, key: jax.Array | None) -> None:

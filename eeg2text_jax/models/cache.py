@@ -6,6 +6,7 @@ masked. Changing the beams' order then moves B * K * T integers in place of ever
 BART-base, 8 sentences, 5 beams, 56 positions), and attention is a matrix product with K query rows, not with one.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -13,6 +14,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from eeg2text_jax.models.attention import HIDDEN, attend
+
+LANES = 128  # of a TPU's memory and matrix unit
 
 
 class HeadCache(NamedTuple):
@@ -40,8 +43,7 @@ class HeadCache(NamedTuple):
             values,
         )
 
-    @staticmethod
-    def bias(bias: jax.Array, heads: int) -> jax.Array:
+    def bias(self, bias: jax.Array, heads: int) -> jax.Array:
         """`[B, H or 1, K or 1, entries]` as `own` and `cross` want it."""
         return bias
 
@@ -69,42 +71,49 @@ class HeadCache(NamedTuple):
         return attend(split, keys, values, (bias,)).swapaxes(1, 2).reshape(queries.shape)
 
 
-class RowCache(NamedTuple):
-    """The same by rows, all heads of an entry side by side, as dense layers write them: for TPUs.
+class GroupCache(NamedTuple):
+    """The same by groups of heads side by side, 128 columns wide where heads are narrower: for TPUs.
 
-    Their matrix unit multiplies 128 x 128 at a time. A query of one head is therefore padded with zeros to all heads,
-    K * H rows a sentence: as many operations for the unit as heads of 64 padded to its width, none of the copies that
-    heads need, and half of the memory.
+    Their memory has 128 lanes, which a head of 64 fills by half, and their matrix unit multiplies 128 x 128 at a time.
+    A query of one head is padded with zeros to its group, which costs that unit nothing. New entries are written as
+    they are, not transposed.
+
+    G groups of C heads, H = G * C, are C*Dh wide.
     """
 
-    self_keys: jax.Array  # [B, max_length * K, H*Dh]
-    self_values: jax.Array  # [B, max_length * K, H*Dh]
-    cross_keys: jax.Array  # [B, S, H*Dh]
-    cross_values: jax.Array  # [B, S, H*Dh]
-    of_head: jax.Array  # [B, H, H*Dh], 1 where a column belongs to a head; the same for every sentence
+    self_keys: jax.Array  # [B, G, max_length * K, C*Dh]
+    self_values: jax.Array  # [B, G, max_length * K, C*Dh]
+    cross_keys: jax.Array  # [B, G, S, C*Dh]
+    cross_values: jax.Array  # [B, G, S, C*Dh]
+    of_head: jax.Array  # [B, C, C*Dh], 1 where a column belongs to a head of its group; the same for every sentence
 
     @classmethod
-    def empty(cls, heads: int, cross_keys: jax.Array, cross_values: jax.Array, entries: int) -> "RowCache":
+    def empty(cls, heads: int, cross_keys: jax.Array, cross_values: jax.Array, entries: int) -> "GroupCache":
         batch, _, inner = cross_keys.shape
-        of_head = jnp.arange(inner)[None, :] // (inner // heads) == jnp.arange(heads)[:, None]
-        nothing = jnp.zeros((batch, entries, inner), cross_keys.dtype)
-        of_heads = jnp.broadcast_to(of_head[None], (batch, heads, inner)).astype(cross_keys.dtype)
-        return cls(nothing, nothing, cross_keys, cross_values, of_heads)
+        together = math.gcd(heads, max(LANES // (inner // heads), 1))
+        groups, wide = heads // together, inner // heads * together
+        keys, values = (cross.reshape(batch, -1, groups, wide).swapaxes(1, 2) for cross in (cross_keys, cross_values))
+        of_head = jnp.arange(wide)[None, :] // (inner // heads) == jnp.arange(together)[:, None]
+        of_head = jnp.broadcast_to(of_head[None], (batch, together, wide)).astype(keys.dtype)
+        nothing = jnp.zeros((batch, groups, entries, wide), keys.dtype)
+        return cls(nothing, nothing, keys, values, of_head)
 
-    @staticmethod
-    def bias(bias: jax.Array, heads: int) -> jax.Array:
-        """`[B, H or 1, K or 1, entries]` -> `[B, K*H or 1, entries]`."""
-        batch, _, beams, entries = bias.shape
-        if bias.shape[1] == beams == 1:
-            return bias[:, 0]
-        return jnp.broadcast_to(bias, (batch, heads, beams, entries)).swapaxes(1, 2).reshape(batch, -1, entries)
+    def bias(self, bias: jax.Array, heads: int) -> jax.Array:
+        """`[B, H or 1, K or 1, entries]` -> `[B, G or 1, K*C or 1, entries]`."""
+        batch, per_head, beams, entries = bias.shape
+        if per_head == beams == 1:
+            return bias
+        together = self.of_head.shape[1]
+        if per_head == 1:
+            return jnp.repeat(bias, together, axis=2)
+        split = jnp.broadcast_to(bias, (batch, heads, beams, entries)).reshape(batch, -1, together, beams, entries)
+        return split.swapaxes(2, 3).reshape(batch, -1, beams * together, entries)
 
-    def remember(self, keys: jax.Array, values: jax.Array, index: jax.Array) -> "RowCache":
-        keys, values = (new.reshape(self.self_keys.shape[0], -1, new.shape[1]) for new in (keys, values))
-        start = index * keys.shape[1]
+    def remember(self, keys: jax.Array, values: jax.Array, index: jax.Array) -> "GroupCache":
+        start = index * (keys.shape[0] // self.self_keys.shape[0])
         return self._replace(
-            self_keys=lax.dynamic_update_slice_in_dim(self.self_keys, keys, start, axis=1),
-            self_values=lax.dynamic_update_slice_in_dim(self.self_values, values, start, axis=1),
+            self_keys=lax.dynamic_update_slice_in_dim(self.self_keys, self._grouped(keys), start, axis=2),
+            self_values=lax.dynamic_update_slice_in_dim(self.self_values, self._grouped(values), start, axis=2),
         )
 
     def own(self, queries: jax.Array, bias: jax.Array) -> jax.Array:
@@ -113,18 +122,21 @@ class RowCache(NamedTuple):
     def cross(self, queries: jax.Array, bias: jax.Array) -> jax.Array:
         return self._attend(queries, self.cross_keys, self.cross_values, bias)
 
+    def _grouped(self, rows: jax.Array) -> jax.Array:
+        """`[B*K, H*Dh] -> [B, G, K, C*Dh]`."""
+        batch, groups, _, wide = self.self_keys.shape
+        return rows.reshape(batch, -1, groups, wide).swapaxes(1, 2)
+
     def _attend(self, queries: jax.Array, keys: jax.Array, values: jax.Array, bias: jax.Array) -> jax.Array:
-        batch, _, inner = keys.shape
-        of_head = self.of_head[:1, None]  # [1, 1, H, H*Dh]
-        spread = (queries.reshape(batch, -1, 1, inner) * of_head).reshape(batch, -1, inner)
-        scores = jnp.einsum("bqi,bki->bqk", spread, keys, preferred_element_type=jnp.float32) + bias
-        weights = jax.nn.softmax(scores, axis=-1).astype(values.dtype)
-        mixed = jnp.einsum("bqk,bki->bqi", weights, values)
-        return (mixed.reshape(batch, -1, *of_head.shape[2:]) * of_head).sum(axis=2).reshape(queries.shape)
+        batch, groups, _, wide = keys.shape
+        of_head = self.of_head[:1, None, None]  # [1, 1, 1, C, C*Dh]
+        spread = (self._grouped(queries)[:, :, :, None] * of_head).reshape(batch, groups, -1, wide)
+        mixed = attend(spread, keys, values, (bias,)).reshape(batch, groups, -1, *of_head.shape[3:])
+        return (mixed * of_head).sum(axis=3).swapaxes(1, 2).reshape(queries.shape)
 
 
-LayerCache = HeadCache | RowCache
-LAYOUTS: dict[str, type[HeadCache] | type[RowCache]] = {"heads": HeadCache, "rows": RowCache}
+LayerCache = HeadCache | GroupCache
+LAYOUTS: dict[str, type[HeadCache] | type[GroupCache]] = {"heads": HeadCache, "groups": GroupCache}
 
 
 class Cache(NamedTuple):
