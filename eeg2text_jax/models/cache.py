@@ -6,7 +6,6 @@ masked. Changing the beams' order then moves B * K * T integers in place of ever
 BART-base, 8 sentences, 5 beams, 56 positions), and attention is a matrix product with K query rows, not with one.
 """
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -15,11 +14,9 @@ from jax import lax
 
 from eeg2text_jax.models.attention import HIDDEN, attend
 
-LANES = 128  # of a TPU's memory and matrix unit
 
-
-class HeadCache(NamedTuple):
-    """Keys and values of one decoder layer by heads: an array of its own, since a slice of a stack would be copied.
+class LayerCache(NamedTuple):
+    """Keys and values of one decoder layer: an array of its own, since a slice of a stack would be copied every step.
 
     Entry `t * K + k` of a sentence is what its row k wrote at position t.
     """
@@ -30,7 +27,7 @@ class HeadCache(NamedTuple):
     cross_values: jax.Array  # [B, H, S, Dh]
 
     @classmethod
-    def empty(cls, heads: int, cross_keys: jax.Array, cross_values: jax.Array, entries: int) -> "HeadCache":
+    def empty(cls, heads: int, cross_keys: jax.Array, cross_values: jax.Array, entries: int) -> "LayerCache":
         """Nothing written yet; keys and values of the context `[B, S, H*Dh]`."""
         keys, values = (
             cross.reshape(*cross.shape[:2], heads, -1).swapaxes(1, 2) for cross in (cross_keys, cross_values)
@@ -43,11 +40,7 @@ class HeadCache(NamedTuple):
             values,
         )
 
-    def bias(self, bias: jax.Array, heads: int) -> jax.Array:
-        """`[B, H or 1, K or 1, entries]` as `own` and `cross` want it."""
-        return bias
-
-    def remember(self, keys: jax.Array, values: jax.Array, index: jax.Array) -> "HeadCache":
+    def remember(self, keys: jax.Array, values: jax.Array, index: jax.Array) -> "LayerCache":
         """Puts the keys and values `[B*K, H*Dh]` of position `index` into memory."""
         batch, heads, head_dim, _ = self.self_keys.shape
         keys, values = (new.reshape(batch, -1, heads, head_dim) for new in (keys, values))
@@ -69,74 +62,6 @@ class HeadCache(NamedTuple):
         batch, heads, _, head_dim = keys.shape
         split = queries.reshape(batch, -1, heads, head_dim).swapaxes(1, 2)
         return attend(split, keys, values, (bias,)).swapaxes(1, 2).reshape(queries.shape)
-
-
-class GroupCache(NamedTuple):
-    """The same by groups of heads side by side, 128 columns wide where heads are narrower: for TPUs.
-
-    Their memory has 128 lanes, which a head of 64 fills by half, and their matrix unit multiplies 128 x 128 at a time.
-    A query of one head is padded with zeros to its group, which costs that unit nothing. New entries are written as
-    they are, not transposed.
-
-    G groups of C heads, H = G * C, are C*Dh wide.
-    """
-
-    self_keys: jax.Array  # [B, G, max_length * K, C*Dh]
-    self_values: jax.Array  # [B, G, max_length * K, C*Dh]
-    cross_keys: jax.Array  # [B, G, S, C*Dh]
-    cross_values: jax.Array  # [B, G, S, C*Dh]
-    of_head: jax.Array  # [B, C, C*Dh], 1 where a column belongs to a head of its group; the same for every sentence
-
-    @classmethod
-    def empty(cls, heads: int, cross_keys: jax.Array, cross_values: jax.Array, entries: int) -> "GroupCache":
-        batch, _, inner = cross_keys.shape
-        together = math.gcd(heads, max(LANES // (inner // heads), 1))
-        groups, wide = heads // together, inner // heads * together
-        keys, values = (cross.reshape(batch, -1, groups, wide).swapaxes(1, 2) for cross in (cross_keys, cross_values))
-        of_head = jnp.arange(wide)[None, :] // (inner // heads) == jnp.arange(together)[:, None]
-        of_head = jnp.broadcast_to(of_head[None], (batch, together, wide)).astype(keys.dtype)
-        nothing = jnp.zeros((batch, groups, entries, wide), keys.dtype)
-        return cls(nothing, nothing, keys, values, of_head)
-
-    def bias(self, bias: jax.Array, heads: int) -> jax.Array:
-        """`[B, H or 1, K or 1, entries]` -> `[B, G or 1, K*C or 1, entries]`."""
-        batch, per_head, beams, entries = bias.shape
-        if per_head == beams == 1:
-            return bias
-        together = self.of_head.shape[1]
-        if per_head == 1:
-            return jnp.repeat(bias, together, axis=2)
-        split = jnp.broadcast_to(bias, (batch, heads, beams, entries)).reshape(batch, -1, together, beams, entries)
-        return split.swapaxes(2, 3).reshape(batch, -1, beams * together, entries)
-
-    def remember(self, keys: jax.Array, values: jax.Array, index: jax.Array) -> "GroupCache":
-        start = index * (keys.shape[0] // self.self_keys.shape[0])
-        return self._replace(
-            self_keys=lax.dynamic_update_slice_in_dim(self.self_keys, self._grouped(keys), start, axis=2),
-            self_values=lax.dynamic_update_slice_in_dim(self.self_values, self._grouped(values), start, axis=2),
-        )
-
-    def own(self, queries: jax.Array, bias: jax.Array) -> jax.Array:
-        return self._attend(queries, self.self_keys, self.self_values, bias)
-
-    def cross(self, queries: jax.Array, bias: jax.Array) -> jax.Array:
-        return self._attend(queries, self.cross_keys, self.cross_values, bias)
-
-    def _grouped(self, rows: jax.Array) -> jax.Array:
-        """`[B*K, H*Dh] -> [B, G, K, C*Dh]`."""
-        batch, groups, _, wide = self.self_keys.shape
-        return rows.reshape(batch, -1, groups, wide).swapaxes(1, 2)
-
-    def _attend(self, queries: jax.Array, keys: jax.Array, values: jax.Array, bias: jax.Array) -> jax.Array:
-        batch, groups, _, wide = keys.shape
-        of_head = self.of_head[:1, None, None]  # [1, 1, 1, C, C*Dh]
-        spread = (self._grouped(queries)[:, :, :, None] * of_head).reshape(batch, groups, -1, wide)
-        mixed = attend(spread, keys, values, (bias,)).reshape(batch, groups, -1, *of_head.shape[3:])
-        return (mixed * of_head).sum(axis=3).swapaxes(1, 2).reshape(queries.shape)
-
-
-LayerCache = HeadCache | GroupCache
-LAYOUTS: dict[str, type[HeadCache] | type[GroupCache]] = {"heads": HeadCache, "groups": GroupCache}
 
 
 class Cache(NamedTuple):
