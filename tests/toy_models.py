@@ -34,7 +34,7 @@ class MarkovModel:
     def encode(self, params, inputs):
         return inputs["features"], jnp.ones(inputs["features"].shape[:2], bool)
 
-    def init_cache(self, params, hidden, mask, beams, max_length, layout):
+    def init_cache(self, params, hidden, mask, beams, max_length):
         batch = hidden.shape[0]
         return History(
             jnp.zeros((batch, max_length, beams), jnp.int32),

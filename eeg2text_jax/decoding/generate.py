@@ -52,13 +52,7 @@ def generate(
       ValueError: inputs that are not a model's inputs (labels, say), or sampling without a key.
     """
     check_request(inputs, spec, key)
-    key = key if spec.do_sample else None
-    return _generate(model, params, inputs, spec, key, halvings, cache_layout(jax.default_backend()))
-
-
-def cache_layout(platform: str) -> str:
-    """The layout of the decoder's cache that a platform's devices are fastest with, one of `models.cache.LAYOUTS`."""
-    return "rows" if platform == "tpu" else "heads"
+    return _generate(model, params, inputs, spec, key if spec.do_sample else None, halvings)
 
 
 def check_request(inputs: dict[str, jax.Array], spec: GenerationSpec, key: jax.Array | None) -> None:
@@ -76,13 +70,12 @@ def search(
     spec: GenerationSpec,
     key: jax.Array | None,
     halvings: int = 0,
-    layout: str = "heads",
 ) -> Generated:
     """`generate` as a pure function, to be traced inside other transformations."""
     hidden, mask = model.encode(params, inputs)
     batch, returned = hidden.shape[0], spec.num_return_sequences
     beams = spec.num_beams if spec.num_beams > 1 else returned
-    cache = model.init_cache(params, hidden, mask, beams, spec.max_length, layout)
+    cache = model.init_cache(params, hidden, mask, beams, spec.max_length)
     step = model.stepper(params)
     keys = None if key is None else _keys_of_sentences(key, batch)
     if spec.num_beams > 1:
@@ -92,7 +85,7 @@ def search(
     return _flatten(found, returned)
 
 
-_generate = jax.jit(search, static_argnames=("model", "spec", "halvings", "layout"))
+_generate = jax.jit(search, static_argnames=("model", "spec", "halvings"))
 
 
 def _keys_of_sentences(key: jax.Array, batch: int) -> jax.Array:

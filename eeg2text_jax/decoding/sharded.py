@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import Mesh
 
-from eeg2text_jax.decoding.generate import Generated, cache_layout, check_request, search
+from eeg2text_jax.decoding.generate import Generated, check_request, search
 from eeg2text_jax.decoding.spec import GenerationSpec
 from eeg2text_jax.decoding.teacher_forced import TeacherForced, score_reference
 from eeg2text_jax.models.functional import Seq2SeqModel
@@ -63,11 +63,9 @@ def generate_program(
 ) -> Callable[..., Generated]:
     """The jitted `(params, fed, (shared, keys)) -> Generated`; one compilation per shape of the inputs."""
 
-    layout = cache_layout("" if isinstance(mesh, AbstractMesh) else mesh.devices.flat[0].platform)
-
     def decode(params: Any, fed: Inputs, shared: tuple[Inputs, jax.Array | None]) -> Generated:
         inputs, keys = shared
-        return search(model, params, {**fed, **inputs}, spec, keys, halvings, layout)
+        return search(model, params, {**fed, **inputs}, spec, keys, halvings)
 
     return compile_apart(decode, mesh)
 

@@ -15,8 +15,8 @@ from jax import lax
 from eeg2text_jax.models.attention import HIDDEN, attend
 
 
-class HeadCache(NamedTuple):
-    """Keys and values of one decoder layer by heads: an array of its own, since a slice of a stack would be copied.
+class LayerCache(NamedTuple):
+    """Keys and values of one decoder layer: an array of its own, since a slice of a stack would be copied every step.
 
     Entry `t * K + k` of a sentence is what its row k wrote at position t.
     """
@@ -27,7 +27,7 @@ class HeadCache(NamedTuple):
     cross_values: jax.Array  # [B, H, S, Dh]
 
     @classmethod
-    def empty(cls, heads: int, cross_keys: jax.Array, cross_values: jax.Array, entries: int) -> "HeadCache":
+    def empty(cls, heads: int, cross_keys: jax.Array, cross_values: jax.Array, entries: int) -> "LayerCache":
         """Nothing written yet; keys and values of the context `[B, S, H*Dh]`."""
         keys, values = (
             cross.reshape(*cross.shape[:2], heads, -1).swapaxes(1, 2) for cross in (cross_keys, cross_values)
@@ -40,12 +40,7 @@ class HeadCache(NamedTuple):
             values,
         )
 
-    @staticmethod
-    def bias(bias: jax.Array, heads: int) -> jax.Array:
-        """`[B, H or 1, K or 1, entries]` as `own` and `cross` want it."""
-        return bias
-
-    def remember(self, keys: jax.Array, values: jax.Array, index: jax.Array) -> "HeadCache":
+    def remember(self, keys: jax.Array, values: jax.Array, index: jax.Array) -> "LayerCache":
         """Puts the keys and values `[B*K, H*Dh]` of position `index` into memory."""
         batch, heads, head_dim, _ = self.self_keys.shape
         keys, values = (new.reshape(batch, -1, heads, head_dim) for new in (keys, values))
@@ -67,64 +62,6 @@ class HeadCache(NamedTuple):
         batch, heads, _, head_dim = keys.shape
         split = queries.reshape(batch, -1, heads, head_dim).swapaxes(1, 2)
         return attend(split, keys, values, (bias,)).swapaxes(1, 2).reshape(queries.shape)
-
-
-class RowCache(NamedTuple):
-    """The same by rows, all heads of an entry side by side, as dense layers write them: for TPUs.
-
-    Their matrix unit multiplies 128 x 128 at a time. A query of one head is therefore padded with zeros to all heads,
-    K * H rows a sentence: as many operations for the unit as heads of 64 padded to its width, none of the copies that
-    heads need, and half of the memory.
-    """
-
-    self_keys: jax.Array  # [B, max_length * K, H*Dh]
-    self_values: jax.Array  # [B, max_length * K, H*Dh]
-    cross_keys: jax.Array  # [B, S, H*Dh]
-    cross_values: jax.Array  # [B, S, H*Dh]
-    of_head: jax.Array  # [B, H, H*Dh], 1 where a column belongs to a head; the same for every sentence
-
-    @classmethod
-    def empty(cls, heads: int, cross_keys: jax.Array, cross_values: jax.Array, entries: int) -> "RowCache":
-        batch, _, inner = cross_keys.shape
-        of_head = jnp.arange(inner)[None, :] // (inner // heads) == jnp.arange(heads)[:, None]
-        nothing = jnp.zeros((batch, entries, inner), cross_keys.dtype)
-        of_heads = jnp.broadcast_to(of_head[None], (batch, heads, inner)).astype(cross_keys.dtype)
-        return cls(nothing, nothing, cross_keys, cross_values, of_heads)
-
-    @staticmethod
-    def bias(bias: jax.Array, heads: int) -> jax.Array:
-        """`[B, H or 1, K or 1, entries]` -> `[B, K*H or 1, entries]`."""
-        batch, _, beams, entries = bias.shape
-        if bias.shape[1] == beams == 1:
-            return bias[:, 0]
-        return jnp.broadcast_to(bias, (batch, heads, beams, entries)).swapaxes(1, 2).reshape(batch, -1, entries)
-
-    def remember(self, keys: jax.Array, values: jax.Array, index: jax.Array) -> "RowCache":
-        keys, values = (new.reshape(self.self_keys.shape[0], -1, new.shape[1]) for new in (keys, values))
-        start = index * keys.shape[1]
-        return self._replace(
-            self_keys=lax.dynamic_update_slice_in_dim(self.self_keys, keys, start, axis=1),
-            self_values=lax.dynamic_update_slice_in_dim(self.self_values, values, start, axis=1),
-        )
-
-    def own(self, queries: jax.Array, bias: jax.Array) -> jax.Array:
-        return self._attend(queries, self.self_keys, self.self_values, bias)
-
-    def cross(self, queries: jax.Array, bias: jax.Array) -> jax.Array:
-        return self._attend(queries, self.cross_keys, self.cross_values, bias)
-
-    def _attend(self, queries: jax.Array, keys: jax.Array, values: jax.Array, bias: jax.Array) -> jax.Array:
-        batch, _, inner = keys.shape
-        of_head = self.of_head[:1, None]  # [1, 1, H, H*Dh]
-        spread = (queries.reshape(batch, -1, 1, inner) * of_head).reshape(batch, -1, inner)
-        scores = jnp.einsum("bqi,bki->bqk", spread, keys, preferred_element_type=jnp.float32) + bias
-        weights = jax.nn.softmax(scores, axis=-1).astype(values.dtype)
-        mixed = jnp.einsum("bqk,bki->bqi", weights, values)
-        return (mixed.reshape(batch, -1, *of_head.shape[2:]) * of_head).sum(axis=2).reshape(queries.shape)
-
-
-LayerCache = HeadCache | RowCache
-LAYOUTS: dict[str, type[HeadCache] | type[RowCache]] = {"heads": HeadCache, "rows": RowCache}
 
 
 class Cache(NamedTuple):

@@ -87,14 +87,9 @@ class Seq2SeqModel:
         """Encoder output `[B, S, D]` and its mask `[B, S]`; a prompt makes S longer than W."""
         return self._bind(params).encode(inputs, dropout_key, **self._options)
 
-    def init_cache(
-        self, params: Params, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int, layout: str = "heads"
-    ) -> Cache:
-        """Cache for `B * beams` sequences of at most `max_length` tokens over `encode`'s output.
-
-        `layout` is one of `cache.LAYOUTS`: what the device computes fastest with, of no influence on the result.
-        """
-        return self._bind(params).backbone.decoder.init_cache(hidden, mask, beams, max_length, layout)
+    def init_cache(self, params: Params, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
+        """Cache for `B * beams` sequences of at most `max_length` tokens over `encode`'s output."""
+        return self._bind(params).backbone.decoder.init_cache(hidden, mask, beams, max_length)
 
     def stepper(self, params: Params) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
         """The decoder's step: tokens int32 `[B*K]`, their position, cache -> logits `[B*K, V]` float32, new cache.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from eeg2text_jax.models.remat import product
@@ -33,14 +34,16 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def dropout(x: jax.Array, rate: float, key: jax.Array | None, site: int = 0) -> jax.Array:
-    """Zero a fraction `rate` of `x` and scale up the rest; `key=None` leaves `x` as it is.
+    """Zero a fraction `rate` of `x`, to 1/65536, and scale up the rest; `key=None` leaves `x` as it is.
 
-    `site` tells apart the uses of one key.
+    `site` tells apart the uses of one key. Drawn are 16 bits for an element, which a TPU compares as they come, where
+    it copies 32 into another layout first (0.05 ms for BART-large's batch of 32, by its compiler's estimate).
     """
     if key is None or rate == 0.0:
         return x
-    keep = jax.random.bernoulli(jax.random.fold_in(key, site), 1.0 - rate, x.shape)
-    return jnp.where(keep, x / (1.0 - rate), jnp.zeros_like(x))
+    bits = jax.random.bits(jax.random.fold_in(key, site), x.shape, jnp.uint16)
+    keep = bits >= np.uint16(min(round(rate * 2**16), 2**16 - 1))
+    return jnp.where(keep, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
 
 
 class Norm(nnx.Module):

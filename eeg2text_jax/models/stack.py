@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from eeg2text_jax.models.attention import Attention, RelativeBias, bias_of, padding_bias
-from eeg2text_jax.models.cache import LAYOUTS, Cache, LayerCache, history_bias, own_position
+from eeg2text_jax.models.cache import Cache, LayerCache, history_bias, own_position
 from eeg2text_jax.models.layers import FeedForward, Norm, dropout
 from eeg2text_jax.models.nnx_bridge import scan_layers, separate_layers, stack_layers
 from eeg2text_jax.models.positions import LearnedPositions, check_length, sinusoidal_table
@@ -144,13 +144,13 @@ class Stack(nnx.Module):
             x = scan_layers(self.layers, body, x, keys, shared, remat=remat, unroll=unroll)
         return self._finish(x, end).reshape(batch, length, width)
 
-    def init_cache(self, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int, layout: str) -> Cache:
-        """A decoder's cache, of one of `cache.LAYOUTS`, for `B * beams` sequences over the encoder's `[B, S, D]`."""
+    def init_cache(self, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
+        """A decoder's cache for `B * beams` sequences over the encoder's output `[B, S, D]`."""
 
         def empty(layer: Layer) -> LayerCache:
             attention = layer.cross_attention
             keys, values = attention.key(hidden), attention.value(hidden)
-            return LAYOUTS[layout].empty(self.spec.heads, keys, values, max_length * beams)
+            return LayerCache.empty(self.spec.heads, keys, values, max_length * beams)
 
         layers = tuple(map(empty, self.separate_layers()))
         ancestors = jnp.zeros((mask.shape[0], beams, max_length), jnp.int32)
@@ -168,10 +168,10 @@ class Stack(nnx.Module):
         positions = jnp.arange(cache.ancestors.shape[2])
         ancestors = own_position(cache.ancestors, index)
         own_bias = history_bias(ancestors, sum(self._self_biases(index[None], positions, None)))
-        biases = [cache.layers[0].bias(bias, self.spec.heads) for bias in (own_bias, padding_bias(cache.cross_mask))]
+        cross_bias = padding_bias(cache.cross_mask)
         x, memory = self._embed(x, index[None], positions.shape[0], None)[:, 0], []
         for layer, before in zip(layers, cache.layers, strict=True):
-            x, after = layer.step(x, index, before, *biases)
+            x, after = layer.step(x, index, before, own_bias, cross_bias)
             memory.append(after)
         return self._finish(x, None), cache._replace(layers=tuple(memory), ancestors=ancestors)
 

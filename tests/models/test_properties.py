@@ -144,26 +144,6 @@ def test_half_precision_computes_in_it_and_answers_in_float32(model, params, inp
     assert 0 < np.abs(logits - expected).max() < 0.1 * np.abs(expected).max()
 
 
-@both_kinds
-def test_the_cache_by_rows_is_the_cache_by_heads(model, params, inputs, ids) -> None:
-    """Two beams a sentence, fed different tokens; what a TPU takes, here on any device."""
-    fed = jnp.stack([ids, (ids + 1) % V], axis=1).reshape(2 * B, T)
-
-    @jax.jit
-    def logits(params):
-        hidden, mask = model.encode(params, inputs)
-        caches = [model.init_cache(params, hidden, mask, 2, T, layout) for layout in ("heads", "rows")]
-        found = []
-        for index in range(T):
-            steps = [model.stepper(params)(fed[:, index], jnp.int32(index), cache) for cache in caches]
-            caches = [cache for _, cache in steps]
-            found.append([logits for logits, _ in steps])
-        return found
-
-    for heads, rows in logits(params):
-        np.testing.assert_allclose(heads, rows, atol=1e-5)
-
-
 def test_no_weight_is_converted_within_the_loop_over_tokens(model, params, inputs) -> None:
     """Their conversion is the same for all tokens: it belongs before the loop."""
     half = dataclasses.replace(model, dtype="bfloat16")
