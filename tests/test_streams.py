@@ -8,7 +8,7 @@ import pytest
 
 from eeg2text_jax.conditions import noise, rearranged
 from eeg2text_jax.conditions.context import ConditionContext, condition_key, sample_keys
-from eeg2text_jax.decoding.grid import _sentence_keys
+from eeg2text_jax.decoding.grid import sentence_keys
 from eeg2text_jax.grid import Arm, dropout_keys, init_keys
 from eeg2text_jax.streams import STREAMS, stream_rng
 
@@ -24,7 +24,7 @@ def streams(seed: int) -> dict[str, jax.Array]:
         "init": init_keys(arms, seed),
         "dropout": dropout_keys(arms, seed, "threefry"),
         "dropout by step": fold(dropout_keys(arms, seed, "threefry"), np.array(STEPS)),
-        "sampling": _sentence_keys(seed, SAMPLES),
+        "sampling": sentence_keys(seed, SAMPLES),
     }
     for number in SEEDS:  # as `condition_inputs` does
         key = jax.random.fold_in(condition_key(seed), number)

@@ -13,7 +13,8 @@ from eeg2text_jax.training import loop
 from eeg2text_jax.training.loop import Pending
 
 ARMS = (Arm("eeg", 0), Arm("noise", 0))
-BATCH = {"weight": np.ones(3)}
+BATCH = {"weight": np.ones((1, 3)), "labels": np.zeros((1, 3, 2), int), "features": np.zeros((1, 3, 4, 5))}
+PACE = SimpleNamespace(done=lambda _: None, restart=lambda: None, rates=lambda: {"samples_per_s": 1.0})
 
 
 class Log:
@@ -32,9 +33,10 @@ def pending(monkeypatch):
 
     def make(hosts: int, log_every: int = 4):
         monkeypatch.setattr(jax, "process_count", lambda: hosts)
-        study = SimpleNamespace(arms=ARMS, config=SimpleNamespace(train=SimpleNamespace(log_every=log_every)))
+        config = SimpleNamespace(train=SimpleNamespace(log_every=log_every))
+        study = SimpleNamespace(arms=ARMS, config=config, model=SimpleNamespace(pad_token=1))
         log = Log()
-        return Pending(study, log, SimpleNamespace(advance=lambda *_: None)), log, readings
+        return Pending(study, log, SimpleNamespace(advance=lambda *_: None), PACE), log, readings
 
     return make
 

@@ -14,6 +14,7 @@ from tiny_run import tiny_config
 from eeg2text_jax import pipeline
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.flops import training_flops
+from eeg2text_jax.opening import begun
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.preflight.programs import make_outline
 from eeg2text_jax.training.loop import Pending
@@ -72,7 +73,7 @@ def test_a_batch_is_waited_for_only_where_the_devices_are_done(monkeypatch, mode
     pace = Pace(model, 1, make_mesh(1, 1))
     study = SimpleNamespace(arms=(), config=tiny_config(), model=model)
     pending = Pending(study, None, None, pace)
-    pending._held = (1, BatchWork.of(BATCH, PAD), {"loss": SimpleNamespace(is_ready=lambda: ready)})
+    pending._held = [(1, BatchWork.of(BATCH, PAD), {"loss": SimpleNamespace(is_ready=lambda: ready)})]
 
     def slow():
         clock.now += 3.0
@@ -85,7 +86,8 @@ def test_a_batch_is_waited_for_only_where_the_devices_are_done(monkeypatch, mode
 
 def test_a_run_logs_its_pace_and_profiles_the_steps_asked_for(tmp_path, capsys):
     config = tiny_config(model__encoder_layers=0, train__steps=4, grid__train_conditions=("eeg",), train__profile="2:3")
-    pipeline.train(pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / "run"), config)))
+    with begun(config, str(tmp_path / "run")) as study:
+        pipeline.train(study)
     rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     logged = [row for row in rows if "samples_per_s" in row]
     assert [row["step"] for row in logged] == [1, 2, 3, 4]
