@@ -50,7 +50,7 @@ def test_arms_learn_and_differ(one_device):
     assert losses.shape == (tiny_grid.STEPS, 8)
     assert (losses[-5:].mean(axis=0) < losses[:5].mean(axis=0)).all()
     assert len(np.unique(losses[-1])) == len(tiny_grid.ARMS)
-    assert not np.array_equal(tokens[0], tokens[1])
+    assert len({arm.tobytes() for arm in tokens}) >= 3
 
 
 def test_an_arm_alone_is_the_arm_in_the_grid(one_device):
