@@ -56,8 +56,10 @@ def prepare(cache: Path) -> None:
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     for command in cli.COMMANDS:
         __import__(f"eeg2text_jax.commands.{command}")
-    from eeg2text_jax import pipeline  # noqa: F401
-    from eeg2text_jax.pretrained import export_run  # noqa: F401
+    from eeg2text_jax import (
+        export_run,  # noqa: F401
+        pipeline,  # noqa: F401
+    )
 
 
 def arguments(**changes: object) -> list[str]:
