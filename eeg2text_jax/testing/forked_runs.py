@@ -13,7 +13,7 @@ from typing import Any
 
 from eeg2text_jax import cli
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.testing.finished_runs import final_checkpoint, logged_metrics
+from eeg2text_jax.testing.finished_runs import final_checkpoint, logged_metrics, without_pace
 
 TRACEBACK = "Traceback (most recent call last)"
 LAST = "the last checkpoint"
@@ -92,7 +92,7 @@ def _what_counts(workdir: Path, checkpoint: bool) -> dict[str, str]:
         found["metrics.jsonl"] = logged_metrics(workdir)
     if checkpoint and (workdir / "checkpoints").exists():
         step, arrays, info = final_checkpoint(workdir)
-        info["log"] = [json.loads(line) | {"samples_per_s": 0} for line in info["log"]]
+        info["log"] = without_pace(info["log"])
         found[LAST] = step, info, {name: sha256(array).hexdigest() for name, array in arrays.items()}
     return {
         name: sha256(value if isinstance(value, bytes) else repr(value).encode()).hexdigest()
