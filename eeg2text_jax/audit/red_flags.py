@@ -246,7 +246,8 @@ def _subject_flags(condition: Condition) -> list[Flag]:
         if row.subject:
             texts.setdefault(row.subject, {})[sentence] = " ".join(row.prediction.split())
     total = Counter(text for found in texts.values() for text in found.values())
-    by_chance = sum((n / total.total()) ** 2 for n in total.values()) if total else 0.0
+    rows = total.total()
+    by_chance = sum((n / rows) ** 2 for n in total.values())
     pairs = [
         (a, b)
         for index, a in enumerate(texts)

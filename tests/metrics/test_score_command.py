@@ -1,11 +1,14 @@
 """`eeg2text score`: what it prints and writes, and one sentence for what cannot be scored."""
 
+import dataclasses
 import json
+import time
 
 import pytest
 from layout_samples import layout_samples
 from test_score import grid, with_ids
 
+from eeg2text_jax.audit.fitness import file_flags
 from eeg2text_jax.cli import main
 from eeg2text_jax.predictions.file import write_predictions
 
@@ -97,3 +100,15 @@ def test_red_flags_are_printed_with_the_file_that_they_are_about(files, capsys):
     printed = capsys.readouterr().out
     assert "same2.txt: the file has the same bytes as" in printed
     assert f"warning: {files / 'same2.txt'}: mode unknown: collapsed" in printed
+
+
+def test_flags_take_time_in_proportion_to_the_rows():
+    """A sum over all texts stood inside a loop over all texts: a million rows would have taken days."""
+    row = grid(modes=["free_running"], sentences=1)[0]
+    rows = [
+        dataclasses.replace(row, subject=f"S{i % 2}", reference=f"the dog {i // 2}", prediction=f"He was {i}")
+        for i in range(60_000)
+    ]
+    start = time.process_time()
+    file_flags("free-running", rows)
+    assert time.process_time() - start < 20
