@@ -55,7 +55,7 @@ def test_what_the_task_explains_is_not_claimed_where_the_task_is_unknown():
     assert result.verdict not in (Verdict.USES_EEG, Verdict.BELOW_MARGIN)
     assert "other sentences of equal length, the difference" in result.sentence
     assert "equal task" not in result_text(result)
-    assert "the tasks are not known, and within strata derived in their stead it was" in result.sentence
+    assert "the tasks are not known, and within other strata it was" in result.sentence
     assert "does not hold within all strata and is not claimed" in result.sentence
     for source in ("the order of the file", "the words of the texts", "the number of rows"):
         assert source in result_text(result)
