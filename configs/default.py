@@ -71,7 +71,8 @@ def get_config() -> ConfigDict:
     c.model.encoder_ffn = 2048
     c.model.encoder_width = 0  # features are projected to this width first; 0: width F, padded so heads divide it
     c.model.dropout = 0.1  # of the EEG encoder; the backbone has its own in its configuration
-    c.model.remat = False  # compute each layer again in the backward pass instead of keeping what it computed
+    c.model.remat = False  # compute each layer again in the backward pass instead of keeping what it computed ...
+    c.model.keep = "products"  # ... but for its matrix products ("products"), or for its input alone ("nothing")
     c.model.prompt = ""  # text whose embeddings go before the EEG positions
 
     c.grid = ConfigDict()
@@ -96,6 +97,7 @@ def get_config() -> ConfigDict:
     c.train.eval_every = 100  # steps between losses on dev; the best one's parameters are decoded
     c.train.save_every = 100  # steps between checkpoints
     c.train.log_every = 20  # steps between lines in metrics.jsonl
+    c.train.profile = ""  # "START:END": a profile of these steps in DIR/profile, which XProf opens; empty: none
     c.train.label_smoothing = 0.0
     c.train.accumulate = 1  # microbatches that a batch is computed in, one after the other: less memory, same gradient
     # Generator of dropout. "rbg" is cheaper on TPU; its masks are the same for all seeds and depend on the backend.

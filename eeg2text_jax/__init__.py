@@ -1,7 +1,7 @@
 """Train, decode and judge EEG-to-text models in JAX.
 
 Public names, each imported when first asked for, so that scoring a file does not wait for JAX: `load_pretrained`,
-`Seq2SeqModel`, `GenerationSpec`, `generate`, `teacher_forced`, `score`, `audit`.
+`load_export`, `Seq2SeqModel`, `GenerationSpec`, `generate`, `teacher_forced`, `score`, `audit`.
 """
 
 import importlib
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eeg2text_jax import audit
+    from eeg2text_jax.decoding.exported import load_export
     from eeg2text_jax.decoding.generate import generate
     from eeg2text_jax.decoding.spec import GenerationSpec
     from eeg2text_jax.decoding.teacher_forced import teacher_forced
@@ -17,11 +18,21 @@ if TYPE_CHECKING:
     from eeg2text_jax.pretrained.load import load_pretrained
 
 __version__ = "0.1.0"
-__all__ = ["GenerationSpec", "Seq2SeqModel", "audit", "generate", "load_pretrained", "score", "teacher_forced"]
+__all__ = [
+    "GenerationSpec",
+    "Seq2SeqModel",
+    "audit",
+    "generate",
+    "load_export",
+    "load_pretrained",
+    "score",
+    "teacher_forced",
+]
 
 _PLACES = {
     "GenerationSpec": ("eeg2text_jax.decoding.spec", "GenerationSpec"),
     "Seq2SeqModel": ("eeg2text_jax.models.functional", "Seq2SeqModel"),
+    "load_export": ("eeg2text_jax.decoding.exported", "load_export"),
     "generate": ("eeg2text_jax.decoding.generate", "generate"),
     "load_pretrained": ("eeg2text_jax.pretrained.load", "load_pretrained"),
     "score": ("eeg2text_jax.metrics.score", "score_predictions"),

@@ -3,6 +3,7 @@
 import errno
 import importlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -27,7 +28,14 @@ COMMANDS = {
     "bench": "throughput of decoding and training beside PyTorch and CTranslate2",
 }
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, the user's share of it, the largest file allowed
+# What to do about errors of the operating system: the disk, the user's share of it, the largest file allowed; places
+# that may be read, or not even that.
+ADVICE = {
+    **dict.fromkeys(
+        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space and start again, what is finished is kept"
+    ),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "take a place that may be written to, or be let in"),
+}
 
 
 def usage() -> str:
@@ -45,6 +53,7 @@ def main(argv: list[str] | None = None) -> int:
             return 0 if argv else 2
         if name not in COMMANDS:
             raise UserError(f"there is no such command; the commands are {', '.join(COMMANDS)}.")
+        _refuse_buckets(rest)
         with _terminable():
             return importlib.import_module(f"eeg2text_jax.commands.{name}").main(rest)
     except UserError as error:
@@ -54,14 +63,11 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno is None or not (error.filename or error.errno in ADVICE):
             raise
         place = f"{error.filename}: " if error.filename else ""
-        print(
-            f"eeg2text {name}: {place}{os.strerror(error.errno)}; free some space and start again, "
-            "what is finished is kept.",
-            file=sys.stderr,
-        )
+        advice = ADVICE.get(error.errno, "look at the path")
+        print(f"eeg2text {name}: {place}{os.strerror(error.errno)}; {advice}.", file=sys.stderr)
         return 2
     except Terminated as end:
         print(f"eeg2text {name}: {end}", file=sys.stderr)
@@ -69,6 +75,19 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"eeg2text {name}: interrupted.", file=sys.stderr)
         return 130
+
+
+def _refuse_buckets(arguments: list[str]) -> None:
+    """
+    Raises:
+      UserError: an argument names a place in a bucket, of which reading and writing do not know.
+    """
+    for argument in arguments:
+        if re.match(r"(?!--config\.).*?(^|=)(gs|s3|az|hf|https?)://", argument):  # of fields, `ranges` says it
+            raise UserError(
+                f"{argument}: places in a bucket or on the web are not read or written; mount the bucket as a folder "
+                "(gcsfuse, s3fs) or copy it, and name that."
+            )
 
 
 @contextmanager

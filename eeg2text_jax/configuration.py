@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import json
+import re
 import runpy
 import sys
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.ranges import RANGES, check_config, refusal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +34,7 @@ def parse_config(
     optional: Sequence[str] = (),
     default: str = "",
     positional: str = "",
+    sections: Sequence[str] = (),
 ) -> Arguments:
     """Parses `--config`, its overrides, and the plain `options`, all of them required, and `optional` ones.
 
@@ -42,9 +45,11 @@ def parse_config(
       optional: names of those that may be left out, which gives "".
       default: configuration file used when `--config` is not given; empty: it must be given.
       positional: what positional arguments are called; empty: there are none.
+      sections: those that the command reads, the only ones that are checked; empty: all.
 
     Raises:
-      UserError: an unknown or missing option, a missing file, a misspelt field, a value of the wrong type.
+      UserError: an unknown or missing option, a missing file, a misspelt field, a value of the wrong type or out of
+        its range (see `ranges`).
     """
     plain = [*(f"--{name}=..." for name in options), *(f"[--{name}=...]" for name in optional)]
     wanted = " ".join([*([positional] if positional else []), "--config=FILE.py", *plain])
@@ -52,12 +57,14 @@ def parse_config(
     if {"-h", "--help"} & set(argv):
         print(usage, "Every field with its meaning: configs/default.py", sep="\n")
         raise SystemExit(0)
+    argv = [f"-{argument}" if re.match(r"-config([.=]|$)", argument) else argument for argument in argv]
     place, argv = _take_config(argv, default)
     if not place:
         raise UserError(f"--config is missing; {usage}")
     config = load_config(place)
     for argument in argv:
         _check_override(config, argument)
+    argv = _last_of_each(config, argv)
     values = flags.FlagValues()
     config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=[command, *argv])
     for name in (*options, *optional):
@@ -65,12 +72,13 @@ def parse_config(
     try:
         rest = values([command, *argv])[1:]
     except (flags.Error, TypeError, ValueError, SyntaxError) as error:
-        raise UserError(f"{first_line(error).rstrip('.')}; {usage}") from error
+        raise _refused(error, usage) from error
     for name in options:
         if values[name].value is None:
             raise UserError(f"--{name} is missing; {usage}")
     if rest and not positional:
         raise UserError(f"unexpected argument {rest[0]!r}; {usage}")
+    check_config(config, sections)
     return Arguments(config, {name: values[name].value for name in (*options, *optional)}, list(rest))
 
 
@@ -109,6 +117,37 @@ def _take_config(argv: Sequence[str], place: str) -> tuple[str, list[str]]:
         else:
             others.append(argument)
     return place, others
+
+
+def _last_of_each(config: ConfigDict, argv: Sequence[str]) -> list[str]:
+    """The arguments without those that a later one sets again: a tuple given twice would be joined."""
+    joined, rest = [], iter(argv)
+    for argument in rest:
+        bare = argument.startswith("--config.") and "=" not in argument
+        if bare and not isinstance(_value(config, argument), bool):
+            argument = f"{argument}={next(rest, '')}"
+        joined.append(argument)
+    last = {argument.partition("=")[0]: i for i, argument in enumerate(joined) if argument.startswith("--config.")}
+    return [argument for i, argument in enumerate(joined) if last.get(argument.partition("=")[0], i) == i]
+
+
+def _value(config: ConfigDict, argument: str) -> Any:
+    """The value of the field that `--config.section.field` names."""
+    node: Any = config
+    for name in argument.removeprefix("--config.").split("."):
+        node = node[name]
+    return node
+
+
+def _refused(error: Exception, usage: str) -> UserError:
+    """What to say of a command line that absl refuses: of a field, its range."""
+    reason = first_line(error)
+    if match := re.match(r"flag --config\.([\w.]+)=(.*?): ", reason):
+        name, value = match.groups()
+        if name in RANGES:
+            return refusal(name, value)
+        return UserError(f"--config.{name} is {value!r}; expected a value of the kind that it replaces.")
+    return UserError(f"{reason.rstrip('.')}; {usage}")
 
 
 def _check_override(config: ConfigDict, argument: str) -> None:

@@ -1,12 +1,21 @@
 """Writing files that are whole or not there, and the digests that tell one file from another."""
 
 import contextlib
+import errno
+import fcntl
 import hashlib
+import json
 import os
 import shutil
+import socket
+import time
 from collections.abc import Iterator
 
 from etils import epath
+
+from eeg2text_jax.errors import UserError
+
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)  # what file systems without locks say
 
 CHUNK = 1 << 20  # bytes read at once
 
@@ -22,12 +31,24 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[epath.Path]:
     partial = partial_of(path)
     remove(partial)
     try:
-        yield partial
-        partial.replace(path)
+        with naming(path):
+            yield partial
+            partial.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
             remove(partial)
         raise
+
+
+@contextlib.contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Gives errors of the operating system the name of the file, which those of writing to an open one lack."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename:
+            raise
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
 def partial_of(path: str | os.PathLike[str]) -> epath.Path:
@@ -44,10 +65,74 @@ def remove(path: epath.Path) -> None:
         path.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def locked(path: str | os.PathLike[str], what: str) -> Iterator[None]:
+    """Holds the lock file `path`, which says who holds it, until the block ends.
+
+    The lock is the kernel's (`flock`) and goes with the process, however it ends. On network file systems it holds
+    between machines where they are mounted with locks; where there are none, the block runs without.
+
+    Raises:
+      UserError: another process holds it; `what` names the thing that is in use.
+    """
+    descriptor = _lock(path, what)
+    try:
+        holder = {"host": socket.gethostname(), "process": os.getpid(), "since": time.strftime("%F %T %Z")}
+        with naming(path):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, (json.dumps(holder) + "\n").encode(), 0)
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(path)  # while it is held, so that nobody's new one goes
+        os.close(descriptor)
+
+
+def _lock(path: str | os.PathLike[str], what: str) -> int:
+    """A descriptor of the locked file that has the name `path`."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(descriptor, 1000, 0)
+            os.close(descriptor)
+            raise UserError(f"{what}: is in use by {_describe(holder)}; wait for it or end it.") from error
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                os.close(descriptor)
+                raise
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        os.close(descriptor)  # the one before let go of it, and of its name, just now
+
+
+def _describe(holder: bytes) -> str:
+    try:
+        said = json.loads(holder)
+        return f"process {said['process']} on {said['host']} since {said['since']}"
+    except (ValueError, KeyError, TypeError):  # it has the lock and has not written yet
+        return "another process"
+
+
+def is_local(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is one of the operating system's, not of a store in the cloud (`gs://`)."""
+    return "://" not in os.fspath(path)
+
+
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Writes a UTF-8 file in the way of `replacing`."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf8")
+
+
+def files_below(folder: epath.Path) -> list[str]:
+    """Names of all files in a folder and the folders in it, relative to it, in alphabetical order."""
+    names = []
+    for path in folder.iterdir():
+        names += [f"{path.name}/{name}" for name in files_below(path)] if path.is_dir() else [path.name]
+    return sorted(names)
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:

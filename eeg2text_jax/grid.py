@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.streams import stream_key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,24 +23,12 @@ class Arm:
 
 def arms(config: ConfigDict) -> tuple[Arm, ...]:
     """The arms of `config.grid`: its training conditions for the first seed, then for the next."""
-    grid = config.grid
-    for name in ("train_conditions", "eval_conditions", "seeds"):
-        values = tuple(grid[name])
-        if not values or len(set(values)) != len(values):
-            raise UserError(f"grid.{name} is {values}; expected at least one entry and none twice.")
-    return tuple(Arm(condition, int(seed)) for seed in grid.seeds for condition in grid.train_conditions)
-
-
-def arm_keys(arm: Arm, config_seed: int) -> dict[str, jax.Array]:
-    """Keys of an arm for `init`, `dropout` and `noise`; equal for the arms of one seed."""
-    key = jax.random.fold_in(jax.random.key(config_seed), arm.seed)
-    names = ("init", "dropout", "noise")
-    return dict(zip(names, jax.random.split(key, len(names)), strict=True))
+    return tuple(Arm(name, int(seed)) for seed in config.grid.seeds for name in config.grid.train_conditions)
 
 
 def init_keys(grid_arms: tuple[Arm, ...], config_seed: int) -> jax.Array:
     """Keys of all arms' initial parameters `[A]`; arms of one seed begin with the same ones."""
-    return jnp.stack([arm_keys(arm, config_seed)["init"] for arm in grid_arms])
+    return _keys_by_seed(grid_arms, stream_key(config_seed, "init"))
 
 
 def dropout_keys(grid_arms: tuple[Arm, ...], config_seed: int, rng: str) -> jax.Array:
@@ -51,7 +40,11 @@ def dropout_keys(grid_arms: tuple[Arm, ...], config_seed: int, rng: str) -> jax.
       UserError: `rng` (of `config.train`) is not known.
     """
     if rng == "threefry":
-        return jnp.stack([arm_keys(arm, config_seed)["dropout"] for arm in grid_arms])
+        return _keys_by_seed(grid_arms, stream_key(config_seed, "dropout"))
     if rng == "rbg":
-        return jnp.broadcast_to(jax.random.key(config_seed, impl="rbg"), (len(grid_arms),))
+        return jnp.broadcast_to(stream_key(config_seed, "dropout", "rbg"), (len(grid_arms),))
     raise UserError(f"train.rng = {rng!r}; expected 'threefry' or 'rbg'.")
+
+
+def _keys_by_seed(grid_arms: tuple[Arm, ...], root: jax.Array) -> jax.Array:
+    return jnp.stack([jax.random.fold_in(root, arm.seed) for arm in grid_arms])

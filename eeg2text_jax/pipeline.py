@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import jax
-from etils import epath
 from ml_collections import ConfigDict
 
 from eeg2text_jax.audit.auditing import audit
@@ -15,21 +13,23 @@ from eeg2text_jax.audit.fitness import DECODED_HERE
 from eeg2text_jax.audit.render import result_text
 from eeg2text_jax.audit.report import Section, write_report
 from eeg2text_jax.decoding.grid import decode_grid
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.examples import side_by_side
 from eeg2text_jax.metrics.render import print_table, table_markdown, write_tables
 from eeg2text_jax.metrics.score import score_cells, write_results
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
-from eeg2text_jax.parallel.distributed import initialize, is_main, main_first, wait_for_all
+from eeg2text_jax.opening import begun
+from eeg2text_jax.parallel.distributed import is_main, wait_for_all
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.predictions.cells import select_cells
 from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
-from eeg2text_jax.splits.split import check_same_split
-from eeg2text_jax.study import Study, open_study
+from eeg2text_jax.splits.split import check_same_data, check_same_split
+from eeg2text_jax.study import Study
 from eeg2text_jax.training.curves import write_curves
 from eeg2text_jax.training.loop import trained_params
 from eeg2text_jax.training.waves import train_arms, waves
-from eeg2text_jax.workdir import open_workdir
+from eeg2text_jax.workdir import DECODED, write_configuration
 
 
 def run(config: ConfigDict, root: str) -> None:
@@ -38,30 +38,23 @@ def run(config: ConfigDict, root: str) -> None:
     Raises:
       UserError: the configuration, the data or the folder is not usable.
     """
-    study = begin(config, root)
-    if not study.workdir.predictions.exists():
-        train(study)
-        decode(study)
-    if is_main():
-        results = score(study)
-        judge(study, results)
-    wait_for_all("end of run")
-
-
-def begin(config: ConfigDict, root: str) -> Study:
-    """Joins the other hosts, if any, and opens the study of the folder `root`, which all of them must see.
-
-    Compiled programs are kept between runs.
-    """
-    initialize(config.parallel.hosts)
-    if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
-        jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
-    return main_first(lambda: open_study(config, open_workdir(root, config)))
+    with begun(config, root) as study:
+        if not study.workdir.predictions.exists():
+            train(study)
+            decode(study)
+        if is_main():
+            results = score(study)
+            judge(study, results)
+        wait_for_all("end of run")
 
 
 def train(study: Study) -> None:
     """Trains every arm, in waves where they do not fit at once."""
+    if is_main():
+        study.workdir.unrecord(study.workdir.metrics.name)
     train_arms(study)
+    if is_main():
+        study.workdir.record(study.workdir.metrics.name)
 
 
 def decode(study: Study) -> None:
@@ -69,6 +62,7 @@ def decode(study: Study) -> None:
     header = {
         "config": study.config_digest,
         "split": study.split.digest(),
+        "data": study.data.digest(),
         "tokenizer": study.tokenizer_digest,
         "decode": study.config.decode.to_dict(),
         "teacher_forced": "argmax at the reference's positions, cut at the first end token among them",
@@ -77,7 +71,10 @@ def decode(study: Study) -> None:
     if not is_main():
         collections.deque(predictions, maxlen=0)  # takes part in the computation, writes nothing
         return
+    write_configuration(study.workdir, study.config)
+    study.workdir.unrecord(study.workdir.predictions.name)
     write_predictions(study.workdir.predictions, header, predictions)
+    study.workdir.record(study.workdir.predictions.name, *study.workdir.unrecorded(*DECODED))
     print(f"wrote {study.workdir.predictions}")
 
 
@@ -93,10 +90,18 @@ def score(study: Study) -> dict[str, Any]:
       The content of `results.json`.
 
     Raises:
-      UserError: the predictions were made with another split.
+      UserError: the predictions were changed since they were written, or made with another split, other data or another
+        configuration.
     """
+    study.workdir.check(*DECODED)
     found = read_predictions(study.workdir.predictions)
     check_same_split(study.split.digest(), found.header.get("split"), study.workdir.predictions)
+    check_same_data(study.data.digest(), found.header.get("data"), study.workdir.predictions)
+    if found.header.get("config") != study.config_digest:
+        raise UserError(
+            f"{study.workdir.predictions}: is of another run (configuration {found.header.get('config')}, this one is "
+            f"{study.config_digest}); remove it to decode again."
+        )
     places = {arm.condition: a for a, arm in reversed(list(enumerate(study.arms)))}
     predictions = sorted(
         found.predictions, key=lambda row: (places[row.train_condition], row.seed)
@@ -104,6 +109,7 @@ def score(study: Study) -> dict[str, Any]:
     results = score_cells(predictions, token_source=f"{study.config.model.backbone} ids, {study.tokenizer_digest}")
     results["split"] = study.split.digest()
     write_results(study.workdir.results, results)
+    study.workdir.record(study.workdir.results.name, *study.workdir.unrecorded(*DECODED))
     write_tables(study.workdir.root, results, side_by_side(predictions), study.config.model.backbone)
     print_table(results)
     return results
@@ -120,9 +126,13 @@ def judge(study: Study, results: dict[str, Any]) -> None:
     train_text = [str(text) for text in study.data.sentence[study.split.parts["train"]]]
     verdict = audit(eeg, controls, training_text=train_text, proof=DECODED_HERE, **config.audit)
     write_text(root / "audit.json", json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n")
-    write_curves(root / "metrics.jsonl", root / "loss.png")
+    curves = [Section("Loss", images=[root / "loss.png"])] if study.workdir.metrics.exists() else []
+    if curves:
+        write_curves(study.workdir.metrics, root / "loss.png")
+    else:
+        print(f"{study.workdir.metrics}: there is no such file, so the report has no curves.")
     table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
-    sections = [Section("Scores", table), Section("Loss", images=[root / "loss.png"])]
+    sections = [Section("Scores", table), *curves]
     write_report(verdict, root / "report.html", sections=sections)
     print(result_text(verdict))
     print(f"everything is in {root}: report.html, results.md, results.json, predictions.jsonl, audit.json")

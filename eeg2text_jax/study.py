@@ -5,22 +5,24 @@ import hashlib
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from ml_collections import ConfigDict
 from transformers import PreTrainedTokenizerBase
 
-from eeg2text_jax.conditions.condition import check_conditions, needs
+from eeg2text_jax.conditions.condition import needs
 from eeg2text_jax.conditions.context import condition_key
 from eeg2text_jax.conditions.donors import donor_table, label_rows
 from eeg2text_jax.conditions.means import train_means
-from eeg2text_jax.configuration import to_json
 from eeg2text_jax.data.batches import Samples, feature_scale
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
-from eeg2text_jax.data.text import encode_targets, load_tokenizer, train_tokenizer
+from eeg2text_jax.data.text import encode_targets, load_tokenizer, longer_than, train_tokenizer
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.grid import Arm, arms, dropout_keys
 from eeg2text_jax.models.build import build_model
 from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.parallel.distributed import is_main
 from eeg2text_jax.pretrained.hub import checkpoint_folder
 from eeg2text_jax.pretrained.start import model_from_checkpoint
 from eeg2text_jax.splits.certificate import certify_data
@@ -28,6 +30,7 @@ from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.report import part_table, verdict
 from eeg2text_jax.splits.split import Split
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
+from eeg2text_jax.stages import fields_digest
 from eeg2text_jax.training.step import StudyArrays
 from eeg2text_jax.workdir import Workdir
 
@@ -48,24 +51,29 @@ class Study:
 
     @property
     def config_digest(self) -> str:
-        return hashlib.sha256(to_json(self.config).encode()).hexdigest()[:16]
+        """A hash of what predictions depend on."""
+        return fields_digest(self.config, "decoding")
 
     @property
     def tokenizer_digest(self) -> str:
         return hashlib.sha256(self.tokenizer.backend_tokenizer.to_str().encode()).hexdigest()[:16]
 
 
-def open_study(config: ConfigDict, workdir: Workdir) -> Study:
+def open_study(config: ConfigDict, workdir: Workdir, *, other_texts: bool = False) -> Study:
     """Makes what the workdir lacks and reads the rest.
+
+    Args:
+      config: as checked by `ranges.check_config`.
+      workdir: the run's folder.
+      other_texts: accept a data file whose sentences are not those that the run was begun with, everything else being
+        equal; to show that free-running predictions do not depend on them.
 
     Raises:
       UserError: the data source, the tokenizer or a field of the configuration is not usable.
     """
-    check_conditions(tuple(config.grid.train_conditions), "grid.train_conditions", training=True)
-    check_conditions(tuple(config.grid.eval_conditions), "grid.eval_conditions", training=False)
     grid_arms = arms(config)
     data = open_data(config, workdir)
-    split = open_split(config, workdir, data)
+    split = open_split(config, workdir, data, other_texts=other_texts)
     tokenizer = open_tokenizer(config, workdir, data, split)
     build = model_from_checkpoint if config.model.checkpoint else build_model
     model = build(config.model, data.n_features, tokenizer)
@@ -87,10 +95,16 @@ def open_data(config: ConfigDict, workdir: Workdir) -> DataFile:
     return read_datafile(workdir.data)
 
 
-def open_split(config: ConfigDict, workdir: Workdir, data: DataFile) -> Split:
-    """The split of this workdir; once made it stays, whatever becomes of the texts."""
+def open_split(config: ConfigDict, workdir: Workdir, data: DataFile, *, other_texts: bool = False) -> Split:
+    """The split of this workdir; once made it stays, and so does the data that it was made from.
+
+    Raises:
+      UserError: the data file is another one (see `open_study` for `other_texts`), or no such split can be made.
+    """
     if workdir.split.exists():
-        return read_split_file(workdir.split).resolve(data)
+        found = read_split_file(workdir.split)
+        found.check_same_data(data, other_texts=other_texts)
+        return found.resolve(data, other_texts=other_texts)
     split = make_split(data, **config.split)
     certificate = certify_data(data, split, config.split.ratio)
     write_split_file(workdir.split, certificate)
@@ -111,24 +125,56 @@ def open_tokenizer(config: ConfigDict, workdir: Workdir, data: DataFile, split: 
     return load_tokenizer(workdir.tokenizer)
 
 
+def cuts(config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Sentences on how many samples of the parts lose words or tokens.
+
+    Raises:
+      UserError: a sample, of the test part among them, has more words than the widest bucket.
+    """
+    rows = np.concatenate(list(split.parts.values()))
+    words, most, widest = data.n_words[rows], config.data.max_words, max(words for words, _ in config.batch.buckets)
+    if min(words.max(), most) > widest:
+        raise UserError(
+            f"batch.buckets: the widest has {widest} words and a sample has {words.max()}; add a wider bucket or set "
+            f"data.max_words to {widest}, by which longer samples are cut."
+        )
+    most_tokens = config.text.max_tokens
+    too_long = longer_than(tokenizer, list(map(str, data.sentence[rows])), most_tokens)
+    found = []
+    if (words > most).any():
+        found.append(
+            f"{np.sum(words > most)} of {len(rows)} samples have more than data.max_words={most} words (up to "
+            f"{words.max()}): the rest is cut."
+        )
+    if too_long.any():
+        found.append(
+            f"{too_long.sum()} of {len(rows)} sentences have more than text.max_tokens={most_tokens} tokens: "
+            "as targets they are cut."
+        )
+    return found
+
+
 def make_samples(
     config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase, pad_token: int
 ) -> tuple[Samples, jax.Array | None]:
     """What batches are cut from, and the table of subject means `[S + 1, F]` where a condition needs it."""
     train = split.parts["train"]
-    mean, scale = feature_scale(data, train, config.data.standardize)
+    scaling = feature_scale(data, train, config.data.standardize)
+    notes = [scaling.note(), *cuts(config, data, split, tokenizer)]
+    for note in filter(None, notes if is_main() else ()):
+        print(note)
     conditions = {*config.grid.train_conditions, *config.grid.eval_conditions}
     needed = needs(sorted(conditions))
     means, subject = train_means(data, train)
     samples = Samples(
         data=data,
         targets=encode_targets(tokenizer, data.sentence, config.text.max_tokens),
-        mean=mean,
-        scale=scale,
+        mean=scaling.mean,
+        scale=scaling.scale,
         max_words=config.data.max_words,
         pad_token=pad_token,
         subject=subject if "subject" in needed else None,
         donors=donor_table(data, list(split.parts.values()), config.seed).donor if "donor" in needed else None,
         label_rows=label_rows(data, train, config.seed) if "label_shuffle" in conditions else None,
     )
-    return samples, jnp.asarray((means - mean) / scale) if "means" in needed else None
+    return samples, jnp.asarray((means - scaling.mean) / scaling.scale) if "means" in needed else None

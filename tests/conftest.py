@@ -6,9 +6,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
-if version("jaxlib").startswith("0.10."):  # an XLA that does not know a flag does not start
-    # XLA:CPU's older code generator compiles a training step in half the time, and a tenth of tracing and compiling
-    # goes into cutting modules in parts to be compiled side by side.
+# tools/optimized_tests.sh sets JAX_DISABLE_MOST_OPTIMIZATIONS=0: programs are then compiled as for a user.
+if version("jaxlib").startswith("0.10.") and os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS") != "0":
+    # By version, as an XLA that does not know a flag does not start. XLA:CPU's older code generator compiles a training
+    # step in half the time, and a tenth of tracing and compiling goes into cutting modules in parts to be compiled side
+    # by side.
     os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -83,3 +83,30 @@ def test_command_line_exit_statuses(capsys):
     errors = capsys.readouterr().err.strip().splitlines()
     assert len(errors) == 2
     assert "train" in errors[1]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", DEMO, "--workdir=gs://bucket/run"],
+        ["run", DEMO, "--workdir", "s3://bucket/run"],
+        ["run", DEMO, "--workdir=x", "--config.data.source=gs://bucket/data.h5"],
+        ["prepare", "synthetic", "--out=gs://bucket/data.h5"],
+        ["split", "gs://bucket/data.h5"],
+        ["score", "gs://bucket/predictions.jsonl"],
+        ["audit", "--eeg=gs://bucket/predictions.jsonl"],
+        ["export", "--workdir=gs://bucket/run", "--out=x"],
+    ],
+)
+def test_buckets_are_one_sentence(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(command) == 2
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert "://bucket" in sentence
+    assert "mount" in sentence
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_of_the_benchmark(capsys):
+    assert main(["bench", "--help"]) == 0
+    assert "--stage {decode,test_set,train}" in capsys.readouterr().out

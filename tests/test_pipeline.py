@@ -11,12 +11,16 @@ from transformers import AutoModelForSeq2SeqLM
 
 from eeg2text_jax import cli, pipeline
 from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
+from eeg2text_jax.decoding.exported import load_export
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.grid import init_keys
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.predictions.file import read_predictions
 from eeg2text_jax.pretrained.load import load_pretrained
+from eeg2text_jax.study import open_study
 from eeg2text_jax.training.loop import DevLoss, make_initial_state, make_program, trained_params
 from eeg2text_jax.training.step import GridProgram
+from eeg2text_jax.workdir import open_workdir
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +76,7 @@ def test_rewriting_every_sentence_leaves_free_running_predictions_as_they_are(fi
             writer.add(Sample(data.words(i), text, *where))
         writer.provenance = data.provenance
     (root / "predictions.jsonl").unlink()
-    study = pipeline.open_study(tiny_config(), pipeline.open_workdir(str(root), tiny_config()))
+    study = open_study(tiny_config(), open_workdir(str(root), tiny_config()), other_texts=True)
     pipeline.decode(study)
     before, after = (free_running(folder / "predictions.jsonl") for folder in (finished, root))
     assert [p.reference for p in before] != [p.reference for p in after]
@@ -87,7 +91,7 @@ def free_running(path):
 
 def test_arms_of_a_seed_begin_alike_and_differ_only_by_condition(tmp_path):
     config = tiny_config(grid__train_conditions=("noise", "zero"), grid__seeds=(0, 1), train__steps=1)
-    study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / "run"), config))
+    study = open_study(config, open_workdir(str(tmp_path / "run"), config))
     state = jax.jit(make_program(study).initial_state)(init_keys(study.arms, config.seed))
     for leaf in jax.tree.leaves(state.params):
         values = np.asarray(leaf)
@@ -108,7 +112,7 @@ def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
 
     monkeypatch.setattr(GridProgram, "_loss", counted)
     config = tiny_config(train__steps=14, model__encoder_layers=0, batch__buckets=((12, 36), (20, 56)))
-    study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / "run"), config))
+    study = open_study(config, open_workdir(str(tmp_path / "run"), config))
     pipeline.train(study)
     assert len(set(shapes)) == len(config.batch.buckets)
     assert len(shapes) == len(set(shapes)), "a bucket was traced twice"
@@ -116,7 +120,7 @@ def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
 
 def test_best_parameters_are_those_with_the_lowest_dev_loss(finished):
     config = tiny_config()
-    study = pipeline.open_study(config, pipeline.open_workdir(str(finished), config))
+    study = open_study(config, open_workdir(str(finished), config))
     rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
     best = min(row["dev_loss/eeg/0"] for row in rows if "dev_loss/eeg/0" in row)
     loss = DevLoss(study, make_program(study))(trained_params(study))
@@ -133,7 +137,7 @@ def exported(finished):
 
 def test_export_holds_the_best_parameters_for_us_and_for_pytorch(finished, exported):
     config = tiny_config()
-    study = pipeline.open_study(config, pipeline.open_workdir(str(finished), config))
+    study = open_study(config, open_workdir(str(finished), config))
     model, params = load_pretrained(exported)
     assert model == study.model
     jax.tree.map(lambda ours, best: np.testing.assert_array_equal(ours, best[0]), params, trained_params(study))
@@ -145,6 +149,19 @@ def test_export_holds_the_best_parameters_for_us_and_for_pytorch(finished, expor
     assert "| eeg | free_running |" in card
 
 
+def test_export_decodes_raw_features_as_the_run_did(finished, exported):
+    data, split = read_datafile(finished / "data.h5"), json.loads((finished / "split.json").read_text())
+    rows = {p.sample_id: p for p in free_running(finished / "predictions.jsonl") if eeg_to_eeg(p)}
+    assert len(rows) == len(split["parts"]["test"]["ids"])
+    where = {f"{data.subject[i]}/{data.task[i]}:{data.sentence_index[i]}": i for i in range(len(data))}
+    texts = load_export(exported).decode([data.words(where[name]) for name in rows])
+    assert texts == [row.prediction for row in rows.values()]
+
+
+def eeg_to_eeg(row):
+    return (row.train_condition, row.eval_condition) == ("eeg", "eeg")
+
+
 def test_export_names_the_arms_there_are(finished, tmp_path, capsys):
     assert cli.main(["export", f"--workdir={finished}", f"--out={tmp_path / 'x'}", "--arm=zero/0"]) == 2
     assert "--arm is 'zero/0'; this run has eeg/0, noise/0." in capsys.readouterr().err
@@ -152,7 +169,7 @@ def test_export_names_the_arms_there_are(finished, tmp_path, capsys):
 
 def test_training_starts_from_a_checkpoint(exported, tmp_path):
     config = tiny_config(model__checkpoint=str(exported))
-    study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / "run"), config))
+    study = open_study(config, open_workdir(str(tmp_path / "run"), config))
     placement = Placement.from_config(config, len(study.arms))
     program = make_program(study)
     state = make_initial_state(study, program, placement)
@@ -167,10 +184,84 @@ def test_conditions_that_need_tables_train_and_test(tmp_path):
     changes = {"grid__train_conditions": ("eeg", "shuffled", "label_shuffle"), "grid__eval_conditions": testable}
     changes |= {"model__encoder_layers": 0, "optim__name": "sgd", "train__steps": 2, "train__eval_every": 1}
     config = tiny_config(**changes, shape={"dropout": 0.0}, decode__max_length=6)
-    study = pipeline.open_study(config, pipeline.open_workdir(str(tmp_path / "run"), config))
+    study = open_study(config, open_workdir(str(tmp_path / "run"), config))
     pipeline.train(study)
     pipeline.decode(study)
     rows = read_predictions(tmp_path / "run/predictions.jsonl").predictions
     assert {row.eval_condition for row in rows} == set(testable)
     first = json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[0])
     assert first["loss/label_shuffle/0"] != pytest.approx(first["loss/eeg/0"], abs=1e-4), "the same targets"
+
+
+def copy_of(finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def shorten(path):
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-4]))
+
+
+def flip_a_token(path):
+    path.write_text(path.read_text().replace('"n_tokens": 1', '"n_tokens": 2', 1))
+
+
+@pytest.mark.parametrize("damage", [shorten, flip_a_token])
+def test_changed_predictions_are_refused_before_anything_is_written(finished, tmp_path, damage):
+    root = copy_of(finished, tmp_path)
+    damage(root / "predictions.jsonl")
+    before = {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()}
+    with pytest.raises(UserError, match=r"predictions\.jsonl: is not what this run wrote .* to have it made again"):
+        pipeline.run(tiny_config(), str(root))
+    assert {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()} == before
+
+
+@pytest.mark.parametrize("command", ["score", "audit"])
+def test_changed_predictions_of_a_workdir_are_refused_wherever_they_are_read(finished, tmp_path, capsys, command):
+    root = copy_of(finished, tmp_path)
+    path = root / "predictions.jsonl"
+    arguments = {"score": [str(path)], "audit": ["--eeg", str(path)]}[command]
+    flip_a_token(path)
+    assert cli.main([command, *arguments]) == 2
+    assert "predictions.jsonl: is not what this run wrote" in capsys.readouterr().err
+
+
+def test_predictions_of_another_run_are_refused(finished, tmp_path):
+    """Though nothing recorded says so and the split is the same."""
+    root = copy_of(finished, tmp_path)
+    (root / "finished.json").unlink()
+    header, *rows = (root / "predictions.jsonl").read_text().splitlines(keepends=True)
+    other = json.loads(header)
+    other["header"]["config"] = "0123456789abcdef"
+    (root / "predictions.jsonl").write_text(json.dumps(other) + "\n" + "".join(rows))
+    with pytest.raises(UserError, match=r"predictions\.jsonl: is of another run \(configuration 0123456789abcdef"):
+        pipeline.run(tiny_config(), str(root))
+
+
+def test_a_finished_run_without_its_curves_is_reported_without(finished, tmp_path, capsys):
+    root = copy_of(finished, tmp_path)
+    (root / "metrics.jsonl").unlink()
+    pipeline.run(tiny_config(), str(root))
+    assert "metrics.jsonl: there is no such file, so the report has no curves" in capsys.readouterr().out
+
+
+def test_the_audit_of_a_finished_run_may_change_and_decoding_may_not(finished, tmp_path):
+    root = copy_of(finished, tmp_path)
+    pipeline.run(tiny_config(audit__margin=30.0), str(root))
+    assert json.loads((root / "audit.json").read_text()) != json.loads((finished / "audit.json").read_text())
+    for name in ("predictions.jsonl", "results.json"):
+        assert (root / name).read_bytes() == (finished / name).read_bytes()
+    with pytest.raises(UserError, match=r"predictions\.jsonl was made with decode\.num_beams \(now 3, there 2\)"):
+        pipeline.run(tiny_config(decode__num_beams=3), str(root))
+
+
+def test_a_finished_run_is_trained_again_where_its_checkpoint_is_damaged_and_ends_the_same(finished, tmp_path, capsys):
+    root = copy_of(finished, tmp_path)
+    (root / "checkpoints/step_6/digests.json").write_text("")
+    study = open_study(tiny_config(), open_workdir(str(root), tiny_config()))
+    pipeline.train(study)
+    assert "step_6/digests.json is damaged: the checkpoint is set aside" in capsys.readouterr().out
+    (root / "predictions.jsonl").unlink()
+    pipeline.run(tiny_config(), str(root))
+    for name in ("predictions.jsonl", "results.json", "audit.json"):
+        assert (root / name).read_bytes() == (finished / name).read_bytes()

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -94,20 +95,132 @@ def terminated_at(step, add):
     return add_and_signal
 
 
-def test_a_damaged_checkpoint_is_set_aside(tmp_path, capsys):
-    abstract = {"x": jax.ShapeDtypeStruct((4,), jnp.float32, sharding=SingleDeviceSharding(jax.devices()[0]))}
+def abstract(**more) -> dict:
+    sharding = SingleDeviceSharding(jax.devices()[0])
+    return {"x": jax.ShapeDtypeStruct((4,), jnp.float32, sharding=sharding), **more}
+
+
+@pytest.fixture
+def two_saved(tmp_path):
+    """A workdir with checkpoints of steps 1 and 2."""
     with Checkpoints(tmp_path) as checkpoints:
         for step in (1, 2):
             checkpoints.save(step, {"x": jnp.full(4, float(step))}, {"step": step})
-    for path in (tmp_path / "checkpoints" / "step_2").rglob("*"):
+    return tmp_path
+
+
+def largest_array_file(workdir, step=2):
+    files = [path for path in (workdir / f"checkpoints/step_{step}/state").rglob("d/*") if path.is_file()]
+    return max(files, key=lambda path: path.stat().st_size)
+
+
+def flip(path, place=None):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 if place is None else place] ^= 1
+    path.write_bytes(content)
+
+
+def cut_all(workdir):
+    for path in (workdir / "checkpoints/step_2").rglob("*"):
         if path.is_file():
             path.write_bytes(path.read_bytes()[:3])
-    with Checkpoints(tmp_path) as checkpoints:
-        step, state, info = checkpoints.restore(abstract)
+
+
+def flip_in_the_array(workdir):
+    """Among the numbers themselves, where nothing but a checksum tells."""
+    ones = [p for p in (workdir / "checkpoints/step_2/state").rglob("*") if p.is_file()]
+    (path,) = [p for p in ones if np.full(4, 2, np.float32).tobytes() in p.read_bytes()] or [
+        largest_array_file(workdir)
+    ]
+    flip(path)
+
+
+def flip_in_info(workdir):
+    flip(workdir / "checkpoints/step_2/info/metadata")
+
+
+def exchange(workdir):
+    shutil.copy(largest_array_file(workdir, 1), largest_array_file(workdir, 2))
+
+
+def delete(workdir):
+    largest_array_file(workdir).unlink()
+
+
+@pytest.mark.parametrize("damage", [cut_all, flip_in_the_array, flip_in_info, exchange, delete])
+def test_a_damaged_checkpoint_is_set_aside(two_saved, capsys, damage):
+    damage(two_saved)
+    with Checkpoints(two_saved) as checkpoints:
+        step, state, info = checkpoints.restore(abstract())
     assert (step, info) == (1, {"step": 1})
     np.testing.assert_array_equal(state["x"], np.ones(4))
-    assert "checkpoint of step 2 cannot be read" in capsys.readouterr().out
-    assert (tmp_path / "damaged_checkpoint_2").is_dir()
+    said = capsys.readouterr().out
+    assert re.search(r"checkpoints/step_2/\S+ is (damaged|missing): the checkpoint is set aside", said)
+    assert (two_saved / "damaged_checkpoint_2").is_dir()
+
+
+def test_damage_twice_at_one_step_keeps_both(two_saved):
+    for _ in range(2):
+        flip_in_info(two_saved)
+        with Checkpoints(two_saved) as checkpoints:
+            checkpoints.restore(abstract())
+            checkpoints.save(2, {"x": jnp.full(4, 2.0)}, {"step": 2})
+    assert {path.name for path in two_saved.glob("damaged*")} == {"damaged_checkpoint_2", "damaged_checkpoint_2_1"}
+
+
+def test_what_only_reads_refuses_damage_and_changes_nothing(two_saved):
+    flip_in_info(two_saved)
+    before = sorted(two_saved.rglob("*"))
+    refusal = pytest.raises(UserError, match=r"step_2/info/metadata is damaged; `eeg2text train` sets the checkpoint")
+    with Checkpoints(two_saved, read_only=True) as checkpoints, refusal:
+        checkpoints.restore(abstract())
+    assert sorted(two_saved.rglob("*")) == before
+
+
+@pytest.mark.parametrize("error", [MemoryError("out of memory"), OSError(5, "the network is down"), ValueError("tree")])
+def test_an_error_while_restoring_costs_no_checkpoint(two_saved, monkeypatch, error):
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    before = sorted(two_saved.rglob("*"))
+    with Checkpoints(two_saved) as checkpoints, monkeypatch.context() as patch:
+        patch.setattr(ocp.CheckpointManager, "restore", fail)
+        with pytest.raises(UserError, match=rf"step_2: cannot be restored \({type(error).__name__}: .*nothing was ch"):
+            checkpoints.restore(abstract())
+    assert sorted(two_saved.rglob("*")) == before
+    with Checkpoints(two_saved) as checkpoints:
+        assert checkpoints.restore(abstract())[0] == 2
+
+
+def test_another_tree_is_no_damage(two_saved):
+    sharding = SingleDeviceSharding(jax.devices()[0])
+    with Checkpoints(two_saved) as checkpoints:
+        with pytest.raises(UserError, match="cannot be restored"):
+            checkpoints.restore(abstract(y=jax.ShapeDtypeStruct((3,), jnp.float32, sharding=sharding)))
+        assert checkpoints.restore(abstract())[0] == 2
+
+
+def test_a_checkpoint_without_digests_is_neither_taken_nor_set_aside(two_saved):
+    (two_saved / "checkpoints/step_2/digests.json").unlink()
+    with Checkpoints(two_saved) as checkpoints, pytest.raises(UserError, match=r"digests.json: there is no such file"):
+        checkpoints.restore(abstract())
+    assert (two_saved / "checkpoints/step_2").is_dir()
+
+
+def test_a_part_of_the_arrays_is_restored_alone(tmp_path):
+    state = {"x": jnp.ones(4), "y": {"z": jnp.ones(1000)}}
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, state, {})
+    with Checkpoints(tmp_path, read_only=True) as checkpoints:
+        _, found, _ = checkpoints.restore(abstract(y={"z": ocp.PLACEHOLDER}))
+    np.testing.assert_array_equal(found["x"], np.ones(4))
+    assert found["y"]["z"] is ocp.PLACEHOLDER
+
+
+def test_no_folder_is_made_to_look_into_it(tmp_path):
+    with Checkpoints(tmp_path / "nowhere", read_only=True) as checkpoints:
+        assert checkpoints.restore(abstract()) is None
+    assert not (tmp_path / "nowhere").exists()
 
 
 @pytest.mark.parametrize("kind", [OSError, ValueError])

@@ -1,34 +1,236 @@
-"""Whose a workdir is."""
+"""Whose a workdir is, who may be in it, and what of it may not change."""
 
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from eeg2text_jax.configuration import load_config
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.workdir import open_workdir
+from eeg2text_jax.files import replacing
+from eeg2text_jax.stages import fields_digest, stage_of
+from eeg2text_jax.workdir import Workdir, find_workdir, forget, held, open_workdir
 
 DEMO = str(Path(__file__).parents[1] / "configs/demo.py")
 
 
-def test_a_workdir_keeps_its_configuration(tmp_path):
+@pytest.fixture
+def begun(tmp_path):
+    """A workdir, its folder and its configuration, with nothing finished."""
     config = load_config(DEMO)
-    workdir = open_workdir(str(tmp_path / "run"), config)
-    assert workdir.config.exists()
-    assert open_workdir(str(tmp_path / "run"), config) == workdir
+    return open_workdir(str(tmp_path / "run"), config), str(tmp_path / "run"), config
+
+
+def finish(workdir: Workdir, *names: str) -> None:
+    for name in names:
+        path = Path(workdir.root / name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{name}\n")
+
+
+def test_a_workdir_keeps_the_configuration_of_what_is_finished(begun):
+    workdir, root, config = begun
+    assert open_workdir(root, config) == workdir
+    finish(workdir, "split.json", "checkpoints/step_10/x")
     config.train.steps = 7
-    with pytest.raises(UserError, match=r"belongs to another configuration: .*train\.steps \(now 7, there 400\)"):
-        open_workdir(str(tmp_path / "run"), config)
+    with pytest.raises(
+        UserError, match=r"belongs to another configuration.*step_10 was made with train\.steps \(now 7,"
+    ):
+        open_workdir(root, config)
+    assert json.loads(workdir.config.read_text())["train"]["steps"] == 400
+
+
+@pytest.mark.parametrize(
+    ("finished", "field", "value"),
+    [
+        ((), "data.synthetic.sentences", 50),
+        (("data.h5", "split.json"), "text.vocab_size", 400),
+        (("data.h5", "split.json", "tokenizer"), "optim.lr", 0.5),
+        (("data.h5", "split.json", "tokenizer", "checkpoints/step_2/x"), "decode.num_beams", 3),
+        (("data.h5", "split.json", "tokenizer", "checkpoints/step_2/x", "predictions.jsonl"), "audit.margin", 2.0),
+    ],
+)
+def test_what_nothing_finished_depends_on_may_change(begun, finished, field, value):
+    workdir, root, config = begun
+    finish(workdir, *finished)
+    config.update_from_flattened_dict({field: value})
+    open_workdir(root, config)
+    section, _, name = field.rpartition(".")
+    saved = json.loads(workdir.config.read_text())
+    for part in section.split("."):
+        saved = saved[part]
+    assert saved[name] == value, "config.json says what the run goes on with"
+
+
+@pytest.mark.parametrize(
+    ("finished", "field", "value", "may"),
+    [
+        ("data.h5", "data.synthetic.sentences", 50, "split, text.tokenizer"),
+        ("split.json", "data.synthetic.sentences", 50, "text.tokenizer"),
+        ("tokenizer", "text.vocab_size", 400, "grid.eval_conditions, decode"),
+        ("wave_1/x", "decode.num_beams", None, None),
+        ("waves.json", "parallel.wave", 2, "grid.eval_conditions, decode, audit"),
+        ("predictions.jsonl", "decode.num_beams", 3, "audit, compilation_cache"),
+        ("predictions.jsonl", "optim.lr", 0.5, "audit, compilation_cache"),  # though no checkpoint is left
+    ],
+)
+def test_the_refusal_names_the_fields_and_what_may_change(begun, finished, field, value, may):
+    workdir, root, config = begun
+    finish(workdir, finished)
+    if may is None:
+        open_workdir(root, config)
+        return
+    config.update_from_flattened_dict({field: value})
+    with pytest.raises(UserError) as refused:
+        open_workdir(root, config)
+    assert f"{finished} was made with {field} (now {value}, there" in str(refused.value)
+    assert f"What may change here: {may}" in str(refused.value)
+
+
+def test_the_digest_of_a_stage_follows_its_fields_alone():
+    config = load_config(DEMO)
+    before = {stage: fields_digest(config, stage) for stage in ("split", "training", "decoding")}
+    config.audit.margin, config.compilation_cache = 3.0, "elsewhere"
+    assert {stage: fields_digest(config, stage) for stage in before} == before
+    config.decode.num_beams = 9
+    assert fields_digest(config, "training") == before["training"]
+    assert fields_digest(config, "decoding") != before["decoding"]
+    assert stage_of("model.width_of_tomorrow") == "training", "a new field is fixed with training"
 
 
 def test_other_folders_are_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("dear")
-    with pytest.raises(UserError, match="is not empty and holds no run"):
-        open_workdir(str(tmp_path), load_config(DEMO))
+    for enter in (lambda: open_workdir(str(tmp_path), load_config(DEMO)), lambda: held(str(tmp_path)).__enter__()):
+        with pytest.raises(UserError, match="is not empty and holds no run"):
+            enter()
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_damaged_configuration(tmp_path):
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(UserError, match="is not JSON"):
+@pytest.mark.parametrize("content", ["{", "", "[1]", "7", "\xff"])
+def test_damaged_configuration(tmp_path, content):
+    (tmp_path / "config.json").write_bytes(content.encode("latin1"))
+    with pytest.raises(UserError, match=r"config\.json: (is not JSON|expected a JSON object)"):
         open_workdir(str(tmp_path), load_config(DEMO))
+
+
+def test_a_refused_run_takes_its_configuration_back(begun):
+    workdir, _, _ = begun
+    finish(workdir, "split.json")
+    forget(workdir)
+    assert workdir.config.exists(), "it says whose the split is"
+    workdir.split.unlink()
+    forget(workdir)
+    assert list(workdir.root.iterdir()) == []
+
+
+def test_nothing_is_made_by_looking(tmp_path):
+    with pytest.raises(UserError, match=r"holds no run of eeg2text \(no config.json\)"):
+        find_workdir(str(tmp_path / "runs/mistyped"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_killed_processes_left_is_removed(begun):
+    workdir, root, config = begun
+    left = (".data.h5.4711.partial", ".data.h5.lock", ".predictions.jsonl.partial", "wave_1/.metrics.jsonl.partial")
+    finish(workdir, *left, "data.h5")
+    (workdir.root / ".tokenizer.partial").mkdir()
+    open_workdir(root, config)
+    assert sorted(path.name for path in workdir.root.iterdir()) == ["config.json", "data.h5", "wave_1"]
+    assert not list((workdir.root / "wave_1").iterdir())
+
+
+def test_a_changed_file_is_refused_by_its_name(begun):
+    workdir, _, _ = begun
+    names = ("split.json", "tokenizer", "predictions.jsonl")
+    finish(workdir, "split.json", "tokenizer/a.json", "tokenizer/b.json")
+    assert workdir.unrecorded(*names) == ["split.json", "tokenizer"]
+    workdir.record(*workdir.unrecorded(*names))
+    workdir.check(*names)
+    for name in ("split.json", "tokenizer/b.json"):
+        content = (workdir.root / name).read_bytes()
+        for damaged in (b"", content[:3], content[:-1] + b"x"):
+            (workdir.root / name).write_bytes(damaged)
+            with pytest.raises(UserError, match=rf"run/{name}: is not what this run wrote"):
+                workdir.check(*names)
+        (workdir.root / name).write_bytes(content)
+    (workdir.root / "tokenizer/a.json").unlink()
+    with pytest.raises(UserError, match=r"tokenizer/a.json: is not what"):
+        workdir.check(*names)
+
+
+def test_what_is_made_again_is_recorded_again(begun):
+    workdir, _, _ = begun
+    finish(workdir, "tokenizer/a.json", "split.json")
+    workdir.record("tokenizer", "split.json")
+    (workdir.root / "tokenizer/a.json").rename(workdir.root / "tokenizer/c.json")
+    workdir.record("tokenizer")
+    workdir.check("tokenizer", "split.json")
+    workdir.unrecord("tokenizer")  # and a kill before it is recorded
+    finish(workdir, "tokenizer/d.json")
+    workdir.check("tokenizer", "split.json")
+    assert workdir.unrecorded("tokenizer", "split.json") == ["tokenizer"]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"split.json": 1}'])
+def test_damaged_digests_are_refused_by_name(begun, content):
+    workdir, _, _ = begun
+    finish(workdir, "split.json")
+    workdir.finished.write_text(content)
+    with pytest.raises(UserError, match=r"finished\.json: (is not JSON|expected a JSON object|is damaged)"):
+        workdir.check("split.json")
+
+
+HOLD = "import sys, time\nfrom eeg2text_jax.workdir import held\nwith held(sys.argv[1]):\n    print('in', flush=True)\n"
+HOLD += "    time.sleep(60)\n"
+
+
+def test_one_process_at_a_time_until_it_ends_or_is_killed(tmp_path):
+    root = tmp_path / "runs" / "one"
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(root)], stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout.readline() == "in\n"
+            with pytest.raises(UserError) as refused, held(str(root)):
+                pass
+            host = os.uname().nodename
+            assert f"{root}: is in use by process {other.pid} on {host} since 20" in str(refused.value)
+        finally:
+            other.send_signal(signal.SIGKILL)
+    assert (root / ".lock").exists(), "a killed process cannot remove it"
+    with held(str(root)):
+        assert json.loads((root / ".lock").read_text())["process"] == os.getpid()
+    assert list(root.iterdir()) == []
+
+
+def test_a_folder_that_nothing_was_put_into_goes_again(tmp_path):
+    with pytest.raises(UserError, match="refused"), held(str(tmp_path / "a/b")):
+        raise UserError("refused")
+    assert list(tmp_path.iterdir()) == []
+    with held(str(tmp_path / "a/b")):
+        (tmp_path / "a/b/file").touch()
+    assert [path.name for path in (tmp_path / "a/b").iterdir()] == ["file"]
+
+
+def test_a_file_system_without_locks_is_worked_on_without(tmp_path, monkeypatch):
+    def none(*_: object) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", none)
+    with held(str(tmp_path / "a")):
+        assert (tmp_path / "a/.lock").exists()
+
+
+def test_errors_of_writing_name_the_file(tmp_path):
+    def fill() -> None:
+        with replacing(tmp_path / "x.json") as partial:
+            partial.write_text("begun")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(OSError, match="No space left on device") as error:
+        fill()
+    assert error.value.filename == str(tmp_path / "x.json")
+    assert not list(tmp_path.iterdir())

@@ -283,7 +283,7 @@ def draw(result: dict, path: Path) -> None:
         right.plot(effect / cell["mde"], power, marker="o", ms=3, color=color, label=f"rows: {cell['cell']}")
     right.axhline(0.9, color="black", lw=1, ls=":")
     right.axvline(1, color="black", lw=1, ls=":")
-    right.set(xlabel="true effect / printed minimum detectable effect", ylabel="share called uses EEG", ylim=(0, 1.02))
+    right.set(xlabel="true effect / printed detectable effect", ylabel="share called uses EEG", ylim=(0, 1.02))
     right.legend(fontsize=7, loc="lower right")
     figure.savefig(path, dpi=150)
 

@@ -17,7 +17,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from eeg2text_jax.configuration import load_config
-from eeg2text_jax.data.batches import make_batch
+from eeg2text_jax.data.batches import make_batch, stack_seeds
 from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.preflight.programs import VOCABULARY
@@ -62,7 +62,8 @@ def take_steps(study: Study, steps: int) -> list[float]:
     state = make_initial_state(study, program, placement)
     print(f"{sum(leaf.size for leaf in jax.tree.leaves(state.params)) / 1e6:.0f} M parameters on {placement}")
     rows = study.split.parts["train"][: study.config.batch.size]
-    batch = placement.batch(make_batch(study.samples, rows, (56, 56), study.config.batch.size))
+    batch = make_batch(study.samples, rows, (56, 56), study.config.batch.size)
+    batch = placement.training_batch(stack_seeds([batch]))
     arrays = placement.constants(study.arrays)
     begun = time.perf_counter()
     step = compile_step(program.train_step, placement.mesh, placement.shardings(state))

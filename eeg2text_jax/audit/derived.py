@@ -29,7 +29,7 @@ def stand_ins(aligned: Aligned, size: int, *, length_leaks: bool = False) -> dic
 
     Neighbours, in the file, by the words of the texts or by the number of rows, take the place of a task: blocks of a
     few strata, cut by number of words as tasks are. No block spans a place of the file where the words of the texts
-    change. Where the number of words leaks in one condition only, there are strata of exactly one number besides.
+    change. Where the number of words leaks in one condition only, strata of exactly one number of words are added.
     """
     exact = equal_length_strata(aligned, size)
     found = {EQUAL_LENGTHS: exact} if length_leaks and exchangeable(exact).sum() >= MIN_SENTENCES else {}
@@ -43,8 +43,8 @@ def stand_ins(aligned: Aligned, size: int, *, length_leaks: bool = False) -> dic
     readers = np.bincount(aligned.eeg.sentence)
     if len(set(readers.tolist())) > 1:
         parts["the number of rows"] = [np.argsort(readers, kind="stable")]
-    derived = {source: length_strata(_labels(part, block), aligned.n_words, size) for source, part in parts.items()}
-    return derived | found
+    labels = {source: _labels(members, block) for source, members in parts.items()}
+    return {source: length_strata(label, aligned.n_words, size) for source, label in labels.items()} | found
 
 
 def _labels(parts: Sequence[np.ndarray], size: int) -> list[str]:

@@ -148,7 +148,7 @@ def _derived_text(derived: Mapping[str, Contrast], less: bool = False) -> str:
         f"{c.effect:+.2f} by {source} ({p_text(c.p_less_primary if less else c.p_primary)})"
         for source, c in derived.items()
     )
-    return f"; {because(derived)}, and within strata derived in their stead it was {found}"
+    return f"; {because(derived)}, and within other strata it was {found}"
 
 
 def because(derived: Mapping[str, Contrast]) -> str:

@@ -19,12 +19,13 @@ import numpy as np
 from transformers import BartConfig
 
 from eeg2text_jax.bench.peers import ctranslate2_decoder, torch_bart, transformers_decoder
+from eeg2text_jax.bench.profiles import profile, profile_lines
 from eeg2text_jax.bench.shapes import SHAPES
 from eeg2text_jax.decoding.generate import search
 from eeg2text_jax.decoding.spec import GenerationSpec
 from eeg2text_jax.models import bart
+from eeg2text_jax.models.flops import head_flops, stack_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.preflight.flops import head_flops, stack_flops
 from eeg2text_jax.pretrained import bart as bart_table
 from eeg2text_jax.pretrained.mapping import export, flatten
 
@@ -53,6 +54,9 @@ def main(argv: list[str]) -> int:
         if same is not None:
             print(f"batch {size}: {same} of {size} sentences have transformers' tokens")
     rows = measure(decoders, args.batch, args.repeats)
+    profiles = {}
+    for size, program in programs.items() if args.trace else ():
+        profiles[size] = profile(program.decode, Path(args.trace) / f"batch_{size}", program.text, [args.steps - 1])
     report = {
         "device": str(jax.devices()[0]),
         "steps": args.steps,
@@ -60,6 +64,7 @@ def main(argv: list[str]) -> int:
         "compile_seconds": {size: program.seconds for size, program in programs.items()},
         "mib_above_weights": {size: program.mib for size, program in programs.items()},
         "floor": floor(work, args.batch),
+        "profiles": profiles,
     }
     show(report)
     if args.json:
@@ -76,6 +81,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--peer", default="", help="transformers,ctranslate2")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2, help="of CTranslate2")
+    parser.add_argument("--trace", default="", help="folder for a profile of one decoding of every batch; also printed")
     parser.add_argument("--json", default="", help="file for the figures")
     return parser.parse_args(argv)
 
@@ -102,6 +108,7 @@ class Program(NamedTuple):
     decode: Callable[[], np.ndarray]
     seconds: float  # of tracing and compiling
     mib: float  # the most it holds besides weights and inputs
+    text: str  # its optimized HLO
 
 
 def compile_ours(work: Work, size: int) -> Program:
@@ -111,7 +118,7 @@ def compile_ours(work: Work, size: int) -> Program:
     compiled = jitted.lower(work.model, work.params, inputs, work.spec, None).compile()
     seconds = time.perf_counter() - start
     mib = compiled.memory_analysis().temp_size_in_bytes / 2**20
-    return Program(lambda: np.asarray(compiled(work.params, inputs, None).sequences), seconds, mib)
+    return Program(lambda: np.asarray(compiled(work.params, inputs, None).sequences), seconds, mib, compiled.as_text())
 
 
 def make_peers(work: Work, names: list[str], threads: int) -> dict[str, Callable[[int], np.ndarray | None]]:
@@ -214,6 +221,9 @@ def show(report: dict[str, Any]) -> None:
             f"{row['compute_ms']:.0f} ms, and reads {row['weights_mb']:.0f} MB of weights at {row['gb_per_s']:.1f} "
             f"GB/s = {row['memory_ms']:.0f} ms"
         )
+
+    for size, row in report["profiles"].items():
+        print(*profile_lines(f"batch {size:>3}  profile of a search of {report['steps'] - 1} steps", row), sep="\n")
 
 
 def _first(inputs: dict[str, jax.Array], size: int) -> dict[str, jax.Array]:

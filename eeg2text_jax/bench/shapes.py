@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from transformers import BartConfig
 
-from eeg2text_jax.data.batches import Bucket
+from eeg2text_jax.data.epochs import Bucket
 from eeg2text_jax.models.spec import EEGSpec
 
 BUCKETS: tuple[Bucket, ...] = ((16, 24), (28, 40), (56, 56))  # (words, tokens), those of configs/default.py

@@ -7,6 +7,7 @@ batches, and batches padded to 56 words and tokens as the authors' are.
 """
 
 import argparse
+import functools
 import json
 import time
 from collections.abc import Callable
@@ -15,13 +16,15 @@ from typing import Any
 
 import jax
 
+from eeg2text_jax.bench.profiles import profile
 from eeg2text_jax.bench.shapes import BUCKETS, SHAPES
 from eeg2text_jax.bench.torch_train import TorchTraining
 from eeg2text_jax.bench.train_input import input_rate
 from eeg2text_jax.bench.train_report import bucket_row, epoch_row, show
 from eeg2text_jax.bench.train_step import OurTraining
 from eeg2text_jax.bench.train_work import OPTIMIZER, Work, make_work
-from eeg2text_jax.data.batches import Batch, Bucket
+from eeg2text_jax.data.batches import Batch
+from eeg2text_jax.data.epochs import Bucket
 from eeg2text_jax.errors import UserError
 
 OURS, TORCH = "eeg2text_jax", "torch"
@@ -63,7 +66,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--arms", type=int, default=1, choices=(1, 2), help="2: both in one program against two runs")
     parser.add_argument("--input", action="store_true", help="the input side alone, too")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--trace", default="", help="folder for a profile of one step of every bucket")
+    parser.add_argument("--trace", default="", help="folder for a profile of one step of every bucket; also printed")
     parser.add_argument("--json", default="", help="file for the figures")
     return parser.parse_args(argv)
 
@@ -91,15 +94,16 @@ def measure(
     """Times a step of every bucket by every contestant in turn; the first round only warms up."""
     compiled = {bucket: ours.compile(work.examples[bucket]) for bucket in work.buckets}
     times = in_turn(contestants, work.examples, repeats)
-    if trace:
-        with jax.profiler.trace(trace):
-            for batch in work.examples.values():
-                ours.step(batch)
+    profiles = {}
+    for bucket, batch in work.examples.items() if trace else ():
+        folder = Path(trace) / f"{bucket[0]}_words_{bucket[1]}_tokens"
+        profiles[bucket] = profile(functools.partial(ours.step, batch), folder, ours.text(batch))
     device = jax.devices()[0]
     rows = [
         bucket_row(work, name, bucket, times[name, bucket], device.device_kind)
         | (
             {"compile_seconds": compiled[bucket].seconds, "memory_bytes": compiled[bucket].memory}
+            | profiles.get(bucket, {})
             if name == OURS
             else {}
         )

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from eeg2text_jax.bench.profiles import profile_lines
 from eeg2text_jax.bench.train_work import Work, real_positions
-from eeg2text_jax.data.batches import Bucket
-from eeg2text_jax.preflight.chips import chip_of_device
-from eeg2text_jax.preflight.flops import training_flops
+from eeg2text_jax.data.epochs import Bucket
+from eeg2text_jax.models.flops import training_flops
+from eeg2text_jax.parallel.chips import chip_of_device
 
 
 def bucket_row(work: Work, name: str, bucket: Bucket, seconds: Sequence[float], device_kind: str) -> dict[str, Any]:
@@ -54,6 +55,8 @@ def show(report: dict[str, Any]) -> None:
         print(f"first loss without dropout: {losses}")
     for row in report.get("buckets", ()):
         print(_bucket_line(row))
+        if "profile" in row:
+            print(*profile_lines("       profile of a step", row), sep="\n")
     if "epoch" in report:
         ours = next(iter(report["epoch"].values()))
         for name, row in report["epoch"].items():

@@ -11,8 +11,9 @@ from transformers import BartConfig
 from eeg2text_jax.bench.lengths import LONGEST, sentence_lengths
 from eeg2text_jax.bench.shapes import SHAPES, Shape
 from eeg2text_jax.conditions.context import condition_key
-from eeg2text_jax.data.batches import Batch, Bucket, EpochPlan, Samples, make_batch
+from eeg2text_jax.data.batches import Batch, Samples, make_batch
 from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.data.epochs import Bucket, EpochPlan
 from eeg2text_jax.grid import Arm, dropout_keys
 from eeg2text_jax.models import bart
 from eeg2text_jax.models.freezing import only_free

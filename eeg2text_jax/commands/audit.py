@@ -18,6 +18,7 @@ from eeg2text_jax.predictions.cells import read_conditions
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, read_text
 from eeg2text_jax.predictions.metadata import join_metadata
 from eeg2text_jax.predictions.read import check_given_once, describe, read_any
+from eeg2text_jax.workdir import check_unchanged
 
 EPILOG = (
     """
@@ -35,6 +36,7 @@ def main(argv: list[str]) -> int:
     decoders: list[str] = []
 
     def read(path: Path) -> list[Prediction]:
+        check_unchanged(path)
         found = read_any(path, layout=flags.format, columns=columns, mode=flags.mode)
         print(describe(found))
         decoders.append(own_decoder(found))

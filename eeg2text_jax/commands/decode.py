@@ -7,5 +7,6 @@ def main(argv: list[str]) -> int:
     arguments = parse_config(argv, "decode", options=("workdir",))
     from eeg2text_jax import pipeline
 
-    pipeline.decode(pipeline.begin(arguments.config, arguments.options["workdir"]))
+    with pipeline.begun(arguments.config, arguments.options["workdir"], make=False) as study:
+        pipeline.decode(study)
     return 0

@@ -19,7 +19,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--out", required=True, help="folder to write; it must not exist or be empty")
     parser.add_argument("--arm", default="", help="e.g. eeg/0 (condition/seed); default: the first one trained on EEG")
     flags = parser.parse_args(argv)
-    from eeg2text_jax.pretrained.export_run import export_run
+    from eeg2text_jax.export_run import export_run
+    from eeg2text_jax.parallel.distributed import check_devices
 
+    check_devices()
     print(f"wrote {flags.out}: arm {export_run(flags.workdir, flags.out, flags.arm)}")
     return 0

@@ -1,6 +1,7 @@
 """`eeg2text preflight --config=FILE.py --topology=v5e:2x4`: compiles the real programs for chips that are not there.
 
-`--effort=full` lets the compiler optimize as it does for a run, which takes three times as long.
+`--effort=full` lets the compiler optimize as it does for a run, which takes three times as long, and prints its
+estimates of the time: of the training step of every bucket, and of the beam search.
 """
 
 import json
@@ -12,7 +13,7 @@ from etils import epath
 from eeg2text_jax.configuration import parse_config
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
-from eeg2text_jax.preflight.chips import parse_topology
+from eeg2text_jax.preflight.topology import parse_topology
 
 # libtpu is there to compile: without these it would look for a TPU of its own and for the cloud around it, and say at
 # length that it found neither.

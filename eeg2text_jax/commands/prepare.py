@@ -23,7 +23,9 @@ _SHORT = {
 def main(argv: list[str]) -> int:
     argv = [_expand(argument) for argument in argv]
     positional = "SOURCE... [--compat=wang-ji] [--strict] [--task=NR]"
-    arguments = parse_config(argv, "prepare", default="configs/default.py", positional=positional, options=("out",))
+    arguments = parse_config(
+        argv, "prepare", default="configs/default.py", positional=positional, options=("out",), sections=("data",)
+    )
     out = Path(arguments.options["out"])
     tally = prepare(arguments.config.data, out, arguments.positional)
     for note in tally.notes:

@@ -9,11 +9,12 @@ from etils import epath
 from eeg2text_jax.audit.fitness import file_flags
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.render import print_table
-from eeg2text_jax.metrics.score import PROFILES, score_cells, write_results
+from eeg2text_jax.metrics.score import MEANING, PROFILES, WORDS, Meaning, parse_metrics, score_cells, write_results
 from eeg2text_jax.metrics.tables import MODE_TITLES, signatures
 from eeg2text_jax.predictions.file import MODES, Prediction
 from eeg2text_jax.predictions.foreign import UNKNOWN
 from eeg2text_jax.predictions.read import FORMATS, check_given_once, describe, read_any
+from eeg2text_jax.workdir import check_unchanged
 
 LAYOUTS = """
 layouts, recognised by content:
@@ -42,6 +43,11 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--mode", choices=MODES, help="the mode of a file that does not say it, or the only one to score"
     )
+    parser.add_argument("--metrics", metavar="NAMES", help=f"instead of the profile's: {', '.join((*WORDS, *MEANING))}")
+    parser.add_argument("--encoder", metavar="NAME", help="for bertscore and similarity: a checkpoint, or minilm")
+    parser.add_argument("--layer", type=int, help="whose output bertscore compares; default: the best one known")
+    parser.add_argument("--idf", action="store_true", help="bertscore weighs tokens by how rare they are")
+    parser.add_argument("--rescale", metavar="TSV", help="bertscore against bert-score's baseline of that encoder")
     parser.add_argument("--signatures", action="store_true", help="print the signature of every number")
     return parser
 
@@ -53,16 +59,26 @@ def main(argv: list[str]) -> int:
         from eeg2text_jax.data.text import load_tokenizer  # slow to import, and seldom needed
 
         tokenizer = load_tokenizer(flags.tokenizer)
+    metrics = parse_metrics(flags.metrics) if flags.metrics else None
+    meaning = meaning_of(flags, metrics or ())
     results: dict[str, Any] = {"format": 1, "profile": flags.profile, "cells": []}
     columns = flags.columns.split(",") if flags.columns else None
     for note in check_given_once(flags.files):
         print(note)
     for path in flags.files:
+        check_unchanged(path)
         read = read_any(path, layout=flags.format, columns=columns, mode=flags.mode)
         print(describe(read))
         try:
             source = str(read.header.get("tokenizer", "unstated"))
-            scored = score_cells(read.predictions, profile=flags.profile, tokenizer=tokenizer, token_source=source)
+            scored = score_cells(
+                read.predictions,
+                profile=flags.profile,
+                tokenizer=tokenizer,
+                token_source=source,
+                metrics=metrics,
+                meaning=meaning,
+            )
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
         unscored = [cell["unscored"] for cell in scored["cells"] if "unscored" in cell]
@@ -79,6 +95,25 @@ def main(argv: list[str]) -> int:
         write_results(flags.json, results)
         print(f"wrote {flags.json}")
     return 0
+
+
+def meaning_of(flags: argparse.Namespace, metrics: Sequence[str]) -> Meaning | None:
+    """What makes the metrics that need an encoder; JAX and weights are loaded for these alone.
+
+    Raises:
+      UserError: one of them without an encoder, or an encoder without one of them.
+    """
+    wanted = [name for name in metrics if name in MEANING]
+    if wanted and not flags.encoder:
+        raise UserError(f"--metrics: {wanted[0]} needs --encoder=NAME, a checkpoint's folder, or minilm.")
+    for name in ("encoder", "layer", "idf", "rescale"):
+        if getattr(flags, name) not in (None, False) and not wanted:
+            raise UserError(f"--{name} is for {' and '.join(MEANING)}; name one of them in --metrics.")
+    if not wanted:
+        return None
+    from eeg2text_jax.metrics.meaning import meaning_metrics
+
+    return meaning_metrics(wanted, flags.encoder, layer=flags.layer, idf=flags.idf, rescale=flags.rescale)
 
 
 def add_flags(cells: Sequence[dict[str, Any]], predictions: Sequence[Prediction]) -> None:
@@ -133,5 +168,6 @@ def show(results: dict[str, Any]) -> None:
         where = f"{cell['file']}: " if several else ""
         for flag in cell["flags"]:
             print(f"{flag['level']}: {where}{flag['message']}.")
-    if not any(name.startswith("token_bleu") for cell in results["cells"] for name in cell["metrics"]):
+    scored = [name for cell in results["cells"] for name in cell["metrics"]]
+    if "word_bleu-1" in scored and not any(name.startswith("token_bleu") for name in scored):
         print("BLEU on the model's tokens needs token ids in the file, or --tokenizer=DIR.")

@@ -7,5 +7,6 @@ def main(argv: list[str]) -> int:
     arguments = parse_config(argv, "train", options=("workdir",))
     from eeg2text_jax import pipeline
 
-    pipeline.train(pipeline.begin(arguments.config, arguments.options["workdir"]))
+    with pipeline.begun(arguments.config, arguments.options["workdir"]) as study:
+        pipeline.train(study)
     return 0

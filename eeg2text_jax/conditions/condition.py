@@ -16,7 +16,6 @@ from eeg2text_jax.conditions.constant import length_only, subject_mean, zero
 from eeg2text_jax.conditions.context import ConditionContext
 from eeg2text_jax.conditions.noise import noise, noise_redrawn, noise_uniform
 from eeg2text_jax.conditions.rearranged import phase_randomized, time_reversed
-from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.parallel.arms import choose_by_arm
 
 Condition = Callable[[jax.Array, jax.Array, ConditionContext], jax.Array]
@@ -48,35 +47,12 @@ CONDITIONS: Mapping[str, Condition] = MappingProxyType(
     }
 )
 RANDOM = frozenset({"noise", "noise_redrawn", "noise_uniform", "phase_randomized"})
-TRAINING_ONLY = frozenset({"label_shuffle"})
 _NEEDS = {"shuffled": ("donor",), "subject_mean": ("subject", "means"), "length_only": ("means",)}
 
 
 def needs(names: Sequence[str]) -> frozenset[str]:
     """The optional fields of `ConditionContext` that some of these conditions read."""
     return frozenset(field for name in names for field in _NEEDS.get(name, ()))
-
-
-def check_conditions(names: Sequence[str], field: str, *, training: bool) -> None:
-    """Checks a list of conditions from the configuration's `field`.
-
-    Raises:
-      UserError: the list is empty or names a condition twice, an unknown one, or a training-only one for a test.
-    """
-    known = [name for name in CONDITIONS if training or name not in TRAINING_ONLY]
-    if not names:
-        raise UserError(f"{field} is empty; give it at least one of {', '.join(known)}.")
-    if len(set(names)) < len(names):
-        raise UserError(f"{field} = {tuple(names)} names a condition twice; name each one once.")
-    for name in names:
-        if name == "gaze":
-            raise UserError(
-                f"{field}: 'gaze' is not computed from EEG; prepare a data file with gaze features instead."
-            )
-        if name in TRAINING_ONLY and not training:
-            raise UserError(f"{field}: {name!r} changes what a model is trained on and cannot be tested with.")
-        if name not in CONDITIONS:
-            raise UserError(f"{field}: there is no condition {name!r}; {did_you_mean(name, known)}")
 
 
 def apply_condition(name: str, features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
@@ -101,7 +77,14 @@ def apply_condition(name: str, features: jax.Array, mask: jax.Array, context: Co
 def condition_inputs(
     arms: Sequence[tuple[str, int]], features: jax.Array, mask: jax.Array, context: ConditionContext
 ) -> jax.Array:
-    """What every arm's encoder is fed, `[A, B, W, F]`, from one batch.
+    """What every arm's encoder is fed, `[A, B, W, F]`, from one batch; see `distinct_inputs`."""
+    return choose_by_arm(*distinct_inputs(arms, features, mask, context))
+
+
+def distinct_inputs(
+    arms: Sequence[tuple[str, int]], features: jax.Array, mask: jax.Array, context: ConditionContext
+) -> tuple[list[jax.Array], list[int]]:
+    """What encoders are fed from one batch, each `[B, W, F]`, and which of it every arm is fed.
 
     Args:
       arms: condition and seed of each arm, static under jit. Arms with different seeds draw different noise; what
@@ -113,4 +96,4 @@ def condition_inputs(
     for name, seed in distinct:
         key = context.key if seed is None else jax.random.fold_in(context.key, seed)
         fed.append(apply_condition(name, features, mask, context._replace(key=key)))
-    return choose_by_arm(fed, [distinct.index(pair) for pair in drawn])
+    return fed, [distinct.index(pair) for pair in drawn]

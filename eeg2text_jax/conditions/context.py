@@ -5,6 +5,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from eeg2text_jax.streams import stream_key
+
 _PREFIX_STABLE = "threefry2x32"
 
 
@@ -35,7 +37,7 @@ def condition_key(seed: int) -> jax.Array:
     a mapped draw is the draw of each key. Both fail for `rbg` under `vmap`: there a sample's noise would depend on
     the batch and the length bucket that it happens to be in.
     """
-    return jax.random.key(seed, impl=_PREFIX_STABLE)
+    return stream_key(seed, "condition", _PREFIX_STABLE)
 
 
 def sample_keys(context: ConditionContext, purpose: int) -> jax.Array:

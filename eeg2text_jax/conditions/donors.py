@@ -11,6 +11,7 @@ import numpy as np
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.unique_text import normalize
+from eeg2text_jax.streams import stream_rng
 
 # How far a donor had to be looked for; the first level is the rule, the others its fall-backs in this order.
 LEVELS = ("same subject, task and length", "same subject and task", "same subject", "any subject")
@@ -51,7 +52,7 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
     columns = [np.unique(column.astype(str), return_inverse=True)[1] for column in (data.subject, data.task)]
     subject, task = columns
     donor, level = np.full(len(data), -1), np.full(len(data), -1, np.int8)
-    rng = np.random.default_rng(seed)
+    rng = stream_rng(seed, "donors")
     for part in parts:
         if len(np.unique(text[part])) < 2:
             raise UserError(f"{data.path}: a part has a single text, so 'shuffled' has no other sentence to feed.")
@@ -76,7 +77,7 @@ def label_rows(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
     texts, first, text = np.unique([normalize(data.sentence[i]) for i in train], return_index=True, return_inverse=True)
     if len(texts) < 2:
         raise UserError(f"{data.path}: the train part has a single text, so 'label_shuffle' has nothing to exchange.")
-    rng = np.random.default_rng(seed)
+    rng = stream_rng(seed, "label_rows")
     length = np.array([len(data.sentence[i].split()) for i in train[first]])
     order = np.lexsort((rng.random(len(texts)), length))
     new = np.empty(len(texts), np.int64)

@@ -1,7 +1,6 @@
 """Word-feature tables: one word a line, numeric feature columns, a blank line between sentences."""
 
 import csv
-import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 from eeg2text_jax.data.datafile import Sample
 from eeg2text_jax.errors import UserError
 
+LARGEST = float(np.finfo(np.float32).max)  # finite as features are stored
 Row = tuple[int, list[str]]  # line number from 1, cells
 
 
@@ -100,6 +100,6 @@ def _number(path: Path, line: int, column: int, cell: str) -> float:
     if not _is_number(cell):
         raise UserError(f"{path}, line {line}, column {column}: expected a number, got {cell!r}.")
     value = float(cell)
-    if not math.isfinite(value):
+    if not abs(value) <= LARGEST:
         raise UserError(f"{path}, line {line}, column {column}: expected a finite number, got {cell!r}.")
     return value

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import ByteLevelBPETokenizer
@@ -10,22 +11,34 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 
 from eeg2text_jax.errors import UserError, first_line
 
+# Files of which tokenizers are made: those of the library tokenizers, of BART, of BERT, of SentencePiece.
+VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "*.model", "*.spm")
 SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 
 
-def load_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
-    """Reads a tokenizer from a Hugging Face folder, or from the Hub by its name there.
+def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBase:
+    """Reads a tokenizer from a Hugging Face folder, or from the Hub by its name there; options as transformers takes.
 
     Raises:
       UserError: there is no tokenizer in `folder`, or it has no padding or end token.
     """
+    if Path(folder).is_dir() and not has_vocabulary(Path(folder)):
+        raise UserError(
+            f"{folder}: holds no tokenizer (expected tokenizer.json, or the vocabulary of one); "
+            "name a folder with one in config.text.tokenizer."
+        )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder))
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), **options)
     except Exception as error:  # transformers raises nearly anything here
         raise UserError(f"{folder}: no tokenizer can be read there ({first_line(error)}).") from error
     if tokenizer.pad_token_id is None or (tokenizer.eos_token_id is None and tokenizer.sep_token_id is None):
         raise UserError(f"{folder}: the tokenizer has no padding token or no end token; an encoder-decoder needs both.")
     return tokenizer
+
+
+def has_vocabulary(folder: Path) -> bool:
+    """Whether a folder holds a vocabulary; without one, transformers makes up a tokenizer of five tokens."""
+    return any(found for pattern in VOCABULARIES for found in folder.glob(pattern))
 
 
 def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
@@ -41,8 +54,26 @@ def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> PreTrainedToke
     )
 
 
+def longer_than(tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], max_tokens: int) -> np.ndarray:
+    """Which sentences `encode_targets` cuts, bool `[N]`."""
+    distinct = list(dict.fromkeys(sentences))
+    encoded = tokenizer(distinct, truncation=False, verbose=False)["input_ids"]
+    cut = {text for text, ids in zip(distinct, encoded, strict=True) if len(ids) > max_tokens}
+    return np.array([text in cut for text in sentences], bool)
+
+
 def encode_targets(tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], max_tokens: int) -> list[np.ndarray]:
-    """Token ids of each sentence with the tokenizer's special tokens, int32, cut to `max_tokens` with the end kept."""
+    """Token ids of each sentence with the tokenizer's special tokens, int32, cut to `max_tokens` with the end kept.
+
+    Raises:
+      UserError: special tokens alone are as many.
+    """
+    own = tokenizer.num_special_tokens_to_add(pair=False)
+    if max_tokens <= own:
+        raise UserError(
+            f"text.max_tokens is {max_tokens}; expected at least {own + 1}, as the tokenizer adds {own} tokens to each "
+            "sentence."
+        )
     encoded = tokenizer(list(sentences), truncation=True, max_length=max_tokens)["input_ids"]
     return [np.array(ids, np.int32) for ids in encoded]
 

@@ -81,6 +81,7 @@ def beam_search(
         until the longest is: each is one more loop to compile and changes no result.
     """
 
+    @jax.named_scope("search")
     def advance(state: BeamState, keys: jax.Array | None) -> BeamState:
         scores, cache = score_continuations(step, state, spec)
         candidates = choose_candidates(scores, state, spec, keys)
@@ -134,27 +135,35 @@ def unfinished(state: BeamState, spec: GenerationSpec) -> jax.Array:
 
 
 def score_continuations(step: Step, state: BeamState, spec: GenerationSpec) -> tuple[jax.Array, Cache]:
-    """Summed log-probability of every continuation of every live hypothesis, float32 `[B, K, V]`."""
+    """Summed log-probability of every continuation of every live hypothesis, float32 `[B*K, V]`."""
     tokens = state.tokens.reshape(-1, spec.max_length)
     last = jax.lax.dynamic_index_in_dim(tokens, state.length - 1, axis=1, keepdims=False)
     logits, cache = step(last, state.length - 1, state.cache)
     scores = process(jax.nn.log_softmax(logits.astype(jnp.float32)), tokens, state.length, spec)
-    return scores.reshape(*state.scores.shape, -1) + state.scores[:, :, None], cache
+    return scores + state.scores.reshape(-1, 1), cache
 
 
 def choose_candidates(
     scores: jax.Array, state: BeamState, spec: GenerationSpec, keys: jax.Array | None = None
 ) -> Candidates:
-    """The best C of K x V continuations, or C draws without replacement; enough that K of them do not end."""
-    batch, beams, vocabulary = scores.shape
+    """The best C of K x V continuations, or C draws without replacement; enough that K of them do not end.
+
+    `scores` are `[B*K, V]`. The best of each beam and then of all beams are the best of all, ties in the same order; a
+    TPU would need as long to lay the scores of a sentence side by side as for all else that it does with them.
+    """
+    (batch, beams), vocabulary = state.scores.shape, scores.shape[1]
     count = min(max(2, 1 + len(spec.eos_token_id)) * beams, beams * vocabulary)
-    flat = scores.reshape(batch, -1)
     if spec.do_sample:
+        flat = scores.reshape(batch, -1)
         chosen = _draw(flat, count, keys, state.length)
         best = jnp.take_along_axis(flat, chosen, axis=1)
+        parents, tokens = chosen // vocabulary, chosen % vocabulary
     else:
-        best, chosen = jax.lax.top_k(jax.lax.optimization_barrier(flat), count)
-    parents, tokens = chosen // vocabulary, (chosen % vocabulary).astype(jnp.int32)
+        each = min(count, vocabulary)
+        best, tokens = jax.lax.top_k(jax.lax.optimization_barrier(scores), each)
+        best, chosen = jax.lax.top_k(best.reshape(batch, -1), count)
+        parents, tokens = chosen // each, jnp.take_along_axis(tokens.reshape(batch, -1), chosen, axis=1)
+    tokens = tokens.astype(jnp.int32)
     sequences = jax.lax.dynamic_update_index_in_dim(_beams(state.tokens, parents), tokens, state.length, axis=2)
     ends = jnp.isin(tokens, jnp.asarray(spec.eos_token_id)) | (state.length + 1 >= spec.max_length)
     return Candidates(best, parents, tokens, ends, sequences)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
+from ml_collections import ConfigDict
 
 from eeg2text_jax.conditions.condition import condition_inputs
 from eeg2text_jax.conditions.context import ConditionContext
@@ -17,13 +18,14 @@ from eeg2text_jax.decoding.contrast import Contrast
 from eeg2text_jax.decoding.dataset import Slice, decode_dataset, plan_slices
 from eeg2text_jax.decoding.generate import Generated
 from eeg2text_jax.decoding.sharded import generate_arms, teacher_forced_arms
-from eeg2text_jax.decoding.spec import GenerationSpec
+from eeg2text_jax.decoding.spec import GenerationSpec, TokenIds
 from eeg2text_jax.decoding.teacher_forced import TeacherForced, cut_at_end
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.grid import Arm
 from eeg2text_jax.parallel.mesh import DATA, make_mesh
 from eeg2text_jax.parallel.partition import arm_sharding, fed_sharding, put, put_batch, replicated
 from eeg2text_jax.predictions.file import MODES, Prediction
+from eeg2text_jax.streams import stream_key
 from eeg2text_jax.study import Study
 from eeg2text_jax.training.step import Batch, StudyArrays
 
@@ -52,7 +54,7 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
     mesh = mesh or make_mesh(1, 1, jax.devices()[:1])
     params = gather_params(params, mesh)
     arrays = put(study.arrays, replicated(mesh))
-    spec = GenerationSpec.from_fields(study.config.decode, study.model)
+    spec = check_decoding(study.config.decode, study.model)
     rows = study.split.parts["test"]
     edges = [words for words, _ in study.config.batch.buckets]
     size = -(-study.config.decode.batch_size // mesh.shape[DATA]) * mesh.shape[DATA]
@@ -63,6 +65,19 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
         for a, arm in enumerate(study.arms):
             own = jax.tree.map(lambda leaf, a=a: leaf[a], both)
             yield from cell_predictions(study, Cell(arm, condition), rows, own)
+
+
+def check_decoding(decode: ConfigDict, model: TokenIds) -> GenerationSpec:
+    """The settings of `config.decode` for a model.
+
+    Raises:
+      UserError: a field cannot be used.
+    """
+    if decode.teacher_forced_cut not in CUTS:
+        raise UserError(
+            f"decode.teacher_forced_cut is {decode.teacher_forced_cut!r}; expected one of {', '.join(CUTS)}."
+        )
+    return GenerationSpec.from_fields(decode, model)
 
 
 def gather_params(params: Any, mesh: Mesh) -> Any:
@@ -86,7 +101,7 @@ def _decode_slice(
     labels = batch.pop("labels")  # from here on the free-running side cannot see a target
     fed = {"features": feed_arms(study, arrays, condition, batch, mesh)}
     shared = {"mask": batch["mask"]}
-    keys = _sentence_keys(study.config.seed, batch["sample_id"]) if spec.do_sample else None
+    keys = sentence_keys(study.config.seed, batch["sample_id"]) if spec.do_sample else None
     return Contrast(
         free_running=generate_arms(
             study.model, params, fed, shared, spec, mesh, keys=keys, halvings=study.config.decode.halvings
@@ -96,9 +111,9 @@ def _decode_slice(
 
 
 @jax.jit
-def _sentence_keys(seed: int, sample_id: jax.Array) -> jax.Array:
+def sentence_keys(seed: int, sample_id: jax.Array) -> jax.Array:
     """One key a sample, whatever the batch it is in."""
-    return jax.vmap(functools.partial(jax.random.fold_in, jax.random.key(seed)))(sample_id)
+    return jax.vmap(functools.partial(jax.random.fold_in, stream_key(seed, "sampling")))(sample_id)
 
 
 def feed_arms(study: Study, arrays: StudyArrays, condition: str, batch: Batch, mesh: Mesh) -> jax.Array:
@@ -149,12 +164,11 @@ def _prediction(
     study: Study, cell: Cell, mode: str, i: int, text: str, tokens: list[int], likelihood: dict[str, Any]
 ) -> Prediction:
     data = study.data
-    sentence_id = f"{data.task[i]}:{data.sentence_index[i]}"
     return Prediction(
-        sample_id=f"{data.subject[i]}/{sentence_id}",
+        sample_id=study.split.names[i],
         subject=str(data.subject[i]),
         task=str(data.task[i]),
-        sentence_id=sentence_id,
+        sentence_id=f"{data.task[i]}:{data.sentence_index[i]}",
         n_words=int(data.n_words[i]),
         train_condition=cell.arm.condition,
         eval_condition=cell.condition,
@@ -176,8 +190,6 @@ def _free_tokens(study: Study, free: Generated) -> list[list[int]]:
 def _forced_tokens(study: Study, forced: TeacherForced) -> list[list[int]]:
     """Argmax tokens up to the first end token, as `decode.teacher_forced_cut` says; see `cut_at_end`."""
     cut = study.config.decode.teacher_forced_cut
-    if cut not in CUTS:
-        raise UserError(f"decode.teacher_forced_cut is {cut!r}; expected one of {', '.join(CUTS)}.")
     lengths = forced.n_tokens if cut == "reference" else np.full_like(forced.n_tokens, forced.tokens.shape[1])
     ends = [study.model.eos_token]
     pairs = zip(forced.tokens, lengths, strict=True)

@@ -117,6 +117,16 @@ class GenerationSpec:
             raise UserError(f"{path}: line {error.lineno} is not valid JSON ({error.msg}).") from error
         return cls.from_fields(_known(stored, str(path)) | _known(overrides or {}, "decode"), model)
 
+    def to_fields(self) -> dict[str, Any]:
+        """The settings as `generation_config.json` has them; `from_checkpoint` gives them back."""
+        fields = dataclasses.asdict(self)
+        if not self.do_sample:  # without effect then, and transformers warns of them
+            fields = {name: value for name, value in fields.items() if name not in ("temperature", "top_k", "top_p")}
+        fields |= {name: list(fields[name]) for name in _TUPLES}
+        if len(self.eos_token_id) == 1:
+            fields["eos_token_id"] = self.eos_token_id[0]
+        return {name: value for name, value in fields.items() if value not in (None, [])}
+
     def replace(self, **changes: Any) -> "GenerationSpec":
         """The same settings with some of them changed."""
         return dataclasses.replace(self, **changes)

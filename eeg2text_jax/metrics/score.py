@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.bleu import Bleu, token_bleu, word_bleu
 from eeg2text_jax.metrics.error_rates import character_error_rate, word_error_rate
@@ -28,6 +28,9 @@ if TYPE_CHECKING:  # `eeg2text score` without --tokenizer does not wait for tran
 
 
 PROFILES = ("standard", "paper")
+WORDS = ("bleu", "rouge", "wer", "cer")  # metrics that compare words
+MEANING = ("bertscore", "similarity")  # metrics that need an encoder, and with it JAX
+Meaning = Callable[[Sequence[str]], Sequence[Metric]]
 
 PAPER_NOTE = (
     "The columns P and R of the paper's Tables 2-3 are exchanged: what the paper prints under P is the recall, and "
@@ -46,8 +49,13 @@ def score_predictions(
     profile: str = "standard",
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     token_source: str = "unstated",
+    metrics: Sequence[str] | None = None,
+    meaning: Meaning | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Every figure of a profile over the rows of one cell and mode.
+
+    `metrics` names those to compute instead of the profile's; `meaning` makes the ones that need an encoder, see
+    `metrics.meaning`, from the references of the rows.
 
     Token BLEU is computed on the ids in the rows (`token_source` says whose they are), else on the tokens that
     `tokenizer` makes of the strings, else left out.
@@ -61,8 +69,12 @@ def score_predictions(
     """
     check_scorable(predictions)
     texts = [p.prediction for p in predictions], [p.reference for p in predictions]
-    jobs = [(metric, texts) for metric in text_metrics(profile)]
-    if has_ids(predictions):
+    jobs = [(metric, texts) for metric in text_metrics(profile, metrics)]
+    if meaning is not None:
+        jobs += [(metric, texts) for metric in meaning(texts[1])]
+    if metrics is not None and "bleu" not in metrics:
+        pass  # nor BLEU on tokens
+    elif has_ids(predictions):
         jobs.insert(
             0, (id_bleu(profile, token_source), (IdTexts(predictions, "prediction"), IdTexts(predictions, "reference")))
         )
@@ -143,17 +155,11 @@ def _figures(
     return {name: {"value": value, **about} for name, value in values.items()}
 
 
-def score_cells(
-    predictions: Sequence[Prediction],
-    *,
-    profile: str = "standard",
-    tokenizer: "PreTrainedTokenizerBase | None" = None,
-    token_source: str = "unstated",
-) -> dict[str, Any]:
+def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard", **options: Any) -> dict[str, Any]:
     """The content of `results.json`: one entry a cell and mode, in order of first appearance.
 
     `rows` counts predictions, `sentences` the independent sentences among them. A cell and mode in which everything
-    is empty has no metrics, and `unscored` says why.
+    is empty has no metrics, and `unscored` says why. Options are those of `score_predictions`.
 
     Raises:
       UserError: as `score_predictions`, but for that.
@@ -166,20 +172,34 @@ def score_cells(
         cell = {"train_condition": train, "eval_condition": evaluation, "seed": seed, "mode": mode}
         cell |= {"rows": len(rows), "sentences": len({p.sentence_id for p in rows})}
         try:
-            scores = score_predictions(rows, profile=profile, tokenizer=tokenizer, token_source=token_source)
+            scores = score_predictions(rows, profile=profile, **options)
             cells.append({**cell, "metrics": scores})
         except NothingToScoreError as error:
             cells.append({**cell, "metrics": {}, "unscored": str(error)})
     return {"format": 1, "profile": profile, "cells": cells}
 
 
-def text_metrics(profile: str) -> list[Metric]:
-    """Metrics of a profile that are computed on text. Raises UserError for an unknown profile."""
-    if profile == "standard":
-        return [word_bleu(), rouge(), word_error_rate(), character_error_rate()]
+def text_metrics(profile: str, chosen: Sequence[str] | None = None) -> list[Metric]:
+    """Metrics of a profile that are computed on text; of these the `chosen` ones. Raises UserError for unknown ones."""
+    if profile not in PROFILES:
+        raise UserError(f"there is no profile {profile!r}; the profiles are {', '.join(PROFILES)}.")
+    made = {"wer": word_error_rate, "cer": character_error_rate, "bleu": word_bleu, "rouge": rouge}
     if profile == "paper":
-        return [paper_rouge(), word_error_rate()]
-    raise UserError(f"there is no profile {profile!r}; the profiles are {', '.join(PROFILES)}.")
+        made["rouge"] = paper_rouge
+    if chosen is None:
+        chosen = WORDS if profile == "standard" else ("rouge", "wer")
+    return [made[name]() for name in chosen if name in made]
+
+
+def parse_metrics(text: str) -> tuple[str, ...]:
+    """Names of metrics with commas between. Raises UserError for an unknown one, or none."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in names:
+        if name not in (*WORDS, *MEANING):
+            raise UserError(f"--metrics={text}: there is no metric {name!r}; {did_you_mean(name, (*WORDS, *MEANING))}")
+    if not names:
+        raise UserError(f"--metrics={text}: names no metric; there are {', '.join((*WORDS, *MEANING))}.")
+    return names
 
 
 def id_bleu(profile: str, token_source: str) -> Bleu:

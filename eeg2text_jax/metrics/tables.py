@@ -16,12 +16,16 @@ COLUMNS = (
     *(("BLEU-N words (%)", f"N={n}", f"word_bleu-{n}") for n in (1, 2, 3, 4)),
     *(("ROUGE-1 (%)", figure.upper(), f"rouge-1-{figure}") for figure in "prf"),
     ("WER (%)", "", "wer"),
+    *(("BERTScore (%)", figure.upper(), f"bertscore-{figure}") for figure in "prf"),
+    ("similarity (%)", "", "similarity"),
 )
 NARROW_COLUMNS = (  # what fits a terminal
     ("BLEU-1", "tokens", "token_bleu-1"),
     ("BLEU-1", "words", "word_bleu-1"),
     ("ROUGE-1", "F", "rouge-1-f"),
     ("WER", "", "wer"),
+    ("BERTScore", "F", "bertscore-f"),
+    ("similarity", "", "similarity"),
 )
 
 

@@ -1,10 +1,12 @@
 """Multi-head attention, the biases that mask it, and T5's relative positions.
 
 A mask is an additive float32 bias `[N or 1, H or 1, Tq or 1, Tk]`: 0 where a position may be seen, the most negative
-float where not, so that a hidden position gets a weight of exactly 0 and no gradient.
+float where not, so that a hidden position gets a weight of exactly 0 and no gradient. Where a layer computes all
+positions at once, its activations are rows `[N*T, D]` and heads come first, `[H, N, T, Dh]`.
 """
 
 import math
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -41,25 +43,52 @@ class Attention(nnx.Module):
         self.scale = spec.head_dim**-0.5 if spec.scale_attention else 1.0
         self.rate = spec.attention_dropout
 
-    def keys_values(self, context: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """`[N, Tk, D] -> keys and values, [N, H, Tk, Dh] each`."""
-        return self._split(self.key(context)), self._split(self.value(context))
+    def keys_values(self, context: jax.Array, batch: int) -> tuple[jax.Array, jax.Array]:
+        """Rows `[N*Tk, D] -> keys and values, [H, N, Tk, Dh] each`."""
+        return self._split(self.key(context), batch), self._split(self.value(context), batch)
 
     def __call__(
-        self, x: jax.Array, keys: jax.Array, values: jax.Array, bias: jax.Array | None, dropout_key: jax.Array | None
+        self,
+        x: jax.Array,
+        keys: jax.Array,
+        values: jax.Array,
+        biases: Sequence[jax.Array],
+        dropout_key: jax.Array | None,
     ) -> jax.Array:
-        """`x [N, Tq, D]`, keys and values `[N, H, Tk, Dh]` -> `[N, Tq, D]`; softmax in float32."""
-        queries = self._split(self.query(x) * self.scale)  # [N, H, Tq, Dh]
-        scores = jnp.einsum("nhqd,nhkd->nhqk", queries, keys, preferred_element_type=jnp.float32)
-        if bias is not None:
-            scores = scores + bias
-        weights = dropout(jax.nn.softmax(scores, axis=-1), self.rate, dropout_key)
-        mixed = jnp.einsum("nhqk,nhkd->nhqd", weights.astype(values.dtype), values)
-        merged = mixed.transpose(0, 2, 1, 3).reshape(*x.shape[:2], self.heads * self.head_dim)
-        return self.out(merged)
+        """Rows `x [N*Tq, D]`, keys and values `[H, N, Tk, Dh]` -> `[N*Tq, D]`; softmax in float32.
 
-    def _split(self, x: jax.Array) -> jax.Array:
-        return x.reshape(*x.shape[:2], self.heads, self.head_dim).transpose(0, 2, 1, 3)
+        `biases` are added to the scores, each `[H or 1, N or 1, Tq or 1, Tk]`.
+        """
+        queries = self._split(self.queries(x), keys.shape[1])  # [H, N, Tq, Dh]
+        mixed = attend(queries, keys, values, biases, self.rate, dropout_key)
+        return self.out(mixed.reshape(self.heads, -1, self.head_dim).swapaxes(0, 1).reshape(x.shape[0], -1))
+
+    def queries(self, x: jax.Array) -> jax.Array:
+        """Rows `[R, D] -> [R, H*Dh]`, scaled."""
+        return self.query(x) * self.scale
+
+    def _split(self, x: jax.Array, batch: int) -> jax.Array:
+        # Heads first, over all rows: a TPU's matrix unit writes its product transposed at no cost, and no copy is left
+        # (0.54 ms for forward and backward of one attention of BART-large, by the compiler's estimate; with heads
+        # within each sentence 0.71).
+        heads = x.reshape(-1, self.heads, self.head_dim).swapaxes(0, 1)
+        return heads.reshape(self.heads, batch, -1, self.head_dim)
+
+
+def attend(
+    queries: jax.Array,
+    keys: jax.Array,
+    values: jax.Array,
+    biases: Sequence[jax.Array],
+    rate: float = 0.0,
+    dropout_key: jax.Array | None = None,
+) -> jax.Array:
+    """Queries `[X, Y, Tq, Dh]`, keys and values `[X, Y, Tk, Dh]` -> `[X, Y, Tq, Dh]`, whichever of heads is X."""
+    scores = jnp.einsum("xyqd,xykd->xyqk", queries, keys, preferred_element_type=jnp.float32)
+    for bias in biases:
+        scores = scores + bias
+    weights = dropout(jax.nn.softmax(scores, axis=-1), rate, dropout_key)
+    return jnp.einsum("xyqk,xykd->xyqd", weights.astype(values.dtype), values)
 
 
 class RelativeBias(nnx.Module):

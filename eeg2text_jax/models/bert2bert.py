@@ -26,8 +26,8 @@ def spec_from_config(config: EncoderDecoderConfig) -> Seq2SeqSpec:
         backbone="bert2bert",
         vocab_size=decoder.vocab_size,
         encoder_vocab_size=config.encoder.vocab_size,
-        encoder=_stack(config.encoder, decoder=False),
-        decoder=_stack(decoder, decoder=True),
+        encoder=bert_stack(config.encoder, decoder=False),
+        decoder=bert_stack(decoder, decoder=True),
         pad_token=_token(config, "pad_token_id", decoder.pad_token_id),
         eos_token=_token(config, "eos_token_id", decoder.eos_token_id),
         start_token=_token(config, "decoder_start_token_id", decoder.bos_token_id),
@@ -39,7 +39,7 @@ def spec_from_config(config: EncoderDecoderConfig) -> Seq2SeqSpec:
     )
 
 
-def _stack(config: BertConfig, *, decoder: bool) -> StackSpec:
+def bert_stack(config: BertConfig, *, decoder: bool) -> StackSpec:
     return StackSpec(
         layers=config.num_hidden_layers,
         width=config.hidden_size,

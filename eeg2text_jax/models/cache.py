@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from eeg2text_jax.models.attention import HIDDEN
-from eeg2text_jax.models.spec import StackSpec
+from eeg2text_jax.models.attention import HIDDEN, attend
 
 
 class LayerCache(NamedTuple):
@@ -27,6 +26,43 @@ class LayerCache(NamedTuple):
     cross_keys: jax.Array  # [B, H, S, Dh]: once per sentence, shared by its beams
     cross_values: jax.Array  # [B, H, S, Dh]
 
+    @classmethod
+    def empty(cls, heads: int, cross_keys: jax.Array, cross_values: jax.Array, entries: int) -> "LayerCache":
+        """Nothing written yet; keys and values of the context `[B, S, H*Dh]`."""
+        keys, values = (
+            cross.reshape(*cross.shape[:2], heads, -1).swapaxes(1, 2) for cross in (cross_keys, cross_values)
+        )
+        batch, _, _, head_dim = keys.shape
+        return cls(
+            jnp.zeros((batch, heads, head_dim, entries), keys.dtype),
+            jnp.zeros((batch, heads, entries, head_dim), keys.dtype),
+            keys,
+            values,
+        )
+
+    def remember(self, keys: jax.Array, values: jax.Array, index: jax.Array) -> "LayerCache":
+        """Puts the keys and values `[B*K, H*Dh]` of position `index` into memory."""
+        batch, heads, head_dim, _ = self.self_keys.shape
+        keys, values = (new.reshape(batch, -1, heads, head_dim) for new in (keys, values))
+        start = index * keys.shape[1]
+        return self._replace(
+            self_keys=lax.dynamic_update_slice_in_dim(self.self_keys, keys.transpose(0, 2, 3, 1), start, axis=3),
+            self_values=lax.dynamic_update_slice_in_dim(self.self_values, values.transpose(0, 2, 1, 3), start, axis=2),
+        )
+
+    def own(self, queries: jax.Array, bias: jax.Array) -> jax.Array:
+        """Queries `[B*K, H*Dh]` -> what they see of their sentence's own positions, `[B*K, H*Dh]`."""
+        return self._attend(queries, self.self_keys.swapaxes(2, 3), self.self_values, bias)
+
+    def cross(self, queries: jax.Array, bias: jax.Array) -> jax.Array:
+        """The same of the context."""
+        return self._attend(queries, self.cross_keys, self.cross_values, bias)
+
+    def _attend(self, queries: jax.Array, keys: jax.Array, values: jax.Array, bias: jax.Array) -> jax.Array:
+        batch, heads, _, head_dim = keys.shape
+        split = queries.reshape(batch, -1, heads, head_dim).swapaxes(1, 2)
+        return attend(split, keys, values, (bias,)).swapaxes(1, 2).reshape(queries.shape)
+
 
 class Cache(NamedTuple):
     """The memory of all decoder layers. Reordering beams touches `ancestors` alone."""
@@ -34,31 +70,6 @@ class Cache(NamedTuple):
     layers: tuple[LayerCache, ...]
     ancestors: jax.Array  # int32 [B, K, max_length]: the row that wrote position t of row k's history
     cross_mask: jax.Array  # [B, S] bool
-
-
-def empty_layer(
-    spec: StackSpec, cross_keys: jax.Array, cross_values: jax.Array, beams: int, max_length: int
-) -> LayerCache:
-    """Nothing written yet, for `B * beams` rows over a context of known keys and values."""
-    shape, entries = (cross_keys.shape[0], spec.heads), max_length * beams
-    return LayerCache(
-        self_keys=jnp.zeros((*shape, spec.head_dim, entries), cross_keys.dtype),
-        self_values=jnp.zeros((*shape, entries, spec.head_dim), cross_keys.dtype),
-        cross_keys=cross_keys,
-        cross_values=cross_values,
-    )
-
-
-def remember(cache: LayerCache, keys: jax.Array, values: jax.Array, index: jax.Array) -> LayerCache:
-    """Puts the keys and values `[B*K, H, 1, Dh]` of position `index` into a layer's memory."""
-    batch = cache.self_keys.shape[0]
-    rows, heads, _, head_dim = keys.shape
-    keys, values = (new.reshape(batch, rows // batch, heads, head_dim) for new in (keys, values))
-    start = index * (rows // batch)
-    return cache._replace(
-        self_keys=lax.dynamic_update_slice_in_dim(cache.self_keys, keys.transpose(0, 2, 3, 1), start, axis=3),
-        self_values=lax.dynamic_update_slice_in_dim(cache.self_values, values.transpose(0, 2, 1, 3), start, axis=2),
-    )
 
 
 def own_position(ancestors: jax.Array, index: jax.Array) -> jax.Array:

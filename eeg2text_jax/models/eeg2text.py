@@ -30,7 +30,8 @@ class EEG2Text(nnx.Module):
         eeg_key, text_key = (None, None) if dropout_key is None else jax.random.split(dropout_key)
         mask = inputs["mask"]
         if "features" in inputs:
-            x = self.eeg(inputs["features"], mask, dropout_key=eeg_key, **options)
+            with jax.named_scope("eeg_encoder"):
+                x = self.eeg(inputs["features"], mask, dropout_key=eeg_key, **options)
             x, mask = self._with_prompt(x, mask)
         elif "inputs_embeds" in inputs:
             x = inputs["inputs_embeds"]

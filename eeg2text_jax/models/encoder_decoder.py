@@ -20,6 +20,7 @@ class Embedding(nnx.Module):
         self.embedding = nnx.Param(init(rngs.params(), (rows, width), jnp.float32))
         self.scale, self.frozen_token = spec.embedding_scale, spec.pad_token if spec.frozen_pad else None
 
+    @jax.named_scope("embeddings")
     def __call__(self, ids: jax.Array) -> jax.Array:
         """Token ids `[B, T]` -> `[B, T, D]`, float32."""
         x = self.embedding[...][ids] * self.scale
@@ -29,7 +30,7 @@ class Embedding(nnx.Module):
 
 
 class Head(nnx.Module):
-    """Hidden states `[B, T, D]` -> logits `[B, T, V]`, float32."""
+    """Hidden states `[..., D]` -> logits `[..., V]`, float32."""
 
     def __init__(self, spec: Seq2SeqSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         stack = spec.decoder
@@ -41,20 +42,25 @@ class Head(nnx.Module):
             self.embedding = nnx.Param(init(rngs.params(), (spec.vocab_size, stack.width), jnp.float32))
         if spec.logits_bias != "none":
             self.bias = nnx.Param(jnp.zeros((spec.vocab_size,), jnp.float32))
-        self.spec = spec
+        self.spec, self.dtype = spec, dtype
 
-    def __call__(self, x: jax.Array, tied: jax.Array) -> jax.Array:
-        """`tied [V, D]` is the decoder's embedding table, used unless the head has its own."""
+    @jax.named_scope("head_loss")
+    def table(self, tied: jax.Array) -> jax.Array:
+        """The head's own table or `tied [V, D]`, the decoder's embeddings, in the dtype that is computed in."""
+        return (tied if self.spec.tied_head else self.embedding[...]).astype(self.dtype)
+
+    @jax.named_scope("head_loss")
+    def __call__(self, x: jax.Array, table: jax.Array) -> jax.Array:
+        """`table [V, D]` is that of `table`, which a loop over tokens asks for once."""
         if self.spec.head_transform:
             x = self.transform_norm(ACTIVATIONS[self.spec.decoder.activation](self.transform(x)))
-        table = tied if self.spec.tied_head else self.embedding[...]
-        x = x * self.spec.head_scale
-        logits = jnp.einsum("btd,vd->btv", x, table.astype(x.dtype), preferred_element_type=jnp.float32)
+        logits = jnp.einsum("...d,vd->...v", x * self.spec.head_scale, table, preferred_element_type=jnp.float32)
         if self.spec.logits_bias == "none":
             return logits
         bias = self.bias[...]
         # BART's and PEGASUS's final_logits_bias is a buffer of the checkpoint: loaded, added, never trained.
-        return logits + (jax.lax.stop_gradient(bias) if self.spec.logits_bias == "frozen" else bias)[None, None]
+        bias = jax.lax.stop_gradient(bias) if self.spec.logits_bias == "frozen" else bias
+        return logits + bias.reshape(*[1] * (logits.ndim - 1), -1)
 
 
 def fenced(head: Callable[[jax.Array], jax.Array], x: jax.Array, true: jax.Array) -> jax.Array:
@@ -96,6 +102,7 @@ class EncoderDecoder(nnx.Module):
         """Decoder token ids `[B, T]` -> `[B, T, D]`."""
         return self._table()(ids)
 
+    @jax.named_scope("encoder")
     def encode(self, embeddings: jax.Array, mask: jax.Array, **options) -> jax.Array:
         """`[B, S, D]` and mask `[B, S]` -> hidden states `[B, S, D]`, as wide as the decoder; options as of `Stack`."""
         hidden = self.encoder(embeddings, mask, **options)
@@ -106,15 +113,19 @@ class EncoderDecoder(nnx.Module):
     ) -> jax.Array:
         """Target ids `[B, T]`, shifted right, and the encoder's output -> logits `[B, T, V]`."""
         x = self.embed_targets(ids)
-        return self._logits(self.decoder(x, mask, hidden, hidden_mask, **options))
+        with jax.named_scope("decoder"):
+            x = self.decoder(x, mask, hidden, hidden_mask, **options)
+        return self._logits(x)
 
     def stepper(self) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
         """(tokens `[B*K]`, their position, cache) -> (logits `[B*K, V]`, the cache with them)."""
-        layers = self.decoder.separate_layers()
+        layers, table = self.decoder.separate_layers(), self.head.table(self._table().embedding[...])
 
         def step(tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
-            x, cache = self.decoder.step(layers, self.embed_targets(tokens[:, None]), index, cache)
-            return fenced(self._logits, x, index >= 0)[:, 0], cache
+            x = self.embed_targets(tokens[:, None])
+            with jax.named_scope("decoder"):
+                x, cache = self.decoder.step(layers, x, index, cache)
+            return fenced(lambda x: self.head(x, table), x, index >= 0), cache
 
         return step
 
@@ -122,4 +133,4 @@ class EncoderDecoder(nnx.Module):
         return self.shared if self.spec.shared_embeddings else self.decoder_embedding
 
     def _logits(self, x: jax.Array) -> jax.Array:
-        return self.head(x, self._table().embedding[...])
+        return self.head(x, self.head.table(self._table().embedding[...]))

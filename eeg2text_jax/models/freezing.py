@@ -19,7 +19,8 @@ def free_mask(model: Seq2SeqModel, params: Any, phase: Phase = "all") -> Any:
     Multiply the optimizer's updates by it: True is trained. Phase `first` is step one of the authors' two-step
     training: of the language model only the shared embeddings, the learned positions and the encoder's first layer
     are free, which for T5, as their code matches BART's names, leaves the embeddings alone; what stands before the
-    language model is always free. Phase `all` frees everything but BART's and PEGASUS's output bias, a buffer.
+    language model is always free. Phase `all` frees everything but buffers: BART's and PEGASUS's output bias, and
+    PEGASUS's positions where the checkpoint brings a table of its own.
     """
 
     def mask(path: tuple, leaf: jax.Array) -> np.ndarray:
@@ -27,6 +28,8 @@ def free_mask(model: Seq2SeqModel, params: Any, phase: Phase = "all") -> Any:
         if names[0] != "backbone":
             return np.ones((1,) * leaf.ndim, bool)
         if names[1:] == ["head", "bias"] and model.spec.logits_bias == "frozen":
+            return np.zeros((1,) * leaf.ndim, bool)
+        if "positions" in names and getattr(model.spec, names[1]).frozen_positions:
             return np.zeros((1,) * leaf.ndim, bool)
         if phase == "first" and model.spec.backbone != "t5" and names[1:3] == ["encoder", "layers"]:
             return (np.arange(leaf.shape[0]) == 0).reshape(-1, *(1,) * (leaf.ndim - 1))
@@ -46,7 +49,8 @@ def only_free(
     """
     if phase not in get_args(Phase):
         raise UserError(f"config.optim.free is {phase!r}; it must be one of {', '.join(get_args(Phase))}.")
-    if phase == "all" and model.spec.logits_bias != "frozen":
+    frozen_positions = model.spec.encoder.frozen_positions or model.spec.decoder.frozen_positions
+    if phase == "all" and model.spec.logits_bias != "frozen" and not frozen_positions:
         return optimizer
 
     def hold(tree: Any, params: Any = None) -> Any:

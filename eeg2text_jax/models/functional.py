@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from flax import nnx
 from eeg2text_jax.models.cache import Cache
 from eeg2text_jax.models.eeg2text import EEG2Text, Inputs
 from eeg2text_jax.models.nnx_bridge import Params, bind, init_params, structure_of
+from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
 
 
@@ -25,7 +27,8 @@ class Seq2SeqModel:
     spec: Seq2SeqSpec
     eeg: EEGSpec | None = None  # None: a text model, fed `input_ids` or `inputs_embeds`
     dtype: str = "float32"  # of the computation
-    remat: bool = False  # recompute each layer in the backward pass instead of keeping its intermediates
+    remat: bool = False  # compute each layer again in the backward pass instead of keeping what it computed
+    keep: Keep = "products"  # with remat: what is kept all the same
     unroll: bool = False  # write layers out in forward and encode
 
     @property
@@ -102,14 +105,32 @@ class Seq2SeqModel:
         return jnp.where(shifted == -100, self.pad_token, shifted)
 
     @property
-    def _options(self) -> dict[str, bool]:
-        return {"remat": self.remat, "unroll": self.unroll}
+    def _options(self) -> dict[str, Any]:
+        return {"remat": self.keep if self.remat else None, "unroll": self.unroll}
 
     def _make(self) -> Callable[[nnx.Rngs], EEG2Text]:
         return functools.partial(EEG2Text, self.spec, self.eeg, jnp.dtype(self.dtype))
 
     def _bind(self, params: Params) -> EEG2Text:
-        return bind(_structure(self)[0], params)
+        return bind(_structure(self)[0], in_compute_dtype(params, jnp.dtype(self.dtype)))
+
+
+# Parts of the model, as the compiler's clock names them, of the parameters by the first name that they have in a model.
+SCOPES = {"eeg": "eeg_encoder", "head": "head_loss", "encoder": "encoder", "decoder": "decoder"}
+
+
+def in_compute_dtype(params: Params, dtype: jnp.dtype, part: str | None = None) -> Params:
+    """Kernels and biases of dense layers in the dtype that these compute in, everything else as it is.
+
+    Here, and not where a layer uses them: a scan over layers or a loop over tokens then reads half of the bytes.
+    """
+    if "kernel" in params:
+        with jax.named_scope(part or "other"):
+            return {name: leaf.astype(dtype) for name, leaf in params.items()}
+    return {
+        name: in_compute_dtype(sub, dtype, part or SCOPES.get(name)) if isinstance(sub, dict) else sub
+        for name, sub in params.items()
+    }
 
 
 @functools.lru_cache(maxsize=32)

@@ -1,17 +1,29 @@
 """Pieces of every layer: dropout, norms, dense layers, feed-forward networks."""
 
 import functools
+import math
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
-from eeg2text_jax.models.products import dense_product
+from eeg2text_jax.models.remat import product
 from eeg2text_jax.models.spec import StackSpec
 
+
+def gelu(x: jax.Array) -> jax.Array:
+    """`x Phi(x)` through erf, in float32.
+
+    `jax.nn.gelu` takes erfc, which has two branches: a TPU is then as long over it as over the product before it.
+    """
+    wide = x.astype(jnp.float32)
+    return (0.5 * wide * (1.0 + jax.lax.erf(wide * math.sqrt(0.5)))).astype(x.dtype)
+
+
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
-    "gelu": functools.partial(jax.nn.gelu, approximate=False),
+    "gelu": gelu,
     "gelu_new": functools.partial(jax.nn.gelu, approximate=True),
     "gelu_pytorch_tanh": functools.partial(jax.nn.gelu, approximate=True),
     "relu": jax.nn.relu,
@@ -22,14 +34,16 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def dropout(x: jax.Array, rate: float, key: jax.Array | None, site: int = 0) -> jax.Array:
-    """Zero a fraction `rate` of `x` and scale up the rest; `key=None` leaves `x` as it is.
+    """Zero a fraction `rate` of `x`, to 1/65536, and scale up the rest; `key=None` leaves `x` as it is.
 
-    `site` tells apart the uses of one key.
+    `site` tells apart the uses of one key. Drawn are 16 bits for an element, which a TPU compares as they come, where
+    it copies 32 into another layout first (0.05 ms for BART-large's batch of 32, by its compiler's estimate).
     """
     if key is None or rate == 0.0:
         return x
-    keep = jax.random.bernoulli(jax.random.fold_in(key, site), 1.0 - rate, x.shape)
-    return jnp.where(keep, x / (1.0 - rate), jnp.zeros_like(x))
+    bits = jax.random.bits(jax.random.fold_in(key, site), x.shape, jnp.uint16)
+    keep = bits >= np.uint16(min(round(rate * 2**16), 2**16 - 1))
+    return jnp.where(keep, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
 
 
 class Norm(nnx.Module):
@@ -57,15 +71,20 @@ class Norm(nnx.Module):
         return x.astype(self.dtype)
 
 
+class Dense(nnx.Linear):
+    """`nnx.Linear` whose result a layer may keep for its backward pass, see `remat`."""
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return product(super().__call__(x))
+
+
 def make_dense(
     spec: StackSpec, n_in: int, n_out: int, dtype: jnp.dtype, rngs: nnx.Rngs, *, shrink: float = 1.0
-) -> nnx.Linear:
+) -> Dense:
     """Dense layer `[..., n_in] -> [..., n_out]`; the initial kernel is multiplied by `shrink`."""
     std = n_in**-0.5 if spec.init_std is None else spec.init_std
     init = jax.nn.initializers.normal(std * shrink)
-    return nnx.Linear(
-        n_in, n_out, use_bias=spec.bias, dtype=dtype, kernel_init=init, dot_general=dense_product, rngs=rngs
-    )
+    return Dense(n_in, n_out, use_bias=spec.bias, dtype=dtype, kernel_init=init, rngs=rngs)
 
 
 class FeedForward(nnx.Module):

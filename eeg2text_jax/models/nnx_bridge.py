@@ -10,6 +10,8 @@ import jax
 from flax import nnx
 from jax import lax
 
+from eeg2text_jax.models.remat import Keep, scan_keeping
+
 Params = dict[str, Any]
 
 
@@ -46,21 +48,27 @@ def separate_layers(stacked: nnx.Module, layers: int) -> list[nnx.Module]:
 
 def scan_layers(
     stacked: nnx.Module,
-    body: Callable[[nnx.Module, Any, Any], tuple[Any, Any]],
-    carry: Any = None,
-    xs: Any = None,
+    body: Callable[[nnx.Module, jax.Array, Any, Any], jax.Array],
+    x: jax.Array,
+    each: Any = None,
+    shared: Any = None,
     *,
-    remat: bool = False,
+    remat: Keep | None = None,
     unroll: bool = False,
-) -> tuple[Any, Any]:
-    """`lax.scan` over the layers: `body(layer, carry, x) -> (carry, y)`.
+) -> jax.Array:
+    """The layers one after the other: `body(layer, x, each, shared) -> x` of the same shape.
 
-    `remat` keeps only the carry of each layer for the backward pass; `unroll` writes the layers out one by one.
+    Args:
+      each: what each layer has of its own, its number on axis 0; nothing is differentiated by it.
+      shared: what all layers see.
+      remat: what is kept for the backward pass, see `remat.scan_keeping`; None: all that a layer computes.
+      unroll: write the layers out one by one.
     """
     structure, params = nnx.split(stacked)
 
-    def step(carry: Any, inputs: tuple) -> tuple[Any, Any]:
-        layer_params, x = inputs
-        return body(nnx.merge(structure, layer_params), carry, x)
+    def layer(params: Params, shared: Any, x: jax.Array, each: Any) -> jax.Array:
+        return body(nnx.merge(structure, params), x, each, shared)
 
-    return lax.scan(jax.checkpoint(step) if remat else step, carry, (params, xs), unroll=unroll)
+    if remat is not None:
+        return scan_keeping(layer, params, shared, x, each, remat)
+    return lax.scan(lambda x, i: (layer(i[0], shared, x, i[1]), None), x, (params, each), unroll=unroll)[0]

@@ -1,4 +1,4 @@
-"""Where a token stands, as vectors: a learned table (BART, BERT) or sines and cosines (PEGASUS)."""
+"""Where a token stands, as vectors: a table (BART, BERT) or sines and cosines (PEGASUS, unless its file has others)."""
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +16,12 @@ class LearnedPositions(nnx.Module):
         init = jax.nn.initializers.normal(spec.init_std or spec.width**-0.5)
         rows = spec.max_positions + spec.position_offset
         self.embedding = nnx.Param(init(rngs.params(), (rows, spec.width), jnp.float32))
-        self.offset = spec.position_offset
+        self.offset, self.frozen = spec.position_offset, spec.frozen_positions
 
     def __call__(self, positions: jax.Array) -> jax.Array:
         """Positions `[T]` -> `[T, D]`."""
-        return self.embedding[...][positions + self.offset]
+        table = self.embedding[...]
+        return (jax.lax.stop_gradient(table) if self.frozen else table)[positions + self.offset]
 
 
 def sinusoidal_table(length: int, width: int) -> np.ndarray:

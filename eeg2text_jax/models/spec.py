@@ -29,6 +29,7 @@ class StackSpec:
     positions: Literal["learned", "sinusoidal", "relative", "none"] = "none"
     max_positions: int | None = None  # usable rows of the learned table; None: any length
     position_offset: int = 0  # unused rows before the first position (BART has 2)
+    frozen_positions: bool = False  # the learned table is a buffer of the checkpoint: never trained (PEGASUS)
     relative_buckets: int = 0  # T5: buckets of the relative position bias ...
     relative_max_distance: int = 0  # ... and the distance from which all share the last one
     token_types: int = 0  # BERT: rows of the token-type table; everything here is of type 0
@@ -89,7 +90,7 @@ def head_dim(width: int, heads: int) -> int:
     Raises:
       UserError: the heads do not divide the width.
     """
-    if width % heads:
+    if heads < 1 or width % heads:
         raise UserError(
             f"the backbone's width {width} is no multiple of its {heads} attention heads; change one of them."
         )

@@ -1,6 +1,7 @@
 """Several hosts as one machine, through JAX's own coordination service."""
 
 import os
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ COORDINATOR, PROCESSES, PROCESS = "EEG2TEXT_COORDINATOR", "EEG2TEXT_PROCESSES", 
 
 
 def initialize(hosts: str) -> None:
-    """Joins the other hosts. Call it before anything touches a device.
+    """Joins the other hosts. Call it before anything touches a device. From then on the first host alone prints.
 
     Args:
       hosts: `"one"`: this machine alone. `"auto"`: the cluster that JAX finds (a TPU slice, Slurm, Open MPI).
@@ -25,9 +26,11 @@ def initialize(hosts: str) -> None:
         (how many) and `EEG2TEXT_PROCESS` (which one this is).
 
     Raises:
-      UserError: `hosts` is something else, the environment is incomplete, or the others could not be joined.
+      UserError: `hosts` is something else, the environment is incomplete, the others could not be joined, or there is
+        no device of the kind that was asked for.
     """
     if hosts == "one":
+        check_devices()
         return
     if hosts not in ("auto", "env"):
         raise UserError(f"parallel.hosts = {hosts!r}; expected 'one', 'auto' or 'env'.")
@@ -38,11 +41,31 @@ def initialize(hosts: str) -> None:
         jax.distributed.initialize(**arguments)
     except (RuntimeError, ValueError) as error:
         raise UserError(f"parallel.hosts = {hosts!r}: the hosts could not be joined ({first_line(error)}).") from error
+    check_devices()
+    if not is_main():
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  to the end of the process: everything is printed once
 
 
 def is_main() -> bool:
     """Whether this process writes files and prints."""
     return jax.process_index() == 0
+
+
+def check_devices() -> None:
+    """Starts JAX's backend.
+
+    Raises:
+      UserError: there is no device of the kind that JAX_PLATFORMS asks for.
+    """
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:  # the latter, without a word, where a GPU's plugin is not installed
+        asked = os.environ.get("JAX_PLATFORMS", "")
+        reason = f" ({first_line(error)[:200]})" if str(error) else ""
+        raise UserError(
+            f"JAX_PLATFORMS={asked!r}: JAX finds no such device{reason}; install the extra that serves it, e.g. "
+            "pip install 'eeg2text_jax[cuda]' or '[tpu]', or unset JAX_PLATFORMS."
+        ) from error
 
 
 def main_first(make: Callable[[], Result]) -> Result:
@@ -65,6 +88,19 @@ def main_first(make: Callable[[], Result]) -> Result:
     if failed:
         raise UserError("the first host could not go on; its message says why.")
     return made if is_main() else make()
+
+
+def main_decides(decide: Callable[[], int]) -> int:
+    """The number that the first host finds, on every host. A call for all hosts at once.
+
+    Raises:
+      UserError: on the other hosts, where `decide` failed on the first, which raises what it raised.
+    """
+    number: list[int] = []
+    main_first(lambda: number.append(decide()) if is_main() else None)
+    if jax.process_count() == 1:
+        return number[0]
+    return int(multihost_utils.broadcast_one_to_all(np.int32(number[0] if number else 0)))
 
 
 def wait_for_all(name: str) -> None:

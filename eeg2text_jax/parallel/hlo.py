@@ -1,6 +1,7 @@
 """What a compiled program communicates: its collectives, by mesh axis and bytes, read from the optimized HLO."""
 
 import dataclasses
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -8,20 +9,15 @@ from collections.abc import Sequence
 import numpy as np
 from jax.sharding import Mesh
 
+from eeg2text_jax.parallel.hlo_text import Instruction, Module, loop_length, parse_module
+
 _OPS = r"all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|collective-broadcast"
-_INSTRUCTION = re.compile(rf"%?[\w.-]+ = (?P<shape>.+?) (?P<op>{_OPS})(?P<start>-start)?\(")
+_COLLECTIVE = re.compile(rf"(?P<op>{_OPS})(?P<start>-start)?")
 _GROUPS = re.compile(
     r"replica_groups=(?P<groups>mesh\[.*?\](?:, device_ids=\S+)? \{.*?\}"
     r"|\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?|\{(?:\{[\d,]*\},?)*\})"
 )
 _PAIRS = re.compile(r"source_target_pairs=\{(?P<pairs>(?:\{\d+,\d+\},?)*)\}")
-_COMPUTATION = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[\w.-]+) .*\{$")
-_CALLED = re.compile(r"(?:body|condition|calls|to_apply|branch_computations)=\{?((?:%[\w.-]+(?:, )?)+)")
-_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-_CONSTANT = re.compile(r"%(?P<name>[\w.-]+) = s32\[\]\S* constant\((?P<value>\d+)\)")
-_BELOW = re.compile(r"ROOT .* compare\(%[\w.-]+, %(?P<limit>[\w.-]+)\), direction=LT")
-_ARRAY = re.compile(r"(?P<type>[a-z]+\d*\w*)\[(?P<shape>[\d,]*)\]")
-_BITS = {"pred": 8, "s4": 4, "u4": 4, "bf16": 16}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,19 +43,19 @@ def collectives(hlo: str, mesh: Mesh) -> list[Collective]:
     Raises:
       ValueError: an instruction names groups of devices in a form that is not understood.
     """
-    times = _executions(hlo)
+    module = parse_module(hlo)
+    times = _executions(module)
     found = []
-    for computation, line in _lines(hlo):
-        instruction = _INSTRUCTION.search(line)
-        if instruction is None:
-            if "replica_groups=" in line or "source_target_pairs=" in line:
-                raise ValueError(f"an instruction with groups of devices that is not a known collective: {line[:300]}")
+    for computation, line in module.lines():
+        collective = _COLLECTIVE.fullmatch(line.op)
+        if collective is None:
+            if "replica_groups=" in line.attributes or "source_target_pairs=" in line.attributes:
+                raise ValueError(f"an instruction with groups of devices that is not a known collective: {line.text}")
             continue
         axes = _axes_of(_device_groups(line, mesh.size), mesh)
-        size = _size(
-            instruction["shape"], largest_only=bool(instruction["start"]) and instruction["op"] != "all-reduce"
-        )
-        found.append(Collective(instruction["op"], axes, size, times.get(computation, 1)))
+        # An asynchronous start's tuple holds its operands, too.
+        size = line.bytes(largest_only=bool(collective["start"]) and collective["op"] != "all-reduce")
+        found.append(Collective(collective["op"], axes, size, times.get(computation, 1)))
     return found
 
 
@@ -128,12 +124,12 @@ def _device_order(text: str) -> list[int]:
     raise ValueError(f"an order of devices in a form that is not understood: {text[:200]}")
 
 
-def _device_groups(line: str, n_devices: int) -> list[list[int]]:
-    if pairs := _PAIRS.search(line):
+def _device_groups(line: Instruction, n_devices: int) -> list[list[int]]:
+    if pairs := _PAIRS.search(line.attributes):
         return [[int(device) for device in pair] for pair in re.findall(r"\{(\d+),(\d+)\}", pairs["pairs"])]
-    if groups := _GROUPS.search(line):
+    if groups := _GROUPS.search(line.attributes):
         return replica_groups(groups["groups"], n_devices)
-    raise ValueError(f"a collective without groups of devices that are understood: {line[:300]}")
+    raise ValueError(f"a collective without groups of devices that are understood: {line.text}")
 
 
 def _axes_of(groups: list[list[int]], mesh: Mesh) -> tuple[str, ...]:
@@ -145,60 +141,16 @@ def _axes_of(groups: list[list[int]], mesh: Mesh) -> tuple[str, ...]:
     return tuple(name for name in mesh.axis_names if name in crossed)
 
 
-def _size(shape: str, *, largest_only: bool) -> int:
-    """Bytes of an array or of a tuple of them; an asynchronous start's tuple holds its operands, too."""
-    sizes = []
-    for array in _ARRAY.finditer(shape):
-        digits = re.search(r"\d+", array["type"])
-        bits = _BITS.get(array["type"]) or int(digits.group() if digits else 8)
-        sizes.append(int(np.prod([int(n) for n in array["shape"].split(",") if n])) * bits // 8)
-    return max(sizes, default=0) if largest_only else sum(sizes)
-
-
-def _lines(hlo: str) -> list[tuple[str, str]]:
-    """(computation, instruction) of every line."""
-    lines, computation = [], ""
-    for line in hlo.splitlines():
-        if head := _COMPUTATION.match(line):
-            computation = head["name"]
-        elif line.startswith(" "):
-            lines.append((computation, line.strip()))
-    return lines
-
-
-def _executions(hlo: str) -> dict[str, int]:
+def _executions(module: Module) -> dict[str, int]:
     """How often each computation runs, from the lengths of the loops around it."""
     callers: dict[str, list[tuple[str, int]]] = defaultdict(list)
-    limits = _limits(hlo)
-    for computation, line in _lines(hlo):
-        known = _TRIPS.search(line)
-        names = [name for called in _CALLED.findall(line) for name in re.findall(r"%([\w.-]+)", called)]
-        lengths = [limits[name] for name in names if " while(" in line and name in limits]
-        trips = int(known[1]) if known else max(lengths, default=1)
-        for name in names:
-            callers[name].append((computation, trips))
-    times: dict[str, int] = {}
+    for computation, line in module.lines():
+        turns = (loop_length(module, computation, line) or 1) if line.op == "while" else 1
+        for name in (name for names in line.called.values() for name in names):
+            callers[name].append((computation, turns))
 
+    @functools.cache
     def count(name: str) -> int:
-        if name not in times:
-            times[name] = sum(count(caller) * trips for caller, trips in callers[name]) if name in callers else 1
-        return times[name]
+        return sum(count(caller) * turns for caller, turns in callers[name]) if name in callers else 1
 
-    for name in list(callers):
-        count(name)
-    return times
-
-
-def _limits(hlo: str) -> dict[str, int]:
-    """Of conditions that compare a counter with a constant, that constant: the length of a scan, which begins at 0.
-
-    The TPU's compiler writes no `known_trip_count`.
-    """
-    constants: dict[tuple[str, str], int] = {}
-    limits = {}
-    for computation, line in _lines(hlo):
-        if constant := _CONSTANT.search(line):
-            constants[computation, constant["name"]] = int(constant["value"])
-        elif (below := _BELOW.match(line)) and (computation, below["limit"]) in constants:
-            limits[computation] = constants[computation, below["limit"]]
-    return limits
+    return {name: count(name) for name in list(callers)}

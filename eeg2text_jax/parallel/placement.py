@@ -18,7 +18,9 @@ from eeg2text_jax.parallel.partition import (
     Rules,
     put,
     put_batch,
+    put_training_batch,
     replicated,
+    state_formats,
     state_shardings,
 )
 
@@ -78,6 +80,10 @@ class Placement:
         """Shardings of a state `[A, ...]`, arrays or their shapes."""
         return state_shardings(state, self.mesh, self.rules)
 
+    def formats(self, state: Any) -> Any:
+        """Shardings and, on TPUs, layouts that a state has from step to step."""
+        return state_formats(state, self.mesh, self.rules)
+
     def abstract(self, shapes: Any) -> Any:
         """Shapes with their shardings, as restoring a checkpoint wants them."""
         return jax.tree.map(
@@ -89,6 +95,10 @@ class Placement:
     def batch(self, batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
         """A batch on the mesh, its rows along `data`."""
         return put_batch(batch, self.mesh)
+
+    def training_batch(self, batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
+        """A batch `[S, B, ...]` on the mesh, its rows along `data`."""
+        return put_training_batch(batch, self.mesh)
 
     def constants(self, tree: Any) -> Any:
         """Arrays on every device."""

@@ -3,15 +3,17 @@
 import dataclasses
 import re
 import time
+from collections.abc import Sequence
 
 import jax
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.parallel.hlo import Collective, collectives
-from eeg2text_jax.preflight.chips import Topology, require_libtpu
+from eeg2text_jax.parallel.hlo_clock import Estimate, UnknownLoop, estimate
 from eeg2text_jax.preflight.programs import Program
+from eeg2text_jax.preflight.topology import Topology, require_libtpu
 
 _USED = re.compile(r"Used ([\d.]+)([KMGT]?) of [\d.]+[KMGT]? hbm")
 _TEMPORARIES = re.compile(r"required for HLO temporaries \(([\d.]+)([KMGT]?)\) exceeds")
@@ -19,8 +21,9 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 # How hard the compiler tries to make a program fast. "full" is what a run compiles with. The least takes a third of the
-# time, and BART-large's training step 0.16 GiB (2 %) more memory.
+# time, and BART-large's training step 0.16 GiB (2 %) more memory; its times mean nothing (623 ms in place of 180).
 EFFORTS = {"least": -1.0, "full": 0.0}
+EFFORT_OPTION = "exec_time_optimization_effort"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +38,8 @@ class Compiled:
       code: the program itself.
       collectives: what it exchanges; None where the compiler refused it for want of memory, as are the four above.
       seconds: of tracing and compiling here.
+      estimate: the compiler's own of the time, None where it was not asked for, refused the program or gave none.
+      effort_unknown: whether the installed JAX knows no option for the effort, so that it compiled with its default.
     """
 
     total: int
@@ -44,6 +49,8 @@ class Compiled:
     code: int | None
     collectives: tuple[Collective, ...] | None
     seconds: float
+    estimate: Estimate | None = None
+    effort_unknown: bool = False
 
 
 def tpu_devices(topology: Topology) -> list[jax.Device]:
@@ -55,34 +62,59 @@ def tpu_devices(topology: Topology) -> list[jax.Device]:
     require_libtpu()
     # On a v4, JAX runs both cores of a chip as one device with all of its memory; described, it is two by default.
     options = {"chip_config_name": "megacore"} if topology.name.startswith("v4:") else {}
+    # A host has 2x2x1 chips unless said otherwise; part of one, down to a single chip, is said.
+    sides = (*topology.shape, 1, 1)[:3]
+    options["chips_per_host_bounds"] = [min(side, most) for side, most in zip(sides, (2, 2, 1), strict=True)]
     try:
         described = topologies.get_topology_desc(platform="tpu", topology_name=topology.name, **options)
     except Exception as error:  # libtpu reports a shape that it does not know in several kinds
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        reason = first_line(error)[:200]
         raise UserError(f"--topology={topology.name!r}: libtpu knows no such slice ({reason}).") from error
     return list(described.devices)
 
 
-def compile_program(program: Program, mesh: Mesh, effort: str) -> Compiled:
-    """Compiles a program for the devices of a mesh with one of `EFFORTS`."""
-    options = {"exec_time_optimization_effort": EFFORTS[effort]}
+def compile_program(
+    program: Program, mesh: Mesh, effort: str, clock: float = 0.0, unknown_loops: Sequence[int] = ()
+) -> Compiled:
+    """Compiles a program for the devices of a mesh with one of `EFFORTS`.
+
+    Args:
+      program: the program.
+      mesh: of described devices.
+      effort: how hard to try.
+      clock: the devices' cycles a second; 0: no estimate of the time is wanted.
+      unknown_loops: turns of loops that the program does not tell, see `hlo_clock.estimate`.
+
+    Raises:
+      UserError: there is no estimate, as the length of a loop is not known.
+    """
     begun = time.monotonic()
+    lowered, unknown = program.function.lower(*program.arguments), False
     try:
-        compiled = program.function.lower(*program.arguments).compile(compiler_options=options)
+        try:
+            compiled = lowered.compile(compiler_options={EFFORT_OPTION: EFFORTS[effort]})
+        except jax.errors.JaxRuntimeError as error:
+            if "No such compile option" not in str(error):
+                raise
+            compiled, unknown = lowered.compile(), True
     except jax.errors.JaxRuntimeError as error:
         used = refused_bytes(str(error), program.argument_bytes())
         if used is None:
             raise
         return Compiled(used, None, None, None, None, None, time.monotonic() - begun)
-    seconds = time.monotonic() - begun
-    memory = compiled.memory_analysis()
+    seconds, memory, hlo = time.monotonic() - begun, compiled.memory_analysis(), compiled.as_text()
     parts = (
         memory.argument_size_in_bytes,
         memory.temp_size_in_bytes,
         memory.output_size_in_bytes - memory.alias_size_in_bytes,
         memory.generated_code_size_in_bytes,
     )
-    return Compiled(sum(parts), *parts, tuple(collectives(compiled.as_text(), mesh)), seconds)
+    try:
+        spent = estimate(hlo, clock, unknown_loops) if clock else None
+    except UnknownLoop as error:
+        raise UserError(f"the program's time cannot be estimated: {error}.") from error
+    spent = spent if spent and spent.costs else None
+    return Compiled(sum(parts), *parts, tuple(collectives(hlo, mesh)), seconds, spent, unknown)
 
 
 def refused_bytes(message: str, arguments: int) -> int | None:
@@ -103,5 +135,5 @@ def lowers_for(program: Program, platform: str) -> str | None:
     try:
         program.function.trace(*program.arguments).lower(lowering_platforms=(platform,))
     except NotImplementedError as error:
-        return str(error).strip().splitlines()[0]
+        return first_line(error)
     return None

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from ml_collections import ConfigDict
 
-from eeg2text_jax.conditions.condition import check_conditions, needs
+from eeg2text_jax.conditions.condition import needs
 from eeg2text_jax.conditions.context import condition_key
 from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.decoding.sharded import generate_program
@@ -19,9 +19,10 @@ from eeg2text_jax.grid import Arm, arms, dropout_keys
 from eeg2text_jax.models.build import build_model
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.arms import compile_step
-from eeg2text_jax.parallel.partition import batch_sharding, fed_sharding, replicated
+from eeg2text_jax.parallel.partition import batch_sharding, fed_sharding, replicated, seeds_sharding
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.pretrained.start import model_from_checkpoint
+from eeg2text_jax.ranges import check_config
 from eeg2text_jax.training.loop import make_program
 from eeg2text_jax.training.step import StudyArrays
 
@@ -55,15 +56,25 @@ class Outline:
     @property
     def bucket(self) -> tuple[int, int]:
         """The largest (words, tokens) of a batch, which takes the most memory."""
-        return max(tuple(map(int, bucket)) for bucket in self.config.batch.buckets)
+        return self.buckets[0]
 
-    def training(self, placement: Placement, batch_size: int) -> Program:
-        """The training step of all arms on the largest bucket."""
-        program = make_program(self)
+    @property
+    def buckets(self) -> list[tuple[int, int]]:
+        """All (words, tokens), the largest first."""
+        return sorted({tuple(map(int, bucket)) for bucket in self.config.batch.buckets}, reverse=True)
+
+    def mapped(self, mapping: str) -> "Outline":
+        """The same with the arms of a device side by side (`vmap`) or one after the other (`map`)."""
+        config = self.config.copy_and_resolve_references()
+        config.parallel.arms = mapping
+        return dataclasses.replace(self, config=config)
+
+    def training(self, placement: Placement, batch_size: int, bucket: tuple[int, int] | None = None) -> Program:
+        """The training step of all arms, on the largest bucket unless another is given."""
+        program = make_program(self, placement.mesh)
         state = placement.abstract(program.state_shapes())
-        shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
-        step = compile_step(program.train_step, placement.mesh, shardings)
-        batch = _placed(self._batch(batch_size), batch_sharding(placement.mesh))
+        step = compile_step(program.train_step, placement.mesh, placement.formats(state))
+        batch = _placed(self._batch(batch_size, *(bucket or self.bucket)), seeds_sharding(placement.mesh))
         return Program(step, (state, batch, _placed(self._study_arrays(), replicated(placement.mesh))))
 
     def search(self, placement: Placement) -> Program:
@@ -82,9 +93,8 @@ class Outline:
             (params, {"features": features}, ({"mask": mask}, keys)),
         )
 
-    def _batch(self, size: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """A batch as `data.batches.make_batch` makes it."""
-        words, tokens = self.bucket
+    def _batch(self, size: int, words: int, tokens: int) -> dict[str, jax.ShapeDtypeStruct]:
+        """A batch as `data.batches.training_batches` makes it, with the seeds of the arms on its first axis."""
         batch = {
             "features": ((size, words, self.features), jnp.float32),
             "mask": ((size, words), jnp.bool_),
@@ -98,7 +108,8 @@ class Outline:
             batch["subject"] = ((size,), jnp.int32)
         if "donor" in self._needs:
             batch["donor"] = batch["features"]
-        return {name: jax.ShapeDtypeStruct(*shape) for name, shape in batch.items()}
+        n_seeds = len({arm.seed for arm in self.arms})
+        return {name: jax.ShapeDtypeStruct((n_seeds, *shape), dtype) for name, (shape, dtype) in batch.items()}
 
     def _study_arrays(self) -> StudyArrays:
         keys = jax.eval_shape(lambda: (dropout_keys(self.arms, 0, self.config.train.rng), condition_key(0)))
@@ -125,8 +136,7 @@ def make_outline(config: ConfigDict) -> Outline:
     Raises:
       UserError: a field of the configuration is not usable.
     """
-    check_conditions(tuple(config.grid.train_conditions), "grid.train_conditions", training=True)
-    check_conditions(tuple(config.grid.eval_conditions), "grid.eval_conditions", training=False)
+    check_config(config)
     features = _features(config)
     if config.parallel.arms == "auto":  # which is about the machine that this is run on
         config = config.copy_and_resolve_references()

@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from eeg2text_jax.parallel.mesh import ARM
+from eeg2text_jax.preflight.compiling import EFFORT_OPTION
+from eeg2text_jax.preflight.render_clock import GIB, clock_json, clock_lines, mapping_lines
 from eeg2text_jax.preflight.report import ProgramReport, Report
 
-GIB, MIB = 2**30, 2**20
+MIB = 2**20
 
 
 def to_text(report: Report) -> str:
@@ -21,8 +23,13 @@ def to_text(report: Report) -> str:
     ]
     if config.model.checkpoint and not Path(config.model.checkpoint).expanduser().is_dir():
         lines += [f"the shape is that of config.model.shape: {config.model.checkpoint} is no local folder to be read"]
+    if compiled and report.effort != "full":
+        lines += ["no times: the compiler's estimates hold for the program that is run, --effort=full"]
     for program in report.programs:
         lines += ["", *_program_lines(report, program)]
+    several = [program for program in report.programs if program.task.arms and program.compiled]
+    if report.effort == "full" and several:
+        lines += ["", *mapping_lines(several)]
     lines += ["", _largest_line(report)] if compiled else ["", GPU_NOTE]
     return "\n".join(lines)
 
@@ -38,27 +45,34 @@ def _program_lines(report: Report, program: ProgramReport) -> list[str]:
     verdict = "fits" if report.fits(program) else "DOES NOT FIT"
     if compiled is None:
         verdict = "arguments alone fit" if report.fits(program) else verdict
-        lines = [f"{program.name}, batch {program.batch}: {verdict}", f"  arguments {_gib(program.arguments)} a device"]
+        lines = [f"{program.task}: {verdict}", f"  arguments {_gib(program.arguments)} a device"]
     else:
         lines = [
-            f"{program.name}, batch {program.batch}: {_gib(compiled.total)} of {_gib(report.limit)} a chip, {verdict}"
+            f"{program.task}: {_gib(compiled.total)} of {_gib(report.limit)} a chip, {verdict}"
             f" (compiled in {compiled.seconds:.0f} s)"
         ]
         lines += _compiled_lines(program)
     if not report.fits(program):
         lines += [f"  to change: {'; '.join(remedies(report, program))}"]
-    return [
-        *lines,
-        f"  modelled, not measured: {program.flops / 1e12:.2f} TFLOP a device, at least"
+    lines += [
+        f"  modelled, not measured: {program.task.flops / 1e12:.2f} TFLOP a device, at least"
         f" {1e3 * program.flop_seconds:.1f} ms at {chip.flops / 1e12:.0f} TFLOP/s (bfloat16);"
         f" {1e3 * program.memory_seconds:.1f} ms to read the arguments once at {chip.bandwidth / 1e9:.0f} GB/s",
     ]
+    if program.estimate:
+        return lines + clock_lines(program, chip)
+    if report.effort == "full" and compiled is not None and compiled.collectives is not None:
+        return [*lines, "  no estimate of the time: the installed libtpu writes none for this chip"]
+    return lines
 
 
 def _compiled_lines(program: ProgramReport) -> list[str]:
     compiled = program.compiled
     if compiled.collectives is None:
         return [f"  refused by the compiler for want of memory; arguments {_gib(program.arguments)}"]
+    note = []
+    if compiled.effort_unknown:
+        note = [f"  this JAX knows no compiler option {EFFORT_OPTION}: compiled with its default effort"]
     parts = {
         "arguments": compiled.arguments,
         "temporaries": compiled.temporaries,
@@ -71,16 +85,16 @@ def _compiled_lines(program: ProgramReport) -> list[str]:
         f"  collectives, received by a chip in one run: {crossing or 'none'}; across arms: "
         + (f"{len(program.across_arms)} <-- arms must not communicate" if program.across_arms else "none"),
     ]
-    return lines + [f"    {collective}" for collective in program.across_arms]
+    return note + lines + [f"    {collective}" for collective in program.across_arms]
 
 
 def remedies(report: Report, program: ProgramReport) -> list[str]:
     """What to change so that a program that does not fit may, the cheapest first."""
     config, choices = report.config, []
-    if report.largest is not None and report.largest.size and program.name == "training step":
+    if report.largest is not None and report.largest.size and program.task.name == "training step":
         choices.append(f"batch.size={report.largest.size} fits")
-    if program.name == "beam search":
-        return [f"decode.batch_size below {program.batch}", "fewer decode.num_beams", "model.dtype=bfloat16"]
+    if program.task.name == "beam search":
+        return [f"decode.batch_size below {program.task.batch}", "fewer decode.num_beams", "model.dtype=bfloat16"]
     if not config.model.get("remat", False):
         choices.append("model.remat=True (recomputes layers in the backward pass)")
     if config.model.dtype == "float32":
@@ -137,18 +151,23 @@ def _program_json(report: Report, program: ProgramReport) -> dict[str, Any]:
     if compiled is not None:
         names = ("total", "arguments", "temporaries", "output", "code", "seconds")
         taken = {name: getattr(compiled, name) for name in names}
+        taken["effort_unknown"] = compiled.effort_unknown
         taken |= {"collective_bytes_by_axis": program.crossing, "collectives_across_arms": program.across_arms}
     return {
-        "name": program.name,
-        "batch": program.batch,
+        "name": program.task.name,
+        "batch": program.task.batch,
+        "words": program.task.bucket[0],
+        "tokens": program.task.bucket[1],
+        "arms_of_a_device": program.task.arms or None,
         "fits": report.fits(program),
         "argument_bytes": program.arguments,
         "compiled": taken,
         "modelled": {
-            "flops": program.flops,
+            "flops": program.task.flops,
             "flop_bound_seconds": program.flop_seconds,
             "bandwidth_bound_seconds": program.memory_seconds,
         },
+        "estimated": clock_json(program, report.topology.chip) if program.estimate else None,
     }
 
 

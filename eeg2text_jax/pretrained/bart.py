@@ -1,8 +1,7 @@
 """Names in BART checkpoints (`BartForConditionalGeneration`, or `BartModel` without the prefix `model.`)."""
 
 from eeg2text_jax.models.spec import Seq2SeqSpec
-from eeg2text_jax.pretrained.mapping import Rule, Table
-from eeg2text_jax.pretrained.rules import attention, dense, norm
+from eeg2text_jax.pretrained.mapping import Rule, Table, attention, dense, norm
 
 
 def table(spec: Seq2SeqSpec) -> Table:

@@ -1,8 +1,10 @@
 """Names in BERT2BERT checkpoints (`EncoderDecoderModel` of two BERTs), and in a BERT that warm-starts one."""
 
+import numpy as np
+from transformers import PretrainedConfig
+
 from eeg2text_jax.models.spec import Seq2SeqSpec
-from eeg2text_jax.pretrained.mapping import Rule, Table
-from eeg2text_jax.pretrained.rules import attention, dense, norm
+from eeg2text_jax.pretrained.mapping import Rule, Table, attention, dense, norm
 
 # Files converted from TensorFlow name the parts of a norm gamma and beta.
 _OLD_NORMS = ((r"LayerNorm\.weight$", "LayerNorm.gamma"), (r"LayerNorm\.bias$", "LayerNorm.beta"))
@@ -23,6 +25,15 @@ def table(spec: Seq2SeqSpec) -> Table:
     if spec.encoder.width != spec.decoder.width:
         rules += dense("backbone/projection", "enc_to_dec_proj")
     return Table("BERT2BERT", tuple(rules), ignored=_UNUSED, spellings=_OLD_NORMS)
+
+
+def only_exported(spec: Seq2SeqSpec, config: PretrainedConfig) -> dict[str, np.ndarray]:
+    """The encoder's pooler, which transformers makes and nothing in a BERT2BERT reads: zeros."""
+    width = spec.encoder.width
+    return {
+        "encoder.pooler.dense.weight": np.zeros((width, width), np.float32),
+        "encoder.pooler.dense.bias": np.zeros(width, np.float32),
+    }
 
 
 def warm_start_table(spec: Seq2SeqSpec, side: str) -> Table:

@@ -1,23 +1,25 @@
-"""`eeg_encoder.safetensors`: EEG encoder and bridge beside the language model that `transformers` knows.
+"""The files that an export has beside the language model: the EEG encoder, and how a run fed it and decoded.
 
-Tensors have our names (`encoder.layers.ffn.inner.kernel`) and shapes, layers on the first axis; the header's metadata
-hold the encoder's description.
+`eeg_encoder.safetensors` holds EEG encoder and bridge: tensors under our names (`encoder.layers.ffn.inner.kernel`) and
+in our shapes, layers on the first axis; the header's metadata hold the encoder's description. `eeg2text.json` holds a
+`Feeding`. Settings of generation are in `generation_config.json`, where transformers has them.
 """
 
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.pretrained.mapping import flatten
-from eeg2text_jax.pretrained.safetensors_file import open_safetensors, read_metadata
-from eeg2text_jax.pretrained.write import write_safetensors
+from eeg2text_jax.pretrained.safetensors_file import open_safetensors, read_metadata, write_safetensors
 
 NAME = "eeg_encoder.safetensors"
+FEEDING = "eeg2text.json"
 
 
 def write_eeg(folder: Path, eeg: EEGSpec, params: Params) -> None:
@@ -41,6 +43,64 @@ def read_eeg(folder: Path) -> tuple[EEGSpec, dict[str, np.ndarray]] | None:
         eeg = EEGSpec(**{**fields, "prompt": tuple(fields["prompt"])})
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
-            f"{path}: its header does not describe an EEG encoder that this version knows ({error}); export it again."
+            f"{path}: its header does not describe an EEG encoder that this version knows ({first_line(error)}); "
+            "export it again."
         ) from error
     return eeg, tensors
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Feeding:
+    """What a run did to raw features before its EEG encoder, and in what batches it decoded.
+
+    Features are cut to `max_words`, less `mean`, over `scale`. Batches have `batch_size` rows and one of the widths
+    in `buckets`; the same ones give the same bits.
+    """
+
+    mean: np.ndarray  # [F]
+    scale: np.ndarray  # [F]
+    max_words: int
+    buckets: tuple[int, ...]  # EEG positions of a batch
+    batch_size: int
+    halvings: int  # as in `decode.halvings`
+    seed: int  # from which a sample's key is made where decoding draws
+    dtype: str  # of the computation
+    features_are: str  # what the features mean, for the record
+
+    def standardize(self, words: np.ndarray) -> np.ndarray:
+        """Raw features `[W, F]` -> float32 `[min(W, max_words), F]`."""
+        return (np.asarray(words, np.float32)[: self.max_words] - self.mean) / self.scale
+
+
+def write_feeding(folder: Path, feeding: Feeding) -> None:
+    """Writes `eeg2text.json`; numbers in decimal, each of which gives its float32 back."""
+    fields = {field.name: getattr(feeding, field.name) for field in dataclasses.fields(Feeding)}
+    fields |= {name: np.asarray(fields[name], np.float32).tolist() for name in ("mean", "scale")}
+    (folder / FEEDING).write_text(json.dumps(fields, indent=1) + "\n", encoding="utf8")
+
+
+def read_feeding(folder: Path) -> Feeding:
+    """What `write_feeding` wrote.
+
+    Raises:
+      UserError: there is no such file, or it is not one.
+    """
+    path = folder / FEEDING
+    if not path.is_file():
+        raise UserError(
+            f"{folder}: has no {FEEDING}, so that nobody knows how its features were standardized; "
+            "export the run again with `eeg2text export`."
+        )
+    try:
+        return _feeding(json.loads(path.read_text(encoding="utf8")))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{path}: does not say how features are fed ({first_line(error)}); export the run again."
+        ) from error
+
+
+def _feeding(fields: dict[str, Any]) -> Feeding:
+    mean, scale = (np.array(fields.pop(name), np.float32) for name in ("mean", "scale"))
+    if mean.ndim != 1 or mean.shape != scale.shape:
+        raise ValueError("mean and scale are not two lists of numbers of one length")
+    return Feeding(mean, scale, buckets=tuple(fields.pop("buckets")), **fields)

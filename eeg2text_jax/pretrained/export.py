@@ -1,8 +1,12 @@
-"""Our parameters -> a folder that `transformers` loads in PyTorch, with the EEG encoder in a file beside it."""
+"""Our parameters -> a folder that `transformers` loads in PyTorch, with the EEG encoder beside it and a model card."""
 
+import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from eeg2text_jax.errors import UserError
@@ -10,10 +14,11 @@ from eeg2text_jax.files import replacing
 from eeg2text_jax.models.build import backbone_module
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
-from eeg2text_jax.pretrained.eeg_file import write_eeg
-from eeg2text_jax.pretrained.load import backbone_table
+from eeg2text_jax.pretrained.eeg_file import Feeding, write_eeg, write_feeding
+from eeg2text_jax.pretrained.hub import write_sums
+from eeg2text_jax.pretrained.load import backbone_table, names_of
 from eeg2text_jax.pretrained.mapping import export
-from eeg2text_jax.pretrained.write import write_safetensors
+from eeg2text_jax.pretrained.safetensors_file import write_safetensors
 
 
 def export_checkpoint(
@@ -23,10 +28,14 @@ def export_checkpoint(
     tokenizer: PreTrainedTokenizerBase,
     out: str | Path,
     card: str,
+    *,
+    generation: Mapping[str, Any] | None = None,
+    feeding: Feeding | None = None,
 ) -> None:
-    """Writes configuration, weights, tokenizer, EEG encoder (if the model has one) and model card into a new folder.
+    """Writes all that decoding needs into a new folder, which appears under its name only when everything is in it.
 
-    The folder appears under its name only when everything is in it.
+    That is configuration, weights and tokenizer as transformers has them; the EEG encoder, if the model has one, and
+    how it is fed; a model card; and `SHA256SUMS`, against which the folder's files are held when it is read.
 
     Args:
       model: what the parameters are of.
@@ -34,7 +43,9 @@ def export_checkpoint(
       config: the Hugging Face configuration that `model.spec` was read from.
       tokenizer: goes into the folder as it is.
       out: the folder; it must not exist, or be empty.
-      card: README.md of the folder, from `card.model_card`.
+      card: README.md of the folder, from `model_card`.
+      generation: content of generation_config.json, from `GenerationSpec.to_fields`.
+      feeding: what becomes of raw features before they reach the EEG encoder.
 
     Raises:
       UserError: the folder is there already, or cannot be written.
@@ -46,15 +57,26 @@ def export_checkpoint(
         out.parent.mkdir(parents=True, exist_ok=True)
         with replacing(out) as partial:
             partial.mkdir()
-            tensors = export(backbone_table(model.spec), params)
-            write_safetensors(Path(partial) / "model.safetensors", tensors, {"format": "pt"})
+            folder = Path(partial)
+            tensors = export(backbone_table(model.spec), params) | _only_exported(model, config)
+            write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
             if model.eeg is not None:
-                write_eeg(Path(partial), model.eeg, params["eeg"])
-            tokenizer.save_pretrained(str(partial))
-            (partial / "config.json").write_text(_config_json(model, config), encoding="utf8")
-            (partial / "README.md").write_text(card, encoding="utf8")
+                write_eeg(folder, model.eeg, params["eeg"])
+            if feeding is not None:
+                write_feeding(folder, feeding)
+            tokenizer.save_pretrained(str(folder))
+            (folder / "config.json").write_text(_config_json(model, config), encoding="utf8")
+            if generation is not None:
+                (folder / "generation_config.json").write_text(_json(generation), encoding="utf8")
+            write_sums(folder)
+            (folder / "README.md").write_text(card, encoding="utf8")
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror or error}).") from error
+
+
+def _only_exported(model: Seq2SeqModel, config: PretrainedConfig) -> dict[str, np.ndarray]:
+    names = names_of(model.spec)
+    return names.only_exported(model.spec, config) if hasattr(names, "only_exported") else {}
 
 
 def _config_json(model: Seq2SeqModel, config: PretrainedConfig) -> str:
@@ -63,4 +85,98 @@ def _config_json(model: Seq2SeqModel, config: PretrainedConfig) -> str:
     if not model.spec.tied_head:
         # T5 1.1: transformers 5 writes true here whatever the model is, and older versions believe it.
         fields["tie_word_embeddings"] = False
+    return _json(fields)
+
+
+def _json(fields: Mapping[str, Any]) -> str:
     return json.dumps(fields, indent=2, sort_keys=True) + "\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class CardFacts:
+    """What the card says; empty strings are left out.
+
+    `scores` are rows of one table: each a mapping of column to value, with the same columns. `signatures` say for
+    every metric among them how it was computed.
+    """
+
+    name: str
+    backbone: str
+    started_from: str = ""
+    arm: str = ""
+    data: str = ""
+    features: str = ""
+    n_features: int = 0  # F; 0: there is no EEG encoder
+    split: str = ""
+    config_hash: str = ""
+    scores: Sequence[Mapping[str, Any]] = ()
+    signatures: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+_USE_EEG = """\
+Raw features to text, as the run decoded them (standardization, prompt and settings are in this folder):
+
+```python
+import numpy as np
+from eeg2text_jax import load_export
+
+exported = load_export(".")  # this folder, or its name on the Hub
+rng = np.random.default_rng(0)  # random numbers; put your recordings here, [words, {features}] each
+recordings = [rng.normal(exported.feeding.mean, exported.feeding.scale, (words, {features})) for words in (9, 14)]
+print(exported.decode(recordings))
+```
+"""
+
+_USE_TEXT = """\
+The language model alone, in PyTorch:
+
+```python
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained("."), AutoTokenizer.from_pretrained(".")
+tokens = tokenizer("A sentence.", return_tensors="pt")
+print(tokenizer.batch_decode(model.generate(tokens.input_ids), skip_special_tokens=True))
+```
+"""
+
+_CAUTION = """\
+A score under EEG alone says nothing about decoding: compare it with the same model's score when it is fed noise,
+and see the audit report of the run. Teacher-forced rows were computed with the reference in the decoder's input."""
+
+
+def model_card(facts: CardFacts) -> str:
+    """Markdown with a front matter that model hubs read."""
+    about = {
+        "Backbone": facts.backbone,
+        "Started from": facts.started_from,
+        "Trained on": facts.arm,
+        "Data": facts.data,
+        "Features": facts.features,
+        "Split hash": facts.split,
+        "Configuration hash": facts.config_hash,
+    }
+    lines = ["---", "library_name: transformers", "tags: [eeg-to-text, eeg2text_jax]", "---", "", f"# {facts.name}", ""]
+    lines += ["EEG encoder, bridge and language model, trained with eeg2text_jax.", ""]
+    lines += [f"- {name}: {value}" for name, value in about.items() if value]
+    if facts.scores:
+        lines += ["", "## Scores on the test part", "", *_table(facts.scores), "", _CAUTION]
+    if facts.signatures:
+        lines += ["", *(f"- {metric}: `{signature}`" for metric, signature in facts.signatures.items())]
+    files = [
+        "- `config.json`, `model.safetensors`, tokenizer files: the language model, as transformers loads it",
+        "- `generation_config.json`: settings of decoding",
+        "- `SHA256SUMS`: checksums, which loading compares (`sha256sum -c SHA256SUMS`)",
+    ]
+    if facts.n_features:
+        files += [
+            "- `eeg_encoder.safetensors`: EEG encoder and bridge; its header says how they are built",
+            "- `eeg2text.json`: how raw features are cut and standardized before they enter the EEG encoder",
+        ]
+    use = [*([_USE_EEG.format(features=facts.n_features)] if facts.n_features else []), _USE_TEXT]
+    return "\n".join([*lines, "", "## Files", "", *files, "", "## Use", "", *use])
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    columns = list(rows[0])
+    cells = [[f"{row[c]:.2f}" if isinstance(row[c], float) else str(row[c]) for c in columns] for row in rows]
+    return ["| " + " | ".join(line) + " |" for line in (columns, ["---"] * len(columns), *cells)]

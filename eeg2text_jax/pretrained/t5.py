@@ -1,8 +1,7 @@
 """Names in T5 checkpoints (`T5ForConditionalGeneration`), versions 1.0 and 1.1."""
 
 from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec
-from eeg2text_jax.pretrained.mapping import Rule, Table
-from eeg2text_jax.pretrained.rules import attention, dense, norm
+from eeg2text_jax.pretrained.mapping import Rule, Table, attention, dense, norm
 
 _COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 _PROJECTIONS = {"query": "q", "key": "k", "value": "v", "out": "o"}

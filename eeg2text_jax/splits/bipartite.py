@@ -9,6 +9,7 @@ subject per text. What is here follows the prose and tests both endpoints.
 import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.normalize import normalize
 from eeg2text_jax.splits.split import PARTS, Split, part_sizes
 
@@ -20,10 +21,15 @@ def f(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
 
     On a full grid of 12 subjects (cut 9/1/2) it keeps (81 + 1 + 4) / 144 = 59.7% of the samples.
     """
-    _, subject = np.unique(data.subject.astype(str), return_inverse=True)
+    subjects, subject = np.unique(data.subject.astype(str), return_inverse=True)
+    if len(subjects) < len(PARTS):
+        raise UserError(
+            f"{data.path}: split 'f' gives each part subjects of its own, and there are "
+            f"{len(subjects)} of them; expected {len(PARTS)} or more, or take split 'unique_text'."
+        )
     _, text = np.unique([normalize(text) for text in data.sentence], return_inverse=True)
     part = split_graph(subject, text, ratio, np.random.default_rng(seed), cut="u")
-    return Split("f", seed, {name: np.flatnonzero(part == k) for k, name in enumerate(PARTS)})
+    return Split.of(data, "f", seed, {name: np.flatnonzero(part == k) for k, name in enumerate(PARTS)})
 
 
 def split_graph(
@@ -97,9 +103,18 @@ def pick_owners(u: np.ndarray, v: np.ndarray, rng: np.random.Generator) -> np.nd
     return owner
 
 
+def at_least_one(sizes: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Sizes of parts of which none is empty, where there are three units or more: the largest gives."""
+    found = list(sizes)
+    while min(found) == 0 and max(found) > 1:
+        found[int(np.argmax(found))] -= 1
+        found[int(np.argmin(found))] += 1
+    return tuple(found)
+
+
 def cut_nodes(n: int, ratio: tuple[float, float, float], rng: np.random.Generator) -> np.ndarray:
     """A part for each of `n` shuffled nodes, int `[n]`."""
-    part = np.repeat(np.arange(len(PARTS)), part_sizes(n, ratio))
+    part = np.repeat(np.arange(len(PARTS)), at_least_one(part_sizes(n, ratio)))
     return rng.permutation(part)
 
 

@@ -9,18 +9,20 @@ from eeg2text_jax.splits.duplicates import OVERLAP, find_duplicates, shared_betw
 from eeg2text_jax.splits.leakage import SENTENCE_ID, assess_leakage, text_keys
 from eeg2text_jax.splits.readings import Readings, readings_of
 from eeg2text_jax.splits.split import PARTS, Split
-from eeg2text_jax.splits.splitfile import hash_ids, ids_of
+from eeg2text_jax.splits.splitfile import FORMAT, hash_ids, ids_of, readings_digest
 
-FORMAT = "eeg2text-split-1"
+FORMAT_OF_IDS = "eeg2text-split-ids-2"  # of a certificate of ids alone, without a data file
 
 
 def certify_data(
     data: DataFile, split: Split, ratio: Sequence[float] | None = None, overlap: float = OVERLAP
 ) -> dict[str, Any]:
     """The certificate of a split of a data file; see `certify`."""
-    certificate = certify(readings_of(data), split, overlap)
+    readings = readings_of(data)
+    certificate = certify(readings, split, overlap)
     given = {"ratio": list(ratio)} if ratio is not None else {}
-    about = {"digest": split.digest(), **given, "data": {"name": data.path.name, "digest": data.digest()}}
+    made_from = {"name": data.path.name, "digest": data.digest(), **data.digests, "readings": readings_digest(readings)}
+    about = {"format": FORMAT, "digest": split.digest(), **given, "data": made_from}
     return {**certificate, **about, "parts": certificate.pop("parts")}
 
 
@@ -42,7 +44,7 @@ def certify(readings: Readings, split: Split, overlap: float = OVERLAP) -> dict[
         counts = {what: len(set(column[rows])) for what, column in counted.items()}
         parts[name] = {"samples": len(rows), **counts, "ids_sha256": hash_ids(ids), "ids": ids}
     certificate = {
-        "format": FORMAT,
+        "format": FORMAT_OF_IDS,
         "method": split.method,
         "seed": split.seed,
         "kept": {"samples": split.kept, "of": len(readings), "fraction": split.kept / len(readings)},

@@ -43,7 +43,7 @@ def unique_sent(data: DataFile, ratio: tuple[float, float, float], seed: int) ->
         inside = data.task == task
         bounds = np.cumsum(part_sizes(n, ratio))[:-1]
         part[inside] = np.searchsorted(bounds, data.sentence_index[inside], side="right")
-    return Split("unique_sent", seed, {name: np.flatnonzero(part == k) for k, name in enumerate(PARTS)})
+    return Split.of(data, "unique_sent", seed, {name: np.flatnonzero(part == k) for k, name in enumerate(PARTS)})
 
 
 def unique_subj(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
@@ -67,4 +67,4 @@ def unique_subj(data: DataFile, ratio: tuple[float, float, float], seed: int) ->
                 f"{data.path}: split 'unique_subj' needs SR samples of {' or '.join(UNIQUE_SUBJ[name])} in its {name} "
                 "part, found none; use split.method=a or f for other subjects."
             )
-    return Split("unique_subj", seed, parts)
+    return Split.of(data, "unique_subj", seed, parts)

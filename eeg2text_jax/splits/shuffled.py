@@ -21,12 +21,12 @@ def deal(units: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Ge
 
 def by_subject(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
     """(a): all samples of a subject go together; every text is in every part."""
-    return Split("a", seed, deal(data.subject.astype(str), ratio, np.random.default_rng(seed)))
+    return Split.of(data, "a", seed, deal(data.subject.astype(str), ratio, np.random.default_rng(seed)))
 
 
 def pooled(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
     """(c): samples are independent; texts and subjects are in every part."""
-    return Split("c", seed, deal(np.arange(len(data)), ratio, np.random.default_rng(seed)))
+    return Split.of(data, "c", seed, deal(np.arange(len(data)), ratio, np.random.default_rng(seed)))
 
 
 def by_sentence(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
@@ -40,4 +40,4 @@ def by_sentence(data: DataFile, ratio: tuple[float, float, float], seed: int) ->
         inside = np.flatnonzero(data.task == task)
         for name, chosen in deal(data.sentence_index[inside], ratio, rng).items():
             rows[name].append(inside[chosen])
-    return Split("d", seed, {name: np.sort(np.concatenate(lists)) for name, lists in rows.items()})
+    return Split.of(data, "d", seed, {name: np.sort(np.concatenate(lists)) for name, lists in rows.items()})

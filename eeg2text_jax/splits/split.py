@@ -8,18 +8,31 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.splits.readings import sample_ids
 
 PARTS = ("train", "dev", "test")
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Sample indices by part. Each value is a sorted int64 array; a sample is in one part or in none."""
+    """Which samples each part has.
+
+    Fields:
+      parts: sample indices by part, each a sorted int64 array; a sample is in one part or in none.
+      names: ids of all samples of the data file, see `readings.sample_ids`; object array `[N]`.
+    """
 
     method: str
     seed: int
     parts: Mapping[str, np.ndarray]
+    names: np.ndarray
+
+    @classmethod
+    def of(cls, data: DataFile, method: str, seed: int, parts: Mapping[str, np.ndarray]) -> "Split":
+        """A split of a data file."""
+        return cls(method, seed, parts, sample_ids(data.subject, data.sentence_id))
 
     def __post_init__(self) -> None:
         for name in PARTS:
@@ -30,8 +43,11 @@ class Split:
                 )
 
     def digest(self) -> str:
-        """Hash of the parts' sample indices: carried by checkpoints and predictions."""
-        content = json.dumps({name: self.parts[name].tolist() for name in PARTS})
+        """Hash of the parts' sample ids, in whatever order the data file has them.
+
+        Checkpoints and predictions carry it.
+        """
+        content = json.dumps({name: sorted(self.names[self.parts[name]]) for name in PARTS})
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @property
@@ -52,7 +68,7 @@ def check_ratio(ratio: tuple[float, ...]) -> tuple[float, float, float]:
     Raises:
       UserError: they are not three positive numbers that add up to 1.
     """
-    if len(ratio) != len(PARTS) or min(ratio) <= 0 or abs(sum(ratio) - 1) > 1e-6:
+    if len(ratio) != len(PARTS) or not all(share > 0 for share in ratio) or not abs(sum(ratio) - 1) <= 1e-6:
         raise UserError(
             f"split.ratio: expected three positive shares (train, dev, test) that add up to 1, got {tuple(ratio)}; "
             "write for example 0.8,0.1,0.1."
@@ -77,4 +93,18 @@ def check_same_split(expected_digest: str, header_digest: str | None, path: str 
         raise UserError(
             f"{path}: carries {found}, expected split {expected_digest}; its training may have seen our test part, "
             "so use the configuration (split method, ratio and seed) that it was made with."
+        )
+
+
+def check_same_data(expected_digest: str, stated_digest: str | None, path: str | os.PathLike[str]) -> None:
+    """Refuses a checkpoint or predictions file made from other data; as `check_same_split`, of a hash of the data.
+
+    Raises:
+      UserError: the digests differ, or the file carries none.
+    """
+    if stated_digest != expected_digest:
+        found = f"data {stated_digest[:16]}" if stated_digest else "no hash of its data"
+        raise UserError(
+            f"{path}: carries {found}, expected data {expected_digest[:16]}; it was made from another data file, so "
+            "use that one, or another --workdir."
         )

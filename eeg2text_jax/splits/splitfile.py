@@ -27,6 +27,7 @@ from eeg2text_jax.files import write_text
 from eeg2text_jax.splits.readings import Readings, readings_of
 from eeg2text_jax.splits.split import PARTS, Split
 
+FORMAT = "eeg2text-split-2"  # of a certificate that says which data it is of
 _NAMES = {"train": ("train",), "dev": ("dev", "val", "valid", "validation"), "test": ("test",)}
 
 
@@ -38,11 +39,16 @@ class SplitFile:
     samples: dict[str, list[Any]]
     record: dict[str, Any]
 
-    def resolve(self, data: DataFile) -> Split:
+    def resolve(self, data: DataFile, *, other_texts: bool = False) -> Split:
         """The split of a data file that this file names.
 
+        Args:
+          data: the data file.
+          other_texts: accept a certificate of the same readings of other sentences.
+
         Raises:
-          UserError: a sample is not in the data file, is named twice, or a part is empty.
+          UserError: a sample is not in the data file, is named twice, or a part is empty; or this is a certificate of
+        other readings or of another split.
         """
         row_of = {name: row for row, name in enumerate(readings_of(data).sample_id)}
         parts = {}
@@ -51,7 +57,9 @@ class SplitFile:
             parts[part] = np.sort(np.array(rows, np.int64))
         names = list(row_of)
         self._check_disjoint({part: [names[row] for row in rows] for part, rows in parts.items()})
-        return Split(self.method, self.seed, parts)
+        split = Split(self.method, self.seed, parts, np.array(names, object))
+        self._check_claims(split, data, other_texts)
+        return split
 
     def readings(self) -> tuple[Readings, Split]:
         """The readings and the split as the file alone tells them; texts are known only where every sample has one.
@@ -66,9 +74,8 @@ class SplitFile:
         parts = {part: np.arange(ends[k], ends[k + 1]) for k, part in enumerate(PARTS)}
         self._check_disjoint({part: sample_id[rows].tolist() for part, rows in parts.items()})
         has_text = all(t is not None for t in text)
-        return Readings(sample_id, subject, task, sentence_id, text if has_text else None), Split(
-            self.method, self.seed, parts
-        )
+        readings = Readings(sample_id, subject, task, sentence_id, text if has_text else None)
+        return readings, Split(self.method, self.seed, parts, sample_id)
 
     @property
     def method(self) -> str:
@@ -78,6 +85,45 @@ class SplitFile:
     def seed(self) -> int:
         seed = self.record.get("seed", 0)
         return seed if isinstance(seed, int) else 0
+
+    def check_same_data(self, data: DataFile, *, other_texts: bool = False) -> None:
+        """Refuses a data file that is not the one that this certificate was made from, byte for byte.
+
+        Args:
+          other_texts: sentences may be others.
+
+        Raises:
+          UserError: it names what differs; or this is no certificate of a data file.
+        """
+        if self.record.get("format") != FORMAT:
+            raise UserError(
+                f"{self.path}: does not say which data file it was made from, as the certificates of this version do; "
+                "begin anew in another --workdir."
+            )
+        stated = self.record["data"]
+        differing = [name for name, digest in data.digests.items() if stated.get(name) != digest]
+        if other_texts:
+            differing = [name for name in differing if name != "sentences"]
+        if differing:
+            raise UserError(
+                f"{data.path}: is not the data that this run was begun with, as {self.path} has it; its "
+                f"{' and '.join(differing)} differ; put the old file back, or take another --workdir for the new one."
+            )
+
+    def _check_claims(self, split: Split, data: DataFile, other_texts: bool) -> None:
+        """Holds what a certificate says of the data and of the split against both."""
+        if self.record.get("format") != FORMAT:
+            return
+        claimed = self.record["data"]
+        if not other_texts and claimed["readings"] != readings_digest(readings_of(data)):
+            raise UserError(
+                f"{self.path}: was made from {claimed['name']}, whose subjects, tasks or sentences are not those of "
+                f"{data.path}; split that file anew, or take the parts alone out of {self.path} (train, dev, test)."
+            )
+        if self.record["digest"] != split.digest():
+            raise UserError(
+                f"{self.path}: states split {self.record['digest']} and its parts make {split.digest()}; it was edited."
+            )
 
     def _row(self, sample: Any, part: str, row_of: dict[str, int], data: DataFile) -> int:
         if isinstance(sample, int) and not isinstance(sample, bool):
@@ -142,6 +188,18 @@ def _parse(sample: Any) -> _Entry | None:
     return _Entry(f"{sample['subject']}/{sentence}", sample["subject"], task, sentence, text)
 
 
+def readings_digest(readings: Readings) -> str:
+    """A hash of who read what, whatever the order in the file: sample ids with their texts."""
+    pairs = sorted(zip(readings.sample_id, readings.text, strict=True))
+    return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()[:16]
+
+
+def seal(certificate: dict[str, Any]) -> str:
+    """Checksum of a certificate: SHA-256 of all else that it says."""
+    content = {name: value for name, value in certificate.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 def hash_ids(ids: Sequence[str]) -> str:
     """SHA-256 of sample ids in alphabetical order, one a line."""
     return hashlib.sha256("\n".join(sorted(map(str, ids))).encode()).hexdigest()
@@ -162,6 +220,8 @@ def read_split_file(path: str | os.PathLike[str]) -> SplitFile:
         ) from error
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise UserError(f"{path}: expected a split file in JSON ({error}).") from error
+    if isinstance(record, dict) and record.get("format") == FORMAT and record.get("sha256") != seal(record):
+        raise UserError(f"{path}: does not have the checksum that it states; it was edited or is damaged.")
     holder = record.get("parts", record) if isinstance(record, dict) else record
     if not isinstance(holder, dict):
         raise UserError(f"{path}: expected a JSON object with train, dev and test, got a {type(holder).__name__}.")
@@ -188,6 +248,7 @@ def write_split_file(path: str | os.PathLike[str], certificate: dict[str, Any]) 
     """Writes a certificate, whole or not at all."""
     path = epath.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    certificate = {**certificate, "sha256": seal(certificate)} if certificate["format"] == FORMAT else certificate
     write_text(path, json.dumps(certificate, indent=1, ensure_ascii=False) + "\n")
 
 

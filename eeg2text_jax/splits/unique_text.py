@@ -11,4 +11,4 @@ from eeg2text_jax.splits.split import Split
 def unique_text(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
     """Shuffles the distinct normalized texts and cuts them at `ratio`; every reading follows its text."""
     texts = np.array([normalize(text) for text in data.sentence])
-    return Split("unique_text", seed, deal(texts, ratio, np.random.default_rng(seed)))
+    return Split.of(data, "unique_text", seed, deal(texts, ratio, np.random.default_rng(seed)))

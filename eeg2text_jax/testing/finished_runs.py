@@ -1,12 +1,15 @@
 """What a run leaves behind, for holding two runs against each other."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+
+PACE = {"samples_per_s", "tokens_per_s", "input_wait", "mfu"}
 
 
 def final_checkpoint(workdir: Path) -> tuple[int, dict[str, np.ndarray], dict[str, Any]]:
@@ -22,5 +25,9 @@ def final_checkpoint(workdir: Path) -> tuple[int, dict[str, np.ndarray], dict[st
 
 def logged_metrics(workdir: Path) -> list[dict[str, float]]:
     """The lines of `metrics.jsonl` without what depends on the machine's pace."""
-    rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in row.items() if name != "samples_per_s"} for row in rows]
+    return without_pace((workdir / "metrics.jsonl").read_text().splitlines())
+
+
+def without_pace(lines: Iterable[str]) -> list[dict[str, float]]:
+    """Lines of a log without what depends on the machine's pace."""
+    return [{name: value for name, value in json.loads(line).items() if name not in PACE} for line in lines]

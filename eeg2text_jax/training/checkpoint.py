@@ -1,11 +1,19 @@
-"""Checkpoints through orbax: written asynchronously, complete or not there at all.
+"""Checkpoints through orbax: written asynchronously, complete or not there at all, and checked before they are used.
 
-Order of resuming: the newest checkpoint of the workdir that can be read; a damaged one is said, set aside and
-the one before it used; without any, training starts from the configuration.
+Beside its arrays a checkpoint holds `digests.json`, the SHA-256 of every file in it, written before the checkpoint gets
+its name. Resuming takes the newest checkpoint whose files have their digests. One that does not is damaged: training
+says so, sets it aside and takes the one before; whoever only reads refuses it. An error while restoring from files
+that are as they were written (too little memory, a network, another model) proves nothing against the checkpoint and
+is raised.
+
+Digests cost a reading of the files, by the main host: in the background after a save, and before a restore.
 """
 
+import itertools
+import json
 import logging
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -13,21 +21,47 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.files import file_digest, files_below
+from eeg2text_jax.parallel.distributed import is_main, main_decides
+
+DIGESTS = "digests.json"
+_CHANGED_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")  # orbax's, with the time; not read when restoring
+_READERS = 4  # files that are read side by side
+_NONE = -1
 
 
 class Checkpoints:
-    """The checkpoints of one workdir, newest two kept. Use as a context manager: leaving waits for the last save."""
+    """The checkpoints of one workdir, newest two kept. Use as a context manager: leaving waits for the last save.
 
-    def __init__(self, workdir: str | epath.Path, keep: int = 2):
+    Args:
+      workdir: the folder in which `checkpoints/` is.
+      keep: how many there are at most.
+      read_only: nothing is written, made or set aside.
+    """
+
+    def __init__(self, workdir: str | epath.Path, keep: int = 2, *, read_only: bool = False):
         logging.getLogger("absl").addFilter(_not_of_orbax)
         self.directory = epath.Path(workdir).resolve() / "checkpoints"
-        options = ocp.CheckpointManagerOptions(max_to_keep=keep, create=True, step_prefix="step")
+        self._read_only, self._saving = read_only, _NONE
+        self._manager = None
+        if read_only and not self.directory.is_dir():
+            return
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=keep,
+            create=not read_only,
+            read_only=read_only,
+            cleanup_tmp_directories=not read_only,  # of a save that a kill ended
+            step_prefix="step",
+            async_options=ocp.AsyncOptions(post_finalization_callback=self._write_digests),
+        )
         self._manager = ocp.CheckpointManager(self.directory, options=options)
 
     def __enter__(self) -> "Checkpoints":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._manager is None:
+            return
         try:
             self._manager.close()
         except Exception as error:  # of the last save; where another error is on its way, that one says more
@@ -40,12 +74,14 @@ class Checkpoints:
         Raises:
           UserError: the disk is full or the folder cannot be written.
         """
+        self.wait()
+        self._saving = step
         self._check_room(state)
         try:
             self._manager.save(
-                step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), info=ocp.args.JsonSave(info))
+                step, args=ocp.args.Composite(state=ocp.args.PyTreeSave(state), info=ocp.args.JsonSave(info))
             )
-        except Exception as error:  # of many kinds; of this save, or of the one before, which was written meanwhile
+        except Exception as error:  # of many kinds
             raise _cannot_write(self.directory, error) from error
 
     def _check_room(self, state: Any) -> None:
@@ -61,6 +97,16 @@ class Checkpoints:
                 "disk; free some space and start again."
             )
 
+    def _write_digests(self) -> None:
+        """Orbax calls this in its thread once all files of a checkpoint are there, before it gets its name."""
+        if not is_main():
+            return
+        name = f"step_{self._saving}"
+        folders = [path for path in self.directory.iterdir() if path.name.split(".")[0] == name]
+        (folder,) = [path for path in folders if path.name != name] or folders
+        names = [name for name in files_below(folder) if name not in (*_CHANGED_LATER, DIGESTS)]
+        (folder / DIGESTS).write_text(json.dumps(_digests(folder, names), indent=1) + "\n")
+
     def wait(self) -> None:
         """Returns when every save is on disk.
 
@@ -73,32 +119,86 @@ class Checkpoints:
             raise _cannot_write(self.directory, error) from error
 
     def restore(self, abstract_state: Any) -> tuple[int, Any, dict[str, Any]] | None:
-        """The newest readable checkpoint as (step, state, info), or None.
+        """The newest undamaged checkpoint as (step, state, info), or None. A call for all hosts at once.
 
         Args:
-          abstract_state: pytree of `jax.ShapeDtypeStruct` with shardings, as the state shall come back.
+          abstract_state: pytree of `jax.ShapeDtypeStruct` with shardings, as the state shall come back; a leaf that
+            is `orbax.checkpoint.PLACEHOLDER` is not read.
+
+        Raises:
+          UserError: the newest checkpoint is damaged and may only be read, or cannot be restored although it is whole.
         """
+        if self._manager is None:
+            return None
+        step = main_decides(self._newest_undamaged)
+        if step == _NONE:
+            return None
+        self._manager.reload()
+        state = ocp.args.PyTreeRestore(abstract_state, restore_args=jax.tree.map(_restore_args, abstract_state))
+        try:
+            restored = self._manager.restore(step, args=ocp.args.Composite(state=state, info=ocp.args.JsonRestore()))
+        except Exception as error:  # orbax and tensorstore raise many kinds
+            raise UserError(
+                f"{self.directory / f'step_{step}'}: cannot be restored ({type(error).__name__}: "
+                f"{first_line(error)[:300]}), though its files are as they were written; nothing was changed."
+            ) from error
+        return step, restored["state"], restored["info"]
+
+    def _newest_undamaged(self) -> int:
+        """The step to go on from; those that are damaged are set aside on the way to it."""
         for step in sorted(self._manager.all_steps(), reverse=True):
-            try:
-                restored = self._manager.restore(
-                    step,
-                    args=ocp.args.Composite(
-                        state=ocp.args.StandardRestore(abstract_state), info=ocp.args.JsonRestore()
-                    ),
+            damage = find_damage(self.directory / f"step_{step}")
+            if damage is None:
+                return step
+            if self._read_only:
+                raise UserError(
+                    f"{damage}; `eeg2text train` sets the checkpoint aside and goes on from the one before."
                 )
-            except Exception as error:  # tensorstore and orbax raise many kinds for damage
-                reason = first_line(error)[:200]
-                self._set_aside(step)
-                print(f"checkpoint of step {step} cannot be read ({reason}); it is set aside, trying the one before.")
-                continue
-            return step, restored["state"], restored["info"]
-        return None
+            self._set_aside(step)
+            print(f"{damage}: the checkpoint is set aside, the one before is taken.")
+        return _NONE
 
     def _set_aside(self, step: int) -> None:
         """Renames a damaged checkpoint out of the way, so that its step can be saved again and nothing is lost."""
-        damaged = self.directory / f"step_{step}"
-        damaged.rename(self.directory.parent / f"damaged_checkpoint_{step}")
-        self._manager.reload()
+        name = f"damaged_checkpoint_{step}"
+        places = (self.directory.parent / (f"{name}_{n}" if n else name) for n in itertools.count())
+        (self.directory / f"step_{step}").rename(next(place for place in places if not place.exists()))
+
+
+def find_damage(folder: epath.Path) -> str | None:
+    """What is wrong with the files of a checkpoint, by the file's name; None if they are what was written.
+
+    Raises:
+      UserError: nobody can tell, as it has no digests.
+      OSError: a file is there and cannot be read.
+    """
+    listed = folder / DIGESTS
+    if not listed.exists():
+        raise UserError(
+            f"{listed}: there is no such file, so the checkpoint cannot be checked; it was deleted, or an earlier "
+            "version wrote the checkpoint. Take another --workdir."
+        )
+    try:
+        expected = dict(json.loads(listed.read_bytes()))
+    except (ValueError, TypeError):
+        return f"{listed} is damaged"
+    missing = next((name for name in expected if not (folder / name).exists()), None)
+    if missing or not expected:
+        return f"{folder / (missing or DIGESTS)} is {'missing' if missing else 'damaged'}"
+    found = _digests(folder, list(expected))
+    changed = next((name for name in expected if expected[name] != found[name]), None)
+    return f"{folder / changed} is damaged" if changed else None
+
+
+def _digests(folder: epath.Path, names: list[str]) -> dict[str, str]:
+    with ThreadPoolExecutor(_READERS) as readers:
+        return dict(zip(names, readers.map(lambda name: file_digest(folder / name), names), strict=True))
+
+
+def _restore_args(leaf: Any) -> ocp.RestoreArgs:
+    if leaf is ocp.PLACEHOLDER:
+        return ocp.RestoreArgs()
+    return ocp.ArrayRestoreArgs(sharding=leaf.sharding, global_shape=leaf.shape, dtype=leaf.dtype)
 
 
 def _not_of_orbax(record: logging.LogRecord) -> bool:

@@ -2,27 +2,33 @@
 
 import functools
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
+from jax.sharding import AbstractMesh, Mesh
 
 from eeg2text_jax.data.batches import Batch, evaluation_batches, training_batches
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.grid import init_keys
+from eeg2text_jax.grid import Arm, init_keys
 from eeg2text_jax.models.freezing import only_free
 from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.parallel.placement import Placement, arms_mapping
 from eeg2text_jax.pretrained.start import start_from_checkpoint
 from eeg2text_jax.progress import ProgressLine
-from eeg2text_jax.splits.split import check_same_split
+from eeg2text_jax.splits.split import check_same_data, check_same_split
+from eeg2text_jax.stages import fields_digest
 from eeg2text_jax.study import Study
 from eeg2text_jax.training.checkpoint import Checkpoints
-from eeg2text_jax.training.metrics_log import MetricsLog
+from eeg2text_jax.training.metrics_log import MetricsLog, write_lines
 from eeg2text_jax.training.optimizer import make_optimizer
+from eeg2text_jax.training.pace import BatchWork, Pace
 from eeg2text_jax.training.preemption import Preemption
+from eeg2text_jax.training.profile import StepProfile
 from eeg2text_jax.training.state import TrainState, init_state, keep_best
 from eeg2text_jax.training.step import GridProgram
 from eeg2text_jax.training.step_one import step_one
@@ -32,30 +38,40 @@ def train(study: Study) -> TrainState:
     """Trains every arm of the study, going on from the newest checkpoint of its workdir.
 
     Raises:
-      UserError: a loss is not finite (the message names the steps), or a checkpoint cannot be written.
+      UserError: a loss, on train or on dev, is not finite (the message names the steps), or a checkpoint cannot be
+        written.
       Terminated: SIGTERM came, and the step that was under way is saved.
     """
     config = study.config.train
-    program = make_program(study)
     placement = Placement.from_config(study.config, len(study.arms))
+    program = make_program(study, placement.mesh)
+    profile = StepProfile(config.profile, study.workdir.root)
 
     with Checkpoints(study.workdir.root) as checkpoints, Preemption() as preemption:
-        state, iterator = restore_or_init(study, program, placement, checkpoints)
-        shardings = placement.shardings(state)
-        train_step = compile_step(program.train_step, placement.mesh, shardings)
-        keep = jax.jit(keep_best, donate_argnums=0, out_shardings=shardings)
+        state, iterator, lines = restore_or_init(study, program, placement, checkpoints)
+        formats = placement.formats(state)
+        state = jax.device_put(state, formats, donate=True)
+        train_step = compile_step(program.train_step, placement.mesh, formats)
+        keep = jax.jit(keep_best, donate_argnums=0, out_shardings=formats)
         dev_loss = DevLoss(study, program)
         arrays = placement.constants(study.arrays)
         first = int(state.step)
         if first >= config.steps:
+            write_lines(study.workdir.root, lines)
             return state
         announce(study, placement, first)
-        with MetricsLog(study.workdir.root, first) as log, ProgressLine("train", config.steps, first) as progress:
-            pending = Pending(study, log, progress)
+        with (
+            MetricsLog(study.workdir.root, first, lines) as log,
+            ProgressLine("train", config.steps, first) as progress,
+            profile,
+        ):
+            pending = Pending(study, log, progress, Pace(study.model, len(study.arms), placement.mesh))
             for step in range(first + 1, config.steps + 1):
-                batch = next(iterator)
-                state, metrics = train_step(state, placement.batch(batch), arrays)
-                pending.swap(step, batch, metrics)  # reads the metrics of the step before, this one is running
+                with profile.step(step):
+                    batch = pending.next_batch(iterator)
+                    state, metrics = train_step(state, placement.training_batch(batch), arrays)
+                    pending.swap(step, batch, metrics)  # reads the metrics of the step before, this one is running
+                profile.after(step, pending.flush)
                 if step % config.eval_every == 0 or step == config.steps:
                     loss = dev_loss(state.params)
                     state = keep(state, loss)
@@ -63,7 +79,9 @@ def train(study: Study) -> TrainState:
                 last = step == config.steps or preemption.stop_after(step)
                 if step % config.save_every == 0 or last:
                     pending.flush()
-                    checkpoints.save(step, state, {"split": study.split.digest(), "iterator": iterator.get_state()})
+                    checkpoints.save(
+                        step, state, {**_origin(study), "iterator": iterator.get_state(), "log": log.lines}
+                    )
                 if last:
                     break
         checkpoints.wait()
@@ -84,21 +102,33 @@ def trained_params(study: Study) -> Any:
     """Each arm's parameters with the lowest loss on dev, `[A, ...]`, from the newest checkpoint of the workdir.
 
     Raises:
-      UserError: the workdir has no checkpoint, or its training was not finished.
+      UserError: the workdir has no checkpoint, its training was not finished, or no loss on dev was ever finite.
     """
-    with Checkpoints(study.workdir.root) as checkpoints:
-        placement = Placement.from_config(study.config, len(study.arms))
-        state, _ = restore_or_init(study, make_program(study), placement, checkpoints)
-    if int(state.step) < study.config.train.steps:
+    placement = Placement.from_config(study.config, len(study.arms))
+    abstract = placement.abstract(make_program(study).state_shapes())
+    unread = {
+        name: jax.tree.map(lambda _: ocp.PLACEHOLDER, getattr(abstract, name)) for name in ("params", "opt_state")
+    }
+    with Checkpoints(study.workdir.root, read_only=True) as checkpoints:
+        restored = checkpoints.restore(abstract._replace(**unread))
+        step = 0 if restored is None else restored[0]
+        if step < study.config.train.steps:
+            raise UserError(
+                f"{checkpoints.directory}: training stands at step {step} of {study.config.train.steps}; "
+                "finish it with `eeg2text train` or `eeg2text run`."
+            )
+        _check_origin(study, restored[2], checkpoints)
+    best = to_host(restored[1].best_loss)
+    if not np.isfinite(best).all():
         raise UserError(
-            f"{checkpoints.directory}: training stands at step {int(state.step)} of {study.config.train.steps}; "
-            "finish it with `eeg2text train` or `eeg2text run`."
+            f"{checkpoints.directory}: the loss of arm {_not_finite(study.arms, best)} on dev was never finite, so no "
+            "parameters are the best; lower optim.lr or look at the features."
         )
-    return state.best_params
+    return restored[1].best_params
 
 
-def make_program(study: Study) -> GridProgram:
-    """The compiled side of the study's grid."""
+def make_program(study: Study, mesh: Mesh | AbstractMesh | None = None) -> GridProgram:
+    """The compiled side of the study's grid, to run on a mesh; without one it only describes the state."""
     config = study.config
     return GridProgram(
         model=study.model,
@@ -107,16 +137,23 @@ def make_program(study: Study) -> GridProgram:
         label_smoothing=config.train.label_smoothing,
         mapping=arms_mapping(config.parallel),
         accumulate=config.train.accumulate,
+        mesh=mesh,
     )
 
 
-def restore_or_init(
-    study: Study, program: GridProgram, placement: Placement, checkpoints: Checkpoints
-) -> tuple[TrainState, Iterator[Batch]]:
+class Begun(NamedTuple):
+    """What training goes on from."""
+
+    state: TrainState
+    iterator: Iterator[Batch]  # at the position in the data
+    lines: list[str]  # of metrics.jsonl until then
+
+
+def restore_or_init(study: Study, program: GridProgram, placement: Placement, checkpoints: Checkpoints) -> Begun:
     """The state and the position in the data of the newest checkpoint, or those before the first step.
 
     Raises:
-      UserError: the checkpoint was trained on another split.
+      UserError: the checkpoint was trained on another split, or is of another run.
     """
     config = study.config
     batches = training_batches(
@@ -126,15 +163,36 @@ def restore_or_init(
         config.batch.size,
         config.seed,
         config.train.steps,
+        list(dict.fromkeys(arm.seed for arm in study.arms)),
     )
     iterator = iter(batches)
     restored = checkpoints.restore(placement.abstract(program.state_shapes()))
     if restored is None:
-        return make_initial_state(study, program, placement), iterator
+        return Begun(make_initial_state(study, program, placement), iterator, [])
     _, state, info = restored
-    check_same_split(study.split.digest(), info["split"], checkpoints.directory)
+    _check_origin(study, info, checkpoints)
     iterator.set_state(info["iterator"])
-    return TrainState(*state) if not isinstance(state, TrainState) else state, iterator
+    return Begun(state, iterator, info["log"])
+
+
+def _origin(study: Study) -> dict[str, Any]:
+    """What a checkpoint says of the run that it is of."""
+    return {
+        "split": study.split.digest(),
+        "features": study.data.digests["features"],
+        "config": fields_digest(study.config, "training"),
+        "arms": list(map(str, study.arms)),
+    }
+
+
+def _check_origin(study: Study, info: dict[str, Any], checkpoints: Checkpoints) -> None:
+    check_same_split(study.split.digest(), info["split"], checkpoints.directory)
+    check_same_data(study.data.digests["features"], info["features"], checkpoints.directory)
+    if any(info[name] != value for name, value in _origin(study).items()):
+        raise UserError(
+            f"{checkpoints.directory}: the checkpoint is of another run (arms {', '.join(info['arms'])}, configuration "
+            f"{info['config']}); take another --workdir."
+        )
 
 
 def make_initial_state(study: Study, program: GridProgram, placement: Placement) -> TrainState:
@@ -170,18 +228,34 @@ class DevLoss:
 
 
 class Pending:
-    """Metrics of the step that was dispatched last; they are read once the next one is under way."""
+    """Metrics of the steps that were dispatched last.
 
-    def __init__(self, study: Study, log: MetricsLog, progress: ProgressLine):
+    They are read once the next step is under way. Of several hosts, for whom that is a collective, those of a whole log
+    interval are read together.
+    """
+
+    def __init__(self, study: Study, log: MetricsLog, progress: ProgressLine, pace: Pace):
         self._arms, self._every, self._log, self._progress = study.arms, study.config.train.log_every, log, progress
-        self._held: tuple[int, int, dict[str, jax.Array]] | None = None
-        self._since = (time.monotonic(), 0)  # start and samples of the current log interval
+        self._pace, self._pad_token = pace, study.model.pad_token
+        self._held: list[tuple[int, BatchWork, dict[str, jax.Array]]] = []
+        self._alone = jax.process_count() == 1
         self._last_finite = 0
 
+    def next_batch(self, iterator: Iterator[Batch]) -> Batch:
+        """The next batch; its making is waited for if what was dispatched last is done by then."""
+        begun = time.monotonic()
+        batch = next(iterator)
+        if not self._held or self._held[-1][2]["loss"].is_ready():
+            self._pace.waited(time.monotonic() - begun)
+        return batch
+
     def swap(self, step: int, batch: Batch, metrics: dict[str, jax.Array]) -> None:
-        """Reads what is held, then holds the metrics of `step`."""
-        self.flush()
-        self._held = (step, int(batch["weight"].sum()), metrics)
+        """Reads what is due of the steps before, then holds the metrics of `step`."""
+        if self._alone or (step - 1) % self._every == 0:
+            self.flush()
+        elif self._held:  # no more than one step is dispatched ahead
+            jax.block_until_ready(self._held[-1][2])
+        self._held.append((step, BatchWork.of(batch, self._pad_token), metrics))
 
     def flush(self) -> None:
         """Reads what is held.
@@ -189,33 +263,52 @@ class Pending:
         Raises:
           UserError: a loss is not finite.
         """
-        if self._held is None:
+        if not self._held:
             return
-        (step, samples, metrics), self._held = self._held, None
-        losses = to_host(metrics["loss"])
+        held, self._held = self._held, []
+        if len(held) == 1:
+            step, work, metrics = held[0]
+            self._record(step, work, to_host(metrics))
+            return
+        read = to_host(jax.tree.map(lambda *values: jnp.stack(values), *(metrics for _, _, metrics in held)))
+        for number, (step, work, _) in enumerate(held):
+            self._record(step, work, {name: values[number] for name, values in read.items()})
+
+    def _record(self, step: int, work: BatchWork, metrics: dict[str, np.ndarray]) -> None:
+        losses = metrics["loss"]
         if not np.isfinite(losses).all():
-            arm = self._arms[int(np.argmin(np.isfinite(losses)))]
             raise UserError(
-                f"the loss of arm {arm} is not finite at step {step} (it was at step {self._last_finite}); "
-                "lower optim.lr or look at the features."
+                f"the loss of arm {_not_finite(self._arms, losses)} is not finite at step {step} (it was at step "
+                f"{self._last_finite}); lower optim.lr or look at the features."
             )
         self._last_finite = step
-        start, seen = self._since
-        rate = (seen + samples) / (time.monotonic() - start)
+        self._pace.done(work)
+        rates = self._pace.rates()
         note = "  ".join(f"{arm} {loss:.3f}" for arm, loss in zip(self._arms, losses, strict=True))
-        self._progress.advance(1, f"loss {note}  {rate:.0f} samples/s")
-        self._since = (start, seen + samples)
+        self._progress.advance(1, f"loss {note}  {rates['samples_per_s']:.0f} samples/s")
         if step % self._every == 0:
-            norms = to_host(metrics["grad_norm"])
-            self._log.add(
-                step, {**self._by_arm("loss", losses), **self._by_arm("grad_norm", norms), "samples_per_s": rate}
-            )
-            self._since = (time.monotonic(), 0)
+            norms = self._by_arm("grad_norm", metrics["grad_norm"])
+            self._log.add(step, {**self._by_arm("loss", losses), **norms, **rates})
+            self._pace.restart()
 
     def dev(self, step: int, losses: np.ndarray) -> None:
-        """Records the losses on dev after `step`."""
+        """Records the losses on dev after `step`.
+
+        Raises:
+          UserError: one is not finite, or one on train was not.
+        """
         self.flush()
+        if not np.isfinite(losses).all():
+            raise UserError(
+                f"the loss of arm {_not_finite(self._arms, losses)} on dev is not finite after step {step}, that on "
+                "train was; lower optim.lr or look at the features of the dev part."
+            )
         self._log.add(step, self._by_arm("dev_loss", losses))
 
     def _by_arm(self, name: str, values: np.ndarray) -> dict[str, float]:
         return {f"{name}/{arm}": float(value) for arm, value in zip(self._arms, values, strict=True)}
+
+
+def _not_finite(arms: Sequence[Arm], values: np.ndarray) -> Arm:
+    """The first arm whose value `[A]` is not finite."""
+    return arms[int(np.argmin(np.isfinite(values)))]

@@ -22,6 +22,7 @@ def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 
     return losses
 
 
+@jax.named_scope("head_loss")
 def summed_loss(
     logits: jax.Array, labels: jax.Array, weight: jax.Array, pad_token: int, label_smoothing: float = 0.0
 ) -> tuple[jax.Array, jax.Array]:

@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from etils import epath
 from tensorboardX.event_file_writer import EventsWriter
@@ -16,29 +16,25 @@ from eeg2text_jax.parallel.distributed import is_main
 
 
 class MetricsLog:
-    """Appends scalars by step. After a resume, lines of steps that will be done again are dropped first.
-    Use as a context manager. Of several hosts the first one writes.
+    """Appends scalars by step. Use as a context manager. Of several hosts the first one writes.
 
     Args:
       workdir: where `metrics.jsonl` and `tensorboard/` are.
       step: the step that training goes on from.
+      lines: what was logged until then. The checkpoint says it, not the file, which is written anew: it may have lines
+        of steps that will be done again, and may have been changed or deleted.
     """
 
-    def __init__(self, workdir: epath.Path, step: int):
-        self._path = workdir / "metrics.jsonl"
-        self._lines: list[str] = []
-        if self._path.exists():
-            for line in self._path.read_text().splitlines():
-                if line.endswith("}") and json.loads(line)["step"] <= step:
-                    self._lines.append(line)
-        self._write()
+    def __init__(self, workdir: epath.Path, step: int, lines: Sequence[str] = ()):
+        self._workdir, self.lines = workdir, list(lines)
+        write_lines(workdir, self.lines)
         self._events = _Events(str(workdir / "tensorboard"), step) if is_main() else None
 
     def add(self, step: int, scalars: Mapping[str, float]) -> None:
         """Records scalars of one step; a value that is not finite becomes null."""
         row = {name: float(value) if math.isfinite(value) else None for name, value in scalars.items()}
-        self._lines.append(json.dumps({"step": step, **row}))
-        self._write()
+        self.lines.append(json.dumps({"step": step, **row}))
+        write_lines(self._workdir, self.lines)
         if self._events:
             self._events.add(step, scalars)
 
@@ -53,10 +49,12 @@ class MetricsLog:
             if kind is None:
                 raise
 
-    def _write(self) -> None:
-        if is_main():
-            # Whole, as gs:// cannot append, and under another name first: a kill must not cost the lines before it.
-            write_text(self._path, "".join(f"{line}\n" for line in self._lines))
+
+def write_lines(workdir: epath.Path, lines: Sequence[str]) -> None:
+    """Writes `metrics.jsonl`; of several hosts the first one does."""
+    if is_main():
+        # Whole, as gs:// cannot append, and under another name first: a kill must not cost the lines before it.
+        write_text(workdir / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
 
 
 class _Events:

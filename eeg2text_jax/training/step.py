@@ -1,6 +1,6 @@
 """One training step and one evaluation step for all arms at once: pure functions, compiled once per bucket.
 
-All arms see the same batch with the same dropout keys (those of their seed); only the condition differs.
+All arms of a seed see the same batch with the same dropout keys; only the condition differs.
 """
 
 import dataclasses
@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import AbstractMesh, Mesh
 
-from eeg2text_jax.conditions.condition import condition_inputs
+from eeg2text_jax.conditions.condition import distinct_inputs
 from eeg2text_jax.conditions.context import ConditionContext
 from eeg2text_jax.grid import Arm
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.parallel.arms import choose_by_arm
+from eeg2text_jax.parallel.arms import choose_by_arm, each_arm
 from eeg2text_jax.training.loss import count_tokens, summed_loss
 from eeg2text_jax.training.state import TrainState, init_params, init_state
 
@@ -46,8 +47,8 @@ class GridProgram:
       arms: the arms, in the order of the first axis of every parameter.
       optimizer: applied to each arm on its own.
       label_smoothing: see `loss.token_losses`.
-      mapping: `"vmap"` computes the arms side by side (sharded over the mesh axis `arm` where there is one), `"map"`
-        one after the other, which a single CPU device does faster.
+      mapping: of several arms on one device, see `parallel.arms.each_arm`.
+      mesh: where it runs; None on a single device.
       accumulate: microbatches that a batch is cut into, one after the other; the gradient is that of the batch. It
         divides the batch.
     """
@@ -58,6 +59,7 @@ class GridProgram:
     label_smoothing: float
     mapping: str
     accumulate: int = 1
+    mesh: Mesh | AbstractMesh | None = None
 
     def initial_state(self, keys: jax.Array) -> TrainState:
         """The state before the first step, with random parameters from keys `[A]`."""
@@ -80,33 +82,36 @@ class GridProgram:
 
         Args:
           state: donate it.
-          batch: from `data.batches`.
+          batch: from `data.batches`, `[S, B, ...]`: a batch for each seed of the arms, or one for all of them.
           study: constant over the run.
         """
         keys = jax.vmap(jax.random.fold_in, (0, None))(study.dropout, state.step)
         shared_key = keys[0] if self._share_dropout(keys) else None
 
-        def update(params, opt_state, key, features, labels):
-            rows = {"features": features, "labels": labels, "mask": batch["mask"], "weight": batch["weight"]}
+        def update(params, opt_state, key, rows, shared_key):
             value, gradient = self._gradient(params, rows, key if shared_key is None else shared_key)
-            with jax.numpy_dtype_promotion("standard"):  # optax raises floats to its int32 step count
-                updates, opt_state = self.optimizer.update(gradient, opt_state, params)
-            metrics = {"loss": value, "grad_norm": optax.tree.norm(gradient)}
-            return optax.apply_updates(params, updates), opt_state, metrics
+            with jax.named_scope("optimizer"):
+                with jax.numpy_dtype_promotion("standard"):  # optax raises floats to its int32 step count
+                    updates, opt_state = self.optimizer.update(gradient, opt_state, params)
+                metrics = {"loss": value, "grad_norm": optax.tree.norm(gradient)}
+                return optax.apply_updates(params, updates), opt_state, metrics
 
-        params, opt_state, metrics = self._map_arms(
-            update, state.params, state.opt_state, keys, self._features(batch, study, state.step), self._labels(batch)
-        )
+        rows = self._rows(batch, study, state.step)
+        params, opt_state, metrics = self._each_arm(update, (state.params, state.opt_state, keys, rows), shared_key)
         return state._replace(step=state.step + 1, params=params, opt_state=opt_state), metrics
 
     def eval_step(self, params: Any, batch: Batch, study: StudyArrays) -> tuple[jax.Array, jax.Array]:
-        """Summed loss of every arm under its own condition and the number of tokens, both float32 `[A]`."""
+        """Summed loss of every arm under its own condition and the number of tokens, both float32 `[A]`.
 
-        def evaluate(params, features, labels):
-            return self._loss(params, {**batch, "features": features, "labels": labels}, None)
+        Args:
+          batch: `[B, ...]`, the same for all arms.
+        """
 
-        step = jnp.zeros((), jnp.int32)
-        return self._map_arms(evaluate, params, self._features(batch, study, step), self._labels(batch))
+        def evaluate(params, rows, _):
+            return self._loss(params, rows, None)
+
+        of_all = jax.tree.map(lambda leaf: leaf[None], dict(batch))
+        return self._each_arm(evaluate, (params, self._rows(of_all, study, jnp.zeros((), jnp.int32))), None)
 
     def _share_dropout(self, keys: jax.Array) -> bool:
         """Whether all arms drop the same units: those of one seed do, and `rbg`, which under `vmap` draws from the
@@ -145,21 +150,45 @@ class GridProgram:
         smoothing = self.label_smoothing if key is not None else 0.0
         return summed_loss(logits, labels, rows["weight"], pad, smoothing)
 
-    def _features(self, batch: Batch, study: StudyArrays, step: jax.Array) -> jax.Array:
-        """What each arm's encoder is fed, `[A, B, W, F]`."""
-        context = ConditionContext(
-            study.condition, batch["sample_id"], step, batch.get("subject"), study.means, batch.get("donor")
-        )
-        pairs = [(arm.condition, arm.seed) for arm in self.arms]
-        return condition_inputs(pairs, batch["features"], batch["mask"], context)
-
-    def _labels(self, batch: Batch) -> jax.Array:
-        """Each arm's targets, `[A, B, T]`: another sentence's for `label_shuffle`."""
+    def _rows(self, batch: Batch, study: StudyArrays, step: jax.Array) -> dict[str, jax.Array]:
+        """Each arm's features, mask, labels and weights, `[A, B, ...]`, from its seed's batch of `[S, B, ...]`."""
         names = ["shuffled_labels" if arm.condition == "label_shuffle" else "labels" for arm in self.arms]
-        distinct = sorted(set(names))
-        return choose_by_arm([batch[name] for name in distinct], [distinct.index(name) for name in names])
+        places = self._places(len(batch["mask"]))
+        return {
+            "features": self._features(batch, study, step, places),
+            "labels": _choose(batch, list(zip(names, places, strict=True))),
+            "mask": _choose(batch, [("mask", place) for place in places]),
+            "weight": _choose(batch, [("weight", place) for place in places]),
+        }
 
-    def _map_arms(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        if self.mapping == "map":
-            return jax.lax.map(lambda slices: function(*slices), arguments)
-        return jax.vmap(function, spmd_axis_name="arm")(*arguments)
+    def _places(self, n_batches: int) -> list[int]:
+        """Which of the batches is each arm's: that of its seed, or the only one."""
+        seeds = list(dict.fromkeys(arm.seed for arm in self.arms))
+        if n_batches not in (1, len(seeds)):
+            raise ValueError(f"{n_batches} batches for arms of {len(seeds)} seeds")
+        return [seeds.index(arm.seed) if n_batches > 1 else 0 for arm in self.arms]
+
+    def _features(self, batch: Batch, study: StudyArrays, step: jax.Array, places: list[int]) -> jax.Array:
+        """What each arm's encoder is fed, `[A, B, W, F]`."""
+        fed, which = [], [0] * len(self.arms)
+        for place in sorted(set(places)):
+            own = {name: leaf[place] for name, leaf in batch.items()}
+            context = ConditionContext(
+                study.condition, own["sample_id"], step, own.get("subject"), study.means, own.get("donor")
+            )
+            members = [a for a, at in enumerate(places) if at == place]
+            pairs = [(self.arms[a].condition, self.arms[a].seed) for a in members]
+            values, chosen = distinct_inputs(pairs, own["features"], own["mask"], context)
+            for a, value in zip(members, chosen, strict=True):
+                which[a] = len(fed) + value
+            fed += values
+        return choose_by_arm(fed, which)
+
+    def _each_arm(self, function: Callable[..., Any], arguments: Any, shared: Any) -> Any:
+        return each_arm(function, self.mesh, self.mapping, arguments, shared)
+
+
+def _choose(batch: Batch, wanted: list[tuple[str, int]]) -> jax.Array:
+    """For each arm the array of a name and a place, `[A, ...]`."""
+    distinct = sorted(set(wanted))
+    return choose_by_arm([batch[name][place] for name, place in distinct], [distinct.index(pair) for pair in wanted])

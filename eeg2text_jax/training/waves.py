@@ -83,7 +83,7 @@ def _arms_at_once(study: Study) -> int:
         return json.loads(noted.read_text())["arms_at_once"]
     if wanted:
         return _even(n_arms, wanted)
-    if (study.workdir.root / "checkpoints").exists():
+    if any((study.workdir.root / name).exists() for name in ("checkpoints", "step_one")):
         return n_arms
     size = _arms_that_fit(study)
     if size < n_arms:

@@ -9,10 +9,12 @@ from eeg2text_jax.cli import main
 def test_tiny_shape_beside_transformers(tmp_path, capsys):
     out = tmp_path / "bench.json"
     flags = ["--shape=tiny", "--batch=2", "--words=5", "--steps=6", "--repeats=1", "--peer=transformers"]
-    assert main(["bench", "--stage=decode", *flags, f"--json={out}"]) == 0
+    assert main(["bench", "--stage=decode", *flags, f"--trace={tmp_path / 'trace'}", f"--json={out}"]) == 0
     shown = capsys.readouterr().out
     assert "2 of 2 sentences have transformers' tokens" in shown
     assert "sentences/s" in shown
+    assert "profile of a search of 5 steps: " in shown
+    assert list((tmp_path / "trace/batch_2/plugins/profile").glob("*/*.xplane.pb"))
     rows = json.loads(out.read_text())["rows"]
     assert {row["decoder"] for row in rows} == {"eeg2text_jax", "transformers"}
     assert all(row["sentences_per_second"] > 0 for row in rows)

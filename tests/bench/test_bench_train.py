@@ -1,6 +1,7 @@
 """The benchmark of training on a tiny shape, beside PyTorch with the same weights."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ TINY = ["bench", "--stage=train", "--shape=tiny", "--batch=4", "--buckets=56:56"
 def told(tmp_path_factory):
     """What a run beside PyTorch, the input side with it, leaves in its JSON."""
     out = tmp_path_factory.mktemp("bench") / "bench.json"
-    status = main([*TINY, "--peer=torch", "--input", f"--json={out}"])
+    status = main([*TINY, "--peer=torch", "--input", f"--trace={out.parent}", f"--json={out}"])
     return status, json.loads(out.read_text())
 
 
@@ -41,6 +42,15 @@ def test_figures(told):
     assert rows["eeg2text_jax"]["compile_seconds"] > 0
     assert report["epoch"].keys() == {"eeg2text_jax", "torch", "torch, padded to 56"}
     assert report["input"]["batches_per_second"] > 0
+
+
+def test_a_profile_says_where_the_time_goes(told):
+    row = next(row for row in told[1]["buckets"] if row["name"] == "eeg2text_jax")
+    assert Path(row["profile"]).exists()
+    measured = row["measured_ms_by_part"]
+    assert 0 < sum(measured.values()) < 1e4
+    assert list(measured.values()) == sorted(measured.values(), reverse=True)
+    assert row["estimated_ms_by_part"] is None  # only a TPU's compiler has a clock
 
 
 def test_an_epoch_weighs_the_buckets():

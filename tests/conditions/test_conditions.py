@@ -9,14 +9,11 @@ import scipy.stats
 from eeg2text_jax.conditions.condition import (
     CONDITIONS,
     RANDOM,
-    TRAINING_ONLY,
     apply_condition,
-    check_conditions,
     condition_inputs,
     needs,
 )
 from eeg2text_jax.conditions.context import ConditionContext, condition_key
-from eeg2text_jax.errors import UserError
 
 LENGTHS = np.array([1, 2, 5, 8, 13, 24])
 W, F = 24, 6
@@ -190,7 +187,8 @@ def test_arms_are_stacked_and_differ_as_they_should():
     for arm in (1, 2, 5):
         np.testing.assert_array_equal(stacked[arm], apply(arms[arm][0], features, mask, context))
     seeded = context._replace(key=jax.random.fold_in(context.key, 1))
-    np.testing.assert_array_equal(stacked[3], apply("noise", features, mask, seeded))
+    # Two programs, in which XLA may round a normal deviate differently (JAX 0.12 does, by one unit in the last place).
+    np.testing.assert_allclose(stacked[3], apply("noise", features, mask, seeded), rtol=1e-6)
     np.testing.assert_array_equal(stacked[0], stacked[4])
     assert not np.isclose(stacked[0], stacked[3])[np.asarray(mask)].any()
 
@@ -203,17 +201,3 @@ def test_what_is_missing_is_named():
     for name, field in [("shuffled", "donor"), ("length_only", "means"), ("subject_mean", "subject")]:
         with pytest.raises(ValueError, match=f"context.{field}"):
             apply_condition(name, features, mask, bare)
-
-
-def test_lists_of_conditions_are_checked():
-    check_conditions(tuple(CONDITIONS), "grid.train_conditions", training=True)
-    check_conditions(tuple(set(CONDITIONS) - TRAINING_ONLY), "grid.eval_conditions", training=False)
-    for names, message in [
-        ((), "is empty"),
-        (("eeg", "eeg"), "twice"),
-        (("nois",), "did you mean 'noise'"),
-        (("gaze",), "data file with gaze features"),
-        (("label_shuffle",), "cannot be tested with"),
-    ]:
-        with pytest.raises(UserError, match=message):
-            check_conditions(names, "grid.eval_conditions", training=False)

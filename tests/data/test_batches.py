@@ -1,12 +1,12 @@
 """Batches: fixed shapes, every sample once an epoch, the same order whenever and wherever one begins."""
 
 import collections
+import dataclasses
 
 import numpy as np
 import pytest
 
 from eeg2text_jax.data.batches import (
-    EpochPlan,
     Samples,
     evaluation_batches,
     feature_scale,
@@ -14,6 +14,7 @@ from eeg2text_jax.data.batches import (
     training_batches,
 )
 from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
+from eeg2text_jax.data.epochs import EpochPlan
 from eeg2text_jax.errors import UserError
 
 BUCKETS = ((4, 6), (8, 12))
@@ -29,7 +30,7 @@ def samples(tmp_path):
             writer.add(Sample(rng.normal(2, 3, (words, 3)), f"sentence {i}", "A", "NR", i))
     data = read_datafile(tmp_path / "data.h5")
     targets = [np.arange(1, 2 + int(rng.integers(1, 11)), dtype=np.int32) for _ in range(len(data))]
-    mean, scale = feature_scale(data, np.arange(30), standardize=True)
+    mean, scale, *_ = feature_scale(data, np.arange(30), standardize=True)
     return Samples(data, targets, mean, scale, max_words=8, pad_token=0)
 
 
@@ -78,6 +79,7 @@ def test_the_stream_goes_on_from_a_saved_state(samples):
 
     whole = [batch["sample_id"].tolist() for batch in stream()]
     assert len(whole) == 25
+    assert all(np.shape(ids) == (1, SIZE) for ids in whole), "one seed"
     first = stream()
     for _ in range(9):
         next(first)
@@ -98,3 +100,62 @@ def test_evaluation_has_every_row_once_in_a_fixed_order(samples):
 def test_a_sample_that_fits_nowhere_is_said(samples):
     with pytest.raises(UserError, match=r"no bucket for a sample of \d words"):
         training_batches(samples, np.arange(30), ((4, 6),), SIZE, seed=0, steps=1)
+
+
+def test_seeds_have_orders_of_their_own_in_batches_of_the_same_shapes(samples):
+    """Whatever other seeds there are: a grid trained in waves is the same grid."""
+
+    def stream(*seeds):
+        return list(training_batches(samples, np.arange(30), BUCKETS, SIZE, seed=2, steps=14, grid_seeds=seeds))
+
+    alone = {seed: stream(seed) for seed in (0, 1, 7)}
+    for step, batch in enumerate(stream(7, 0, 1)):
+        for place, seed in enumerate((7, 0, 1)):
+            for name, leaf in batch.items():
+                np.testing.assert_array_equal(leaf[place], alone[seed][step][name][0])
+    ids = [[batch["sample_id"][0][batch["weight"][0] > 0].tolist() for batch in alone[seed]] for seed in alone]
+    assert ids[0] != ids[1] != ids[2] != ids[0]
+    epoch = len(EpochPlan(samples.n_words()[:30], samples.n_tokens(np.arange(30)), BUCKETS, SIZE, 2).epoch(0))
+    for own in ids:
+        assert sorted(i for ids_of in own[:epoch] for i in ids_of) == list(range(30)), (
+            "every seed trains every sample once an epoch"
+        )
+
+
+@pytest.mark.parametrize("buckets", [((8, 6), (4, 12)), ((8, 12), (4, 6)), ((4, 12), (8, 6)), ((8, 12), (8, 12))])
+def test_buckets_that_are_not_nested_are_refused(samples, buckets):
+    """What is left over of the first would be put into the second, which does not hold it."""
+    with pytest.raises(
+        UserError, match=r"batch.buckets is .* expected pairs \(words, tokens\), each at least as large"
+    ):
+        training_batches(samples, np.arange(30), buckets, SIZE, seed=0, steps=1)
+
+
+def scaled(samples, unit):
+    """The same recordings in another unit, with a constant and a nearly constant feature beside them."""
+    features = samples.data.features
+    flat = np.full((len(features), 2), 3.7, np.float32)
+    flat[:, 1] *= 1 + 1e-7 * np.random.default_rng(0).normal(size=len(features)).astype(np.float32)
+    data = dataclasses.replace(samples.data, features=(np.hstack([features, flat]) * np.float32(unit)))
+    found = feature_scale(data, np.arange(30), standardize=True)
+    return found, dataclasses.replace(samples, data=data, mean=found.mean, scale=found.scale)
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-9, 1e-6, 1e6, 1e12, 2.0**-40, 2.0**40])
+def test_the_unit_of_the_recordings_changes_nothing(samples, unit):
+    """Volts or microvolts: features that vary are fed alike, to the bit where the unit is a power of two."""
+    (_, ours), (found, theirs) = scaled(samples, 1.0), scaled(samples, unit)
+    for i in range(37):
+        tolerance = 0 if np.log2(unit).is_integer() else 1e-5
+        np.testing.assert_allclose(theirs.features(i), ours.features(i), rtol=tolerance, atol=tolerance)
+    assert np.abs(theirs.features(0)[:, :3]).max() > 0.1
+    assert (found.constant.tolist(), found.nearly.tolist()) == ([3], [4])
+
+
+def test_features_that_do_not_vary_are_counted_and_named(samples):
+    found, flat = scaled(samples, 1.0)
+    assert found.note() == (
+        "of 5 features, 1 constant (number 3) and 1 nearly constant (number 4) over the train part: they are fed as 0."
+    )
+    assert all((flat.features(i)[:, 3:] == 0).all() for i in range(37)), "of dev and test as well"
+    assert feature_scale(samples.data, np.arange(30), standardize=True).note() == ""

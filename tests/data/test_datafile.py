@@ -1,13 +1,19 @@
 """The data file: what goes in comes out, and damage is said."""
 
 import dataclasses
+import io
+import json
+import os
+import shutil
 import subprocess
 import sys
 
+import h5py
 import numpy as np
 import pytest
 
 from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
+from eeg2text_jax.data.hdf5_disk import PatientFile
 from eeg2text_jax.errors import UserError
 
 
@@ -62,8 +68,63 @@ def test_a_disk_without_room_is_an_error_and_not_a_crash(tmp_path, room):
         [sys.executable, "-c", FULL_AT, str(tmp_path / "data.h5"), str(room)], capture_output=True, text=True
     )
     assert done.returncode == 1
-    assert done.stderr.rstrip().endswith("OSError: [Errno 27] File too large")
+    assert "OSError: [Errno 27] File too large: '" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+SMALL_DISK = """
+mount -t tmpfs -o size=4k tmpfs "$2" || exit 77
+"$1" -m eeg2text_jax prepare synthetic --config.data.synthetic.sentences=240 --out="$2/x.h5"
+status=$?
+ls -A "$2"
+exit $status
+"""
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs Linux's unshare")
+def test_a_disk_of_4_kib_is_one_sentence(tmp_path):
+    """Unlike a limit on a file's size it lets a file be made longer, and HDF5 reads back zeros then."""
+    command = ["unshare", "--user", "--map-root-user", "--mount", "bash", "-c", SMALL_DISK, "", sys.executable]
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
+    if done.returncode in (1, 77) and "eeg2text" not in done.stderr:
+        pytest.skip(f"no disk can be mounted here: {done.stderr.strip()[:80]}")
+    assert done.returncode == 2
+    assert done.stderr.endswith("No space left on device; free some space and start again, what is finished is kept.\n")
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == "", "nothing is left there"
+
+
+def test_what_a_full_disk_did_not_take_is_read_back(tmp_path):
+    """As from a file in memory, wherever HDF5 writes and reads."""
+    rng = np.random.default_rng(0)
+    expected = io.BytesIO()
+    with PatientFile(str(tmp_path / "file"), "w+") as file:
+        for number in range(300):
+            if number == 20:
+                file._error = OSError(28, "No space left on device")
+            place, data = int(rng.integers(2000)), rng.bytes(int(rng.integers(1, 300)))
+            for each in (file, expected):
+                each.seek(place)
+                assert each.write(data) == len(data)
+            assert file.seek(0, 2) == expected.seek(0, 2)
+            for each in (file, expected):
+                each.seek(place // 2)
+            ours, theirs = bytearray(500), bytearray(500)
+            assert file.readinto(ours) == expected.readinto(theirs)
+            assert ours == theirs
+            assert file.tell() == expected.tell()
+
+
+def test_one_process_writes_a_data_file_and_takes_over_from_killed_ones(tmp_path):
+    path = tmp_path / "data.h5"
+    for name in (".data.h5.partial", ".data.h5.lock"):
+        (tmp_path / name).write_text("left by a killed process")
+    with DataWriter(path, 2, "x") as writer:
+        writer.add(Sample(np.ones((1, 2)), "a", "A", "NR", 0))
+        with pytest.raises(UserError, match=rf"data\.h5: is in use by process {os.getpid()} on .* since"):
+            DataWriter(path, 2, "x")
+    assert [path.name for path in tmp_path.iterdir()] == ["data.h5"]
+    assert len(read_datafile(path)) == 1
 
 
 @pytest.mark.parametrize("keep", [0, 10, 600, 3000])
@@ -85,3 +146,100 @@ def test_something_else(tmp_path):
 def test_a_sentence_without_words(tmp_path):
     with pytest.raises(UserError, match=r"sample 0 .* is empty"):
         read_datafile(make(tmp_path / "data.h5", sentence=" "))
+
+
+def test_a_changed_byte_is_said_or_changes_nothing(tmp_path):
+    """At 400 places spread over the file: features, texts, attributes, and HDF5's own structures."""
+    path = make(tmp_path / "data.h5", n=40)
+    whole, good = path.read_bytes(), read_datafile(path)
+    rng, refused = np.random.default_rng(0), 0
+    for place in np.linspace(0, len(whole) - 1, 400).astype(int):
+        damaged = bytearray(whole)
+        damaged[place] ^= int(rng.integers(1, 256))
+        path.write_bytes(damaged)
+        try:
+            found = read_datafile(path)
+        except UserError:
+            refused += 1
+        else:
+            assert (found.digests, found.provenance, found.features_are) == (
+                good.digests,
+                good.provenance,
+                good.features_are,
+            )
+    assert refused > 50
+
+
+def test_what_is_changed_is_named(tmp_path):
+    for name, change in {
+        "features": lambda file: file["features"].write_direct(np.zeros_like(file["features"][:])),
+        "samples": lambda file: file["subject"].__setitem__(0, "B"),
+        "sentences": lambda file: file["sentence"].__setitem__(0, "other"),
+        "description": lambda file: file.attrs.__setitem__("provenance", "{}"),
+    }.items():
+        path = make(tmp_path / f"{name}.h5")
+        with h5py.File(path, "r+") as file:
+            change(file)
+        with pytest.raises(UserError, match=f"its {name} do not have the checksum that the file states"):
+            read_datafile(path)
+
+
+def test_files_of_earlier_versions_are_read(tmp_path):
+    path = make(tmp_path / "data.h5")
+    good = read_datafile(path)
+    with h5py.File(path, "r+") as file:
+        file.attrs["format"] = "eeg2text-data-1"
+        del file.attrs["checksums"]
+    assert read_datafile(path).digest() == good.digest()
+
+
+def replace(path, name, **options):
+    with h5py.File(path, "r+") as file:
+        del file[name]
+        if "link" in options:
+            file[name] = options["link"]
+        else:
+            file.create_dataset(name, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"link": h5py.ExternalLink("other.h5", "/features")}, "features is a link to another place"),
+        ({"link": h5py.SoftLink("/offsets")}, "features is a link to another place"),
+        (
+            {"shape": (15, 3), "dtype": "f4", "external": [("secret.bin", 0, 180)]},
+            "features keeps its values in another",
+        ),
+        ({"shape": (2_000_000_000, 3), "dtype": "f4", "chunks": (256, 3)}, "features claims"),
+        ({"shape": (2_000_000_000, 3), "dtype": "f4", "chunks": (256, 3), "compression": 9}, "features claims"),
+    ],
+)
+def test_what_leads_elsewhere_or_claims_too_much_is_refused(tmp_path, options, message):
+    make(tmp_path / "other.h5")
+    (tmp_path / "secret.bin").write_bytes(np.ones(45, "f4").tobytes())
+    path = make(tmp_path / "data.h5")
+    if "external" in options:
+        options = {**options, "external": [(str(tmp_path / "secret.bin"), 0, 180)]}
+    replace(path, "features", **options)
+    with pytest.raises(UserError, match=message):
+        read_datafile(path)
+
+
+def test_a_virtual_dataset_is_refused(tmp_path):
+    other, path = make(tmp_path / "other.h5"), make(tmp_path / "data.h5")
+    layout = h5py.VirtualLayout((15, 3), "f4")
+    layout[:] = h5py.VirtualSource(other, "features", (15, 3))
+    with h5py.File(path, "r+") as file:
+        del file["features"]
+        file.create_virtual_dataset("features", layout)
+    with pytest.raises(UserError, match="features keeps its values in another file"):
+        read_datafile(path)
+
+
+def test_checksums_are_in_the_file(tmp_path):
+    path = make(tmp_path / "data.h5")
+    with h5py.File(path) as file:
+        stated = json.loads(file.attrs["checksums"])
+    data = read_datafile(path)
+    assert {name: stated[name] for name in data.digests} == data.digests

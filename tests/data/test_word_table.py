@@ -42,6 +42,7 @@ def test_quotation_marks_are_words_in_tsv(tmp_path):
         ("the\t1\t2\ncat\t3\n", "line 2: expected 3 cells.*got 2"),
         ("the\t1\t2\ncat\tx\t4\n", "line 2, column 1: expected a number, got 'x'"),
         ("the\t1\t2\n\ncat\t3\tnan\n", "line 3, column 2: expected a finite number, got 'nan'"),
+        ("the\t1\t1e39\n", "line 1, column 2: expected a finite"),
         ("the\t1\tinf\n", "line 1, column 2: expected a finite"),
         ("the\t1\t2\n\t3\t4\n", "line 2: the word .* is empty"),
         ("", "is empty"),

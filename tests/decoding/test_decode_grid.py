@@ -12,7 +12,9 @@ import pytest
 from eeg2text_jax.data.text import encode_targets
 from eeg2text_jax.decoding.grid import decode_grid
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.study import open_study
+from eeg2text_jax.predictions.file import read_predictions, write_predictions
+from eeg2text_jax.splits.split import Split
+from eeg2text_jax.study import make_samples, open_study
 from eeg2text_jax.workdir import open_workdir
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -22,7 +24,7 @@ from configs import default
 def small_config():
     c = default.get_config()
     c.data.synthetic.sentences, c.data.synthetic.features, c.data.synthetic.vocabulary = 60, 8, 40
-    c.text.vocab_size, c.text.max_tokens = 120, 24
+    c.text.vocab_size, c.text.max_tokens = 260, 24
     c.batch.buckets = ((10, 24), (20, 24))
     c.model.encoder_layers, c.model.encoder_heads, c.model.encoder_ffn = 1, 2, 8
     c.model.shape = {
@@ -87,3 +89,49 @@ def test_an_unknown_cut_is_named(study, params):
     config.decode.teacher_forced_cut = "middle"
     with pytest.raises(UserError, match="'middle'; expected one of reference, authors"):
         list(decode_grid(dataclasses.replace(study, config=config), params))
+
+
+def test_repeated_readings_keep_names_of_their_own(study, params, tmp_path):
+    """A subject read a sentence twice: named as `splits/readings.py` does, so that the predictions file takes them."""
+    index = study.data.sentence_index.copy()
+    first, second = study.split.parts["test"][:2]
+    subject, task = study.data.subject.copy(), study.data.task.copy()
+    index[second], subject[second], task[second] = index[first], subject[first], task[first]
+    data = dataclasses.replace(study.data, sentence_index=index, subject=subject, task=task)
+    split = Split.of(data, study.split.method, study.split.seed, study.split.parts)
+    again = dataclasses.replace(study, data=data, split=split)
+    write_predictions(tmp_path / "p.jsonl", {}, decode_grid(again, params))
+    names = {p.sample_id for p in read_predictions(tmp_path / "p.jsonl").predictions}
+    twice = f"{subject[first]}/{task[first]}:{index[first]}"
+    assert {twice, f"{twice}#2"} <= names
+    assert len(names) == len(study.split.parts["test"])
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-9, 1e12])
+def test_the_unit_of_the_recordings_changes_no_prediction(study, params, predictions, unit):
+    data = dataclasses.replace(study.data, features=study.data.features * np.float32(unit))
+    samples, _ = make_samples(study.config, data, study.split, study.tokenizer, study.model.pad_token)
+    again = list(decode_grid(dataclasses.replace(study, data=data, samples=samples), params))
+    assert [(p.sample_id, p.prediction_tokens) for p in again] == [
+        (p.sample_id, p.prediction_tokens) for p in predictions
+    ]
+
+
+def test_cuts_are_counted_and_said(study, capsys):
+    config = study.config.copy_and_resolve_references()
+    config.data.max_words, config.text.max_tokens = 8, 10
+    samples, _ = make_samples(config, study.data, study.split, study.tokenizer, study.model.pad_token)
+    words = int((study.data.n_words > 8).sum())
+    tokens = sum(len(ids) > 10 for ids in study.tokenizer([str(text) for text in study.data.sentence])["input_ids"])
+    assert capsys.readouterr().out.splitlines() == [
+        f"{words} of 120 samples have more than data.max_words=8 words (up to {study.data.n_words.max()}): the rest is "
+        "cut.",
+        f"{tokens} of 120 sentences have more than text.max_tokens=10 tokens: as targets they are cut.",
+    ]
+    assert max(len(ids) for ids in samples.targets) == 10
+    config.text.max_tokens = 2
+    with pytest.raises(UserError, match=r"text.max_tokens is 2; expected at least 3"):
+        make_samples(config, study.data, study.split, study.tokenizer, study.model.pad_token)
+    config.data.max_words, config.batch.buckets = 56, ((10, 24),)
+    with pytest.raises(UserError, match=r"the widest has 10 words and a sample has \d+; add a wider bucket"):
+        make_samples(config, study.data, study.split, study.tokenizer, study.model.pad_token)

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from eeg2text_jax.decoding.generate import search
+from eeg2text_jax.decoding.spec import GenerationSpec
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
 
@@ -140,6 +142,29 @@ def test_half_precision_computes_in_it_and_answers_in_float32(model, params, inp
     assert cache.layers[0].self_keys.dtype == jnp.bfloat16
     expected = jax.jit(model.forward)(params, inputs, ids)
     assert 0 < np.abs(logits - expected).max() < 0.1 * np.abs(expected).max()
+
+
+def test_no_weight_is_converted_within_the_loop_over_tokens(model, params, inputs) -> None:
+    """Their conversion is the same for all tokens: it belongs before the loop."""
+    half = dataclasses.replace(model, dtype="bfloat16")
+    spec = GenerationSpec.from_fields({"num_beams": 2, "max_length": T}, half)
+    traced = jax.make_jaxpr(lambda p: search(half, p, inputs, spec, None))(params).jaxpr
+    (loop,) = (e for e in equations(traced) if e.primitive.name == "while")
+    body = list(equations(loop.params["body_jaxpr"].jaxpr))
+    assert "dot_general" in {e.primitive.name for e in body}
+    converted = {e.invars[0].aval.shape for e in body if e.primitive.name == "convert_element_type"}
+    weights = {leaf.shape[-2:] for leaf in jax.tree.leaves(params) if leaf.ndim > 1}
+    assert converted
+    assert not weights & {shape[-2:] for shape in converted if np.prod(shape) > 2 * B * STACK.width}
+
+
+def equations(jaxpr):
+    """Of a traced program and of all that it calls."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jax.tree.leaves(equation.params, is_leaf=lambda leaf: hasattr(leaf, "eqns")):
+            if hasattr(inner := getattr(inner, "jaxpr", inner), "eqns"):
+                yield from equations(inner)
 
 
 def test_equal_models_share_one_trace(model, params, inputs, ids) -> None:

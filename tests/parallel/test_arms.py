@@ -57,6 +57,6 @@ def test_every_shard_loops_by_itself():
     for arm in range(4):
         for rows in np.split(np.arange(8), 4):
             alone = double(jnp.asarray(params[arm]), jnp.asarray(fed[arm, rows]), jnp.asarray(shared[rows]))
-            np.testing.assert_array_equal(x[arm, rows], alone[0])
+            np.testing.assert_allclose(x[arm, rows], alone[0], rtol=1e-6)  # product and sum may be rounded once
             np.testing.assert_array_equal(steps[arm, rows], alone[1])
     assert len(np.unique(steps)) > 1

@@ -35,6 +35,14 @@ def test_every_mesh_trains_and_decodes_alike(one_device, shape):
     assert decoding == set()
 
 
+@pytest.mark.parametrize(("shape", "keep"), [((1, 1), "nothing"), ((2, 4), "products"), ((8, 1), "products")])
+def test_layers_computed_again_train_alike(one_device, shape, keep):
+    model = tiny_grid.make_model(remat=True, keep=keep)
+    losses, _, (training, _) = run(tiny_grid.ARMS, shape, model=model)
+    np.testing.assert_allclose(losses, one_device[0], rtol=LOSS_TOLERANCE)
+    assert training == ({"data"} if shape[1] > 1 else set())
+
+
 def test_arms_learn_and_differ(one_device):
     """So that equal losses mean something; and the keys are those that every backend draws alike from."""
     assert jax.config.jax_default_prng_impl == "threefry2x32"
@@ -42,7 +50,7 @@ def test_arms_learn_and_differ(one_device):
     assert losses.shape == (tiny_grid.STEPS, 8)
     assert (losses[-5:].mean(axis=0) < losses[:5].mean(axis=0)).all()
     assert len(np.unique(losses[-1])) == len(tiny_grid.ARMS)
-    assert not np.array_equal(tokens[0], tokens[1])
+    assert len({arm.tobytes() for arm in tokens}) >= 3
 
 
 def test_an_arm_alone_is_the_arm_in_the_grid(one_device):

@@ -60,7 +60,8 @@ def test_two_hosts_run_as_one_machine(tmp_path):
             host.stdout.close()
     assert [host.returncode for host in hosts] == [0, 0], outputs[0][-3000:] + outputs[1][-3000:]
     assert "on 8 x cpu (2 along arm, 4 along data)" in outputs[0]
-    assert "wrote" not in outputs[1]
+    for said in ("preparing", "training 2 arms", "train: 4/4", "decode under noise", "wrote", "split unique_text"):
+        assert (said in outputs[0], said in outputs[1]) == (True, False), said
 
     one, two = (files_below(tmp_path / name) for name in ("one", "two"))
     assert one == two, "the same files, and nothing unfinished"

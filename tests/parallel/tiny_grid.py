@@ -23,7 +23,15 @@ from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.distributed import to_host
-from eeg2text_jax.parallel.partition import Rules, fed_sharding, put, put_batch, replicated, state_shardings
+from eeg2text_jax.parallel.partition import (
+    Rules,
+    fed_sharding,
+    put,
+    put_batch,
+    put_training_batch,
+    replicated,
+    state_shardings,
+)
 from eeg2text_jax.training.state import TrainState, init_state
 from eeg2text_jax.training.step import GridProgram, StudyArrays
 
@@ -88,6 +96,11 @@ def make_batch(step: int) -> dict[str, np.ndarray]:
     }
 
 
+def of_all(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A batch `[1, B, ...]` for the arms of all seeds."""
+    return {name: leaf[None] for name, leaf in batch.items()}
+
+
 def make_state(program: GridProgram, mesh: Mesh, rules: Rules) -> tuple[TrainState, Any]:
     """The state before the first step and its shardings."""
     params = make_params(program)
@@ -100,10 +113,11 @@ def make_state(program: GridProgram, mesh: Mesh, rules: Rules) -> tuple[TrainSta
 
 def compiled_step(program: GridProgram, mesh: Mesh, rules: Rules) -> tuple[TrainState, StudyArrays, Callable[..., Any]]:
     """The state before the first step, what is constant, and the compiled step."""
+    program = dataclasses.replace(program, mesh=mesh)
     state, shardings = make_state(program, mesh, rules)
     study = study_arrays(program, mesh)
     step = compile_step(program.train_step, mesh, shardings)
-    return state, study, step.lower(state, put_batch(make_batch(0), mesh), study).compile()
+    return state, study, step.lower(state, put_training_batch(of_all(make_batch(0)), mesh), study).compile()
 
 
 def train(program: GridProgram, mesh: Mesh, rules: Rules, steps: int = STEPS) -> tuple[TrainState, np.ndarray, str]:
@@ -111,7 +125,7 @@ def train(program: GridProgram, mesh: Mesh, rules: Rules, steps: int = STEPS) ->
     state, study, step = compiled_step(program, mesh, rules)
     losses = []
     for i in range(steps):
-        state, metrics = step(state, put_batch(make_batch(i), mesh), study)
+        state, metrics = step(state, put_training_batch(of_all(make_batch(i)), mesh), study)
         losses.append(to_host(metrics["loss"]))
     return state, np.array(losses), step.as_text()
 

@@ -15,7 +15,7 @@ from transformers import MBartConfig, MBartForConditionalGeneration
 
 from eeg2text_jax.models import bart
 from eeg2text_jax.pretrained import bart as bart_names
-from eeg2text_jax.pretrained.rules import norm
+from eeg2text_jax.pretrained.mapping import norm
 
 
 def spec_from_config(config: MBartConfig):

@@ -9,28 +9,40 @@ from tiny_run import as_flag, tiny_config
 
 from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.parallel.chips import CHIPS, chip_of_device
 from eeg2text_jax.parallel.hlo import Collective
+from eeg2text_jax.parallel.hlo_clock import COPIES, Cost, Estimate, Missing
+from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.parallel.placement import Placement
-from eeg2text_jax.preflight.chips import CHIPS, chip_of_device, parse_topology
-from eeg2text_jax.preflight.compiling import Compiled, refused_bytes
+from eeg2text_jax.preflight.compiling import Compiled, compile_program, refused_bytes
 from eeg2text_jax.preflight.fitting import LargestBatch
-from eeg2text_jax.preflight.programs import make_outline
+from eeg2text_jax.preflight.programs import Program, make_outline
 from eeg2text_jax.preflight.render import to_json, to_text
-from eeg2text_jax.preflight.report import ProgramReport, Report
+from eeg2text_jax.preflight.report import ProgramReport, Report, Task
+from eeg2text_jax.preflight.topology import parse_topology
 
 GIB = 2**30
 WITHIN = Collective("all-reduce", ("data",), 3 * 2**20, 2)
 ACROSS = Collective("all-gather", ("arm",), 100, 1)
 
 
-def compiled(total: int, *collectives: Collective) -> Compiled:
-    return Compiled(total, total // 2, total // 4, total // 8, total // 8, collectives, 1.0)
+COST = Cost("fusion.1", "f32[8]", "jit(step)/encoder/dot", "encoder", 12, 90.0)
+SPENT = Estimate((COST, Cost("copy.1", "f32[8]", "", COPIES, 1, 10.0)), {"copy-start": Missing(2, 3, GIB)}, 16)
+TURN = Estimate((Cost("fusion.2", "f32[8]", "", "decoder", 1, 2.0),), {}, 1)
+
+
+def compiled(total: int, *collectives: Collective, estimate: Estimate | None = None) -> Compiled:
+    return Compiled(total, total // 2, total // 4, total // 8, total // 8, collectives, 1.0, estimate)
+
+
+def task(name: str, flops: float) -> Task:
+    return Task(name, 32, (56, 56), "", None, flops, 32 * 56)
 
 
 def report(train: Compiled, largest: LargestBatch | None = None) -> Report:
     programs = [
-        ProgramReport("training step", 32, train, 5 * GIB, 197e12, 1.0, 0.1),
-        ProgramReport("beam search", 32, compiled(GIB), GIB, 1e12, 0.1, 0.1),
+        ProgramReport(task("training step", 197e12), train, 5 * GIB, 1.0, 0.1),
+        ProgramReport(task("beam search", 1e12), compiled(GIB), GIB, 0.1, 0.1),
     ]
     largest = largest or LargestBatch(64, True, 64, {32: GIB, 64: 2 * GIB})
     return Report(
@@ -49,11 +61,93 @@ def test_a_program_that_fits():
     good = report(compiled(8 * GIB, WITHIN))
     text = to_text(good)
     assert good.good
-    assert "training step, batch 32: 8.00 GiB of 15.52 GiB a chip, fits" in text
+    assert "training step, batch 32, 56 words, 56 tokens: 8.00 GiB of 15.52 GiB a chip, fits" in text
     assert "data 6.0 MiB; across arms: none" in text
     assert "modelled, not measured: 197.00 TFLOP a device, at least 1000.0 ms" in text
     assert "64, confirmed by compiling it (32: 1.00 GiB, 64: 2.00 GiB)" in text
     assert "compiled with least effort, not run" in text
+    assert "no times: the compiler's estimates hold for the program that is run, --effort=full" in text
+    assert "not measured: 100.0 ms" not in text
+
+
+def timed(arms: str = "") -> Report:
+    """Both programs with estimates, and with `arms` the training step both ways."""
+    train = dataclasses.replace(task("training step", 19.7e12), arms=arms)
+    search = dataclasses.replace(task("beam search", 1e12), tokens=32 * 55, turn_flops=19.7e9)
+    programs = [
+        ProgramReport(train, compiled(8 * GIB, estimate=SPENT), 5 * GIB, 0.02, 0.1),
+        ProgramReport(search, compiled(GIB, estimate=dataclasses.replace(SPENT, turns=(TURN,))), GIB, 0.005, 0.1),
+    ]
+    if arms:
+        other = dataclasses.replace(train, arms="map")
+        programs.append(ProgramReport(other, refused(), 5 * GIB, 0.02, 0.1))
+    good = report(compiled(8 * GIB))
+    return dataclasses.replace(good, programs=programs, effort="full")
+
+
+def refused() -> Compiled:
+    return dataclasses.replace(compiled(30 * GIB), arguments=None, temporaries=None, collectives=None)
+
+
+def test_estimates_with_full_effort():
+    text = to_text(timed())
+    assert "estimated by the compiler, not measured: 100.0 ms, 20.0% of the chip's peak, 17920 tokens/s" in text
+    assert "        90.0 ms  90.0%  encoder\n        10.0 ms  10.0%  copies and layout changes\n" in text
+    assert "without an estimate: 2 instructions, 19% of the executions (copy-start 2)" in text
+    assert "copies beside the computation move 1.00 GiB, 1.31 ms at 819 GB/s" in text
+    assert "one step of it, of 55: 2.000 ms, 5.0% of the chip's peak" in text
+    assert "no times" not in text
+    assert "the arms of a device" not in text
+
+
+def test_estimates_as_json():
+    train, search = to_json(timed())["programs"]
+    spent = train["estimated"]
+    assert spent["what_it_is"] == "the compiler's model of the time, not a measurement"
+    assert (spent["milliseconds"], spent["share_of_peak"]) == (100.0, pytest.approx(0.2))
+    assert spent["tokens_per_second"] == pytest.approx(17920)
+    assert spent["milliseconds_by_part"] == {"encoder": 90.0, "copies and layout changes": 10.0}
+    assert spent["without_estimate"]["by_kind"] == {"copy-start": {"instructions": 2, "executions": 3, "bytes": GIB}}
+    assert spent["dearest_instructions"][0]["times"] == 12
+    assert "step" not in spent
+    assert (search["estimated"]["step"]["milliseconds"], search["estimated"]["step"]["steps"]) == (2.0, 55)
+    assert search["estimated"]["step"]["share_of_peak"] == pytest.approx(0.05)
+    assert to_json(report(compiled(GIB)))["programs"][0]["estimated"] is None
+
+
+def test_both_ways_of_a_devices_arms():
+    """The way that the configuration does not take may be refused: it is shown, and is no failure."""
+    both = dataclasses.replace(timed("vmap"), config=tiny_config(parallel__arms="vmap"))
+    text = to_text(both)
+    assert "   56 words,  56 tokens:    100.0 ms,   8.00 GiB  side by side (parallel.arms=vmap)" in text
+    assert "   56 words,  56 tokens: refused,  30.00 GiB  one after the other (parallel.arms=map)" in text
+    assert both.good
+    taken = dataclasses.replace(both, config=tiny_config(parallel__arms="map"))
+    assert not taken.good
+
+
+def test_an_effort_that_this_jax_does_not_know(monkeypatch):
+    """Newer ones renamed the option: the program is compiled all the same, and the report says how."""
+    mesh = make_mesh(1, 1)
+    program = Program(jax.jit(lambda x: x + 1), (jax.ShapeDtypeStruct((3,), "float32"),))
+    assert not compile_program(program, mesh, "full").effort_unknown
+    monkeypatch.setattr("eeg2text_jax.preflight.compiling.EFFORT_OPTION", "no_such_effort")
+    found = compile_program(program, mesh, "full")
+    assert found.effort_unknown
+    text = to_text(report(dataclasses.replace(compiled(8 * GIB), effort_unknown=True)))
+    assert "this JAX knows no compiler option exec_time_optimization_effort: compiled with its default effort" in text
+
+
+def test_a_loop_of_unknown_length_has_no_estimate():
+    mesh, shape = make_mesh(1, 1), jax.ShapeDtypeStruct((3,), "float32")
+    program = Program(jax.jit(lambda x: jax.lax.while_loop(lambda x: x.sum() < 9, lambda x: x * 2, x)), (shape,))
+    assert compile_program(program, mesh, "full").estimate is None
+    with pytest.raises(UserError, match="time cannot be estimated: the length of the loop"):
+        compile_program(program, mesh, "full", clock=1e9)
+    told = compile_program(program, mesh, "full", clock=1e9, unknown_loops=(5,))
+    assert told.estimate is None  # a CPU's compiler writes no cycles
+    nothing = dataclasses.replace(report(told), effort="full")
+    assert "no estimate of the time: the installed libtpu writes none for this chip" in to_text(nothing)
 
 
 def test_one_that_does_not_says_what_to_change():
@@ -73,8 +167,7 @@ def test_a_collective_across_arms_is_flagged():
 
 
 def test_what_was_refused_or_not_confirmed_is_called_so():
-    refused = dataclasses.replace(compiled(0), total=30 * GIB, arguments=None, temporaries=None, collectives=None)
-    text = to_text(report(refused, LargestBatch(64, False, 96, {64: GIB})))
+    text = to_text(report(refused(), LargestBatch(64, False, 96, {64: GIB})))
     assert "refused by the compiler for want of memory" in text
     assert "up to 96 may, which was NOT compiled" in text
 
@@ -96,7 +189,7 @@ def test_memory_of_refused_programs(message, bytes_):
     ("topology", "message"),
     [
         ("v5:2x4", "there is no chip 'v5'; did you mean 'v5"),
-        ("teapot:2", "there is no chip 'teapot'; the chips are v4, v5e"),
+        ("teapot:2", "there is no chip 'teapot'; there are v4, v5e"),
         ("v5e", "expected a shape after the chip, as in 'v5e:2x4'"),
         ("v5e:0x4", "expected a shape"),
         ("h100:2x4", "expected a shape after the chip, as in 'h100:8'"),

@@ -10,6 +10,14 @@ import pytest
 from tiny_run import as_flag
 
 ROOT = Path(__file__).parents[2]
+# A batch of thousands, which a tiny model has room for, takes longer to compile than all else.
+COMMAND = """
+import sys
+from eeg2text_jax.cli import main
+from eeg2text_jax.preflight import fitting
+fitting.LARGEST = 16
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 def importable(name: str) -> bool:
@@ -18,16 +26,20 @@ def importable(name: str) -> bool:
     return subprocess.run([sys.executable, "-c", found], check=False).returncode == 0
 
 
-def test_a_tiny_grid_for_eight_chips(tmp_path):
+def preflight(out: Path, *options: str, **changes: object) -> tuple[dict, str]:
+    """What the command tells of a tiny grid, as JSON and as text."""
     if not importable("libtpu"):
         pytest.skip("libtpu is not installed: pip install '.[preflight]'")
-    out = tmp_path / "report.json"
-    flag = as_flag(shape={"dropout": 0.0}, model__dropout=0.0, batch__size=8, parallel__mesh=(0, 0))
+    flag = as_flag(shape={"dropout": 0.0}, model__dropout=0.0, batch__size=8, parallel__mesh=(0, 0), **changes)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("XLA_", "JAX_"))}
-    command = [sys.executable, "-m", "eeg2text_jax", "preflight", flag, "--topology=v5e:2x4", f"--json={out}"]
+    command = [sys.executable, "-c", COMMAND, "preflight", flag, *options, f"--json={out}"]
     ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500, check=False)
     assert ran.returncode == 0, ran.stderr[-2000:]
-    told = json.loads(out.read_text())
+    return json.loads(out.read_text()), ran.stdout
+
+
+def test_a_tiny_grid_for_eight_chips(tmp_path):
+    told, _ = preflight(tmp_path / "report.json", "--topology=v5e:2x4")
     assert told["mesh"] == {"arm": 2, "data": 4}
     train, search = told["programs"]
     assert train["fits"]
@@ -37,3 +49,30 @@ def test_a_tiny_grid_for_eight_chips(tmp_path):
     # What the compiler calls arguments is what the shapes say, plus padding to its tiles.
     assert train["argument_bytes"] <= train["compiled"]["arguments"] < 40 * train["argument_bytes"]
     assert train["compiled"]["total"] < told["usable_bytes"]
+    assert train["estimated"] is search["estimated"] is None  # times want full effort
+
+
+def test_the_compilers_clock_on_one_chip(tmp_path):
+    """Two arms on one chip, both ways, every bucket, and the search: all have times, the loops' lengths are known."""
+    options = ("--topology=v5e:1x1", "--effort=full")
+    told, text = preflight(
+        tmp_path / "report.json", *options, model__encoder_layers=0, batch__buckets=((10, 12), (20, 56))
+    )
+    assert told["mesh"] == {"arm": 1, "data": 1}
+    programs = {(p["name"], p["words"], p["arms_of_a_device"]): p["estimated"] for p in told["programs"]}
+    assert programs.keys() == {
+        ("training step", 20, "vmap"), ("training step", 20, "map"), ("training step", 10, "vmap"),
+        ("beam search", 20, None),
+    }  # fmt: skip
+    for spent in programs.values():
+        assert 0 < spent["milliseconds"] < 100
+        assert sum(spent["milliseconds_by_part"].values()) == pytest.approx(spent["milliseconds"])
+        assert 0 < spent["share_of_peak"] < 0.1
+        assert 0 < spent["without_estimate"]["share_of_executions"] < 1
+    assert programs["training step", 10, "vmap"]["milliseconds"] < programs["training step", 20, "vmap"]["milliseconds"]
+    search = programs["beam search", 20, None]
+    assert search["step"]["steps"] == 11
+    # The rest are the encoders, of both arms, each with a search of its own.
+    assert 0 < search["milliseconds"] - 2 * 11 * search["step"]["milliseconds"] < 0.5 * search["milliseconds"]
+    assert text.count("estimated by the compiler, not measured: ") == 4
+    assert "the arms of a device, training step as estimated by the compiler" in text

@@ -13,8 +13,7 @@ from tiny import CLASSES, CONFIGS, tokenizer, torch_model
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec
-from eeg2text_jax.pretrained.card import CardFacts, model_card
-from eeg2text_jax.pretrained.export import export_checkpoint
+from eeg2text_jax.pretrained.export import CardFacts, export_checkpoint, model_card
 from eeg2text_jax.pretrained.load import load_pretrained, spec_of
 
 EEG = EEGSpec(features=6, layers=1, heads=2, ffn=8, prompt=(5, 6))
@@ -45,8 +44,7 @@ def test_pytorch_finds_every_tensor(exported):
     _, report = CLASSES[kind].from_pretrained(folder, output_loading_info=True)
     assert not report["unexpected_keys"]
     assert not report["mismatched_keys"]
-    # Not in our models: BERT's pooler, and PEGASUS's positions, which both sides compute.
-    assert not [key for key in report["missing_keys"] if "pooler" not in key and "embed_positions" not in key]
+    assert not report["missing_keys"]  # nor BERT's pooler and PEGASUS's positions, which our models lack
 
 
 def test_import_gives_identical_parameters(exported):
@@ -90,6 +88,9 @@ def test_a_damaged_eeg_file_is_named(exported, tmp_path):
     for path in folder.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / "eeg_encoder.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    with pytest.raises(UserError, match=r"eeg_encoder.safetensors: has changed since it was exported"):
+        load_pretrained(tmp_path)
+    (tmp_path / "SHA256SUMS").unlink()  # as in exports of 0.1.0
     with pytest.raises(UserError, match=r"eeg_encoder.safetensors: its header does not describe"):
         load_pretrained(tmp_path)
 
@@ -102,3 +103,18 @@ def test_card():
     assert "Split hash: 0123abcd" in card
     assert "BLEU-1: `case:mixed|tok:none`" in card
     assert "Started from" not in card
+    assert "load_export" not in card  # there is no EEG encoder
+
+
+def test_a_pegasus_with_positions_of_its_own_keeps_them(tmp_path):
+    reference = torch_model("pegasus")
+    with torch.no_grad():
+        reference.model.encoder.embed_positions.weight.normal_()
+    reference.save_pretrained(tmp_path / "in")
+    model, params = load_pretrained(tmp_path / "in")
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "in")
+    export_checkpoint(model, params, config, tokenizer(), tmp_path / "out", "")
+    before, after = (load_file(tmp_path / side / "model.safetensors") for side in ("in", "out"))
+    for side in ("encoder", "decoder"):
+        name = f"model.{side}.embed_positions.weight"
+        np.testing.assert_allclose(after[name], before[name], rtol=0, atol=1e-6)

@@ -6,6 +6,9 @@ import pytest
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.pretrained.hub import checkpoint_folder
 
+# What an export has beside its weights is fetched, too: without the EEG encoder it would be a language model.
+BESIDE = ("*.json", "*.txt", "*.model", "*.jinja", "eeg_encoder.safetensors", "SHA256SUMS")
+
 
 def test_a_folder_is_itself(tmp_path):
     assert checkpoint_folder(tmp_path) == tmp_path
@@ -64,7 +67,7 @@ def test_one_format_is_downloaded(monkeypatch, tmp_path, files, weights):
     monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", lambda self, name: files)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     assert checkpoint_folder("google/some-model") == tmp_path
-    assert asked == {"google/some-model": ["*.json", "*.txt", "*.model", weights]}
+    assert asked == {"google/some-model": [*BESIDE, weights]}
 
 
 def test_a_model_without_weights_is_refused(monkeypatch):

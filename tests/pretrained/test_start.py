@@ -8,8 +8,10 @@ import transformers
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 from tiny import CONFIGS, TOKENS, tokenizer, torch_model
+from tokenizers import Tokenizer, models
 
 from configs import default
+from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.pretrained.export import export_checkpoint
 from eeg2text_jax.pretrained.load import load_pretrained
@@ -127,6 +129,53 @@ def test_tokens_of_a_warm_start_are_the_tokenizer_s(bert):
 def test_another_backbone_is_refused(bart):
     with pytest.raises(UserError, match=r"backbone is 't5', but .* is a bart checkpoint"):
         model_from_checkpoint(model_config(bart, "t5"), FEATURES, tokenizer())
+
+
+@pytest.fixture(scope="module")
+def with_tokenizer(bart, tmp_path_factory):
+    """The checkpoint, and its tokenizer beside it."""
+    folder = tmp_path_factory.mktemp("whole")
+    for path in bart.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    tokenizer().save_pretrained(folder)
+    return folder
+
+
+def other_tokenizer(words: int = 40, shift: int = 0) -> transformers.PreTrainedTokenizerFast:
+    """Other words under the same ids; `shift` moves the special tokens."""
+    names = {shift + i: name for i, name in enumerate(("<s>", "<pad>", "</s>", "<unk>"))}
+    vocabulary = Tokenizer(models.WordLevel({names.get(i, f"v{i}"): i for i in range(words)}, unk_token="<unk>"))
+    tokens = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=vocabulary, **tokens)
+
+
+@pytest.mark.parametrize(
+    ("place", "given", "message"),
+    [
+        ("bart", {"shift": 1}, r"padding token is 2, that of .* is 1; set config.text.tokenizer to the one"),
+        ("with_tokenizer", {"shift": 1}, "padding token is 2, .* leave config.text.tokenizer empty"),
+        ("with_tokenizer", {}, r"36 ids mean other tokens .* \(id 4 is 'v4', not 'w4'\)"),
+        ("bart", {"words": 20}, "has 40 tokens, the tokenizer only 20: it is another checkpoint's"),
+        ("with_tokenizer", {"words": 20}, "16 ids mean other tokens"),
+    ],
+)
+def test_a_tokenizer_of_another_family_is_refused(request, place, given, message):
+    folder = request.getfixturevalue(place)
+    with pytest.raises(UserError, match=message):
+        model_from_checkpoint(model_config(folder, "bart"), FEATURES, other_tokenizer(**given))
+
+
+def test_tokenizers_that_agree_are_taken(bart, with_tokenizer):
+    for folder, given in ((with_tokenizer, tokenizer()), (bart, other_tokenizer()), (bart, other_tokenizer(words=37))):
+        model_from_checkpoint(model_config(folder, "bart"), FEATURES, given)
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_a_folder_without_a_tokenizer_gives_none(kind, tmp_path):
+    """transformers makes up one of five tokens, all of them special."""
+    CONFIGS[kind]().save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="holds no tokenizer"):
+        load_tokenizer(tmp_path)
 
 
 def test_a_larger_vocabulary_is_refused(bart):

@@ -70,6 +70,7 @@ def test_single_fixation_measure_takes_the_words_that_have_it() -> None:
         (sentence(replace(word("b"), np.r_[1e9, np.ones(104)])), "above 1000 µV"),
         (sentence(replace(word("b"), np.r_[-np.inf, np.ones(104)])), "above 1000 µV"),
         (sentence(Word("b", 1.0, (np.ones(105), np.ones(105)))), "constant band values"),
+        (sentence(Word("b", 1.0, (np.full(105, 3.7e-6), np.full(105, 3.7e-6)))), "constant band values"),
         (sentence(word("a"), Word("b", None, (np.ones(105),))), "fixations contradict EEG"),
         (sentence(Word("b", np.nan, word("b").eeg)), "fixations contradict EEG"),
         (sentence(Word("b", 1.5, word("b").eeg)), "fixations contradict EEG"),

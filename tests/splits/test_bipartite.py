@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from reading_grids import grid
 
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.bipartite import NONE, pick_owners, split_graph
 from eeg2text_jax.splits.leakage import leakage_rate
 from eeg2text_jax.splits.methods import make_split
@@ -130,3 +131,21 @@ def test_algorithm_2_as_printed_leaks_subjects():
     parts = printed_algorithm(linked, np.random.default_rng(0))
     assert leakage_rate(parts["train"][:, 0], parts["test"][:, 0]) == 0
     assert leakage_rate(parts["train"][:, 1], parts["test"][:, 1]) > 0
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 6, 8])
+def test_few_subjects_are_divided_so_that_no_part_is_empty(n):
+    data = grid(subjects=[f"S{i}" for i in range(n)], sentences={"SR": 40})
+    for seed in range(10):
+        split = make_split(data, "f", (0.8, 0.1, 0.1), seed)
+        subjects = [set(data.subject[rows]) for rows in split.parts.values()]
+        texts = [set(data.sentence[rows]) for rows in split.parts.values()]
+        assert sum(map(len, subjects)) == len(set.union(*subjects)) == n
+        assert sum(map(len, texts)) == len(set.union(*texts))
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_too_few_subjects_are_said(n):
+    data = grid(subjects=[f"S{i}" for i in range(n)], sentences={"SR": 40})
+    with pytest.raises(UserError, match=rf"split 'f' gives each part subjects of its own, and there \w+ {n} of them"):
+        make_split(data, "f", (0.8, 0.1, 0.1), 0)

@@ -10,8 +10,8 @@ from eeg2text_jax.cli import main
 from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.split import PARTS
-from eeg2text_jax.splits.splitfile import hash_ids, read_split_file
+from eeg2text_jax.splits.split import PARTS, Split
+from eeg2text_jax.splits.splitfile import hash_ids, read_split_file, write_split_file
 
 RATIO = (0.8, 0.1, 0.1)
 TEXTS = {"NR": [f"sentence {i} of many" for i in range(20)], "TSR": [f"Sentence {i}: of many!" for i in range(15, 40)]}
@@ -38,7 +38,9 @@ def test_the_certificate_states_what_the_split_is(data_path, tmp_path, capsys):
     data = read_datafile(data_path)
     split = make_split(data, "f", RATIO, 1)
     assert certificate["digest"] == split.digest()
-    assert certificate["data"] == {"name": "data.h5", "digest": data.digest()}
+    made_from = certificate["data"]
+    assert (made_from["name"], made_from["digest"]) == ("data.h5", data.digest())
+    assert {name: made_from[name] for name in data.digests} == data.digests
     assert (certificate["method"], certificate["seed"], certificate["ratio"]) == ("f", 1, [0.8, 0.1, 0.1])
     assert certificate["kept"] == {"samples": split.kept, "of": 540, "fraction": split.kept / 540}
     for name in PARTS:
@@ -166,3 +168,40 @@ def test_rows_need_the_data_file(tmp_path, capsys):
 def test_missing_input_is_one_sentence(arguments, capsys):
     assert main(["split", *arguments]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_certificate_of_other_texts_is_refused(data_path, tmp_path, capsys):
+    """One that was made from another study with the same ids, or that somebody edited."""
+    out = tmp_path / "f.json"
+    main(["split", str(data_path), "--method=f", f"--json={out}"])
+    other = write(tmp_path / "other.h5", texts={task: [f"{t} again" for t in many] for task, many in TEXTS.items()})
+    assert main(["split", str(other), "--method=file", f"--path={out}"]) == 2
+    said = capsys.readouterr().err
+    assert "f.json: was made from data.h5, whose subjects, tasks or sentences are not those of" in said
+    for old, new in (
+        ('"digest": "', '"digest": "0'),
+        ('"method": "f"', '"method": "c"'),
+        ('"samples": ', '"samples": 1'),
+    ):
+        edited = tmp_path / "edited.json"
+        assert out.read_text().count(old)
+        edited.write_text(out.read_text().replace(old, new, 1))
+        assert main(["split", str(data_path), "--method=file", f"--path={edited}"]) == 2
+        assert "edited.json: does not have the checksum that it states" in capsys.readouterr().err
+    certificate = json.loads(out.read_text())
+    certificate["parts"]["test"]["ids"] = certificate["parts"]["test"]["ids"][1:]
+    certificate["parts"]["test"]["ids_sha256"] = hash_ids(certificate["parts"]["test"]["ids"])
+    write_split_file(edited, certificate)  # with a checksum of its own
+    assert main(["split", str(data_path), "--method=file", f"--path={edited}"]) == 2
+    assert "it was edited" in capsys.readouterr().err
+
+
+def test_the_digest_is_of_the_samples_and_not_of_their_places(data_path, tmp_path):
+    data, turned = read_datafile(data_path), read_datafile(write(tmp_path / "b.h5", ZUCO_SUBJECTS[::-1]))
+    others = read_datafile(write(tmp_path / "c.h5", [f"X{name}" for name in ZUCO_SUBJECTS]))
+    parts = {name: np.array([row]) for row, name in enumerate(PARTS)}
+    digests = [Split.of(of, "file", 0, parts).digest() for of in (data, turned, others)]
+    assert len(set(digests)) == 3
+    row_of = {name: row for row, name in enumerate(Split.of(turned, "file", 0, parts).names)}
+    moved = {name: np.array([row_of[Split.of(data, "file", 0, parts).names[row]]]) for name, [row] in parts.items()}
+    assert Split.of(turned, "file", 0, moved).digest() == digests[0]

@@ -92,7 +92,7 @@ def test_unique_subj_is_the_authors_lists():
     [
         ("unique_subj", grid(sentences={"TSR": 5}), "task SR"),
         ("unique_subj", grid(subjects=("S1", "S2"), sentences={"SR": 5}), "found none"),
-        ("f", grid(subjects=("S1", "S2"), sentences={"SR": 50}), "dev part empty"),
+        ("f", grid(subjects=("S1", "S2"), sentences={"SR": 50}), "expected 3 or more"),
         ("a", grid(subjects=("S1",), sentences={"SR": 50}), "train part empty"),
         ("unique_txt", SMALL, "did you mean 'unique_text'"),
         ("nonsense", SMALL, "there are unique_text"),

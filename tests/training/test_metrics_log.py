@@ -40,7 +40,9 @@ def test_going_on_drops_what_will_be_done_again(tmp_path):
     with MetricsLog(epath.Path(tmp_path), 0) as log:
         for step in (1, 2, 3):
             log.add(step, {"loss/eeg/0": float(step)})
-    with MetricsLog(epath.Path(tmp_path), 2):
+    kept = log.lines[:2]  # as the checkpoint of step 2 says
+    (tmp_path / "metrics.jsonl").write_text("lost")
+    with MetricsLog(epath.Path(tmp_path), 2, kept):
         pass
     steps = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert steps == [1, 2]

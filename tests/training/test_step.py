@@ -33,7 +33,7 @@ def loss_and_gradient(batch, model=None, **options):
     program = dataclasses.replace(program, optimizer=optax.trace(0.0))
     mesh = make_mesh(1, 1, jax.devices()[:1])
     state, _ = tiny_grid.make_state(program, mesh, REPLICATED)
-    state, metrics = jax.jit(program.train_step)(state, batch, tiny_grid.study_arrays(program, mesh))
+    state, metrics = jax.jit(program.train_step)(state, tiny_grid.of_all(batch), tiny_grid.study_arrays(program, mesh))
     return metrics["loss"], state.opt_state.trace
 
 
@@ -124,3 +124,27 @@ def test_settings_that_cannot_be_are_said():
     )
     with pytest.raises(UserError, match=r"train.accumulate = 4 .* must be a multiple of 16"):
         Placement.from_config(config, 2)
+
+
+def test_arms_of_a_seed_share_its_batch_and_seeds_have_their_own():
+    """Three seeds in one program against each seed alone: losses, and what one update made of the parameters."""
+    arms = tuple(Arm(condition, seed) for seed in (0, 3, 1) for condition in ("eeg", "noise"))
+    batches = [tiny_grid.make_batch(i) for i in range(3)]
+    together = updated(arms, {name: np.stack([batch[name] for batch in batches]) for name in batches[0]})
+    for place, batch in enumerate(batches):
+        own = slice(2 * place, 2 * place + 2)
+        alone = updated(arms[own], tiny_grid.of_all(batch))
+        np.testing.assert_allclose(together[0][own], alone[0], rtol=TOLERANCE)
+        for ours, theirs in zip(jax.tree.leaves(together[1]), jax.tree.leaves(alone[1]), strict=True):
+            np.testing.assert_allclose(ours[own], theirs, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="2 batches for arms of 3 seeds"):
+        updated(arms, {name: np.stack([batch[name] for batch in batches[:2]]) for name in batches[0]})
+
+
+def updated(arms, batch):
+    """Losses `[A]` and parameters after one step of plain descent."""
+    program = dataclasses.replace(tiny_grid.make_program(arms), optimizer=optax.sgd(0.1))
+    mesh = make_mesh(1, 1, jax.devices()[:1])
+    state, _ = tiny_grid.make_state(program, mesh, REPLICATED)
+    state, metrics = jax.jit(program.train_step)(state, batch, tiny_grid.study_arrays(program, mesh))
+    return np.asarray(metrics["loss"]), jax.device_get(state.params)

@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 from tiny_run import tiny_config
 
-from eeg2text_jax import pipeline
 from eeg2text_jax.models.freezing import free_mask
 from eeg2text_jax.parallel.placement import Placement
+from eeg2text_jax.study import open_study
 from eeg2text_jax.testing.finished_runs import logged_metrics
 from eeg2text_jax.training.loop import make_initial_state, make_program, trained_params
 from eeg2text_jax.training.step_one import step_one
 from eeg2text_jax.training.waves import train_arms
+from eeg2text_jax.workdir import open_workdir
 
 STEPS = {"step_one__steps": 3, "step_one__lr": 1e-2, "train__steps": 2, "train__eval_every": 1, "optim__lr": 0.0}
 
@@ -21,7 +22,7 @@ def trained(tmp_path_factory):
     shape = {"encoder_layers": 2, "dropout": 0.0}
     config = tiny_config(**STEPS, model__encoder_layers=0, shape=shape)
     root = str(tmp_path_factory.mktemp("two_steps") / "run")
-    study = pipeline.open_study(config, pipeline.open_workdir(root, config))
+    study = open_study(config, open_workdir(root, config))
     train_arms(study)
     return study
 

@@ -12,9 +12,10 @@ from eeg2text_jax import pipeline
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.placement import arms_mapping
 from eeg2text_jax.predictions.file import read_predictions
+from eeg2text_jax.study import open_study
 from eeg2text_jax.testing.finished_runs import logged_metrics
 from eeg2text_jax.training import waves
-from eeg2text_jax.workdir import Workdir
+from eeg2text_jax.workdir import Workdir, open_workdir
 
 CHANGES = {
     "model__encoder_layers": 0,
@@ -26,7 +27,7 @@ CHANGES = {
 
 def open_run(root, **changes):
     config = tiny_config(**CHANGES, **changes)
-    return pipeline.open_study(config, pipeline.open_workdir(str(root), config))
+    return open_study(config, open_workdir(str(root), config))
 
 
 def results(study):

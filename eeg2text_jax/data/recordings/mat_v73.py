@@ -4,6 +4,7 @@ A struct array is a group with one dataset of object references per field; a 1x1
 fields directly. Arrays appear with their axes reversed.
 """
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +12,15 @@ import h5py
 import numpy as np
 from h5py import h5a, h5d, h5g, h5o, h5r, h5s, h5t
 
+from eeg2text_jax.data.hdf5_disk import check_size, open_own
 from eeg2text_jax.data.recordings.matlab5_arrays import Damaged
 from eeg2text_jax.data.recordings.sentence import Fields, Sentence, UnreadableRecording, Word
 from eeg2text_jax.errors import first_line
 
 _NOTHING = np.empty(0)
 Target = h5g.GroupID | h5d.DatasetID
-_LARGEST = 1 << 20  # numbers or characters in a field that is read; the largest real one is a sentence's text
+_LARGEST = 1 << 16  # numbers or characters in a field that is read; the largest real one is a sentence's text
+_MOST_ENTRIES = 1 << 16  # sentences of a subject, or words of a sentence; real ones are a few hundred
 # What h5py raises on damaged files, depending on which of the library's layers notices.
 _ERRORS = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeError, MemoryError, OverflowError)
 
@@ -38,14 +41,14 @@ def read_mat_v73(path: Path, fields: Fields) -> Iterator[Sentence]:
 
 
 def _sentences(path: Path, file: h5py.File, fields: Fields) -> Iterator[Sentence]:
-    group = file.get("sentenceData")
-    if not isinstance(group, h5py.Group):
+    group = open_own(file["/"].id, b"sentenceData") if "sentenceData" in file else None
+    if not isinstance(group, h5g.GroupID):
         found = ", ".join(sorted(set(file) - {"#refs#", "#subsystem#"})) or "nothing"
         raise UnreadableRecording(
             path, f"is an HDF5 file but no ZuCo recording: expected a group sentenceData, found {found}."
         )
     references = _References(file)
-    sentences = _StructArray(file, group.id, references)
+    sentences = _StructArray(file, group, references)
     missing = {"content", "word"} - set(sentences.fields)
     if missing:
         raise UnreadableRecording(path, f"its sentenceData has no {', '.join(sorted(missing))}.")
@@ -94,6 +97,15 @@ class _References:
         self._places: list[tuple[h5g.GroupID, bytes]] = []
 
     def add(self, group: h5g.GroupID, name: bytes, dataset: h5d.DatasetID) -> None:
+        """Notes the references of a field.
+
+        Raises:
+          Damaged: there are more than a file of this size can hold, or than there are words in a sentence.
+        """
+        count = math.prod(dataset.shape)
+        if count > _MOST_ENTRIES:
+            raise Damaged(f"{name.decode()} claims {count} entries")
+        check_size(dataset, name.decode())
         addresses = np.empty(dataset.shape, "u8")
         dataset.read(h5s.ALL, h5s.ALL, addresses, h5t.STD_REF_OBJ)
         self._addresses.append(addresses.ravel())
@@ -117,7 +129,7 @@ class _StructArray:
 
     def __init__(self, file: h5py.File, group: h5g.GroupID, references: _References):
         self._file = file
-        self._members = {name.decode(): h5o.open(group, name) for name in group}
+        self._members = {name.decode(): open_own(group, name) for name in group}
         self._targets: dict[str, list[Target]] = {}
         self.fields = frozenset(self._members)
         self.count = 1
@@ -126,12 +138,12 @@ class _StructArray:
         self._is_single = content is None or not _holds_references(content)
         if self._is_single:
             return
-        self.count = int(np.prod(content.shape))
+        self.count = math.prod(content.shape)
         for name, member in self._members.items():
             if not _holds_references(member):
                 raise Damaged(f"{name} holds no references")
-            if np.prod(member.shape) != self.count:
-                raise Damaged(f"{name} has {np.prod(member.shape)} entries, content has {self.count}")
+            if math.prod(member.shape) != self.count:
+                raise Damaged(f"{name} has {math.prod(member.shape)} entries, content has {self.count}")
             references.add(group, name.encode(), member)
 
     def field(self, name: str, i: int) -> Target | None:
@@ -167,8 +179,9 @@ def _read(target: Target | None, name: str, kinds: str) -> np.ndarray:
         return _NOTHING
     if not isinstance(target, h5d.DatasetID) or target.dtype.kind not in kinds or len(target.shape) != 2:
         raise Damaged(f"{name} is no array of the kind that a recording holds")
-    if np.prod(target.shape, dtype=object) > _LARGEST:
+    if math.prod(target.shape) > _LARGEST:
         raise Damaged(f"{name} claims {target.shape} entries")
+    check_size(target, name)
     values = np.empty(target.shape, target.dtype)
     target.read(h5s.ALL, h5s.ALL, values)
     return values.ravel()

@@ -4,20 +4,22 @@ import json
 import os
 from typing import Any
 
-from etils import epath
 from ml_collections import ConfigDict
 from transformers import PretrainedConfig
 
+from eeg2text_jax.decoding.spec import GenerationSpec
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.grid import Arm
 from eeg2text_jax.models.build import random_config
-from eeg2text_jax.pretrained.card import CardFacts, model_card
-from eeg2text_jax.pretrained.export import export_checkpoint
+from eeg2text_jax.models.nnx_bridge import Params
+from eeg2text_jax.opening import open_finished
+from eeg2text_jax.pretrained.eeg_file import Feeding
+from eeg2text_jax.pretrained.export import CardFacts, export_checkpoint, model_card
 from eeg2text_jax.pretrained.hub import checkpoint_folder
 from eeg2text_jax.pretrained.start import checkpoint_config
-from eeg2text_jax.study import Study, open_study
+from eeg2text_jax.study import Study
 from eeg2text_jax.training.waves import trained_arm
-from eeg2text_jax.workdir import Workdir, open_workdir
+from eeg2text_jax.workdir import Workdir, find_workdir, read_configuration
 
 
 def export_run(root: str, out: str, arm: str = "") -> Arm:
@@ -34,14 +36,48 @@ def export_run(root: str, out: str, arm: str = "") -> Arm:
     Raises:
       UserError: there is no finished run in `root`, no such arm, or `out` cannot be written.
     """
-    config = _config_of(root)
-    study = open_study(config, open_workdir(root, config))
+    workdir = find_workdir(root)
+    config = ConfigDict(_tuples(read_configuration(workdir))).lock()
+    study = open_finished(config, root)
+    workdir.check("predictions.jsonl", "results.json")
     number = _choose(study.arms, arm)
     params = trained_arm(study, number)
     chosen = study.arms[number]
-    card = model_card(card_facts(study, chosen, os.path.basename(os.path.normpath(out))))
-    export_checkpoint(study.model, params, _backbone_config(study), study.tokenizer, out, card)
+    write_export(study, chosen, params, out)
     return chosen
+
+
+def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
+    """Writes parameters of one arm, and all that decoding like the run needs beside them, as the folder `out`.
+
+    Raises:
+      UserError: `out` cannot be written.
+    """
+    export_checkpoint(
+        study.model,
+        params,
+        _backbone_config(study),
+        study.tokenizer,
+        out,
+        model_card(card_facts(study, arm, os.path.basename(os.path.normpath(out)))),
+        generation=GenerationSpec.from_fields(study.config.decode, study.model).to_fields(),
+        feeding=_feeding(study),
+    )
+
+
+def _feeding(study: Study) -> Feeding:
+    config, samples = study.config, study.samples
+    return Feeding(
+        mean=samples.mean,
+        scale=samples.scale,
+        max_words=samples.max_words,
+        buckets=tuple(words for words, _ in config.batch.buckets),
+        batch_size=config.decode.batch_size,
+        halvings=config.decode.halvings,
+        seed=config.seed,
+        dtype=config.model.dtype,
+        features_are=study.data.features_are,
+    )
 
 
 def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
@@ -54,6 +90,7 @@ def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
         arm=f"{arm.condition}, seed {arm.seed}",
         data=f"{study.config.data.source}, {len(study.split.parts['train'])} training samples",
         features=study.data.features_are,
+        n_features=study.data.n_features,
         split=study.split.digest(),
         config_hash=study.config_digest,
         scores=scores,
@@ -73,17 +110,6 @@ def _scores(workdir: Workdir, arm: Arm) -> tuple[list[dict[str, Any]], dict[str,
         rows.append(row | {name: metric["value"] for name, metric in cell["metrics"].items()})
         signatures |= {name: metric["signature"] for name, metric in cell["metrics"].items()}
     return rows, signatures
-
-
-def _config_of(root: str) -> ConfigDict:
-    """The configuration that a workdir was made with."""
-    path = Workdir(epath.Path(root)).config
-    if not path.exists():
-        raise UserError(f"{root}: holds no run of eeg2text (no config.json); give the --workdir of one.")
-    try:
-        return ConfigDict(_tuples(json.loads(path.read_text()))).lock()
-    except ValueError as error:
-        raise UserError(f"{path}: is not JSON ({error}).") from error
 
 
 def _tuples(value: Any) -> Any:

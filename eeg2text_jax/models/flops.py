@@ -21,8 +21,15 @@ def search_flops(model: Seq2SeqModel, batch: int, words: int, length: int, beams
     """
     source = source_length(model, words)
     cross = model.spec.decoder.layers * 4.0 * source * model.spec.decoder.width * inner_width(model.spec.decoder)
+    steps = (length - 1) * step_flops(model, batch, words, length, beams)
+    return batch * (encode_flops(model, words) + cross) + steps
+
+
+def step_flops(model: Seq2SeqModel, batch: int, words: int, length: int, beams: int) -> float:
+    """One step of that search: a token for every beam of every sentence."""
+    source = source_length(model, words)
     step = stack_flops(model.spec.decoder, 1, length * beams, source, project_context=False) + head_flops(model)
-    return batch * (encode_flops(model, words) + cross + (length - 1) * beams * step)
+    return batch * beams * step
 
 
 def encode_flops(model: Seq2SeqModel, words: int) -> float:

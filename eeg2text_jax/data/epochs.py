@@ -1,0 +1,79 @@
+"""Which samples form which training batch: shuffled epochs in length buckets, known for any batch number.
+
+A bucket is a pair (words, tokens); a sample goes to the first bucket that holds both its EEG positions and its
+target. Each epoch shuffles the samples, fills batches bucket by bucket and shuffles the batches. Samples left over
+in a bucket move up to the next one, and the last batch of all is filled with rows of weight 0, so an epoch trains
+every sample exactly once and every epoch has the same shapes.
+"""
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from eeg2text_jax.errors import UserError
+
+Bucket = tuple[int, int]
+
+
+def is_nested(buckets: Sequence[Sequence[int]]) -> bool:
+    """Whether each (words, tokens) holds all that the one before it holds, and more."""
+    ordered = list(map(tuple, buckets))
+    return all(a != b and a[0] <= b[0] and a[1] <= b[1] for a, b in itertools.pairwise(ordered))
+
+
+class EpochPlan:
+    """Which samples form which batch of an endless shuffled stream, computable for any batch number."""
+
+    def __init__(
+        self,
+        words: np.ndarray,
+        tokens: np.ndarray,
+        buckets: Sequence[Bucket],
+        size: int,
+        seed: int,
+        grid_seed: int = 0,
+    ):
+        """`words` and `tokens` are the lengths of the samples, `[N]`.
+
+        Args:
+          size: samples of a batch.
+          seed: of the run; from it follows in which order an epoch's shapes come, the same for all seeds of a grid.
+          grid_seed: with `seed`, decides which samples are in which batch.
+
+        Raises:
+          UserError: a sample fits no bucket, or the buckets are not nested: what one has left over would be cut in the
+            next.
+        """
+        self._size, self._seed, self._grid_seed = size, seed, grid_seed
+        self._buckets = [tuple(map(int, bucket)) for bucket in buckets]
+        if not is_nested(self._buckets):
+            raise UserError(
+                f"batch.buckets is {tuple(self._buckets)}; expected pairs (words, tokens), each at least as large as "
+                "the one before it in both."
+            )
+        fits = np.array([(words <= w) & (tokens <= t) for w, t in self._buckets])  # [buckets, N]
+        if not fits.any(axis=0).all():
+            worst = int(np.argmin(fits.any(axis=0)))
+            raise UserError(
+                f"batch.buckets has no bucket for a sample of {words[worst]} words and {tokens[worst]} tokens; "
+                f"the largest is {max(self._buckets)}; add one at least that large or lower data.max_words or "
+                "text.max_tokens."
+            )
+        self._bucket_of = fits.argmax(axis=0)
+        self.batches_per_epoch = len(self.epoch(0))
+
+    def epoch(self, number: int) -> list[tuple[np.ndarray, Bucket]]:
+        """(sample numbers, bucket) of every batch of epoch `number`, in order."""
+        own = np.random.default_rng([self._seed, number, 1 + self._grid_seed])
+        order = own.permutation(len(self._bucket_of))
+        batches, left = [], np.array([], int)
+        for k, bucket in enumerate(self._buckets):
+            rows = np.concatenate([left, order[self._bucket_of[order] == k]])
+            full = len(rows) - len(rows) % self._size
+            batches += [(part, bucket) for part in np.split(rows[:full], range(self._size, full, self._size)) if full]
+            left = rows[full:]
+        if len(left):
+            batches.append((left, self._buckets[-1]))
+        of_all = np.random.default_rng([self._seed, number])  # how many batches a bucket has, no shuffle changes
+        return [batches[i] for i in of_all.permutation(len(batches))]

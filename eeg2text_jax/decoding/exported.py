@@ -1,0 +1,161 @@
+"""What `eeg2text export` wrote, ready to turn raw features into the text that the run would have written."""
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from eeg2text_jax.data.text import decode_tokens, load_tokenizer
+from eeg2text_jax.decoding.dataset import Slice, plan_slices
+from eeg2text_jax.decoding.grid import sentence_keys
+from eeg2text_jax.decoding.sharded import generate_arms
+from eeg2text_jax.decoding.spec import GenerationSpec
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.nnx_bridge import Params
+from eeg2text_jax.parallel.mesh import make_mesh
+from eeg2text_jax.pretrained.eeg_file import Feeding, read_feeding
+from eeg2text_jax.pretrained.hub import checkpoint_folder
+from eeg2text_jax.pretrained.load import load_pretrained
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Exported:
+    """A trained arm and all that its decoding takes: `decode` is the way from raw features to text."""
+
+    model: Seq2SeqModel
+    params: Params
+    tokenizer: PreTrainedTokenizerBase
+    generation: GenerationSpec
+    feeding: Feeding  # standardization, and the batches that the run decoded in
+
+    def decode(
+        self,
+        features: Sequence[np.ndarray] | np.ndarray,
+        mask: np.ndarray | None = None,
+        *,
+        sample_ids: Sequence[int] | None = None,
+    ) -> list[str]:
+        """Free-running text of each recording; no target is involved.
+
+        A run's test samples in their order give the run's free-running predictions, to the last token.
+
+        Args:
+          features: one array `[W, F]` of raw features for each recording, as in the data file; or `[N, W, F]`, with
+            `mask`. Recordings longer than the run's `data.max_words` are cut, with a warning.
+          mask: `[N, W]` bool, True at real words, which come first.
+          sample_ids: numbers of the samples in the data file, from which their keys are made where
+            `generation.do_sample`; by default 0, 1, ...
+
+        Raises:
+          UserError: features of another width, kind or shape, or not finite; or a mask that is missing or wrong.
+        """
+        recordings = _recordings(features, mask, len(self.feeding.mean))
+        lengths = np.array([len(words) for words in recordings], int)
+        if cut := int((lengths > self.feeding.max_words).sum()):
+            message = f"{cut} of {len(recordings)} recordings are cut to {self.feeding.max_words} words, as in the run."
+            warnings.warn(message, stacklevel=2)
+        ids = np.arange(len(recordings)) if sample_ids is None else np.asarray(sample_ids)
+        if ids.shape != lengths.shape:
+            raise UserError(f"sample_ids has shape {list(ids.shape)}; expected one number for each recording.")
+        lengths = np.minimum(lengths, self.feeding.max_words)
+        longer = [self.feeding.max_words] if (lengths > max(self.feeding.buckets)).any() else []
+        params = jax.tree.map(lambda leaf: leaf[None], self.params)
+        texts = [""] * len(recordings)
+        for part in plan_slices(lengths, [*self.feeding.buckets, *longer], self.feeding.batch_size):
+            decoded = self._decode_batch(params, [recordings[i] for i in part.samples], part, ids)
+            for i, text in zip(part.samples[: part.real], decoded, strict=True):
+                texts[i] = text
+        return texts
+
+    def _decode_batch(
+        self, params: Params, recordings: Sequence[np.ndarray], part: Slice, ids: np.ndarray
+    ) -> list[str]:
+        """Texts of the real samples of a slice, by the program that decodes a run's arms."""
+        words = [self.feeding.standardize(recording) for recording in recordings]
+        features = np.zeros((len(words), part.words, len(self.feeding.mean)), np.float32)
+        for row, own in zip(features, words, strict=True):
+            row[: len(own)] = own
+        mask = np.arange(part.words) < np.array([[len(own)] for own in words])
+        draws = self.generation.do_sample
+        found = generate_arms(
+            self.model,
+            params,
+            {"features": jnp.asarray(features)[None]},
+            {"mask": jnp.asarray(mask)},
+            self.generation,
+            make_mesh(1, 1, jax.devices()[:1]),
+            keys=sentence_keys(self.feeding.seed, jnp.asarray(ids[part.samples], jnp.int32)) if draws else None,
+            halvings=self.feeding.halvings,
+        )
+        best = slice(0, part.real * self.generation.num_return_sequences, self.generation.num_return_sequences)
+        sequences, lengths = np.asarray(found.sequences[0])[best], np.asarray(found.lengths[0])[best]
+        special = set(self.tokenizer.all_special_ids)
+        tokens = [[t for t in row[:n] if t not in special] for row, n in zip(sequences, lengths, strict=True)]
+        return decode_tokens(self.tokenizer, tokens)
+
+
+def load_export(name: str | Path) -> Exported:
+    """Loads what `eeg2text export` wrote: model, parameters, tokenizer, standardization and settings.
+
+    Args:
+      name: the folder, or the name under which it was put on the Hugging Face Hub.
+
+    Raises:
+      UserError: the folder is no export, lacks something, or a byte of it has changed.
+    """
+    folder = checkpoint_folder(name)
+    feeding = read_feeding(folder)
+    model, params = load_pretrained(folder, dtype=feeding.dtype)
+    if model.eeg is None or model.eeg.features != len(feeding.mean):
+        raise UserError(f"{folder}: its EEG encoder is missing or of another run; export the run again.")
+    generation = GenerationSpec.from_checkpoint(folder, model)
+    return Exported(model, params, load_tokenizer(folder), generation, feeding)
+
+
+def _recordings(features: Any, mask: Any, width: int) -> list[np.ndarray]:
+    """One array `[W, F]` for each recording, checked."""
+    whole = features if hasattr(features, "ndim") else None
+    if whole is not None and whole.ndim == 3:
+        return _unpadded(np.asarray(whole), mask, width)
+    if mask is not None:
+        raise UserError("mask goes with one array features [N, W, F]; recordings in a list have their own lengths.")
+    if whole is not None:
+        raise UserError(f"features has shape {list(whole.shape)}; expected a list of arrays [words, {width}].")
+    return [_checked(np.asarray(words), f"features[{i}]", width) for i, words in enumerate(features)]
+
+
+def _unpadded(features: np.ndarray, mask: Any, width: int) -> list[np.ndarray]:
+    if mask is None:
+        raise UserError(
+            "features [N, W, F] need mask [N, W], True at real words; or give a list with an array for each recording."
+        )
+    mask = np.asarray(mask)
+    if mask.shape != features.shape[:2] or mask.dtype != bool:
+        raise UserError(
+            f"mask is {mask.dtype} {list(mask.shape)}; expected bool {list(features.shape[:2])}, True at real words."
+        )
+    lengths = mask.sum(axis=1)
+    if not (mask == (np.arange(mask.shape[1]) < lengths[:, None])).all():
+        raise UserError("mask has a real word after a padded one; put the real words of each recording first.")
+    return [
+        _checked(row[:n], f"features[{i}]", width) for i, (row, n) in enumerate(zip(features, lengths, strict=True))
+    ]
+
+
+def _checked(words: np.ndarray, name: str, width: int) -> np.ndarray:
+    if words.ndim != 2 or words.shape[1] != width or not len(words):
+        raise UserError(f"{name} has shape {list(words.shape)}; expected [words, {width}] with at least one word.")
+    if not np.issubdtype(words.dtype, np.floating) and not np.issubdtype(words.dtype, np.integer):
+        raise UserError(f"{name} is of type {words.dtype}; expected numbers.")
+    with np.errstate(over="ignore"):
+        words = words.astype(np.float32)
+    if not np.isfinite(words).all():
+        raise UserError(f"{name} has values that are not finite as float32; leave those words out.")
+    return words

@@ -1,0 +1,117 @@
+"""Texts -> hidden states of a text encoder, each distinct text once, in batches of a few widths.
+
+Shapes: `N` texts or pairs, `T` tokens, `D` width of the encoder.
+"""
+
+import functools
+from collections.abc import Iterator, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from eeg2text_jax.models.nnx_bridge import Params
+from eeg2text_jax.models.text_encoder import TextEncoder
+from eeg2text_jax.parallel.distributed import to_host
+from eeg2text_jax.pretrained.encoders import LoadedEncoder
+
+WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # tokens; a compilation for each that occurs
+TOKENS = {"cpu": 4096, "gpu": 32768, "tpu": 32768}  # of one batch, padding included
+KEPT = 1 << 30  # bytes of hidden states
+LONGEST = 512  # tokens, where neither tokenizer nor positions set a limit
+
+
+class TextEmbedder:
+    """Token ids and hidden states of texts, for all metrics that use one encoder.
+
+    States are kept for the texts that come again (references, and what several metrics look at), up to `KEPT` bytes.
+    """
+
+    def __init__(self, loaded: LoadedEncoder):
+        self.loaded = loaded
+        limits = (loaded.tokenizer.model_max_length, loaded.encoder.spec.stack.max_positions)
+        self.max_tokens = int(min([LONGEST, *filter(None, limits)]))
+        self.cut = 0  # texts that were longer than their limit
+        self._mesh = Mesh(np.array(jax.local_devices()), ("data",))
+        self._params = jax.device_put(loaded.params, NamedSharding(self._mesh, P()))
+        self._states: dict[bytes, np.ndarray] = {}
+        self._bytes = 0
+
+    def tokens(self, texts: Sequence[str], max_tokens: int | None = None) -> list[np.ndarray]:
+        """Token ids of every text with special tokens, int32 `[T]`, cut to `max_tokens`; outer white space is dropped.
+
+        The tokenizer's own settings of truncation and padding, which some files carry, are not used.
+        """
+        tokenizer, limit = self.loaded.tokenizer, min(max_tokens or self.max_tokens, self.max_tokens)
+        if not texts:  # which transformers does not take
+            return []
+        stripped = [text.strip() for text in texts]
+        encoded = tokenizer(stripped, truncation=False, padding=False, verbose=False)["input_ids"]
+        if long := [row for row, ids in enumerate(encoded) if len(ids) > limit]:
+            self.cut += len(long)
+            short = tokenizer([stripped[row] for row in long], truncation=True, max_length=limit, padding=False)
+            for row, ids in zip(long, short["input_ids"], strict=True):
+                encoded[row] = ids
+        return [np.asarray(ids, np.int32) for ids in encoded]
+
+    def states(self, ids: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Hidden states of every sequence of tokens, float32 `[T, D]` each; each distinct one is computed once."""
+        keys = [one.tobytes() for one in ids]
+        new = {key: one for key, one in zip(keys, ids, strict=True) if key not in self._states}
+        found = dict(zip(new, self._compute(list(new.values())), strict=True))
+        found |= {key: self._states[key] for key in keys if key not in found}
+        for key in new:
+            self._states[key] = found[key]
+            self._bytes += found[key].nbytes
+        while self._bytes > KEPT:
+            self._bytes -= self._states.pop(next(iter(self._states))).nbytes
+        return [found[key] for key in keys]
+
+    def _compute(self, ids: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """As `states`; the next batch is dispatched before the last one is read, so that the device does not wait."""
+        found: list[np.ndarray] = [np.empty(0, np.float32)] * len(ids)
+        rows, pending = NamedSharding(self._mesh, P("data")), None
+        for places, width, size in plan_batches([len(one) for one in ids], len(jax.local_devices())):
+            block = np.full((size, width), self.loaded.encoder.spec.pad_token, np.int32)
+            lengths = np.ones(size, np.int32)  # a row that only fills the batch sees one position
+            for row, place in enumerate(places):
+                block[row, : len(ids[place])], lengths[row] = ids[place], len(ids[place])
+            arrays = jax.device_put(block, rows), jax.device_put(lengths, rows)
+            dispatched = places, _encode(self.loaded.encoder, self._params, *arrays)
+            self._read(pending, ids, found)
+            pending = dispatched
+        self._read(pending, ids, found)
+        return found
+
+    def _read(self, batch: tuple[np.ndarray, jax.Array] | None, ids: Sequence[np.ndarray], found: list) -> None:
+        if batch is not None:
+            for place, state in zip(batch[0], to_host(batch[1]), strict=False):
+                found[place] = state[: len(ids[place])].copy()
+
+    def describe(self, max_tokens: int | None = None) -> str:
+        """The part of a signature that says whose hidden states these are."""
+        loaded, limit = self.loaded, min(max_tokens or self.max_tokens, self.max_tokens)
+        layer = f"{loaded.encoder.spec.stack.layers}{'' if loaded.tuned_layer else ',untuned'}"
+        space = "yes" if loaded.encoder.spec.model_type == "roberta" else "-"
+        return f"model:{loaded.name}[sha256:{loaded.digest[:12]}]|layer:{layer}|max:{limit}|prefix-space:{space}"
+
+
+def plan_batches(lengths: Sequence[int], devices: int) -> Iterator[tuple[np.ndarray, int, int]]:
+    """(places, width, rows) of every batch: like lengths together, rows a multiple of the devices."""
+    lengths = np.asarray(lengths, int)
+    budget = TOKENS.get(jax.default_backend(), TOKENS["gpu"])
+    bucket = np.searchsorted(WIDTHS, lengths)
+    for number, width in enumerate(WIDTHS):
+        inside = np.flatnonzero(bucket == number)
+        size = max(budget // width // devices, 1) * devices
+        for start in range(0, len(inside), size):
+            yield inside[start : start + size], width, size
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _encode(encoder: TextEncoder, params: Params, ids: jax.Array, lengths: jax.Array) -> jax.Array:
+    """Ids `[N, T]`, of which the first `lengths [N]` are real -> hidden states `[N, T, D]`, float32."""
+    mask = jnp.arange(ids.shape[1])[None] < lengths[:, None]
+    return encoder.hidden(params, ids, mask).astype(jnp.float32)

@@ -1,0 +1,128 @@
+"""How a command begins on a workdir: what is checked first, who may be in it, and what must be there."""
+
+import contextlib
+from collections.abc import Iterator
+
+import jax
+from etils import epath
+from ml_collections import ConfigDict
+
+from eeg2text_jax.decoding.grid import check_decoding
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.grid import arms
+from eeg2text_jax.models.build import random_spec
+from eeg2text_jax.parallel.distributed import initialize, is_main, main_first
+from eeg2text_jax.parallel.placement import Placement
+from eeg2text_jax.pretrained.hub import checkpoint_folder
+from eeg2text_jax.ranges import check_config, notes
+from eeg2text_jax.study import Study, open_study
+from eeg2text_jax.training.optimizer import make_optimizer
+from eeg2text_jax.workdir import OPENED, Workdir, check_configuration, find_workdir, forget, held, open_workdir
+
+
+@contextlib.contextmanager
+def begun(config: ConfigDict, root: str, make: bool = True) -> Iterator[Study]:
+    """Joins the other hosts, if any, and opens the study of the folder `root`, which all of them must see.
+
+    No other process may be at work in the folder until the block ends. What is wrong with the configuration is found
+    before anything is made. Compiled programs are kept between runs.
+
+    Args:
+      config: all of it.
+      root: the workdir.
+      make: whether what the workdir lacks is made; else it must be there, and nothing is changed.
+
+    Raises:
+      UserError: the configuration, the data or the folder is not usable.
+    """
+    check_config(config)
+    initialize(config.parallel.hosts)
+    if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
+        jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
+    for note in notes(config) if is_main() else ():
+        print(note)
+    with contextlib.ExitStack() as stack:
+
+        def open_it() -> Study:
+            check_before(config)
+            if not make:
+                find_workdir(root)
+            if is_main():
+                stack.enter_context(held(root))
+            return _open(config, root) if make else open_finished(config, root)
+
+        yield main_first(open_it)
+
+
+def check_before(config: ConfigDict) -> None:
+    """Looks at what needs devices or a model but no data, so that nothing is made for what will be refused.
+
+    Raises:
+      UserError: a field is not usable.
+    """
+    make_optimizer(config.optim, config.train.steps)
+    _check_mesh(config, len(arms(config)))
+    if config.model.checkpoint:
+        checkpoint_folder(config.model.checkpoint)
+    else:
+        random_spec(config.model.backbone, config.model.shape.to_dict(), _StandIn())
+    check_decoding(config.decode, _StandIn())
+
+
+def _check_mesh(config: ConfigDict, n_arms: int) -> None:
+    """Raises what is wrong with the placement of all arms, unless fewer of them, as in a wave, can be placed."""
+    for fewer in range(n_arms - 1, 0, -1):
+        with contextlib.suppress(UserError):
+            Placement.from_config(config, fewer)
+            return
+    Placement.from_config(config, n_arms)
+
+
+class _StandIn:
+    """A tokenizer, or the token ids of a model, before there is one."""
+
+    start_token = bos_token = bos_token_id = cls_token_id = 0
+    pad_token = pad_token_id = 1
+    eos_token = eos_token_id = sep_token_id = 2
+
+    def __len__(self) -> int:
+        return 3
+
+
+def _open(config: ConfigDict, root: str) -> Study:
+    workdir = Workdir(epath.Path(root))
+    new = not workdir.config.exists()
+    try:
+        open_workdir(root, config)
+        workdir.check(*OPENED)
+        if is_main():
+            workdir.unrecord(*(name for name in OPENED if not (workdir.root / name).exists()))
+        study = open_study(config, workdir)
+        check_decoding(config.decode, study.model)
+    except BaseException:
+        if new and is_main():
+            forget(workdir)
+        raise
+    if is_main():
+        workdir.record(*workdir.unrecorded(*OPENED))
+    return study
+
+
+def open_finished(config: ConfigDict, root: str) -> Study:
+    """The study of a folder in which training is finished, or has begun, at least; nothing is made or changed.
+
+    Raises:
+      UserError: something is missing, or the folder belongs to another configuration.
+    """
+    workdir = find_workdir(root)
+    check_configuration(workdir, config)
+    own_data = () if str(config.data.source).endswith(".h5") else (workdir.data,)
+    for path in (*own_data, workdir.split, workdir.tokenizer):
+        if not path.exists():
+            raise UserError(f"{path}: there is no such file, so training has not begun; `eeg2text train` makes it.")
+    if not workdir.product("training"):
+        raise UserError(f"{root}: has no checkpoint; `eeg2text train` makes one.")
+    workdir.check(*OPENED, workdir.metrics.name)
+    study = open_study(config, workdir)
+    check_decoding(config.decode, study.model)
+    return study

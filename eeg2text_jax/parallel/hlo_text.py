@@ -1,0 +1,211 @@
+"""The text of an optimized HLO module as computations of instructions, and the lengths of its loops."""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Iterator
+
+_HEAD = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[\w.-]+) .*\{$")
+_NAME = re.compile(r"(?P<root>ROOT )?%?(?P<name>[\w.-]+) = ")
+_PARENTHESIS = re.compile(r"[()]")
+_REFERENCE = re.compile(r"%([\w.-]+)")
+_CALLED = re.compile(
+    r"(?P<role>body|condition|calls|to_apply|branch_computations|true_computation|false_computation)="
+    r"\{?(?P<names>%[\w.-]+(?:, ?%[\w.-]+)*)"
+)
+_OP_NAME = re.compile(r'op_name="([^"]*)"')
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_INDEX = re.compile(r"\bindex=(\d+)")
+_ARRAY = re.compile(r"(?P<type>[a-z]+\d*\w*)\[(?P<shape>[\d,]*)\]")
+_BITS = {"pred": 8, "s4": 4, "u4": 4, "bf16": 16}
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+    """One line of a computation.
+
+    Fields:
+      name: without its percent sign.
+      shape: of its result, an array or a tuple, with layouts.
+      op: `fusion`, `while`, `all-reduce`, ...
+      operands: names of instructions of the same computation.
+      arguments: what stands in the parentheses after `op`.
+      attributes: what follows them.
+      text: the line's beginning, for messages.
+      root: whether it is the computation's result.
+    """
+
+    name: str
+    shape: str
+    op: str
+    operands: tuple[str, ...]
+    arguments: str
+    attributes: str
+    text: str
+    root: bool
+
+    @functools.cached_property
+    def called(self) -> dict[str, tuple[str, ...]]:
+        """Computations that it calls, by role: `body`, `condition`, `calls`, `to_apply`, ..."""
+        found = _CALLED.finditer(self.attributes)
+        return {call["role"]: tuple(_REFERENCE.findall(call["names"])) for call in found}
+
+    @property
+    def op_name(self) -> str:
+        """The path of scopes that it comes from, of a fusion that of one of its instructions; empty where unknown."""
+        found = _OP_NAME.search(self.attributes)
+        return found[1] if found else ""
+
+    @property
+    def arrays(self) -> list[tuple[str, int]]:
+        """(type, items) of its result, or of each part of a tuple."""
+        return [(array["type"], _items(array["shape"])) for array in _ARRAY.finditer(self.shape)]
+
+    def bytes(self, *, largest_only: bool = False) -> int:
+        """Bytes of its result; of the largest part where a tuple holds operands, too, as an asynchronous start's."""
+        sizes = [array_bytes(*array) for array in self.arrays]
+        return max(sizes, default=0) if largest_only else sum(sizes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Module:
+    """Computations by name, in the order of the text, and the name of the one that is run."""
+
+    computations: dict[str, tuple[Instruction, ...]]
+    entry: str
+
+    @functools.cached_property
+    def by_name(self) -> dict[str, dict[str, Instruction]]:
+        """Instructions by computation and name."""
+        return {name: {line.name: line for line in lines} for name, lines in self.computations.items()}
+
+    def lines(self) -> Iterator[tuple[str, Instruction]]:
+        """(computation, instruction) of every instruction."""
+        for name, instructions in self.computations.items():
+            for instruction in instructions:
+                yield name, instruction
+
+
+def parse_module(hlo: str) -> Module:
+    """`compiled.as_text()` as a module."""
+    computations: dict[str, list[Instruction]] = {}
+    name = entry = ""
+    for line in hlo.splitlines():
+        if head := _HEAD.match(line):
+            name = head["name"]
+            computations[name] = []
+            entry = name if head["entry"] else entry
+        elif line.startswith(" ") and (instruction := parse_instruction(line.strip())):
+            computations.setdefault(name, []).append(instruction)
+    return Module({name: tuple(lines) for name, lines in computations.items()}, entry or name)
+
+
+def parse_instruction(line: str) -> Instruction | None:
+    """`[ROOT] %name = shape op(arguments), attributes`; None where the line is none."""
+    head = _NAME.match(line)
+    if head is None:
+        return None
+    begin = head.end()
+    end = _closing(line, begin) + 1 if line.startswith("(", begin) else line.find(" ", begin)
+    opened = line.find("(", end)
+    if end <= 0 or opened < 0:
+        return None
+    closed = _closing(line, opened)
+    arguments, shape, op = line[opened + 1 : closed], line[begin:end], line[end:opened].strip()
+    references = tuple(_REFERENCE.findall(arguments))
+    return Instruction(
+        head["name"], shape, op, references, arguments, line[closed + 1 :], line[:300], head["root"] is not None
+    )
+
+
+def array_bytes(dtype: str, items: int) -> int:
+    """Bytes of an array without the padding to a chip's tiles."""
+    digits = re.search(r"\d+", dtype)
+    return items * (_BITS.get(dtype) or int(digits.group() if digits else 8)) // 8
+
+
+def loop_length(module: Module, computation: str, loop: Instruction) -> int | None:
+    """Turns of a `while` of `computation`: what the compiler wrote, else counted; None where neither can be.
+
+    The TPU's compiler writes no `known_trip_count`. A loop is counted if its condition says that a counter is below a
+    constant, the counter begins at a constant and its body adds one.
+    """
+    if known := _TRIPS.search(loop.attributes):
+        return int(known[1])
+    (condition,), (body,) = loop.called["condition"], loop.called["body"]
+    if (found := _limit(module, condition)) is None:
+        return None
+    place, limit = found
+    start = _constant(module, computation, _part(module, computation, loop.operands[0], place))
+    step = _step(module, body, place)
+    if start is None or not step:
+        return None
+    return max(-(-(limit - start) // step), 0)
+
+
+def _limit(module: Module, condition: str) -> tuple[int, int] | None:
+    """(place of the counter in the loop's tuple, what it must be below) of a condition of that form."""
+    root = next(line for line in module.computations[condition] if line.root)
+    if root.op != "compare" or "direction=LT" not in root.attributes:
+        return None
+    counter, limit = root.operands
+    place, value = _place(module, condition, counter), _constant(module, condition, limit)
+    return None if place is None or value is None else (place, value)
+
+
+def _step(module: Module, body: str, place: int) -> int | None:
+    """What a body adds to the counter at `place`."""
+    root = next(line for line in module.computations[body] if line.root)
+    added = _origin(module, body, _part(module, body, root.name, place))
+    if added is None or added.op != "add":
+        return None
+    for counter, other in (added.operands, added.operands[::-1]):
+        if _place(module, body, counter) == place:
+            return _constant(module, body, other)
+    return None
+
+
+def _origin(module: Module, computation: str, name: str | None) -> Instruction | None:
+    """The instruction that makes a value, seen through copies of it."""
+    found = module.by_name[computation].get(name)
+    while found is not None and found.op in ("copy", "bitcast", "copy-done", "copy-start"):
+        found = module.by_name[computation].get(found.operands[0])
+    return found
+
+
+def _part(module: Module, computation: str, name: str, place: int) -> str | None:
+    """What stands at `place` of a tuple."""
+    made = _origin(module, computation, name)
+    return made.operands[place] if made is not None and made.op == "tuple" else None
+
+
+def _place(module: Module, computation: str, name: str) -> int | None:
+    """Which part of the computation's only parameter a value is."""
+    taken = _origin(module, computation, name)
+    if taken is None or taken.op != "get-tuple-element":
+        return None
+    whole = _origin(module, computation, taken.operands[0])
+    return int(_INDEX.search(taken.attributes)[1]) if whole is not None and whole.op == "parameter" else None
+
+
+def _constant(module: Module, computation: str, name: str | None) -> int | None:
+    made = _origin(module, computation, name)
+    is_number = made is not None and made.op == "constant" and re.fullmatch(r"-?\d+", made.arguments)
+    return int(made.arguments) if is_number else None
+
+
+def _closing(line: str, opened: int) -> int:
+    """Place of the parenthesis that closes the one at `opened`."""
+    depth = 0
+    for found in _PARENTHESIS.finditer(line, opened):
+        depth += 1 if found.group() == "(" else -1
+        if not depth:
+            return found.start()
+    return len(line)
+
+
+def _items(shape: str) -> int:
+    items = 1
+    for length in shape.split(","):
+        items *= int(length or 1)
+    return items

@@ -1,0 +1,77 @@
+"""Cosine similarity of sentences against the few lines of PyTorch that define it."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from tiny_encoders import OTHERS, SENTENCES, write_encoder
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.metrics.embedding import TextEmbedder
+from eeg2text_jax.metrics.similarity import Similarity, read_pooling
+from eeg2text_jax.pretrained.encoders import load_encoder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_encoder(tmp_path_factory.mktemp("encoder") / "tiny", "bert")
+
+
+def their_vectors(folder, texts, mode="mean"):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    batch = tokenizer(list(texts), padding=True, return_tensors="pt")
+    with torch.no_grad():
+        hidden = model(**batch).last_hidden_state
+    mask = batch["attention_mask"][..., None].float()
+    pooled = (hidden * mask).sum(1) / mask.sum(1) if mode == "mean" else hidden[:, 0]
+    return torch.nn.functional.normalize(pooled, dim=-1).numpy()
+
+
+@pytest.mark.parametrize("mode", ["mean", "cls"])
+def test_vectors_and_cosines_are_those_of_pytorch(folder, mode, tmp_path):
+    write_modules(folder, mode)
+    metric = Similarity(TextEmbedder(load_encoder(folder)))
+    expected = [their_vectors(folder, texts, mode) for texts in (OTHERS, SENTENCES)]
+    np.testing.assert_allclose(metric.vectors(OTHERS), expected[0], atol=1e-5)
+    np.testing.assert_allclose(metric.pairwise(OTHERS, SENTENCES)[..., 0], expected[0] @ expected[1].T, atol=1e-5)
+    cosines = (expected[0] * expected[1]).sum(1)
+    np.testing.assert_allclose(metric.statistics(OTHERS, SENTENCES)[:, 0], cosines, atol=1e-5)
+    assert metric.score(OTHERS, SENTENCES)["similarity"] == pytest.approx(100 * cosines.mean(), abs=1e-3)
+    assert f"|max:64|prefix-space:-|pooling:{mode}|" in metric.signature
+
+
+def test_blank_text_has_no_direction(folder):
+    metric = Similarity(TextEmbedder(load_encoder(folder)))
+    np.testing.assert_array_equal(metric.statistics(["", "word"], ["word", " "])[:, 0], 0)
+
+
+def write_modules(folder, mode="mean", kind="sentence_transformers.models.Normalize"):
+    modules = ["sentence_transformers.models.Transformer", "sentence_transformers.models.Pooling", kind]
+    paths = ["", "1_Pooling", "2_Last"]
+    listed = [{"idx": i, "path": p, "type": t} for i, (p, t) in enumerate(zip(paths, modules, strict=True))]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    names = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
+    settings = {name: key == mode for key, name in names.items()}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 32, **settings}))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 64, "do_lower_case": False}))
+
+
+def test_unknown_modules_and_poolings_are_refused(tmp_path):
+    write_modules(tmp_path, kind="sentence_transformers.models.Dense")
+    with pytest.raises(UserError, match=r"the module 'sentence_transformers\.models\.Dense' is not known"):
+        read_pooling(tmp_path)
+    write_modules(tmp_path, "max")
+    with pytest.raises(UserError, match="asks for pooling_mode_max_tokens"):
+        read_pooling(tmp_path)
+    (tmp_path / "modules.json").write_text("{")
+    with pytest.raises(UserError, match="cannot be read as JSON"):
+        read_pooling(tmp_path)
+
+
+def test_without_module_files_the_signature_says_that_pooling_is_unstated(tmp_path):
+    metric = Similarity(TextEmbedder(load_encoder(write_encoder(tmp_path / "plain", "bert"))))
+    assert "|pooling:mean,unstated|" in metric.signature

@@ -1,0 +1,64 @@
+"""A run goes on with the data that it was begun with, and with no other."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from etils import epath
+from tiny_run import tiny_config
+
+from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.splits.split import check_same_data
+from eeg2text_jax.study import open_split
+from eeg2text_jax.workdir import Workdir
+
+
+def write(path, rows):
+    with DataWriter(path, 2, "nothing") as writer:
+        writer.add_all(rows)
+    return read_datafile(path)
+
+
+ROWS = [
+    Sample(np.full((3, 2), i + len(subject), np.float32), f"sentence number {i}", subject, "NR", i)
+    for subject in ("A", "BB")
+    for i in range(20)
+]
+OTHERS = {
+    "features": [dataclasses.replace(row, features=-row.features) for row in ROWS],
+    "samples": [dataclasses.replace(row, subject=row.subject.lower()) for row in ROWS],
+    "sentences": [dataclasses.replace(row, sentence=row.sentence + "!") for row in ROWS],
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_other_data_is_refused_on_resume(tmp_path, what):
+    workdir, config = Workdir(epath.Path(tmp_path)), tiny_config()
+    ours, other = write(tmp_path / "data.h5", ROWS), write(tmp_path / "other.h5", OTHERS[what])
+    split = open_split(config, workdir, ours)
+    assert open_split(config, workdir, ours).digest() == split.digest()
+    with pytest.raises(UserError, match=f"is not the data that this run was begun with.*; its {what} differ"):
+        open_split(config, workdir, other)
+    if what == "sentences":
+        assert open_split(config, workdir, other, other_texts=True).digest() == split.digest()
+    else:
+        with pytest.raises(UserError, match=f"its {what} differ"):
+            open_split(config, workdir, other, other_texts=True)
+
+
+def test_a_split_that_does_not_say_of_what_it_is(tmp_path):
+    workdir, config = Workdir(epath.Path(tmp_path)), tiny_config()
+    data = write(tmp_path / "data.h5", ROWS)
+    open_split(config, workdir, data)
+    workdir.split.write_text(workdir.split.read_text().replace("eeg2text-split-2", "eeg2text-split-1"))
+    with pytest.raises(UserError, match=r"split.json: does not say which data file it was made from"):
+        open_split(config, workdir, data)
+
+
+def test_what_was_made_from_other_data_is_refused():
+    check_same_data("a" * 64, "a" * 64, "run/checkpoints")
+    with pytest.raises(UserError, match=r"run/checkpoints: carries data b{16}, expected data a{16};"):
+        check_same_data("a" * 64, "b" * 64, "run/checkpoints")
+    with pytest.raises(UserError, match="no hash of its data"):
+        check_same_data("a" * 64, None, "run/checkpoints")

@@ -1,0 +1,54 @@
+"""Messages made of other libraries' exceptions, some of which say nothing."""
+
+import huggingface_hub
+import pytest
+
+from eeg2text_jax.data.datafile import read_datafile
+from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.parallel import distributed
+from eeg2text_jax.pretrained import read
+from eeg2text_jax.pretrained.hub import checkpoint_folder
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError(), "ValueError"),
+        (OSError(" \n\t"), "OSError"),
+        (RuntimeError("\n  first \nsecond"), "first"),
+        (AssertionError(), "AssertionError"),
+    ],
+)
+def test_the_first_line_of_an_error_has_something_in_it(error, line):
+    assert first_line(error) == line
+
+
+def raising(error):
+    def function(*args, **options):
+        raise error
+
+    return function
+
+
+def test_an_error_without_a_message_still_gives_a_sentence(monkeypatch, tmp_path):
+    import h5py
+    import torch
+
+    (tmp_path / "pytorch_model.bin").write_bytes(b"PK" + b"x" * 100)
+    monkeypatch.setattr(torch, "load", raising(EOFError()))
+    with pytest.raises(UserError, match=r"it cannot be read \(EOFError\)"):
+        read.open_torch(tmp_path / "pytorch_model.bin")
+
+    monkeypatch.setattr(distributed.jax.distributed, "initialize", raising(RuntimeError()))
+    with pytest.raises(UserError, match=r"could not be joined \(RuntimeError\)"):
+        distributed.initialize("auto")
+
+    (tmp_path / "data.h5").write_bytes(b"x")
+    monkeypatch.setattr(h5py, "File", raising(OSError()))
+    with pytest.raises(UserError, match=r"\(OSError\)"):
+        read_datafile(tmp_path / "data.h5")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", lambda self, name: ["model.safetensors"])
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", raising(OSError()))
+    with pytest.raises(UserError, match=r"failed \(OSError\)"):
+        checkpoint_folder("some/model")

@@ -1,0 +1,171 @@
+"""How a command begins on a workdir, and what it leaves where it cannot."""
+
+import json
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny_run import as_flag, tiny_config
+
+from eeg2text_jax import cli, opening
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.training import loop
+from eeg2text_jax.training.checkpoint import Checkpoints
+from eeg2text_jax.training.loop import DevLoss, trained_params
+
+QUICK = {"model__encoder_layers": 0, "shape": {"dropout": 0.0}, "train__steps": 2, "grid__train_conditions": ("eeg",)}
+
+
+def digest_of(root) -> dict[str, bytes]:
+    return {str(p.relative_to(root)): p.read_bytes() if p.is_file() else b"" for p in sorted(root.rglob("*"))}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A workdir in which training is finished."""
+    root = tmp_path_factory.mktemp("opening") / "run"
+    assert cli.main(["train", as_flag(**QUICK), f"--workdir={root}"]) == 0
+    return root
+
+
+@pytest.mark.parametrize("command", ["run", "train"])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"decode__num_beams": 0}, "num_beams"),
+        ({"decode__teacher_forced_cut": "never"}, "teacher_forced_cut"),
+        ({"model__dtype": "float16"}, "float16"),
+        ({"optim__name": "adam"}, "optim.name"),
+        ({"model__backbone": "gpt"}, "backbone"),
+        ({"shape": {"d_modle": 3}}, "d_modle"),
+        ({"parallel__mesh": (3, 3)}, "parallel.mesh"),
+        ({"data__source": "nowhere.h5"}, "nowhere.h5"),
+        ({"grid__eval_conditions": ("tv",)}, "tv"),
+    ],
+)
+def test_a_refused_run_leaves_nothing(tmp_path, capsys, command, changes, message):
+    assert cli.main([command, as_flag(**{**QUICK, **changes}), f"--workdir={tmp_path / 'runs/x'}"]) == 2
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert message in sentence
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["decode", "export"])
+def test_a_mistyped_workdir_stays_empty(tmp_path, capsys, command):
+    arguments = {"decode": [as_flag(**QUICK)], "export": [f"--out={tmp_path / 'out'}"]}[command]
+    (tmp_path / "there").mkdir()
+    for name in ("there", "nowhere"):
+        assert cli.main([command, *arguments, f"--workdir={tmp_path / name}"]) == 2
+        assert "holds no run of eeg2text" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+
+
+@pytest.mark.parametrize("missing", ["data.h5", "split.json", "tokenizer", "checkpoints"])
+@pytest.mark.parametrize("command", ["decode", "export"])
+def test_what_is_missing_is_not_made_to_decode(trained, tmp_path, capsys, command, missing):
+    root = tmp_path / "run"
+    shutil.copytree(trained, root)
+    shutil.rmtree(root / missing) if (root / missing).is_dir() else (root / missing).unlink()
+    before = digest_of(root)
+    arguments = {"decode": [as_flag(**QUICK)], "export": [f"--out={tmp_path / 'out'}"]}[command]
+    assert cli.main([command, *arguments, f"--workdir={root}"]) == 2
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert missing.removesuffix("s") in sentence
+    assert digest_of(root) == before
+
+
+@pytest.mark.parametrize("command", ["decode", "export"])
+def test_decoding_and_exporting_leave_damaged_checkpoints_where_they_are(trained, tmp_path, capsys, command):
+    root = tmp_path / "run"
+    shutil.copytree(trained, root)
+    (root / "checkpoints/step_2/info/metadata").write_text("{}")
+    before = digest_of(root)
+    arguments = {"decode": [as_flag(**QUICK)], "export": [f"--out={tmp_path / 'out'}"]}[command]
+    assert cli.main([command, *arguments, f"--workdir={root}"]) == 2
+    assert "step_2/info/metadata is damaged" in capsys.readouterr().err
+    assert digest_of(root) == before
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_in_use_is_left_to_its_process(trained, tmp_path, capsys):
+    before = digest_of(trained)
+    with opening.held(str(trained)):
+        assert cli.main(["run", as_flag(**QUICK), f"--workdir={trained}"]) == 2
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert "is in use by process" in sentence
+    assert digest_of(trained) == before
+
+
+def test_changed_curves_are_refused_by_what_does_not_write_them_again(trained, tmp_path, capsys):
+    root = tmp_path / "run"
+    shutil.copytree(trained, root)
+    (root / "metrics.jsonl").write_bytes((root / "metrics.jsonl").read_bytes().replace(b"1", b"2", 1))
+    assert cli.main(["decode", as_flag(**QUICK), f"--workdir={root}"]) == 2
+    assert "metrics.jsonl: is not what this run wrote" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["split.json", "tokenizer/tokenizer.json"])
+def test_a_changed_file_is_refused_by_every_command(trained, tmp_path, capsys, name):
+    root = tmp_path / "run"
+    shutil.copytree(trained, root)
+    content = (root / name).read_bytes()
+    (root / name).write_bytes(content.replace(b"0", b"1", 1))
+    for command in (["train", as_flag(**QUICK)], ["decode", as_flag(**QUICK)], ["export", f"--out={tmp_path / 'out'}"]):
+        assert cli.main([*command, f"--workdir={root}"]) == 2
+        assert f"{name}: is not what this run wrote" in capsys.readouterr().err
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(trained, tmp_path, capsys):
+    """All of its folder, so that it is whole in itself."""
+    other = {**QUICK, "optim__lr": 0.01}
+    root = tmp_path / "run"
+    shutil.copytree(trained, root)
+    (root / "config.json").write_text((root / "config.json").read_text().replace('"lr": 0.001', '"lr": 0.01', 1))
+    assert '"lr": 0.01,' in (root / "config.json").read_text()
+    assert cli.main(["train", as_flag(**other), f"--workdir={root}"]) == 2
+    assert "checkpoints: the checkpoint is of another run" in capsys.readouterr().err
+
+
+def test_decoding_reads_the_best_parameters_alone(trained, monkeypatch):
+    config = tiny_config(**{**QUICK})
+    study = opening.open_finished(config, str(trained))
+    asked = []
+    restore = Checkpoints.restore
+    monkeypatch.setattr(Checkpoints, "restore", lambda self, tree: asked.append(tree) or restore(self, tree))
+    best = trained_params(study)
+    sizes = {
+        name: sum(leaf is not ... for leaf in jax.tree.leaves(getattr(asked[0], name))) for name in asked[0]._fields
+    }
+    assert sizes["params"] == sizes["opt_state"] == 0
+    assert sizes["best_params"] == len(jax.tree.leaves(best))
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(best))
+
+
+def test_a_loss_on_dev_that_is_never_finite_publishes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(DevLoss, "__call__", lambda self, params: jnp.full(1, jnp.nan, jnp.float32))
+    root = tmp_path / "run"
+    assert cli.main(["run", as_flag(**QUICK), f"--workdir={root}"]) == 2
+    assert "the loss of arm eeg/0 on dev is not finite after step 2" in capsys.readouterr().err
+    assert not (root / "predictions.jsonl").exists()
+    assert not list((root / "checkpoints").glob("step_*"))
+
+
+def test_initial_parameters_are_never_the_best(trained, monkeypatch):
+    """Such a checkpoint was written by whoever logged such losses as null."""
+    study = opening.open_finished(tiny_config(**QUICK), str(trained))
+    monkeypatch.setattr(loop, "to_host", lambda best: np.full(best.shape, np.inf))
+    with pytest.raises(UserError, match=r"the loss of arm eeg/0 on dev was never finite"):
+        trained_params(study)
+
+
+def test_deleted_and_changed_curves_come_back_from_the_checkpoint(trained, tmp_path):
+    rows = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2, 2]
+    for content in (None, "", "{}\n"):
+        root = tmp_path / f"run{content}".strip()
+        shutil.copytree(trained, root)
+        (root / "metrics.jsonl").unlink() if content is None else (root / "metrics.jsonl").write_text(content)
+        assert cli.main(["train", as_flag(**QUICK), f"--workdir={root}"]) == 0
+        assert (root / "metrics.jsonl").read_bytes() == (trained / "metrics.jsonl").read_bytes()

@@ -1,0 +1,237 @@
+"""Every field of configs/default.py refuses what it cannot be, before anything is made."""
+
+import ast
+import json
+import math
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tiny_run import tiny_config
+from wrong_field import DEFAULT
+
+from eeg2text_jax import opening, pipeline
+from eeg2text_jax.cli import main
+from eeg2text_jax.conditions import condition, names
+from eeg2text_jax.configuration import load_config, parse_config
+from eeg2text_jax.data.epochs import is_nested
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.ranges import RANGES, check_config, fields, notes
+
+NAN, INF, HUGE = float("nan"), float("inf"), 10**13
+# Wrong for every field whose default is of the type ...
+WRONG = {
+    bool: ["maybe", None, 2, 0.5, NAN, [True]],
+    int: ["many", None, 1.5, NAN, INF, HUGE, True, [1]],
+    float: ["much", None, NAN, INF, HUGE, True, [0.5]],
+    str: [None, 3, 0.5, NAN, True, ["a"], "two\nlines", "a\0b"],
+    tuple: [None, 3, NAN, "abc", [None], [[[]]], [NAN], [[1.5, "x", 2]]],
+}
+# ... and what else is wrong, but where it is said to be right.
+ZERO = {
+    "seed", "data.synthetic.signal", "data.synthetic.seed", "data.table.word_column", "split.seed",
+    "model.encoder_layers", "model.encoder_width", "model.dropout", "optim.warmup_steps", "optim.weight_decay",
+    "optim.momentum", "optim.grad_clip", "train.label_smoothing", "step_one.steps", "parallel.wave",
+    "decode.no_repeat_ngram_size", "decode.length_penalty", "decode.halvings", "audit.seed",
+}  # fmt: skip
+NEGATIVE = {"decode.length_penalty"}
+EMPTY = {"data.table.feature_columns", "data.recordings.exclude"}
+FREE_TEXT = {
+    "compilation_cache", "data.source", "data.table.features_are", "split.path", "text.tokenizer", "model.checkpoint",
+    "model.prompt",
+}  # fmt: skip
+MORE = {  # out of range in a way of their own
+    "data.source": ["", "gs://bucket/data.h5"],
+    "compilation_cache": ["gs://bucket/cache"],
+    "split.path": ["s3://bucket/split.json"],
+    "text.tokenizer": ["gs://bucket/tokenizer"],
+    "model.checkpoint": ["gs://bucket/bart"],
+    "model.dropout": [1, 1.5],
+    "model.dtype": ["float16"],
+    "model.shape": [None, 3, "d_model", [1], {"d_model": NAN}, {"d_model": {"more": 1}}],
+    "optim.momentum": [1.0],
+    "optim.decay_rate": [1.5],
+    "train.label_smoothing": [1, 2],
+    "text.max_tokens": [1],
+    "text.vocab_size": [259],
+    "audit.resamples": [99],
+    "decode.max_length": [1],
+    "data.synthetic.signal": [1.01],
+    "data.synthetic.vocabulary": [19],
+    "data.recordings.compat": ["wangji"],
+    "data.recordings.bands": [["t1", "t1"], ["t3"]],
+    "data.recordings.exclude": [[""], ["A", "A"], [3]],
+    "data.table.feature_columns": [[-1], [0.5], [1, 1]],
+    "split.ratio": [[0.8, 0.2], [0.8, 0.3, 0.1], [1, 0, 0], [1.2, -0.1, -0.1], [0.8, 0.1, NAN], ["a", "b", "c"]],
+    "batch.buckets": [[[9, 9, 9]], [[0, 9]], [[9, 9], [8, 8]], [[8, 9], [9, 8]], [[9, 9], [9, 9]], [[1.5, 2]]],
+    "grid.seeds": [[0, 1.5], [-1], [0, 0], [True], ["a"]],
+    "grid.train_conditions": [["egg"], ["eeg", "eeg"], [3]],
+    "grid.eval_conditions": [["label_shuffle"], ["eeg", "eeg"], ["gaze"]],
+    "train.profile": ["3", "0:2", "4:3", "a:b"],
+    "parallel.mesh": [[1], [1, -1], [1, 0.5], [0, 0, 0]],
+}  # fmt: skip
+
+
+def wrong_values() -> dict[str, list]:
+    """The values to try, by field; of the fields as `configs/default.py` has them, not as `RANGES` does."""
+    found = {}
+    for name, default in fields(load_config(DEFAULT)):
+        kind = type(default)
+        values = [*WRONG.get(kind, []), *MORE.get(name, [])]
+        if kind in (int, float):
+            values += [] if name in ZERO else [kind(0)]
+            values += [] if name in NEGATIVE else [kind(-1)]
+        if kind is str and name not in FREE_TEXT:
+            values.append("nonsense")
+        if kind is tuple and name not in EMPTY:
+            values.append([])
+        found[name] = values
+    return found
+
+
+CASES = wrong_values()
+
+
+def test_every_field_has_a_range_and_five_wrong_values_or_more():
+    assert sorted(RANGES) == sorted(CASES)
+    assert [name for name, values in CASES.items() if len(values) < 5] == []
+    assert all(name in CASES for name in (*ZERO, *NEGATIVE, *EMPTY, *FREE_TEXT, *MORE))
+    check_config(load_config(DEFAULT))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_wrong_value_ends_in_one_sentence_and_makes_nothing(name, tmp_path, monkeypatch, capsys):
+    """As a configuration file has it, and where a command line can say it, from there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(opening, "initialize", lambda _: pytest.fail("a wrong value was accepted"))
+    file = Path(__file__).with_name("wrong_field.py")
+    for value in CASES[name]:
+        commands = [[f"--config={file}:{json.dumps({'field': name, 'value': value})}"]]
+        if sayable(name, value):
+            commands.append([f"--config={DEFAULT}", f"--config.{name}={value}"])
+        for command in commands:
+            begun = time.monotonic()
+            assert main(["run", *command, "--workdir=made"]) == 2, command
+            assert time.monotonic() - begun < 5
+            (sentence,) = capsys.readouterr().err.splitlines()
+            assert sentence.startswith(f"eeg2text run: {name} is "), sentence
+            assert f"; expected {RANGES[name].expected}." in sentence
+            shown = value if not isinstance(value, list | dict) else ""
+            assert str(shown) in sentence or repr(shown) in sentence, sentence
+            assert not list(tmp_path.iterdir())
+
+
+def sayable(name: str, value: object) -> bool:
+    """Whether a command line means this value, and not another one, by its text."""
+    if value is None or isinstance(value, bool | dict) or (isinstance(value, str) and not value.isprintable()):
+        return False
+    default = dict(fields(load_config(DEFAULT)))[name]
+    if isinstance(default, str):
+        return isinstance(value, str)
+    if isinstance(default, bool):
+        return True
+    if isinstance(default, tuple):
+        return isinstance(value, list) and not math.isnan(sum(v for v in value if isinstance(v, float)))
+    return not isinstance(value, list | dict) and name != "model.shape"
+
+
+def test_a_mistake_costs_a_process_less_than_five_seconds(tmp_path):
+    command = [sys.executable, "-m", "eeg2text_jax", "run", f"--config={DEFAULT}", "--config.optim.lr=-1"]
+    begun = time.monotonic()
+    done = subprocess.run([*command, "--workdir=x"], cwd=tmp_path, capture_output=True, text=True)
+    assert time.monotonic() - begun < 5
+    assert done.returncode == 2
+    assert done.stderr == "eeg2text run: optim.lr is -1.0; expected a number above 0 to 100.\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_python_is_told_as_the_command_line_is(tmp_path):
+    with pytest.raises(UserError, match=r"grid.seeds is \(0, 1.5\); expected a tuple of at least 1 different entries"):
+        pipeline.run(tiny_config(grid__seeds=(0, 1.5)), str(tmp_path / "run"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"split.method": "file"}, "split.path is ''; expected a certificate"),
+        ({"model.encoder_width": 12}, "model.encoder_width is 12; expected a multiple of model.encoder_heads"),
+        ({"batch.size": 9, "train.accumulate": 2}, "train.accumulate is 2; expected a divisor of batch.size"),
+        ({"data.recordings.compat": "wang-ji", "data.recordings.measure": "SFD"}, "expected GD, FFD or TRT with"),
+    ],
+)
+def test_fields_that_do_not_fit_together(changes, message):
+    config = load_config(DEFAULT)
+    config.update_from_flattened_dict(changes)
+    with pytest.raises(UserError, match=message):
+        check_config(config)
+
+
+def test_fields_that_are_missing_or_unknown():
+    config = load_config(DEFAULT)
+    with config.unlocked():
+        config.optim.learning_rate = 1e-3
+    with pytest.raises(UserError, match=r"optim.learning_rate: there is no such field; did you mean 'optim"):
+        check_config(config)
+    with config.unlocked():
+        del config.optim["learning_rate"]
+        del config.optim["lr"]
+    with pytest.raises(UserError, match=r"optim.lr is missing in the configuration"):
+        check_config(config)
+
+
+def test_decoding_may_have_every_setting_of_generation_and_no_other():
+    config = load_config(DEFAULT)
+    with config.unlocked():
+        config.decode.do_sample = True
+        config.decode.top_p = 1.5
+    with pytest.raises(UserError, match=r"generation setting top_p: expected a probability above 0, got 1.5"):
+        check_config(config)
+    with config.unlocked(), config.ignore_type():
+        config.decode.top_p = "half"
+    with pytest.raises(UserError, match="decode has a setting of the wrong type"):
+        check_config(config)
+    with config.unlocked(), config.ignore_type():
+        config.decode.top_p, config.decode.beams = 0.5, 3
+    with pytest.raises(UserError, match=r"'beams' .* is not implemented"):
+        check_config(config)
+
+
+def test_what_is_set_twice_has_the_last_value():
+    twice = ["--config.grid.seeds=(4,)", "-config.seed=1", "--config.grid.seeds", "(5,6)", "--config.seed=2"]
+    config = parse_config([f"--config={DEFAULT}", *twice, "--noconfig.data.standardize"], "run").config
+    assert tuple(config.grid.seeds) == (5, 6)
+    assert config.seed == 2
+    assert config.data.standardize is False
+
+
+def test_every_configuration_of_ours_is_in_range():
+    for file in Path(DEFAULT).parent.glob("*.py"):
+        if "def get_config" in file.read_text():
+            check_config(load_config(str(file)))
+
+
+def test_a_warm_up_that_is_cut_is_said():
+    config = tiny_config(train__steps=7, optim__warmup_steps=10, step_one__steps=4)
+    assert notes(config) == [
+        "optim.warmup_steps is 10, more than half of train.steps (7): the warm-up is cut to 3 steps.",
+        "optim.warmup_steps is 10, more than half of step_one.steps (4): the warm-up is cut to 2 steps.",
+    ]
+    assert notes(tiny_config()) == []
+
+
+def test_names_of_conditions_are_those_that_there_are():
+    assert tuple(condition.CONDITIONS) == names.CONDITIONS
+
+
+def test_nested():
+    assert is_nested(((16, 24), (28, 24), (28, 56)))
+    assert not is_nested(((28, 24), (16, 56)))
+
+
+def test_ranges_are_in_the_order_of_the_fields():
+    tree = ast.parse(Path(DEFAULT).read_text())
+    lines = [ast.unparse(node.targets[0]) for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    assert [name for name in (line.removeprefix("c.") for line in lines) if name in RANGES] == list(RANGES)

@@ -1,0 +1,82 @@
+"""What training does with losses: read late, read together, and never passed over where they are not finite."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.grid import Arm
+from eeg2text_jax.training import loop
+from eeg2text_jax.training.loop import Pending
+
+ARMS = (Arm("eeg", 0), Arm("noise", 0))
+BATCH = {"weight": np.ones((1, 3)), "labels": np.zeros((1, 3, 2), int), "features": np.zeros((1, 3, 4, 5))}
+PACE = SimpleNamespace(done=lambda _: None, restart=lambda: None, rates=lambda: {"samples_per_s": 1.0})
+
+
+class Log:
+    def __init__(self):
+        self.rows = {}
+
+    def add(self, step, scalars):
+        self.rows.setdefault(step, {}).update(scalars)
+
+
+@pytest.fixture
+def pending(monkeypatch):
+    """Makes what holds the metrics for one host or several, and counts the readings."""
+    readings = []
+    monkeypatch.setattr(loop, "to_host", lambda tree: readings.append(1) or jax.tree.map(np.asarray, tree))
+
+    def make(hosts: int, log_every: int = 4):
+        monkeypatch.setattr(jax, "process_count", lambda: hosts)
+        config = SimpleNamespace(train=SimpleNamespace(log_every=log_every))
+        study = SimpleNamespace(arms=ARMS, config=config, model=SimpleNamespace(pad_token=1))
+        log = Log()
+        return Pending(study, log, SimpleNamespace(advance=lambda *_: None), PACE), log, readings
+
+    return make
+
+
+def metrics(step: int, second: float | None = None) -> dict[str, jax.Array]:
+    return {"loss": jnp.array([step, step + 0.5 if second is None else second]), "grad_norm": jnp.ones(2) * step}
+
+
+def test_several_hosts_gather_once_a_log_interval_and_log_the_same(pending):
+    logs = []
+    for hosts, expected in ((1, 12), (3, 3)):
+        held, log, readings = pending(hosts)
+        readings.clear()
+        for step in range(1, 13):
+            held.swap(step, BATCH, metrics(step))
+        held.flush()
+        assert len(readings) == expected
+        logs.append({step: {k: v for k, v in row.items() if "samples" not in k} for step, row in log.rows.items()})
+    assert logs[0] == logs[1]
+    assert sorted(logs[0]) == [4, 8, 12]
+    assert logs[0][8]["loss/noise/0"] == 8.5
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_loss_that_is_not_finite_ends_the_run_with_its_step(pending, hosts, value):
+    held, _, _ = pending(hosts)
+
+    def steps() -> None:
+        for step in range(1, 10):
+            held.swap(step, BATCH, metrics(step, value if step == 6 else None))
+
+    with pytest.raises(UserError, match=r"the loss of arm noise/0 is not finite at step 6 \(it was at step 5\)"):
+        steps()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_loss_on_dev_that_is_not_finite_ends_the_run(pending, value):
+    held, log, _ = pending(1)
+    held.dev(3, np.array([1.0, 2.0]))
+    assert log.rows[3]["dev_loss/noise/0"] == 2.0
+    with pytest.raises(UserError, match=r"the loss of arm eeg/0 on dev is not finite after step 6"):
+        held.dev(6, np.array([value, 2.0]))
