@@ -97,7 +97,8 @@ class GridProgram:
                 return optax.apply_updates(params, updates), opt_state, metrics
 
         rows = self._rows(batch, study, state.step)
-        params, opt_state, metrics = self._each_arm(update, (state.params, state.opt_state, keys, rows), shared_key)
+        with jax.named_scope("optimizer"):  # names what belongs to no part of the model: the writing of the new state
+            params, opt_state, metrics = self._each_arm(update, (state.params, state.opt_state, keys, rows), shared_key)
         return state._replace(step=state.step + 1, params=params, opt_state=opt_state), metrics
 
     def eval_step(self, params: Any, batch: Batch, study: StudyArrays) -> tuple[jax.Array, jax.Array]:
