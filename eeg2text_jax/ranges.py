@@ -13,7 +13,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from eeg2text_jax.conditions.names import CONDITIONS, TRAINING_ONLY
+from eeg2text_jax.conditions import CONDITIONS, TRAINING_ONLY
 from eeg2text_jax.data.epochs import is_nested
 from eeg2text_jax.data.recordings.files import TASKS
 from eeg2text_jax.data.recordings.sentence import BANDS, MEASURES

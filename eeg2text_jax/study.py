@@ -10,9 +10,8 @@ from ml_collections import ConfigDict
 from transformers import PreTrainedTokenizerBase
 
 from eeg2text_jax.conditions.condition import needs
-from eeg2text_jax.conditions.context import condition_key
-from eeg2text_jax.conditions.donors import donor_table, label_rows
-from eeg2text_jax.conditions.means import train_means
+from eeg2text_jax.conditions.controls import condition_key
+from eeg2text_jax.conditions.donors import donor_table, label_rows, train_means
 from eeg2text_jax.data.batches import Samples, feature_scale
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare

@@ -12,9 +12,9 @@ import pytest
 from tiny_run import tiny_config
 from wrong_field import DEFAULT
 
-from eeg2text_jax import opening, pipeline
+from eeg2text_jax import conditions, opening, pipeline
 from eeg2text_jax.cli import main
-from eeg2text_jax.conditions import condition, names
+from eeg2text_jax.conditions import condition
 from eeg2text_jax.configuration import load_config, parse_config
 from eeg2text_jax.data.epochs import is_nested
 from eeg2text_jax.errors import UserError
@@ -223,7 +223,7 @@ def test_a_warm_up_that_is_cut_is_said():
 
 
 def test_names_of_conditions_are_those_that_there_are():
-    assert tuple(condition.CONDITIONS) == names.CONDITIONS
+    assert tuple(condition.CONDITIONS) == conditions.CONDITIONS
 
 
 def test_nested():

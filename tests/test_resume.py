@@ -159,6 +159,28 @@ def test_a_damaged_checkpoint_is_set_aside(two_saved, capsys, damage):
     assert (two_saved / "damaged_checkpoint_2").is_dir()
 
 
+def test_digests_of_another_checkpoint_are_named(two_saved):
+    folder = two_saved / "checkpoints"
+    (folder / "step_2/digests.json").write_bytes((folder / "step_1/digests.json").read_bytes())
+    with (
+        Checkpoints(two_saved, read_only=True) as checkpoints,
+        pytest.raises(UserError, match=r"step_2/digests\.json is of other files than those that are there"),
+    ):
+        checkpoints.restore(abstract())
+
+
+def test_a_changed_digest_is_not_blamed_on_a_file(two_saved):
+    listed = two_saved / "checkpoints/step_2/digests.json"
+    text = listed.read_text()
+    place = text.index('": "') + 4  # the first digit of the first digest
+    listed.write_text(text[:place] + ("0" if text[place] != "0" else "1") + text[place + 1 :])
+    with (
+        Checkpoints(two_saved, read_only=True) as checkpoints,
+        pytest.raises(UserError, match=r"step_2/digests\.json is damaged"),
+    ):
+        checkpoints.restore(abstract())
+
+
 def test_damage_twice_at_one_step_keeps_both(two_saved):
     for _ in range(2):
         flip_in_info(two_saved)

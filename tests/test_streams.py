@@ -6,14 +6,19 @@ import jax
 import numpy as np
 import pytest
 
-from eeg2text_jax.conditions import noise, rearranged
-from eeg2text_jax.conditions.context import ConditionContext, condition_key, sample_keys
+from eeg2text_jax.conditions import controls
+from eeg2text_jax.conditions.controls import ConditionContext, condition_key, sample_keys
 from eeg2text_jax.decoding.grid import sentence_keys
 from eeg2text_jax.grid import Arm, dropout_keys, init_keys
 from eeg2text_jax.streams import STREAMS, stream_rng
 
 SEEDS, STEPS, SAMPLES = range(6), range(40), np.arange(40, dtype=np.int32)
-PURPOSES = {"fixed": noise._FIXED, "redrawn": noise._REDRAWN, "uniform": noise._UNIFORM, "phases": rearranged._PHASES}
+PURPOSES = {
+    "fixed": controls._FIXED,
+    "redrawn": controls._REDRAWN,
+    "uniform": controls._UNIFORM,
+    "phases": controls._PHASES,
+}
 
 
 def streams(seed: int) -> dict[str, jax.Array]:

@@ -11,17 +11,39 @@ from eeg2text_jax.audit.compare import compare, gap_flags
 from eeg2text_jax.audit.contrast import contrast
 from eeg2text_jax.audit.derived import stand_ins
 from eeg2text_jax.audit.endpoints import Endpoint, primary_endpoint
-from eeg2text_jax.audit.examples import pick_examples
 from eeg2text_jax.audit.likelihood import EegBits, eeg_bits
 from eeg2text_jax.audit.red_flags import Flag
-from eeg2text_jax.audit.result import AuditResult, Comparison, ConditionSummary, Evidence
+from eeg2text_jax.audit.result import AuditResult, Comparison, ConditionSummary, Evidence, Example
 from eeg2text_jax.audit.retrieval import CandidateScores, Key, Retrieval, retrieve
 from eeg2text_jax.audit.side_channel import GAP_CODE, SideChannel, measure_side_channel
 from eeg2text_jax.audit.statistics import design_effect
 from eeg2text_jax.audit.strata import STRATUM_SIZE
-from eeg2text_jax.audit.table import ContentTable, content_tables
+from eeg2text_jax.audit.table import ContentTable, RowTable, content_tables
 from eeg2text_jax.audit.verdict import Verdict
 from eeg2text_jax.predictions.file import Prediction
+
+
+def pick_examples(
+    aligned: Aligned, table: RowTable, endpoint: Endpoint, rng: np.random.Generator, count: int = 4
+) -> list[Example]:
+    """Some rows at random and the rows with the highest score, each beside the controls' rows of the same sentence."""
+    scores = np.nan_to_num(endpoint.score(table.own))
+    best = np.argsort(-scores, kind="stable")[:count].tolist()
+    drawn = rng.choice(len(scores), size=min(count, len(scores)), replace=False).tolist()
+    return [_example(aligned, row, False) for row in drawn] + [_example(aligned, row, True) for row in best]
+
+
+def _example(aligned: Aligned, row: int, best: bool) -> Example:
+    eeg = aligned.eeg
+    mine, sentence = eeg.rows[row], eeg.sentence[row]
+    place = np.flatnonzero(eeg.sentence == sentence).tolist().index(row)
+    texts = []
+    for condition in aligned.conditions:
+        rows = [condition.rows[i] for i in np.flatnonzero(condition.sentence == sentence)]
+        same = [r for r in rows if mine.subject and (r.subject, r.seed) == (mine.subject, mine.seed)]
+        texts.append((same or rows[place : place + 1] or rows)[0].prediction)
+    texts[0] = mine.prediction
+    return Example(aligned.references[sentence], mine.subject, tuple(texts), best)
 
 
 def audit(

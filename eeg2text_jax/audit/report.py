@@ -4,13 +4,13 @@ import base64
 import dataclasses
 import html
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from etils import epath
 
 from eeg2text_jax.audit.figures import bootstrap_figure, effect_figure, null_figure, subject_figure
-from eeg2text_jax.audit.markdown import markdown_html
 from eeg2text_jax.audit.render import (
     DERIVED_HEADINGS,
     EFFECT_HEADINGS,
@@ -23,6 +23,41 @@ from eeg2text_jax.audit.render import (
 from eeg2text_jax.audit.result import AuditResult, ConditionSummary, Example
 from eeg2text_jax.audit.verdict import Verdict, because, exchanged, p_cell, p_text
 from eeg2text_jax.files import write_text
+
+RULE = re.compile(r"\|(\s*:?-+:?\s*\|)+")
+ESCAPED = re.compile(r"\\([\\`*_\[\]|#~<>])")
+
+
+def markdown_html(text: str) -> str:
+    """HTML of blocks separated by blank lines; a block of lines that begin with `|` is a table."""
+    blocks = [block.strip().split("\n") for block in re.split(r"\n\s*\n", text) if block.strip()]
+    return "".join(_markdown_table(block) if block[0].startswith("|") else _text(block) for block in blocks)
+
+
+def _text(lines: Sequence[str]) -> str:
+    heading = re.match(r"#+ (.*)", lines[0])
+    if heading and len(lines) == 1:
+        return f"<h3>{_inline(heading[1])}</h3>"
+    return f"<p>{_inline(' '.join(lines))}</p>"
+
+
+def _markdown_table(lines: Sequence[str]) -> str:
+    heads, *rows = [_cells(line) for line in lines if not RULE.fullmatch(line.strip())]
+    return _html_table(heads, rows)
+
+
+def _cells(line: str) -> list[str]:
+    return [_inline(cell.strip()) for cell in re.split(r"(?<!\\)\|", line.strip().removeprefix("|").removesuffix("|"))]
+
+
+def _inline(text: str) -> str:
+    """Bold, underline and escapes; entities are undone first, so that everything else is escaped once."""
+    text = re.sub(r"</?u>", lambda tag: "\x01" if tag[0] == "<u>" else "\x02", text)
+    pieces = re.split(r"(?<!\\)\*\*", html.unescape(text))
+    pieces = [html.escape(ESCAPED.sub(r"\1", piece)) for piece in pieces]
+    marked = "".join(f"<b>{piece}</b>" if index % 2 else piece for index, piece in enumerate(pieces))
+    return marked.replace("\x01", "<u>").replace("\x02", "</u>")
+
 
 STYLE_SHEET = Path(__file__).with_name("report.css")
 CONCLUSIVE = (Verdict.USES_EEG, Verdict.CONTENT)
@@ -227,15 +262,19 @@ def _method_part(result: AuditResult) -> str:
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; every cell carries its heading, since on a phone a row is shown as a card."""
-    heads = [html.escape(heading) for heading in headings]
+    return _html_table(list(map(html.escape, headings)), [list(map(html.escape, row)) for row in rows])
+
+
+def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of HTML; every cell carries its heading, since on a phone a row is shown as a card."""
+    labels = [re.sub(r"<[^>]*>", "", head) for head in heads]
     body = "".join(
         "<tr>"
-        + "".join(f'<td data-label="{h}">{html.escape(c)}</td>' for h, c in zip(heads, row, strict=True))
+        + "".join(f'<td data-label="{label}">{cell}</td>' for label, cell in zip(labels, row, strict=True))
         + "</tr>"
         for row in rows
     )
-    head = "".join(f"<th>{heading}</th>" for heading in heads)
+    head = "".join(f"<th>{cell}</th>" for cell in heads)
     return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 

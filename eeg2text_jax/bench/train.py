@@ -19,10 +19,8 @@ import jax
 from eeg2text_jax.bench.profiles import profile
 from eeg2text_jax.bench.shapes import BUCKETS, SHAPES
 from eeg2text_jax.bench.torch_train import TorchTraining
-from eeg2text_jax.bench.train_input import input_rate
 from eeg2text_jax.bench.train_report import bucket_row, epoch_row, show
-from eeg2text_jax.bench.train_step import OurTraining
-from eeg2text_jax.bench.train_work import OPTIMIZER, Work, make_work
+from eeg2text_jax.bench.train_work import OPTIMIZER, OurTraining, Work, input_rate, make_work
 from eeg2text_jax.data.batches import Batch
 from eeg2text_jax.data.epochs import Bucket
 from eeg2text_jax.errors import UserError

@@ -1,23 +1,31 @@
-"""What the benchmark of training trains: a model of a known shape and batches as long as ZuCo's sentences."""
+"""What the benchmark of training trains: a model of a known shape, batches as long as ZuCo's sentences, our program.
+
+The program is the one that `eeg2text train` runs, compiled ahead of the timing; the input side is timed alone, too.
+"""
 
 import dataclasses
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from ml_collections import ConfigDict
 from transformers import BartConfig
 
 from eeg2text_jax.bench.lengths import LONGEST, sentence_lengths
 from eeg2text_jax.bench.shapes import SHAPES, Shape
-from eeg2text_jax.conditions.context import condition_key
-from eeg2text_jax.data.batches import Batch, Samples, make_batch
+from eeg2text_jax.conditions.controls import condition_key
+from eeg2text_jax.data.batches import Batch, Samples, make_batch, stack_seeds, training_batches
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.data.epochs import Bucket, EpochPlan
-from eeg2text_jax.grid import Arm, dropout_keys
+from eeg2text_jax.grid import Arm, dropout_keys, init_keys
 from eeg2text_jax.models import bart
 from eeg2text_jax.models.freezing import only_free
 from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.parallel.arms import compile_step
+from eeg2text_jax.parallel.mesh import make_mesh
+from eeg2text_jax.parallel.partition import REPLICATED, put_batch, put_training_batch, state_shardings
 from eeg2text_jax.training.optimizer import make_optimizer
 from eeg2text_jax.training.step import GridProgram, StudyArrays
 
@@ -119,3 +127,69 @@ def real_positions(work: Work, bucket: Bucket) -> dict[str, Any]:
         "word_positions": work.size * bucket[0],
         "token_positions": work.size * bucket[1],
     }
+
+
+BATCHES = 64
+
+
+def input_rate(work: Work) -> dict[str, float]:
+    """Batches a second from the training stream onto the device, after the first one."""
+    rows, mesh = np.arange(len(work.samples.data)), make_mesh(1, 1, jax.devices()[:1])
+    stream = iter(training_batches(work.samples, rows, work.buckets, work.size, seed=0, steps=BATCHES + 1))
+    jax.block_until_ready(put_training_batch(next(stream), mesh))
+    begun = time.perf_counter()
+    for batch in stream:
+        jax.block_until_ready(put_training_batch(batch, mesh))
+    return {"batches_per_second": BATCHES / (time.perf_counter() - begun)}
+
+
+class Compilation(NamedTuple):
+    """One program for one bucket."""
+
+    seconds: float  # of tracing and compiling
+    memory: int  # bytes of arguments, temporaries and what is returned anew
+
+
+class OurTraining:
+    """All arms of a program in training on one device."""
+
+    def __init__(self, program: GridProgram):
+        self._program, self._mesh = program, make_mesh(1, 1, jax.devices()[:1])
+        self._arrays, self._compiled = study_arrays(program), {}
+        self._shardings = state_shardings(program.state_shapes(), self._mesh, REPLICATED)
+        start = jax.jit(program.initial_state, out_shardings=self._shardings)
+        self._state = start(init_keys(program.arms, 0))
+
+    def compile(self, batch: Batch) -> Compilation:
+        """Compiles the step for batches of this shape."""
+        begun = time.perf_counter()
+        step = compile_step(self._program.train_step, self._mesh, self._shardings)
+        compiled = step.lower(self._state, self._put(batch), self._arrays).compile()
+        self._compiled[batch["labels"].shape] = compiled
+        memory = compiled.memory_analysis()
+        taken = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
+        return Compilation(time.perf_counter() - begun, taken - memory.alias_size_in_bytes)
+
+    def text(self, batch: Batch) -> str:
+        """The optimized HLO of the step for batches of this shape."""
+        return self._compiled[batch["labels"].shape].as_text()
+
+    def step(self, batch: Batch) -> float:
+        """One update of all arms; returns the first arm's loss once the update is done."""
+        compiled = self._compiled[batch["labels"].shape]
+        self._state, metrics = compiled(self._state, self._put(batch), self._arrays)
+        jax.block_until_ready(self._state)
+        return float(metrics["loss"][0])
+
+    def _put(self, batch: Batch) -> dict[str, jax.Array]:
+        """A batch `[B, ...]` as the one of the only seed."""
+        return put_training_batch(stack_seeds([batch]), self._mesh)
+
+    def first_loss(self, batch: Batch) -> float:
+        """Loss of the first arm in nats per token without dropout."""
+        summed, count = jax.jit(self._program.eval_step)(self._state.params, put_batch(batch, self._mesh), self._arrays)
+        return float(summed[0] / count[0])
+
+    def host_params(self) -> Any:
+        """The first arm's parameters as NumPy arrays."""
+        return jax.tree.map(lambda leaf: jax.device_get(leaf[0]), self._state.params)

@@ -1,1 +1,16 @@
-"""What the encoder is fed: EEG, or one of its controls."""
+"""The names of EEG and its controls; what each feeds is in `condition.py`."""
+
+CONDITIONS = (
+    "eeg",
+    "noise",
+    "noise_redrawn",
+    "noise_uniform",
+    "zero",
+    "shuffled",
+    "time_reversed",
+    "phase_randomized",
+    "subject_mean",
+    "length_only",
+    "label_shuffle",
+)
+TRAINING_ONLY = frozenset({"label_shuffle"})  # they change what a model is trained on

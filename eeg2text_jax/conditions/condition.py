@@ -12,10 +12,17 @@ from types import MappingProxyType
 import jax
 import jax.numpy as jnp
 
-from eeg2text_jax.conditions.constant import length_only, subject_mean, zero
-from eeg2text_jax.conditions.context import ConditionContext
-from eeg2text_jax.conditions.noise import noise, noise_redrawn, noise_uniform
-from eeg2text_jax.conditions.rearranged import phase_randomized, time_reversed
+from eeg2text_jax.conditions.controls import (
+    ConditionContext,
+    length_only,
+    noise,
+    noise_redrawn,
+    noise_uniform,
+    phase_randomized,
+    subject_mean,
+    time_reversed,
+    zero,
+)
 from eeg2text_jax.parallel.arms import choose_by_arm
 
 Condition = Callable[[jax.Array, jax.Array, ConditionContext], jax.Array]

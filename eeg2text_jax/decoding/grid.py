@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from eeg2text_jax.conditions.condition import condition_inputs
-from eeg2text_jax.conditions.context import ConditionContext
+from eeg2text_jax.conditions.controls import ConditionContext
 from eeg2text_jax.data.batches import make_batch
 from eeg2text_jax.data.text import decode_tokens
 from eeg2text_jax.decoding.contrast import Contrast

@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding
 from ml_collections import ConfigDict
 
 from eeg2text_jax.conditions.condition import needs
-from eeg2text_jax.conditions.context import condition_key
+from eeg2text_jax.conditions.controls import condition_key
 from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.decoding.sharded import generate_program
 from eeg2text_jax.decoding.spec import GenerationSpec

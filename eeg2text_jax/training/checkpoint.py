@@ -9,20 +9,59 @@ is raised.
 Digests cost a reading of the files, by the main host: in the background after a save, and before a restore.
 """
 
+import hashlib
 import itertools
 import json
 import logging
 import shutil
+import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
 from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
 from etils import epath
+from jax.experimental import multihost_utils
 
-from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.errors import Terminated, UserError, first_line
 from eeg2text_jax.files import file_digest, files_below
 from eeg2text_jax.parallel.distributed import is_main, main_decides
+
+
+class Preemption:
+    """Notes SIGTERM instead of dying of it. Use as a context manager around what saves when `stop_after` says so.
+
+    Of several hosts, each may be told at another time; JAX's coordination service then agrees on the step to stop at.
+    """
+
+    def __init__(self) -> None:
+        self._noted = False
+
+    def __enter__(self) -> "Preemption":
+        # JAX has a handler of its own for several hosts, and only a main thread may set one.
+        self._handles = jax.process_count() == 1 and threading.current_thread() is threading.main_thread()
+        if self._handles:
+            self._before = signal.signal(signal.SIGTERM, self._note)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Raises `Terminated` where SIGTERM was noted and nothing else is on its way."""
+        if self._handles:
+            signal.signal(signal.SIGTERM, self._before)
+        if self._noted and kind is None:
+            raise Terminated("ended by SIGTERM; what is trained is saved, and the same command goes on from there.")
+
+    def stop_after(self, step: int) -> bool:
+        """Whether training shall end behind `step`; ask at every step."""
+        if jax.process_count() > 1:
+            self._noted = multihost_utils.reached_preemption_sync_point(step)
+        return self._noted
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        self._noted = True
+
 
 DIGESTS = "digests.json"
 _CHANGED_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")  # orbax's, with the time; not read when restoring
@@ -104,8 +143,9 @@ class Checkpoints:
         name = f"step_{self._saving}"
         folders = [path for path in self.directory.iterdir() if path.name.split(".")[0] == name]
         (folder,) = [path for path in folders if path.name != name] or folders
-        names = [name for name in files_below(folder) if name not in (*_CHANGED_LATER, DIGESTS)]
-        (folder / DIGESTS).write_text(json.dumps(_digests(folder, names), indent=1) + "\n")
+        digests = _digests(folder, _listed_files(folder))
+        content = {"files": digests, "digest": _digest_of(digests)}
+        (folder / DIGESTS).write_text(json.dumps(content, indent=1) + "\n")
 
     def wait(self) -> None:
         """Returns when every save is on disk.
@@ -179,15 +219,30 @@ def find_damage(folder: epath.Path) -> str | None:
             "version wrote the checkpoint. Take another --workdir."
         )
     try:
-        expected = dict(json.loads(listed.read_bytes()))
-    except (ValueError, TypeError):
+        content = json.loads(listed.read_bytes())
+        expected = dict(content["files"])
+        if not expected or content["digest"] != _digest_of(expected):
+            return f"{listed} is damaged"
+    except (ValueError, TypeError, KeyError):
         return f"{listed} is damaged"
     missing = next((name for name in expected if not (folder / name).exists()), None)
-    if missing or not expected:
-        return f"{folder / (missing or DIGESTS)} is {'missing' if missing else 'damaged'}"
+    if missing and not expected.keys() >= set(_listed_files(folder)):
+        return f"{listed} is of other files than those that are there ({missing} is missing)"
+    if missing:
+        return f"{folder / missing} is missing"
     found = _digests(folder, list(expected))
     changed = next((name for name in expected if expected[name] != found[name]), None)
     return f"{folder / changed} is damaged" if changed else None
+
+
+def _digest_of(digests: dict[str, str]) -> str:
+    """SHA-256 of the list itself: without it a changed byte of the list would be blamed on a file."""
+    return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
+
+
+def _listed_files(folder: epath.Path) -> list[str]:
+    """Files of a checkpoint that have digests."""
+    return [name for name in files_below(folder) if name not in (*_CHANGED_LATER, DIGESTS)]
 
 
 def _digests(folder: epath.Path, names: list[str]) -> dict[str, str]:

@@ -23,11 +23,10 @@ from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.splits.split import check_same_data, check_same_split
 from eeg2text_jax.stages import fields_digest
 from eeg2text_jax.study import Study
-from eeg2text_jax.training.checkpoint import Checkpoints
+from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
 from eeg2text_jax.training.metrics_log import MetricsLog, write_lines
 from eeg2text_jax.training.optimizer import make_optimizer
 from eeg2text_jax.training.pace import BatchWork, Pace
-from eeg2text_jax.training.preemption import Preemption
 from eeg2text_jax.training.profile import StepProfile
 from eeg2text_jax.training.state import TrainState, init_state, keep_best
 from eeg2text_jax.training.step import GridProgram

@@ -7,8 +7,7 @@ import pytest
 from rows import simulated_rows
 
 from eeg2text_jax.audit import audit
-from eeg2text_jax.audit.markdown import markdown_html
-from eeg2text_jax.audit.report import Section, write_report
+from eeg2text_jax.audit.report import Section, markdown_html, write_report
 
 VOID = {"meta", "img", "br", "hr"}
 

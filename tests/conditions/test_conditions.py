@@ -13,7 +13,7 @@ from eeg2text_jax.conditions.condition import (
     condition_inputs,
     needs,
 )
-from eeg2text_jax.conditions.context import ConditionContext, condition_key
+from eeg2text_jax.conditions.controls import ConditionContext, condition_key
 
 LENGTHS = np.array([1, 2, 5, 8, 13, 24])
 W, F = 24, 6

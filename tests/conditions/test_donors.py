@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eeg2text_jax.conditions.donors import donor_table, label_rows
-from eeg2text_jax.conditions.means import train_means
+from eeg2text_jax.conditions.donors import donor_table, label_rows, train_means
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.unique_text import normalize, unique_text

@@ -14,7 +14,7 @@ import optax
 from jax.sharding import Mesh
 
 from eeg2text_jax.conditions.condition import condition_inputs
-from eeg2text_jax.conditions.context import ConditionContext, condition_key
+from eeg2text_jax.conditions.controls import ConditionContext, condition_key
 from eeg2text_jax.decoding.sharded import generate_program
 from eeg2text_jax.decoding.spec import GenerationSpec
 from eeg2text_jax.grid import Arm, dropout_keys

@@ -21,7 +21,7 @@ from eeg2text_jax.models.layers import dropout
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.parallel.partition import REPLICATED
 from eeg2text_jax.parallel.placement import Placement
-from eeg2text_jax.training.loss import token_losses
+from eeg2text_jax.training.step import token_losses
 
 ARMS = (Arm("eeg", 0), Arm("noise", 0))
 TOLERANCE = 1e-5
