@@ -66,7 +66,6 @@ def check_before(config: ConfigDict) -> None:
         checkpoint_folder(config.model.checkpoint)
     else:
         random_spec(config.model.backbone, config.model.shape.to_dict(), _StandIn())
-    check_decoding(config.decode, _StandIn())
 
 
 def _check_mesh(config: ConfigDict, n_arms: int) -> None:
@@ -79,11 +78,11 @@ def _check_mesh(config: ConfigDict, n_arms: int) -> None:
 
 
 class _StandIn:
-    """A tokenizer, or the token ids of a model, before there is one."""
+    """A tokenizer before there is one."""
 
-    start_token = bos_token = bos_token_id = cls_token_id = 0
-    pad_token = pad_token_id = 1
-    eos_token = eos_token_id = sep_token_id = 2
+    bos_token_id = cls_token_id = 0
+    pad_token_id = 1
+    eos_token_id = sep_token_id = 2
 
     def __len__(self) -> int:
         return 3

@@ -97,10 +97,11 @@ class Workdir:
         Raises:
           UserError: one was changed; the message names it.
         """
+        recorded = self._recorded()
         for name in names:
-            noted = {other: d for other, d in self._recorded().items() if other.split("/")[0] == name}
-            found = self._digests(name)
-            if not noted or not found:
+            noted = {other: digest for other, digest in recorded.items() if other.split("/")[0] == name}
+            found = self._digests(name) if noted else {}
+            if not found:
                 continue
             for other in sorted(noted.keys() | found.keys()):
                 if noted.get(other) != found.get(other):

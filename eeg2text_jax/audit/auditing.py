@@ -12,7 +12,7 @@ from eeg2text_jax.audit.contrast import contrast
 from eeg2text_jax.audit.derived import stand_ins
 from eeg2text_jax.audit.endpoints import Endpoint, primary_endpoint
 from eeg2text_jax.audit.likelihood import EegBits, eeg_bits
-from eeg2text_jax.audit.red_flags import Flag
+from eeg2text_jax.audit.red_flags import LEVELS, Flag
 from eeg2text_jax.audit.result import AuditResult, Comparison, ConditionSummary, Evidence, Example
 from eeg2text_jax.audit.retrieval import CandidateScores, Key, Retrieval, retrieve
 from eeg2text_jax.audit.side_channel import GAP_CODE, SideChannel, measure_side_channel
@@ -94,20 +94,15 @@ def audit(
     }
     conditions = _summarize_conditions(aligned, tables, derived, channels, endpoint, rng)
     evidence, notes = compare(aligned, tables, derived, conditions[0].content, endpoint, resamples, rng)
-    looks = [condition.collapse for condition in conditions]
-    flags = fitness.unfit(aligned, looks, proof)
-    for found in evidence:
-        flags += fitness.unheard_of_gain(aligned, found, looks[0], proof)
-    if training_text is not None:
-        flags += fitness.training_overlap(aligned, training_text)
-    flags += channel_flags + _warnings(aligned, tables, conditions, evidence, endpoint)
+    effect = design_effect(endpoint.score, tables[0].rows.own, aligned.eeg.sentence)
+    flags = _findings(aligned, conditions, evidence, training_text, proof) + channel_flags
+    flags += _warnings(aligned, tables, conditions, evidence, endpoint, effect)
     comparisons = [
         _decide(found, fitness.bars(flags, name, found.control), aligned, conditions, endpoint.label, margin)
         for found in evidence
     ]
     decided = verdict.overall([c.verdict for c in comparisons]) if controls else comparisons[0].verdict
     deciding = next(c for c in comparisons if c.verdict is decided)
-    order = {"severe": 0, "warning": 1, "note": 2}
     return AuditResult(
         verdict=decided,
         sentence=deciding.sentence,
@@ -123,12 +118,12 @@ def audit(
         n_strata=int(aligned.strata.max()) + 1,
         task_known=aligned.task_known,
         seeds=aligned.seeds,
-        design_effect=design_effect(endpoint.score, tables[0].rows.own, aligned.eeg.sentence),
+        design_effect=effect,
         conditions=conditions,
         comparisons=comparisons,
         bits=_bits(eeg, controls, resamples, rng),
         retrieval=_retrieval(candidates, resamples, rng),
-        flags=sorted(flags, key=lambda flag: order[flag.level]),
+        flags=sorted(flags, key=lambda flag: LEVELS.index(flag.level)),
         notes=[*aligned.notes, *notes],
         examples=pick_examples(aligned, tables[0].rows, endpoint, rng),
     )
@@ -154,15 +149,30 @@ def _summarize_conditions(
     ]
 
 
+def _findings(
+    aligned: Aligned,
+    conditions: Sequence[ConditionSummary],
+    evidence: Sequence[Evidence],
+    training_text: Iterable[str] | None,
+    proof: str,
+) -> list[Flag]:
+    """What may bar the verdict."""
+    looks = [condition.collapse for condition in conditions]
+    flags = fitness.unfit(aligned, looks, proof)
+    for found in evidence:
+        flags += fitness.unheard_of_gain(aligned, found, looks[0], proof)
+    return flags if training_text is None else flags + fitness.training_overlap(aligned, training_text)
+
+
 def _warnings(
     aligned: Aligned,
     tables: Sequence[ContentTable],
     conditions: Sequence[ConditionSummary],
     evidence: Sequence[Evidence],
     endpoint: Endpoint,
+    effect: float,
 ) -> list[Flag]:
-    """What a reader of the scores must know and what leaves the verdict as it is."""
-    effect = design_effect(endpoint.score, tables[0].rows.own, aligned.eeg.sentence)
+    """What a reader of the scores must know and what leaves the verdict as it is; `effect` is the design effect."""
     flags = red_flags.alignment_flags(aligned, effect) + red_flags.recipe_flags(aligned)
     for condition, summary, table in zip(aligned.conditions, conditions, tables, strict=True):
         flags += red_flags.condition_flags(condition, summary.collapse, aligned.mode, summary.content.scores[0])

@@ -5,8 +5,7 @@ What makes a verdict impossible is in `fitness`.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from eeg2text_jax.audit.collapse import Collapse, plain_spaces
 from eeg2text_jax.audit.statistics import Score, content_difference
 
 Level = Literal["severe", "warning", "note"]
+LEVELS: tuple[Level, ...] = get_args(Level)  # the gravest first
 READING_FROM_EEG = 50.0  # word BLEU-1 (percent) that no published free-running decoder of reading comes near
 # Of the words of predictions, those among the 50 most frequent: half in text of every published set, 4 of 10 in what is
 # read; a list of frequent words has them all.
@@ -158,7 +158,7 @@ def pair_flags(aligned: Aligned, control: Condition, collapses: dict[str, Collap
             "or one file was given twice"
         )
         flags.append(Flag("identical_conditions", "warning", message))
-    elif (share := _shared(a, b) / len(a)) >= 0.5:
+    elif (share := (Counter(a) & Counter(b)).total() / len(a)) >= 0.5:
         message = f"{eeg.name} and {control.name} have the same prediction in {share:.0%} of the rows"
         flags.append(Flag("nearly_identical_conditions", "warning", message))
     ratio = collapses[eeg.name].mean_words / max(collapses[control.name].mean_words, 1e-9)
@@ -173,18 +173,6 @@ def pair_flags(aligned: Aligned, control: Condition, collapses: dict[str, Collap
         )
         flags.append(Flag("style_shift", "warning", message))
     return flags
-
-
-def _shared(a: Sequence[tuple[int, str]], b: Sequence[tuple[int, str]]) -> int:
-    left: dict[tuple[int, str], int] = {}
-    for row in b:
-        left[row] = left.get(row, 0) + 1
-    count = 0
-    for row in a:
-        if left.get(row, 0):
-            left[row] -= 1
-            count += 1
-    return count
 
 
 def alignment_flags(aligned: Aligned, design_effect: float) -> list[Flag]:

@@ -2,19 +2,22 @@
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
 from eeg2text_jax.audit.fitness import file_flags
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.render import print_table
-from eeg2text_jax.metrics.score import MEANING, PROFILES, WORDS, Meaning, parse_metrics, score_cells, write_results
+from eeg2text_jax.metrics.score import MEANING, PROFILES, WORDS, parse_metrics, score_cells, write_results
 from eeg2text_jax.metrics.tables import MODE_TITLES, signatures
 from eeg2text_jax.predictions.file import MODES, Prediction
 from eeg2text_jax.predictions.foreign import UNKNOWN
 from eeg2text_jax.predictions.read import FORMATS, check_given_once, describe, read_any
 from eeg2text_jax.workdir import check_unchanged
+
+if TYPE_CHECKING:  # its import loads JAX
+    from eeg2text_jax.metrics.meaning import MeaningMetrics
 
 LAYOUTS = """
 layouts, recognised by content:
@@ -88,6 +91,8 @@ def main(argv: list[str]) -> int:
         results["cells"] += [labelled(cell, path, flags.files) for cell in scored["cells"]]
     check_distinct(results["cells"])
     show(results)
+    for note in meaning.notes() if meaning else ():
+        print(note)
     if flags.signatures:
         for signature, names in signatures(results).items():
             print(f"{', '.join(names)}: {signature}")
@@ -97,7 +102,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def meaning_of(flags: argparse.Namespace, metrics: Sequence[str]) -> Meaning | None:
+def meaning_of(flags: argparse.Namespace, metrics: Sequence[str]) -> "MeaningMetrics | None":
     """What makes the metrics that need an encoder; JAX and weights are loaded for these alone.
 
     Raises:
@@ -111,9 +116,9 @@ def meaning_of(flags: argparse.Namespace, metrics: Sequence[str]) -> Meaning | N
             raise UserError(f"--{name} is for {' and '.join(MEANING)}; name one of them in --metrics.")
     if not wanted:
         return None
-    from eeg2text_jax.metrics.meaning import meaning_metrics
+    from eeg2text_jax.metrics.meaning import MeaningMetrics
 
-    return meaning_metrics(wanted, flags.encoder, layer=flags.layer, idf=flags.idf, rescale=flags.rescale)
+    return MeaningMetrics(wanted, flags.encoder, layer=flags.layer, idf=flags.idf, rescale=flags.rescale)
 
 
 def add_flags(cells: Sequence[dict[str, Any]], predictions: Sequence[Prediction]) -> None:

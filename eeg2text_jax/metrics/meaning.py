@@ -16,9 +16,8 @@ import numpy as np
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.bertscore import BertScore, read_baseline
 from eeg2text_jax.metrics.embedding import TextEmbedder
-from eeg2text_jax.metrics.score import Meaning
 from eeg2text_jax.metrics.statistics import Metric, check_same_length, ratio
-from eeg2text_jax.pretrained.encoders import LAST, load_encoder
+from eeg2text_jax.pretrained.encoders import LoadedEncoder, load_encoder
 
 MODULES = ("Transformer", "Pooling", "Normalize")  # of sentence-transformers, that are known here
 
@@ -116,15 +115,8 @@ class Similarity(Metric):
         return np.stack([self._vectors[text] for text in texts])
 
 
-def meaning_metrics(
-    names: Sequence[str],
-    encoder: str,
-    *,
-    layer: int | None = None,
-    idf: bool = False,
-    rescale: str | os.PathLike[str] | None = None,
-) -> Meaning:
-    """What makes BERTScore and sentence similarity for the references of some rows; the encoder is loaded once.
+class MeaningMetrics:
+    """Makes BERTScore and sentence similarity for the references of some rows; the encoder is loaded once.
 
     Args:
       names: of the metrics, `bertscore` or `similarity`.
@@ -136,14 +128,38 @@ def meaning_metrics(
     Raises:
       UserError: there is no such encoder, layer or baseline.
     """
-    made: list[Callable[[Sequence[str]], Metric]] = []
-    embedder = None
-    if "bertscore" in names:
-        embedder = TextEmbedder(load_encoder(encoder, layer))
-        baseline = None if rescale is None else read_baseline(rescale, embedder.loaded.encoder.spec.stack.layers)
-        made.append(lambda references: BertScore(embedder, references=references if idf else None, baseline=baseline))
-    if "similarity" in names:
-        shared = embedder is not None and embedder.loaded.is_whole  # one computation serves both
-        similarity = Similarity(embedder if shared else TextEmbedder(load_encoder(encoder, LAST)))
-        made.append(lambda _: similarity)
-    return lambda references: [make(references) for make in made]
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        encoder: str,
+        *,
+        layer: int | None = None,
+        idf: bool = False,
+        rescale: str | os.PathLike[str] | None = None,
+    ):
+        self._made: list[Callable[[Sequence[str]], Metric]] = []
+        self._embedders: list[TextEmbedder] = []
+        if "bertscore" in names:
+            embedder = self._embedder(load_encoder(encoder, layer))
+            baseline = None if rescale is None else read_baseline(rescale, embedder.loaded.encoder.spec.stack.layers)
+            self._made.append(
+                lambda references: BertScore(embedder, references=references if idf else None, baseline=baseline)
+            )
+        if "similarity" in names:
+            shared = [embedder for embedder in self._embedders if embedder.loaded.is_whole]
+            similarity = Similarity((shared or [self._embedder(load_encoder(encoder, "last"))])[0])
+            self._made.append(lambda _: similarity)
+
+    def __call__(self, references: Sequence[str]) -> list[Metric]:
+        """The metrics for these references."""
+        return [make(references) for make in self._made]
+
+    def notes(self) -> list[str]:
+        """What a reader of the scores must know."""
+        cut = sum(embedder.cut for embedder in self._embedders)
+        return [f"{cut} times a text had more tokens than the encoder takes and was cut."] if cut else []
+
+    def _embedder(self, loaded: LoadedEncoder) -> TextEmbedder:
+        self._embedders.append(TextEmbedder(loaded))
+        return self._embedders[-1]

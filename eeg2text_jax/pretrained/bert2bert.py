@@ -7,8 +7,8 @@ from eeg2text_jax.models.spec import Seq2SeqSpec
 from eeg2text_jax.pretrained.mapping import Rule, Table, attention, dense, norm
 
 # Files converted from TensorFlow name the parts of a norm gamma and beta.
-_OLD_NORMS = ((r"LayerNorm\.weight$", "LayerNorm.gamma"), (r"LayerNorm\.bias$", "LayerNorm.beta"))
-_UNUSED = (r"(.*\.)?pooler\.dense\.(weight|bias)", r"(.*\.)?embeddings\.position_ids", r"cls\..*")
+OLD_NORMS = ((r"LayerNorm\.weight$", "LayerNorm.gamma"), (r"LayerNorm\.bias$", "LayerNorm.beta"))
+UNUSED = (r"(.*\.)?pooler\.dense\.(weight|bias)", r"(.*\.)?embeddings\.position_ids", r"cls\..*")
 
 
 def table(spec: Seq2SeqSpec) -> Table:
@@ -24,7 +24,7 @@ def table(spec: Seq2SeqSpec) -> Table:
     ]
     if spec.encoder.width != spec.decoder.width:
         rules += dense("backbone/projection", "enc_to_dec_proj")
-    return Table("BERT2BERT", tuple(rules), ignored=_UNUSED, spellings=_OLD_NORMS)
+    return Table("BERT2BERT", tuple(rules), ignored=UNUSED, spellings=OLD_NORMS)
 
 
 def only_exported(spec: Seq2SeqSpec, config: PretrainedConfig) -> dict[str, np.ndarray]:
@@ -40,7 +40,7 @@ def warm_start_table(spec: Seq2SeqSpec, side: str) -> Table:
     """Rules that fill the encoder or the decoder (`side`) from a BERT's checkpoint; the rest stays as initialised."""
     layers = spec.encoder.layers if side == "encoder" else spec.decoder.layers
     rules = bert_rules(side, "bert", layers)
-    return Table("BERT", tuple(rules), ignored=_UNUSED, spellings=((r"^bert\.", ""), *_OLD_NORMS))
+    return Table("BERT", tuple(rules), ignored=UNUSED, spellings=((r"^bert\.", ""), *OLD_NORMS))
 
 
 def bert_rules(side: str, source: str, layers: int, tied: tuple[str, ...] = ()) -> list[Rule]:

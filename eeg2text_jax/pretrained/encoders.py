@@ -5,9 +5,9 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.errors import UserError
@@ -15,7 +15,7 @@ from eeg2text_jax.files import file_digest
 from eeg2text_jax.models.build import backbone_module
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.text_encoder import EncoderSpec, TextEncoder, encoder_spec
-from eeg2text_jax.pretrained.bert2bert import _OLD_NORMS, _UNUSED, bert_rules
+from eeg2text_jax.pretrained.bert2bert import OLD_NORMS, UNUSED, bert_rules
 from eeg2text_jax.pretrained.hub import checkpoint_folder
 from eeg2text_jax.pretrained.load import assemble, backbone_table, read_config, tensor_shapes
 from eeg2text_jax.pretrained.mapping import Table, match
@@ -36,7 +36,6 @@ BEST_LAYERS = {
     "pegasus-large": 8,
     "minilm": 6,
 }
-LAST = -1  # stands for the last layer
 
 
 class LoadedEncoder(NamedTuple):
@@ -52,26 +51,27 @@ class LoadedEncoder(NamedTuple):
     is_whole: bool  # whether nothing was cut off
 
 
-def load_encoder(name: str | Path, layer: int | None = None, dtype: str = "float32") -> LoadedEncoder:
+def load_encoder(name: str | Path, layer: int | Literal["last"] | None = None, dtype: str = "float32") -> LoadedEncoder:
     """Loads BERT, RoBERTa, or the encoder of BART, PEGASUS or T5, up to one layer.
 
     Args:
       name: a checkpoint's folder, its name on the Hugging Face Hub, or `minilm`.
-      layer: the layer whose output is taken, 0 for the embeddings, `LAST`; None: the one known to be best, or the last.
+      layer: the layer whose output is taken, 0 for the embeddings; None: the one known to be best, or the last.
 
     Raises:
       UserError: there is no such checkpoint, encoder or layer.
     """
     folder = checkpoint_folder(name)
-    whole = encoder_spec(read_config(folder), str(folder))
+    config = read_config(folder)
+    whole = encoder_spec(config, str(folder))
     short = str(name).rstrip("/").rpartition("/")[2]
     depth = whole.stack.layers
-    chosen = min(BEST_LAYERS.get(short, depth), depth) if layer is None else depth if layer == LAST else layer
+    chosen = min(BEST_LAYERS.get(short, depth), depth) if layer is None else depth if layer == "last" else layer
     if not 0 <= chosen <= depth:
         raise UserError(f"--layer={layer}: {short} has layers 0 (its embeddings) to {depth}.")
     encoder = TextEncoder(whole.cut(chosen), dtype)
     shapes = encoder.shapes
-    sources = match(_cut_table(whole, chosen, folder), read_tensors(folder), tensor_shapes(shapes), str(folder))
+    sources = match(_cut_table(whole, chosen, config), read_tensors(folder), tensor_shapes(shapes), str(folder))
     tokenizer = _tokenizer(folder, whole.model_type)
     tuned = layer is not None or short in BEST_LAYERS
     return LoadedEncoder(
@@ -96,16 +96,15 @@ def _tokenizer(folder: Path, model_type: str) -> PreTrainedTokenizerBase:
     return load_tokenizer(folder, add_prefix_space=True) if model_type == "roberta" else load_tokenizer(folder)
 
 
-def _cut_table(whole: EncoderSpec, layers: int, folder: Path) -> Table:
+def _cut_table(whole: EncoderSpec, layers: int, config: PretrainedConfig) -> Table:
     """Rules of the encoder's lower layers; the checkpoint's other known tensors are passed over."""
     if whole.table == "shared":
-        spec = backbone_module(whole.model_type).spec_from_config(read_config(folder))
-        table = backbone_table(spec)
+        table = backbone_table(backbone_module(whole.model_type).spec_from_config(config))
     else:
         prefix = whole.model_type
         rules = bert_rules("encoder", prefix, whole.stack.layers)
-        unused = (*_UNUSED, r"lm_head\..*", r"classifier\..*", r"(.*\.)?embeddings\.token_type_ids")
-        table = Table(prefix.upper(), tuple(rules), unused, ((rf"^{prefix}\.", ""), *_OLD_NORMS))
+        unused = (*UNUSED, r"lm_head\..*", r"classifier\..*", r"(.*\.)?embeddings\.token_type_ids")
+        table = Table(prefix.upper(), tuple(rules), unused, ((rf"^{prefix}\.", ""), *OLD_NORMS))
     ours = (f"backbone/{whole.table}/", "backbone/encoder/")
     kept, passed = [], set()
     for rule in table.rules:

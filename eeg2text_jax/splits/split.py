@@ -88,12 +88,11 @@ def check_same_split(expected_digest: str, header_digest: str | None, path: str 
     Raises:
       UserError: the digests differ, or the file carries none.
     """
-    if header_digest != expected_digest:
-        found = f"split {header_digest}" if header_digest else "no split hash"
-        raise UserError(
-            f"{path}: carries {found}, expected split {expected_digest}; its training may have seen our test part, "
-            "so use the configuration (split method, ratio and seed) that it was made with."
-        )
+    advice = (
+        "its training may have seen our test part, so use the configuration (split method, ratio and seed) that it was "
+        "made with"
+    )
+    _check_same("split", expected_digest, header_digest, "no split hash", advice, path)
 
 
 def check_same_data(expected_digest: str, stated_digest: str | None, path: str | os.PathLike[str]) -> None:
@@ -102,9 +101,13 @@ def check_same_data(expected_digest: str, stated_digest: str | None, path: str |
     Raises:
       UserError: the digests differ, or the file carries none.
     """
-    if stated_digest != expected_digest:
-        found = f"data {stated_digest[:16]}" if stated_digest else "no hash of its data"
-        raise UserError(
-            f"{path}: carries {found}, expected data {expected_digest[:16]}; it was made from another data file, so "
-            "use that one, or another --workdir."
-        )
+    advice = "it was made from another data file, so use that one, or another --workdir"
+    _check_same("data", expected_digest, stated_digest, "no hash of its data", advice, path)
+
+
+def _check_same(
+    kind: str, expected: str, stated: str | None, none: str, advice: str, path: str | os.PathLike[str]
+) -> None:
+    if stated != expected:
+        found = f"{kind} {stated[:16]}" if stated else none
+        raise UserError(f"{path}: carries {found}, expected {kind} {expected[:16]}; {advice}.")

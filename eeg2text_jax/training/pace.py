@@ -1,14 +1,24 @@
-"""How fast training goes: samples, tokens, model FLOPs and waiting for input, since the last line of the log."""
+"""How training goes, read late: losses that must be finite, samples, tokens, model FLOPs and waiting for input."""
 
 import time
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 
 from eeg2text_jax.data.batches import Batch
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.grid import Arm
 from eeg2text_jax.models.flops import training_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.chips import chip_of_device
+from eeg2text_jax.parallel.distributed import to_host
+from eeg2text_jax.progress import ProgressLine
+from eeg2text_jax.study import Study
+from eeg2text_jax.training.metrics_log import MetricsLog
 
 
 class BatchWork(NamedTuple):
@@ -71,3 +81,90 @@ class Pace:
             "input_wait": self._waited / seconds,
         }
         return found if self._peak is None else found | {"mfu": self._flops / seconds / self._peak}
+
+
+class Pending:
+    """Metrics of the steps that were dispatched last.
+
+    They are read once the next step is under way. Of several hosts, for whom that is a collective, those of a whole log
+    interval are read together.
+    """
+
+    def __init__(self, study: Study, log: MetricsLog, progress: ProgressLine, pace: Pace):
+        self._arms, self._every, self._log, self._progress = study.arms, study.config.train.log_every, log, progress
+        self._pace, self._pad_token = pace, study.model.pad_token
+        self._held: list[tuple[int, BatchWork, dict[str, jax.Array]]] = []
+        self._alone = jax.process_count() == 1
+        self._last_finite = 0
+
+    def next_batch(self, iterator: Iterator[Batch]) -> Batch:
+        """The next batch; its making is waited for if what was dispatched last is done by then."""
+        begun = time.monotonic()
+        batch = next(iterator)
+        if not self._held or self._held[-1][2]["loss"].is_ready():
+            self._pace.waited(time.monotonic() - begun)
+        return batch
+
+    def swap(self, step: int, batch: Batch, metrics: dict[str, jax.Array]) -> None:
+        """Reads what is due of the steps before, then holds the metrics of `step`."""
+        if self._alone or (step - 1) % self._every == 0:
+            self.flush()
+        elif self._held:  # no more than one step is dispatched ahead
+            jax.block_until_ready(self._held[-1][2])
+        self._held.append((step, BatchWork.of(batch, self._pad_token), metrics))
+
+    def flush(self) -> None:
+        """Reads what is held.
+
+        Raises:
+          UserError: a loss is not finite.
+        """
+        if not self._held:
+            return
+        held, self._held = self._held, []
+        if len(held) == 1:
+            step, work, metrics = held[0]
+            self._record(step, work, to_host(metrics))
+            return
+        read = to_host(jax.tree.map(lambda *values: jnp.stack(values), *(metrics for _, _, metrics in held)))
+        for number, (step, work, _) in enumerate(held):
+            self._record(step, work, {name: values[number] for name, values in read.items()})
+
+    def _record(self, step: int, work: BatchWork, metrics: dict[str, np.ndarray]) -> None:
+        losses = metrics["loss"]
+        if not np.isfinite(losses).all():
+            raise UserError(
+                f"the loss of arm {not_finite(self._arms, losses)} is not finite at step {step} (it was at step "
+                f"{self._last_finite}); lower optim.lr or look at the features."
+            )
+        self._last_finite = step
+        self._pace.done(work)
+        rates = self._pace.rates()
+        note = "  ".join(f"{arm} {loss:.3f}" for arm, loss in zip(self._arms, losses, strict=True))
+        self._progress.advance(1, f"loss {note}  {rates['samples_per_s']:.0f} samples/s")
+        if step % self._every == 0:
+            norms = self._by_arm("grad_norm", metrics["grad_norm"])
+            self._log.add(step, {**self._by_arm("loss", losses), **norms, **rates})
+            self._pace.restart()
+
+    def dev(self, step: int, losses: np.ndarray) -> None:
+        """Records the losses on dev after `step`.
+
+        Raises:
+          UserError: one is not finite, or one on train was not.
+        """
+        self.flush()
+        if not np.isfinite(losses).all():
+            raise UserError(
+                f"the loss of arm {not_finite(self._arms, losses)} on dev is not finite after step {step}, that on "
+                "train was; lower optim.lr or look at the features of the dev part."
+            )
+        self._log.add(step, self._by_arm("dev_loss", losses))
+
+    def _by_arm(self, name: str, values: np.ndarray) -> dict[str, float]:
+        return {f"{name}/{arm}": float(value) for arm, value in zip(self._arms, values, strict=True)}
+
+
+def not_finite(arms: Sequence[Arm], values: np.ndarray) -> Arm:
+    """The first arm whose value `[A]` is not finite."""
+    return arms[int(np.argmin(np.isfinite(values)))]

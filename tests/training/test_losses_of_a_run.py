@@ -9,8 +9,8 @@ import pytest
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.grid import Arm
-from eeg2text_jax.training import loop
-from eeg2text_jax.training.loop import Pending
+from eeg2text_jax.training import pace
+from eeg2text_jax.training.pace import Pending
 
 ARMS = (Arm("eeg", 0), Arm("noise", 0))
 BATCH = {"weight": np.ones((1, 3)), "labels": np.zeros((1, 3, 2), int), "features": np.zeros((1, 3, 4, 5))}
@@ -29,7 +29,7 @@ class Log:
 def pending(monkeypatch):
     """Makes what holds the metrics for one host or several, and counts the readings."""
     readings = []
-    monkeypatch.setattr(loop, "to_host", lambda tree: readings.append(1) or jax.tree.map(np.asarray, tree))
+    monkeypatch.setattr(pace, "to_host", lambda tree: readings.append(1) or jax.tree.map(np.asarray, tree))
 
     def make(hosts: int, log_every: int = 4):
         monkeypatch.setattr(jax, "process_count", lambda: hosts)

@@ -17,8 +17,7 @@ from eeg2text_jax.models.flops import training_flops
 from eeg2text_jax.opening import begun
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.preflight.programs import make_outline
-from eeg2text_jax.training.loop import Pending
-from eeg2text_jax.training.pace import BatchWork, Pace
+from eeg2text_jax.training.pace import BatchWork, Pace, Pending
 from eeg2text_jax.training.profile import StepProfile
 
 PAD = 1
