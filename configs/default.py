@@ -81,10 +81,10 @@ def get_config() -> ConfigDict:
     c.grid.eval_conditions = ("eeg", "noise")  # what each arm is tested with
 
     c.optim = ConfigDict()
-    c.optim.name = "adamw"  # adamw | sgd
+    c.optim.name = "adamw"  # adamw | adafactor | sgd
     c.optim.free = "all"  # all | first: what the authors' step one updates (see step_one, which sets it)
     c.optim.lr = 1e-3
-    c.optim.schedule = "cosine"  # constant | cosine | step
+    c.optim.schedule = "cosine"  # constant | linear | cosine | step
     c.optim.decay_every = 1000  # steps between drops of the step schedule ...
     c.optim.decay_rate = 0.1  # ... and their factor
     c.optim.warmup_steps = 100
