@@ -73,9 +73,9 @@ def get_config(argument: str = "") -> ConfigDict:
     c.toy = ConfigDict()  # the toy: a T5 trained on template pairs
     c.toy.width = 64
     c.toy.layers = 2  # of each side
-    c.toy.steps = 3000
+    c.toy.steps = 1500
     c.toy.batch_size = 64
-    c.toy.lr = 3e-3
+    c.toy.lr = 2e-3
     c.toy.pairs = 2000  # template pairs for tuning, dev and test
     c.toy.seed = 0
 

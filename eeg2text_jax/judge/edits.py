@@ -304,8 +304,8 @@ def make_pairs(sentences: Sequence[str], *, per_sentence: int, preserved: float,
     return found
 
 
-# Made-up speakers: share of their utterances with an error, harmless edits of each, share of those that break. Some have
-# many errors that do not matter, some few that do.
+# Made-up speakers: share of their utterances with an error, harmless edits of each, share of those that break. Some
+# have many errors that do not matter, some few that do.
 SPEAKERS = (
     (0.9, 2, 0.65),
     (0.95, 3, 0.75),

@@ -47,13 +47,9 @@ VARIANTS = (
     "road street,war conflict,ended finished,shows reveals,moving touching,audience viewers"
 )
 
-NUMERALS = dict(
-    zip(
-        ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "twenty", "thirty", "forty", "fifty"],
-        ["2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "20", "30", "40", "50"],
-        strict=True,
-    )
-)
+_NUMBER_WORDS = "two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty"
+_DIGITS = "2 3 4 5 6 7 8 9 10 11 12 20 30 40 50"
+NUMERALS = dict(zip(_NUMBER_WORDS.split(" "), _DIGITS.split(" "), strict=True))
 
 FILLERS = ("um", "uh", "you know", "well", "like", "i mean", "er")
 
@@ -63,13 +59,15 @@ FUNCTIONS = (
     "by bye,whose who's,into in,from form,a an,as is,was were,has have,are our"
 )
 
-AUXILIARIES = ["is", "are", "was", "were", "will", "would", "can", "could", "should", "must", "may", "might", "does", "did", "has", "had", "have", "do", "am"]
+_AUXILIARIES = "is are was were will would can could should must may might does did has had have do am"
+AUXILIARIES = frozenset(_AUXILIARIES.split(" "))
 IRREGULAR = {"can": "cannot"}
 
 ANTONYMS = (
     "good bad,best worst,better worse,first last,early late,before after,always never,more less,most least,high low,"
-    "higher lower,old young,older younger,new old,big small,large small,long short,longer shorter,strong weak,rich poor,"
-    "happy sad,hot cold,warm cold,fast slow,easy hard,full empty,open closed,right wrong,true false,success failure,"
+    "higher lower,old young,older younger,new old,big small,large small,long short,longer shorter,strong weak,"
+    "rich poor,happy sad,hot cold,warm cold,fast slow,easy hard,full empty,open closed,right wrong,true false,"
+    "success failure,"
     "successful unsuccessful,succeeded failed,won lost,win lose,love hate,loved hated,loves hates,like dislike,liked "
     "disliked,born buried,married divorced,marriage divorce,began ended,begin end,beginning end,start stop,started "
     "stopped,increase decrease,increased decreased,rise fall,rose fell,came left,arrived departed,joined left,entered "
@@ -86,9 +84,14 @@ ANTONYMS = (
     "promoted dismissed,elected defeated,appointed dismissed"
 )
 
-STOP = frozenset(
-    ["a", "an", "the", "and", "or", "but", "nor", "so", "yet", "if", "then", "than", "that", "which", "who", "whom", "whose", "this", "these", "those", "there", "here", "it", "its", "he", "him", "his", "she", "her", "hers", "they", "them", "their", "we", "us", "our", "you", "your", "i", "me", "my", "is", "are", "was", "were", "be", "been", "being", "am", "do", "does", "did", "has", "have", "had", "will", "would", "can", "could", "shall", "should", "may", "might", "must", "of", "in", "on", "at", "to", "from", "by", "with", "for", "as", "into", "onto", "over", "under", "about", "after", "before", "between", "through", "during", "not", "no", "never", "very", "too", "also", "just", "only", "even", "ever", "when", "where", "why", "how", "what", "all", "any", "some", "such", "own", "same", "other", "another", "each", "both", "more", "most", "less", "least", "up", "down", "out", "off", "again", "once"]
+_STOP = (
+    "a an the and or but nor so yet if then than that which who whom whose this these those there here it its he him "
+    "his she her hers they them their we us our you your i me my is are was were be been being am do does did has have "
+    "had will would can could shall should may might must of in on at to from by with for as into onto over under "
+    "about after before between through during not no never very too also just only even ever when where why how what "
+    "all any some such own same other another each both more most less least up down out off again once"
 )
+STOP = frozenset(_STOP.split(" "))
 
 
 def pairs_of(listed: str) -> dict[str, str]:

@@ -153,7 +153,10 @@ def read_pairs(
 
 
 def label_scores(model: Seq2SeqModel, frozen: Params, prompt: jax.Array, batch: Batch, labels: LabelIds) -> jax.Array:
-    """log p(label | pair), summed over the label's pieces, for yes and no: float32 `[B, 2]`; one pass of the encoder."""
+    """log p(label | pair), summed over the label's pieces, for yes and no: float32 `[B, 2]`.
+
+    The encoder is run once.
+    """
     hidden, mask = read_pairs(model, frozen, prompt, batch)
     fed = [(model.start_token, *ids[:-1]) for ids in labels]
     found: dict[tuple[int, ...], jax.Array] = {}

@@ -124,8 +124,8 @@ def speakers_markdown(table: Mapping[str, Any]) -> list[str]:
     for name, title in (("latte", "LATTEScore"), ("word_accuracy", "WordACC")):
         if of := table["agreement"].get(name):
             lines.append(
-                f"{title} and human ratings: Pearson {_number(of['pearson'])}, Spearman {_number(of['spearman'])}, mean "
-                f"gap {of['mean_gap']:.1f} points, {of['same_decisions']} of {of['speakers']} decisions alike."
+                f"{title} and human ratings: Pearson {_number(of['pearson'])}, Spearman {_number(of['spearman'])}, "
+                f"mean gap {of['mean_gap']:.1f} points, {of['same_decisions']} of {of['speakers']} decisions alike."
             )
     return lines
 

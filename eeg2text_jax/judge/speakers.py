@@ -1,4 +1,4 @@
-"""LATTEScore by speaker, the decisions that follow from it, and how it goes with human judgement (the paper's Table 5)."""
+"""LATTEScore by speaker, decisions that follow from it, and how it goes with human judgement (the paper's Table 5)."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

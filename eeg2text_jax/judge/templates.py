@@ -1,4 +1,4 @@
-"""Sentences of templates: for the toy, whose few words a tiny model learns, and for controlled edits without a corpus."""
+"""Sentences of templates: for the toy, whose few words a tiny model learns, and for edits without a corpus."""
 
 import random
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """The toy: a T5 of two small layers that is trained on template pairs, to prove the machinery without a network.
 
-It learns to answer questions about a pair, each named by a word before it: whether the meaning is the same, or who, what
-action, what number, what place. Then it is frozen and the word left out: a prompt that is tuned on labelled pairs has to
-bring it to answer the first question again.
+It learns to answer questions about a pair, each named by a word before it: whether the meaning is the same, or who,
+what action, what number, what place. Then it is frozen and the word left out: a prompt that is tuned on labelled pairs
+has to bring it to answer the first question again.
 """
 
 import functools
@@ -65,6 +65,8 @@ def make_toy(config: ConfigDict, folder: str | Path) -> None:
         "num_layers": config.layers,
         "num_heads": 4,
         "dropout_rate": 0.0,
+        # Distances up to 16 are told apart: a word and its copy in the other text are found by them first.
+        "relative_attention_num_buckets": 64,
         "tie_word_embeddings": True,
     }
     described = random_config("t5", shape, tokenizer)
