@@ -4,11 +4,12 @@ What equals its reference after normalization is kept without asking. `lattescor
 themselves: it moves with the model where a share would stay at 0, so the audit takes it.
 """
 
+import os
 from collections.abc import Sequence
 
 import numpy as np
 
-from eeg2text_jax.judge.folder import Judge
+from eeg2text_jax.judge.folder import Judge, load_judged
 from eeg2text_jax.judge.frozen import Asker, Frozen
 from eeg2text_jax.judge.pairs import normalize
 from eeg2text_jax.metrics.statistics import Metric, check_same_length, ratio
@@ -73,3 +74,22 @@ class LatteScore(Metric):
         for pair, score in zip(asked, scores, strict=True):
             self._known[pair] = np.array([float(score >= self._judge.threshold), score, 1.0])
         return np.array([self._known[pair] for pair in pairs]).reshape(len(pairs), 3)
+
+
+class JudgeMetrics:
+    """LATTEScore for the references of some rows, as a score asks for metrics; the judge is loaded once.
+
+    Raises:
+      UserError: the judge cannot be read, or its checkpoint is another one.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], truncate: bool = False):
+        self._metric = LatteScore(*load_judged(folder), truncate)
+
+    def __call__(self, references: Sequence[str]) -> list[Metric]:
+        """The metric; what it knows of pairs it keeps."""
+        return [self._metric]
+
+    def notes(self) -> list[str]:
+        """What a reader of the scores must know."""
+        return self._metric.notes()
