@@ -196,11 +196,11 @@ def with_dropout(model: Seq2SeqModel, rate: float) -> Seq2SeqModel:
 
 
 def stored_as(params: Params, dtype: str) -> Params:
-    """Frozen parameters in the dtype in which they are kept: kernels and tables; norms and biases stay float32."""
+    """Frozen parameters in the dtype in which they are kept: kernels and tables of tokens; the rest stays float32."""
 
     def cast(path: Any, leaf: Any) -> Any:
-        name = path[-1].key
-        kept = name in ("kernel", "embedding")
-        return leaf.astype(jnp.dtype(dtype)) if kept else leaf
+        names = [part.key for part in path]
+        large = names[-1] in ("kernel", "embedding") and "relative" not in names
+        return leaf.astype(jnp.dtype(dtype)) if large else leaf
 
     return jax.tree_util.tree_map_with_path(cast, params)

@@ -19,7 +19,7 @@ def write(tmp_path, text, name="pairs.tsv"):
 
 
 def test_columns_are_read_in_any_order_and_by_their_other_names(tmp_path):
-    text = "speaker,Transcript,preserved,ground_truth\nS1,a tree,no,the tree\nS2,\"one, two\",yes,one two\n"
+    text = 'speaker,Transcript,preserved,ground_truth\nS1,a tree,no,the tree\nS2,"one, two",yes,one two\n'
     found = read_pairs(write(tmp_path, "\ufeff" + text, "pairs.csv"))
     assert found[0] == Pair("the tree", "a tree", False, "no", speaker="S1")
     assert found[1].hypothesis == "one, two"
@@ -77,7 +77,10 @@ def some_pairs(n=40):
 
 def test_no_ground_truth_is_in_two_parts_and_exact_pairs_are_set_apart():
     again = [Pair(f"Sentence NUMBER {i}, here!", "so", False, "no") for i in range(40)]
-    exact = [Pair("Well, done.", "well done", True, "0"), Pair("sentence number 3 here", "Sentence number 3 here.", True)]
+    exact = [
+        Pair("Well, done.", "well done", True, "0"),
+        Pair("sentence number 3 here", "Sentence number 3 here.", True),
+    ]
     parts = divide([*some_pairs(), *again, *exact], (0.6, 0.2, 0.2), 1, "file")
     known = [{normalize(pair.reference) for pair in part} for part in (parts.train, parts.dev, parts.test)]
     assert not known[0] & known[1]
