@@ -7,7 +7,7 @@ import numpy as np
 from eeg2text_jax.audit import verdict
 from eeg2text_jax.audit.align import Aligned
 from eeg2text_jax.audit.contrast import Contrast, contrast
-from eeg2text_jax.audit.endpoints import Endpoint, secondary_metrics
+from eeg2text_jax.audit.endpoints import Endpoint, primary_endpoint, secondary_metrics
 from eeg2text_jax.audit.red_flags import Flag
 from eeg2text_jax.audit.result import Evidence, Secondary
 from eeg2text_jax.audit.statistics import holm
@@ -26,14 +26,18 @@ def compare(
     endpoint: Endpoint,
     resamples: int,
     rng: np.random.Generator,
+    others: Sequence[Endpoint] = (),
+    words: Sequence[ContentTable] | None = None,
 ) -> tuple[list[Evidence], list[str]]:
     """The evidence against each control, or of EEG alone; and notes on metrics that could not be computed.
 
     `derived` are the tables within strata that stand in for unknown tasks. `alone` is the content of EEG against its
-    own null.
+    own null. `others` are endpoints that do not decide; `words` are the tables of word BLEU-1 where that is not the
+    primary endpoint.
     """
     pairs = [[0, i] for i in range(1, len(tables))] or [[0]]
-    secondary, notes = _secondary(aligned, pairs, endpoint, tables, resamples, rng)
+    bleu = (endpoint, tables) if words is None else (primary_endpoint(), words)
+    secondary, notes = _secondary(aligned, pairs, bleu, others, words is not None, resamples, rng)
     evidence = []
     for chosen, figures in zip(pairs, secondary, strict=True):
         conditions = [aligned.conditions[i] for i in chosen]
@@ -49,15 +53,18 @@ def compare(
 def _secondary(
     aligned: Aligned,
     pairs: Sequence[Sequence[int]],
-    primary: Endpoint,
-    primary_tables: Sequence[ContentTable],
+    words: tuple[Endpoint, Sequence[ContentTable]],
+    others: Sequence[Endpoint],
+    with_bleu1: bool,
     resamples: int,
     rng: np.random.Generator,
 ) -> tuple[list[list[Secondary]], list[str]]:
     """Secondary figures of each comparison, p adjusted by Holm over all of them together."""
     notes: list[str] = []
-    measured = [(Endpoint("BLEU-4", primary.metric, 3), primary_tables)]
-    for metric, columns in secondary_metrics():
+    bleu, tables = words
+    measured = [words] if with_bleu1 else []
+    measured.append((Endpoint("BLEU-4", bleu.metric, 3), tables))
+    for metric, columns in [*secondary_metrics(), *((e.metric, {e.label: e.column}) for e in others)]:
         try:
             tables = content_tables(aligned, aligned.strata, metric, resamples=resamples, rng=rng)
         except MetricError as error:
@@ -96,10 +103,11 @@ def _style_flags(eeg: str, comparison: Evidence) -> list[Flag]:
 
 def _disagreement(eeg: str, comparison: Evidence) -> list[Flag]:
     """BLEU-1 and WER that prefer different conditions."""
-    errors = next((s for s in comparison.secondary if s.label == "WER"), None)
+    errors, words = (next((s for s in comparison.secondary if s.label == name), None) for name in ("WER", "BLEU-1"))
     if errors is None:
         return []
-    bleu = comparison.primary.scores[0] - comparison.primary.scores[1]
+    scores = comparison.primary.scores if words is None else words.scores
+    bleu = scores[0] - scores[1]
     wer = errors.scores[0] - errors.scores[1]
     if min(abs(bleu), abs(wer)) < 0.25 or bleu * wer < 0:
         return []

@@ -7,11 +7,13 @@ from pathlib import Path
 from etils import epath
 
 from eeg2text_jax.audit.auditing import audit
+from eeg2text_jax.audit.endpoints import ENDPOINTS, WORDS, Endpoint, endpoint_of, named, primary_endpoint
 from eeg2text_jax.audit.fitness import DECODED_HERE
 from eeg2text_jax.audit.render import result_text
 from eeg2text_jax.audit.retrieval import read_candidates
 from eeg2text_jax.audit.strata import STRATUM_SIZE
 from eeg2text_jax.audit.verdict import EXIT_STATUS
+from eeg2text_jax.commands.models import makers_of
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.predictions.cells import read_conditions
@@ -43,6 +45,7 @@ def main(argv: list[str]) -> int:
         return join_metadata(found.predictions, flags.meta) if flags.meta else found.predictions
 
     columns = flags.columns.split(",") if flags.columns else None
+    endpoint, *secondary = endpoints_of(flags)
     for note in check_given_once([flags.eeg, *flags.control]):
         print(note)
     conditions = read_conditions(flags.eeg, flags.control, read, flags.arm)
@@ -52,6 +55,8 @@ def main(argv: list[str]) -> int:
         rows,
         conditions,
         name=name,
+        endpoint=endpoint,
+        secondary=secondary,
         margin=flags.margin,
         resamples=flags.resamples,
         seed=flags.seed,
@@ -79,6 +84,26 @@ def own_decoder(found: PredictionSet) -> str:
     return ""
 
 
+def endpoints_of(flags: argparse.Namespace) -> list[Endpoint]:
+    """The endpoint to judge by, then the secondary ones; JAX and weights are loaded only where one needs them.
+
+    Raises:
+      UserError: an unknown one, one without its encoder or judge, or a flag for none of them.
+    """
+    names = [flags.endpoint, *filter(None, flags.secondary.split(","))]
+    metrics = [named(name, "--secondary" if i else "--endpoint").metric for i, name in enumerate(names)]
+    if len(set(names)) < len(names):
+        raise UserError(f"--secondary={flags.secondary}: names an endpoint twice; leave it out once.")
+    makers = makers_of(
+        metrics, flags.encoder, flags.judge, layer=flags.layer, rescale=flags.rescale, truncate=flags.truncate
+    )
+    made = {metric.name: metric for metric in makers([])} if makers else {}
+    return [
+        primary_endpoint() if name == WORDS else endpoint_of(name, made[metric])
+        for name, metric in zip(names, metrics, strict=True)
+    ]
+
+
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         "eeg2text audit", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -89,7 +114,15 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--json", type=epath.Path, metavar="OUT", help="write every figure there")
     parser.add_argument("--html", type=epath.Path, metavar="OUT", help="write a self-contained report there")
-    parser.add_argument("--margin", type=float, default=1.0, help="equivalence margin in points of BLEU-1 (1.0)")
+    margins = ", ".join(f"{name} {found.margin:g}" for name, found in ENDPOINTS.items())
+    parser.add_argument("--endpoint", default=WORDS, help=f"the figure to judge by: {', '.join(ENDPOINTS)} ({WORDS})")
+    parser.add_argument("--secondary", default="", metavar="NAMES", help="endpoints to compute besides, with commas")
+    parser.add_argument("--encoder", metavar="NAME", help="for bertscore-f and similarity: a checkpoint, or minilm")
+    parser.add_argument("--layer", type=int, help="whose output bertscore-f compares; default: the best one known")
+    parser.add_argument("--rescale", metavar="TSV", help="bertscore-f against bert-score's baseline of that encoder")
+    parser.add_argument("--judge", metavar="DIR", help="for lattescore-mean: the folder DIR/judge of `eeg2text judge`")
+    parser.add_argument("--truncate", action="store_true", help="cut pairs that are longer than the judge takes")
+    parser.add_argument("--margin", type=float, help=f"equivalence margin in points of the endpoint ({margins})")
     parser.add_argument("--resamples", type=int, default=10_000, help="permutations and bootstrap draws (10000)")
     parser.add_argument("--seed", type=int, default=0, help="of permutations and bootstrap")
     parser.add_argument("--mode", choices=MODES, help="mode of a file that does not say it, or the one to judge")
@@ -112,8 +145,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--format", metavar="LAYOUT", help="layout of the files, where content misleads")
     parser.add_argument("--columns", metavar="REF,PRED", help="columns of a CSV, by name or by number from 1")
     flags = parser.parse_args(argv)
-    if not 0 < flags.margin < float("inf"):
-        raise UserError(f"--margin={flags.margin}: expected points of BLEU-1 above 0.")
+    if flags.margin is not None and not 0 < flags.margin < float("inf"):
+        raise UserError(f"--margin={flags.margin}: expected points of the endpoint above 0.")
     if flags.resamples < 100 or flags.stratum_size < 2 or flags.seed < 0:
         raise UserError("expected --resamples of at least 100, --stratum-size of at least 2 and --seed of at least 0.")
     for out in (flags.json, flags.html):

@@ -10,13 +10,12 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from eeg2text_jax.audit.fitness import file_flags
+from eeg2text_jax.commands.models import makers_of
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.detail import by_subject, row_figures
 from eeg2text_jax.metrics.render import print_table
 from eeg2text_jax.metrics.score import (
-    ENCODED,
-    JUDGED,
     MEANING,
     PROFILES,
     WORDS,
@@ -24,7 +23,6 @@ from eeg2text_jax.metrics.score import (
     score_cells,
     write_results,
 )
-from eeg2text_jax.metrics.statistics import Metric
 from eeg2text_jax.metrics.tables import MODE_TITLES, NARROW_COLUMNS, signatures
 from eeg2text_jax.predictions.file import MODES, Prediction
 from eeg2text_jax.predictions.foreign import UNKNOWN
@@ -79,7 +77,8 @@ def main(argv: list[str]) -> int:
 
         tokenizer = load_tokenizer(flags.tokenizer)
     metrics = parse_metrics(flags.metrics) if flags.metrics else None
-    meaning = meaning_of(flags, metrics or ())
+    models = {name: getattr(flags, name) for name in ("layer", "idf", "rescale", "truncate")}
+    meaning = makers_of(metrics or (), flags.encoder, flags.judge, **models)
     results: dict[str, Any] = {"format": 1, "profile": flags.profile, "cells": []}
     columns = flags.columns.split(",") if flags.columns else None
     lines: list[str] = []
@@ -120,51 +119,6 @@ def main(argv: list[str]) -> int:
         write_text(flags.rows, "".join(f"{line}\n" for line in lines))
         print(f"wrote {flags.rows}")
     return 0
-
-
-class Makers:
-    """Metrics that need a model, made for the references of some rows."""
-
-    def __init__(self, makers: Sequence[Any]):
-        self._makers = makers
-
-    def __call__(self, references: Sequence[str]) -> list[Metric]:
-        return [metric for make in self._makers for metric in make(references)]
-
-    def notes(self) -> list[str]:
-        """What a reader of the scores must know."""
-        return [note for make in self._makers for note in make.notes()]
-
-
-def meaning_of(flags: argparse.Namespace, metrics: Sequence[str]) -> Makers | None:
-    """What makes the metrics that need a model; JAX and weights are loaded for these alone.
-
-    Raises:
-      UserError: one of them without its model, or a model without one of them.
-    """
-    encoded, judged = ([name for name in metrics if name in known] for known in (ENCODED, JUDGED))
-    if encoded and not flags.encoder:
-        raise UserError(f"--metrics: {encoded[0]} needs --encoder=NAME, a checkpoint's folder, or minilm.")
-    if judged and not flags.judge:
-        raise UserError(f"--metrics: {judged[0]} needs --judge=DIR/judge, which `eeg2text judge` writes.")
-    for names, wanted, known in (
-        (("encoder", "layer", "idf", "rescale"), encoded, ENCODED),
-        (("judge", "truncate"), judged, JUDGED),
-    ):
-        for name in names:
-            if getattr(flags, name) not in (None, False) and not wanted:
-                raise UserError(f"--{name} is for {' and '.join(known)}; name it in --metrics.")
-    makers: list[Any] = []
-    if encoded:
-        from eeg2text_jax.metrics.meaning import MeaningMetrics
-
-        options = {"layer": flags.layer, "idf": flags.idf, "rescale": flags.rescale}
-        makers.append(MeaningMetrics(encoded, flags.encoder, **options))
-    if judged:
-        from eeg2text_jax.judge.lattescore import JudgeMetrics
-
-        makers.append(JudgeMetrics(flags.judge, flags.truncate))
-    return Makers(makers) if makers else None
 
 
 def add_details(
