@@ -15,7 +15,9 @@ from eeg2text_jax.audit.report import Section, write_report
 from eeg2text_jax.decoding.grid import decode_grid
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
+from eeg2text_jax.meaning import configured, endpoints
 from eeg2text_jax.metrics.examples import side_by_side
+from eeg2text_jax.metrics.names import WORDS
 from eeg2text_jax.metrics.render import print_table, table_markdown, write_tables
 from eeg2text_jax.metrics.score import score_cells, write_results
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
@@ -106,7 +108,12 @@ def score(study: Study) -> dict[str, Any]:
     predictions = sorted(
         found.predictions, key=lambda row: (places[row.train_condition], row.seed)
     )  # as the paper's rows
-    results = score_cells(predictions, token_source=f"{study.config.model.backbone} ids, {study.tokenizer_digest}")
+    names, makers = configured(study.config)
+    source = f"{study.config.model.backbone} ids, {study.tokenizer_digest}"
+    wanted = (*WORDS, *names) if names else None
+    results = score_cells(predictions, token_source=source, metrics=wanted, meaning=makers if names else None)
+    for note in makers.notes() if makers else ():
+        print(note)
     results["split"] = study.split.digest()
     write_results(study.workdir.results, results)
     study.workdir.record(study.workdir.results.name, *study.workdir.unrecorded(*DECODED))
@@ -124,7 +131,18 @@ def judge(study: Study, results: dict[str, Any]) -> None:
     controls = select_cells(read_predictions(study.workdir.predictions).predictions, "eeg")
     eeg = controls.pop("eeg")
     train_text = [str(text) for text in study.data.sentence[study.split.parts["train"]]]
-    verdict = audit(eeg, controls, training_text=train_text, proof=DECODED_HERE, **config.audit)
+    decides, *others = endpoints((config.audit.endpoint, *config.audit.secondary), configured(config)[1])
+    verdict = audit(
+        eeg,
+        controls,
+        endpoint=decides,
+        secondary=others,
+        margin=config.audit.margin or None,
+        resamples=config.audit.resamples,
+        seed=config.audit.seed,
+        training_text=train_text,
+        proof=DECODED_HERE,
+    )
     write_text(root / "audit.json", json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n")
     curves = [Section("Loss", images=[root / "loss.png"])] if study.workdir.metrics.exists() else []
     if curves:

@@ -19,6 +19,7 @@ from eeg2text_jax.data.recordings.files import TASKS
 from eeg2text_jax.data.recordings.sentence import BANDS, MEASURES
 from eeg2text_jax.decoding.spec import GenerationSpec
 from eeg2text_jax.errors import UserError, did_you_mean, first_line
+from eeg2text_jax.metrics.names import ENDPOINTS, MEANING
 from eeg2text_jax.models import BACKBONES
 from eeg2text_jax.splits.methods import FROM_FILE, METHODS
 from eeg2text_jax.splits.split import check_ratio
@@ -232,7 +233,13 @@ RANGES: dict[str, Range] = {
     "decode.batch_size": whole(1, 1_000_000),
     "decode.halvings": whole(0, 30),
     "decode.teacher_forced_cut": one_of("reference", "authors"),
-    "audit.margin": number(0, 100, above=True),
+    "metrics.names": many(one_of(*MEANING), least=0),
+    "metrics.encoder": place(),
+    "metrics.layer": whole(-1, 1000),
+    "metrics.judge": place(),
+    "audit.endpoint": one_of(*ENDPOINTS),
+    "audit.secondary": many(one_of(*ENDPOINTS), least=0),
+    "audit.margin": number(0, 100),
     "audit.resamples": whole(100, 10_000_000),
     "audit.seed": whole(0),
 }

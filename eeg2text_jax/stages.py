@@ -26,7 +26,16 @@ STAGES = {
     "training": Stage(("checkpoints/step_*", "step_one/checkpoints/step_*", "wave_*", "waves.json"), ()),
     "decoding": Stage(("predictions.jsonl",), ("grid.eval_conditions", "decode")),
     "": Stage(
-        (), ("audit", "compilation_cache", "parallel.hosts", "train.save_every", "train.log_every", "train.profile")
+        (),
+        (
+            "audit",
+            "metrics",
+            "compilation_cache",
+            "parallel.hosts",
+            "train.save_every",
+            "train.log_every",
+            "train.profile",
+        ),
     ),
 }
 

@@ -35,12 +35,13 @@ ZERO = {
     "model.encoder_layers", "model.encoder_width", "model.dropout", "optim.warmup_steps", "optim.weight_decay",
     "optim.momentum", "optim.grad_clip", "train.label_smoothing", "step_one.steps", "parallel.wave",
     "decode.no_repeat_ngram_size", "decode.length_penalty", "decode.halvings", "audit.seed",
+    "audit.margin", "metrics.layer",
 }  # fmt: skip
-NEGATIVE = {"decode.length_penalty"}
-EMPTY = {"data.table.feature_columns", "data.recordings.exclude"}
+NEGATIVE = {"decode.length_penalty", "metrics.layer"}
+EMPTY = {"data.table.feature_columns", "data.recordings.exclude", "metrics.names", "audit.secondary"}
 FREE_TEXT = {
     "compilation_cache", "data.source", "data.table.features_are", "split.path", "text.tokenizer", "model.checkpoint",
-    "model.prompt",
+    "model.prompt", "metrics.encoder", "metrics.judge",
 }  # fmt: skip
 MORE = {  # out of range in a way of their own
     "data.source": ["", "gs://bucket/data.h5"],
@@ -57,6 +58,9 @@ MORE = {  # out of range in a way of their own
     "text.max_tokens": [1],
     "text.vocab_size": [259],
     "audit.resamples": [99],
+    "metrics.names": [["bleu"], ["bertscore", "bertscore"]],
+    "metrics.layer": [-2],
+    "audit.secondary": [["wer"], ["similarity", "similarity"]],
     "decode.max_length": [1],
     "data.synthetic.signal": [1.01],
     "data.synthetic.vocabulary": [19],

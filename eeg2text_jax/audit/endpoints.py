@@ -7,30 +7,9 @@ import numpy as np
 from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.metrics.bleu import word_bleu
 from eeg2text_jax.metrics.error_rates import word_error_rate
+from eeg2text_jax.metrics.names import BLEU_1, ENDPOINTS, Named
 from eeg2text_jax.metrics.rouge import rouge
 from eeg2text_jax.metrics.statistics import Metric
-
-WORDS = "bleu-1"
-
-
-@dataclasses.dataclass(frozen=True)
-class Named:
-    """What can be judged by: its label in sentences, the metric and figure that it is, and its default margin."""
-
-    label: str
-    metric: str
-    figure: str
-    margin: float  # points below which a difference does not matter
-
-
-# Margins were fixed with figures of the released T5 outputs in view, whose verdicts are thus no evidence for them; what
-# is worth a point of BLEU-1 in each of them, tools/calibrate_audit.py measures.
-ENDPOINTS = {
-    WORDS: Named("BLEU-1", "bleu", "word_bleu-1", 1.0),
-    "bertscore-f": Named("BERTScore F", "bertscore", "bertscore-f", 1.0),
-    "similarity": Named("similarity", "similarity", "similarity", 1.5),
-    "lattescore-mean": Named("LATTEScore (mean)", "lattescore", "lattescore-mean", 1.0),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +28,7 @@ class Endpoint:
     @property
     def is_words(self) -> bool:
         """Whether this is word BLEU-1, of which warnings and the side channel speak."""
-        return self.label == ENDPOINTS[WORDS].label
+        return self.label == ENDPOINTS[BLEU_1].label
 
     def score(self, totals: np.ndarray) -> np.ndarray:
         """Score `[...]` of summed statistics `[..., K]`.
@@ -77,7 +56,7 @@ def endpoint_of(name: str, metric: Metric) -> Endpoint:
 
 def primary_endpoint() -> Endpoint:
     """Word BLEU-1: the margin is in its points."""
-    return endpoint_of(WORDS, word_bleu())
+    return endpoint_of(BLEU_1, word_bleu())
 
 
 def secondary_metrics() -> list[tuple[Metric, dict[str, int]]]:

@@ -7,15 +7,16 @@ from pathlib import Path
 from etils import epath
 
 from eeg2text_jax.audit.auditing import audit
-from eeg2text_jax.audit.endpoints import ENDPOINTS, WORDS, Endpoint, endpoint_of, named, primary_endpoint
+from eeg2text_jax.audit.endpoints import Endpoint, named
 from eeg2text_jax.audit.fitness import DECODED_HERE
 from eeg2text_jax.audit.render import result_text
 from eeg2text_jax.audit.retrieval import read_candidates
 from eeg2text_jax.audit.strata import STRATUM_SIZE
 from eeg2text_jax.audit.verdict import EXIT_STATUS
-from eeg2text_jax.commands.models import makers_of
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
+from eeg2text_jax.meaning import endpoints, makers_of
+from eeg2text_jax.metrics.names import BLEU_1, ENDPOINTS
 from eeg2text_jax.predictions.cells import read_conditions
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, read_text
 from eeg2text_jax.predictions.metadata import join_metadata
@@ -97,11 +98,7 @@ def endpoints_of(flags: argparse.Namespace) -> list[Endpoint]:
     makers = makers_of(
         metrics, flags.encoder, flags.judge, layer=flags.layer, rescale=flags.rescale, truncate=flags.truncate
     )
-    made = {metric.name: metric for metric in makers([])} if makers else {}
-    return [
-        primary_endpoint() if name == WORDS else endpoint_of(name, made[metric])
-        for name, metric in zip(names, metrics, strict=True)
-    ]
+    return endpoints(names, makers)
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -115,7 +112,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--json", type=epath.Path, metavar="OUT", help="write every figure there")
     parser.add_argument("--html", type=epath.Path, metavar="OUT", help="write a self-contained report there")
     margins = ", ".join(f"{name} {found.margin:g}" for name, found in ENDPOINTS.items())
-    parser.add_argument("--endpoint", default=WORDS, help=f"the figure to judge by: {', '.join(ENDPOINTS)} ({WORDS})")
+    parser.add_argument("--endpoint", default=BLEU_1, help=f"the figure to judge by: {', '.join(ENDPOINTS)} ({BLEU_1})")
     parser.add_argument("--secondary", default="", metavar="NAMES", help="endpoints to compute besides, with commas")
     parser.add_argument("--encoder", metavar="NAME", help="for bertscore-f and similarity: a checkpoint, or minilm")
     parser.add_argument("--layer", type=int, help="whose output bertscore-f compares; default: the best one known")

@@ -18,6 +18,7 @@ from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.bleu import Bleu, token_bleu, word_bleu
 from eeg2text_jax.metrics.error_rates import character_error_rate, word_error_rate
+from eeg2text_jax.metrics.names import MEANING, WORDS
 from eeg2text_jax.metrics.rouge import paper_rouge, rouge
 from eeg2text_jax.metrics.statistics import Metric, MetricError
 from eeg2text_jax.predictions.file import Prediction
@@ -28,10 +29,6 @@ if TYPE_CHECKING:  # `eeg2text score` without --tokenizer does not wait for tran
 
 
 PROFILES = ("standard", "paper")
-WORDS = ("bleu", "rouge", "wer", "cer")  # metrics that compare words
-ENCODED = ("bertscore", "similarity")  # metrics that need an encoder, and with it JAX
-JUDGED = ("lattescore",)  # that need a judge, see `judge.lattescore`
-MEANING = (*ENCODED, *JUDGED)
 Meaning = Callable[[Sequence[str]], Sequence[Metric]]
 
 PAPER_NOTE = (
