@@ -36,7 +36,7 @@ CONTRACTIONS = {
 VARIANTS = (
     "color colour,favorite favourite,honor honour,humor humour,labor labour,theater theatre,center centre,gray grey,"
     "program programme,traveled travelled,organized organised,realize realise,recognize recognise,film movie,films "
-    "movies,also too,big large,begin start,began started,buy purchase,bought purchased,child kid,children kids,picture "
+    "movies,big large,begin start,began started,buy purchase,bought purchased,child kid,children kids,picture "
     "image,nearly almost,often frequently,quick fast,quickly rapidly,sick ill,maybe perhaps,whole entire,wonderful "
     "marvelous,funny amusing,boring dull,smart clever,brilliant splendid,story tale,career profession,received got,"
     "located situated,founded established,attended went to,home house,father dad,mother mum,town city,author writer,"

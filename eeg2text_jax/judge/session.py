@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from eeg2text_jax.configuration import differences, to_json
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
-from eeg2text_jax.judge import baselines, curves, edits, templates, toy
+from eeg2text_jax.judge import baselines, controlled, curves, templates, toy
 from eeg2text_jax.judge.configuration import LATER
 from eeg2text_jax.judge.folder import Judge, load_judged, write_judge
 from eeg2text_jax.judge.frozen import Asker, Frozen, load_frozen
@@ -100,7 +100,7 @@ def labelled_pairs(config: ConfigDict, labels: Meaning, workdir: Workdir) -> tup
         made = templates.toy_pairs(config.toy.pairs, config.toy.seed)
     else:
         options = config.edits
-        made = edits.make_pairs(
+        made = controlled.make_pairs(
             sentences_of(config), per_sentence=options.per_sentence, preserved=options.preserved, seed=options.seed
         )
     write_text(workdir.root / "pairs.tsv", write_pairs(made))
@@ -284,7 +284,7 @@ def speakers(
     if source == SOURCES["edits"] and config.edits.speakers:
         tested = {normalize(pair.reference) for pair in task.parts.test}
         sentences = [text for text in sentences_of(config) if normalize(text) in tested]
-        pairs = edits.make_speakers(
+        pairs = controlled.make_speakers(
             sentences, speakers=config.edits.speakers, utterances=SPOKEN, seed=config.edits.seed + 1
         )
     pairs = [pair for pair in pairs if pair.speaker]

@@ -5,7 +5,8 @@ import random
 import pytest
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.judge.edits import BREAKING, HARMLESS, Corpus, edit_sentence, make_pairs, make_speakers
+from eeg2text_jax.judge.controlled import edit_sentence, make_pairs, make_speakers
+from eeg2text_jax.judge.edits import BREAKING, HARMLESS, Corpus
 from eeg2text_jax.judge.pairs import Pair, divide, is_exact, normalize, read_pairs, write_pairs
 from eeg2text_jax.judge.templates import sentences
 
