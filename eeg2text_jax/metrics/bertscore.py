@@ -24,6 +24,7 @@ from eeg2text_jax.metrics.statistics import Metric, check_same_length, ratio
 
 FIGURES = ("p", "r", "f")
 CELLS = 1 << 24  # similarities computed at once: 64 MB
+KEPT = 1 << 29  # bytes of unit vectors
 
 
 class BertScore(Metric):
@@ -56,6 +57,8 @@ class BertScore(Metric):
         self._unweighted = [i for i in (tokenizer.cls_token_id, tokenizer.sep_token_id) if i is not None]
         self._blank = len(embedder.tokens([""])[0])  # tokens of blank text
         self._idf = None if references is None else self._count(references)
+        self._known: dict[str, Embedded] = {}
+        self._bytes = 0
         self._baseline = np.zeros(3) if baseline is None else baseline[0]
         rescaled = "no" if baseline is None else baseline[1]
         self.signature = (
@@ -114,17 +117,22 @@ class BertScore(Metric):
     def _weights(self, ids: np.ndarray) -> np.ndarray:
         if self._idf is not None:
             return np.array([self._idf.get(token, self._unseen) for token in ids.tolist()], np.float32)
-        return np.where(np.isin(ids, self._unweighted), 0.0, 1.0).astype(np.float32)
+        return np.array([token not in self._unweighted for token in ids.tolist()], np.float32)
 
     def _embed(self, texts: Sequence[str]) -> dict[str, "Embedded"]:
+        """Every text once; those that come again are remembered, up to `KEPT` bytes."""
         distinct = list(dict.fromkeys(texts))
-        tokens = self._embedder.tokens(distinct)
-        found = {}
-        for text, ids, states in zip(distinct, tokens, self._embedder.states(tokens), strict=True):
+        new = [text for text in distinct if text not in self._known]
+        found = {text: self._known[text] for text in distinct if text in self._known}
+        tokens = self._embedder.tokens(new)
+        for text, ids, states in zip(new, tokens, self._embedder.states(tokens), strict=True):
             weights = self._weights(ids)
             blank = not text.strip() or len(ids) <= self._blank or not weights.any()
             unit = states / np.maximum(np.linalg.norm(states, axis=-1, keepdims=True), 1e-12)
-            found[text] = Embedded(unit, weights / max(float(weights.sum()), 1e-38), blank)
+            found[text] = self._known[text] = Embedded(unit, weights / max(float(weights.sum()), 1e-38), blank)
+            self._bytes += unit.nbytes
+        while self._bytes > KEPT:
+            self._bytes -= self._known.pop(next(iter(self._known))).states.nbytes
         return found
 
 
