@@ -26,11 +26,16 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse, stats
 
-from eeg2text_jax.audit.align import align
-from eeg2text_jax.audit.contrast import Contrast, contrast
-from eeg2text_jax.audit.derived import stand_ins
-from eeg2text_jax.audit.side_channel import GAP_CODE, side_channel
-from eeg2text_jax.audit.simulate import (
+from eeg2text_jax.auditing.align import align
+from eeg2text_jax.auditing.contrast import Contrast, contrast
+from eeg2text_jax.auditing.derived import stand_ins
+from eeg2text_jax.auditing.side_channel import GAP_CODE, side_channel
+from eeg2text_jax.auditing.statistics import keep_row_counts, resample
+from eeg2text_jax.auditing.strata import STRATUM_SIZE, blocks_of, length_strata
+from eeg2text_jax.auditing.verdict import Verdict, is_above, judge, judge_alone
+from eeg2text_jax.metrics.bleu import word_bleu
+from eeg2text_jax.predictions.read import read_any
+from eeg2text_testing.prediction_sets import (
     CONTROLS,
     Dials,
     Simulated,
@@ -39,11 +44,6 @@ from eeg2text_jax.audit.simulate import (
     unigram_score,
     unigram_tables,
 )
-from eeg2text_jax.audit.statistics import keep_row_counts, resample
-from eeg2text_jax.audit.strata import STRATUM_SIZE, blocks_of, length_strata
-from eeg2text_jax.audit.verdict import Verdict, is_above, judge, judge_alone
-from eeg2text_jax.metrics.bleu import word_bleu
-from eeg2text_jax.predictions.read import read_any
 
 ROWS = ("equal", "8-12", "10-18", "half")
 CLAIMS = (Verdict.USES_EEG, Verdict.BELOW_MARGIN, Verdict.CONTENT)

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from eeg2text_jax import cli
-from eeg2text_jax.testing.forked_runs import TRACEBACK, Forked, arguments, differing, prepare, what_counts
+from eeg2text_testing.forked_runs import TRACEBACK, Forked, arguments, differing, prepare, what_counts
 
 SIZES = ("1k", "4k", "20k", "1m", "3m", "8m", "20m")
 STAGES = ("preparing", "training", "training", "saving", "training", "decoding", "decoding", "scoring")  # of one run
