@@ -15,7 +15,7 @@ from eeg2text_jax.audit.likelihood import EegBits, eeg_bits
 from eeg2text_jax.audit.red_flags import LEVELS, Flag
 from eeg2text_jax.audit.result import AuditResult, Comparison, ConditionSummary, Evidence, Example
 from eeg2text_jax.audit.retrieval import CandidateScores, Key, Retrieval, retrieve
-from eeg2text_jax.audit.side_channel import GAP_CODE, SideChannel, measure_side_channel
+from eeg2text_jax.audit.side_channel import GAP_CODES, SideChannel, measure_side_channel
 from eeg2text_jax.audit.statistics import design_effect
 from eeg2text_jax.audit.strata import STRATUM_SIZE
 from eeg2text_jax.audit.table import ContentTable, RowTable, content_tables
@@ -86,7 +86,7 @@ def audit(
     channels, channel_flags = measure_side_channel(
         aligned, endpoint.metric, endpoint.score, resamples=resamples, rng=rng
     )
-    length_leaks = any(flag.code == GAP_CODE for flag in channel_flags)
+    length_leaks = any(flag.code in GAP_CODES for flag in channel_flags)
     tables = content_tables(aligned, aligned.strata, endpoint.metric, resamples=resamples, rng=rng, with_rows=True)
     derived = {
         source: content_tables(aligned, strata, endpoint.metric, resamples=resamples, rng=rng)

@@ -1,10 +1,11 @@
 """What a set of predictions looks like before any score: how many are distinct, how much they repeat or copy."""
 
 import dataclasses
+import itertools
 import operator
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
@@ -36,10 +37,12 @@ class Collapse:
     repetition: float  # mean share of a prediction's words that occurred in it before
     vocabulary: int  # distinct words of all predictions
     reference_vocabulary: int
-    overlap: float  # mean Jaccard overlap of the words of predictions for two different sentences
+    overlap: float  # mean Jaccard overlap of the words of predictions for two different sentences, joined ones apart
     reference_overlap: float
     several_readers: int  # sentences with at least two rows
     input_independent: int  # of these, sentences with one and the same prediction in all rows
+    missed: int  # sentences with at least two rows, all of them wrong in some word
+    missed_alike: int  # of these, sentences with one and the same prediction in all rows
     residue: int  # rows with special tokens or undecodable characters left in
     stutter: int  # rows with a word three times, or a punctuation mark five times, in succession
     mean_words: float
@@ -73,8 +76,9 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
     varied = lengths.std() > 0 and expected.std() > 0
     errors, copied = _against_references(texts, condition.sentence, references)
     wrong = errors[:, 0] > NEAR_MISS * errors[:, 1]
-    ranked = Counter(word for w in reference_words for word in w)
-    frequent = dict(ranked.most_common(FREQUENT))
+    missed = [rows for rows in several if errors[rows, 0].all()]
+    said, read = _counted(words), _counted(reference_words)
+    frequent = dict(read.most_common(FREQUENT))
     return Collapse(
         rows=len(texts),
         sentences=len(by_sentence),
@@ -86,11 +90,13 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
         top_start_share=start_count / len(texts),
         repetition=float(np.mean([1 - len(set(w)) / len(w) if w else 0.0 for w in words])),
         vocabulary=len(shared),
-        reference_vocabulary=len(ranked),
-        overlap=_overlap(words, condition.sentence, rng),
-        reference_overlap=_overlap(reference_words, np.arange(len(references)), rng),
+        reference_vocabulary=len({word for w in reference_words for word in w}),
+        overlap=_overlap(texts, condition.sentence, rng),
+        reference_overlap=_overlap(references, np.arange(len(references)), rng),
         several_readers=len(several),
-        input_independent=sum(len({texts[row] for row in rows}) == 1 for rows in several),
+        input_independent=_alike(texts, several),
+        missed=len(missed),
+        missed_alike=_alike(texts, missed),
         residue=sum(bool(RESIDUE.search(text)) for text in condition.texts),
         stutter=sum(map(_stutters, texts, words)),
         mean_words=float(lengths.mean()),
@@ -100,8 +106,8 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
         copies=int(copied.sum()),
         copied_sentences=len(set(condition.sentence[copied].tolist())),
         near_misses=int((~wrong & ~copied).sum()),
-        frequent_share=sum(word in frequent for w in words for word in w) / max(int(lengths.sum()), 1),
-        reference_frequent_share=sum(frequent.values()) / ranked.total(),
+        frequent_share=sum(said[word] for word in frequent) / max(said.total(), 1),
+        reference_frequent_share=sum(frequent.values()) / max(read.total(), 1),
         first_vocabulary=len({word for rows in by_sentence.values() for word in words[rows[0]]}),
         said=sum(any(re.search(r"\w", RESIDUE.sub("", texts[row])) for row in rows) for rows in by_sentence.values()),
     )
@@ -116,6 +122,26 @@ def plain_spaces(text: str) -> str:
 def plain_words(text: str) -> list[str]:
     """Words in lower case without punctuation: what a text says, however it is written."""
     return re.findall(r"\w+", text.lower())
+
+
+def words_apart(text: str) -> list[str]:
+    """Plain words, those that were joined (`andHe`) taken apart: word pieces that were listed without spaces."""
+    following = itertools.pairwise(f"{text} ")
+    return plain_words("".join(f"{a} " if a.islower() and b.isupper() else a for a, b in following))
+
+
+def _counted(words: Iterable[Sequence[str]]) -> Counter[str]:
+    """How often each plain word occurs in texts that were split at their spaces."""
+    found: Counter[str] = Counter()
+    for word, count in Counter(itertools.chain.from_iterable(words)).items():
+        for plain in plain_words(word):
+            found[plain] += count
+    return found
+
+
+def _alike(texts: Sequence[str], groups: Iterable[Sequence[int]]) -> int:
+    """Groups of rows with one and the same text in all of them."""
+    return sum(len({texts[row] for row in rows}) == 1 for rows in groups)
 
 
 def _against_references(
@@ -145,10 +171,11 @@ def _stutters(text: str, words: Sequence[str]) -> bool:
     return bool(agree and WORD_STUTTER.search(text)) or bool(MARK_STUTTER.search(text))
 
 
-def _overlap(words: Sequence[Sequence[str]], sentence: np.ndarray, rng: np.random.Generator) -> float:
+def _overlap(texts: Sequence[str], sentence: np.ndarray, rng: np.random.Generator) -> float:
     """Mean Jaccard overlap of the word sets of two rows of different sentences, over random pairs."""
-    first, second = rng.integers(len(words), size=(2, PAIRS))
+    first, second = rng.integers(len(texts), size=(2, PAIRS))
     apart = sentence[first] != sentence[second]
-    pairs = [(set(words[a]), set(words[b])) for a, b in zip(first[apart], second[apart], strict=True)]
+    chosen = zip(first[apart].tolist(), second[apart].tolist(), strict=True)
+    pairs = [(set(words_apart(texts[a])), set(words_apart(texts[b]))) for a, b in chosen]
     values = [len(a & b) / max(1, len(a | b)) for a, b in pairs]
     return float(np.mean(values)) if values else float("nan")

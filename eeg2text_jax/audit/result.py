@@ -18,11 +18,12 @@ from eeg2text_jax.audit.verdict import EXIT_STATUS, Verdict
 
 @dataclasses.dataclass(frozen=True)
 class Secondary:
-    """A figure that does not decide. Scores are as the metric prints them; `effect`: higher is better."""
+    """A figure that does not decide. Scores are as the metric prints them; in all else, higher is better."""
 
     label: str
     signature: str
     scores: tuple[float, ...]
+    gap_interval: tuple[float, float]
     effect: float
     interval: tuple[float, float]
     p: float
