@@ -19,7 +19,7 @@ READING_FROM_EEG = 50.0  # word BLEU-1 (percent) that no published free-running 
 # Of the words of predictions, those among the 50 most frequent: half in sentences of most published sets, 77 % where
 # 54 % of what is read are, 4 of 10 in what is read; who says nothing but frequent words has 88 % or more.
 FREQUENT_ONLY = 0.8
-# Words that two predictions for different sentences share: at most 30 % where published ones are diverse sentences, 65
+# Words that two predictions for different sentences share: at most 30 % where published ones are diverse sentences, 53
 # to 73 % where they are one list of frequent word pieces in another order.
 ONE_LIST = 0.45
 # Distinct words of one prediction a sentence over those of the references: at most 1.4 in any published set, as a model
