@@ -61,9 +61,7 @@ class Collapse:
 def measure_collapse(condition: Condition, references: Sequence[str], rng: np.random.Generator) -> Collapse:
     """Describes the rows of a condition; `references` are those of the aligned sentences."""
     texts = [plain_spaces(text) for text in condition.texts]
-    shared: dict[str, str] = {}  # one object a word: a million rows have twenty million words
-    words = [[shared.setdefault(word, word) for word in text.lower().split()] for text in texts]
-    reference_words = [text.lower().split() for text in references]
+    spoken, read = _words(texts, condition.sentence), _words(references, np.arange(len(references)))
     counts = Counter(texts)
     top_text, top_count = counts.most_common(1)[0]
     start, start_count = Counter(" ".join(text.split()[:2]) for text in texts).most_common(1)[0]
@@ -71,14 +69,13 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
     for row, sentence in enumerate(condition.sentence.tolist()):
         by_sentence.setdefault(sentence, []).append(row)
     several = [rows for rows in by_sentence.values() if len(rows) > 1]
-    lengths = np.array([len(w) for w in words], float)
-    expected = np.array([len(reference_words[s]) for s in condition.sentence], float)
+    lengths, expected = spoken.lengths, read.lengths[condition.sentence]
     varied = lengths.std() > 0 and expected.std() > 0
     errors, copied = _against_references(texts, condition.sentence, references)
     wrong = errors[:, 0] > NEAR_MISS * errors[:, 1]
     missed = [rows for rows in several if errors[rows, 0].all()]
-    said, read = _counted(words), _counted(reference_words)
-    frequent = dict(read.most_common(FREQUENT))
+    said, printed = _without_marks(spoken.counts), _without_marks(read.counts)
+    frequent = dict(printed.most_common(FREQUENT))
     return Collapse(
         rows=len(texts),
         sentences=len(by_sentence),
@@ -88,9 +85,9 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
         top_share=top_count / len(texts),
         top_start=start,
         top_start_share=start_count / len(texts),
-        repetition=float(np.mean([1 - len(set(w)) / len(w) if w else 0.0 for w in words])),
-        vocabulary=len(shared),
-        reference_vocabulary=len({word for w in reference_words for word in w}),
+        repetition=float(spoken.repetition.mean()),
+        vocabulary=len(spoken.counts),
+        reference_vocabulary=len(read.counts),
         overlap=_overlap(texts, condition.sentence, rng),
         reference_overlap=_overlap(references, np.arange(len(references)), rng),
         several_readers=len(several),
@@ -98,7 +95,7 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
         missed=len(missed),
         missed_alike=_alike(texts, missed),
         residue=sum(bool(RESIDUE.search(text)) for text in condition.texts),
-        stutter=sum(map(_stutters, texts, words)),
+        stutter=spoken.stutter,
         mean_words=float(lengths.mean()),
         length_correlation=float(np.corrcoef(lengths, expected)[0, 1]) if varied else float("nan"),
         same_by_chance=sum((count / len(texts)) ** 2 for count in counts.values()),
@@ -107,8 +104,8 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
         copied_sentences=len(set(condition.sentence[copied].tolist())),
         near_misses=int((~wrong & ~copied).sum()),
         frequent_share=sum(said[word] for word in frequent) / max(said.total(), 1),
-        reference_frequent_share=sum(frequent.values()) / max(read.total(), 1),
-        first_vocabulary=len({word for rows in by_sentence.values() for word in words[rows[0]]}),
+        reference_frequent_share=sum(frequent.values()) / max(printed.total(), 1),
+        first_vocabulary=len(spoken.first),
         said=sum(any(re.search(r"\w", RESIDUE.sub("", texts[row])) for row in rows) for rows in by_sentence.values()),
     )
 
@@ -130,10 +127,40 @@ def words_apart(text: str) -> list[str]:
     return plain_words("".join(f"{a} " if a.islower() and b.isupper() else a for a, b in following))
 
 
-def _counted(words: Iterable[Sequence[str]]) -> Counter[str]:
-    """How often each plain word occurs in texts that were split at their spaces."""
+@dataclasses.dataclass(frozen=True)
+class _Words:
+    """Words in lower case, split at spaces, of many texts."""
+
+    lengths: np.ndarray  # [N]
+    repetition: np.ndarray  # [N], share of a text's words that occurred in it before
+    counts: Counter[str]
+    first: set[str]  # those of the first text of each sentence
+    stutter: int
+
+
+def _words(texts: Sequence[str], sentence: np.ndarray) -> _Words:
+    """One text at a time: a million rows have twenty million words."""
+    lengths, repetition = np.zeros((2, len(texts)))
+    counts: Counter[str] = Counter()
+    first: set[str] = set()
+    met: set[int] = set()
+    stutter = 0
+    for row, (text, number) in enumerate(zip(texts, sentence.tolist(), strict=True)):
+        words = text.lower().split()
+        counts.update(words)
+        lengths[row] = len(words)
+        repetition[row] = 1 - len(set(words)) / len(words) if words else 0
+        stutter += _stutters(text, words)
+        if number not in met:
+            met.add(number)
+            first.update(words)
+    return _Words(lengths, repetition, counts, first, stutter)
+
+
+def _without_marks(counts: Counter[str]) -> Counter[str]:
+    """How often each plain word occurs, from how often the words between spaces do."""
     found: Counter[str] = Counter()
-    for word, count in Counter(itertools.chain.from_iterable(words)).items():
+    for word, count in counts.items():
         for plain in plain_words(word):
             found[plain] += count
     return found
