@@ -29,7 +29,7 @@ from scipy import sparse, stats
 from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.contrast import Contrast, contrast
 from eeg2text_jax.auditing.derived import stand_ins
-from eeg2text_jax.auditing.side_channel import GAP_CODE, side_channel
+from eeg2text_jax.auditing.side_channel import GAP_CODES, side_channel
 from eeg2text_jax.auditing.statistics import keep_row_counts, resample
 from eeg2text_jax.auditing.strata import STRATUM_SIZE, blocks_of, length_strata
 from eeg2text_jax.auditing.verdict import Verdict, is_above, judge, judge_alone
@@ -92,7 +92,7 @@ def other_strata(simulated: Simulated, tables: Tables, resamples: int, rng: np.r
     blocks = blocks_of(simulated.tasks * simulated.tasks_known)
     weighted = [keep_row_counts(blocks.gather(table), simulated.counts, blocks).sum(0) for table in tables]
     _, flags = side_channel(names, weighted, blocks, simulated.strata, unigram_score, resamples=resamples, rng=rng)
-    leaks = any(flag.code == GAP_CODE for flag in flags)
+    leaks = any(flag.code in GAP_CODES for flag in flags)
     if simulated.tasks_known and not leaks:
         return []
     alone = dataclasses.replace(simulated, predictions=simulated.predictions[:1])

@@ -13,7 +13,7 @@ from eeg2text_jax.auditing.derived import stand_ins
 from eeg2text_jax.auditing.red_flags import LEVELS, Flag
 from eeg2text_jax.auditing.result import AuditResult, Comparison, ConditionSummary, Evidence, Example
 from eeg2text_jax.auditing.retrieval import CandidateScores, EegBits, Key, Retrieval, eeg_bits, retrieve
-from eeg2text_jax.auditing.side_channel import GAP_CODE, SideChannel, measure_side_channel
+from eeg2text_jax.auditing.side_channel import GAP_CODES, SideChannel, measure_side_channel
 from eeg2text_jax.auditing.statistics import design_effect
 from eeg2text_jax.auditing.strata import STRATUM_SIZE
 from eeg2text_jax.auditing.table import ContentTable, RowTable, content_tables
@@ -84,7 +84,7 @@ def audit(
     channels, channel_flags = measure_side_channel(
         aligned, endpoint.metric, endpoint.score, resamples=resamples, rng=rng
     )
-    length_leaks = any(flag.code == GAP_CODE for flag in channel_flags)
+    length_leaks = any(flag.code in GAP_CODES for flag in channel_flags)
     tables = content_tables(aligned, aligned.strata, endpoint.metric, resamples=resamples, rng=rng, with_rows=True)
     derived = {
         source: content_tables(aligned, strata, endpoint.metric, resamples=resamples, rng=rng)

@@ -1,10 +1,11 @@
 """What a set of predictions looks like before any score: how many are distinct, how much they repeat or copy."""
 
 import dataclasses
+import itertools
 import operator
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
@@ -36,10 +37,12 @@ class Collapse:
     repetition: float  # mean share of a prediction's words that occurred in it before
     vocabulary: int  # distinct words of all predictions
     reference_vocabulary: int
-    overlap: float  # mean Jaccard overlap of the words of predictions for two different sentences
+    overlap: float  # mean Jaccard overlap of the words of predictions for two different sentences, joined ones apart
     reference_overlap: float
     several_readers: int  # sentences with at least two rows
     input_independent: int  # of these, sentences with one and the same prediction in all rows
+    missed: int  # sentences with at least two rows, all of them wrong in some word
+    missed_alike: int  # of these, sentences with one and the same prediction in all rows
     residue: int  # rows with special tokens or undecodable characters left in
     stutter: int  # rows with a word three times, or a punctuation mark five times, in succession
     mean_words: float
@@ -58,9 +61,7 @@ class Collapse:
 def measure_collapse(condition: Condition, references: Sequence[str], rng: np.random.Generator) -> Collapse:
     """Describes the rows of a condition; `references` are those of the aligned sentences."""
     texts = [plain_spaces(text) for text in condition.texts]
-    shared: dict[str, str] = {}  # one object a word: a million rows have twenty million words
-    words = [[shared.setdefault(word, word) for word in text.lower().split()] for text in texts]
-    reference_words = [text.lower().split() for text in references]
+    spoken, read = _words(texts, condition.sentence), _words(references, np.arange(len(references)))
     counts = Counter(texts)
     top_text, top_count = counts.most_common(1)[0]
     start, start_count = Counter(" ".join(text.split()[:2]) for text in texts).most_common(1)[0]
@@ -68,13 +69,13 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
     for row, sentence in enumerate(condition.sentence.tolist()):
         by_sentence.setdefault(sentence, []).append(row)
     several = [rows for rows in by_sentence.values() if len(rows) > 1]
-    lengths = np.array([len(w) for w in words], float)
-    expected = np.array([len(reference_words[s]) for s in condition.sentence], float)
+    lengths, expected = spoken.lengths, read.lengths[condition.sentence]
     varied = lengths.std() > 0 and expected.std() > 0
     errors, copied = _against_references(texts, condition.sentence, references)
     wrong = errors[:, 0] > NEAR_MISS * errors[:, 1]
-    ranked = Counter(word for w in reference_words for word in w)
-    frequent = dict(ranked.most_common(FREQUENT))
+    missed = [rows for rows in several if errors[rows, 0].all()]
+    said, printed = _without_marks(spoken.counts), _without_marks(read.counts)
+    frequent = dict(printed.most_common(FREQUENT))
     return Collapse(
         rows=len(texts),
         sentences=len(by_sentence),
@@ -84,15 +85,17 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
         top_share=top_count / len(texts),
         top_start=start,
         top_start_share=start_count / len(texts),
-        repetition=float(np.mean([1 - len(set(w)) / len(w) if w else 0.0 for w in words])),
-        vocabulary=len(shared),
-        reference_vocabulary=len(ranked),
-        overlap=_overlap(words, condition.sentence, rng),
-        reference_overlap=_overlap(reference_words, np.arange(len(references)), rng),
+        repetition=float(spoken.repetition.mean()),
+        vocabulary=len(spoken.counts),
+        reference_vocabulary=len(read.counts),
+        overlap=_overlap(texts, condition.sentence, rng),
+        reference_overlap=_overlap(references, np.arange(len(references)), rng),
         several_readers=len(several),
-        input_independent=sum(len({texts[row] for row in rows}) == 1 for rows in several),
+        input_independent=_alike(texts, several),
+        missed=len(missed),
+        missed_alike=_alike(texts, missed),
         residue=sum(bool(RESIDUE.search(text)) for text in condition.texts),
-        stutter=sum(map(_stutters, texts, words)),
+        stutter=spoken.stutter,
         mean_words=float(lengths.mean()),
         length_correlation=float(np.corrcoef(lengths, expected)[0, 1]) if varied else float("nan"),
         same_by_chance=sum((count / len(texts)) ** 2 for count in counts.values()),
@@ -100,9 +103,9 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
         copies=int(copied.sum()),
         copied_sentences=len(set(condition.sentence[copied].tolist())),
         near_misses=int((~wrong & ~copied).sum()),
-        frequent_share=sum(word in frequent for w in words for word in w) / max(int(lengths.sum()), 1),
-        reference_frequent_share=sum(frequent.values()) / ranked.total(),
-        first_vocabulary=len({word for rows in by_sentence.values() for word in words[rows[0]]}),
+        frequent_share=sum(said[word] for word in frequent) / max(said.total(), 1),
+        reference_frequent_share=sum(frequent.values()) / max(printed.total(), 1),
+        first_vocabulary=len(spoken.first),
         said=sum(any(re.search(r"\w", RESIDUE.sub("", texts[row])) for row in rows) for rows in by_sentence.values()),
     )
 
@@ -116,6 +119,56 @@ def plain_spaces(text: str) -> str:
 def plain_words(text: str) -> list[str]:
     """Words in lower case without punctuation: what a text says, however it is written."""
     return re.findall(r"\w+", text.lower())
+
+
+def words_apart(text: str) -> list[str]:
+    """Plain words, those that were joined (`andHe`) taken apart: word pieces that were listed without spaces."""
+    following = itertools.pairwise(f"{text} ")
+    return plain_words("".join(f"{a} " if a.islower() and b.isupper() else a for a, b in following))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Words:
+    """Words in lower case, split at spaces, of many texts."""
+
+    lengths: np.ndarray  # [N]
+    repetition: np.ndarray  # [N], share of a text's words that occurred in it before
+    counts: Counter[str]
+    first: set[str]  # those of the first text of each sentence
+    stutter: int
+
+
+def _words(texts: Sequence[str], sentence: np.ndarray) -> _Words:
+    """One text at a time: a million rows have twenty million words."""
+    lengths, repetition = np.zeros((2, len(texts)))
+    counts: Counter[str] = Counter()
+    first: set[str] = set()
+    met: set[int] = set()
+    stutter = 0
+    for row, (text, number) in enumerate(zip(texts, sentence.tolist(), strict=True)):
+        words = text.lower().split()
+        counts.update(words)
+        lengths[row] = len(words)
+        repetition[row] = 1 - len(set(words)) / len(words) if words else 0
+        stutter += _stutters(text, words)
+        if number not in met:
+            met.add(number)
+            first.update(words)
+    return _Words(lengths, repetition, counts, first, stutter)
+
+
+def _without_marks(counts: Counter[str]) -> Counter[str]:
+    """How often each plain word occurs, from how often the words between spaces do."""
+    found: Counter[str] = Counter()
+    for word, count in counts.items():
+        for plain in plain_words(word):
+            found[plain] += count
+    return found
+
+
+def _alike(texts: Sequence[str], groups: Iterable[Sequence[int]]) -> int:
+    """Groups of rows with one and the same text in all of them."""
+    return sum(len({texts[row] for row in rows}) == 1 for rows in groups)
 
 
 def _against_references(
@@ -145,10 +198,11 @@ def _stutters(text: str, words: Sequence[str]) -> bool:
     return bool(agree and WORD_STUTTER.search(text)) or bool(MARK_STUTTER.search(text))
 
 
-def _overlap(words: Sequence[Sequence[str]], sentence: np.ndarray, rng: np.random.Generator) -> float:
+def _overlap(texts: Sequence[str], sentence: np.ndarray, rng: np.random.Generator) -> float:
     """Mean Jaccard overlap of the word sets of two rows of different sentences, over random pairs."""
-    first, second = rng.integers(len(words), size=(2, PAIRS))
+    first, second = rng.integers(len(texts), size=(2, PAIRS))
     apart = sentence[first] != sentence[second]
-    pairs = [(set(words[a]), set(words[b])) for a, b in zip(first[apart], second[apart], strict=True)]
+    chosen = zip(first[apart].tolist(), second[apart].tolist(), strict=True)
+    pairs = [(set(words_apart(texts[a])), set(words_apart(texts[b]))) for a, b in chosen]
     values = [len(a & b) / max(1, len(a | b)) for a, b in pairs]
     return float(np.mean(values)) if values else float("nan")

@@ -29,6 +29,7 @@ class Contrast:
     scores: tuple[float, ...]  # per condition, EEG first
     nulls: tuple[float, ...]
     observed: float
+    gap_interval: tuple[float, float]  # 95 % interval of `observed`, whatever it comes from, over sentences
     effect: float
     p: float
     p_less: float
@@ -87,6 +88,7 @@ def contrast(conditions: Sequence[Resampled], score: Score) -> Contrast:
     permuted = np.stack([score(c.permuted) for c in conditions])
     null_draws = signs @ permuted
     scores_vary = permuted.std(1).max() > NOTHING
+    gaps = signs @ np.stack([score(c.bootstrapped[:, 0]) for c in conditions])
     boot_draws = statistics.content_difference(_stack([c.bootstrapped for c in conditions]), score)
     by_seed = _stack([np.stack([c.own.sum(1), c.null.sum(1)], 1) for c in conditions])
     seed_effects = statistics.content_difference(by_seed, score)
@@ -103,6 +105,7 @@ def contrast(conditions: Sequence[Resampled], score: Score) -> Contrast:
         scores=tuple(scores.tolist()),
         nulls=tuple(nulls.tolist()),
         observed=observed,
+        gap_interval=tuple(np.quantile(gaps, [0.025, 0.975]).tolist()),
         effect=effect,
         p=statistics.p_value(observed, null_draws),
         p_less=statistics.p_value(-observed, -null_draws),

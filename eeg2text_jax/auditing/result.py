@@ -17,11 +17,12 @@ from eeg2text_jax.auditing.verdict import EXIT_STATUS, Verdict, because, interva
 
 @dataclasses.dataclass(frozen=True)
 class Secondary:
-    """A figure that does not decide. Scores are as the metric prints them; `effect`: higher is better."""
+    """A figure that does not decide. Scores are as the metric prints them; in all else, higher is better."""
 
     label: str
     signature: str
     scores: tuple[float, ...]
+    gap_interval: tuple[float, float]
     effect: float
     interval: tuple[float, float]
     p: float

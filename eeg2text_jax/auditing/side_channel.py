@@ -19,9 +19,10 @@ from eeg2text_jax.auditing.table import weighted_tables
 from eeg2text_jax.auditing.verdict import p_text
 from eeg2text_jax.metrics.metric import Metric
 
-GAP_CODE = "side_channel_in_one_condition"
-GAP_ALPHA = 0.05  # of the warning that a channel is open on one side, two-sided; a claim is then tested once more
-ALPHA = 0.01  # of the note on what the length-only control gains
+ONE_SIDED, UNEQUAL = "side_channel_in_one_condition", "side_channels_differ"
+GAP_CODES = (ONE_SIDED, UNEQUAL)
+GAP_ALPHA = 0.05  # of the warning that channels differ, two-sided; a claim is then tested once more
+ALPHA = 0.01  # of a channel that is open on both sides, and of the note on what the length-only control gains
 SENTENCES, ROWS = 400, 40  # at most so many sentences, and rows of each
 
 
@@ -37,7 +38,7 @@ class SideChannel:
 def measure_side_channel(
     aligned: Aligned, metric: Metric, score: Score, *, resamples: int, rng: np.random.Generator
 ) -> tuple[list[SideChannel], list[Flag]]:
-    """Measures each condition within tasks; flags a channel that is open in EEG or in a control only.
+    """Measures each condition within tasks; flags one that is open in EEG or in a control only, or wider in one.
 
     Of many sentences whole strata are drawn, and of many rows of a sentence a few: time does not grow with the file.
     """
@@ -128,12 +129,14 @@ def _cells(between: Sequence[np.ndarray], of_strata: Blocks) -> np.ndarray:
 
 
 def _gap_flag(eeg: SideChannel, control: SideChannel, p: float) -> Flag:
+    both = max(eeg.p, control.p) <= ALPHA
+    code, where = (UNEQUAL, "of different worth") if both else (ONE_SIDED, "in one condition only")
     message = (
-        f"length side channel in one condition only: knowing task and length is worth {eeg.worth:+.2f} with {eeg.name} "
-        f"and {control.worth:+.2f} with {control.name} ({p_text(p)}); what is left of it inside the strata does not "
+        f"length side channel {where}: knowing task and length is worth {eeg.worth:+.2f} with {eeg.name} and "
+        f"{control.worth:+.2f} with {control.name} ({p_text(p)}); what is left of it inside the strata does not "
         "cancel, give both the same mask"
     )
-    return Flag(GAP_CODE, "warning", message)
+    return Flag(code, "warning", message)
 
 
 def _length_only_flags(channels: Sequence[SideChannel]) -> list[Flag]:
