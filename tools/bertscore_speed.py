@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from eeg2text_jax.predictions.read import read_any
-from eeg2text_jax.pretrained.hub import checkpoint_folder
+from eeg2text_jax.pretrained.folder import checkpoint_folder
 
 
 def timed(work: Callable[[], np.ndarray]) -> tuple[np.ndarray, float, float]:

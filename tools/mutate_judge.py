@@ -18,7 +18,7 @@ import numpy as np
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.judge.controlled import make_pairs
-from eeg2text_jax.judge.folder import Judge, read_judge, write_judge
+from eeg2text_jax.judge.judge_folder import Judge, read_judge, write_judge
 from eeg2text_jax.judge.pairs import read_pairs, write_pairs
 from eeg2text_jax.judge.templates import sentences
 from eeg2text_jax.judge.wording import TEMPLATES, Labels, Wording

@@ -1,8 +1,8 @@
 """`eeg2text judge --config=configs/judge.py:checkpoint=DIR,pairs=FILE.tsv --workdir=DIR`: tunes LATTEScore's judge."""
 
-from eeg2text_jax.configuration import parse_config
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.judge.configuration import RANGES
+from eeg2text_jax.judge.fields import RANGES
+from eeg2text_jax.study.configuration import parse_config
 
 
 def main(argv: list[str]) -> int:

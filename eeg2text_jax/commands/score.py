@@ -9,19 +9,19 @@ from etils import epath
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from eeg2text_jax.audit.fitness import file_flags
+from eeg2text_jax.auditing.fitness import file_flags
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
-from eeg2text_jax.meaning import makers_of
 from eeg2text_jax.metrics.detail import by_subject, row_figures
-from eeg2text_jax.metrics.names import MEANING, WORDS
 from eeg2text_jax.metrics.render import print_table
 from eeg2text_jax.metrics.score import PROFILES, parse_metrics, score_cells, write_results
 from eeg2text_jax.metrics.tables import MODE_TITLES, NARROW_COLUMNS, signatures
+from eeg2text_jax.model_metrics import makers_of
 from eeg2text_jax.predictions.file import MODES, Prediction
 from eeg2text_jax.predictions.foreign import UNKNOWN
 from eeg2text_jax.predictions.read import FORMATS, check_given_once, describe, read_any
-from eeg2text_jax.workdir import check_unchanged
+from eeg2text_jax.study.metric_names import MEANING, WORDS
+from eeg2text_jax.study.workdir import check_unchanged
 
 LAYOUTS = """
 layouts, recognised by content:

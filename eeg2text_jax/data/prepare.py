@@ -9,14 +9,14 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from eeg2text_jax import __version__
 from eeg2text_jax.data.datafile import DataWriter, Sample
-from eeg2text_jax.data.recordings.files import SUFFIXES
 from eeg2text_jax.data.recordings.samples import Recordings, RecordingSpec
+from eeg2text_jax.data.recordings.sources import SUFFIXES
 from eeg2text_jax.data.synthetic import SyntheticSpec, synthetic_samples
-from eeg2text_jax.data.table import table_samples
 from eeg2text_jax.data.tally import Tally
+from eeg2text_jax.data.word_table import table_samples
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.versions import __version__
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eeg2text_jax.judge.folder import Judge, load_judged
 from eeg2text_jax.judge.frozen import Asker, Frozen
+from eeg2text_jax.judge.judge_folder import Judge, load_judged
 from eeg2text_jax.judge.pairs import normalize
-from eeg2text_jax.metrics.statistics import Metric, check_same_length, ratio
+from eeg2text_jax.metrics.metric import Metric, check_same_length, ratio
 
 REMEMBERED = 1 << 20  # pairs
 

@@ -11,13 +11,12 @@ import numpy as np
 from etils import epath
 from ml_collections import ConfigDict
 
-from eeg2text_jax.configuration import differences, to_json
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.judge import baselines, controlled, curves, templates, toy
-from eeg2text_jax.judge.configuration import LATER
-from eeg2text_jax.judge.folder import Judge, load_judged, write_judge
+from eeg2text_jax.judge.fields import LATER
 from eeg2text_jax.judge.frozen import Asker, Frozen, load_frozen
+from eeg2text_jax.judge.judge_folder import Judge, load_judged, write_judge
 from eeg2text_jax.judge.pairs import Meaning, Pair, divide, normalize, pairs_digest, read_pairs, write_pairs
 from eeg2text_jax.judge.results import by_slice, raters, speakers_table, to_markdown
 from eeg2text_jax.judge.thresholds import Threshold, auc, choose_threshold
@@ -28,7 +27,8 @@ from eeg2text_jax.metrics.embedding import TextEmbedder
 from eeg2text_jax.metrics.meaning import Similarity
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.pretrained.encoders import load_encoder
-from eeg2text_jax.workdir import Workdir, held, write_configuration
+from eeg2text_jax.study.configuration import differences, to_json
+from eeg2text_jax.study.workdir import Workdir, held, write_configuration
 
 TOY = "toy"
 SOURCES = {"edits": "controlled edits", "templates": "template pairs"}  # what `pairs` names beside files

@@ -19,15 +19,15 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from eeg2text_jax.judge.batches import block
+from eeg2text_jax.backbones.build import describe, random_config
+from eeg2text_jax.judge.pair_batches import block
 from eeg2text_jax.judge.templates import LABELS, MEANING, QUESTIONS, TOY_TEMPLATE, TOY_WORDS, toy_pair
 from eeg2text_jax.judge.wording import Wording
-from eeg2text_jax.models.build import describe, random_config
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.pretrained.export import export_checkpoint
 from eeg2text_jax.progress import ProgressLine
-from eeg2text_jax.training.optimizer import make_optimizer
+from eeg2text_jax.training.state import make_optimizer
 
 WIDTH = 32  # tokens of a pair, at most
 CARD = (

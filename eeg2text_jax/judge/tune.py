@@ -12,20 +12,19 @@ from ml_collections import ConfigDict
 from scipy import special
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.judge.batches import PairBatches, block, slices
 from eeg2text_jax.judge.frozen import Frozen, initial_prompts
+from eeg2text_jax.judge.pair_batches import PairBatches, block, slices
 from eeg2text_jax.judge.pairs import Pair, Parts
 from eeg2text_jax.judge.program import TuneProgram, TuneState, keep_best, with_dropout
 from eeg2text_jax.judge.thresholds import accuracy, auc
 from eeg2text_jax.judge.wording import Encoder, Labels, Wording
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.parallel.mesh import make_mesh, mesh_shape
-from eeg2text_jax.parallel.partition import REPLICATED, arm_sharding, replicated
-from eeg2text_jax.parallel.placement import Placement, arms_mapping
+from eeg2text_jax.parallel.placement import REPLICATED, Placement, arm_sharding, arms_mapping, replicated
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
 from eeg2text_jax.training.metrics_log import MetricsLog, write_lines
-from eeg2text_jax.training.optimizer import make_optimizer
+from eeg2text_jax.training.state import make_optimizer
 
 
 class Task(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.metrics.metric import ROWS_AT_ONCE, Metric, MetricError
 from eeg2text_jax.metrics.score import jobs_of
-from eeg2text_jax.metrics.statistics import ROWS_AT_ONCE, Metric, MetricError
 from eeg2text_jax.predictions.file import Prediction
 
 

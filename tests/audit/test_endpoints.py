@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from rows import simulated_rows
 
-from eeg2text_jax.audit.auditing import audit
-from eeg2text_jax.audit.endpoints import Endpoint, endpoint_of, named, primary_endpoint
-from eeg2text_jax.audit.verdict import Verdict
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.endpoints import Endpoint, endpoint_of, named, primary_endpoint
+from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.names import ENDPOINTS
-from eeg2text_jax.metrics.statistics import Metric
+from eeg2text_jax.metrics.metric import Metric
+from eeg2text_jax.study.metric_names import ENDPOINTS
 
 
 class WordVectors(Metric):

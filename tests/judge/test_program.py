@@ -15,7 +15,7 @@ from tiny_judge import tiny_batch, tiny_config, tiny_frozen, tiny_labels
 from eeg2text_jax.judge.program import TuneProgram, keep_best, label_scores, stored_as, with_dropout
 from eeg2text_jax.judge.tune import make_program
 from eeg2text_jax.parallel.mesh import make_mesh
-from eeg2text_jax.training.optimizer import make_optimizer
+from eeg2text_jax.training.state import make_optimizer
 
 
 def optimizer(rate=0.3):

@@ -9,12 +9,12 @@ from tiny_judge import tiny_config
 from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.judge import tune
-from eeg2text_jax.judge.folder import load_judged, read_judge
 from eeg2text_jax.judge.frozen import Asker, frequent_tokens, initial_prompts
+from eeg2text_jax.judge.judge_folder import load_judged, read_judge
 from eeg2text_jax.judge.lattescore import JudgeMetrics, LatteScore
 from eeg2text_jax.judge.session import judge
 from eeg2text_jax.judge.wording import read_labels
-from eeg2text_jax.pretrained.safetensors_file import write_safetensors
+from eeg2text_jax.pretrained.tensor_files import write_safetensors
 
 PRODUCTS = ("judge/judge.json", "judge/prompt.safetensors", "results.json", "results.md", "metrics.jsonl", "pairs.tsv")
 
