@@ -97,7 +97,7 @@ def _style_flags(eeg: str, comparison: Evidence) -> list[Flag]:
     judged = [(c.p_primary if gap > 0 else c.p_less_primary, c) for c in _strata(comparison)]
     p, found = max(judged, key=lambda one: one[0])
     style = found.nulls[0] - found.nulls[1]
-    if p <= verdict.ALPHA or not _sign(in_words.gap_interval) or style * gap < 0.5 * gap**2:
+    if p <= verdict.ALPHA or not _sign(comparison.primary.gap_interval) or style * gap < 0.5 * gap**2:
         return []
     message = (
         f"{eeg} scores {gap:+.2f} against {comparison.control}, but {style:+.2f} of it is there as well when the "
@@ -114,7 +114,7 @@ def _disagreement(eeg: str, comparison: Evidence) -> list[Flag]:
     in_words = words or comparison.primary
     bleu = in_words.scores[0] - in_words.scores[1]
     wer = errors.scores[0] - errors.scores[1]
-    apart = _sign(comparison.primary.gap_interval) * _sign(errors.gap_interval) < 0
+    apart = _sign(in_words.gap_interval) * _sign(errors.gap_interval) < 0
     if min(abs(bleu), abs(wer)) < 0.25 or not apart:
         return []
     message = (
