@@ -51,7 +51,7 @@ def judged(information, **options):
 
 
 def test_planted_words_are_found_by_the_endpoint_and_named_in_the_sentence():
-    result = judged(0.18, endpoint=endpoint_of("similarity", WordVectors()))
+    result = judged(0.18, endpoint=endpoint_of("similarity", WordVectors()), proof="drawn here")
     assert result.verdict is Verdict.USES_EEG
     assert ", similarity was " in result.sentence
     assert (result.metric, result.margin, result.signature) == ("similarity", 1.5, "model:random|cosine")
