@@ -1,6 +1,7 @@
 """A tuned judge on disk: `judge.json` and `prompt.safetensors`, read as data and held against the checkpoint."""
 
 import dataclasses
+import hashlib
 import json
 import math
 import os
@@ -42,6 +43,7 @@ class Judge:
     data: str  # SHA-256 of the pairs
     about: dict[str, Any] = dataclasses.field(default_factory=dict)  # AUC and counts, for people
     prompt_digest: str = ""  # of the file, once it is written
+    intact: bool = True  # whether judge.json is what was written
 
     def signature(self, name: str) -> str:
         """What a figure of this judge depends on."""
@@ -82,6 +84,7 @@ def write_judge(judge: Judge, folder: str | os.PathLike[str]) -> None:
         partial.mkdir(parents=True)
         write_safetensors(Path(partial) / PROMPT, {"prompt": np.asarray(judge.prompt, np.float32)}, {})
         content["prompt_sha256"] = file_digest(partial / PROMPT)
+        content["sha256"] = _digest_of(content)
         (partial / FILE).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf8")
 
 
@@ -129,7 +132,12 @@ def read_judge(folder: str | os.PathLike[str]) -> Judge:
         data=fields("data_sha256", str),
         about=fields("about", dict),
         prompt_digest=fields("prompt_sha256", str),
+        intact=content.pop("sha256", None) == _digest_of(content),
     )
+
+
+def _digest_of(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 class _Fields:
@@ -225,4 +233,6 @@ def load_judged(folder: str | os.PathLike[str]) -> tuple[Judge, Frozen]:
             )
     if frozen.max_tokens(len(judge.prompt)) < 1:
         raise UserError(f"{path}: the prompt has {len(judge.prompt)} vectors, more than {frozen.name} takes tokens.")
+    if not judge.intact:
+        raise UserError(f"{path}: was changed since it was written (its SHA-256 is another); copy the judge again.")
     return judge, frozen

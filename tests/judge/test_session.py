@@ -172,6 +172,7 @@ HOSTILE = {
     "a source": (lambda d: change(d, source="people"), "source is 'people'"),
     "weights": (lambda d: change(d, weights_sha256="f" * 64), "was tuned on other weights"),
     "tokenizer": (lambda d: change(d, tokenizer="x"), "was tuned on other tokenizer"),
+    "a changed threshold": (lambda d: change(d, threshold=0.25), "was changed since it was written"),
     "a checkpoint": (lambda d: change(d, checkpoint="../nowhere"), "there is no such folder"),
     "no prompt": (lambda d: (d / "prompt.safetensors").unlink(), "there is no such file"),
     "a pickle": (lambda d: (d / "prompt.safetensors").write_bytes(b"\x80\x04cos\nsystem\n."), "prompt.safetensors"),
