@@ -82,7 +82,7 @@ def get_config() -> ConfigDict:
 
     c.optim = ConfigDict()
     c.optim.name = "adamw"  # adamw | sgd
-    c.optim.free = "all"  # all | first: what the authors' step one updates (see step_one, which sets it)
+    c.optim.trainable = "all"  # all | first: what the authors' step one updates (see step_one, which sets it)
     c.optim.lr = 1e-3
     c.optim.schedule = "cosine"  # constant | cosine | step
     c.optim.decay_every = 1000  # steps between drops of the step schedule ...
@@ -103,7 +103,7 @@ def get_config() -> ConfigDict:
     # Generator of dropout. "rbg" is cheaper on TPU; its masks are the same for all seeds and depend on the backend.
     c.train.rng = "threefry"
 
-    c.step_one = ConfigDict()  # a training before the training, in which optim.free is "first"
+    c.step_one = ConfigDict()  # a training before the training, in which optim.trainable is "first"
     c.step_one.steps = 0  # batches of it; its best parameters are what train begins with; 0: there is none
     c.step_one.lr = 1e-3  # in place of optim.lr
 
@@ -125,7 +125,7 @@ def get_config() -> ConfigDict:
     c.decode.batch_size = 32  # sentences decoded at once
     # How often decoding goes on with half of the batch once the other half is done: each compiles one more loop, and
     # pays where a step costs by the row, as on a CPU.
-    c.decode.halvings = 0
+    c.decode.compactions = 0
     # Where teacher-forced predictions end: at the first end token among the argmax tokens ("authors", who take all
     # text.max_tokens positions and so run into the padding where the model misses the end), or at the end of the
     # reference at the latest ("reference").

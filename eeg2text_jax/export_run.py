@@ -73,7 +73,7 @@ def _feeding(study: Study) -> Feeding:
         max_words=samples.max_words,
         buckets=tuple(words for words, _ in config.batch.buckets),
         batch_size=config.decode.batch_size,
-        halvings=config.decode.halvings,
+        compactions=config.decode.compactions,
         seed=config.seed,
         dtype=config.model.dtype,
         features_are=study.data.features_are,

@@ -16,7 +16,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from eeg2text_jax.errors import UserError, first_line, nearest
-from eeg2text_jax.study.ranges import RANGES, check_config, refusal
+from eeg2text_jax.study.ranges import RANGES, RENAMED, check_config, refusal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,6 +160,8 @@ def _check_override(config: ConfigDict, argument: str) -> None:
     for name in argument.removeprefix("--config.").split("=")[0].split("."):
         if not isinstance(node, ConfigDict):
             raise UserError(f"--config.{'.'.join([*path, name])}: `{'.'.join(path)}` is a value, it has no fields.")
+        if (renamed := RENAMED.get(".".join([*path, name]))) and name not in node:
+            raise UserError(f"--config.{'.'.join([*path, name])} is called --config.{renamed} now.")
         if name not in node:
             near = nearest(name, node)
             hint = f"did you mean `{'.'.join([*path, near])}`?" if near else "this section is empty."

@@ -200,7 +200,7 @@ RANGES: dict[str, Range] = {
     "grid.seeds": many(whole(0)),
     "grid.eval_conditions": many(one_of(*(name for name in CONDITIONS if name not in TRAINING_ONLY))),
     "optim.name": one_of("adamw", "sgd"),
-    "optim.free": one_of("all", "first"),
+    "optim.trainable": one_of("all", "first"),
     "optim.lr": number(0, 100, above=True),
     "optim.schedule": one_of("constant", "cosine", "step"),
     "optim.decay_every": whole(1),
@@ -230,12 +230,16 @@ RANGES: dict[str, Range] = {
     "decode.no_repeat_ngram_size": whole(0, 100_000),
     "decode.length_penalty": number(-100, 100),
     "decode.batch_size": whole(1, 1_000_000),
-    "decode.halvings": whole(0, 30),
+    "decode.compactions": whole(0, 30),
     "decode.teacher_forced_cut": one_of("reference", "authors"),
     "audit.margin": number(0, 100, above=True),
     "audit.resamples": whole(100, 10_000_000),
     "audit.seed": whole(0),
 }
+
+
+# Fields of version 0.1 and what they are called now.
+RENAMED = {"optim.free": "optim.trainable", "decode.halvings": "decode.compactions"}
 
 
 def check_config(config: ConfigDict, sections: Collection[str] = ()) -> None:
@@ -246,6 +250,8 @@ def check_config(config: ConfigDict, sections: Collection[str] = ()) -> None:
         value and what was expected.
     """
     found = dict(fields(config))
+    for name in found.keys() & RENAMED.keys():
+        raise UserError(f"{name} is called {RENAMED[name]} now; rename it in the configuration.")
     known = [name for name in RANGES if not sections or name.partition(".")[0] in sections]
     for name in known:
         if name not in found:
