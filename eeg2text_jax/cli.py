@@ -25,6 +25,7 @@ COMMANDS = {
     "audit": "does the model use the EEG? a verdict for any predictions files",
     "export": "trained parameters -> a folder that transformers loads",
     "preflight": "compile training and decoding for a TPU that is not there: memory, fit, communication",
+    "configs": "the configurations that travel with the package; `copy NAME` gives one to edit",
     "bench": "throughput of decoding and training beside PyTorch and CTranslate2",
 }
 
@@ -55,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
             raise UserError(f"there is no such command; the commands are {', '.join(COMMANDS)}.")
         _refuse_buckets(rest)
         with _terminable():
-            return importlib.import_module(f"eeg2text_jax.commands.{name}").main(rest)
+            return importlib.import_module(f"eeg2text_jax.commands.{name.replace('-', '_')}").main(rest)
     except UserError as error:
         print(f"eeg2text {name}: {error}", file=sys.stderr)
         return 2

@@ -24,7 +24,7 @@ def main(argv: list[str]) -> int:
     argv = [_expand(argument) for argument in argv]
     positional = "SOURCE... [--compat=wang-ji] [--strict] [--task=NR]"
     arguments = parse_config(
-        argv, "prepare", default="configs/default.py", positional=positional, options=("out",), sections=("data",)
+        argv, "prepare", default="default", positional=positional, options=("out",), sections=("data",)
     )
     out = Path(arguments.options["out"])
     tally = prepare(arguments.config.data, out, arguments.positional)
