@@ -13,7 +13,8 @@ def get_config() -> ConfigDict:
     c.compilation_cache = "~/.cache/eeg2text_jax"  # compiled programs are kept here between runs; empty: nowhere
 
     c.data = ConfigDict()
-    # "synthetic", a data file (.h5), a word-feature table (.tsv, .csv), or recordings: a file, a folder or a glob
+    # "synthetic", a data file (.h5), a table (.tsv, .csv), arrays (.npz), Parquet files or a data set saved by
+    # `datasets`, or recordings: a file, a folder or a glob
     c.data.source = "synthetic"
     c.data.max_words = 56  # longer recordings are cut to this many words
     c.data.standardize = True  # each feature by its mean and standard deviation over the train part
@@ -27,8 +28,20 @@ def get_config() -> ConfigDict:
     c.data.synthetic.vocabulary = 300  # distinct words
     c.data.synthetic.seed = 0
 
+    # Names of columns in the header of a table, of arrays, Parquet files and data sets; all but features and sentence
+    # may be absent.
+    c.data.columns = ConfigDict()
+    c.data.columns.features = "features"  # [words, features] or [features] a row; a table has numeric columns instead
+    c.data.columns.sentence = "sentence"
+    c.data.columns.subject = "subject"
+    c.data.columns.task = "task"
+    c.data.columns.sentence_index = "sentence_index"  # equal for all who read the sentence; default: by its text
+    c.data.columns.word = "word"  # of a table with a line a word
+    c.data.columns.mask = "mask"  # [N, W] of padded arrays, True at real words
+    c.data.columns.features_are = ""  # what the features mean, for the record
+
     c.data.table = ConfigDict()  # used when data.source is a table
-    c.data.table.word_column = 0  # column of the word
+    c.data.table.word_column = 0  # column of the word, where no header names one
     c.data.table.feature_columns = ()  # columns of the features, e.g. (18, 19); empty: all numeric ones
     c.data.table.features_are = ""  # what the columns mean, for the record
 

@@ -18,6 +18,8 @@ from eeg2text_jax.errors import Terminated, UserError
 COMMANDS = {
     "run": "prepare, train the grid, decode both ways, score, audit (resumes)",
     "prepare": "recordings or tables -> one data file",
+    "check": "what is in a data file, and what is wrong with it",
+    "export-data": "a data file -> Parquet, for pandas and datasets",
     "split": "divide a data file into train, dev and test and certify it",
     "train": "the training stage of `run`",
     "decode": "the decoding stage of `run`",
@@ -40,7 +42,7 @@ ADVICE = {
 
 
 def usage() -> str:
-    lines = [f"  {name:<10} {line}" for name, line in COMMANDS.items()]
+    lines = [f"  {name:<11} {line}" for name, line in COMMANDS.items()]
     return "\n".join(["usage: eeg2text COMMAND [--help] ...", "", *lines])
 
 

@@ -164,6 +164,11 @@ RANGES: dict[str, Range] = {
     "data.synthetic.features": whole(1, 1_000_000),
     "data.synthetic.vocabulary": whole(20, 100_000),  # two or three syllables make 347,900 words
     "data.synthetic.seed": whole(0),
+    **{
+        f"data.columns.{name}": text(empty=False)
+        for name in ("features", "sentence", "subject", "task", "sentence_index", "word", "mask")
+    },
+    "data.columns.features_are": text(),
     "data.table.word_column": whole(0, 100_000),
     "data.table.feature_columns": many(whole(0, 100_000), least=0),
     "data.table.features_are": text(),

@@ -40,9 +40,11 @@ NEGATIVE = {"decode.length_penalty"}
 EMPTY = {"data.table.feature_columns", "data.recordings.exclude"}
 FREE_TEXT = {
     "compilation_cache", "data.source", "data.table.features_are", "split.path", "text.tokenizer", "model.checkpoint",
-    "model.prompt",
+    "model.prompt", "data.columns.features", "data.columns.sentence", "data.columns.subject", "data.columns.task",
+    "data.columns.sentence_index", "data.columns.word", "data.columns.mask", "data.columns.features_are",
 }  # fmt: skip
 MORE = {  # out of range in a way of their own
+    **{f"data.columns.{name}": [""] for name in ("features", "sentence", "word")},
     "data.source": ["", "gs://bucket/data.h5"],
     "compilation_cache": ["gs://bucket/cache"],
     "split.path": ["s3://bucket/split.json"],
