@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.conditions import CONDITIONS, TRAINING_ONLY
 from eeg2text_jax.data.epochs import is_nested
+from eeg2text_jax.data.raw.spec import VOLTS
 from eeg2text_jax.data.recordings.files import TASKS
 from eeg2text_jax.data.recordings.sentence import BANDS, MEASURES
 from eeg2text_jax.decoding.spec import GenerationSpec
@@ -109,6 +110,17 @@ def buckets() -> Range:
                  "large as the one before it in both, as ((16, 24), (56, 56))")  # fmt: skip
 
 
+def bands() -> Range:
+    """Pairs of frequencies in Hz, the second above the first."""
+    one = pair(number(0, 100_000, above=True))
+
+    def holds(value: Any) -> bool:
+        whole = isinstance(value, tuple | list) and bool(value) and all(map(one.holds, value))
+        return whole and all(low < high for low, high in value)
+
+    return Range(holds, "pairs of frequencies above 0 Hz, the second above the first, as ((4, 8), (8, 13))")
+
+
 def span() -> Range:
     """`START:END`, the first and the last of some steps, or nothing."""
 
@@ -180,6 +192,19 @@ RANGES: dict[str, Range] = {
     "data.recordings.exclude": many(text(empty=False), least=0),
     "data.recordings.task": one_of("", *TASKS),
     "data.recordings.strict": flag(),
+    **{f"data.raw.{name}": text() for name in ("begin", "end", "word", "names", "task", "reference")},
+    "data.raw.text": text(empty=False),
+    "data.raw.texts": place(),
+    "data.raw.channels": many(text(empty=False), least=0),
+    "data.raw.exclude": many(text(empty=False), least=0),
+    "data.raw.units": one_of("", *VOLTS),
+    **{f"data.raw.{name}": number(0, 100_000) for name in ("highpass", "lowpass", "notch", "resample")},
+    "data.raw.bands": bands(),
+    "data.raw.log": flag(),
+    "data.raw.window": number(0, 1000, above=True),
+    "data.raw.step": number(0, 1000, above=True),
+    "data.raw.margin": number(0, 1000),
+    "data.raw.strict": flag(),
     "split.method": one_of(*METHODS, FROM_FILE),
     "split.ratio": shares(),
     "split.seed": whole(0),

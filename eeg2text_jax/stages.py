@@ -20,7 +20,9 @@ class Stage:
 
 # In the order of work. A field that no stage names belongs to training, which is the stage to be careful with.
 STAGES = {
-    "data": Stage(("data.h5",), ("data.source", "data.synthetic", "data.columns", "data.table", "data.recordings")),
+    "data": Stage(
+        ("data.h5",), ("data.source", "data.synthetic", "data.columns", "data.table", "data.recordings", "data.raw")
+    ),
     "split": Stage(("split.json",), ("split",)),
     "tokenizer": Stage(("tokenizer",), ("text.tokenizer", "text.vocab_size", "model.checkpoint")),
     "training": Stage(("checkpoints/step_*", "step_one/checkpoints/step_*", "wave_*", "waves.json"), ()),

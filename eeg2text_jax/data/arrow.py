@@ -4,7 +4,6 @@ A column of features holds lists of numbers (`[F]`), or lists of lists (`[W, F]`
 `Array2D` of datasets is one. What `eeg2text export-data` writes comes back as it was.
 """
 
-import importlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.data.rows import Columns, rows_to_samples
-from eeg2text_jax.data.source import Source, files_of
+from eeg2text_jax.data.source import Source, files_of, library
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.files import replacing
@@ -22,18 +21,6 @@ from eeg2text_jax.files import replacing
 ROWS = 64  # read or written at once: 64 x 56 x 840 numbers are 12 MB
 TEXTS = ("sentence", "subject", "task")
 ABOUT = b"eeg2text"  # key of the metadata that goes with the features
-
-
-def library(name: str, extra: str) -> Any:
-    """An optional package.
-
-    Raises:
-      UserError: it is not installed.
-    """
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise UserError(f"this needs {name}, which is not installed; pip install 'eeg2text_jax[{extra}]'.") from error
 
 
 def is_dataset(path: Path) -> bool:

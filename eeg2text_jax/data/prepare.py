@@ -11,6 +11,9 @@ from eeg2text_jax import __version__
 from eeg2text_jax.data.arrays import open_arrays
 from eeg2text_jax.data.arrow import is_dataset, open_dataset, open_parquet
 from eeg2text_jax.data.datafile import DataWriter
+from eeg2text_jax.data.raw.find import is_raw
+from eeg2text_jax.data.raw.samples import open_raw
+from eeg2text_jax.data.raw.spec import RawSpec
 from eeg2text_jax.data.recordings.files import SUFFIXES
 from eeg2text_jax.data.recordings.samples import Recordings, RecordingSpec
 from eeg2text_jax.data.rows import Columns
@@ -63,12 +66,14 @@ def _open(config: ConfigDict, sources: tuple[str, ...], tally: Tally) -> Source:
         return open_them(paths, columns, tally)
     if len(paths) == 1 and is_dataset(paths[0]):
         return open_dataset(paths[0], columns, tally)
+    if all(map(is_raw, sources)) and not any(map(_has_zuco, paths)):
+        return open_raw(sources, RawSpec(**config.raw), tally)
     for source in sources:
         if not (Path(source).is_dir() or Path(source).suffix in SUFFIXES or glob.has_magic(source)):
             raise UserError(
                 f"{source!r} is no source; expected 'synthetic', one table (.tsv, .csv), arrays (.npz), Parquet files, "
-                "a data set saved by `datasets`, a data file (.h5, without preparing), or recordings: files "
-                f"({', '.join(SUFFIXES)}), folders or globs."
+                "a data set saved by `datasets`, a data file (.h5, without preparing), what MNE reads, a BIDS folder, "
+                f"or ZuCo recordings: files ({', '.join(SUFFIXES)}), folders or globs."
             )
     spec = RecordingSpec(**config.recordings)
     recordings = Recordings(sources, spec, tally)
@@ -85,6 +90,10 @@ def _paths(sources: tuple[str, ...]) -> list[Path]:
             inside = []
         found += inside or [path]
     return found
+
+
+def _has_zuco(path: Path) -> bool:
+    return path.is_dir() and any(other.suffix in SUFFIXES for other in path.iterdir())
 
 
 def _open_table(path: Path, config: ConfigDict, columns: Columns, tally: Tally) -> Source:
