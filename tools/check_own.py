@@ -21,8 +21,8 @@ FORMATS = ("fif", "edf", "brainvision", "bids")
 def run(folder: Path, how: str, *, extra: tuple[str, ...] = (), **choices: object) -> tuple[str, list[str]]:
     """Verdict and predictions of `eeg2text run` on such recordings."""
     fields = write_recordings(folder / "recordings", how, **choices)
-    command = [sys.executable, "-m", "eeg2text_jax", "run", "--config=own",
-               f"--config.data.source={folder / 'recordings'}", f"--workdir={folder / 'run'}", *fields, *extra]  # fmt: skip
+    places = [f"--config.data.source={folder / 'recordings'}", f"--workdir={folder / 'run'}"]
+    command = [sys.executable, "-m", "eeg2text_jax", "run", "--config=own", *places, *fields, *extra]
     with (folder / "log.txt").open("w") as log:
         subprocess.run(command, check=True, stdout=log, stderr=subprocess.STDOUT)
     verdict = re.findall(r"^VERDICT: (.*)$", (folder / "log.txt").read_text(), re.MULTILINE)[0]

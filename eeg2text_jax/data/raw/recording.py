@@ -100,8 +100,9 @@ def _factor(file: RawFile, raw: Any, names: list[str], given: str) -> float:
     if given:
         return VOLTS[given]
     raise UserError(
-        f"{file.path}: gives channel {unknown[0]!r} in {str(said[unknown[0]])!r}, which is no unit of voltage that MNE "
-        f"knows ({len(unknown)} channels); say what it is with data.raw.units, one of {', '.join(VOLTS)}."
+        f"{file.path}: does not give channel {unknown[0]!r} in a unit of voltage that MNE knows (but in "
+        f"{str(said[unknown[0]])!r}; {len(unknown)} channels); say what it is with data.raw.units, one of "
+        f"{', '.join(VOLTS)}."
     )
 
 
