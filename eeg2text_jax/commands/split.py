@@ -6,6 +6,7 @@ from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.certificate import certify, certify_data
 from eeg2text_jax.splits.duplicates import OVERLAP
+from eeg2text_jax.splits.folds import SUBJECTS, make_folds
 from eeg2text_jax.splits.methods import FROM_FILE, METHODS, make_split
 from eeg2text_jax.splits.readings import readings_of
 from eeg2text_jax.splits.report import paper_table1, split_report
@@ -25,7 +26,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--overlap", type=float, default=OVERLAP, help="shared words that make a near-duplicate, 0 to 1"
     )
-    parser.add_argument("--json", metavar="OUT", help="where to write the certificate")
+    parser.add_argument(
+        "--folds", default="", help="several splits that together test every text: a number, or subjects"
+    )
+    parser.add_argument("--json", metavar="OUT", help="where to write the certificate; of folds, OUT_1.json and so on")
     arguments = parser.parse_args(argv)
     if not 0 < arguments.overlap <= 1:
         raise UserError(f"--overlap: expected a share above 0 and up to 1, got {arguments.overlap}.")
@@ -41,6 +45,8 @@ def _ratio(text: str) -> tuple[float, ...]:
 def main(argv: list[str]) -> int:
     arguments = parse(argv)
     data: DataFile | None = read_datafile(arguments.data) if arguments.data else None
+    if arguments.folds:
+        return _folds(arguments, data)
     if data is None:
         readings, split = read_split_file(arguments.audit).readings()
         certificate = certify(readings, split, arguments.overlap)
@@ -56,4 +62,17 @@ def main(argv: list[str]) -> int:
     if arguments.json:
         write_split_file(arguments.json, certificate)
         print(f"wrote {arguments.json}")
+    return 0
+
+
+def _folds(arguments: argparse.Namespace, data: DataFile | None) -> int:
+    if data is None or arguments.audit or not (arguments.folds.isdecimal() or arguments.folds == SUBJECTS):
+        raise UserError(f"--folds={arguments.folds}: expected a data file, and a number of folds or 'subjects'.")
+    for k, split in enumerate(make_folds(data, arguments.method, arguments.folds, arguments.ratio, arguments.seed), 1):
+        certificate = certify_data(data, split, arguments.ratio, arguments.overlap)
+        print(f"{split.method}\n{split_report(certificate, readings_of(data))}\nsplit hash {split.digest()}\n")
+        if arguments.json:
+            out = f"{arguments.json.removesuffix('.json')}_{k}.json"
+            write_split_file(out, certificate)
+            print(f"wrote {out}\n")
     return 0
