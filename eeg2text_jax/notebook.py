@@ -169,8 +169,8 @@ def fit(
     >>> rows = [{"features": rng.normal(size=(4, 6)), "sentence": f"the {a} saw {b}"} for a, b in pairs]
     >>> small = {"batch__buckets": ((12, 12),), "decode__num_beams": 1, "train__steps": 4}
     >>> run = fit(data.write("own.h5", rows), "own", **small, quiet=True)
-    >>> [type(text) for text in run.decode([rng.normal(size=(4, 6))])]
-    [<class 'str'>]
+    >>> len(run.decode([rng.normal(size=(4, 6)), rng.normal(size=(9, 6))]))
+    2
     >>> run.verdict.verdict.value == "uses EEG"
     False
     """

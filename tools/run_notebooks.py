@@ -1,6 +1,6 @@
 """Runs the notebooks of docs/notebooks, each in a process and an empty folder of its own, without Jupyter.
 
-    python tools/run_notebooks.py [NAME ...]     # all of them take less than 4 minutes on two cores
+python tools/run_notebooks.py [NAME ...]     # all of them take less than 4 minutes on two cores
 """
 
 import subprocess

@@ -11,14 +11,15 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
+HEAD = ["| field | default | meaning |", "| --- | --- | --- |"]
 _FIELD = re.compile(r"^    c\.([\w.]+) = (.*?)(?:  # (.*))?$")
 
 
 def configuration_page() -> str:
     """A table of every section of configs/default.py: field, default, what it means."""
     lines = (ROOT / "configs/default.py").read_text(encoding="utf8").splitlines()
-    out = ["# Configuration", "", "Made from `configs/default.py`, the only home of defaults. `--config.SECTION.FIELD=VALUE` sets "
-           "a field; `eeg2text configs show default` prints the file.", ""]  # fmt: skip
+    about = "Made from `configs/default.py`, the only home of defaults; `--config.SECTION.FIELD=VALUE` sets a field."
+    out = ["# Configuration", "", about, ""]
     said: list[str] = []
     open_value = ""
     for line in lines:
@@ -36,14 +37,14 @@ def configuration_page() -> str:
         meaning = " ".join([*said, comment or ""]).strip()
         said = []
         if value == "ConfigDict()":
-            out += ["", f"## {name}", "", *([meaning[:1].upper() + meaning[1:].removesuffix(".") + ".", ""] if meaning else []),
-                    "| field | default | meaning |", "| --- | --- | --- |"]  # fmt: skip
+            sentence = f"{meaning[:1].upper()}{meaning[1:].removesuffix('.')}."
+            out += ["", f"## {name}", "", *([sentence, ""] if meaning else []), *HEAD]
             continue
         if value.count("(") > value.count(")"):
             open_value = name
             value += " ..."
         if "." not in name and not out[-1].startswith("|"):
-            out += ["| field | default | meaning |", "| --- | --- | --- |"]
+            out += HEAD
         cells = (f"`{name}`", f"`{value}`", meaning)
         out.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(out) + "\n"
