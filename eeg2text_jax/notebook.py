@@ -22,6 +22,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from eeg2text_jax import pipeline
+from eeg2text_jax.audit.figures import effect_figure
 from eeg2text_jax.configuration import load_config
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.decoding.exported import Exported, load_export
@@ -43,6 +44,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from eeg2text_jax.audit.result import AuditResult
+
+
+class Svg(str):
+    """A figure as SVG; a notebook draws it."""
+
+    def _repr_svg_(self) -> str:
+        return str(self)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -126,6 +134,14 @@ class Run:
         number = arm_number(self.study.arms, arm)
         write_export(self.study, self.study.arms[number], trained_arm(self.study, number), os.fspath(out))
         return Path(out)
+
+    def plot_effects(self) -> "Svg":
+        """Content of each condition and its difference to EEG, a figure that a notebook shows.
+
+        Raises:
+          UserError: see `verdict`.
+        """
+        return Svg(effect_figure(self.verdict))
 
     def plot_losses(self) -> "Figure":
         """Losses by step, a figure that a notebook shows."""
