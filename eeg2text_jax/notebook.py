@@ -136,7 +136,7 @@ class Run:
         return Path(out)
 
     def plot_effects(self) -> "Svg":
-        """Content of each condition and its difference to EEG, a figure that a notebook shows.
+        """The difference in content against each control with its intervals, a figure that a notebook shows.
 
         Raises:
           UserError: see `verdict`.

@@ -1,6 +1,7 @@
 """Recordings that MNE writes, in four formats, and what is wrong with them."""
 
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -47,6 +48,19 @@ def test_four_formats_give_the_same_samples(written):
         assert data.digests["samples"] == expected.digests["samples"], how
         # EDF has 16 bits a sample; the others differ by the rounding of float32.
         np.testing.assert_allclose(data.features, expected.features, atol=5e-3 if how == "edf" else 1e-5)
+
+
+@pytest.mark.parametrize("suffix", ["bdf", "set"])
+def test_bdf_and_eeglab_give_what_edf_gives(suffix, written, tmp_path):
+    if suffix == "set":
+        pytest.importorskip("eeglabio", reason="writes EEGLAB; comes with the extra `test`")
+        pytest.importorskip("pymatreader", reason="pip install 'eeg2text_jax[mne]'")
+    folder, fields, expected = written["edf"]
+    raw = mne.io.read_raw(folder / "S1.edf", preload=True, verbose="error")
+    mne.export.export_raw(tmp_path / f"S1.{suffix}", raw, verbose="error")
+    shutil.copy(folder / "S1_events.tsv", tmp_path)
+    data = prepare(tmp_path, tmp_path, *fields)
+    np.testing.assert_allclose(data.features, expected.features[: len(data.features)], atol=1e-5)
 
 
 def test_features_are_scipys(written):
