@@ -176,6 +176,9 @@ def test_bad_recordings_are_said_in_one_sentence(tmp_path, capsys):
     refused(
         capsys, tmp_path, "finds no subject in this name", files, *fields, r"--config.data.raw.names=(?P<subject>X\d)"
     )
+    refused(capsys, tmp_path, "which is no regular expression", files, *fields, "--config.data.raw.names=(")
+    refused(capsys, tmp_path, r"no event begins a sentence \(data.raw.begin is '7'\); its codes are sentence, word",
+            files, "--config.data.raw.begin=7")  # fmt: skip
     texts = tmp_path / "texts.tsv"
     texts.write_text("trial\tsentence\n1\ta b\n")
     refused(capsys, tmp_path, r"texts\.tsv: has the columns trial, sentence; expected 'text'", files,

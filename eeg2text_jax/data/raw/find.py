@@ -104,7 +104,10 @@ def _identify(path: Path, bids: bool, names: str, task: str) -> RawFile:
     if bids or (not names and path.name.startswith("sub-")):
         told = library("mne_bids", "mne").get_entities_from_fname(path.name, on_error="ignore")
     elif names:
-        match = re.search(names, path.name)
+        try:
+            match = re.search(names, path.name)
+        except re.error as error:
+            raise UserError(f"data.raw.names is {names!r}, which is no regular expression ({error}).") from error
         if match is None or "subject" not in match.groupdict():
             raise UserError(
                 f"{path}: data.raw.names ({names!r}) finds no subject in this name; expected a regular expression with "

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from eeg2text_jax.data.datafile import Sample
-from eeg2text_jax.data.raw.events import annotations, events_table, read_events
+from eeg2text_jax.data.raw.events import Event, annotations, events_table, read_events
 from eeg2text_jax.data.raw.find import RawFile, find_raw
 from eeg2text_jax.data.raw.power import Flat, band_power
 from eeg2text_jax.data.raw.recording import Recording, open_recording
@@ -51,6 +51,7 @@ class RawRecordings:
 
     def __init__(self, sources: Sequence[str], spec: RawSpec, tally: Tally):
         self._spec, self._tally = spec, tally
+        self._unmatched: list[str] = []  # sentences on recordings in which no event begins one
         self._files = find_raw(sources, spec.names, spec.task)
         self._texts = Texts(Path(spec.texts), spec.text) if spec.texts else None
         self._read = {file.path: self._from_table(file) for file in self._files}
@@ -64,7 +65,17 @@ class RawRecordings:
         if table is None:
             return None
         columns, events = read_events(table)
-        return readings(file, events, columns, self._spec, self._texts)
+        return self._readings(file, events, columns)
+
+    def _readings(self, file: RawFile, events: Sequence[Event], columns: Sequence[str]) -> Found:
+        found, dropped = readings(file, events, columns, self._spec, self._texts)
+        if not found and not dropped:
+            codes = list(dict.fromkeys(code for event in events for code in event.codes))
+            self._unmatched.append(
+                f"{file.path}: no event begins a sentence (data.raw.begin is {self._spec.begin!r}); its codes are "
+                f"{', '.join(codes[:8])}{', ...' if len(codes) > 8 else ''}."
+            )
+        return found, dropped
 
     def _first_channels(self) -> tuple[str, ...]:
         """Those of the first recording that can be read, which all others must have."""
@@ -97,7 +108,9 @@ class RawRecordings:
             self._tally.notes.append(note)
         if not self._tally.kept:
             drops = ", ".join(f"{reason} {n}" for reason, n in self._tally.drops().items())
-            raise UserError(f"no sample to write: {problems[0] if problems else f'all were dropped ({drops}).'}")
+            reasons = [*problems, *([f"all were dropped ({drops})."] if drops else []), *self._unmatched]
+            raise UserError(f"no sample to write: {reasons[0]}")
+        self._tally.notes += self._unmatched
         self.provenance["channels"] = list(self.channels)
         self.provenance["dropped"] = self._tally.drops()
         self.provenance["notes"] = list(self._tally.notes)
@@ -109,14 +122,13 @@ class RawRecordings:
         found = self._read[file.path]
         if found is None:
             events = sorted(annotations(recording.raw, self._spec.text), key=lambda event: event.onset)
-            found = readings(file, events, (), self._spec, self._texts)
+            found = self._readings(file, events, ())
         sentences, dropped = found
         for reason, n in dropped.items():
             self._tally.dropped[file.subject, file.task, reason] += n
         if recording.bad:
             self._tally.notes.append(f"{file.path}: calls channels bad that are kept: {', '.join(recording.bad)}.")
         if not sentences:
-            self._tally.notes.append(f"{file.path}: has no sentence that could be read.")
             return
         with ProgressLine(title, len(sentences)) as progress:
             for reading in sentences:
