@@ -7,14 +7,14 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from eeg2text_jax.errors import Terminated, UserError
 
-# name -> one line for the overview. Each is the module `eeg2text_jax.commands.<name>` with `main(argv) -> status`,
-# imported only when asked for, so that `eeg2text score` does not wait for JAX.
+# name -> its line in the overview. Each is a function `argv -> status` of a module of `eeg2text_jax.commands`, imported
+# only when asked for, so that `eeg2text score` does not wait for JAX.
 COMMANDS = {
     "run": "prepare, train the grid, decode both ways, score, audit (resumes)",
     "prepare": "recordings or tables -> one data file",
@@ -29,6 +29,13 @@ COMMANDS = {
     "preflight": "compile training and decoding for a TPU that is not there: memory, fit, communication",
     "configs": "the configurations that travel with the package; `copy NAME` gives one to edit",
     "bench": "throughput of decoding and training beside PyTorch and CTranslate2",
+}
+
+# Commands that share a module; every other is `main` of the module of its name.
+PLACES = {
+    **{name: f"run:{name}" for name in ("run", "train", "decode", "export")},
+    **{name: f"data:{name}" for name in ("prepare", "check", "export-data", "split")},
+    **{name: f"devices:{name}" for name in ("preflight", "bench")},
 }
 
 # What to do about errors of the operating system: the disk, the user's share of it, the largest file allowed; places
@@ -46,6 +53,12 @@ def usage() -> str:
     return "\n".join(["usage: eeg2text COMMAND [--help] ...", "", *lines])
 
 
+def command(name: str) -> Callable[[list[str]], int]:
+    """The function of a command."""
+    module, _, function = PLACES.get(name, f"{name}:main").partition(":")
+    return getattr(importlib.import_module(f"eeg2text_jax.commands.{module}"), function.replace("-", "_"))
+
+
 def main(argv: list[str] | None = None) -> int:
     """Runs one subcommand; returns its exit status, 2 for a user's mistake, 130 or 143 when told to end."""
     argv = sys.argv[1:] if argv is None else argv
@@ -58,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
             raise UserError(f"there is no such command; the commands are {', '.join(COMMANDS)}.")
         _refuse_buckets(rest)
         with _terminable():
-            return importlib.import_module(f"eeg2text_jax.commands.{name.replace('-', '_')}").main(rest)
+            return command(name)(rest)
     except UserError as error:
         print(f"eeg2text {name}: {error}", file=sys.stderr)
         return 2

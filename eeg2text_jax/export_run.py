@@ -7,20 +7,20 @@ from typing import Any
 from ml_collections import ConfigDict
 from transformers import PretrainedConfig
 
+from eeg2text_jax.backbones.build import random_config
 from eeg2text_jax.decoding.exported import Exported
-from eeg2text_jax.decoding.spec import GenerationSpec
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.grid import Arm
-from eeg2text_jax.models.build import random_config
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.opening import open_finished
 from eeg2text_jax.pretrained.eeg_file import Feeding
 from eeg2text_jax.pretrained.export import CardFacts, export_checkpoint, model_card
-from eeg2text_jax.pretrained.hub import checkpoint_folder
+from eeg2text_jax.pretrained.folder import checkpoint_folder
 from eeg2text_jax.pretrained.start import checkpoint_config
-from eeg2text_jax.study import Study
+from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.study.grid import Arm
+from eeg2text_jax.study.study import Study
+from eeg2text_jax.study.workdir import Workdir, find_workdir, read_configuration
 from eeg2text_jax.training.waves import trained_arm
-from eeg2text_jax.workdir import Workdir, find_workdir, read_configuration
 
 
 def export_run(root: str, out: str, arm: str = "") -> Arm:

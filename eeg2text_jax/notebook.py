@@ -22,8 +22,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from eeg2text_jax import pipeline
-from eeg2text_jax.audit.figures import effect_figure
-from eeg2text_jax.configuration import load_config
+from eeg2text_jax.auditing.figures import effect_figure
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.decoding.exported import Exported, load_export
 from eeg2text_jax.errors import UserError, did_you_mean
@@ -32,18 +31,19 @@ from eeg2text_jax.metrics.render import table_markdown
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
 from eeg2text_jax.predictions.file import Prediction, read_predictions
 from eeg2text_jax.pretrained.eeg_file import FEEDING
-from eeg2text_jax.ranges import RANGES, fields, refusal
 from eeg2text_jax.splits.certificate import certify_data
 from eeg2text_jax.splits.split import Split
 from eeg2text_jax.splits.splitfile import write_split_file
-from eeg2text_jax.study import Study
-from eeg2text_jax.training.curves import loss_figure
+from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.study.ranges import RANGES, fields, refusal
+from eeg2text_jax.study.study import Study
+from eeg2text_jax.training.metrics_log import loss_figure
 from eeg2text_jax.training.waves import trained_arm
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from eeg2text_jax.audit.result import AuditResult
+    from eeg2text_jax.auditing.result import AuditResult
 
 
 class Svg(str):

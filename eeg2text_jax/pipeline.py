@@ -8,29 +8,26 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from eeg2text_jax.audit.auditing import audit
-from eeg2text_jax.audit.fitness import DECODED_HERE
-from eeg2text_jax.audit.render import result_text
-from eeg2text_jax.audit.report import Section, write_report
-from eeg2text_jax.audit.result import AuditResult
-from eeg2text_jax.decoding.grid import decode_grid
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.fitness import DECODED_HERE
+from eeg2text_jax.auditing.report import Section, write_report
+from eeg2text_jax.auditing.result import AuditResult, result_text
+from eeg2text_jax.decoding.cells import decode_grid
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
-from eeg2text_jax.metrics.examples import side_by_side
 from eeg2text_jax.metrics.render import print_table, table_markdown, write_tables
 from eeg2text_jax.metrics.score import score_cells, write_results
-from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
+from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table, side_by_side
 from eeg2text_jax.opening import begun
 from eeg2text_jax.parallel.distributed import is_main, wait_for_all
-from eeg2text_jax.parallel.placement import Placement
-from eeg2text_jax.predictions.cells import select_cells
 from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
+from eeg2text_jax.predictions.selection import select_cells
 from eeg2text_jax.splits.split import check_same_data, check_same_split
-from eeg2text_jax.study import Study
-from eeg2text_jax.training.curves import write_curves
+from eeg2text_jax.study.study import Study
+from eeg2text_jax.study.workdir import DECODED, write_configuration
 from eeg2text_jax.training.loop import trained_params
+from eeg2text_jax.training.metrics_log import write_curves
 from eeg2text_jax.training.waves import train_arms, waves
-from eeg2text_jax.workdir import DECODED, write_configuration
 
 
 def run(config: ConfigDict, root: str) -> None:
@@ -80,8 +77,7 @@ def decode(study: Study) -> None:
 
 
 def _decode_wave(study: Study) -> Iterator[Prediction]:
-    placement = Placement.from_config(study.config, len(study.arms))
-    return decode_grid(study, trained_params(study), placement.mesh)
+    return decode_grid(study, trained_params(study), study.placement.mesh)
 
 
 def score(study: Study) -> dict[str, Any]:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from eeg2text_jax import notebook
-from eeg2text_jax.configuration import load_config
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.notebook import Run, changed, fit, load
 from eeg2text_jax.splits.methods import make_split
+from eeg2text_jax.study.configuration import load_config
 
 
 def on_one_device(name):

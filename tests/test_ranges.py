@@ -15,10 +15,10 @@ from wrong_field import DEFAULT
 from eeg2text_jax import conditions, opening, pipeline
 from eeg2text_jax.cli import main
 from eeg2text_jax.conditions import condition
-from eeg2text_jax.configuration import load_config, parse_config
 from eeg2text_jax.data.epochs import is_nested
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.ranges import RANGES, check_config, fields, notes
+from eeg2text_jax.study.configuration import load_config, parse_config
+from eeg2text_jax.study.ranges import RANGES, check_config, fields, notes
 
 NAN, INF, HUGE = float("nan"), float("inf"), 10**13
 # Wrong for every field whose default is of the type ...

@@ -1,6 +1,5 @@
 """The documentation builds without a warning, and what it tells people to type is what there is."""
 
-import importlib
 import os
 import re
 import runpy
@@ -11,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from eeg2text_jax.cli import COMMANDS
-from eeg2text_jax.configuration import load_config, parse_config
-from eeg2text_jax.ranges import fields
+from eeg2text_jax.cli import COMMANDS, command
+from eeg2text_jax.study.configuration import load_config, parse_config
+from eeg2text_jax.study.ranges import fields
 
 ROOT = Path(__file__).parents[1]
 SITE = runpy.run_path(str(ROOT / "tools/site_pages.py"))
@@ -36,9 +35,9 @@ def snippets(language: str) -> list[tuple[str, str]]:
 def test_the_site_builds_without_a_warning(tmp_path):
     for package in ("material", "mkdocstrings_handlers.python"):
         pytest.importorskip(package, reason="pip install -e '.[docs]'")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path / "site")]
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path / "site")]
     built = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
+        build, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
     )
     assert built.returncode == 0, built.stdout + built.stderr
     for page in ("index.html", "configuration/index.html", "notebooks/own_eeg/index.html", "reference/index.html"):
@@ -82,9 +81,8 @@ def test_commands_of_a_page_are_commands(page, code):
         elif options is None:
             load_config(next(word for word in words if word.startswith("--config=")).removeprefix("--config="))
         else:
-            module = importlib.import_module(f"eeg2text_jax.commands.{words[1].replace('-', '_')}")
             with pytest.raises(SystemExit) as ended:
-                module.main(["--help"])
+                command(words[1])(["--help"])
             assert ended.value.code == 0
 
 

@@ -21,11 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from eeg2text_jax.bench.decode import Work, make_work
-from eeg2text_jax.bench.lengths import LONGEST, Lengths, sentence_lengths
-from eeg2text_jax.bench.shapes import BUCKETS, SHAPES
-from eeg2text_jax.decoding.beam_search import Hypotheses, beam_search
-from eeg2text_jax.decoding.dataset import Slice, decode_dataset, plan_slices
+from eeg2text_jax.bench.workload import BUCKETS, LONGEST, SHAPES, Lengths, sentence_lengths
+from eeg2text_jax.decoding.sharded import Slice, decode_dataset, plan_slices
 from eeg2text_jax.models.cache import reorder_beams
+from eeg2text_jax.search.beam_search import Hypotheses, beam_search
 
 CERTAIN = 1e4  # logit that no other token comes near
 

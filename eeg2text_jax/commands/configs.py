@@ -6,7 +6,7 @@ from pathlib import Path
 
 from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.files import write_text
-from eeg2text_jax.shipped import shipped, summary
+from eeg2text_jax.study.shipped import shipped, summary
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -7,22 +7,22 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from eeg2text_jax import __version__
 from eeg2text_jax.data.arrays import open_arrays
 from eeg2text_jax.data.arrow import is_dataset, open_dataset, open_parquet
 from eeg2text_jax.data.datafile import DataWriter
+from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.find import is_raw
-from eeg2text_jax.data.raw.samples import open_raw
-from eeg2text_jax.data.raw.spec import RawSpec
-from eeg2text_jax.data.recordings.files import SUFFIXES
+from eeg2text_jax.data.raw.raw_samples import open_raw
 from eeg2text_jax.data.recordings.samples import Recordings, RecordingSpec
+from eeg2text_jax.data.recordings.sources import SUFFIXES
 from eeg2text_jax.data.rows import Columns
 from eeg2text_jax.data.source import Source
 from eeg2text_jax.data.synthetic import SyntheticSpec, synthetic_samples
-from eeg2text_jax.data.table import table_samples
 from eeg2text_jax.data.tally import Tally
+from eeg2text_jax.data.word_table import table_samples
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
+from eeg2text_jax.versions import __version__
 
 ARRAYS = {".npz": open_arrays, ".parquet": open_parquet}
 

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from eeg2text_jax.decoding.beam_search import Hypotheses, beam_search
-from eeg2text_jax.decoding.sample import sample
-from eeg2text_jax.decoding.spec import GenerationSpec
 from eeg2text_jax.models.cache import reorder_beams
+from eeg2text_jax.search.beam_search import Hypotheses, beam_search
+from eeg2text_jax.search.sample import sample
+from eeg2text_jax.search.settings import GenerationSpec
 
 INPUTS = frozenset({"features", "inputs_embeds", "input_ids", "mask"})
 

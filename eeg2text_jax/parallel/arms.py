@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 from eeg2text_jax.parallel.mesh import ARM, DATA
-from eeg2text_jax.parallel.partition import arm_sharding, replicated, seeds_sharding
+from eeg2text_jax.parallel.placement import arm_sharding, replicated, seeds_sharding
 
 
 def compile_step(step: Callable[..., Any], mesh: Mesh, state_formats: Any) -> Callable[..., Any]:

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from eeg2text_jax.backbones.mapping import flatten
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import EEGSpec
-from eeg2text_jax.pretrained.mapping import flatten
-from eeg2text_jax.pretrained.safetensors_file import open_safetensors, read_metadata, write_safetensors
+from eeg2text_jax.pretrained.tensor_files import open_safetensors, read_metadata, write_safetensors
 
 NAME = "eeg_encoder.safetensors"
 FEEDING = "eeg2text.json"

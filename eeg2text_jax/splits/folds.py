@@ -10,8 +10,7 @@ import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.normalize import normalize
-from eeg2text_jax.splits.split import PARTS, Split, check_ratio
+from eeg2text_jax.splits.split import PARTS, Split, check_ratio, normalize
 
 SUBJECTS = "subjects"  # as many folds as there are: leave one subject out
 Groups = list[np.ndarray]  # of units: the test part of each fold

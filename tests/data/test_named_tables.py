@@ -7,8 +7,8 @@ import pytest
 
 from eeg2text_jax.cli import main
 from eeg2text_jax.data.rows import Columns
-from eeg2text_jax.data.table import table_samples
 from eeg2text_jax.data.tally import Tally
+from eeg2text_jax.data.word_table import table_samples
 from eeg2text_jax.errors import UserError
 
 IDS = "sentence_id,word,a,b\n1,the,1,2\n1,cat,3,4\n2,it,5,6\n"

@@ -8,11 +8,11 @@ import pytest
 
 from eeg2text_jax import data
 from eeg2text_jax.cli import main
-from eeg2text_jax.configuration import load_config
 from eeg2text_jax.data.datafile import Sample, read_datafile
 from eeg2text_jax.data.rows import Columns
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.ranges import check_config
+from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.study.ranges import check_config
 
 F = 4
 

@@ -8,7 +8,7 @@ from slow_reference import slow_beam_search
 from toy_models import MarkovModel, first_order, random_tables, sentences
 
 from eeg2text_jax.decoding.generate import generate
-from eeg2text_jax.decoding.spec import GenerationSpec
+from eeg2text_jax.search.settings import GenerationSpec
 
 START, PAD, END, A, B, C, D = range(7)
 MODEL = MarkovModel()

@@ -11,9 +11,9 @@ import torch
 from test_properties import BARTISH, EEG, make_model
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.eeg_encoder import encoder_width
-from eeg2text_jax.models.freezing import free_mask, only_free
+from eeg2text_jax.models.eeg2text import encoder_width
 from eeg2text_jax.models.spec import EEGSpec
+from eeg2text_jax.training.state import free_mask, only_free
 
 MASK = np.arange(6)[None] < np.array([[4], [6], [1]])
 

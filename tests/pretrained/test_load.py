@@ -14,11 +14,11 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from safetensors.torch import load_file, save_file
 from tiny import CONFIGS, torch_model
 
+from eeg2text_jax.backbones.mapping import flatten
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.freezing import free_mask, only_free
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.pretrained.load import load_pretrained
-from eeg2text_jax.pretrained.mapping import flatten
+from eeg2text_jax.training.state import free_mask, only_free
 
 IDS = torch.tensor([[5, 9, 33, 7, 2], [8, 3, 2, 1, 1]])
 MASK = IDS.ne(1)

@@ -7,16 +7,16 @@ import pytest
 from reading_grids import grid
 
 from eeg2text_jax import data
-from eeg2text_jax import folds as running
+from eeg2text_jax import run_folds as running
 from eeg2text_jax.cli import main
-from eeg2text_jax.configuration import load_config
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.folds import judge_folds, run_folds
 from eeg2text_jax.predictions.file import Prediction, read_predictions
+from eeg2text_jax.run_folds import judge_folds, run_folds
 from eeg2text_jax.splits.certificate import certify_data
 from eeg2text_jax.splits.folds import make_folds
 from eeg2text_jax.splits.splitfile import read_split_file
+from eeg2text_jax.study.configuration import load_config
 
 RATIO = (0.8, 0.1, 0.1)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.signal
 
+from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.sentences import Span
-from eeg2text_jax.data.raw.spec import RawSpec
 
 ORDER = 4  # of every Butterworth filter, which runs forth and back: without delay, twice the attenuation
 NOTCH_Q = 30.0

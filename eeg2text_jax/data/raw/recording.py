@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from eeg2text_jax.data.raw.choices import VOLTS, RawSpec
 from eeg2text_jax.data.raw.find import RawFile
-from eeg2text_jax.data.raw.spec import VOLTS, RawSpec
-from eeg2text_jax.data.recordings.sentence import UnreadableRecording
+from eeg2text_jax.data.recordings.features import UnreadableRecording
 from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError, first_line
 

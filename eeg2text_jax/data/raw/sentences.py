@@ -5,9 +5,9 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.events import MISSING, Event, is_marked_bad, read_table
 from eeg2text_jax.data.raw.find import RawFile
-from eeg2text_jax.data.raw.spec import RawSpec
 from eeg2text_jax.errors import UserError
 
 NO_END = "no end"
