@@ -35,14 +35,22 @@ ZERO = {
     "model.encoder_layers", "model.encoder_width", "model.dropout", "optim.warmup_steps", "optim.weight_decay",
     "optim.momentum", "optim.grad_clip", "train.label_smoothing", "step_one.steps", "parallel.wave",
     "decode.no_repeat_ngram_size", "decode.length_penalty", "decode.compactions", "audit.seed",
+    "data.raw.highpass", "data.raw.lowpass", "data.raw.notch", "data.raw.resample", "data.raw.margin",
 }  # fmt: skip
 NEGATIVE = {"decode.length_penalty"}
-EMPTY = {"data.table.feature_columns", "data.recordings.exclude"}
+EMPTY = {"data.table.feature_columns", "data.recordings.exclude", "data.raw.channels", "data.raw.exclude"}
 FREE_TEXT = {
     "compilation_cache", "data.source", "data.table.features_are", "split.path", "text.tokenizer", "model.checkpoint",
-    "model.prompt",
+    "model.prompt", "data.columns.features", "data.columns.sentence", "data.columns.subject", "data.columns.task",
+    "data.columns.sentence_index", "data.columns.word", "data.columns.mask", "data.columns.features_are",
+    "data.raw.begin", "data.raw.end", "data.raw.text", "data.raw.texts", "data.raw.word", "data.raw.names",
+    "data.raw.task", "data.raw.reference",
 }  # fmt: skip
 MORE = {  # out of range in a way of their own
+    **{f"data.columns.{name}": [""] for name in ("features", "sentence", "word")},
+    "data.raw.text": [""],
+    "data.raw.texts": ["gs://bucket/texts.tsv"],
+    "data.raw.bands": [[[8, 4]], [[4]], [[0, 4]]],
     "data.source": ["", "gs://bucket/data.h5"],
     "compilation_cache": ["gs://bucket/cache"],
     "split.path": ["s3://bucket/split.json"],
