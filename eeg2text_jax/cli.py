@@ -18,6 +18,8 @@ from eeg2text_jax.errors import Terminated, UserError
 COMMANDS = {
     "run": "prepare, train the grid, decode both ways, score, audit (resumes)",
     "prepare": "recordings or tables -> one data file",
+    "check": "what is in a data file, and what is wrong with it",
+    "export-data": "a data file -> Parquet, for pandas and datasets",
     "split": "divide a data file into train, dev and test and certify it",
     "train": "the training stage of `run`",
     "decode": "the decoding stage of `run`",
@@ -26,13 +28,14 @@ COMMANDS = {
     "judge": "tune a soft prompt that says whether a text kept the meaning: LATTEScore",
     "export": "trained parameters -> a folder that transformers loads",
     "preflight": "compile training and decoding for a TPU that is not there: memory, fit, communication",
+    "configs": "the configurations that travel with the package; `copy NAME` gives one to edit",
     "bench": "throughput of decoding and training beside PyTorch and CTranslate2",
 }
 
 # Commands that share a module; every other is `main` of the module of its name.
 PLACES = {
     **{name: f"run:{name}" for name in ("run", "train", "decode", "export")},
-    **{name: f"data:{name}" for name in ("prepare", "split")},
+    **{name: f"data:{name}" for name in ("prepare", "check", "export-data", "split")},
     **{name: f"devices:{name}" for name in ("preflight", "bench")},
 }
 
@@ -47,14 +50,14 @@ ADVICE = {
 
 
 def usage() -> str:
-    lines = [f"  {name:<10} {line}" for name, line in COMMANDS.items()]
+    lines = [f"  {name:<11} {line}" for name, line in COMMANDS.items()]
     return "\n".join(["usage: eeg2text COMMAND [--help] ...", "", *lines])
 
 
 def command(name: str) -> Callable[[list[str]], int]:
     """The function of a command."""
     module, _, function = PLACES.get(name, f"{name}:main").partition(":")
-    return getattr(importlib.import_module(f"eeg2text_jax.commands.{module}"), function)
+    return getattr(importlib.import_module(f"eeg2text_jax.commands.{module}"), function.replace("-", "_"))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.fitness import DECODED_HERE
 from eeg2text_jax.auditing.report import Section, write_report
-from eeg2text_jax.auditing.result import result_text
+from eeg2text_jax.auditing.result import AuditResult, result_text
 from eeg2text_jax.decoding.cells import decode_grid
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
@@ -119,17 +119,16 @@ def score(study: Study) -> dict[str, Any]:
     return results
 
 
-def judge(study: Study, results: dict[str, Any]) -> None:
-    """Audits the arms trained on EEG against every other evaluation condition; writes `audit.json`, `report.html`."""
-    root, config = study.workdir.root, study.config
+def verdict_of(study: Study) -> AuditResult | None:
+    """The audit of the arms trained on EEG against every other evaluation condition; None where there is none."""
+    config = study.config
     if "eeg" not in config.grid.train_conditions or "eeg" not in config.grid.eval_conditions:
-        print("no arm was trained and tested with eeg, so there is nothing to audit.")
-        return
+        return None
     controls = select_cells(read_predictions(study.workdir.predictions).predictions, "eeg")
     eeg = controls.pop("eeg")
     train_text = [str(text) for text in study.data.sentence[study.split.parts["train"]]]
     decides, *others = endpoints((config.audit.endpoint, *config.audit.secondary), configured(config)[1])
-    verdict = audit(
+    return audit(
         eeg,
         controls,
         endpoint=decides,
@@ -140,6 +139,15 @@ def judge(study: Study, results: dict[str, Any]) -> None:
         training_text=train_text,
         proof=DECODED_HERE,
     )
+
+
+def judge(study: Study, results: dict[str, Any]) -> None:
+    """Writes `audit.json` and `report.html` and prints the verdict."""
+    root, config = study.workdir.root, study.config
+    verdict = verdict_of(study)
+    if verdict is None:
+        print("no arm was trained and tested with eeg, so there is nothing to audit.")
+        return
     write_text(root / "audit.json", json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n")
     curves = [Section("Loss", images=[root / "loss.png"])] if study.workdir.metrics.exists() else []
     if curves:

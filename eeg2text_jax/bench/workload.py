@@ -29,7 +29,7 @@ from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.parallel.placement import REPLICATED, put_batch, put_training_batch, state_shardings
 from eeg2text_jax.study.grid import Arm, StudyArrays, dropout_keys, init_keys
-from eeg2text_jax.training.state import make_optimizer, only_free
+from eeg2text_jax.training.state import make_optimizer, trainable_only
 from eeg2text_jax.training.step import GridProgram
 
 LONGEST = 56  # words and tokens of the authors' padded batches; longer sentences are cut
@@ -136,7 +136,7 @@ class Work:
 
     def program(self, n_arms: int, mapping: str) -> GridProgram:
         """The training program of `n_arms` arms of one seed."""
-        optimizer = only_free(make_optimizer(ConfigDict(OPTIMIZER), 1000), self.model, "all")
+        optimizer = trainable_only(make_optimizer(ConfigDict(OPTIMIZER), 1000), self.model, "all")
         arms = tuple(Arm(condition, 0) for condition in CONDITIONS[:n_arms])
         return GridProgram(self.model, arms, optimizer, label_smoothing=0.0, mapping=mapping)
 

@@ -1,13 +1,18 @@
-"""`eeg2text prepare SOURCE... --out=DATA.h5` and `eeg2text split DATA.h5`: one data file, and its division."""
+"""`eeg2text prepare SOURCE... --out=DATA.h5`: one data file; `check`, `export-data` and `split` take it from there."""
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from eeg2text_jax.data.arrow import write_parquet
+from eeg2text_jax.data.check import check_datafile, scale_figure
 from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
 from eeg2text_jax.data.prepare import prepare as make_datafile
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import replacing
 from eeg2text_jax.splits.certificate import certify, certify_data, paper_table1, split_report
+from eeg2text_jax.splits.folds import SUBJECTS, make_folds
 from eeg2text_jax.splits.leakage import OVERLAP
 from eeg2text_jax.splits.methods import FROM_FILE, METHODS, make_split
 from eeg2text_jax.splits.split import readings_of
@@ -30,7 +35,7 @@ def prepare(argv: list[str]) -> int:
     argv = [_expand(argument) for argument in argv]
     positional = "SOURCE... [--compat=wang-ji] [--strict] [--task=NR]"
     arguments = parse_config(
-        argv, "prepare", default="configs/default.py", positional=positional, options=("out",), sections=("data",)
+        argv, "prepare", default="default", positional=positional, options=("out",), sections=("data",)
     )
     out = Path(arguments.options["out"])
     tally = make_datafile(arguments.config.data, out, arguments.positional)
@@ -60,6 +65,42 @@ def _expand(argument: str) -> str:
     return argument
 
 
+def check(argv: Sequence[str]) -> int:
+    """What is in a data file, and what is wrong with it; exit status 2 where something is.
+
+    Raises:
+      UserError: the file is not there, or is no data file.
+    """
+    parser = argparse.ArgumentParser(prog="eeg2text check", description=check.__doc__.partition("\n")[0])
+    parser.add_argument("data", type=Path, metavar="DATA.h5")
+    parser.add_argument("--png", type=Path, metavar="OUT", help="a picture of the features' scales, band by channel")
+    flags = parser.parse_args(argv)
+    findings = check_datafile(flags.data)
+    print(findings.text())
+    if flags.png and findings.spread is not None:
+        flags.png.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(flags.png) as partial:
+            scale_figure(findings).savefig(str(partial), format="png", dpi=120)
+        print(f"wrote {flags.png}")
+    return 2 if findings.problems else 0
+
+
+def export_data(argv: Sequence[str]) -> int:
+    """A data file for pandas, datasets and whatever else reads Parquet.
+
+    Raises:
+      UserError: the data file is not usable, or pyarrow is not installed.
+    """
+    parser = argparse.ArgumentParser(prog="eeg2text export-data", description=export_data.__doc__.partition("\n")[0])
+    parser.add_argument("data", type=Path, metavar="DATA.h5")
+    parser.add_argument("--out", type=Path, required=True, metavar="DATA.parquet")
+    flags = parser.parse_args(argv)
+    data = read_datafile(flags.data)
+    write_parquet(data, flags.out)
+    print(f"wrote {flags.out}: {len(data)} samples of {data.n_features} features a word")
+    return 0
+
+
 def _parse_split(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="eeg2text split", description=SPLIT)
     parser.add_argument("data", nargs="?", help="data file (.h5) of `eeg2text prepare`")
@@ -73,7 +114,10 @@ def _parse_split(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--overlap", type=float, default=OVERLAP, help="shared words that make a near-duplicate, 0 to 1"
     )
-    parser.add_argument("--json", metavar="OUT", help="where to write the certificate")
+    parser.add_argument(
+        "--folds", default="", help="several splits that together test every text: a number, or subjects"
+    )
+    parser.add_argument("--json", metavar="OUT", help="where to write the certificate; of folds, OUT_1.json and so on")
     arguments = parser.parse_args(argv)
     if not 0 < arguments.overlap <= 1:
         raise UserError(f"--overlap: expected a share above 0 and up to 1, got {arguments.overlap}.")
@@ -89,6 +133,8 @@ def _ratio(text: str) -> tuple[float, ...]:
 def split(argv: list[str]) -> int:
     arguments = _parse_split(argv)
     data: DataFile | None = read_datafile(arguments.data) if arguments.data else None
+    if arguments.folds:
+        return _folds(arguments, data)
     if data is None:
         readings, split = read_split_file(arguments.audit).readings()
         certificate = certify(readings, split, arguments.overlap)
@@ -104,4 +150,17 @@ def split(argv: list[str]) -> int:
     if arguments.json:
         write_split_file(arguments.json, certificate)
         print(f"wrote {arguments.json}")
+    return 0
+
+
+def _folds(arguments: argparse.Namespace, data: DataFile | None) -> int:
+    if data is None or arguments.audit or not (arguments.folds.isdecimal() or arguments.folds == SUBJECTS):
+        raise UserError(f"--folds={arguments.folds}: expected a data file, and a number of folds or 'subjects'.")
+    for k, split in enumerate(make_folds(data, arguments.method, arguments.folds, arguments.ratio, arguments.seed), 1):
+        certificate = certify_data(data, split, arguments.ratio, arguments.overlap)
+        print(f"{split.method}\n{split_report(certificate, readings_of(data))}\nsplit hash {split.digest()}\n")
+        if arguments.json:
+            out = f"{arguments.json.removesuffix('.json')}_{k}.json"
+            write_split_file(out, certificate)
+            print(f"wrote {out}\n")
     return 0

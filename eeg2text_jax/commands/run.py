@@ -11,7 +11,13 @@ from eeg2text_jax.study.configuration import parse_config
 
 
 def run(argv: list[str]) -> int:
-    arguments = parse_config(argv, "run", options=("workdir",))
+    """`--folds=5`, or `--folds=subjects`, does it once for each fold, with one verdict over all test parts."""
+    arguments = parse_config(argv, "run", options=("workdir",), optional=("folds",))
+    if arguments.options["folds"]:
+        from eeg2text_jax.run_folds import run_folds
+
+        run_folds(arguments.config, arguments.options["workdir"], arguments.options["folds"])
+        return 0
     from eeg2text_jax import pipeline
 
     pipeline.run(arguments.config, arguments.options["workdir"])

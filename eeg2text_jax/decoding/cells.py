@@ -109,7 +109,7 @@ def _decode_slice(
     keys = sentence_keys(study.config.seed, batch["sample_id"]) if spec.do_sample else None
     return BothModes(
         free_running=generate_arms(
-            study.model, params, fed, shared, spec, mesh, keys=keys, halvings=study.config.decode.halvings
+            study.model, params, fed, shared, spec, mesh, keys=keys, compactions=study.config.decode.compactions
         ),
         teacher_forced=teacher_forced_arms(study.model, params, fed, shared, labels, mesh),
     )

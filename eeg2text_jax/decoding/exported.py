@@ -91,7 +91,7 @@ class Exported:
             self.generation,
             make_mesh(1, 1, jax.devices()[:1]),
             keys=sentence_keys(self.feeding.seed, jnp.asarray(ids[part.samples], jnp.int32)) if draws else None,
-            halvings=self.feeding.halvings,
+            compactions=self.feeding.compactions,
         )
         best = slice(0, part.real * self.generation.num_return_sequences, self.generation.num_return_sequences)
         sequences, lengths = np.asarray(found.sequences[0])[best], np.asarray(found.lengths[0])[best]

@@ -22,7 +22,7 @@ from eeg2text_jax.decoding.generate import Generated, check_request, search
 from eeg2text_jax.decoding.teacher_forced import TeacherForced, score_reference
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.parallel.arms import compile_apart
+from eeg2text_jax.parallel.arms import shard_map_arms
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.search.settings import GenerationSpec
@@ -125,7 +125,7 @@ def generate_arms(
     mesh: Mesh,
     *,
     keys: jax.Array | None = None,
-    halvings: int = 0,
+    compactions: int = 0,
 ) -> Generated:
     """`generate` for stacked arms; takes no target.
 
@@ -137,13 +137,13 @@ def generate_arms(
       spec: the settings.
       mesh: with axes `("arm", "data")`.
       keys: PRNG keys `[B]`, one a sentence, for `spec.do_sample`.
-      halvings: see `beam_search`; changes no result.
+      compactions: see `beam_search`; changes no result.
 
     Returns:
       `Generated` with all leaves `[A, N, ...]`.
     """
     check_request({**fed, **shared}, spec, keys)
-    return generate_program(model, spec, mesh, halvings)(params, fed, (shared, keys if spec.do_sample else None))
+    return generate_program(model, spec, mesh, compactions)(params, fed, (shared, keys if spec.do_sample else None))
 
 
 def teacher_forced_arms(
@@ -155,15 +155,15 @@ def teacher_forced_arms(
 
 @functools.lru_cache(maxsize=64)
 def generate_program(
-    model: Seq2SeqModel, spec: GenerationSpec, mesh: Mesh, halvings: int = 0
+    model: Seq2SeqModel, spec: GenerationSpec, mesh: Mesh, compactions: int = 0
 ) -> Callable[..., Generated]:
     """The jitted `(params, fed, (shared, keys)) -> Generated`; one compilation per shape of the inputs."""
 
     def decode(params: Any, fed: Inputs, shared: tuple[Inputs, jax.Array | None]) -> Generated:
         inputs, keys = shared
-        return search(model, params, {**fed, **inputs}, spec, keys, halvings)
+        return search(model, params, {**fed, **inputs}, spec, keys, compactions)
 
-    return compile_apart(decode, mesh)
+    return shard_map_arms(decode, mesh)
 
 
 @functools.lru_cache(maxsize=64)
@@ -174,4 +174,4 @@ def teacher_forced_program(model: Seq2SeqModel, mesh: Mesh) -> Callable[..., Tea
         inputs, labels = shared
         return score_reference(model, params, {**fed, **inputs}, labels, with_logits=False)
 
-    return compile_apart(decode, mesh)
+    return shard_map_arms(decode, mesh)

@@ -73,7 +73,7 @@ def choose_by_arm(values: Sequence[jax.Array], which: Sequence[int]) -> jax.Arra
     return chosen
 
 
-def compile_apart(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
+def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
     """Jits `function` so that every device runs it by itself, on its arms and its rows of the batch.
 
     For what loops until it is done: under `vmap`, or left to XLA's partitioner, a `while_loop` stops when all arms

@@ -213,7 +213,7 @@ def _search(outline: Outline, placement: Placement) -> Task:
     size, length, beams = int(decode.batch_size), int(decode.max_length), int(decode.num_beams)
     arms, n_data = len(outline.arms), placement.mesh.shape[DATA]
     # As `beam_search` cuts its rows in half. Nobody is done before the last token: only the first loop turns.
-    later = sum(1 for halving in range(int(decode.halvings)) if size // n_data >> (halving + 1))
+    later = sum(1 for compaction in range(int(decode.compactions)) if size // n_data >> (compaction + 1))
     return Task(
         name="beam search",
         batch=size,

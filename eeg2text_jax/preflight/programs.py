@@ -93,7 +93,7 @@ class Outline:
         if spec.do_sample:
             keys = _placed(jax.eval_shape(lambda: jax.random.split(jax.random.key(0), size)), shared)
         return Program(
-            generate_program(self.model, spec, mesh, self.config.decode.halvings),
+            generate_program(self.model, spec, mesh, self.config.decode.compactions),
             (params, {"features": features}, ({"mask": mask}, keys)),
         )
 

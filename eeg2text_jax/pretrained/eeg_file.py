@@ -62,7 +62,7 @@ class Feeding:
     max_words: int
     buckets: tuple[int, ...]  # EEG positions of a batch
     batch_size: int
-    halvings: int  # as in `decode.halvings`
+    compactions: int  # as in `decode.compactions`
     seed: int  # from which a sample's key is made where decoding draws
     dtype: str  # of the computation
     features_are: str  # what the features mean, for the record
@@ -100,6 +100,8 @@ def read_feeding(folder: Path) -> Feeding:
 
 
 def _feeding(fields: dict[str, Any]) -> Feeding:
+    if "halvings" in fields:  # its name in version 0.1
+        fields["compactions"] = fields.pop("halvings")
     mean, scale = (np.array(fields.pop(name), np.float32) for name in ("mean", "scale"))
     if mean.ndim != 1 or mean.shape != scale.shape:
         raise ValueError("mean and scale are not two lists of numbers of one length")

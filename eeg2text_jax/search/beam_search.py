@@ -66,7 +66,7 @@ def beam_search(
     spec: GenerationSpec,
     keys: jax.Array | None = None,
     *,
-    halvings: int = 0,
+    compactions: int = 0,
 ) -> Hypotheses:
     """Searches the most probable continuations of the start token.
 
@@ -77,7 +77,7 @@ def beam_search(
       batch: B.
       spec: the settings; with `do_sample`, candidates are drawn without replacement instead of taken from the top.
       keys: PRNG keys `[B]`, one a sentence, for `do_sample`.
-      halvings: how often to go on with half of the sentences once the other half is done, instead of carrying all
+      compactions: how often to go on with half of the sentences once the other half is done, instead of carrying all
         until the longest is: each is one more loop to compile and changes no result.
     """
 
@@ -92,9 +92,9 @@ def beam_search(
         )
         return state._replace(improvable=state.improvable & can_improve(state, spec))
 
-    def finish(state: BeamState, keys: jax.Array | None, halvings: int) -> Hypotheses:
+    def finish(state: BeamState, keys: jax.Array | None, compactions: int) -> Hypotheses:
         size = state.improvable.shape[0]
-        half = size // 2 if halvings else 0
+        half = size // 2 if compactions else 0
         state = jax.lax.while_loop(
             lambda state: unfinished(state, spec).sum() > half, lambda state: advance(state, keys), state
         )
@@ -104,10 +104,10 @@ def beam_search(
             return found
         rest = jnp.argsort(~unfinished(state, spec))[:half]  # all that are not done, and some that are
         state = jax.tree.map(lambda leaf: leaf[rest] if leaf.ndim else leaf, state)
-        later = finish(state, None if keys is None else keys[rest], halvings - 1)
+        later = finish(state, None if keys is None else keys[rest], compactions - 1)
         return jax.tree.map(lambda all_, some: all_.at[rest].set(some), found, later)
 
-    return finish(start(cache, batch, spec), keys, halvings)
+    return finish(start(cache, batch, spec), keys, compactions)
 
 
 def start(cache: Cache, batch: int, spec: GenerationSpec) -> BeamState:

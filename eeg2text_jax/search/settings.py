@@ -30,7 +30,7 @@ _NEUTRAL = {
 }  # fmt: skip
 
 # Fields of `config.decode` that belong to the loop over a test set, not to the search.
-_OF_THE_LOOP = {"batch_size", "halvings", "teacher_forced_cut"}
+_OF_THE_LOOP = {"batch_size", "compactions", "teacher_forced_cut"}
 
 _TUPLES = ("eos_token_id", "suppress_tokens", "begin_suppress_tokens")
 

@@ -1,22 +1,20 @@
-"""Command line -> configuration: `--config=FILE.py[:arg] --config.section.field=value ...`; and which stage of a run
-depends on which field.
+"""Command line -> configuration: `--config=NAME[:arg]` or `FILE.py[:arg]`, and `--config.section.field=value ...`; and
+which stage of a run depends on which field.
 """
 
 import dataclasses
 import hashlib
 import json
 import re
-import runpy
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from eeg2text_jax.errors import UserError, first_line, nearest
-from eeg2text_jax.study.ranges import RANGES, Range, check_config, refusal
+from eeg2text_jax.study.ranges import RANGES, RENAMED, Range, check_config, refusal
+from eeg2text_jax.study.shipped import find_config, run_config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +54,10 @@ def parse_config(
         its range (see `ranges`).
     """
     plain = [*(f"--{name}=..." for name in options), *(f"[--{name}=...]" for name in optional)]
-    wanted = " ".join([*([positional] if positional else []), "--config=FILE.py", *plain])
+    wanted = " ".join([*([positional] if positional else []), "--config=NAME|FILE.py", *plain])
     usage = f"usage: eeg2text {command} {wanted} [--config.section.field=value ...]"
     if {"-h", "--help"} & set(argv):
-        print(usage, "Every field with its meaning: configs/default.py", sep="\n")
+        print(f"{usage}\nConfigurations: `eeg2text configs`; every field: `eeg2text configs show default`")
         raise SystemExit(0)
     argv = [f"-{argument}" if re.match(r"-config([.=]|$)", argument) else argument for argument in argv]
     place, argv = _take_config(argv, default)
@@ -89,23 +87,21 @@ def parse_config(
 def load_config(place: str) -> ConfigDict:
     """Runs `get_config` of `FILE.py` or `FILE.py:argument`; the result is locked against new fields.
 
+    Args:
+      place: a file of one's own, or the bare name of one that travels with the package, e.g. `demo:null`.
+
     Raises:
       UserError: there is no such file, or it cannot be run.
     """
     name, colon, argument = place.partition(":")
-    path = Path(name)
-    if not path.is_file():
-        raise UserError(f"{path}: there is no such configuration file; `configs/` of a clone has some.")
-    sys.path.insert(0, str(path.parent.resolve().parent))  # lets it import `configs.default`
+    path = find_config(name)
     try:
-        get_config = runpy.run_path(str(path))["get_config"]
+        get_config = run_config(path)["get_config"]
         config = get_config(argument) if colon else get_config()
     except UserError:
         raise
     except Exception as error:
         raise UserError(f"{place}: cannot be loaded ({type(error).__name__}: {first_line(error)}).") from error
-    finally:
-        sys.path.pop(0)
     return config.lock()
 
 
@@ -162,6 +158,8 @@ def _check_override(config: ConfigDict, argument: str) -> None:
     for name in argument.removeprefix("--config.").split("=")[0].split("."):
         if not isinstance(node, ConfigDict):
             raise UserError(f"--config.{'.'.join([*path, name])}: `{'.'.join(path)}` is a value, it has no fields.")
+        if (renamed := RENAMED.get(".".join([*path, name]))) and name not in node:
+            raise UserError(f"--config.{'.'.join([*path, name])} is called --config.{renamed} now.")
         if name not in node:
             near = nearest(name, node)
             hint = f"did you mean `{'.'.join([*path, near])}`?" if near else "this section is empty."
@@ -196,7 +194,9 @@ class Stage:
 
 # In the order of work. A field that no stage names belongs to training, which is the stage to be careful with.
 STAGES = {
-    "data": Stage(("data.h5",), ("data.source", "data.synthetic", "data.table", "data.recordings")),
+    "data": Stage(
+        ("data.h5",), ("data.source", "data.synthetic", "data.columns", "data.table", "data.recordings", "data.raw")
+    ),
     "split": Stage(("split.json",), ("split",)),
     "tokenizer": Stage(("tokenizer",), ("text.tokenizer", "text.vocab_size", "model.checkpoint")),
     "training": Stage(("checkpoints/step_*", "step_one/checkpoints/step_*", "wave_*", "waves.json"), ()),

@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 from eeg2text_jax.backbones import BACKBONES
 from eeg2text_jax.conditions import CONDITIONS, TRAINING_ONLY
 from eeg2text_jax.data.epochs import is_nested
+from eeg2text_jax.data.raw.choices import VOLTS
 from eeg2text_jax.data.recordings.features import BANDS, MEASURES
 from eeg2text_jax.data.recordings.sources import TASKS
 from eeg2text_jax.errors import UserError, did_you_mean, first_line
@@ -110,6 +111,17 @@ def buckets() -> Range:
                  "large as the one before it in both, as ((16, 24), (56, 56))")  # fmt: skip
 
 
+def bands() -> Range:
+    """Pairs of frequencies in Hz, the second above the first."""
+    one = pair(number(0, 100_000, above=True))
+
+    def holds(value: Any) -> bool:
+        whole = isinstance(value, tuple | list) and bool(value) and all(map(one.holds, value))
+        return whole and all(low < high for low, high in value)
+
+    return Range(holds, "pairs of frequencies above 0 Hz, the second above the first, as ((4, 8), (8, 13))")
+
+
 def span() -> Range:
     """`START:END`, the first and the last of some steps, or nothing."""
 
@@ -165,6 +177,14 @@ RANGES: dict[str, Range] = {
     "data.synthetic.features": whole(1, 1_000_000),
     "data.synthetic.vocabulary": whole(20, 100_000),  # two or three syllables make 347,900 words
     "data.synthetic.seed": whole(0),
+    "data.columns.features": text(empty=False),
+    "data.columns.sentence": text(empty=False),
+    "data.columns.subject": text(empty=False),
+    "data.columns.task": text(empty=False),
+    "data.columns.sentence_index": text(empty=False),
+    "data.columns.word": text(empty=False),
+    "data.columns.mask": text(empty=False),
+    "data.columns.features_are": text(),
     "data.table.word_column": whole(0, 100_000),
     "data.table.feature_columns": many(whole(0, 100_000), least=0),
     "data.table.features_are": text(),
@@ -176,6 +196,27 @@ RANGES: dict[str, Range] = {
     "data.recordings.exclude": many(text(empty=False), least=0),
     "data.recordings.task": one_of("", *TASKS),
     "data.recordings.strict": flag(),
+    "data.raw.begin": text(),
+    "data.raw.end": text(),
+    "data.raw.text": text(empty=False),
+    "data.raw.texts": place(),
+    "data.raw.word": text(),
+    "data.raw.names": text(),
+    "data.raw.task": text(),
+    "data.raw.channels": many(text(empty=False), least=0),
+    "data.raw.exclude": many(text(empty=False), least=0),
+    "data.raw.units": one_of("", *VOLTS),
+    "data.raw.reference": text(),
+    "data.raw.highpass": number(0, 100_000),
+    "data.raw.lowpass": number(0, 100_000),
+    "data.raw.notch": number(0, 100_000),
+    "data.raw.resample": number(0, 100_000),
+    "data.raw.bands": bands(),
+    "data.raw.log": flag(),
+    "data.raw.window": number(0, 1000, above=True),
+    "data.raw.step": number(0, 1000, above=True),
+    "data.raw.margin": number(0, 1000),
+    "data.raw.strict": flag(),
     "split.method": one_of(*METHODS, FROM_FILE),
     "split.ratio": shares(),
     "split.seed": whole(0),
@@ -201,7 +242,7 @@ RANGES: dict[str, Range] = {
     "grid.seeds": many(whole(0)),
     "grid.eval_conditions": many(one_of(*(name for name in CONDITIONS if name not in TRAINING_ONLY))),
     "optim.name": one_of("adamw", "adafactor", "sgd"),
-    "optim.free": one_of("all", "first"),
+    "optim.trainable": one_of("all", "first"),
     "optim.lr": number(0, 100, above=True),
     "optim.schedule": one_of("constant", "linear", "cosine", "step"),
     "optim.decay_every": whole(1),
@@ -231,7 +272,7 @@ RANGES: dict[str, Range] = {
     "decode.no_repeat_ngram_size": whole(0, 100_000),
     "decode.length_penalty": number(-100, 100),
     "decode.batch_size": whole(1, 1_000_000),
-    "decode.halvings": whole(0, 30),
+    "decode.compactions": whole(0, 30),
     "decode.teacher_forced_cut": one_of("reference", "authors"),
     "metrics.names": many(one_of(*MEANING), least=0),
     "metrics.encoder": place(),
@@ -243,6 +284,10 @@ RANGES: dict[str, Range] = {
     "audit.resamples": whole(100, 10_000_000),
     "audit.seed": whole(0),
 }
+
+
+# Fields of version 0.1 and what they are called now.
+RENAMED = {"optim.free": "optim.trainable", "decode.halvings": "decode.compactions"}
 
 
 def check_config(config: ConfigDict, sections: Collection[str] = (), ranges: Mapping[str, Range] | None = None) -> None:
@@ -257,6 +302,9 @@ def check_config(config: ConfigDict, sections: Collection[str] = (), ranges: Map
     if ranges is not None:
         _check_fields(config, ranges, list(ranges))
         return
+    found = dict(fields(config))
+    for name in found.keys() & RENAMED.keys():
+        raise UserError(f"{name} is called {RENAMED[name]} now; rename it in the configuration.")
     known = [name for name in RANGES if not sections or name.partition(".")[0] in sections]
     _check_fields(config, RANGES, known)
     _check_together(config, sections)

@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.files import file_digest, files_below, is_local, locked, partial_of, remove, write_text
 from eeg2text_jax.study.configuration import STAGES, differences, from_stage, stage_of, to_json
+from eeg2text_jax.study.ranges import RENAMED
 
 # What a start reads that an earlier one wrote, and what scoring and exporting read.
 OPENED = ("data.h5", "split.json", "tokenizer", "waves.json")
@@ -183,12 +184,17 @@ def check_unchanged(path: str | os.PathLike[str]) -> None:
 
 
 def read_configuration(workdir: Workdir) -> dict[str, Any]:
-    """The content of `config.json`.
+    """The content of `config.json`, with today's names of fields.
 
     Raises:
       UserError: it is not JSON.
     """
-    return _read_object(workdir.config, f"put the file back, remove {workdir.root} or take another --workdir")
+    content = _read_object(workdir.config, f"put the file back, remove {workdir.root} or take another --workdir")
+    for old, new in RENAMED.items():
+        (section, name), (_, renamed) = old.split("."), new.split(".")
+        if name in content.get(section, {}):
+            content[section][renamed] = content[section].pop(name)
+    return content
 
 
 def check_configuration(workdir: Workdir, config: ConfigDict) -> None:

@@ -29,7 +29,7 @@ from eeg2text_jax.study.workdir import Workdir
 from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
 from eeg2text_jax.training.metrics_log import MetricsLog, write_lines
 from eeg2text_jax.training.pace import Pace, Pending, StepProfile, not_finite
-from eeg2text_jax.training.state import TrainState, init_state, keep_best, make_optimizer, only_free
+from eeg2text_jax.training.state import TrainState, init_state, keep_best, make_optimizer, trainable_only
 from eeg2text_jax.training.step import GridProgram
 
 
@@ -132,7 +132,7 @@ def make_program(
     return GridProgram(
         model=model,
         arms=arms,
-        optimizer=only_free(make_optimizer(config.optim, config.train.steps), model, config.optim.free),
+        optimizer=trainable_only(make_optimizer(config.optim, config.train.steps), model, config.optim.trainable),
         label_smoothing=config.train.label_smoothing,
         mapping=arms_mapping(config.parallel),
         accumulate=config.train.accumulate,
@@ -231,6 +231,6 @@ def step_one(study: Study) -> Study | None:
     if not study.config.step_one.steps:
         return None
     config = study.config.copy_and_resolve_references()
-    config.train.steps, config.optim.lr, config.optim.free = config.step_one.steps, config.step_one.lr, "first"
+    config.train.steps, config.optim.lr, config.optim.trainable = config.step_one.steps, config.step_one.lr, "first"
     config.step_one.steps = 0  # nothing goes before it
     return dataclasses.replace(study, config=config, workdir=Workdir(study.workdir.root / "step_one"))

@@ -90,7 +90,14 @@ DASHES = ("-", "--", "-.", ":")
 
 
 def write_curves(metrics: epath.Path, out: epath.Path) -> None:
-    """Draws training (thin) and dev loss (thick, dots) of every arm by step."""
+    """Writes `loss_figure` as a PNG."""
+    figure = loss_figure(metrics)
+    with replacing(out) as partial, partial.open("wb") as file:
+        figure.savefig(file, format="png", dpi=150)
+
+
+def loss_figure(metrics: epath.Path) -> Figure:
+    """Training (thin) and dev loss (thick, dots) of every arm by step."""
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
     figure = Figure(figsize=(6.0, 3.6), layout="constrained")
     axes = figure.subplots()
@@ -104,8 +111,7 @@ def write_curves(metrics: epath.Path, out: epath.Path) -> None:
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
-    with replacing(out) as partial, partial.open("wb") as file:
-        figure.savefig(file, format="png", dpi=150)
+    return figure
 
 
 def _series(rows: list[dict], key: str) -> tuple[list[int], list[float | None]]:

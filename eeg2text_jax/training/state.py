@@ -16,7 +16,7 @@ from eeg2text_jax.models.functional import Seq2SeqModel
 Phase = Literal["first", "all"]
 
 
-def free_mask(model: Seq2SeqModel, params: Any, phase: Phase = "all") -> Any:
+def trainable_mask(model: Seq2SeqModel, params: Any, phase: Phase = "all") -> Any:
     """A tree like `params` (arrays or shapes of one arm) of bool arrays that broadcast against each parameter.
 
     Multiply the optimizer's updates by it: True is trained. Phase `first` is step one of the authors' two-step
@@ -42,7 +42,7 @@ def free_mask(model: Seq2SeqModel, params: Any, phase: Phase = "all") -> Any:
     return jax.tree_util.tree_map_with_path(mask, params)
 
 
-def only_free(
+def trainable_only(
     optimizer: optax.GradientTransformation, model: Seq2SeqModel, phase: Phase
 ) -> optax.GradientTransformation:
     """The optimizer on what `phase` leaves free: the rest enters no gradient norm and does not decay either.
@@ -51,13 +51,15 @@ def only_free(
       UserError: there is no such phase.
     """
     if phase not in get_args(Phase):
-        raise UserError(f"config.optim.free is {phase!r}; it must be one of {', '.join(get_args(Phase))}.")
+        raise UserError(f"config.optim.trainable is {phase!r}; it must be one of {', '.join(get_args(Phase))}.")
     frozen_positions = model.spec.encoder.frozen_positions or model.spec.decoder.frozen_positions
     if phase == "all" and model.spec.logits_bias != "frozen" and not frozen_positions:
         return optimizer
 
     def hold(tree: Any, params: Any = None) -> Any:
-        return jax.tree.map(lambda x, free: jnp.where(free, x, jnp.zeros_like(x)), tree, free_mask(model, tree, phase))
+        return jax.tree.map(
+            lambda x, free: jnp.where(free, x, jnp.zeros_like(x)), tree, trainable_mask(model, tree, phase)
+        )
 
     return optax.chain(optax.stateless(hold), optimizer, optax.stateless(hold))
 
