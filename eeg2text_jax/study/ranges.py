@@ -308,7 +308,7 @@ def check_config(config: ConfigDict, sections: Collection[str] = ()) -> None:
 def refusal(name: str, value: Any) -> UserError:
     """The sentence about a value out of its range."""
     plain = value.to_dict() if isinstance(value, ConfigDict) else value
-    return UserError(f"{name} is {_short(plain)}; expected {RANGES[name].expected}.")
+    return UserError(f"{name} is {shortly(plain)}; expected {RANGES[name].expected}.")
 
 
 def fields(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -389,6 +389,6 @@ _TOGETHER: dict[str, Callable[[ConfigDict], str]] = {
 }
 
 
-def _short(value: Any) -> str:
+def shortly(value: Any) -> str:
     shown = repr(value)
     return shown if len(shown) <= 80 else f"{shown[:77]}..."
