@@ -13,7 +13,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from eeg2text_jax.errors import UserError, first_line, nearest
-from eeg2text_jax.study.ranges import RANGES, RENAMED, Range, check_config, refusal
+from eeg2text_jax.study.ranges import RANGES, RENAMED, Range, check_config, refusal, shortly
 from eeg2text_jax.study.shipped import find_config, run_config
 
 
@@ -180,7 +180,8 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") 
         if isinstance(a, dict) and isinstance(b, dict):
             found += differences(a, b, f"{prefix}{name}.")
         elif a != b:
-            found.append(f"{prefix}{name} (now {a!r}, there {b!r})")
+            there = "unknown, as of an older version" if name not in theirs else shortly(b)
+            found.append(f"{prefix}{name} (now {shortly(a)}, there {there})")
     return found
 
 

@@ -326,7 +326,7 @@ def _check_fields(config: ConfigDict, ranges: Mapping[str, Range], known: Collec
 def refusal(name: str, value: Any, ranges: Mapping[str, Range] | None = None) -> UserError:
     """The sentence about a value out of its range."""
     plain = value.to_dict() if isinstance(value, ConfigDict) else value
-    return UserError(f"{name} is {_short(plain)}; expected {(ranges or RANGES)[name].expected}.")
+    return UserError(f"{name} is {shortly(plain)}; expected {(ranges or RANGES)[name].expected}.")
 
 
 def fields(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -407,6 +407,6 @@ _TOGETHER: dict[str, Callable[[ConfigDict], str]] = {
 }
 
 
-def _short(value: Any) -> str:
+def shortly(value: Any) -> str:
     shown = repr(value)
     return shown if len(shown) <= 80 else f"{shown[:77]}..."
