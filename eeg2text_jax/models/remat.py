@@ -44,48 +44,44 @@ def scan_keeping(
     length = jax.tree.leaves(params)[0].shape[0]
     pullback = _Pullback()
 
-    # What is differentiated are copies in the dtype of the computation, so that gradients are collected in it. They
-    # are read nowhere, and therefore never made.
-    @jax.custom_vjp
-    def run(copies: Any, params: Any, shared: Any, x: jax.Array, each: Any) -> jax.Array:
-        return lax.scan(lambda x, i: (layer(cast(i[0]), shared, x, i[1]), None), x, (params, each))[0]
+    def one_layer(params: Any, number: jax.Array) -> Any:
+        return cast(jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, number, 0, keepdims=False), params))
 
-    def forward(copies: Any, params: Any, shared: Any, x: jax.Array, each: Any) -> tuple[jax.Array, Any]:
-        def step(x: jax.Array, params: Any, each: Any) -> tuple[jax.Array, list[jax.Array]]:
-            params = cast(params)
-            x, back = jax.vjp(lambda params, shared, x: once(params, shared, x, each), params, shared, x)
-            return x, pullback.take_apart(back, (params, shared, each))
+    numbers, shapes = jnp.arange(length), jax.eval_shape(cast, jax.tree.map(lambda leaf: leaf[0], params))
+
+    @jax.custom_vjp
+    def run(params: Any, shared: Any, x: jax.Array, each: Any) -> jax.Array:
+        return lax.scan(lambda x, i: (layer(one_layer(params, i[0]), shared, x, i[1]), None), x, (numbers, each))[0]
+
+    def forward(params: Any, shared: Any, x: jax.Array, each: Any) -> tuple[jax.Array, Any]:
+        def step(x: jax.Array, number: jax.Array, each: Any) -> tuple[jax.Array, list[jax.Array]]:
+            mine = one_layer(params, number)
+            x, back = jax.vjp(lambda params, shared, x: once(params, shared, x, each), mine, shared, x)
+            return x, pullback.take_apart(back, (mine, shared, each))
 
         def body(carry: tuple, i: tuple) -> tuple[tuple, None]:
-            (x, buffers), (number, params, each) = carry, i
-            x, kept = step(x, params, each)
+            (x, buffers), (number, each) = carry, i
+            x, kept = step(x, number, each)
             return (x, _put(buffers, kept, number)), None
 
-        one = jax.tree.map(lambda leaf: leaf[0], (params, each))
-        _, shapes = jax.eval_shape(step, x, *one)
-        (x, buffers), _ = lax.scan(body, (x, _buffers(shapes, length)), (jnp.arange(length), params, each))
+        _, kept = jax.eval_shape(step, x, numbers[0], jax.tree.map(lambda leaf: leaf[0], each))
+        (x, buffers), _ = lax.scan(body, (x, _buffers(kept, length)), (numbers, each))
         return x, (params, shared, each, buffers)
 
     def backward(kept: Any, gradient: jax.Array) -> tuple:
         params, shared, each, buffers = kept
 
         def body(carry: tuple, i: tuple) -> tuple[tuple, None]:
-            (to_x, to_shared, to_params), (number, params, each, kept) = carry, i
-            mine, more, to_x = pullback.put_together((cast(params), shared, each), kept)(to_x)
+            (to_x, to_shared, to_params), (number, each, kept) = carry, i
+            mine, more, to_x = pullback.put_together((one_layer(params, number), shared, each), kept)(to_x)
             return (to_x, jax.tree.map(jnp.add, to_shared, more), _put(to_params, mine, number)), None
 
-        zeros = jax.tree.map(jnp.zeros_like, shared)
-        shapes = jax.eval_shape(cast, jax.tree.map(lambda leaf: leaf[0], params))
-        (to_x, to_shared, to_params), _ = lax.scan(
-            body,
-            (gradient, zeros, _buffers(shapes, length)),
-            (jnp.arange(length), params, each, buffers),
-            reverse=True,
-        )
-        return to_params, None, to_shared, to_x, None
+        start = gradient, jax.tree.map(jnp.zeros_like, shared), _buffers(shapes, length)
+        (to_x, to_shared, to_params), _ = lax.scan(body, start, (numbers, each, buffers), reverse=True)
+        return jax.tree.map(lambda mine, leaf: mine.astype(leaf.dtype), to_params, params), to_shared, to_x, None
 
     run.defvjp(forward, backward)
-    return run(cast(params), lax.stop_gradient(params), shared, x, each)
+    return run(params, shared, x, each)
 
 
 def _buffers(shapes: Any, length: int) -> Any:
