@@ -13,7 +13,8 @@ def get_config() -> ConfigDict:
     c.compilation_cache = "~/.cache/eeg2text_jax"  # compiled programs are kept here between runs; empty: nowhere
 
     c.data = ConfigDict()
-    # "synthetic", a data file (.h5), a word-feature table (.tsv, .csv), or recordings: a file, a folder or a glob
+    # "synthetic", a data file (.h5), a table (.tsv, .csv), arrays (.npz), Parquet files or a data set saved by
+    # `datasets`, raw recordings that MNE reads or a BIDS folder, or ZuCo's: a file, a folder or a glob
     c.data.source = "synthetic"
     c.data.max_words = 56  # longer recordings are cut to this many words
     c.data.standardize = True  # each feature by its mean and standard deviation over the train part
@@ -27,8 +28,20 @@ def get_config() -> ConfigDict:
     c.data.synthetic.vocabulary = 300  # distinct words
     c.data.synthetic.seed = 0
 
+    # Names of columns in the header of a table, of arrays, Parquet files and data sets; all but features and sentence
+    # may be absent.
+    c.data.columns = ConfigDict()
+    c.data.columns.features = "features"  # [words, features] or [features] a row; a table has numeric columns instead
+    c.data.columns.sentence = "sentence"
+    c.data.columns.subject = "subject"
+    c.data.columns.task = "task"
+    c.data.columns.sentence_index = "sentence_index"  # equal for all who read the sentence; default: by its text
+    c.data.columns.word = "word"  # of a table with a line a word
+    c.data.columns.mask = "mask"  # [N, W] of padded arrays, True at real words
+    c.data.columns.features_are = ""  # what the features mean, for the record
+
     c.data.table = ConfigDict()  # used when data.source is a table
-    c.data.table.word_column = 0  # column of the word
+    c.data.table.word_column = 0  # column of the word, where no header names one
     c.data.table.feature_columns = ()  # columns of the features, e.g. (18, 19); empty: all numeric ones
     c.data.table.features_are = ""  # what the columns mean, for the record
 
@@ -41,6 +54,37 @@ def get_config() -> ConfigDict:
     c.data.recordings.exclude = ("YMH",)  # subjects left out; YMH is incomplete
     c.data.recordings.task = ""  # SR | NR | TSR | NRv2 | TSRv2, of pickles whose names do not tell
     c.data.recordings.strict = False  # stop at a file that cannot be read; else it is named and left out
+
+    # Used when data.source is recordings that MNE reads (EDF, BDF, BrainVision, EEGLAB, FIF, CNT) or a BIDS folder.
+    # Events come from a table NAME_events.tsv beside each recording, or else are its own annotations.
+    c.data.raw = ConfigDict()
+    # Code of the events that begin a sentence, `*` for anything ("sentence/*": the rest is the text); empty: all events
+    # that have a text, of annotations those that last.
+    c.data.raw.begin = ""
+    c.data.raw.end = ""  # code of the events that end one; empty: it ends after its duration
+    c.data.raw.text = "text"  # column of the sentences' texts, in the table of events or that of texts
+    c.data.raw.texts = ""  # table of texts by `trial` (from 1) or `code`, and `subject`, `session`, `task`, `run`
+    c.data.raw.word = ""  # code of the events that begin a word or fixation, one EEG position each; empty: windows
+    c.data.raw.names = ""  # regular expression with groups subject, task, run for names that are not those of BIDS
+    c.data.raw.task = ""  # of recordings whose names do not tell; empty: "reading"
+    c.data.raw.channels = ()  # names of the channels to take; empty: all of EEG
+    c.data.raw.exclude = ()  # names of channels to leave out
+    c.data.raw.units = ""  # V | mV | uV | nV, of files that do not say; empty: these are refused
+    c.data.raw.reference = "average"  # as ZuCo's; names of channels with commas between; empty: as recorded
+    # Filters before the bands, in Hz; 0: none, as each band is a filter of its own (all are Butterworth, order 4, forth
+    # and back, as in MNE's method "iir").
+    c.data.raw.highpass = 0.0
+    c.data.raw.lowpass = 0.0
+    c.data.raw.notch = 0.0
+    c.data.raw.resample = 0.0  # samples a second; 0: as recorded; fewer are faster
+    # From and to, in Hz: theta, alpha, beta and gamma in two each, those of ZuCo (Hollenstein et al. 2018).
+    c.data.raw.bands = ((4.0, 6.0), (6.5, 8.0), (8.5, 10.0), (10.5, 13.0), (13.5, 18.0), (18.5, 30.0), (30.5, 40.0),
+                        (40.5, 49.5))  # fmt: skip
+    c.data.raw.log = True  # log10 of the power, whose distribution is near a normal one (Gasser et al. 1982)
+    c.data.raw.window = 0.5  # seconds of an EEG position where words have no times: two periods of 4 Hz
+    c.data.raw.step = 0.5  # seconds from one to the next
+    c.data.raw.margin = 2.0  # seconds read before and after a sentence, in which filters settle
+    c.data.raw.strict = False  # stop at a file that cannot be read; else it is named and left out
 
     c.split = ConfigDict()
     # unique_text (no text of the test part trains), f (no subject either); file (see path); and the published ones that
@@ -82,7 +126,7 @@ def get_config() -> ConfigDict:
 
     c.optim = ConfigDict()
     c.optim.name = "adamw"  # adamw | sgd
-    c.optim.free = "all"  # all | first: what the authors' step one updates (see step_one, which sets it)
+    c.optim.trainable = "all"  # all | first: what the authors' step one updates (see step_one, which sets it)
     c.optim.lr = 1e-3
     c.optim.schedule = "cosine"  # constant | cosine | step
     c.optim.decay_every = 1000  # steps between drops of the step schedule ...
@@ -103,7 +147,7 @@ def get_config() -> ConfigDict:
     # Generator of dropout. "rbg" is cheaper on TPU; its masks are the same for all seeds and depend on the backend.
     c.train.rng = "threefry"
 
-    c.step_one = ConfigDict()  # a training before the training, in which optim.free is "first"
+    c.step_one = ConfigDict()  # a training before the training, in which optim.trainable is "first"
     c.step_one.steps = 0  # batches of it; its best parameters are what train begins with; 0: there is none
     c.step_one.lr = 1e-3  # in place of optim.lr
 
@@ -125,7 +169,7 @@ def get_config() -> ConfigDict:
     c.decode.batch_size = 32  # sentences decoded at once
     # How often decoding goes on with half of the batch once the other half is done: each compiles one more loop, and
     # pays where a step costs by the row, as on a CPU.
-    c.decode.halvings = 0
+    c.decode.compactions = 0
     # Where teacher-forced predictions end: at the first end token among the argmax tokens ("authors", who take all
     # text.max_tokens positions and so run into the padding where the model misses the end), or at the end of the
     # reference at the latest ("reference").

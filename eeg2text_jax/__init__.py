@@ -7,17 +7,18 @@ Public names, each imported when first asked for, so that scoring a file does no
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from eeg2text_jax.versions import __version__ as __version__
+
 if TYPE_CHECKING:
-    from eeg2text_jax import audit
+    from eeg2text_jax.auditing.audit import audit
     from eeg2text_jax.decoding.exported import load_export
     from eeg2text_jax.decoding.generate import generate
-    from eeg2text_jax.decoding.spec import GenerationSpec
     from eeg2text_jax.decoding.teacher_forced import teacher_forced
     from eeg2text_jax.metrics.score import score_predictions as score
     from eeg2text_jax.models.functional import Seq2SeqModel
     from eeg2text_jax.pretrained.load import load_pretrained
+    from eeg2text_jax.search.settings import GenerationSpec
 
-__version__ = "0.1.0"
 __all__ = [
     "GenerationSpec",
     "Seq2SeqModel",
@@ -30,8 +31,9 @@ __all__ = [
 ]
 
 _PLACES = {
-    "GenerationSpec": ("eeg2text_jax.decoding.spec", "GenerationSpec"),
+    "GenerationSpec": ("eeg2text_jax.search.settings", "GenerationSpec"),
     "Seq2SeqModel": ("eeg2text_jax.models.functional", "Seq2SeqModel"),
+    "audit": ("eeg2text_jax.auditing.audit", "audit"),
     "load_export": ("eeg2text_jax.decoding.exported", "load_export"),
     "generate": ("eeg2text_jax.decoding.generate", "generate"),
     "load_pretrained": ("eeg2text_jax.pretrained.load", "load_pretrained"),
@@ -43,7 +45,5 @@ _PLACES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "audit":  # the subpackage, which can be called
-        return importlib.import_module("eeg2text_jax.audit")
     module, attribute = _PLACES[name]
     return getattr(importlib.import_module(module), attribute)

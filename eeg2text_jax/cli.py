@@ -7,17 +7,19 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from eeg2text_jax.errors import Terminated, UserError
 
-# name -> one line for the overview. Each is the module `eeg2text_jax.commands.<name>` with `main(argv) -> status`,
-# imported only when asked for, so that `eeg2text score` does not wait for JAX.
+# name -> its line in the overview. Each is a function `argv -> status` of a module of `eeg2text_jax.commands`, imported
+# only when asked for, so that `eeg2text score` does not wait for JAX.
 COMMANDS = {
     "run": "prepare, train the grid, decode both ways, score, audit (resumes)",
     "prepare": "recordings or tables -> one data file",
+    "check": "what is in a data file, and what is wrong with it",
+    "export-data": "a data file -> Parquet, for pandas and datasets",
     "split": "divide a data file into train, dev and test and certify it",
     "train": "the training stage of `run`",
     "decode": "the decoding stage of `run`",
@@ -25,7 +27,15 @@ COMMANDS = {
     "audit": "does the model use the EEG? a verdict for any predictions files",
     "export": "trained parameters -> a folder that transformers loads",
     "preflight": "compile training and decoding for a TPU that is not there: memory, fit, communication",
+    "configs": "the configurations that travel with the package; `copy NAME` gives one to edit",
     "bench": "throughput of decoding and training beside PyTorch and CTranslate2",
+}
+
+# Commands that share a module; every other is `main` of the module of its name.
+PLACES = {
+    **{name: f"run:{name}" for name in ("run", "train", "decode", "export")},
+    **{name: f"data:{name}" for name in ("prepare", "check", "export-data", "split")},
+    **{name: f"devices:{name}" for name in ("preflight", "bench")},
 }
 
 # What to do about errors of the operating system: the disk, the user's share of it, the largest file allowed; places
@@ -39,8 +49,14 @@ ADVICE = {
 
 
 def usage() -> str:
-    lines = [f"  {name:<10} {line}" for name, line in COMMANDS.items()]
+    lines = [f"  {name:<11} {line}" for name, line in COMMANDS.items()]
     return "\n".join(["usage: eeg2text COMMAND [--help] ...", "", *lines])
+
+
+def command(name: str) -> Callable[[list[str]], int]:
+    """The function of a command."""
+    module, _, function = PLACES.get(name, f"{name}:main").partition(":")
+    return getattr(importlib.import_module(f"eeg2text_jax.commands.{module}"), function.replace("-", "_"))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -55,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
             raise UserError(f"there is no such command; the commands are {', '.join(COMMANDS)}.")
         _refuse_buckets(rest)
         with _terminable():
-            return importlib.import_module(f"eeg2text_jax.commands.{name}").main(rest)
+            return command(name)(rest)
     except UserError as error:
         print(f"eeg2text {name}: {error}", file=sys.stderr)
         return 2

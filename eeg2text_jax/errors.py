@@ -29,5 +29,10 @@ def first_line(error: BaseException) -> str:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: the nearest known one, or all of them where none is near."""
     known = list(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(map(str, known))}."
+    near = nearest(name, known, 0.6)
+    return f"did you mean {near!r}?" if near else f"there are {', '.join(map(str, known))}."
+
+
+def nearest(name: str, known: Iterable[str], alike: float = 0.0) -> str | None:
+    """The known name most like `name`, if it is `alike` enough (0 to 1)."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=alike)), None)

@@ -7,19 +7,20 @@ from typing import Any
 from ml_collections import ConfigDict
 from transformers import PretrainedConfig
 
-from eeg2text_jax.decoding.spec import GenerationSpec
+from eeg2text_jax.backbones.build import random_config
+from eeg2text_jax.decoding.exported import Exported
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.grid import Arm
-from eeg2text_jax.models.build import random_config
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.opening import open_finished
 from eeg2text_jax.pretrained.eeg_file import Feeding
 from eeg2text_jax.pretrained.export import CardFacts, export_checkpoint, model_card
-from eeg2text_jax.pretrained.hub import checkpoint_folder
+from eeg2text_jax.pretrained.folder import checkpoint_folder
 from eeg2text_jax.pretrained.start import checkpoint_config
-from eeg2text_jax.study import Study
+from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.study.grid import Arm
+from eeg2text_jax.study.study import Study
+from eeg2text_jax.study.workdir import Workdir, find_workdir, read_configuration
 from eeg2text_jax.training.waves import trained_arm
-from eeg2text_jax.workdir import Workdir, find_workdir, read_configuration
 
 
 def export_run(root: str, out: str, arm: str = "") -> Arm:
@@ -36,15 +37,31 @@ def export_run(root: str, out: str, arm: str = "") -> Arm:
     Raises:
       UserError: there is no finished run in `root`, no such arm, or `out` cannot be written.
     """
-    workdir = find_workdir(root)
-    config = ConfigDict(_tuples(read_configuration(workdir))).lock()
-    study = open_finished(config, root)
-    workdir.check("predictions.jsonl", "results.json")
-    number = _choose(study.arms, arm)
+    study = finished_study(root)
+    number = arm_number(study.arms, arm)
     params = trained_arm(study, number)
     chosen = study.arms[number]
     write_export(study, chosen, params, out)
     return chosen
+
+
+def finished_study(root: str) -> Study:
+    """The study of a finished run, as its folder has it.
+
+    Raises:
+      UserError: there is no finished run in `root`, or something of it was changed.
+    """
+    workdir = find_workdir(root)
+    config = ConfigDict(_tuples(read_configuration(workdir))).lock()
+    study = open_finished(config, root)
+    workdir.check("predictions.jsonl", "results.json")
+    return study
+
+
+def exported(study: Study, params: Params) -> Exported:
+    """What an export of these parameters would decode with, without writing it."""
+    generation = GenerationSpec.from_fields(study.config.decode, study.model)
+    return Exported(study.model, params, study.tokenizer, generation, _feeding(study))
 
 
 def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
@@ -73,7 +90,7 @@ def _feeding(study: Study) -> Feeding:
         max_words=samples.max_words,
         buckets=tuple(words for words, _ in config.batch.buckets),
         batch_size=config.decode.batch_size,
-        halvings=config.decode.halvings,
+        compactions=config.decode.compactions,
         seed=config.seed,
         dtype=config.model.dtype,
         features_are=study.data.features_are,
@@ -119,7 +136,12 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def _choose(arms: tuple[Arm, ...], wanted: str) -> int:
+def arm_number(arms: tuple[Arm, ...], wanted: str) -> int:
+    """The place of the arm called `wanted`; of the first one trained on EEG, or the first of all, if that is empty.
+
+    Raises:
+      UserError: there is none of that name.
+    """
     names = [str(arm) for arm in arms]
     if not wanted:
         return next((i for i, arm in enumerate(arms) if arm.condition == "eeg"), 0)

@@ -7,17 +7,17 @@ import jax
 from etils import epath
 from ml_collections import ConfigDict
 
-from eeg2text_jax.decoding.grid import check_decoding
+from eeg2text_jax.backbones.build import random_spec
+from eeg2text_jax.decoding.cells import check_decoding
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.grid import arms
-from eeg2text_jax.models.build import random_spec
 from eeg2text_jax.parallel.distributed import initialize, is_main, main_first
 from eeg2text_jax.parallel.placement import Placement
-from eeg2text_jax.pretrained.hub import checkpoint_folder
-from eeg2text_jax.ranges import check_config, notes
-from eeg2text_jax.study import Study, open_study
-from eeg2text_jax.training.optimizer import make_optimizer
-from eeg2text_jax.workdir import OPENED, Workdir, check_configuration, find_workdir, forget, held, open_workdir
+from eeg2text_jax.pretrained.folder import checkpoint_folder
+from eeg2text_jax.study.grid import arms
+from eeg2text_jax.study.ranges import check_config, notes
+from eeg2text_jax.study.study import Study, open_study
+from eeg2text_jax.study.workdir import OPENED, Workdir, check_configuration, find_workdir, forget, held, open_workdir
+from eeg2text_jax.training.state import make_optimizer
 
 
 @contextlib.contextmanager
@@ -39,7 +39,7 @@ def begun(config: ConfigDict, root: str, make: bool = True) -> Iterator[Study]:
     initialize(config.parallel.hosts)
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
-    for note in notes(config) if is_main() else ():
+    for note in notes(config):
         print(note)
     with contextlib.ExitStack() as stack:
 

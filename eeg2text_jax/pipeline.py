@@ -8,28 +8,26 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from eeg2text_jax.audit.auditing import audit
-from eeg2text_jax.audit.fitness import DECODED_HERE
-from eeg2text_jax.audit.render import result_text
-from eeg2text_jax.audit.report import Section, write_report
-from eeg2text_jax.decoding.grid import decode_grid
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.fitness import DECODED_HERE
+from eeg2text_jax.auditing.report import Section, write_report
+from eeg2text_jax.auditing.result import AuditResult, result_text
+from eeg2text_jax.decoding.cells import decode_grid
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
-from eeg2text_jax.metrics.examples import side_by_side
 from eeg2text_jax.metrics.render import print_table, table_markdown, write_tables
 from eeg2text_jax.metrics.score import score_cells, write_results
-from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
+from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table, side_by_side
 from eeg2text_jax.opening import begun
 from eeg2text_jax.parallel.distributed import is_main, wait_for_all
-from eeg2text_jax.parallel.placement import Placement
-from eeg2text_jax.predictions.cells import select_cells
 from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
+from eeg2text_jax.predictions.selection import select_cells
 from eeg2text_jax.splits.split import check_same_data, check_same_split
-from eeg2text_jax.study import Study
-from eeg2text_jax.training.curves import write_curves
+from eeg2text_jax.study.study import Study
+from eeg2text_jax.study.workdir import DECODED, write_configuration
 from eeg2text_jax.training.loop import trained_params
+from eeg2text_jax.training.metrics_log import write_curves
 from eeg2text_jax.training.waves import train_arms, waves
-from eeg2text_jax.workdir import DECODED, write_configuration
 
 
 def run(config: ConfigDict, root: str) -> None:
@@ -79,8 +77,7 @@ def decode(study: Study) -> None:
 
 
 def _decode_wave(study: Study) -> Iterator[Prediction]:
-    placement = Placement.from_config(study.config, len(study.arms))
-    return decode_grid(study, trained_params(study), placement.mesh)
+    return decode_grid(study, trained_params(study), study.placement.mesh)
 
 
 def score(study: Study) -> dict[str, Any]:
@@ -115,16 +112,24 @@ def score(study: Study) -> dict[str, Any]:
     return results
 
 
-def judge(study: Study, results: dict[str, Any]) -> None:
-    """Audits the arms trained on EEG against every other evaluation condition; writes `audit.json`, `report.html`."""
-    root, config = study.workdir.root, study.config
+def verdict_of(study: Study) -> AuditResult | None:
+    """The audit of the arms trained on EEG against every other evaluation condition; None where there is none."""
+    config = study.config
     if "eeg" not in config.grid.train_conditions or "eeg" not in config.grid.eval_conditions:
-        print("no arm was trained and tested with eeg, so there is nothing to audit.")
-        return
+        return None
     controls = select_cells(read_predictions(study.workdir.predictions).predictions, "eeg")
     eeg = controls.pop("eeg")
     train_text = [str(text) for text in study.data.sentence[study.split.parts["train"]]]
-    verdict = audit(eeg, controls, training_text=train_text, proof=DECODED_HERE, **config.audit)
+    return audit(eeg, controls, training_text=train_text, proof=DECODED_HERE, **config.audit)
+
+
+def judge(study: Study, results: dict[str, Any]) -> None:
+    """Writes `audit.json` and `report.html` and prints the verdict."""
+    root, config = study.workdir.root, study.config
+    verdict = verdict_of(study)
+    if verdict is None:
+        print("no arm was trained and tested with eeg, so there is nothing to audit.")
+        return
     write_text(root / "audit.json", json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n")
     curves = [Section("Loss", images=[root / "loss.png"])] if study.workdir.metrics.exists() else []
     if curves:

@@ -6,8 +6,8 @@ import pytest
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.parallel import distributed
-from eeg2text_jax.pretrained import read
-from eeg2text_jax.pretrained.hub import checkpoint_folder
+from eeg2text_jax.pretrained import folder
+from eeg2text_jax.pretrained.folder import checkpoint_folder
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_an_error_without_a_message_still_gives_a_sentence(monkeypatch, tmp_path
     (tmp_path / "pytorch_model.bin").write_bytes(b"PK" + b"x" * 100)
     monkeypatch.setattr(torch, "load", raising(EOFError()))
     with pytest.raises(UserError, match=r"it cannot be read \(EOFError\)"):
-        read.open_torch(tmp_path / "pytorch_model.bin")
+        folder.open_torch(tmp_path / "pytorch_model.bin")
 
     monkeypatch.setattr(distributed.jax.distributed, "initialize", raising(RuntimeError()))
     with pytest.raises(UserError, match=r"could not be joined \(RuntimeError\)"):

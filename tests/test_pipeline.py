@@ -13,14 +13,14 @@ from eeg2text_jax import cli, pipeline
 from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
 from eeg2text_jax.decoding.exported import load_export
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.grid import init_keys
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.predictions.file import read_predictions
 from eeg2text_jax.pretrained.load import load_pretrained
-from eeg2text_jax.study import open_study
+from eeg2text_jax.study.grid import init_keys
+from eeg2text_jax.study.study import open_study
+from eeg2text_jax.study.workdir import open_workdir
 from eeg2text_jax.training.loop import DevLoss, make_initial_state, make_program, trained_params
 from eeg2text_jax.training.step import GridProgram
-from eeg2text_jax.workdir import open_workdir
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,9 @@ def free_running(path):
 def test_arms_of_a_seed_begin_alike_and_differ_only_by_condition(tmp_path):
     config = tiny_config(grid__train_conditions=("noise", "zero"), grid__seeds=(0, 1), train__steps=1)
     study = open_study(config, open_workdir(str(tmp_path / "run"), config))
-    state = jax.jit(make_program(study).initial_state)(init_keys(study.arms, config.seed))
+    state = jax.jit(make_program(study.config, study.model, study.arms).initial_state)(
+        init_keys(study.arms, config.seed)
+    )
     for leaf in jax.tree.leaves(state.params):
         values = np.asarray(leaf)
         np.testing.assert_array_equal(values[0], values[1])
@@ -123,7 +125,7 @@ def test_best_parameters_are_those_with_the_lowest_dev_loss(finished):
     study = open_study(config, open_workdir(str(finished), config))
     rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
     best = min(row["dev_loss/eeg/0"] for row in rows if "dev_loss/eeg/0" in row)
-    loss = DevLoss(study, make_program(study))(trained_params(study))
+    loss = DevLoss(study, make_program(study.config, study.model, study.arms))(trained_params(study))
     assert float(loss[0]) == pytest.approx(best, rel=1e-6)
 
 
@@ -171,7 +173,7 @@ def test_training_starts_from_a_checkpoint(exported, tmp_path):
     config = tiny_config(model__checkpoint=str(exported))
     study = open_study(config, open_workdir(str(tmp_path / "run"), config))
     placement = Placement.from_config(config, len(study.arms))
-    program = make_program(study)
+    program = make_program(study.config, study.model, study.arms)
     state = make_initial_state(study, program, placement)
     _, params = load_pretrained(exported)
     for arm in range(2):

@@ -15,10 +15,10 @@ from wrong_field import DEFAULT
 from eeg2text_jax import conditions, opening, pipeline
 from eeg2text_jax.cli import main
 from eeg2text_jax.conditions import condition
-from eeg2text_jax.configuration import load_config, parse_config
 from eeg2text_jax.data.epochs import is_nested
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.ranges import RANGES, check_config, fields, notes
+from eeg2text_jax.study.configuration import load_config, parse_config
+from eeg2text_jax.study.ranges import RANGES, RENAMED, check_config, fields, notes
 
 NAN, INF, HUGE = float("nan"), float("inf"), 10**13
 # Wrong for every field whose default is of the type ...
@@ -34,15 +34,23 @@ ZERO = {
     "seed", "data.synthetic.signal", "data.synthetic.seed", "data.table.word_column", "split.seed",
     "model.encoder_layers", "model.encoder_width", "model.dropout", "optim.warmup_steps", "optim.weight_decay",
     "optim.momentum", "optim.grad_clip", "train.label_smoothing", "step_one.steps", "parallel.wave",
-    "decode.no_repeat_ngram_size", "decode.length_penalty", "decode.halvings", "audit.seed",
+    "decode.no_repeat_ngram_size", "decode.length_penalty", "decode.compactions", "audit.seed",
+    "data.raw.highpass", "data.raw.lowpass", "data.raw.notch", "data.raw.resample", "data.raw.margin",
 }  # fmt: skip
 NEGATIVE = {"decode.length_penalty"}
-EMPTY = {"data.table.feature_columns", "data.recordings.exclude"}
+EMPTY = {"data.table.feature_columns", "data.recordings.exclude", "data.raw.channels", "data.raw.exclude"}
 FREE_TEXT = {
     "compilation_cache", "data.source", "data.table.features_are", "split.path", "text.tokenizer", "model.checkpoint",
-    "model.prompt",
+    "model.prompt", "data.columns.features", "data.columns.sentence", "data.columns.subject", "data.columns.task",
+    "data.columns.sentence_index", "data.columns.word", "data.columns.mask", "data.columns.features_are",
+    "data.raw.begin", "data.raw.end", "data.raw.text", "data.raw.texts", "data.raw.word", "data.raw.names",
+    "data.raw.task", "data.raw.reference",
 }  # fmt: skip
 MORE = {  # out of range in a way of their own
+    **{f"data.columns.{name}": [""] for name in ("features", "sentence", "word")},
+    "data.raw.text": [""],
+    "data.raw.texts": ["gs://bucket/texts.tsv"],
+    "data.raw.bands": [[[8, 4]], [[4]], [[0, 4]]],
     "data.source": ["", "gs://bucket/data.h5"],
     "compilation_cache": ["gs://bucket/cache"],
     "split.path": ["s3://bucket/split.json"],
@@ -235,3 +243,16 @@ def test_ranges_are_in_the_order_of_the_fields():
     tree = ast.parse(Path(DEFAULT).read_text())
     lines = [ast.unparse(node.targets[0]) for node in ast.walk(tree) if isinstance(node, ast.Assign)]
     assert [name for name in (line.removeprefix("c.") for line in lines) if name in RANGES] == list(RANGES)
+
+
+def test_old_names_are_refused_with_the_new(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for old, new in RENAMED.items():
+        assert main(["run", f"--config={DEFAULT}", f"--config.{old}=1", "--workdir=made"]) == 2
+        assert capsys.readouterr().err == f"eeg2text run: --config.{old} is called --config.{new} now.\n"
+        config, (section, name) = load_config(DEFAULT), old.split(".")
+        with config.unlocked():
+            config[section][name] = 1
+        with pytest.raises(UserError, match=f"{old} is called {new} now"):
+            check_config(config)
+    assert not list(tmp_path.iterdir())

@@ -18,9 +18,9 @@ from tiny_run import ROOT, as_flag
 
 from eeg2text_jax import cli
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.testing.finished_runs import final_checkpoint, logged_metrics
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.metrics_log import MetricsLog
+from eeg2text_testing.forked_runs import final_checkpoint, logged_metrics
 
 STEPS, KILLED, TERMINATED = 14, 6, 10
 FLAG = as_flag(
@@ -254,7 +254,7 @@ def test_a_checkpoint_that_cannot_be_written_is_one_sentence(tmp_path, monkeypat
         raise kind(*reason)
 
     monkeypatch.setattr(ocp.CheckpointManager, "save", fail)
-    monkeypatch.setattr("eeg2text_jax.commands.train.main", lambda _: save(tmp_path))
+    monkeypatch.setattr("eeg2text_jax.commands.run.train", lambda _: save(tmp_path))
     assert cli.main(["train"]) == 2
     (sentence,) = capsys.readouterr().err.splitlines()
     assert "a checkpoint cannot be written" in sentence
@@ -280,7 +280,7 @@ def test_a_full_disk_is_one_sentence(monkeypatch, capsys):
     def fail(_: list[str]) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/x/predictions.jsonl")
 
-    monkeypatch.setattr("eeg2text_jax.commands.decode.main", fail)
+    monkeypatch.setattr("eeg2text_jax.commands.run.decode", fail)
     assert cli.main(["decode"]) == 2
     assert capsys.readouterr().err == (
         "eeg2text decode: runs/x/predictions.jsonl: No space left on device; free some space and start again, "

@@ -6,18 +6,18 @@ import jax
 import numpy as np
 import pytest
 
-from eeg2text_jax.conditions import controls
-from eeg2text_jax.conditions.controls import ConditionContext, condition_key, sample_keys
-from eeg2text_jax.decoding.grid import sentence_keys
-from eeg2text_jax.grid import Arm, dropout_keys, init_keys
+from eeg2text_jax.conditions import condition
+from eeg2text_jax.conditions.condition import ConditionContext, condition_key, sample_keys
+from eeg2text_jax.decoding.cells import sentence_keys
 from eeg2text_jax.streams import STREAMS, stream_rng
+from eeg2text_jax.study.grid import Arm, dropout_keys, init_keys
 
 SEEDS, STEPS, SAMPLES = range(6), range(40), np.arange(40, dtype=np.int32)
 PURPOSES = {
-    "fixed": controls._FIXED,
-    "redrawn": controls._REDRAWN,
-    "uniform": controls._UNIFORM,
-    "phases": controls._PHASES,
+    "fixed": condition._FIXED,
+    "redrawn": condition._REDRAWN,
+    "uniform": condition._UNIFORM,
+    "phases": condition._PHASES,
 }
 
 

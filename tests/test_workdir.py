@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from eeg2text_jax.configuration import load_config
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
-from eeg2text_jax.stages import fields_digest, stage_of
-from eeg2text_jax.workdir import Workdir, find_workdir, forget, held, open_workdir
+from eeg2text_jax.study.configuration import fields_digest, load_config, stage_of
+from eeg2text_jax.study.workdir import Workdir, find_workdir, forget, held, open_workdir
 
 DEMO = str(Path(__file__).parents[1] / "configs/demo.py")
 
@@ -185,8 +184,8 @@ def test_damaged_digests_are_refused_by_name(begun, content):
         workdir.check("split.json")
 
 
-HOLD = "import sys, time\nfrom eeg2text_jax.workdir import held\nwith held(sys.argv[1]):\n    print('in', flush=True)\n"
-HOLD += "    time.sleep(60)\n"
+HOLD = "import sys, time\nfrom eeg2text_jax.study.workdir import held\nwith held(sys.argv[1]):\n"
+HOLD += "    print('in', flush=True)\n    time.sleep(60)\n"
 
 
 def test_one_process_at_a_time_until_it_ends_or_is_killed(tmp_path):

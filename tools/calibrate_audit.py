@@ -26,11 +26,16 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse, stats
 
-from eeg2text_jax.audit.align import align
-from eeg2text_jax.audit.contrast import Contrast, contrast
-from eeg2text_jax.audit.derived import stand_ins
-from eeg2text_jax.audit.side_channel import GAP_CODE, side_channel
-from eeg2text_jax.audit.simulate import (
+from eeg2text_jax.auditing.align import align
+from eeg2text_jax.auditing.contrast import Contrast, contrast
+from eeg2text_jax.auditing.derived import stand_ins
+from eeg2text_jax.auditing.side_channel import GAP_CODES, side_channel
+from eeg2text_jax.auditing.statistics import keep_row_counts, resample
+from eeg2text_jax.auditing.strata import STRATUM_SIZE, blocks_of, length_strata
+from eeg2text_jax.auditing.verdict import Verdict, is_above, judge, judge_alone
+from eeg2text_jax.metrics.bleu import word_bleu
+from eeg2text_jax.predictions.read import read_any
+from eeg2text_testing.prediction_sets import (
     CONTROLS,
     Dials,
     Simulated,
@@ -39,11 +44,6 @@ from eeg2text_jax.audit.simulate import (
     unigram_score,
     unigram_tables,
 )
-from eeg2text_jax.audit.statistics import keep_row_counts, resample
-from eeg2text_jax.audit.strata import STRATUM_SIZE, blocks_of, length_strata
-from eeg2text_jax.audit.verdict import Verdict, is_above, judge, judge_alone
-from eeg2text_jax.metrics.bleu import word_bleu
-from eeg2text_jax.predictions.read import read_any
 
 ROWS = ("equal", "8-12", "10-18", "half")
 CLAIMS = (Verdict.USES_EEG, Verdict.BELOW_MARGIN, Verdict.CONTENT)
@@ -92,7 +92,7 @@ def other_strata(simulated: Simulated, tables: Tables, resamples: int, rng: np.r
     blocks = blocks_of(simulated.tasks * simulated.tasks_known)
     weighted = [keep_row_counts(blocks.gather(table), simulated.counts, blocks).sum(0) for table in tables]
     _, flags = side_channel(names, weighted, blocks, simulated.strata, unigram_score, resamples=resamples, rng=rng)
-    leaks = any(flag.code == GAP_CODE for flag in flags)
+    leaks = any(flag.code in GAP_CODES for flag in flags)
     if simulated.tasks_known and not leaks:
         return []
     alone = dataclasses.replace(simulated, predictions=simulated.predictions[:1])

@@ -21,7 +21,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from eeg2text_jax.testing.zuco_files import Irregularities, Simulator, write_v5, write_v73
+from eeg2text_testing.zuco_files import Irregularities, Simulator, write_v5, write_v73
 
 SUBJECTS = ("ZAB", "ZDM", "ZDN", "ZGW", "ZJM", "ZJN", "ZJS", "ZKB", "ZKH", "ZKW", "ZMG", "ZPH")
 PEAK_GIB, TIME_FACTOR = 1.5, 1.5

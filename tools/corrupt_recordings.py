@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from configs.default import get_config
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.prepare import prepare
-from eeg2text_jax.testing.corruption import corrupt, judge
-from eeg2text_jax.testing.wang_ji_scripts import pickle_v5
-from eeg2text_jax.testing.zuco_files import Irregularities, Simulator, write_v5, write_v73
+from eeg2text_testing.corruption import corrupt, judge
+from eeg2text_testing.wang_ji_scripts import pickle_v5
+from eeg2text_testing.zuco_files import Irregularities, Simulator, write_v5, write_v73
 
 WORDS = ("one", "two", "three", "four", "five", "six")
 TEXTS = [f"Sentence {i} has -- {word} – words, café" for i, word in enumerate(WORDS)]

@@ -1,6 +1,9 @@
 """Kills runs at random moments of every stage, fills their disks, and starts them twice at once; nothing may be lost.
 
-python tools/crash_series.py /tmp/crashes [--kills 60] [--pairs 5] [--seed 0] [--no-disks]
+python tools/crash_series.py /tmp/crashes [--kills 60] [--least 10] [--pairs 5] [--seed 0] [--no-disks]
+
+A kill waits until the run has come to the stage aimed at, and then for a moment drawn from the time that a run left
+alone spent there; it counts for the stage that it met. The series goes on until each stage was met `--least` times.
 
 Every run that was killed ends, once it is left alone, with the same bytes as one that never was; no start prints a
 traceback. With root's rights on Linux, disks of 1, 4 and 20 KiB and 1, 3, 8 and 20 MiB (tmpfs, which rounds up to a
@@ -18,28 +21,38 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from eeg2text_jax import cli
-from eeg2text_jax.testing.forked_runs import TRACEBACK, Forked, arguments, differing, prepare, what_counts
+from eeg2text_testing.forked_runs import TRACEBACK, Forked, arguments, differing, prepare, what_counts
 
 SIZES = ("1k", "4k", "20k", "1m", "3m", "8m", "20m")
-STAGES = ("preparing", "training", "training", "saving", "training", "decoding", "decoding", "scoring")  # of one run
-LONGEST = {"preparing": 1.5, "training": 1.0, "saving": 0.05, "decoding": 1.5, "scoring": 0.8}  # seconds into a stage
+ORDER = ("preparing", "training", "saving", "decoding", "scoring")
+STAGES = ("preparing", "training", "saving", "training", "decoding", "decoding", "decoding", "scoring")  # of one run
+SAVING = 0.05  # seconds into a save
+SHARE = 0.9  # of a stage's time; later kills would come too late where the machine is faster than before
 
 
-def reached(workdir: Path, stage: str) -> bool:
-    """Whether a start in `workdir` has come to a stage, by what is in the folder."""
+def reached(workdir: Path, stage: str, since: float) -> bool:
+    """Whether the start of time `since` has come to a stage, by what is in the folder `workdir`."""
     if stage == "preparing":
         return True
     if stage == "training":
         log = workdir / "metrics.jsonl"  # one of an earlier start counts, too
         return log.exists() and log.stat().st_size > 0
     if stage == "saving":
-        return any("tmp" in path.name for path in (workdir / "checkpoints").glob("*"))
+        return any("tmp" in path.name and newer(path, since) for path in (workdir / "checkpoints").glob("*"))
     if stage == "decoding":
-        return (workdir / ".predictions.jsonl.partial").exists()
+        return newer(workdir / ".predictions.jsonl.partial", since)  # a start that was killed leaves its own
     return (workdir / "predictions.jsonl").exists()
+
+
+def newer(path: Path, since: float) -> bool:
+    try:
+        return path.stat().st_mtime > since
+    except FileNotFoundError:
+        return False
 
 
 class Series:
@@ -48,6 +61,7 @@ class Series:
     def __init__(self, out: Path, seed: int):
         self.out, self.rng = out, random.Random(seed)
         self.kills: collections.Counter[str] = collections.Counter()
+        self.spans: dict[str, float] = {}  # seconds that a run spends in each stage
         self.failures: list[str] = []
         self._number = itertools.count()
 
@@ -75,16 +89,40 @@ class Series:
             different = differing(expected, what_counts(workdir, self.log()))
             self.expect(not different, f"{what}: {different} differ from the run that was left alone")
 
-    def killed_run(self, number: int, most: int, expected: dict) -> None:
-        """One run, killed once in each of `STAGES`, then left alone."""
+    def time_stages(self, expected: dict) -> None:
+        """Measures `spans` on a run that is left alone and finds its programs compiled, as those to be killed do."""
+        workdir, since = self.out / "timed", time.time()
+        run = self.start(workdir)
+        begins = []
+        for stage in ("preparing", "training", "decoding", "scoring"):
+            while not run.ended() and not reached(workdir, stage, since):
+                time.sleep(0.001)
+            begins.append((stage, time.time()))
+        run.wait()
+        ends = [begin for _, begin in begins[1:]] + [time.time()]
+        self.spans = {stage: SHARE * (end - begin) for (stage, begin), end in zip(begins, ends, strict=True)}
+        self.spans["saving"] = SAVING
+        print("kills come within", ", ".join(f"{s:.2f} s of {stage}" for stage, s in self.spans.items()), flush=True)
+        self.finish(workdir, expected, "the run that is timed")
+        shutil.rmtree(workdir)
+
+    def left(self, kills: int, least: int) -> list[str]:
+        """Stages for the next run to be killed in; none where the series is long enough."""
+        missing = kills - self.kills.total() + self.kills["too late"]
+        return [stage for stage in STAGES if missing > 0 or self.kills[stage] < least]
+
+    def killed_run(self, number: int, stages: Sequence[str], expected: dict) -> None:
+        """One run, killed once in each of `stages`, then left alone."""
         workdir = self.out / f"killed_{number}"
         saved = 0
-        for stage in STAGES[:most]:
+        for stage in stages:
+            since = time.time()
             run = self.start(workdir)
-            while not run.ended() and not reached(workdir, stage):
+            aim = ORDER[ORDER.index(stage) :]  # a stage that an earlier start has behind it does not come again
+            while not run.ended() and not any(reached(workdir, s, since) for s in aim):
                 time.sleep(0.001)
-            time.sleep(self.rng.uniform(0, LONGEST[stage]))
-            where = next(s for s in ("scoring", "decoding", "saving", "training", "preparing") if reached(workdir, s))
+            time.sleep(self.rng.uniform(0, self.spans[stage]))
+            where = next(s for s in reversed(ORDER) if reached(workdir, s, since))
             kind = self.rng.choice((signal.SIGKILL, signal.SIGTERM))
             early = run.ended()
             status = run.kill(kind)
@@ -187,6 +225,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="folder for the runs; emptied first")
     parser.add_argument("--kills", type=int, default=60)
+    parser.add_argument("--least", type=int, default=10, help="kills in each stage, beyond `--kills` if need be")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-disks", action="store_true", help="mount nothing")
@@ -210,11 +249,13 @@ def main() -> int:
             series.full_disk(size, expected)
     for number in range(options.pairs):
         series.pair(number, expected)
-    for number in itertools.count():
-        if (left := options.kills - series.kills.total() + series.kills["too late"]) <= 0:
+    series.time_stages(expected)
+    for number in range(options.kills + 5 * options.least):  # a stage that is never met does not go on for ever
+        if not (stages := series.left(options.kills, options.least)):
             break
-        series.killed_run(number, left, expected)
-    kills = ", ".join(f"{count} {stage}" for stage, count in series.kills.items())
+        series.killed_run(number, stages, expected)
+    series.expect(not series.left(options.kills, options.least), "too few kills")
+    kills = ", ".join(f"{series.kills[stage]} {stage}" for stage in (*ORDER, "too late"))
     print(f"kills: {kills}; {len(series.failures)} failures; {time.monotonic() - begun:.0f} s")
     return bool(series.failures)
 

@@ -23,16 +23,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from eeg2text_jax import __version__
-from eeg2text_jax.audit.auditing import audit
-from eeg2text_jax.audit.contrast import Contrast
-from eeg2text_jax.audit.result import AuditResult
-from eeg2text_jax.audit.verdict import Verdict, p_cell
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.contrast import Contrast
+from eeg2text_jax.auditing.result import AuditResult
+from eeg2text_jax.auditing.verdict import Verdict, p_cell
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.bleu import word_bleu
 from eeg2text_jax.predictions.file import Prediction
 from eeg2text_jax.predictions.read import empty_halves, read_any
+from eeg2text_jax.versions import __version__
 
 HERE = Path(__file__).parent
 MODE_NAMES = {"free_running": "free-running", "teacher_forced": "teacher-forced", "unknown": "unknown"}

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from eeg2text_jax import cli
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.testing.forked_runs import LAST, TRACEBACK, Forked, arguments, differing, prepare, what_counts
+from eeg2text_testing.forked_runs import LAST, TRACEBACK, Forked, arguments, differing, prepare, what_counts
 
 COMMANDS = {"finished": "run", "trained": "decode", "killed": "train"}  # what goes on from each state
 

@@ -2,6 +2,7 @@
 # Sets up .venv on first use, then lints and runs the whole test suite. Arguments go to pytest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+extras='[test]'
 source tools/setup.sh
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .

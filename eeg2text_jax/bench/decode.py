@@ -18,16 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 from transformers import BartConfig
 
+from eeg2text_jax.backbones import bart
+from eeg2text_jax.backbones.mapping import export, flatten
 from eeg2text_jax.bench.peers import ctranslate2_decoder, torch_bart, transformers_decoder
 from eeg2text_jax.bench.profiles import profile, profile_lines
-from eeg2text_jax.bench.shapes import SHAPES
+from eeg2text_jax.bench.workload import SHAPES
 from eeg2text_jax.decoding.generate import search
-from eeg2text_jax.decoding.spec import GenerationSpec
-from eeg2text_jax.models import bart
 from eeg2text_jax.models.flops import head_flops, stack_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.pretrained import bart as bart_table
-from eeg2text_jax.pretrained.mapping import export, flatten
+from eeg2text_jax.search.settings import GenerationSpec
 
 
 class Work(NamedTuple):
@@ -126,7 +125,7 @@ def make_peers(work: Work, names: list[str], threads: int) -> dict[str, Callable
     if not names:
         return {}
     backbone = flatten({"backbone": jax.device_get(work.params)["backbone"]})
-    theirs = torch_bart(work.config, export(bart_table.table(work.model.spec), backbone))
+    theirs = torch_bart(work.config, export(bart.table(work.model.spec), backbone))
     hidden, mask = map(np.asarray, jax.jit(work.model.encode)(work.params, work.inputs))
     peers = {
         "transformers": lambda: transformers_decoder(theirs, hidden, mask, work.spec),

@@ -10,11 +10,11 @@ import jax
 from jax.profiler import ProfileData
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.parallel.chips import chip_of_device
 from eeg2text_jax.parallel.hlo_clock import OTHER, estimate, parts_of
 from eeg2text_jax.parallel.hlo_text import parse_module
-from eeg2text_jax.preflight.render_clock import parts_table
-from eeg2text_jax.training.profile import start_trace
+from eeg2text_jax.parallel.mesh import chip_of_device
+from eeg2text_jax.preflight.printing import parts_table
+from eeg2text_jax.training.pace import start_trace
 
 Row = dict[str, Any]
 

@@ -21,11 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from eeg2text_jax.bench.decode import Work, make_work
-from eeg2text_jax.bench.lengths import LONGEST, Lengths, sentence_lengths
-from eeg2text_jax.bench.shapes import BUCKETS, SHAPES
-from eeg2text_jax.decoding.beam_search import Hypotheses, beam_search
-from eeg2text_jax.decoding.dataset import Slice, decode_dataset, plan_slices
+from eeg2text_jax.bench.workload import BUCKETS, LONGEST, SHAPES, Lengths, sentence_lengths
+from eeg2text_jax.decoding.sharded import Slice, decode_dataset, plan_slices
 from eeg2text_jax.models.cache import reorder_beams
+from eeg2text_jax.search.beam_search import Hypotheses, beam_search
 
 CERTAIN = 1e4  # logit that no other token comes near
 
@@ -39,12 +38,12 @@ def main(argv: list[str]) -> int:
     work = work._replace(spec=work.spec.replace(min_length=0))
     weights = sum(leaf.nbytes for leaf in jax.tree.leaves(work.params))
     report: dict[str, Any] = {"device": str(jax.devices()[0]), "sentences": args.count, "batch": args.batch}
-    programs = {n: jax.jit(partial(search_to_lengths, work, halvings=n)) for n in {0, *args.halvings}}
+    programs = {n: jax.jit(partial(search_to_lengths, work, compactions=n)) for n in {0, *args.compactions}}
     forced = lengths._replace(tokens=np.full(args.count, LONGEST + 1))
     some = np.random.default_rng(2).permutation(args.count)[: args.forced or args.count]
     report["forced"] = decode_all(work, programs[0], Lengths(*(values[some] for values in forced)), args.batch)
-    for halvings in args.halvings:
-        report[f"free, {halvings} halvings"] = decode_all(work, programs[halvings], lengths, args.batch)
+    for compactions in args.compactions:
+        report[f"free, {compactions} compactions"] = decode_all(work, programs[compactions], lengths, args.batch)
     report["mib_above_weights"] = (peak_memory() - weights) / 2**20
     show(report)
     if args.json:
@@ -58,7 +57,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=1400, help="sentences")
     parser.add_argument("--forced", type=int, default=128, help="of them decoded with all steps forced; 0: all")
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--halvings", type=lambda s: [int(n) for n in s.split(",")], default=[0, 2], help="0,2")
+    parser.add_argument("--compactions", type=lambda s: [int(n) for n in s.split(",")], default=[0, 2], help="0,2")
     parser.add_argument("--related", choices=("yes", "no"), default="yes", help="do lengths follow the words?")
     parser.add_argument("--sentences", default="", help="text file, one a line; default: a fit to ZuCo's lengths")
     parser.add_argument("--json", default="", help="file for the figures")
@@ -105,7 +104,7 @@ def feed(work: Work, lengths: Lengths, part: Slice) -> tuple[Any, dict[str, jax.
 
 
 def search_to_lengths(
-    work: Work, params: Any, inputs: dict[str, jax.Array], ends: jax.Array, *, halvings: int
+    work: Work, params: Any, inputs: dict[str, jax.Array], ends: jax.Array, *, compactions: int
 ) -> Hypotheses:
     """Beam search whose sentence b ends with its token number `ends[b]`, int32 `[B]`, whatever the weights say."""
     model, spec = work.model, work.spec
@@ -122,7 +121,7 @@ def search_to_lengths(
     def reorder(cache: Any, parents: jax.Array) -> Any:
         return reorder_beams(cache[0], parents), cache[1]
 
-    return beam_search(ending, reorder, cache, len(ends), spec, halvings=halvings)
+    return beam_search(ending, reorder, cache, len(ends), spec, compactions=compactions)
 
 
 def peak_memory() -> int:

@@ -6,19 +6,18 @@ from pathlib import Path
 
 from etils import epath
 
-from eeg2text_jax.audit.auditing import audit
-from eeg2text_jax.audit.fitness import DECODED_HERE
-from eeg2text_jax.audit.render import result_text
-from eeg2text_jax.audit.retrieval import read_candidates
-from eeg2text_jax.audit.strata import STRATUM_SIZE
-from eeg2text_jax.audit.verdict import EXIT_STATUS
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.fitness import DECODED_HERE
+from eeg2text_jax.auditing.result import result_text
+from eeg2text_jax.auditing.retrieval import read_candidates
+from eeg2text_jax.auditing.strata import STRATUM_SIZE
+from eeg2text_jax.auditing.verdict import EXIT_STATUS
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
-from eeg2text_jax.predictions.cells import read_conditions
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, read_text
-from eeg2text_jax.predictions.metadata import join_metadata
 from eeg2text_jax.predictions.read import check_given_once, describe, read_any
-from eeg2text_jax.workdir import check_unchanged
+from eeg2text_jax.predictions.selection import join_metadata, read_conditions
+from eeg2text_jax.study.workdir import check_unchanged
 
 EPILOG = (
     """
@@ -66,7 +65,7 @@ def main(argv: list[str]) -> int:
     if flags.json:
         write_text(flags.json, json.dumps(result.to_json(), indent=1, ensure_ascii=False) + "\n")
     if flags.html:
-        from eeg2text_jax.audit.report import write_report  # draws figures: half a second that few calls need
+        from eeg2text_jax.auditing.report import write_report
 
         write_report(result, flags.html)
     return result.exit_status

@@ -1,11 +1,65 @@
-"""`eeg2text run --config=FILE.py --workdir=DIR`: the whole pipeline; resumes if DIR has work in it."""
+"""`eeg2text run`, `train`, `decode --config=FILE.py --workdir=DIR`, and `export` of what they made.
 
-from eeg2text_jax.configuration import parse_config
+`run` is the whole pipeline and resumes if DIR has work in it; the others are stages of it on their own. JAX is imported
+when the arguments were read: a misspelt option should not wait for it.
+"""
+
+import argparse
+from collections.abc import Sequence
+
+from eeg2text_jax.study.configuration import parse_config
 
 
-def main(argv: list[str]) -> int:
-    arguments = parse_config(argv, "run", options=("workdir",))
-    from eeg2text_jax.pipeline import run  # imports JAX, which a misspelt option should not wait for
+def run(argv: list[str]) -> int:
+    """`--folds=5`, or `--folds=subjects`, does it once for each fold, with one verdict over all test parts."""
+    arguments = parse_config(argv, "run", options=("workdir",), optional=("folds",))
+    if arguments.options["folds"]:
+        from eeg2text_jax.run_folds import run_folds
 
-    run(arguments.config, arguments.options["workdir"])
+        run_folds(arguments.config, arguments.options["workdir"], arguments.options["folds"])
+        return 0
+    from eeg2text_jax import pipeline
+
+    pipeline.run(arguments.config, arguments.options["workdir"])
+    return 0
+
+
+def train(argv: list[str]) -> int:
+    arguments = parse_config(argv, "train", options=("workdir",))
+    from eeg2text_jax import opening, pipeline
+
+    with opening.begun(arguments.config, arguments.options["workdir"]) as study:
+        pipeline.train(study)
+    return 0
+
+
+def decode(argv: list[str]) -> int:
+    arguments = parse_config(argv, "decode", options=("workdir",))
+    from eeg2text_jax import opening, pipeline
+
+    with opening.begun(arguments.config, arguments.options["workdir"], make=False) as study:
+        pipeline.decode(study)
+    return 0
+
+
+def export(argv: Sequence[str]) -> int:
+    """The best parameters of one arm of a finished run -> a folder that transformers loads.
+
+    Raises:
+      UserError: the workdir holds no finished run, there is no such arm, or the folder cannot be written.
+    """
+    parser = argparse.ArgumentParser(
+        prog="eeg2text export",
+        description="Writes config.json, model.safetensors and the tokenizer for transformers, "
+        "eeg_encoder.safetensors beside them, and a model card.",
+    )
+    parser.add_argument("--workdir", required=True, help="folder of the run")
+    parser.add_argument("--out", required=True, help="folder to write; it must not exist or be empty")
+    parser.add_argument("--arm", default="", help="e.g. eeg/0 (condition/seed); default: the first one trained on EEG")
+    flags = parser.parse_args(argv)
+    from eeg2text_jax.export_run import export_run
+    from eeg2text_jax.parallel.distributed import check_devices
+
+    check_devices()
+    print(f"wrote {flags.out}: arm {export_run(flags.workdir, flags.out, flags.arm)}")
     return 0

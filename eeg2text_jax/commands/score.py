@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
-from eeg2text_jax.audit.fitness import file_flags
+from eeg2text_jax.auditing.fitness import file_flags
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.render import print_table
 from eeg2text_jax.metrics.score import MEANING, PROFILES, WORDS, parse_metrics, score_cells, write_results
@@ -14,7 +14,7 @@ from eeg2text_jax.metrics.tables import MODE_TITLES, signatures
 from eeg2text_jax.predictions.file import MODES, Prediction
 from eeg2text_jax.predictions.foreign import UNKNOWN
 from eeg2text_jax.predictions.read import FORMATS, check_given_once, describe, read_any
-from eeg2text_jax.workdir import check_unchanged
+from eeg2text_jax.study.workdir import check_unchanged
 
 if TYPE_CHECKING:  # its import loads JAX
     from eeg2text_jax.metrics.meaning import MeaningMetrics

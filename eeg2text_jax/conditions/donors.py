@@ -10,7 +10,7 @@ import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.unique_text import normalize
+from eeg2text_jax.splits.methods import normalize
 from eeg2text_jax.streams import stream_rng
 
 # How far a donor had to be looked for; the first level is the rule, the others its fall-backs in this order.

@@ -1,1 +1,21 @@
-"""Recordings and tables -> samples -> one HDF5 file -> splits -> fixed-shape batches."""
+"""Recordings, tables, arrays -> samples -> one HDF5 file -> splits -> fixed-shape batches.
+
+For Python: `write(path, samples)` makes a data file of any iterable, `read_datafile(path)` opens one.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eeg2text_jax.data.datafile import DataFile, Sample, read_datafile
+    from eeg2text_jax.data.rows import write
+
+__all__ = ["DataFile", "Sample", "read_datafile", "write"]
+
+_PLACES = {"DataFile": "datafile", "Sample": "datafile", "read_datafile": "datafile", "write": "rows"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)

@@ -7,15 +7,57 @@ as much as one order for all would (at ZuCo's size 6 MB for 32 sentences of 56 w
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Required, TypedDict
 
 import grain
 import numpy as np
+from jax import Array
+from jax import ShapeDtypeStruct as Shape
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.data.epochs import Bucket, EpochPlan
 
-Batch = dict[str, np.ndarray]
+
+class Batch(TypedDict, total=False):
+    """Fixed-shape arrays of `B` samples; of a training batch each has the seeds of the grid `[S]` on its first axis.
+
+    Rows that only fill the batch are repeats with weight 0. A free-running search is handed a batch without labels.
+    """
+
+    features: Required[np.ndarray | Array]  # float32 [B, W, F], standardized, 0 at padding
+    mask: Required[np.ndarray | Array]  # bool [B, W], True at words
+    sample_id: Required[np.ndarray | Array]  # int32 [B], row of the data file
+    weight: Required[np.ndarray | Array]  # float32 [B], 0 for rows that only fill the batch
+    labels: np.ndarray | Array  # int32 [B, T], where there are targets; the padding token after the end token
+    shuffled_labels: np.ndarray | Array  # int32 [B, T], another sentence's, for `label_shuffle`
+    subject: np.ndarray | Array  # int32 [B], row of the table of subject means, for `subject_mean`
+    donor: np.ndarray | Array  # float32 [B, W, F], another sentence's features, for `shuffled`
+
+
+def batch_shapes(bucket: Bucket, size: int, n_features: int, *optional: str, seeds: int = 0) -> dict[str, Shape]:
+    """Shapes of a batch as `make_batch` makes it, for programs that are compiled before there is one.
+
+    Args:
+      bucket: (words, tokens).
+      size: B.
+      n_features: F.
+      optional: which of the fields that not every batch has.
+      seeds: S of a training batch; 0 for one without that axis.
+    """
+    words, tokens = bucket
+    first = (seeds, size) if seeds else (size,)
+    all_fields = {
+        "features": ((*first, words, n_features), np.float32),
+        "mask": ((*first, words), np.bool_),
+        "sample_id": (first, np.int32),
+        "weight": (first, np.float32),
+        "labels": ((*first, tokens), np.int32),
+        "shuffled_labels": ((*first, tokens), np.int32),
+        "subject": (first, np.int32),
+        "donor": ((*first, words, n_features), np.float32),
+    }
+    chosen = [name for name in all_fields if name in Batch.__required_keys__ or name in optional]
+    return {name: Shape(*all_fields[name]) for name in chosen}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,15 +146,12 @@ def feature_scale(data: DataFile, rows: np.ndarray, standardize: bool) -> Featur
 def make_batch(samples: Samples, rows: Sequence[int], bucket: Bucket, size: int) -> Batch:
     """One batch of `size` rows: those of `rows`, then repeats of the first with weight 0.
 
-    Returns:
-      `features` float32 [B, W, F], `mask` bool [B, W], `sample_id` int32 [B], `weight` float32 [B]; where there are
-      targets, `labels` int32 [B, T] padded with the padding token (and `shuffled_labels` like it); what the
-      conditions need: `subject` int32 [B], `donor` float32 [B, W, F].
+    It has labels where `samples` have targets, and what they have for the conditions.
     """
     words, tokens = bucket
     filled = np.array([*rows, *[rows[0]] * (size - len(rows))])
     lengths = samples.n_words()[filled]
-    batch = {
+    batch: Batch = {
         "features": _pad([samples.features(i) for i in filled], words, 0.0),
         "mask": np.arange(words) < lengths[:, None],
         "sample_id": filled.astype(np.int32),

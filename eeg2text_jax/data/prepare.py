@@ -2,28 +2,29 @@
 
 import dataclasses
 import glob
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ml_collections import ConfigDict
 
-from eeg2text_jax import __version__
-from eeg2text_jax.data.datafile import DataWriter, Sample
-from eeg2text_jax.data.recordings.files import SUFFIXES
+from eeg2text_jax.data.arrays import open_arrays
+from eeg2text_jax.data.arrow import is_dataset, open_dataset, open_parquet
+from eeg2text_jax.data.datafile import DataWriter
+from eeg2text_jax.data.raw.choices import RawSpec
+from eeg2text_jax.data.raw.find import is_raw
+from eeg2text_jax.data.raw.raw_samples import open_raw
 from eeg2text_jax.data.recordings.samples import Recordings, RecordingSpec
+from eeg2text_jax.data.recordings.sources import SUFFIXES
+from eeg2text_jax.data.rows import Columns
+from eeg2text_jax.data.source import Source
 from eeg2text_jax.data.synthetic import SyntheticSpec, synthetic_samples
-from eeg2text_jax.data.table import table_samples
 from eeg2text_jax.data.tally import Tally
+from eeg2text_jax.data.word_table import table_samples
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import file_digest
+from eeg2text_jax.versions import __version__
 
-
-@dataclasses.dataclass(frozen=True)
-class _Source:
-    samples: Iterable[Sample]
-    provenance: dict[str, Any]  # complete when the samples have been taken
-    features_are: str
+ARRAYS = {".npz": open_arrays, ".parquet": open_parquet}
 
 
 def prepare(config: ConfigDict, out: Path, sources: Sequence[str] = ()) -> Tally:
@@ -41,7 +42,9 @@ def prepare(config: ConfigDict, out: Path, sources: Sequence[str] = ()) -> Tally
     tally = Tally()
     source = _open(config, sources, tally)
     counted = tally.count(source.samples)
-    first = next(counted)  # tells the width, and fails before a file is made
+    first = next(counted, None)  # tells the width, and fails before a file is made
+    if first is None:
+        raise UserError(f"{', '.join(sources)}: there is no sample in it; expected one or more.")
     with DataWriter(out, first.features.shape[1], source.features_are) as writer:
         writer.add(first)
         writer.add_all(counted)
@@ -50,27 +53,52 @@ def prepare(config: ConfigDict, out: Path, sources: Sequence[str] = ()) -> Tally
     return tally
 
 
-def _open(config: ConfigDict, sources: tuple[str, ...], tally: Tally) -> _Source:
+def _open(config: ConfigDict, sources: tuple[str, ...], tally: Tally) -> Source:
     if sources == ("synthetic",):
         spec = SyntheticSpec(**config.synthetic)
         provenance = {"source": "synthetic", **dataclasses.asdict(spec)}
-        return _Source(synthetic_samples(spec), provenance, f"{spec.features} synthetic features")
-    if len(sources) == 1 and Path(sources[0]).suffix in (".tsv", ".csv"):
-        return _open_table(Path(sources[0]), config.table)
+        return Source(synthetic_samples(spec), provenance, f"{spec.features} synthetic features")
+    paths, columns = _paths(sources), Columns(**config.columns)
+    suffixes = {path.suffix for path in paths}
+    if len(paths) == 1 and suffixes <= {".tsv", ".csv"}:
+        return _open_table(paths[0], config.table, columns, tally)
+    if len(suffixes) == 1 and (open_them := ARRAYS.get(suffixes.pop())):
+        return open_them(paths, columns, tally)
+    if len(paths) == 1 and is_dataset(paths[0]):
+        return open_dataset(paths[0], columns, tally)
+    if all(map(is_raw, sources)) and not any(map(_has_zuco, paths)):
+        return open_raw(sources, RawSpec(**config.raw), tally)
     for source in sources:
         if not (Path(source).is_dir() or Path(source).suffix in SUFFIXES or glob.has_magic(source)):
             raise UserError(
-                f"{source!r} is no source; expected 'synthetic', one word-feature table (.tsv, .csv), a data file "
-                f"(.h5, without preparing), or recordings: files ({', '.join(SUFFIXES)}), folders or globs."
+                f"{source!r} is no source; expected 'synthetic', one table (.tsv, .csv), arrays (.npz), Parquet files, "
+                "a data set saved by `datasets`, a data file (.h5, without preparing), what MNE reads, a BIDS folder, "
+                f"or ZuCo recordings: files ({', '.join(SUFFIXES)}), folders or globs."
             )
     spec = RecordingSpec(**config.recordings)
     recordings = Recordings(sources, spec, tally)
-    return _Source(recordings, recordings.provenance, spec.features_are)
+    return Source(recordings, recordings.provenance, spec.features_are)
 
 
-def _open_table(path: Path, config: ConfigDict) -> _Source:
-    samples = table_samples(path, config.word_column, config.feature_columns)
+def _paths(sources: tuple[str, ...]) -> list[Path]:
+    """Files and folders as they were named; of a glob, or a folder of nothing but Parquet files, those in it."""
+    found = []
+    for source in sources:
+        path = Path(source)
+        inside = sorted(path.glob("[!.]*")) if path.is_dir() else sorted(map(Path, glob.glob(source)))
+        if path.is_dir() and not (inside and all(other.suffix == ".parquet" for other in inside)):
+            inside = []
+        found += inside or [path]
+    return found
+
+
+def _has_zuco(path: Path) -> bool:
+    return path.is_dir() and any(other.suffix in SUFFIXES for other in path.iterdir())
+
+
+def _open_table(path: Path, config: ConfigDict, columns: Columns, tally: Tally) -> Source:
+    samples = table_samples(path, config.word_column, config.feature_columns, columns, tally)
     provenance = {"source": path.name, "columns": list(config.feature_columns)}
     if path.is_file():
-        provenance["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return _Source(samples, provenance, config.features_are or "numeric columns of a table")
+        provenance["sha256"] = file_digest(path)
+    return Source(samples, provenance, config.features_are or columns.features_are or "numeric columns of a table")

@@ -12,17 +12,16 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from eeg2text_jax.data.text import decode_tokens, load_tokenizer
-from eeg2text_jax.decoding.dataset import Slice, plan_slices
-from eeg2text_jax.decoding.grid import sentence_keys
-from eeg2text_jax.decoding.sharded import generate_arms
-from eeg2text_jax.decoding.spec import GenerationSpec
+from eeg2text_jax.decoding.cells import sentence_keys
+from eeg2text_jax.decoding.sharded import Slice, generate_arms, plan_slices
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.pretrained.eeg_file import Feeding, read_feeding
-from eeg2text_jax.pretrained.hub import checkpoint_folder
+from eeg2text_jax.pretrained.folder import checkpoint_folder
 from eeg2text_jax.pretrained.load import load_pretrained
+from eeg2text_jax.search.settings import GenerationSpec
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -92,7 +91,7 @@ class Exported:
             self.generation,
             make_mesh(1, 1, jax.devices()[:1]),
             keys=sentence_keys(self.feeding.seed, jnp.asarray(ids[part.samples], jnp.int32)) if draws else None,
-            halvings=self.feeding.halvings,
+            compactions=self.feeding.compactions,
         )
         best = slice(0, part.real * self.generation.num_return_sequences, self.generation.num_return_sequences)
         sequences, lengths = np.asarray(found.sequences[0])[best], np.asarray(found.lengths[0])[best]

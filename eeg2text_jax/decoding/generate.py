@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from eeg2text_jax.decoding.beam_search import Hypotheses, beam_search
-from eeg2text_jax.decoding.sample import sample
-from eeg2text_jax.decoding.spec import GenerationSpec
 from eeg2text_jax.models.cache import reorder_beams
+from eeg2text_jax.search.beam_search import Hypotheses, beam_search
+from eeg2text_jax.search.sample import sample
+from eeg2text_jax.search.settings import GenerationSpec
 
 INPUTS = frozenset({"features", "inputs_embeds", "input_ids", "mask"})
 
@@ -33,7 +33,7 @@ def generate(
     spec: GenerationSpec,
     *,
     key: jax.Array | None = None,
-    halvings: int = 0,
+    compactions: int = 0,
 ) -> Generated:
     """Decodes a batch without any target, by beam search, greedily, or sampled, as `spec` says.
 
@@ -46,13 +46,13 @@ def generate(
       spec: the settings.
       key: for `spec.do_sample`: one PRNG key for the batch, or one a sentence `[B]`, which makes a sentence's result
         independent of the batch it is in.
-      halvings: see `beam_search`; changes no result.
+      compactions: see `beam_search`; changes no result.
 
     Raises:
       ValueError: inputs that are not a model's inputs (labels, say), or sampling without a key.
     """
     check_request(inputs, spec, key)
-    return _generate(model, params, inputs, spec, key if spec.do_sample else None, halvings)
+    return _generate(model, params, inputs, spec, key if spec.do_sample else None, compactions)
 
 
 def check_request(inputs: dict[str, jax.Array], spec: GenerationSpec, key: jax.Array | None) -> None:
@@ -69,7 +69,7 @@ def search(
     inputs: dict[str, jax.Array],
     spec: GenerationSpec,
     key: jax.Array | None,
-    halvings: int = 0,
+    compactions: int = 0,
 ) -> Generated:
     """`generate` as a pure function, to be traced inside other transformations."""
     hidden, mask = model.encode(params, inputs)
@@ -79,13 +79,13 @@ def search(
     step = model.stepper(params)
     keys = None if key is None else _keys_of_sentences(key, batch)
     if spec.num_beams > 1:
-        found = beam_search(step, reorder_beams, cache, batch, spec, keys, halvings=halvings)
+        found = beam_search(step, reorder_beams, cache, batch, spec, keys, compactions=compactions)
     else:
         found = sample(step, cache, batch, spec, None if keys is None else _keys_of_rows(keys, returned))
     return _flatten(found, returned)
 
 
-_generate = jax.jit(search, static_argnames=("model", "spec", "halvings"))
+_generate = jax.jit(search, static_argnames=("model", "spec", "compactions"))
 
 
 def _keys_of_sentences(key: jax.Array, batch: int) -> jax.Array:

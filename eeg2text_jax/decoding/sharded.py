@@ -2,20 +2,116 @@
 
 A search inside `vmap`, or one left to XLA's partitioner, stops when all arms have stopped and asks them at every
 step, which is an all-reduce over the mesh; here each shard runs a loop of its own and the program has no collective.
+
+Decoding whole test sets: batches of one shape per length bucket, results in the order of the samples.
+
+Which samples share a batch, and in what order batches run, depends on numbers of words alone. Sentences have no say
+in it, so rewriting them cannot change what is decoded.
 """
 
 import functools
-from collections.abc import Callable
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 
 from eeg2text_jax.decoding.generate import Generated, check_request, search
-from eeg2text_jax.decoding.spec import GenerationSpec
 from eeg2text_jax.decoding.teacher_forced import TeacherForced, score_reference
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.parallel.arms import compile_apart
+from eeg2text_jax.parallel.arms import shard_map_arms
+from eeg2text_jax.parallel.distributed import to_host
+from eeg2text_jax.progress import ProgressLine
+from eeg2text_jax.search.settings import GenerationSpec
+
+
+class Slice(NamedTuple):
+    """Samples that are decoded together."""
+
+    samples: np.ndarray  # int64 [size], positions in the test set; those from `real` on repeat the first
+    real: int
+    words: int  # EEG positions of the bucket, W
+
+
+def plan_slices(n_words: np.ndarray, edges: Sequence[int], size: int) -> list[Slice]:
+    """Cuts a test set into slices of `size`, shortest first, so that like lengths share a slice.
+
+    Args:
+      n_words: EEG positions of every sample, `[N]`.
+      edges: the widths of the buckets; each is one compilation.
+      size: samples a slice; the last of a bucket is filled up.
+
+    Raises:
+      UserError: a sample has more words than the widest bucket.
+    """
+    edges = np.unique(np.asarray(edges, int))
+    if len(n_words) and n_words.max() > edges[-1]:
+        raise UserError(
+            f"batch.buckets: the widest has {edges[-1]} words but a test sample has {n_words.max()}; add a wider "
+            "bucket or lower data.max_words."
+        )
+    bucket = np.searchsorted(edges, n_words)
+    slices = []
+    for b, width in enumerate(edges):
+        inside = np.flatnonzero(bucket == b)
+        inside = inside[np.argsort(n_words[inside], kind="stable")]
+        for start in range(0, len(inside), size):
+            real = inside[start : start + size]
+            samples = np.concatenate([real, np.repeat(real[:1], size - len(real))])
+            slices.append(Slice(samples, len(real), int(width)))
+    return slices
+
+
+def decode_dataset(
+    slices: Sequence[Slice], decode: Callable[[Slice], Any], title: str, *, axis: int = 0, sentences: int = 1
+) -> Any:
+    """Runs `decode` on every slice and puts the results in the order of the samples.
+
+    The next slice is dispatched before the last one's results are read, so the device does not wait.
+
+    Args:
+      slices: from `plan_slices`.
+      decode: a slice -> a pytree of device arrays whose axis `axis` is the slice's samples; widths must not differ
+        between slices.
+      title: names the work in the progress display, which also shows sentences/s.
+      axis: where samples lie in the results.
+      sentences: decoded sentences per sample (arms times modes, say), for the rate.
+
+    Returns:
+      The pytree as NumPy arrays with all N samples along `axis`, fillings cut off.
+    """
+    total = sum(part.real for part in slices)
+    start, parts, done = time.monotonic(), [], 0
+    with ProgressLine(title, total) as progress:
+        for part, result in _one_ahead(slices, decode):
+            parts.append(jax.tree.map(lambda leaf, n=part.real: _head(leaf, n, axis), to_host(result)))
+            done += part.real
+            rate = done * sentences / (time.monotonic() - start)
+            progress.advance(part.real, f"{part.words} words, {rate:.1f} sentences/s")
+    order = np.concatenate([part.samples[: part.real] for part in slices])
+    if not np.array_equal(np.sort(order), np.arange(total)):
+        raise AssertionError("every sample must be decoded exactly once")
+    place = np.argsort(order)
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis).take(place, axis), *parts)
+
+
+def _one_ahead(slices: Sequence[Slice], decode: Callable[[Slice], Any]) -> Iterator[tuple[Slice, Any]]:
+    pending = None
+    for part in slices:
+        dispatched = part, decode(part)
+        if pending is not None:
+            yield pending
+        pending = dispatched
+    if pending is not None:
+        yield pending
+
+
+def _head(values: np.ndarray, n: int, axis: int) -> np.ndarray:
+    return values[(slice(None),) * axis + (slice(n),)]
+
 
 Inputs = dict[str, jax.Array]
 
@@ -29,7 +125,7 @@ def generate_arms(
     mesh: Mesh,
     *,
     keys: jax.Array | None = None,
-    halvings: int = 0,
+    compactions: int = 0,
 ) -> Generated:
     """`generate` for stacked arms; takes no target.
 
@@ -41,13 +137,13 @@ def generate_arms(
       spec: the settings.
       mesh: with axes `("arm", "data")`.
       keys: PRNG keys `[B]`, one a sentence, for `spec.do_sample`.
-      halvings: see `beam_search`; changes no result.
+      compactions: see `beam_search`; changes no result.
 
     Returns:
       `Generated` with all leaves `[A, N, ...]`.
     """
     check_request({**fed, **shared}, spec, keys)
-    return generate_program(model, spec, mesh, halvings)(params, fed, (shared, keys if spec.do_sample else None))
+    return generate_program(model, spec, mesh, compactions)(params, fed, (shared, keys if spec.do_sample else None))
 
 
 def teacher_forced_arms(
@@ -59,15 +155,15 @@ def teacher_forced_arms(
 
 @functools.lru_cache(maxsize=64)
 def generate_program(
-    model: Seq2SeqModel, spec: GenerationSpec, mesh: Mesh, halvings: int = 0
+    model: Seq2SeqModel, spec: GenerationSpec, mesh: Mesh, compactions: int = 0
 ) -> Callable[..., Generated]:
     """The jitted `(params, fed, (shared, keys)) -> Generated`; one compilation per shape of the inputs."""
 
     def decode(params: Any, fed: Inputs, shared: tuple[Inputs, jax.Array | None]) -> Generated:
         inputs, keys = shared
-        return search(model, params, {**fed, **inputs}, spec, keys, halvings)
+        return search(model, params, {**fed, **inputs}, spec, keys, compactions)
 
-    return compile_apart(decode, mesh)
+    return shard_map_arms(decode, mesh)
 
 
 @functools.lru_cache(maxsize=64)
@@ -78,4 +174,4 @@ def teacher_forced_program(model: Seq2SeqModel, mesh: Mesh) -> Callable[..., Tea
         inputs, labels = shared
         return score_reference(model, params, {**fed, **inputs}, labels, with_logits=False)
 
-    return compile_apart(decode, mesh)
+    return shard_map_arms(decode, mesh)

@@ -21,7 +21,7 @@ import numpy as np
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.embedding import WIDTHS, TextEmbedder
-from eeg2text_jax.metrics.statistics import Metric, check_same_length, ratio
+from eeg2text_jax.metrics.metric import Metric, check_same_length, ratio
 
 FIGURES = ("p", "r", "f")
 CELLS = 1 << 24  # similarities computed at once: 64 MB

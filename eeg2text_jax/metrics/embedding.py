@@ -13,9 +13,8 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from eeg2text_jax.models.nnx_bridge import Params
-from eeg2text_jax.models.text_encoder import TextEncoder
 from eeg2text_jax.parallel.distributed import to_host
-from eeg2text_jax.pretrained.encoders import LoadedEncoder
+from eeg2text_jax.pretrained.encoders import LoadedEncoder, TextEncoder
 
 WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # tokens; a compilation for each that occurs
 TOKENS = {"cpu": 4096, "gpu": 32768, "tpu": 32768}  # of one batch, padding included

@@ -2,13 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from importlib.metadata import version
 
 import jiwer
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from eeg2text_jax.metrics.statistics import Metric, Tokenize, check_same_length, ratio, tokenize_all
+from eeg2text_jax.metrics.metric import Metric, Tokenize, check_same_length, ratio, tokenize_all
+from eeg2text_jax.versions import with_version
 
 
 class ErrorRate(Metric):
@@ -27,7 +27,7 @@ class ErrorRate(Metric):
         self.columns = (name, f"{name}-substitutions", f"{name}-deletions", f"{name}-insertions")
         self.signature = (
             f"unit:{units}|case:mixed|punctuation:kept|average:corpus|empty:all-deleted-or-inserted|"
-            f"version:jiwer-{version('jiwer')}"
+            f"version:{with_version('jiwer')}"
         )
 
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:

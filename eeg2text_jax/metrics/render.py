@@ -12,8 +12,16 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from eeg2text_jax.files import write_text
-from eeg2text_jax.metrics.examples import Example, Marked
-from eeg2text_jax.metrics.tables import NARROW_COLUMNS, PAPER_COLUMNS, Table, map_cells, score_table, signatures
+from eeg2text_jax.metrics.tables import (
+    NARROW_COLUMNS,
+    PAPER_COLUMNS,
+    Example,
+    Marked,
+    Table,
+    map_cells,
+    score_table,
+    signatures,
+)
 
 EXAMPLES_CAPTION = (
     "Bold: words that the ground truth and an output with teacher forcing (w/tf) share. "

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Sequence
-from importlib.metadata import version
 from itertools import chain
 
 import numpy as np
@@ -10,16 +9,9 @@ from rapidfuzz import process
 from rapidfuzz.distance import LCSseq
 from rouge_score.tokenize import tokenize as rouge_score_tokenize
 
-from eeg2text_jax.metrics.ngrams import overlaps
-from eeg2text_jax.metrics.statistics import (
-    PIECES,
-    Metric,
-    Tokenize,
-    by_pieces,
-    check_same_length,
-    ratio,
-    tokenize_all,
-)
+from eeg2text_jax.metrics.bleu import overlaps
+from eeg2text_jax.metrics.metric import PIECES, Metric, Tokenize, by_pieces, check_same_length, ratio, tokenize_all
+from eeg2text_jax.versions import with_version
 
 FIGURES = ("p", "r", "f")
 
@@ -90,7 +82,7 @@ def common_subsequences(
 
 def rouge() -> Rouge:
     """ROUGE-1, ROUGE-2 and ROUGE-L of the package rouge-score, without stemming."""
-    signature = f"tok:lowercase-a-z0-9|case:lower|stem:no|version:rouge-score-{version('rouge-score')}"
+    signature = f"tok:lowercase-a-z0-9|case:lower|stem:no|version:{with_version('rouge-score')}"
     return Rouge("rouge", rouge_score_words, signature, tokenize_reference=visible_words)
 
 

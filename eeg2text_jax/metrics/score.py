@@ -18,8 +18,8 @@ from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.bleu import Bleu, token_bleu, word_bleu
 from eeg2text_jax.metrics.error_rates import character_error_rate, word_error_rate
+from eeg2text_jax.metrics.metric import Metric, MetricError
 from eeg2text_jax.metrics.rouge import paper_rouge, rouge
-from eeg2text_jax.metrics.statistics import Metric, MetricError
 from eeg2text_jax.predictions.file import Prediction
 from eeg2text_jax.progress import ProgressLine
 

@@ -1,4 +1,1 @@
-"""EEG encoder, bridge and encoder-decoder backbones."""
-
-# Each is a module here that describes it, and a table of names in `pretrained/` that reads and writes its checkpoints.
-BACKBONES = ("bart", "bert2bert", "pegasus", "t5")
+"""Parts that every backbone is made of, the EEG encoder, and the model as pure functions of its parameters."""

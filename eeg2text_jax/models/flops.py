@@ -4,7 +4,7 @@ XLA's own count is unreliable where layers are scanned or recomputed. Counted ar
 for each multiply-add, positions at padding included, since the device computes those, too.
 """
 
-from eeg2text_jax.models.eeg_encoder import encoder_width, stack_spec
+from eeg2text_jax.models.eeg2text import encoder_width, stack_spec
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import StackSpec
 

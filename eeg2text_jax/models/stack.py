@@ -8,9 +8,16 @@ from flax import nnx
 
 from eeg2text_jax.models.attention import Attention, RelativeBias, bias_of, padding_bias
 from eeg2text_jax.models.cache import Cache, LayerCache, history_bias, own_position
-from eeg2text_jax.models.layers import FeedForward, Norm, dropout, row_major
+from eeg2text_jax.models.layers import (
+    FeedForward,
+    LearnedPositions,
+    Norm,
+    check_length,
+    dropout,
+    row_major,
+    sinusoidal_table,
+)
 from eeg2text_jax.models.nnx_bridge import scan_layers, separate_layers, stack_layers
-from eeg2text_jax.models.positions import LearnedPositions, check_length, sinusoidal_table
 from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import StackSpec
 

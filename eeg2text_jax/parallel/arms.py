@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 from eeg2text_jax.parallel.mesh import ARM, DATA
-from eeg2text_jax.parallel.partition import arm_sharding, replicated, seeds_sharding
+from eeg2text_jax.parallel.placement import arm_sharding, replicated, seeds_sharding
 
 
 def compile_step(step: Callable[..., Any], mesh: Mesh, state_formats: Any) -> Callable[..., Any]:
@@ -73,7 +73,7 @@ def choose_by_arm(values: Sequence[jax.Array], which: Sequence[int]) -> jax.Arra
     return chosen
 
 
-def compile_apart(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
+def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
     """Jits `function` so that every device runs it by itself, on its arms and its rows of the batch.
 
     For what loops until it is done: under `vmap`, or left to XLA's partitioner, a `while_loop` stops when all arms

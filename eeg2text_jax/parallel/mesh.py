@@ -1,6 +1,11 @@
-"""The device mesh: axis `arm` (arms of the grid, which never communicate) by axis `data` (samples of a batch)."""
+"""The device mesh: axis `arm` (arms of the grid, which never communicate) by axis `data` (samples of a batch).
 
+Accelerators: memory, and peaks from their makers' data sheets.
+"""
+
+import dataclasses
 import math
+import re
 from collections.abc import Sequence
 
 import jax
@@ -61,3 +66,49 @@ def make_mesh(arm: int, data: int, devices: Sequence[jax.Device] | None = None) 
 def abstract_mesh(arm: int, data: int) -> AbstractMesh:
     """A mesh of no devices, for which programs can be lowered, not compiled."""
     return AbstractMesh((arm, data), (ARM, DATA), axis_types=(AxisType.Auto, AxisType.Auto))
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """One JAX device of a kind.
+
+    Fields:
+      name: as people say it.
+      platform: `tpu` or `cuda`.
+      memory: bytes of its HBM (of a consumer card: of its GDDR memory).
+      flops: bfloat16 operations a second of dense matrix products (float16 where the chip has no bfloat16).
+      bandwidth: bytes a second between the chip and its memory.
+      kinds: pattern of `jax.Device.device_kind`.
+      clock: cycles a second of a TPU's cores, which is `flops` over what its matrix units do in a cycle (v4 and v5p
+        8 of 128 x 128, v5e 4 of these, v6e 4 of 256 x 256); the unit of its compiler's estimates. 0: not known.
+    """
+
+    name: str
+    platform: str
+    memory: int
+    flops: float
+    bandwidth: float
+    kinds: str
+    clock: float = 0.0
+
+
+GIB = 2**30
+CHIPS = {
+    "v4": Chip("TPU v4", "tpu", 32 * GIB, 275e12, 1228e9, r"TPU v4$", 1.05e9),
+    "v5e": Chip("TPU v5e", "tpu", 16 * GIB, 197e12, 819e9, r"TPU v5 ?(lite|e)$", 1.5e9),
+    "v5p": Chip("TPU v5p", "tpu", 95 * GIB, 459e12, 2765e9, r"TPU v5p?$", 1.75e9),
+    "v6e": Chip("TPU v6e", "tpu", 32 * GIB, 918e12, 1640e9, r"TPU v6 ?(lite|e)$", 1.75e9),
+    "h200": Chip("NVIDIA H200", "cuda", 141 * 10**9, 989e12, 4800e9, r"H200"),
+    "h100": Chip("NVIDIA H100 SXM", "cuda", 80 * 10**9, 989e12, 3350e9, r"H100.*HBM3"),
+    "a100-80gb": Chip("NVIDIA A100 80GB", "cuda", 80 * 10**9, 312e12, 2039e9, r"A100.*80GB"),
+    "a100-40gb": Chip("NVIDIA A100 40GB", "cuda", 40 * 10**9, 312e12, 1555e9, r"A100.*40GB"),
+    "l4": Chip("NVIDIA L4", "cuda", 24 * 10**9, 121e12, 300e9, r"L4$"),
+    "a10g": Chip("NVIDIA A10G", "cuda", 24 * 10**9, 70e12, 600e9, r"A10G"),
+    "t4": Chip("NVIDIA T4", "cuda", 16 * 10**9, 65e12, 320e9, r"T4$"),
+    "v100": Chip("NVIDIA V100", "cuda", 16 * 10**9, 125e12, 900e9, r"V100.*16GB"),
+}
+
+
+def chip_of_device(kind: str) -> Chip | None:
+    """The chip of a `jax.Device.device_kind`; None where its peaks are not in the table."""
+    return next((chip for chip in CHIPS.values() if re.search(chip.kinds, kind)), None)

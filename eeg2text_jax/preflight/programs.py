@@ -1,30 +1,32 @@
-"""The real training step and beam search of a configuration, traced for devices that need not exist."""
+"""The real training step and beam search of a configuration, traced for devices that need not exist.
+
+The largest batch that fits: a line through two compilations, confirmed by a third.
+"""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from ml_collections import ConfigDict
 
-from eeg2text_jax.conditions.condition import needs
-from eeg2text_jax.conditions.controls import condition_key
+from eeg2text_jax.backbones.build import build_model
+from eeg2text_jax.conditions.condition import condition_key, needs
+from eeg2text_jax.data.batches import batch_shapes
 from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.decoding.sharded import generate_program
-from eeg2text_jax.decoding.spec import GenerationSpec
-from eeg2text_jax.grid import Arm, arms, dropout_keys
-from eeg2text_jax.models.build import build_model
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.arms import compile_step
-from eeg2text_jax.parallel.partition import batch_sharding, fed_sharding, replicated, seeds_sharding
-from eeg2text_jax.parallel.placement import Placement
+from eeg2text_jax.parallel.placement import Placement, batch_sharding, fed_sharding, replicated, seeds_sharding
 from eeg2text_jax.pretrained.start import model_from_checkpoint
-from eeg2text_jax.ranges import check_config
+from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.study.grid import Arm, StudyArrays, arms, dropout_keys
+from eeg2text_jax.study.ranges import check_config
 from eeg2text_jax.training.loop import make_program
-from eeg2text_jax.training.step import StudyArrays
+from eeg2text_jax.training.step import GridProgram
 
 ZUCO_CHANNELS = 105
 ZUCO_FEATURES = 8 * ZUCO_CHANNELS  # of a word: one for each band and channel
@@ -46,7 +48,7 @@ class Program:
 
 @dataclasses.dataclass(frozen=True)
 class Outline:
-    """A study without data: what its compiled programs depend on. It has those fields of a `Study` that they read."""
+    """What the compiled programs of a study depend on, without its data."""
 
     config: ConfigDict
     model: Seq2SeqModel
@@ -71,17 +73,19 @@ class Outline:
 
     def training(self, placement: Placement, batch_size: int, bucket: tuple[int, int] | None = None) -> Program:
         """The training step of all arms, on the largest bucket unless another is given."""
-        program = make_program(self, placement.mesh)
+        program = self._program(placement.mesh)
         state = placement.abstract(program.state_shapes())
         step = compile_step(program.train_step, placement.mesh, placement.formats(state))
-        batch = _placed(self._batch(batch_size, *(bucket or self.bucket)), seeds_sharding(placement.mesh))
+        fields, seeds = self._batch_fields(), len({arm.seed for arm in self.arms})
+        shapes = batch_shapes(bucket or self.bucket, batch_size, self.features, *fields, seeds=seeds)
+        batch = _placed(shapes, seeds_sharding(placement.mesh))
         return Program(step, (state, batch, _placed(self._study_arrays(), replicated(placement.mesh))))
 
     def search(self, placement: Placement) -> Program:
         """Beam search of all arms on the longest sentences, from parameters as training leaves them."""
         mesh, size, words = placement.mesh, int(self.config.decode.batch_size), self.bucket[0]
         spec = GenerationSpec.from_fields(self.config.decode, self.model)
-        params = placement.abstract(make_program(self).state_shapes().params)
+        params = placement.abstract(self._program().state_shapes().params)
         rows, shared = fed_sharding(mesh), batch_sharding(mesh)
         features = jax.ShapeDtypeStruct((len(self.arms), size, words, self.features), jnp.float32, sharding=rows)
         mask = jax.ShapeDtypeStruct((size, words), jnp.bool_, sharding=shared)
@@ -89,27 +93,17 @@ class Outline:
         if spec.do_sample:
             keys = _placed(jax.eval_shape(lambda: jax.random.split(jax.random.key(0), size)), shared)
         return Program(
-            generate_program(self.model, spec, mesh, self.config.decode.halvings),
+            generate_program(self.model, spec, mesh, self.config.decode.compactions),
             (params, {"features": features}, ({"mask": mask}, keys)),
         )
 
-    def _batch(self, size: int, words: int, tokens: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """A batch as `data.batches.training_batches` makes it, with the seeds of the arms on its first axis."""
-        batch = {
-            "features": ((size, words, self.features), jnp.float32),
-            "mask": ((size, words), jnp.bool_),
-            "sample_id": ((size,), jnp.int32),
-            "weight": ((size,), jnp.float32),
-            "labels": ((size, tokens), jnp.int32),
-        }
-        if "label_shuffle" in self._conditions:
-            batch["shuffled_labels"] = batch["labels"]
-        if "subject" in self._needs:
-            batch["subject"] = ((size,), jnp.int32)
-        if "donor" in self._needs:
-            batch["donor"] = batch["features"]
-        n_seeds = len({arm.seed for arm in self.arms})
-        return {name: jax.ShapeDtypeStruct((n_seeds, *shape), dtype) for name, (shape, dtype) in batch.items()}
+    def _program(self, mesh: Mesh | AbstractMesh | None = None) -> GridProgram:
+        return make_program(self.config, self.model, self.arms, mesh)
+
+    def _batch_fields(self) -> list[str]:
+        """Fields of a training batch that not every one has."""
+        needed = [name for name in ("subject", "donor") if name in self._needs]
+        return ["labels", *needed, *(["shuffled_labels"] if "label_shuffle" in self._conditions else [])]
 
     def _study_arrays(self) -> StudyArrays:
         keys = jax.eval_shape(lambda: (dropout_keys(self.arms, 0, self.config.train.rng), condition_key(0)))
@@ -191,3 +185,78 @@ def _device_bytes(leaf: jax.ShapeDtypeStruct) -> int:
     for length in leaf.sharding.shard_shape(leaf.shape):
         items *= length
     return items * leaf.dtype.itemsize
+
+
+# Share of a chip's memory that programs get: the runtime keeps some for itself and loses some between buffers.
+USABLE = 0.97
+LARGEST = 2**14  # no batch above it is looked for
+# A confirming compilation that shows the line to be this far off asks for another one.
+TOLERANCE = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class LargestBatch:
+    """The answer of `largest_batch`.
+
+    Fields:
+      size: the largest batch that was compiled and fits, 0 if none did.
+      confirmed: whether it is the one that a line through two other compilations had promised.
+      estimate: the last promise, which was not compiled unless confirmed.
+      tried: bytes by batch size, for every batch that was compiled.
+    """
+
+    size: int
+    confirmed: bool
+    estimate: int
+    tried: dict[int, int]
+
+
+def second_size(start: int, first: int | None, step: int, limit: int) -> int:
+    """The batch to draw the line with: twice `start`, or half of it where that (of `first` bytes) did not fit."""
+    return 2 * start if first is None or first <= limit else max(start // 2 // step * step, step)
+
+
+def largest_batch(
+    compile_bytes: Callable[[int], int], known: Mapping[int, int], step: int, limit: int, compilations: int = 3
+) -> LargestBatch:
+    """Searches the largest multiple of `step` whose memory is at most `limit`.
+
+    Memory is about affine in the batch. The line through two known sizes promises a batch, which is compiled. If that
+    does not fit, or shows that far more would, the line is drawn anew through the sizes nearest to the limit. The
+    answer is always a batch that was compiled.
+
+    Args:
+      compile_bytes: batch size -> bytes on one device.
+      known: bytes of two sizes, multiples of `step`.
+      step: devices along the batch: only their multiples divide among them.
+      limit: bytes.
+      compilations: how many more there may be.
+    """
+    tried, confirmed = dict(known), False
+    estimate = promise(tried, step, limit)
+    while compilations and estimate >= step:
+        if estimate not in tried:
+            compilations -= 1
+            tried[estimate] = compile_bytes(estimate)
+        after = promise(tried, step, limit)
+        confirmed = tried[estimate] <= limit and after - estimate <= max(TOLERANCE * estimate, step)
+        if confirmed or after == estimate:
+            break
+        estimate = after
+    fitting = max((size for size, taken in tried.items() if taken <= limit), default=0)
+    return LargestBatch(fitting, confirmed and fitting == estimate, estimate, dict(sorted(tried.items())))
+
+
+def promise(tried: Mapping[int, int], step: int, limit: int) -> int:
+    """The largest multiple of `step` that the line through the two sizes nearest to the limit lets in.
+
+    It is not below the largest size that is known to fit, and below the smallest that is known not to.
+    """
+    below = max((size for size, taken in tried.items() if taken <= limit), default=0)
+    above = min((size for size, taken in tried.items() if taken > limit), default=LARGEST + step)
+    near = sorted(tried, key=lambda size: abs(tried[size] - limit))[:2]
+    if len(near) < 2:
+        return below
+    slope = max((tried[near[1]] - tried[near[0]]) / (near[1] - near[0]), 1.0)
+    line = int(near[0] + (limit - tried[near[0]]) / slope) // step * step
+    return max(min(line, above - step), below)

@@ -1,1 +1,1 @@
-"""Foreign checkpoints -> our parameters, and back."""
+"""Files of checkpoints -> our parameters, and back."""

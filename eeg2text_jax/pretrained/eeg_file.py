@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from eeg2text_jax.backbones.mapping import flatten
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import EEGSpec
-from eeg2text_jax.pretrained.mapping import flatten
-from eeg2text_jax.pretrained.safetensors_file import open_safetensors, read_metadata, write_safetensors
+from eeg2text_jax.pretrained.tensor_files import open_safetensors, read_metadata, write_safetensors
 
 NAME = "eeg_encoder.safetensors"
 FEEDING = "eeg2text.json"
@@ -62,7 +62,7 @@ class Feeding:
     max_words: int
     buckets: tuple[int, ...]  # EEG positions of a batch
     batch_size: int
-    halvings: int  # as in `decode.halvings`
+    compactions: int  # as in `decode.compactions`
     seed: int  # from which a sample's key is made where decoding draws
     dtype: str  # of the computation
     features_are: str  # what the features mean, for the record
@@ -100,6 +100,8 @@ def read_feeding(folder: Path) -> Feeding:
 
 
 def _feeding(fields: dict[str, Any]) -> Feeding:
+    if "halvings" in fields:  # its name in version 0.1
+        fields["compactions"] = fields.pop("halvings")
     mean, scale = (np.array(fields.pop(name), np.float32) for name in ("mean", "scale"))
     if mean.ndim != 1 or mean.shape != scale.shape:
         raise ValueError("mean and scale are not two lists of numbers of one length")

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
+from eeg2text_jax.backbones.build import backbone_module
+from eeg2text_jax.backbones.mapping import export
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
-from eeg2text_jax.models.build import backbone_module
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.pretrained.eeg_file import Feeding, write_eeg, write_feeding
-from eeg2text_jax.pretrained.hub import write_sums
-from eeg2text_jax.pretrained.load import backbone_table, names_of
-from eeg2text_jax.pretrained.mapping import export
-from eeg2text_jax.pretrained.safetensors_file import write_safetensors
+from eeg2text_jax.pretrained.folder import write_sums
+from eeg2text_jax.pretrained.load import backbone_table
+from eeg2text_jax.pretrained.tensor_files import write_safetensors
 
 
 def export_checkpoint(
@@ -75,7 +75,7 @@ def export_checkpoint(
 
 
 def _only_exported(model: Seq2SeqModel, config: PretrainedConfig) -> dict[str, np.ndarray]:
-    names = names_of(model.spec)
+    names = backbone_module(model.spec.backbone)
     return names.only_exported(model.spec, config) if hasattr(names, "only_exported") else {}
 
 

@@ -1,26 +1,23 @@
 """Checkpoint folder or Hub name -> model and parameters on their devices."""
 
-import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import jax
 import numpy as np
 from transformers import AutoConfig, PretrainedConfig
 
+from eeg2text_jax.backbones.build import BACKBONES, backbone_module, backbone_of, describe
+from eeg2text_jax.backbones.mapping import Rule, Source, Table, flatten, match, unflatten
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.build import BACKBONES, backbone_module, backbone_of, describe
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import Seq2SeqSpec
 from eeg2text_jax.pretrained import eeg_file
-from eeg2text_jax.pretrained.hub import checkpoint_folder
-from eeg2text_jax.pretrained.mapping import Rule, Source, Table, flatten, match, unflatten
-from eeg2text_jax.pretrained.read import read_tensors
+from eeg2text_jax.pretrained.folder import checkpoint_folder, read_tensors
 
 # Parameters copied at the same time: copying and the first touch of new memory keep more than one core busy.
 _AT_ONCE = 2
@@ -91,18 +88,13 @@ def spec_of(config: PretrainedConfig, where: Path) -> Seq2SeqSpec:
 
 def as_stored(spec: Seq2SeqSpec, folder: Path) -> Seq2SeqSpec:
     """The description of a checkpoint's backbone once its tensors have been looked at (of PEGASUS, the positions)."""
-    names = names_of(spec)
+    names = backbone_module(spec.backbone)
     return names.as_stored(spec, read_tensors(folder)) if hasattr(names, "as_stored") else spec
 
 
 def backbone_table(spec: Seq2SeqSpec) -> Table:
     """The table of names of a backbone."""
-    return names_of(spec).table(spec)
-
-
-def names_of(spec: Seq2SeqSpec) -> ModuleType:
-    """The module with a backbone's `table`; it may have `as_stored` and `only_exported` (see PEGASUS's), too."""
-    return importlib.import_module(f"eeg2text_jax.pretrained.{spec.backbone}")
+    return backbone_module(spec.backbone).table(spec)
 
 
 def tensor_shapes(shapes: Params) -> dict[str, tuple[int, ...]]:

@@ -8,14 +8,16 @@ import jax
 from ml_collections import ConfigDict
 from transformers import EncoderDecoderConfig, PretrainedConfig, PreTrainedTokenizerBase
 
+from eeg2text_jax.backbones import bert2bert
+from eeg2text_jax.backbones.build import model_around
+from eeg2text_jax.backbones.mapping import Source, Table, Tensors, flatten, match, unflatten
 from eeg2text_jax.data.text import has_vocabulary, load_tokenizer
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.build import model_around
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import Seq2SeqSpec
-from eeg2text_jax.pretrained import bert2bert, eeg_file
-from eeg2text_jax.pretrained.hub import checkpoint_folder
+from eeg2text_jax.pretrained import eeg_file
+from eeg2text_jax.pretrained.folder import checkpoint_folder, read_tensors
 from eeg2text_jax.pretrained.load import (
     Shardings,
     as_stored,
@@ -26,8 +28,6 @@ from eeg2text_jax.pretrained.load import (
     spec_of,
     tensor_shapes,
 )
-from eeg2text_jax.pretrained.mapping import Source, Table, Tensors, flatten, match, unflatten
-from eeg2text_jax.pretrained.read import read_tensors
 
 # Of a checkpoint's tokens, how many its tokenizer has at least: tables are rounded up, T5's 32,100 tokens to 32,128.
 _LEAST_SHARE = 0.9

@@ -10,8 +10,7 @@ import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.normalize import normalize
-from eeg2text_jax.splits.split import PARTS, Split, part_sizes
+from eeg2text_jax.splits.split import PARTS, Split, normalize, part_sizes
 
 NONE = -1  # of a node or an edge that is in no part
 

@@ -1,16 +1,128 @@
-"""The methods of splitting by name: what `config.split.method` and `eeg2text split --method` accept."""
+"""The methods of splitting by name: what `config.split.method` and `eeg2text split --method` accept.
+
+Splits that shuffle one kind of unit and cut the shuffled list: methods (a), (c) and (d) of the splitting paper.
+
+All three leak (`papers/003`, section 3.2): (a) shares texts, (c) texts and subjects, (d) subjects. They are here to
+show what a leak does to scores and to reproduce published numbers. (b) shuffles tasks, of which ZuCo has too few, and
+(e) takes consecutive samples, which for whole sentences is (d).
+
+`unique_text`: a text is in one part only, whoever read it and in whichever task or release.
+
+The authors' own splits, by position in the recordings' lists, as Wang & Ji's `data.py` makes them.
+"""
 
 import os
+import re
 from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.splits.bipartite import f
-from eeg2text_jax.splits.positional import unique_sent, unique_subj
-from eeg2text_jax.splits.shuffled import by_sentence, by_subject, pooled
-from eeg2text_jax.splits.split import Split, check_ratio
+from eeg2text_jax.splits.split import PARTS, Split, check_ratio, normalize, part_sizes
 from eeg2text_jax.splits.splitfile import read_split_file
-from eeg2text_jax.splits.unique_text import unique_text
+
+
+def deal(units: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Shuffles the distinct values of `units` `[N]` and cuts them at `ratio`; every sample follows its unit."""
+    distinct, group = np.unique(units, return_inverse=True)
+    bounds = np.cumsum(part_sizes(len(distinct), ratio))[:-1]
+    chosen = np.split(rng.permutation(len(distinct)), bounds)
+    return {name: np.flatnonzero(np.isin(group, units)) for name, units in zip(PARTS, chosen, strict=True)}
+
+
+def by_subject(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
+    """(a): all samples of a subject go together; every text is in every part."""
+    return Split.of(data, "a", seed, deal(data.subject.astype(str), ratio, np.random.default_rng(seed)))
+
+
+def pooled(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
+    """(c): samples are independent; texts and subjects are in every part."""
+    return Split.of(data, "c", seed, deal(np.arange(len(data)), ratio, np.random.default_rng(seed)))
+
+
+def by_sentence(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
+    """(d): sentence ids are shuffled inside each task, the same for all subjects; subjects are in every part.
+
+    A text that two tasks share has two ids and may be in two parts; `unique_text` prevents that.
+    """
+    rng = np.random.default_rng(seed)
+    rows: dict[str, list[np.ndarray]] = {name: [] for name in PARTS}
+    for task in np.unique(data.task.astype(str)):
+        inside = np.flatnonzero(data.task == task)
+        for name, chosen in deal(data.sentence_index[inside], ratio, rng).items():
+            rows[name].append(inside[chosen])
+    return Split.of(data, "d", seed, {name: np.sort(np.concatenate(lists)) for name, lists in rows.items()})
+
+
+def unique_text(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
+    """Shuffles the distinct normalized texts and cuts them at `ratio`; every reading follows its text."""
+    texts = np.array([normalize(text) for text in data.sentence])
+    return Split.of(data, "unique_text", seed, deal(texts, ratio, np.random.default_rng(seed)))
+
+
+# `unique_subj` of the authors: fixed lists for the SR task of ZuCo 1.0; ZDN is left out.
+UNIQUE_SUBJ = {
+    "train": ("ZAB", "ZDM", "ZGW", "ZJM", "ZJN", "ZJS", "ZKB", "ZKH", "ZKW"),
+    "dev": ("ZMG",),
+    "test": ("ZPH",),
+}
+_SR = re.compile(r"(^|[^A-Z])SR([^A-Z]|$)")
+
+
+def sentences_per_task(data: DataFile) -> dict[str, int]:
+    """Sentences of every task, those that all subjects lost included.
+
+    The longest list of a subject as the provenance of recordings states it (`sentences`: task -> subject -> entries;
+    the authors take the first subject's and fail on shorter ones), else the last index that occurs, plus 1.
+    """
+    stated = data.provenance.get("sentences")
+    by_subject = stated if isinstance(stated, dict) else {}
+    counts = {}
+    for task in np.unique(data.task.astype(str)).tolist():
+        occurring = int(data.sentence_index[data.task == task].max()) + 1
+        counts[task] = max([occurring, *by_subject.get(task, {}).values()])
+    return counts
+
+
+def unique_sent(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
+    """In each task the first sentences train, the next tune, the last test; nothing is shuffled.
+
+    Despite its name it is unique by position only: ZuCo's NR and TSR share 47 sentences, so that test texts of one
+    task are in the train part of another.
+    """
+    part = np.empty(len(data), np.int64)
+    for task, n in sentences_per_task(data).items():
+        inside = data.task == task
+        bounds = np.cumsum(part_sizes(n, ratio))[:-1]
+        part[inside] = np.searchsorted(bounds, data.sentence_index[inside], side="right")
+    return Split.of(data, "unique_sent", seed, {name: np.flatnonzero(part == k) for k, name in enumerate(PARTS)})
+
+
+def unique_subj(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
+    """SR of ZuCo 1.0 with fixed subjects in each part; other tasks and ZDN are left out. Ignores `ratio`.
+
+    Raises:
+      UserError: the data file has no SR task, or a part has none of its subjects.
+    """
+    tasks = np.unique(data.task.astype(str)).tolist()
+    sr = [task for task in tasks if _SR.search(task)]
+    if not sr:
+        raise UserError(
+            f"{data.path}: split 'unique_subj' is defined for task SR of ZuCo 1.0 only, "
+            f"found {', '.join(tasks)}; use split.method=a or f."
+        )
+    inside = np.isin(data.task.astype(str), sr)
+    parts = {name: np.flatnonzero(inside & np.isin(data.subject.astype(str), who)) for name, who in UNIQUE_SUBJ.items()}
+    for name, rows in parts.items():
+        if not len(rows):
+            raise UserError(
+                f"{data.path}: split 'unique_subj' needs SR samples of {' or '.join(UNIQUE_SUBJ[name])} in its {name} "
+                "part, found none; use split.method=a or f for other subjects."
+            )
+    return Split.of(data, "unique_subj", seed, parts)
+
 
 METHODS: dict[str, Callable[[DataFile, tuple[float, float, float], int], Split]] = {
     "unique_text": unique_text,

@@ -1,16 +1,78 @@
-"""A split: which samples of a data file train, tune and test a model."""
+"""A split: which samples train, tune and test a model; who read what, and when two texts count as the same."""
 
+import collections
 import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.readings import sample_ids
+
+
+def normalize(text: str) -> str:
+    """Only the letters and decimal digits of a text, case-folded and without accents.
+
+    Quotes, dashes and spacing differ between ZuCo's tasks for the same sentence, so nothing else is kept. A
+    superscript is no decimal digit (one ZuCo sentence has `km²` in NR and a mangled `km˝` in TSR).
+    """
+    letters = "".join(c for c in unicodedata.normalize("NFD", text) if c.isalpha() or c.isdecimal())
+    return unicodedata.normalize("NFKC", letters).casefold()
+
+
+def fold_case_and_space(text: str) -> str:
+    """Lower case, runs of white space made one space: the usual comparison, which misses ZuCo's variants."""
+    return " ".join(text.lower().split())
+
+
+def tokens(text: str) -> list[str]:
+    """The words of a text, each normalized; words without letters and digits vanish."""
+    return [word for word in map(normalize, text.split()) if word]
+
+
+NORMALIZATIONS: dict[str, Callable[[str], str]] = {
+    "letters-digits": normalize,
+    "case-space": fold_case_and_space,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Readings:
+    """One entry a sample in every column, object arrays `[N]`.
+
+    `sample_id` is unique. `text` is None where only ids are known: then sentences are compared by `sentence_id`.
+    """
+
+    sample_id: np.ndarray
+    subject: np.ndarray
+    task: np.ndarray
+    sentence_id: np.ndarray
+    text: np.ndarray | None
+
+    def __len__(self) -> int:
+        return len(self.sample_id)
+
+
+def readings_of(data: DataFile) -> Readings:
+    """The readings of a data file, in its order."""
+    sentence_id = data.sentence_id
+    return Readings(sample_ids(data.subject, sentence_id), data.subject, data.task, sentence_id, data.sentence)
+
+
+def sample_ids(subjects: Sequence[str], sentence_ids: Sequence[str]) -> np.ndarray:
+    """`subject/task:index` of every sample; a repeated reading gets `#2`, `#3`, ... Object array `[N]`."""
+    seen: collections.Counter[str] = collections.Counter()
+    ids = []
+    for subject, sentence in zip(subjects, sentence_ids, strict=True):
+        name = f"{subject}/{sentence}"
+        seen[name] += 1
+        ids.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return np.array(ids, object)
+
 
 PARTS = ("train", "dev", "test")
 

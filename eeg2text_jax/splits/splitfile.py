@@ -24,8 +24,7 @@ from etils import epath
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
-from eeg2text_jax.splits.readings import Readings, readings_of
-from eeg2text_jax.splits.split import PARTS, Split
+from eeg2text_jax.splits.split import PARTS, Readings, Split, readings_of
 
 FORMAT = "eeg2text-split-2"  # of a certificate that says which data it is of
 _NAMES = {"train": ("train",), "dev": ("dev", "val", "valid", "validation"), "test": ("test",)}

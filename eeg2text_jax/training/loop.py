@@ -1,5 +1,8 @@
-"""Training of all arms as a page: restore, then step, log, evaluate, save until done."""
+"""Training of all arms as a page: restore, then step, log, evaluate, save until done; and step one of
+the authors' two-step training.
+"""
 
+import dataclasses
 import functools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -8,27 +11,26 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from jax.sharding import AbstractMesh, Mesh
+from ml_collections import ConfigDict
 
 from eeg2text_jax.data.batches import Batch, evaluation_batches, training_batches
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.grid import init_keys
-from eeg2text_jax.models.freezing import only_free
+from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.parallel.placement import Placement, arms_mapping
 from eeg2text_jax.pretrained.start import start_from_checkpoint
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.splits.split import check_same_data, check_same_split
-from eeg2text_jax.stages import fields_digest
-from eeg2text_jax.study import Study
+from eeg2text_jax.study.configuration import fields_digest
+from eeg2text_jax.study.grid import Arm, init_keys
+from eeg2text_jax.study.study import Study
+from eeg2text_jax.study.workdir import Workdir
 from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
 from eeg2text_jax.training.metrics_log import MetricsLog, write_lines
-from eeg2text_jax.training.optimizer import make_optimizer
-from eeg2text_jax.training.pace import Pace, Pending, not_finite
-from eeg2text_jax.training.profile import StepProfile
-from eeg2text_jax.training.state import TrainState, init_state, keep_best
+from eeg2text_jax.training.pace import Pace, Pending, StepProfile, not_finite
+from eeg2text_jax.training.state import TrainState, init_state, keep_best, make_optimizer, trainable_only
 from eeg2text_jax.training.step import GridProgram
-from eeg2text_jax.training.step_one import step_one
 
 
 def train(study: Study) -> TrainState:
@@ -40,8 +42,8 @@ def train(study: Study) -> TrainState:
       Terminated: SIGTERM came, and the step that was under way is saved.
     """
     config = study.config.train
-    placement = Placement.from_config(study.config, len(study.arms))
-    program = make_program(study, placement.mesh)
+    placement = study.placement
+    program = make_program(study.config, study.model, study.arms, placement.mesh)
     profile = StepProfile(config.profile, study.workdir.root)
 
     with Checkpoints(study.workdir.root) as checkpoints, Preemption() as preemption:
@@ -101,8 +103,7 @@ def trained_params(study: Study) -> Any:
     Raises:
       UserError: the workdir has no checkpoint, its training was not finished, or no loss on dev was ever finite.
     """
-    placement = Placement.from_config(study.config, len(study.arms))
-    abstract = placement.abstract(make_program(study).state_shapes())
+    abstract = study.placement.abstract(make_program(study.config, study.model, study.arms).state_shapes())
     unread = {
         name: jax.tree.map(lambda _: ocp.PLACEHOLDER, getattr(abstract, name)) for name in ("params", "opt_state")
     }
@@ -124,13 +125,14 @@ def trained_params(study: Study) -> Any:
     return restored[1].best_params
 
 
-def make_program(study: Study, mesh: Mesh | AbstractMesh | None = None) -> GridProgram:
-    """The compiled side of the study's grid, to run on a mesh; without one it only describes the state."""
-    config = study.config
+def make_program(
+    config: ConfigDict, model: Seq2SeqModel, arms: tuple[Arm, ...], mesh: Mesh | AbstractMesh | None = None
+) -> GridProgram:
+    """The compiled side of a grid, to run on a mesh; without one it only describes the state."""
     return GridProgram(
-        model=study.model,
-        arms=study.arms,
-        optimizer=only_free(make_optimizer(config.optim, config.train.steps), study.model, config.optim.free),
+        model=model,
+        arms=arms,
+        optimizer=trainable_only(make_optimizer(config.optim, config.train.steps), model, config.optim.trainable),
         label_smoothing=config.train.label_smoothing,
         mapping=arms_mapping(config.parallel),
         accumulate=config.train.accumulate,
@@ -216,9 +218,19 @@ class DevLoss:
         rows = study.split.parts["dev"]
         self._batches = evaluation_batches(study.samples, rows, config.buckets, config.size)
         self._step = jax.jit(program.eval_step)
-        self._placement = Placement.from_config(study.config, len(study.arms))
+        self._placement = study.placement
         self._arrays = self._placement.constants(study.arrays)
 
     def __call__(self, params: Any) -> jax.Array:
         parts = [self._step(params, self._placement.batch(batch), self._arrays) for batch in self._batches]
         return sum(loss for loss, _ in parts) / sum(count for _, count in parts)
+
+
+def step_one(study: Study) -> Study | None:
+    """The study of step one, in a folder of its own for checkpoints and curves; None where there is no such step."""
+    if not study.config.step_one.steps:
+        return None
+    config = study.config.copy_and_resolve_references()
+    config.train.steps, config.optim.lr, config.optim.trainable = config.step_one.steps, config.step_one.lr, "first"
+    config.step_one.steps = 0  # nothing goes before it
+    return dataclasses.replace(study, config=config, workdir=Workdir(study.workdir.root / "step_one"))

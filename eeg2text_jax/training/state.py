@@ -1,12 +1,102 @@
-"""What training carries from step to step. Every leaf but `step` has the arms on its first axis."""
+"""What training carries from step to step: parameters, the optimizer's state, the best parameters so far.
 
-from typing import Any, NamedTuple
+Every leaf but `step` has the arms on its first axis."""
+
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from ml_collections import ConfigDict
 
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel
+
+Phase = Literal["first", "all"]
+
+
+def trainable_mask(model: Seq2SeqModel, params: Any, phase: Phase = "all") -> Any:
+    """A tree like `params` (arrays or shapes of one arm) of bool arrays that broadcast against each parameter.
+
+    Multiply the optimizer's updates by it: True is trained. Phase `first` is step one of the authors' two-step
+    training: of the language model only the shared embeddings, the learned positions and the encoder's first layer
+    are free, which for T5, as their code matches BART's names, leaves the embeddings alone; what stands before the
+    language model is always free. Phase `all` frees everything but buffers: BART's and PEGASUS's output bias, and
+    PEGASUS's positions where the checkpoint brings a table of its own.
+    """
+
+    def mask(path: tuple, leaf: jax.Array) -> np.ndarray:
+        names = [key.key for key in path]
+        if names[0] != "backbone":
+            return np.ones((1,) * leaf.ndim, bool)
+        if names[1:] == ["head", "bias"] and model.spec.logits_bias == "frozen":
+            return np.zeros((1,) * leaf.ndim, bool)
+        if "positions" in names and getattr(model.spec, names[1]).frozen_positions:
+            return np.zeros((1,) * leaf.ndim, bool)
+        if phase == "first" and model.spec.backbone != "t5" and names[1:3] == ["encoder", "layers"]:
+            return (np.arange(leaf.shape[0]) == 0).reshape(-1, *(1,) * (leaf.ndim - 1))
+        free = phase == "all" or names[1] == "shared" or "embedding" in names[1] or "positions" in names
+        return np.full((1,) * leaf.ndim, free)
+
+    return jax.tree_util.tree_map_with_path(mask, params)
+
+
+def trainable_only(
+    optimizer: optax.GradientTransformation, model: Seq2SeqModel, phase: Phase
+) -> optax.GradientTransformation:
+    """The optimizer on what `phase` leaves free: the rest enters no gradient norm and does not decay either.
+
+    Raises:
+      UserError: there is no such phase.
+    """
+    if phase not in get_args(Phase):
+        raise UserError(f"config.optim.trainable is {phase!r}; it must be one of {', '.join(get_args(Phase))}.")
+    frozen_positions = model.spec.encoder.frozen_positions or model.spec.decoder.frozen_positions
+    if phase == "all" and model.spec.logits_bias != "frozen" and not frozen_positions:
+        return optimizer
+
+    def hold(tree: Any, params: Any = None) -> Any:
+        return jax.tree.map(
+            lambda x, free: jnp.where(free, x, jnp.zeros_like(x)), tree, trainable_mask(model, tree, phase)
+        )
+
+    return optax.chain(optax.stateless(hold), optimizer, optax.stateless(hold))
+
+
+def make_schedule(config: ConfigDict, steps: int) -> optax.Schedule:
+    """Learning rate by step: linear warm-up to `lr`, then constant, cosine to zero, or step decay.
+
+    Raises:
+      UserError: `schedule` is not known.
+    """
+    warmup = min(int(config.warmup_steps), steps // 2)
+    rest = steps - warmup
+    if config.schedule == "constant":
+        after = optax.constant_schedule(config.lr)
+    elif config.schedule == "cosine":
+        after = optax.cosine_decay_schedule(config.lr, max(rest, 1))
+    elif config.schedule == "step":
+        after = optax.exponential_decay(config.lr, config.decay_every, config.decay_rate, staircase=True)
+    else:
+        raise UserError(f"optim.schedule is {config.schedule!r}; expected 'constant', 'cosine' or 'step'.")
+    return optax.join_schedules([optax.linear_schedule(0.0, config.lr, max(warmup, 1)), after], [warmup])
+
+
+def make_optimizer(config: ConfigDict, steps: int) -> optax.GradientTransformation:
+    """Gradient clipping, then AdamW or SGD with momentum.
+
+    Raises:
+      UserError: `name` or `schedule` is not known.
+    """
+    schedule = make_schedule(config, steps)
+    clip = optax.clip_by_global_norm(config.grad_clip) if config.grad_clip else optax.identity()
+    if config.name == "adamw":
+        return optax.chain(clip, optax.adamw(schedule, weight_decay=config.weight_decay))
+    if config.name == "sgd":
+        decay = optax.add_decayed_weights(config.weight_decay) if config.weight_decay else optax.identity()
+        return optax.chain(clip, decay, optax.sgd(schedule, momentum=config.momentum))
+    raise UserError(f"optim.name is {config.name!r}; expected 'adamw' or 'sgd'.")
 
 
 class TrainState(NamedTuple):

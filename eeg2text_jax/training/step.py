@@ -5,19 +5,19 @@ All arms of a seed see the same batch with the same dropout keys; only the condi
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import AbstractMesh, Mesh
 
-from eeg2text_jax.conditions.condition import distinct_inputs
-from eeg2text_jax.conditions.controls import ConditionContext
-from eeg2text_jax.grid import Arm
+from eeg2text_jax.conditions.condition import ConditionContext, distinct_inputs
+from eeg2text_jax.data.batches import Batch
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.arms import choose_by_arm, each_arm
+from eeg2text_jax.study.grid import Arm, StudyArrays
 from eeg2text_jax.training.state import TrainState, init_params, init_state
 
 
@@ -61,23 +61,6 @@ def count_tokens(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Ar
 
 def _counted(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Array:
     return (labels != pad_token).astype(jnp.float32) * weight[:, None]  # [B, T]
-
-
-Batch = Mapping[str, jax.Array]
-
-
-class StudyArrays(NamedTuple):
-    """What every step reads and none changes: keys and the means that some conditions need.
-
-    Fields:
-      dropout: keys `[A]`.
-      condition: the key of all random conditions, a scalar.
-      means: float32 `[S + 1, F]`, see `ConditionContext`; None where no condition needs it.
-    """
-
-    dropout: jax.Array
-    condition: jax.Array
-    means: jax.Array | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,9 +199,7 @@ class GridProgram:
         fed, which = [], [0] * len(self.arms)
         for place in sorted(set(places)):
             own = {name: leaf[place] for name, leaf in batch.items()}
-            context = ConditionContext(
-                study.condition, own["sample_id"], step, own.get("subject"), study.means, own.get("donor")
-            )
+            context = ConditionContext.of(own, study.condition, study.means, step)
             members = [a for a, at in enumerate(places) if at == place]
             pairs = [(self.arms[a].condition, self.arms[a].seed) for a in members]
             values, chosen = distinct_inputs(pairs, own["features"], own["mask"], context)

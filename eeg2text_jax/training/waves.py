@@ -16,10 +16,9 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.parallel.distributed import is_main, main_first
 from eeg2text_jax.parallel.placement import Placement
-from eeg2text_jax.study import Study
-from eeg2text_jax.training.loop import make_program, train, trained_params
-from eeg2text_jax.training.step_one import step_one
-from eeg2text_jax.workdir import Workdir
+from eeg2text_jax.study.study import Study
+from eeg2text_jax.study.workdir import Workdir
+from eeg2text_jax.training.loop import make_program, step_one, train, trained_params
 
 STATE_SHARE = 0.7  # of a device's memory; the rest is for what a step computes
 
@@ -120,7 +119,7 @@ def _load(study: Study, n_arms: int) -> float:
 
 def _bytes_of_an_arm(study: Study) -> int:
     """Bytes of the state of an arm and of its gradient."""
-    shapes = make_program(study).state_shapes()
+    shapes = make_program(study.config, study.model, study.arms).state_shapes()
     leaves = [*jax.tree.leaves(shapes), *jax.tree.leaves(shapes.params)]
     return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) // len(study.arms)
 

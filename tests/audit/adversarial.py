@@ -9,9 +9,9 @@ from collections import Counter
 
 from rows import simulated_rows
 
-from eeg2text_jax.audit import audit
-from eeg2text_jax.audit.result import AuditResult
-from eeg2text_jax.audit.verdict import Verdict
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.result import AuditResult
+from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import Prediction
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from eeg2text_jax.audit.simulate import Dials, as_predictions, simulate
 from eeg2text_jax.predictions.file import Prediction
+from eeg2text_testing.prediction_sets import Dials, as_predictions, simulate
 
 
 def simulated_rows(seed=0, **dials):

@@ -3,7 +3,7 @@
 import pytest
 from adversarial import answer, cases
 
-from eeg2text_jax.audit.render import result_text
+from eeg2text_jax.auditing.result import result_text
 
 CASES = cases()
 

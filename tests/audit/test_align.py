@@ -5,10 +5,9 @@ import dataclasses
 import pytest
 from rows import row, simulated_rows
 
-from eeg2text_jax.audit.align import align
+from eeg2text_jax.auditing.align import align
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.cells import read_conditions, select_cells
-from eeg2text_jax.predictions.metadata import join_metadata
+from eeg2text_jax.predictions.selection import join_metadata, read_conditions, select_cells
 
 
 def rows(n=8, **fields):

@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 from rows import row, simulated_rows
 
-from eeg2text_jax.audit import audit
-from eeg2text_jax.audit.contrast import Contrast
-from eeg2text_jax.audit.render import result_text
-from eeg2text_jax.audit.verdict import EXIT_STATUS, Verdict, judge, overall
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.contrast import Contrast
+from eeg2text_jax.auditing.result import result_text
+from eeg2text_jax.auditing.verdict import EXIT_STATUS, Verdict, judge, overall
 
 
 def quick(eeg, controls, **options):

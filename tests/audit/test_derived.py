@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from rows import row, simulated_rows
 
-from eeg2text_jax.audit import audit
-from eeg2text_jax.audit.align import align
-from eeg2text_jax.audit.contrast import contrast
-from eeg2text_jax.audit.derived import stand_ins
-from eeg2text_jax.audit.endpoints import primary_endpoint
-from eeg2text_jax.audit.render import result_text
-from eeg2text_jax.audit.report import write_report
-from eeg2text_jax.audit.table import content_tables
-from eeg2text_jax.audit.verdict import Verdict, judge
+from eeg2text_jax.auditing.align import align
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.compare import primary_endpoint
+from eeg2text_jax.auditing.contrast import contrast
+from eeg2text_jax.auditing.derived import stand_ins
+from eeg2text_jax.auditing.report import write_report
+from eeg2text_jax.auditing.result import result_text
+from eeg2text_jax.auditing.table import content_tables
+from eeg2text_jax.auditing.verdict import Verdict, judge
 
 KINDS = {  # words that go with the task, as reviews and biographies have theirs
     "SR": [f"film{i}" for i in range(12)],

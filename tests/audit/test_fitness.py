@@ -6,10 +6,10 @@ import random
 import pytest
 from rows import row, simulated_rows
 
-from eeg2text_jax.audit import audit
-from eeg2text_jax.audit.fitness import file_flags
-from eeg2text_jax.audit.render import result_text
-from eeg2text_jax.audit.verdict import Verdict
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.fitness import file_flags
+from eeg2text_jax.auditing.result import result_text
+from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.cli import main
 from eeg2text_jax.predictions.file import write_predictions
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from rows import row
 
-from eeg2text_jax.audit.likelihood import eeg_bits
-from eeg2text_jax.audit.retrieval import CandidateScores, read_candidates, retrieve
+from eeg2text_jax.auditing.retrieval import CandidateScores, eeg_bits, read_candidates, retrieve
 from eeg2text_jax.errors import UserError
 
 

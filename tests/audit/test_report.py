@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 import pytest
 from rows import simulated_rows
 
-from eeg2text_jax.audit import audit
-from eeg2text_jax.audit.report import Section, markdown_html, write_report
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.report import Section, markdown_html, write_report
 
 VOID = {"meta", "img", "br", "hr"}
 

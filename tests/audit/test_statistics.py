@@ -9,12 +9,12 @@ import pytest
 from rows import row
 from scipy import stats
 
-from eeg2text_jax.audit import statistics
-from eeg2text_jax.audit.align import align
-from eeg2text_jax.audit.contrast import Contrast, contrast
-from eeg2text_jax.audit.endpoints import primary_endpoint
-from eeg2text_jax.audit.strata import blocks_of, length_strata, reader_groups
-from eeg2text_jax.audit.table import content_tables
+from eeg2text_jax.auditing import statistics
+from eeg2text_jax.auditing.align import align
+from eeg2text_jax.auditing.compare import primary_endpoint
+from eeg2text_jax.auditing.contrast import Contrast, contrast
+from eeg2text_jax.auditing.strata import blocks_of, length_strata, reader_groups
+from eeg2text_jax.auditing.table import content_tables
 
 
 def total(summed):

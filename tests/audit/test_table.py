@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from rows import row, simulated_rows
 
-from eeg2text_jax.audit import table
-from eeg2text_jax.audit.align import align, equal_length_strata
-from eeg2text_jax.audit.contrast import contrast
-from eeg2text_jax.audit.endpoints import primary_endpoint
-from eeg2text_jax.audit.simulate import Dials, simulate, unigram_score, unigram_tables
-from eeg2text_jax.audit.strata import blocks_of
-from eeg2text_jax.audit.table import content_tables, weighted_tables
+from eeg2text_jax.auditing import table
+from eeg2text_jax.auditing.align import align, equal_length_strata
+from eeg2text_jax.auditing.compare import primary_endpoint
+from eeg2text_jax.auditing.contrast import contrast
+from eeg2text_jax.auditing.strata import blocks_of
+from eeg2text_jax.auditing.table import content_tables, weighted_tables
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.bleu import word_bleu
 from eeg2text_jax.metrics.error_rates import word_error_rate
+from eeg2text_testing.prediction_sets import Dials, simulate, unigram_score, unigram_tables
 
 
 def unequal(seed=0, **dials):

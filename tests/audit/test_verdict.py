@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from rows import simulated_rows
 
-from eeg2text_jax.audit import audit
-from eeg2text_jax.audit.contrast import Contrast
-from eeg2text_jax.audit.derived import EQUAL_LENGTHS
-from eeg2text_jax.audit.render import effect_rows, result_text
-from eeg2text_jax.audit.verdict import (
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.contrast import Contrast
+from eeg2text_jax.auditing.derived import EQUAL_LENGTHS
+from eeg2text_jax.auditing.result import effect_rows, result_text
+from eeg2text_jax.auditing.verdict import (
     EXIT_STATUS,
     Verdict,
     alone_figures,

@@ -30,11 +30,11 @@ def test_a_missing_peer_is_named(monkeypatch, capsys):
 def test_a_test_set_of_free_lengths(tmp_path, capsys):
     sentences, out = tmp_path / "sentences.txt", tmp_path / "bench.json"
     sentences.write_text("one two three\n\nfour words in here\n")
-    flags = ["--shape=tiny", "--count=5", "--forced=2", "--batch=2", "--halvings=0,1", f"--sentences={sentences}"]
+    flags = ["--shape=tiny", "--count=5", "--forced=2", "--batch=2", "--compactions=0,1", f"--sentences={sentences}"]
     assert main(["bench", "--stage=test_set", *flags, f"--json={out}"]) == 0
     report = json.loads(out.read_text())
     assert report["forced"]["steps_taken"] == 55
-    free, halved = report["free, 0 halvings"], report["free, 1 halvings"]
+    free, halved = report["free, 0 compactions"], report["free, 1 compactions"]
     assert free["steps_needed"] == halved["steps_needed"] <= halved["steps_taken"] <= free["steps_taken"] < 20
     assert "peak memory above the weights" in capsys.readouterr().out
     sentences.write_text(" ")

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eeg2text_jax.bench.train_report import epoch_row
-from eeg2text_jax.bench.train_work import make_work
+from eeg2text_jax.bench.train import epoch_row
+from eeg2text_jax.bench.workload import make_work
 from eeg2text_jax.cli import main
 
 BUCKETS = ((20, 30), (56, 56))

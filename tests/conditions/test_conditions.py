@@ -9,11 +9,12 @@ import scipy.stats
 from eeg2text_jax.conditions.condition import (
     CONDITIONS,
     RANDOM,
+    ConditionContext,
     apply_condition,
     condition_inputs,
+    condition_key,
     needs,
 )
-from eeg2text_jax.conditions.controls import ConditionContext, condition_key
 
 LENGTHS = np.array([1, 2, 5, 8, 13, 24])
 W, F = 24, 6

@@ -6,13 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from eeg2text_jax.data.batches import (
-    Samples,
-    evaluation_batches,
-    feature_scale,
-    make_batch,
-    training_batches,
-)
+from eeg2text_jax.data.batches import Samples, evaluation_batches, feature_scale, make_batch, training_batches
 from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
 from eeg2text_jax.data.epochs import EpochPlan
 from eeg2text_jax.errors import UserError

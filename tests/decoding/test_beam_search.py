@@ -8,7 +8,7 @@ from slow_reference import slow_beam_search
 from toy_models import MarkovModel, first_order, random_tables, sentences
 
 from eeg2text_jax.decoding.generate import generate
-from eeg2text_jax.decoding.spec import GenerationSpec
+from eeg2text_jax.search.settings import GenerationSpec
 
 START, PAD, END, A, B, C, D = range(7)
 MODEL = MarkovModel()
@@ -170,8 +170,8 @@ def test_going_on_with_half_of_the_batch_changes_no_result(settings):
     chosen = spec(max_length=20, num_beams=3, num_return_sequences=2, **settings)
     key = jax.random.key(0)
     whole = generate(MODEL, params, sentences(11), chosen, key=key)
-    for halvings in (1, 9):
-        halved = generate(MODEL, params, sentences(11), chosen, key=key, halvings=halvings)
+    for compactions in (1, 9):
+        halved = generate(MODEL, params, sentences(11), chosen, key=key, compactions=compactions)
         for name in ("sequences", "lengths", "scores"):
             np.testing.assert_array_equal(getattr(halved, name), getattr(whole, name))
         assert halved.steps.max() == whole.steps.max()

@@ -10,14 +10,14 @@ import transformers
 from tiny_run import SHAPE, tiny_config
 
 from eeg2text_jax.data.datafile import DataWriter, Sample
+from eeg2text_jax.decoding.cells import decode_grid
 from eeg2text_jax.decoding.exported import load_export
-from eeg2text_jax.decoding.grid import decode_grid
-from eeg2text_jax.decoding.spec import GenerationSpec
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.export_run import write_export
-from eeg2text_jax.pretrained.hub import SUMS
-from eeg2text_jax.study import open_study
-from eeg2text_jax.workdir import open_workdir
+from eeg2text_jax.pretrained.folder import SUMS
+from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.study.study import open_study
+from eeg2text_jax.study.workdir import open_workdir
 
 F = 5
 SHAPES = {

@@ -8,8 +8,8 @@ import pytest
 from toy_models import MarkovModel
 from transformers import GenerationConfig
 
-from eeg2text_jax.decoding.spec import GenerationSpec
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.search.settings import GenerationSpec
 
 MODEL = MarkovModel()
 

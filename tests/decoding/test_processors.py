@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from eeg2text_jax.decoding.processors import look_back, look_back_by_comparing
+from eeg2text_jax.search.processors import look_back, look_back_by_comparing
 
 
 @pytest.mark.parametrize(("penalty", "size"), [(5.0, 2), (1.0, 3), (0.5, 0), (2.0, 1)])

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from eeg2text_jax.cli import COMMANDS
-from eeg2text_jax.configuration import parse_config
 from eeg2text_jax.parallel.distributed import COORDINATOR, PROCESS, PROCESSES
+from eeg2text_jax.study.configuration import parse_config
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "tools" / "launch").glob("*.yaml"))

@@ -11,8 +11,8 @@ from rouge_score.tokenize import tokenize as rouge_score_tokenize
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from eeg2text_jax.metrics.bleu import token_bleu, word_bleu, words_13a
+from eeg2text_jax.metrics.metric import MetricError
 from eeg2text_jax.metrics.rouge import rouge, rouge_score_words
-from eeg2text_jax.metrics.statistics import MetricError
 
 TEXT = "the a cat dog sat on mat , . it's (well) U.S. 1,000 He was in New-York 'quoted' end."
 WORDS = TEXT.split()
@@ -100,7 +100,7 @@ def test_many_rows_are_scored_in_parts_with_the_same_sum(monkeypatch):
     predictions, references = random_corpus(3, size=50)
     told = []
     whole = rouge().total(predictions, references)
-    monkeypatch.setattr("eeg2text_jax.metrics.statistics.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("eeg2text_jax.metrics.metric.ROWS_AT_ONCE", 7)
     np.testing.assert_allclose(rouge().total(predictions, references, told.append), whole, rtol=1e-12)
     assert told == [7] * 7 + [1]
     with pytest.raises(MetricError, match="row 37:") as error:
@@ -110,7 +110,7 @@ def test_many_rows_are_scored_in_parts_with_the_same_sum(monkeypatch):
 
 def test_memory_does_not_grow_with_the_rows(monkeypatch):
     """A million rows were tokenized at once; now some thousand are, whatever the number of rows."""
-    monkeypatch.setattr("eeg2text_jax.metrics.statistics.ROWS_AT_ONCE", 250)
+    monkeypatch.setattr("eeg2text_jax.metrics.metric.ROWS_AT_ONCE", 250)
     peaks = []
     for size in (500, 3000):
         predictions, references = random_corpus(1, size=size)

@@ -8,7 +8,7 @@ import pytest
 from layout_samples import layout_samples
 from test_score import grid, with_ids
 
-from eeg2text_jax.audit.fitness import file_flags
+from eeg2text_jax.auditing.fitness import file_flags
 from eeg2text_jax.cli import main
 from eeg2text_jax.predictions.file import write_predictions
 

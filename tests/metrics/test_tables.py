@@ -7,10 +7,9 @@ import statistics
 from rich.console import Console
 from test_score import grid, with_ids
 
-from eeg2text_jax.metrics.examples import side_by_side
 from eeg2text_jax.metrics.render import table_console, write_tables
 from eeg2text_jax.metrics.score import score_cells
-from eeg2text_jax.metrics.tables import score_table
+from eeg2text_jax.metrics.tables import score_table, side_by_side
 
 
 def test_modes_are_apart_and_the_ratio_follows():

@@ -11,9 +11,9 @@ import torch
 from test_properties import BARTISH, EEG, make_model
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.eeg_encoder import encoder_width
-from eeg2text_jax.models.freezing import free_mask, only_free
+from eeg2text_jax.models.eeg2text import encoder_width
 from eeg2text_jax.models.spec import EEGSpec
+from eeg2text_jax.training.state import trainable_mask, trainable_only
 
 MASK = np.arange(6)[None] < np.array([[4], [6], [1]])
 
@@ -118,7 +118,7 @@ def test_prompt_goes_before_the_eeg() -> None:
 def test_step_one_frees_what_the_authors_free() -> None:
     model = make_model(BARTISH)
     shapes = model.shapes
-    mask = free_mask(model, shapes, "first")
+    mask = trainable_mask(model, shapes, "first")
     assert all(leaf.all() for leaf in jax.tree.leaves(mask["eeg"]))
     backbone = mask["backbone"]
     assert backbone["shared"]["embedding"].all()
@@ -129,7 +129,7 @@ def test_step_one_frees_what_the_authors_free() -> None:
     assert layer["bias"].ravel().tolist() == [True, False]
     assert not backbone["encoder"]["embedding_norm"]["scale"].any()
     assert not any(leaf.any() for leaf in jax.tree.leaves(backbone["decoder"]["layers"]))
-    everything = free_mask(model, shapes)
+    everything = trainable_mask(model, shapes)
     assert all(leaf.all() for leaf in jax.tree.leaves(everything))
     jax.tree.map(lambda shape, leaf: np.broadcast_to(leaf, shape.shape), shapes, mask)
 
@@ -138,17 +138,17 @@ def test_optimizer_moves_only_what_is_free() -> None:
     """Not even by weight decay."""
     model = make_model(BARTISH)
     params = jax.tree.map(lambda shape: np.ones(shape.shape, np.float32), model.shapes)
-    optimizer = only_free(optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.1)), model, "first")
+    optimizer = trainable_only(optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.1)), model, "first")
     updates, _ = jax.jit(lambda params: optimizer.update(params, optimizer.init(params), params))(params)
-    free = free_mask(model, params, "first")
+    free = trainable_mask(model, params, "first")
     for update, mask in zip(jax.tree.leaves(updates), jax.tree.leaves(free), strict=True):
         np.testing.assert_array_equal(np.asarray(update) != 0, np.broadcast_to(mask, update.shape))
     with pytest.raises(UserError, match="free is 'second'"):
-        only_free(optimizer, model, "second")
+        trainable_only(optimizer, model, "second")
 
 
 def test_output_bias_of_a_checkpoint_is_never_free() -> None:
     model = make_model(BARTISH)
     model = dataclasses.replace(model, spec=dataclasses.replace(model.spec, logits_bias="frozen"))
-    mask = free_mask(model, model.shapes)
+    mask = trainable_mask(model, model.shapes)
     assert not mask["backbone"]["head"]["bias"].any()

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import transformers
 
+from eeg2text_jax.backbones import bart, t5
 from eeg2text_jax.decoding.generate import search
-from eeg2text_jax.decoding.spec import GenerationSpec
-from eeg2text_jax.models import bart, t5
 from eeg2text_jax.models.flops import search_flops, training_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec
+from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.training.step import summed_loss
 
 WORDS, TOKENS, BATCH = 9, 7, 3

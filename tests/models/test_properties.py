@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from eeg2text_jax.decoding.generate import search
-from eeg2text_jax.decoding.spec import GenerationSpec
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
+from eeg2text_jax.search.settings import GenerationSpec
 
 B, W, F, T, V = 3, 6, 10, 5, 23
 

@@ -7,7 +7,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from eeg2text_jax.parallel.arms import choose_by_arm, compile_apart
+from eeg2text_jax.parallel.arms import choose_by_arm, shard_map_arms
 from eeg2text_jax.parallel.hlo import collectives
 from eeg2text_jax.parallel.mesh import make_mesh
 
@@ -51,7 +51,7 @@ def test_every_shard_loops_by_itself():
     rng = np.random.default_rng(0)
     params, fed = rng.uniform(1, 9, 4).astype(np.float32), rng.uniform(0.1, 99, (4, 8)).astype(np.float32)
     shared = np.ones(8, np.float32)
-    apart = compile_apart(double, mesh).lower(params, fed, shared).compile()
+    apart = shard_map_arms(double, mesh).lower(params, fed, shared).compile()
     assert collectives(apart.as_text(), mesh) == []
     x, steps = apart(params, fed, shared)
     for arm in range(4):

@@ -7,7 +7,7 @@ import tiny_grid
 
 from eeg2text_jax.parallel.hlo import collectives
 from eeg2text_jax.parallel.mesh import make_mesh
-from eeg2text_jax.parallel.partition import FULLY_SHARDED, REPLICATED
+from eeg2text_jax.parallel.placement import FULLY_SHARDED, REPLICATED
 
 LOSS_TOLERANCE = 1e-5
 
@@ -66,7 +66,7 @@ def test_arms_one_after_the_other_are_the_arms_side_by_side(one_device):
 
 
 def test_fully_sharded_parameters_train_alike(one_device, monkeypatch):
-    monkeypatch.setattr("eeg2text_jax.parallel.partition.FSDP_MIN_SIZE", 1)
+    monkeypatch.setattr("eeg2text_jax.parallel.placement.FSDP_MIN_SIZE", 1)
     mesh = make_mesh(2, 4)
     _, losses, step = tiny_grid.train(tiny_grid.make_program(tiny_grid.ARMS[:2]), mesh, FULLY_SHARDED)
     np.testing.assert_allclose(losses, one_device[0][:, :2], rtol=LOSS_TOLERANCE)

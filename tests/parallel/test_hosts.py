@@ -15,7 +15,7 @@ from eeg2text_jax import cli
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.distributed import initialize, main_first
 from eeg2text_jax.predictions.file import read_predictions
-from eeg2text_jax.testing.finished_runs import logged_metrics
+from eeg2text_testing.forked_runs import logged_metrics
 
 CHANGES = {
     "parallel__arms": "vmap",

@@ -13,17 +13,14 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from eeg2text_jax.conditions.condition import condition_inputs
-from eeg2text_jax.conditions.controls import ConditionContext, condition_key
+from eeg2text_jax.backbones.build import random_spec
+from eeg2text_jax.conditions.condition import ConditionContext, condition_inputs, condition_key
 from eeg2text_jax.decoding.sharded import generate_program
-from eeg2text_jax.decoding.spec import GenerationSpec
-from eeg2text_jax.grid import Arm, dropout_keys
-from eeg2text_jax.models.build import random_spec
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.distributed import to_host
-from eeg2text_jax.parallel.partition import (
+from eeg2text_jax.parallel.placement import (
     Rules,
     fed_sharding,
     put,
@@ -32,8 +29,10 @@ from eeg2text_jax.parallel.partition import (
     replicated,
     state_shardings,
 )
+from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.study.grid import Arm, StudyArrays, dropout_keys
 from eeg2text_jax.training.state import TrainState, init_state
-from eeg2text_jax.training.step import GridProgram, StudyArrays
+from eeg2text_jax.training.step import GridProgram
 
 ARMS = tuple(Arm(c, seed) for seed in (0, 1) for c in ("eeg", "noise", "zero", "time_reversed"))
 B, W, F, T, VOCABULARY = 16, 6, 10, 7, 40

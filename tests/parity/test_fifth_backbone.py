@@ -13,9 +13,8 @@ from test_backbones import BART, LOGITS
 from torch_reference import Case, make_batch, make_pair, our_logits
 from transformers import MBartConfig, MBartForConditionalGeneration
 
-from eeg2text_jax.models import bart
-from eeg2text_jax.pretrained import bart as bart_names
-from eeg2text_jax.pretrained.mapping import norm
+from eeg2text_jax.backbones import bart
+from eeg2text_jax.backbones.mapping import norm
 
 
 def spec_from_config(config: MBartConfig):
@@ -32,7 +31,7 @@ def table(spec):
         for side in ("encoder", "decoder")
         for rule in norm(f"backbone/{side}/final_norm", f"model.{side}.layer_norm")
     ]
-    names = bart_names.table(spec)
+    names = bart.table(spec)
     return dataclasses.replace(names, architecture="mBART", rules=(*names.rules, *norms))
 
 
@@ -40,8 +39,9 @@ def test_mbart(monkeypatch: pytest.MonkeyPatch) -> None:
     model = types.SimpleNamespace(
         spec_from_config=spec_from_config,
         random_config=lambda fields: MBartConfig(**fields, decoder_start_token_id=2),
+        table=table,
     )
-    modules = {"eeg2text_jax.models.mbart": model, "eeg2text_jax.pretrained.mbart": types.SimpleNamespace(table=table)}
+    modules = {"eeg2text_jax.backbones.mbart": model}
     monkeypatch.setattr(torch_reference, "importlib", types.SimpleNamespace(import_module=modules.__getitem__))
     monkeypatch.setitem(torch_reference.CLASSES, "mbart", MBartForConditionalGeneration)
     pair = make_pair(Case("mbart", BART))

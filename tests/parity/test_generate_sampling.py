@@ -12,7 +12,7 @@ from table_model import generate_by_torch
 from toy_models import MarkovModel, random_tables
 
 from eeg2text_jax.decoding.generate import generate
-from eeg2text_jax.decoding.spec import GenerationSpec
+from eeg2text_jax.search.settings import GenerationSpec
 
 MODEL = MarkovModel()
 DRAWS = 2000

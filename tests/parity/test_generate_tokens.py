@@ -7,7 +7,7 @@ from generation_cases import compare_program, random_case
 from torch_reference import make_pair
 
 from eeg2text_jax.decoding.generate import generate
-from eeg2text_jax.decoding.spec import GenerationSpec
+from eeg2text_jax.search.settings import GenerationSpec
 
 SEEDS = (0, 6, 7, 12, 13, 19)  # one program of ten sentences each; between them every backbone
 

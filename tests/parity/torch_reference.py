@@ -10,9 +10,9 @@ import numpy as np
 import torch
 import transformers
 
+from eeg2text_jax.backbones.mapping import flatten, match, unflatten
 from eeg2text_jax.models.encoder_decoder import EncoderDecoder
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.pretrained.mapping import flatten, match, unflatten
 
 CLASSES = {
     "bart": transformers.BartForConditionalGeneration,
@@ -40,10 +40,11 @@ class Pair(NamedTuple):
 
 def make_pair(case: Case, seed: int = 0) -> Pair:
     """A PyTorch model whose every parameter and buffer is random, norms and biases too, and ours with its weights."""
-    config = importlib.import_module(f"eeg2text_jax.models.{case.backbone}").random_config(case.fields)
+    backbone = importlib.import_module(f"eeg2text_jax.backbones.{case.backbone}")
+    config = backbone.random_config(case.fields)
     torch.manual_seed(seed)
     theirs = CLASSES[case.backbone](config).eval()
-    spec = importlib.import_module(f"eeg2text_jax.models.{case.backbone}").spec_from_config(config)
+    spec = backbone.spec_from_config(config)
     if not spec.tied_head:  # transformers 5 ties what it makes itself; real T5 v1.1 files hold a head of their own
         theirs.lm_head.weight = torch.nn.Parameter(torch.randn_like(theirs.lm_head.weight))
     with torch.no_grad():
@@ -52,7 +53,7 @@ def make_pair(case: Case, seed: int = 0) -> Pair:
         if spec.logits_bias == "frozen":
             theirs.final_logits_bias.copy_(torch.randn_like(theirs.final_logits_bias))
     model = Seq2SeqModel(spec)
-    table = importlib.import_module(f"eeg2text_jax.pretrained.{case.backbone}").table(spec)
+    table = backbone.table(spec)
     state = {name: tensor.detach().numpy() for name, tensor in theirs.state_dict().items()}
     return Pair(theirs, model, to_params(table, state, model), table)
 

@@ -9,17 +9,14 @@ from tiny_run import as_flag, tiny_config
 
 from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.parallel.chips import CHIPS, chip_of_device
 from eeg2text_jax.parallel.hlo import Collective
 from eeg2text_jax.parallel.hlo_clock import COPIES, Cost, Estimate, Missing
-from eeg2text_jax.parallel.mesh import make_mesh
+from eeg2text_jax.parallel.mesh import CHIPS, chip_of_device, make_mesh
 from eeg2text_jax.parallel.placement import Placement
-from eeg2text_jax.preflight.compiling import Compiled, compile_program, refused_bytes
-from eeg2text_jax.preflight.fitting import LargestBatch
-from eeg2text_jax.preflight.programs import Program, make_outline
-from eeg2text_jax.preflight.render import to_json, to_text
-from eeg2text_jax.preflight.report import ProgramReport, Report, Task
-from eeg2text_jax.preflight.topology import parse_topology
+from eeg2text_jax.preflight.compiling import Compiled, compile_program, parse_topology, refused_bytes
+from eeg2text_jax.preflight.estimate import ProgramReport, Report, Task
+from eeg2text_jax.preflight.printing import to_json, to_text
+from eeg2text_jax.preflight.programs import LargestBatch, Program, make_outline
 
 GIB = 2**30
 WITHIN = Collective("all-reduce", ("data",), 3 * 2**20, 2)

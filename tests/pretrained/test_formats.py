@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import save_file
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.pretrained import safetensors_file
-from eeg2text_jax.pretrained.read import read_tensors
+from eeg2text_jax.pretrained import tensor_files
+from eeg2text_jax.pretrained.folder import read_tensors
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -174,7 +174,7 @@ def test_safetensors_with_bytes_after_the_last_tensor(tmp_path):
     with (tmp_path / "model.safetensors").open("ab") as file:
         file.write(b"more")
     with pytest.raises(UserError, match="more follow"):
-        safetensors_file.open_safetensors(tmp_path / "model.safetensors")
+        tensor_files.open_safetensors(tmp_path / "model.safetensors")
 
 
 def test_missing_shard_is_named(tmp_path):

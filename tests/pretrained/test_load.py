@@ -14,11 +14,11 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from safetensors.torch import load_file, save_file
 from tiny import CONFIGS, torch_model
 
+from eeg2text_jax.backbones.mapping import flatten
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.freezing import free_mask, only_free
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.pretrained.load import load_pretrained
-from eeg2text_jax.pretrained.mapping import flatten
+from eeg2text_jax.training.state import trainable_mask, trainable_only
 
 IDS = torch.tensor([[5, 9, 33, 7, 2], [8, 3, 2, 1, 1]])
 MASK = IDS.ne(1)
@@ -136,12 +136,12 @@ def test_positions_of_a_file_are_never_trained(tmp_path):
     targets = jnp.asarray(TARGETS.numpy(), jnp.int32)
     gradient = jax.grad(lambda params: jnp.square(model.forward(params, inputs, targets)).sum())(params)
     assert not np.asarray(gradient["backbone"]["encoder"]["positions"]["embedding"]).any()
-    optimizer = only_free(optax.chain(optax.add_decayed_weights(0.5), optax.scale(-1.0)), model, "all")
+    optimizer = trainable_only(optax.chain(optax.add_decayed_weights(0.5), optax.scale(-1.0)), model, "all")
     updates, _ = optimizer.update(gradient, optimizer.init(params), params)
     assert not np.asarray(updates["backbone"]["encoder"]["positions"]["embedding"]).any()
     assert np.asarray(updates["backbone"]["shared"]["embedding"]).any()
     for phase in ("first", "all"):
-        assert not free_mask(model, model.shapes, phase)["backbone"]["decoder"]["positions"]["embedding"].any()
+        assert not trainable_mask(model, model.shapes, phase)["backbone"]["decoder"]["positions"]["embedding"].any()
 
 
 def altered(folder, tmp_path, change) -> None:

@@ -5,7 +5,7 @@ from ml_collections import ConfigDict
 from simulated_study import Study, make_content
 
 from configs.default import get_config
-from eeg2text_jax.testing.zuco_files import write_v5, write_v73
+from eeg2text_testing.zuco_files import write_v5, write_v73
 
 
 @pytest.fixture(scope="session")

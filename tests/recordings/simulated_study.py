@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eeg2text_jax.testing.zuco_files import Irregularities, Simulator, Struct
+from eeg2text_testing.zuco_files import Irregularities, Simulator, Struct
 
 TEXTS = (
     "A gorgeous , witty film",

@@ -8,7 +8,7 @@ import pytest
 import scipy.io
 import scipy.io.matlab
 
-from eeg2text_jax.data.recordings.matlab5 import StructArray
+from eeg2text_jax.data.recordings.mat_v5 import StructArray
 from eeg2text_jax.data.recordings.matlab5_arrays import Damaged, Decoder
 
 SAMPLES = Path(scipy.io.matlab.__file__).parent / "tests" / "data"

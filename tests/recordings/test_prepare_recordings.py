@@ -16,8 +16,8 @@ from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.testing.wang_ji_scripts import dump, pickle_v5, pickle_v73
-from eeg2text_jax.testing.zuco_files import write_v5
+from eeg2text_testing.wang_ji_scripts import dump, pickle_v5, pickle_v73
+from eeg2text_testing.zuco_files import write_v5
 
 FILE = "resultsZAB_SR.mat"
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from eeg2text_jax.data.recordings.features import Choices, Dropped, corrected, repaired
-from eeg2text_jax.data.recordings.sentence import Sentence, Word
+from eeg2text_jax.data.recordings.features import Choices, Dropped, Sentence, Word, corrected, repaired
 
 RAW = Choices(zscore=False)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from eeg2text_jax.data.recordings.files import find_recordings
+from eeg2text_jax.data.recordings.sources import find_recordings
 from eeg2text_jax.errors import UserError
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eeg2text_jax.data.recordings.sentence import Fields, UnreadableRecording
-from eeg2text_jax.data.recordings.unpickle import Forbidden, array, load_plain
-from eeg2text_jax.data.recordings.wang_ji_pickle import read_pickle
+from eeg2text_jax.data.recordings.features import Fields, UnreadableRecording
+from eeg2text_jax.data.recordings.wang_ji_pickle import Forbidden, array, load_plain, read_pickle
 
 
 class Bomb:

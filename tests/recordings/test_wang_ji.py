@@ -11,8 +11,8 @@ from simulated_study import MISSING, NO_SINGLE, REJECTED, SHIFTED, TEXTS, UNREAD
 from eeg2text_jax.data.recordings.samples import Recordings, RecordingSpec
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.testing.wang_ji_scripts import BANDS, dump, pickle_v5, pickle_v73
-from eeg2text_jax.testing.zuco_files import write_v5, write_v73
+from eeg2text_testing.wang_ji_scripts import BANDS, dump, pickle_v5, pickle_v73
+from eeg2text_testing.zuco_files import write_v5, write_v73
 
 FILE = "resultsZAB_SR.mat"
 COMPAT = RecordingSpec(compat="wang-ji")

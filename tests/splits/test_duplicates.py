@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from reading_grids import data_of, grid
 
-from eeg2text_jax.splits.duplicates import find_duplicates, shared_between_tasks
+from eeg2text_jax.splits.leakage import find_duplicates, shared_between_tasks
 from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.normalize import tokens
-from eeg2text_jax.splits.readings import readings_of
+from eeg2text_jax.splits.split import readings_of, tokens
 
 PARTS = {"train": np.array([0, 1]), "dev": np.array([2]), "test": np.array([3, 4])}
 ROWS = [

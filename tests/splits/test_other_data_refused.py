@@ -10,8 +10,8 @@ from tiny_run import tiny_config
 from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.split import check_same_data
-from eeg2text_jax.study import open_split
-from eeg2text_jax.workdir import Workdir
+from eeg2text_jax.study.study import open_split
+from eeg2text_jax.study.workdir import Workdir
 
 
 def write(path, rows):

@@ -10,7 +10,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.pipeline import score
 from eeg2text_jax.predictions.file import Prediction, write_predictions
 from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.workdir import Workdir
+from eeg2text_jax.study.workdir import Workdir
 
 
 def test_predictions_of_another_split_are_not_scored(tmp_path):

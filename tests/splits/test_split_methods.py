@@ -5,12 +5,10 @@ import pytest
 from reading_grids import ZUCO_SUBJECTS, data_of, grid
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.splits.certificate import paper_table1
 from eeg2text_jax.splits.leakage import assess_leakage
 from eeg2text_jax.splits.methods import METHODS, make_split
-from eeg2text_jax.splits.normalize import normalize
-from eeg2text_jax.splits.readings import readings_of
-from eeg2text_jax.splits.report import paper_table1
-from eeg2text_jax.splits.split import PARTS, check_same_split, part_sizes
+from eeg2text_jax.splits.split import PARTS, check_same_split, normalize, part_sizes, readings_of
 
 RATIO = (0.8, 0.1, 0.1)
 SMALL = grid(sentences={"SR": 40, "NR": 30, "TSR": 41})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.grid import Arm
+from eeg2text_jax.study.grid import Arm
 from eeg2text_jax.training import pace
 from eeg2text_jax.training.pace import Pending
 

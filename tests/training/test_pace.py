@@ -17,8 +17,7 @@ from eeg2text_jax.models.flops import training_flops
 from eeg2text_jax.opening import begun
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.preflight.programs import make_outline
-from eeg2text_jax.training.pace import BatchWork, Pace, Pending
-from eeg2text_jax.training.profile import StepProfile
+from eeg2text_jax.training.pace import BatchWork, Pace, Pending, StepProfile
 
 PAD = 1
 BATCH = {

@@ -16,11 +16,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "parallel"))
 import tiny_grid
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.grid import Arm, dropout_keys
 from eeg2text_jax.models.layers import dropout
 from eeg2text_jax.parallel.mesh import make_mesh
-from eeg2text_jax.parallel.partition import REPLICATED
-from eeg2text_jax.parallel.placement import Placement
+from eeg2text_jax.parallel.placement import REPLICATED, Placement
+from eeg2text_jax.study.grid import Arm, dropout_keys
 from eeg2text_jax.training.step import token_losses
 
 ARMS = (Arm("eeg", 0), Arm("noise", 0))

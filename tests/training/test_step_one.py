@@ -5,14 +5,13 @@ import numpy as np
 import pytest
 from tiny_run import tiny_config
 
-from eeg2text_jax.models.freezing import free_mask
 from eeg2text_jax.parallel.placement import Placement
-from eeg2text_jax.study import open_study
-from eeg2text_jax.testing.finished_runs import logged_metrics
-from eeg2text_jax.training.loop import make_initial_state, make_program, trained_params
-from eeg2text_jax.training.step_one import step_one
+from eeg2text_jax.study.study import open_study
+from eeg2text_jax.study.workdir import open_workdir
+from eeg2text_jax.training.loop import make_initial_state, make_program, step_one, trained_params
+from eeg2text_jax.training.state import trainable_mask
 from eeg2text_jax.training.waves import train_arms
-from eeg2text_jax.workdir import open_workdir
+from eeg2text_testing.forked_runs import logged_metrics
 
 STEPS = {"step_one__steps": 3, "step_one__lr": 1e-2, "train__steps": 2, "train__eval_every": 1, "optim__lr": 0.0}
 
@@ -29,9 +28,11 @@ def trained(tmp_path_factory):
 
 def test_step_one_moves_what_is_free_and_nothing_else(trained):
     first = step_one(trained)
-    before = make_initial_state(first, make_program(first), Placement.from_config(first.config, 2)).params
+    before = make_initial_state(
+        first, make_program(first.config, first.model, first.arms), Placement.from_config(first.config, 2)
+    ).params
     after = trained_params(first)
-    free = free_mask(trained.model, jax.tree.map(lambda leaf: leaf[0], before), "first")
+    free = trainable_mask(trained.model, jax.tree.map(lambda leaf: leaf[0], before), "first")
     moved = jax.tree.map(lambda old, new: np.asarray(old != new), before, after)  # [A, ...]
     held = jax.tree.map(lambda changed, free: changed & ~free[None], moved, free)
     assert not any(leaf.any() for leaf in jax.tree.leaves(held))

@@ -1,10 +1,100 @@
-"""A sentence as recorded -> the features of a sample, or the reason why there are none."""
+"""A sentence as recorded -> the features of a sample, or the reason why there are none.
+
+`--compat=wang-ji`: samples as the scripts of Wang & Ji (EEG-To-Text) build them, quirks included.
+
+Their readers differ by file format, and so do the quirks:
+
+MAT v5 (and pickles made from it)
+  1. every token counts as a word, "--" as well, if its fixation count is above 0.
+MAT v7.3 (a fixation count of whatever value makes a fixated word)
+  2. tokens without an ASCII letter or digit are left out, and
+  3. the k-th remaining word gets the EEG stored with the k-th token: after n left-out tokens, the EEG of the word n
+     places earlier, which may be empty (the sentence is dropped then);
+  4. a sentence without SFD fields or without rawEEG (no word was fixated once, or none at all) is missing.
+Both
+  5. one word with NaN, without 8 x 105 values or with constant ones drops its sentence;
+  6. so do NaN in the sentence's own mean bands, although nothing is computed from them;
+  7. typing errors in the sentences stay;
+  8. the index of a sentence is its place in the subject's file, whatever the text there;
+  9. values are not dropped for their size (`prepare` counts those that are absurd).
+
+Where their scripts stop with an error (a one-word sentence, more than 56 fixated words, an empty fixation count
+under numpy 2.2), there is nothing to reproduce and the sentence is read as usual.
+"""
 
 import dataclasses
+import os
+import re
 
 import numpy as np
 
-from eeg2text_jax.data.recordings.sentence import CHANNELS, Sentence, Word
+from eeg2text_jax.errors import UserError
+
+CHANNELS = 105  # scalp channels that ZuCo's authors kept of 128, Cz last
+BANDS = ("t1", "t2", "a1", "a2", "b1", "b2", "g1", "g2")  # 4-6 6.5-8 8.5-10 10.5-13 13.5-18 18.5-30 30.5-40 40-49.5 Hz
+MEASURES = ("GD", "FFD", "TRT", "SFD", "GPT")  # gaze duration, first fixation, total, single fixation, go-past
+
+
+class UnreadableRecording(UserError):
+    """A file that is damaged or is no recording; `prepare` names it and, unless strict, goes on with the others."""
+
+    def __init__(self, path: str | os.PathLike[str], problem: str):
+        super().__init__(f"{path}: {problem}")
+        self.path, self.problem = path, problem
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields:
+    """Which of a word's EEG is read: band amplitudes in µV of one gaze measure."""
+
+    measure: str = "GD"
+    bands: tuple[str, ...] = BANDS
+
+    def __post_init__(self) -> None:
+        if self.measure not in MEASURES:
+            raise UserError(f"data.recordings.measure is {self.measure!r}; expected one of {', '.join(MEASURES)}.")
+        if not self.bands or len(set(self.bands)) < len(self.bands) or set(self.bands) - set(BANDS):
+            raise UserError(f"data.recordings.bands is {self.bands}; expected some of {', '.join(BANDS)}, each once.")
+
+    @property
+    def word(self) -> tuple[str, ...]:
+        """Names of the EEG fields of a word, in the order of the features."""
+        return tuple(f"{self.measure}_{band}" for band in self.bands)
+
+    @property
+    def sentence(self) -> tuple[str, ...]:
+        """Names of the EEG fields of a sentence."""
+        return tuple(f"mean_{band}" for band in self.bands)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Word:
+    """One token of a sentence.
+
+    `fixations` is None where the file has none (an empty array). `eeg` holds one flat array per band: `[105]`, or
+    `[0]` where the file has nothing, or whatever else the file has.
+    """
+
+    content: str
+    fixations: float | None
+    eeg: tuple[np.ndarray, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sentence:
+    """One entry of a subject's file; its place in the file is its index.
+
+    `words` is None where the file has a placeholder for the sentence. `tokens` are the words' texts, also of those
+    that `words` lacks (a pickle has fixated words only). `word_fields` are the names present in the words of this
+    sentence: they differ between sentences. `means` are the sentence's own bands, one array each.
+    """
+
+    content: str
+    words: tuple[Word, ...] | None
+    tokens: tuple[str, ...]
+    word_fields: frozenset[str]
+    means: tuple[np.ndarray, ...]
+
 
 LARGEST = 1000.0  # µV; the authors rejected what exceeded 90, so a larger amplitude is a damaged number
 ROUNDING = 1e-12  # of the largest magnitude: a smaller deviation of a word is what float64 leaves of equal values
@@ -105,3 +195,57 @@ def _is_fixated(word: Word) -> bool:
     if not (word.fixations >= 1 and word.fixations.is_integer()):
         raise Dropped(CONTRADICTION)
     return True
+
+
+_REAL_WORD = re.compile("[a-zA-Z0-9]")
+_NEEDED_V73 = {"rawEEG", "SFD"}
+
+
+def wang_ji(sentence: Sentence | None, layout: str, zscore: bool) -> tuple[np.ndarray, str]:
+    """Features float32 `[W, F]` and sentence as theirs.
+
+    Args:
+      sentence: as read.
+      layout: `"mat-v5"`, `"mat-v7.3"` or `"pickle"`.
+      zscore: theirs is True.
+
+    Raises:
+      Dropped: their code gives no sample.
+    """
+    if sentence is None or sentence.words is None:
+        raise Dropped(MISSING)
+    fixated = [word for word in _words(sentence, layout) if word.fixations is not None]
+    if layout == "mat-v5":
+        fixated = [word for word in fixated if word.fixations > 0]
+    own = np.concatenate(sentence.means)
+    if own.size != CHANNELS * len(sentence.means):
+        raise Dropped(WRONG_LENGTH)
+    _theirs(own[None].astype(np.float64), zscore=True)
+    if not fixated:
+        raise Dropped(NO_WORD)
+    return _theirs(stacked(fixated), zscore), sentence.content
+
+
+def _words(sentence: Sentence, layout: str) -> list[Word]:
+    if layout != "mat-v7.3":
+        return list(sentence.words)
+    real = [word for word in sentence.words if _REAL_WORD.search(word.content)]
+    if not real or not sentence.word_fields >= _NEEDED_V73:
+        raise Dropped(MISSING)
+    return [Word(word.content, word.fixations, sentence.words[k].eeg) for k, word in enumerate(real)]
+
+
+def _theirs(features: np.ndarray, zscore: bool) -> np.ndarray:
+    if np.isnan(features).any():
+        raise Dropped(NAN)
+    if zscore:
+        with np.errstate(all="ignore"):
+            spread = features.std(axis=1, ddof=1, keepdims=True)
+            features = (features - features.mean(axis=1, keepdims=True)) / spread
+        if np.isnan(features).any():
+            raise Dropped(CONSTANT)
+    with np.errstate(over="ignore"):
+        features = features.astype(np.float32)
+    if not np.isfinite(features).all():
+        raise Dropped(ABSURD)  # theirs goes on with infinity
+    return features

@@ -1,13 +1,194 @@
-"""ZuCo subject files in MAT v5 / v7 (release 1.0 as published)."""
+"""ZuCo subject files in MAT v5 / v7 (release 1.0 as published).
 
+MAT v5 / v7 files as a stream: the elements of one struct array, one after the other.
+
+`scipy.io.loadmat` holds a whole variable in memory as Python objects, all 96 fields of every word, and does not
+notice when the sizes in a damaged file stop adding up. This reader keeps one struct element at a time, decodes only
+what is asked for, and checks that every size nests exactly in the one around it. Layout: "MAT-File Format"
+(MathWorks), Level 5.
+"""
+
+import math
+import os
+import struct
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
-from eeg2text_jax.data.recordings.matlab5 import StructArray
-from eeg2text_jax.data.recordings.matlab5_arrays import Array, Damaged, Decoder
-from eeg2text_jax.data.recordings.sentence import Fields, Sentence, UnreadableRecording, Word
+from eeg2text_jax.data.recordings.features import (
+    Fields,
+    Sentence,
+    UnreadableRecording,
+    Word,
+)
+from eeg2text_jax.data.recordings.matlab5_arrays import COMPRESSED, MATRIX, Array, Damaged, Decoder, Source
+
+HEADER = 128
+_CHUNK = 1 << 20
+
+
+class _Plain:
+    """`size` bytes of a file."""
+
+    def __init__(self, file: BinaryIO, size: int):
+        self._file, self._left = file, size
+
+    def _take(self, size: int) -> None:
+        if size > self._left:
+            raise Damaged("an array is larger than what holds it")
+        self._left -= size
+
+    def read(self, size: int) -> bytes:
+        self._take(size)
+        data = self._file.read(size)
+        if len(data) < size:
+            raise Damaged("the file is cut short")
+        return data
+
+    def skip(self, size: int) -> None:
+        self._take(size)
+        self._file.seek(size, os.SEEK_CUR)
+
+    def finish(self) -> None:
+        if self._left:
+            raise Damaged("an array is smaller than what holds it")
+
+
+class _Inflated:
+    """What `size` zlib-compressed bytes of a file hold; the checksum at their end is verified by `finish`."""
+
+    def __init__(self, file: BinaryIO, size: int):
+        self._compressed, self._size = _Plain(file, size), size
+        self._zlib, self._pending = zlib.decompressobj(), b""
+        self._ready, self._at = b"", 0  # inflated, and how much of it was taken
+
+    def _inflate(self) -> bool:
+        """Inflates some more, at most `_CHUNK` bytes; False at the end."""
+        self._ready, self._at = b"", 0
+        while not self._ready and not self._zlib.eof:
+            if not self._pending:
+                # Small pieces, as the part of one that is not inflated yet is copied at every step.
+                step = min(_CHUNK >> 4, self._size)
+                if not step:
+                    break
+                self._size -= step
+                self._pending = self._compressed.read(step)
+            try:
+                self._ready = self._zlib.decompress(self._pending, _CHUNK)
+            except zlib.error as error:
+                raise Damaged(f"its compressed data are damaged ({error})") from error
+            self._pending = self._zlib.unconsumed_tail
+        return bool(self._ready)
+
+    def _take(self, size: int) -> tuple[int, int]:
+        """Begin and end of up to `size` bytes of `_ready`."""
+        if self._at == len(self._ready) and not self._inflate():
+            raise Damaged("its compressed data end too early")
+        begin = self._at
+        self._at = min(begin + size, len(self._ready))
+        return begin, self._at
+
+    def read(self, size: int) -> bytes:
+        parts = []
+        while size:
+            begin, end = self._take(size)
+            parts.append(self._ready[begin:end])
+            size -= end - begin
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def skip(self, size: int) -> None:
+        while size:
+            begin, end = self._take(size)
+            size -= end - begin
+
+    def finish(self) -> None:
+        left = self._at < len(self._ready) or self._inflate()
+        if left or not self._zlib.eof or self._zlib.unused_data or self._size:
+            raise Damaged("its compressed data do not end where they should")
+
+
+def byte_order(header: bytes) -> str | None:
+    """`"<"` or `">"` for the first 128 bytes of a Level 5 file, None for anything else."""
+    order = {b"IM": "<", b"MI": ">"}.get(header[126:128])
+    if order is None or len(header) < HEADER:
+        return None
+    return order if struct.unpack(f"{order}H", header[124:126])[0] >> 8 == 1 else None
+
+
+class StructArray:
+    """The struct array called `name` in a Level 5 file.
+
+    Iterating gives, for every struct of the array, the undecoded bytes of the `wanted` fields that the array has
+    (see `Decoder`). Only when the iteration ends normally has the whole file been found consistent.
+
+    Raises:
+      Damaged: the bytes contradict the format.
+      LookupError: there is no struct array of that name; the arguments are the names that there are.
+    """
+
+    def __init__(self, file: BinaryIO, name: str, wanted: frozenset[str]):
+        file.seek(0)
+        order = byte_order(file.read(HEADER))
+        if order is None:
+            raise Damaged("its header is not that of a MATLAB v5 file")
+        self.decoder = Decoder(order)
+        self._file, self._wanted = file, wanted
+        self._end = Path(file.name).stat().st_size
+        found = []
+        for source in self._variables():
+            total, array, label = self.decoder.open_matrix(source)
+            if label == name and array.fields:
+                self._source, self._left, self.fields = source, total, array.fields
+                self.count = math.prod(array.dims)
+                break
+            found.append(label)
+            source.skip(total)
+            source.finish()
+        else:
+            raise LookupError(*found)
+        if self.count * len(self.fields) * 8 > self._left:
+            raise Damaged(f"{name} claims {self.count} entries, more than it has bytes for")
+
+    def _variables(self) -> Iterator[Source]:
+        """The file's top-level variables, each with its `miMATRIX` tag still to be read."""
+        position = HEADER
+        while position < self._end:
+            self._file.seek(position)
+            tag = self._file.read(8)
+            if len(tag) < 8:
+                raise Damaged("the file is cut short")
+            kind, size = self.decoder.tag(tag)
+            if position + 8 + size > self._end:
+                raise Damaged("the file is cut short")
+            if kind == COMPRESSED:
+                yield _Inflated(self._file, size)
+            elif kind == MATRIX:
+                self._file.seek(position)
+                yield _Plain(self._file, size + 8)
+            else:
+                raise Damaged(f"type {kind} where a variable was expected")
+            position += 8 + size
+
+    def __iter__(self) -> Iterator[dict[str, bytes]]:
+        for _ in range(self.count):
+            element = {}
+            for field in self.fields:
+                kind, size = self.decoder.tag(self._source.read(8))
+                self._left -= 8 + size
+                if kind != MATRIX or self._left < 0:
+                    raise Damaged(f"{field} does not begin where it should")
+                if field in self._wanted:
+                    element[field] = self._source.read(size)
+                else:
+                    self._source.skip(size)
+            yield element
+        if self._left:
+            raise Damaged("the sizes of its entries do not add up")
+        self._source.finish()
+
 
 _NOTHING = np.empty(0)
 

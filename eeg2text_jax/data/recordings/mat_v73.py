@@ -13,8 +13,13 @@ import numpy as np
 from h5py import h5a, h5d, h5g, h5o, h5r, h5s, h5t
 
 from eeg2text_jax.data.hdf5_disk import check_size, open_own
+from eeg2text_jax.data.recordings.features import (
+    Fields,
+    Sentence,
+    UnreadableRecording,
+    Word,
+)
 from eeg2text_jax.data.recordings.matlab5_arrays import Damaged
-from eeg2text_jax.data.recordings.sentence import Fields, Sentence, UnreadableRecording, Word
 from eeg2text_jax.errors import first_line
 
 _NOTHING = np.empty(0)

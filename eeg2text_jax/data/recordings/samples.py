@@ -10,12 +10,26 @@ from typing import Any
 import numpy as np
 
 from eeg2text_jax.data.datafile import Sample
-from eeg2text_jax.data.recordings.features import LARGEST, Choices, Dropped, corrected
-from eeg2text_jax.data.recordings.files import RecordingFile, find_recordings, layout, refuse_duplicates
+from eeg2text_jax.data.recordings.features import (
+    BANDS,
+    CHANNELS,
+    LARGEST,
+    Choices,
+    Dropped,
+    Fields,
+    Sentence,
+    UnreadableRecording,
+    corrected,
+    wang_ji,
+)
 from eeg2text_jax.data.recordings.mat_v5 import read_mat_v5
 from eeg2text_jax.data.recordings.mat_v73 import read_mat_v73
-from eeg2text_jax.data.recordings.sentence import BANDS, CHANNELS, Fields, Sentence, UnreadableRecording
-from eeg2text_jax.data.recordings.wang_ji import wang_ji
+from eeg2text_jax.data.recordings.sources import (
+    RecordingFile,
+    find_recordings,
+    layout,
+    refuse_duplicates,
+)
 from eeg2text_jax.data.recordings.wang_ji_pickle import read_pickle
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError

@@ -1,0 +1,37 @@
+"""Recordings of one's own: a small model and three controls, for some tens of sentences and a few subjects.
+
+`eeg2text run --config=own --config.data.source=FILES --workdir=DIR` takes any source that `eeg2text prepare` does.
+Half of the sentences are for testing, as a verdict needs 30 of them or more; with hundreds of sentences take less:
+`--config.split.ratio='(0.8,0.1,0.1)'`. `backbone` and `checkpoint` are arguments as in `zuco_words`; a pretrained
+checkpoint writes better sentences, the verdict is about the recordings either way.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import default
+from configs.arguments import parse
+from configs.zuco_words import SHAPES
+
+
+def get_config(argument: str = "") -> ConfigDict:
+    given = parse(argument, "own", backbone=tuple(SHAPES), checkpoint="")
+    c = default.get_config()
+    c.data.source = "recordings"
+    c.split.ratio = (0.4, 0.1, 0.5)
+    c.text.vocab_size = 400
+    c.batch.buckets = ((16, 24), (56, 56))
+    c.batch.size = 16
+    c.model.encoder_layers = 1
+    c.model.encoder_width = 64
+    c.model.encoder_ffn = 256
+    c.model.backbone = given.backbone
+    c.model.checkpoint = given.checkpoint
+    if not given.checkpoint:
+        c.model.shape = SHAPES[given.backbone]
+    c.grid.eval_conditions = ("eeg", "noise", "shuffled")
+    c.optim.lr = 2e-3 if not given.checkpoint else 2e-4
+    c.optim.warmup_steps = 30
+    c.train.steps = 300
+    c.train.eval_every = 25
+    c.parallel.arms = "auto"
+    return c

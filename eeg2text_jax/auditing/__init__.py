@@ -1,0 +1,1 @@
+"""Does the model use the EEG? Cluster statistics, verdict and report."""

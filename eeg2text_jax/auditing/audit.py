@@ -1,0 +1,240 @@
+"""The audit: predictions under EEG and under controls -> does the model use the EEG?"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from eeg2text_jax.auditing import fitness, red_flags, verdict
+from eeg2text_jax.auditing.align import Aligned, align
+from eeg2text_jax.auditing.collapse import measure_collapse
+from eeg2text_jax.auditing.compare import Endpoint, compare, gap_flags, primary_endpoint
+from eeg2text_jax.auditing.contrast import contrast
+from eeg2text_jax.auditing.derived import stand_ins
+from eeg2text_jax.auditing.red_flags import LEVELS, Flag
+from eeg2text_jax.auditing.result import AuditResult, Comparison, ConditionSummary, Evidence, Example
+from eeg2text_jax.auditing.retrieval import CandidateScores, EegBits, Key, Retrieval, eeg_bits, retrieve
+from eeg2text_jax.auditing.side_channel import GAP_CODES, SideChannel, measure_side_channel
+from eeg2text_jax.auditing.statistics import design_effect
+from eeg2text_jax.auditing.strata import STRATUM_SIZE
+from eeg2text_jax.auditing.table import ContentTable, RowTable, content_tables
+from eeg2text_jax.auditing.verdict import Verdict
+from eeg2text_jax.predictions.file import Prediction
+
+
+def pick_examples(
+    aligned: Aligned, table: RowTable, endpoint: Endpoint, rng: np.random.Generator, count: int = 4
+) -> list[Example]:
+    """Some rows at random and the rows with the highest score, each beside the controls' rows of the same sentence."""
+    scores = np.nan_to_num(endpoint.score(table.own))
+    best = np.argsort(-scores, kind="stable")[:count].tolist()
+    drawn = rng.choice(len(scores), size=min(count, len(scores)), replace=False).tolist()
+    return [_example(aligned, row, False) for row in drawn] + [_example(aligned, row, True) for row in best]
+
+
+def _example(aligned: Aligned, row: int, best: bool) -> Example:
+    eeg = aligned.eeg
+    mine, sentence = eeg.rows[row], eeg.sentence[row]
+    place = np.flatnonzero(eeg.sentence == sentence).tolist().index(row)
+    texts = []
+    for condition in aligned.conditions:
+        rows = [condition.rows[i] for i in np.flatnonzero(condition.sentence == sentence)]
+        same = [r for r in rows if mine.subject and (r.subject, r.seed) == (mine.subject, mine.seed)]
+        texts.append((same or rows[place : place + 1] or rows)[0].prediction)
+    texts[0] = mine.prediction
+    return Example(aligned.references[sentence], mine.subject, tuple(texts), best)
+
+
+def audit(
+    eeg: Sequence[Prediction],
+    controls: Mapping[str, Sequence[Prediction]],
+    *,
+    name: str = "eeg",
+    margin: float = 1.0,
+    resamples: int = 10_000,
+    seed: int = 0,
+    mode: str | None = None,
+    common: bool = False,
+    stratum_size: int = STRATUM_SIZE,
+    training_text: Iterable[str] | None = None,
+    proof: str = "",
+    candidates: Mapping[str, Mapping[Key, CandidateScores]] | None = None,
+) -> AuditResult:
+    """Judges whether predictions hold more about the sentence with EEG than with each control.
+
+    Args:
+      eeg: rows predicted from EEG; rows with `nll` feed the EEG bits, whatever their mode.
+      controls: name -> rows predicted from that control; empty: EEG alone is judged against its content null.
+      name: what the EEG condition is called in the result.
+      margin: points of word BLEU-1 below which a difference in content does not matter; fix it before looking.
+      mode: `free_running` or `teacher_forced`; None judges free running where there is any.
+      common: judge what the conditions share instead of refusing files that differ.
+      training_text: sentences of the training part, to look for test sentences in.
+      proof: how it is known that no target reached the decoder; without it, outputs that look as if one had are not
+        judged. It is printed.
+      candidates: condition -> scores for retrieval, see `eeg2text_jax.auditing.retrieval`.
+
+    Raises:
+      UserError: rows that cannot be compared.
+    """
+    if name in controls:
+        raise ValueError(f"a control has the name of the EEG condition, {name!r}")
+    rng = np.random.default_rng(seed)
+    aligned = align({name: eeg, **controls}, mode=mode, common=common, stratum_size=stratum_size)
+    endpoint = primary_endpoint()
+    channels, channel_flags = measure_side_channel(
+        aligned, endpoint.metric, endpoint.score, resamples=resamples, rng=rng
+    )
+    length_leaks = any(flag.code in GAP_CODES for flag in channel_flags)
+    tables = content_tables(aligned, aligned.strata, endpoint.metric, resamples=resamples, rng=rng, with_rows=True)
+    derived = {
+        source: content_tables(aligned, strata, endpoint.metric, resamples=resamples, rng=rng)
+        for source, strata in stand_ins(aligned, stratum_size, length_leaks=length_leaks).items()
+    }
+    conditions = _summarize_conditions(aligned, tables, derived, channels, endpoint, rng)
+    evidence, notes = compare(aligned, tables, derived, conditions[0].content, endpoint, resamples, rng)
+    effect = design_effect(endpoint.score, tables[0].rows.own, aligned.eeg.sentence)
+    flags = _findings(aligned, conditions, evidence, training_text, proof) + channel_flags
+    flags += _warnings(aligned, tables, conditions, evidence, endpoint, effect)
+    comparisons = [
+        _decide(found, fitness.bars(flags, name, found.control), aligned, conditions, endpoint.label, margin)
+        for found in evidence
+    ]
+    decided = verdict.overall([c.verdict for c in comparisons]) if controls else comparisons[0].verdict
+    deciding = next(c for c in comparisons if c.verdict is decided)
+    return AuditResult(
+        verdict=decided,
+        sentence=deciding.sentence,
+        metric=endpoint.label,
+        signature=endpoint.metric.signature,
+        mode=aligned.mode,
+        margin=margin,
+        resamples=resamples,
+        seed=seed,
+        n_rows=len(aligned.eeg.rows),
+        n_sentences=len(aligned.references),
+        n_subjects=len({row.subject for row in aligned.eeg.rows} - {""}),
+        n_strata=int(aligned.strata.max()) + 1,
+        task_known=aligned.task_known,
+        seeds=aligned.seeds,
+        design_effect=effect,
+        conditions=conditions,
+        comparisons=comparisons,
+        bits=_bits(eeg, controls, resamples, rng),
+        retrieval=_retrieval(candidates, resamples, rng),
+        flags=sorted(flags, key=lambda flag: LEVELS.index(flag.level)),
+        notes=[*aligned.notes, *notes],
+        examples=pick_examples(aligned, tables[0].rows, endpoint, rng),
+    )
+
+
+def _summarize_conditions(
+    aligned: Aligned,
+    tables: Sequence[ContentTable],
+    derived: Mapping[str, Sequence[ContentTable]],
+    channels: Sequence[SideChannel],
+    endpoint: Endpoint,
+    rng: np.random.Generator,
+) -> list[ConditionSummary]:
+    return [
+        ConditionSummary(
+            condition.name,
+            contrast([tables[i].sampled], endpoint.score),
+            {source: contrast([again[i].sampled], endpoint.score) for source, again in derived.items()},
+            measure_collapse(condition, aligned.references, rng),
+            channels[i],
+        )
+        for i, condition in enumerate(aligned.conditions)
+    ]
+
+
+def _findings(
+    aligned: Aligned,
+    conditions: Sequence[ConditionSummary],
+    evidence: Sequence[Evidence],
+    training_text: Iterable[str] | None,
+    proof: str,
+) -> list[Flag]:
+    """What may bar the verdict."""
+    looks = [condition.collapse for condition in conditions]
+    flags = fitness.unfit(aligned, looks, proof)
+    for found in evidence:
+        flags += fitness.unheard_of_gain(aligned, found, looks[0], proof)
+    return flags if training_text is None else flags + fitness.training_overlap(aligned, training_text)
+
+
+def _warnings(
+    aligned: Aligned,
+    tables: Sequence[ContentTable],
+    conditions: Sequence[ConditionSummary],
+    evidence: Sequence[Evidence],
+    endpoint: Endpoint,
+    effect: float,
+) -> list[Flag]:
+    """What a reader of the scores must know and what leaves the verdict as it is; `effect` is the design effect."""
+    flags = red_flags.alignment_flags(aligned, effect) + red_flags.recipe_flags(aligned)
+    for condition, summary, table in zip(aligned.conditions, conditions, tables, strict=True):
+        flags += red_flags.condition_flags(condition, summary.collapse, aligned.mode, summary.content.scores[0])
+        flags += red_flags.row_flags(condition, table.rows.own, endpoint.score)
+    looks = {summary.name: summary.collapse for summary in conditions}
+    for control in aligned.conditions[1:]:
+        flags += red_flags.pair_flags(aligned, control, looks)
+    for index, found in enumerate(evidence):
+        flags += gap_flags(aligned.eeg.name, found)
+        if verdict.is_above(found.primary):
+            chosen = [tables[0], tables[index + 1]] if found.control else [tables[0]]
+            totals = np.stack([t.sampled.own.sum(0) for t in chosen] + [t.sampled.null.sum(0) for t in chosen], 1)
+            flags += red_flags.sentence_flags(aligned, found.control, found.primary.effect, totals, endpoint.score)
+    return flags
+
+
+def _decide(
+    found: Evidence,
+    reasons: Sequence[str],
+    aligned: Aligned,
+    conditions: Sequence[ConditionSummary],
+    metric: str,
+    margin: float,
+) -> Comparison:
+    """The verdict of one comparison and its sentence: reasons that bar it come first."""
+    eeg, derived = aligned.eeg.name, tuple(found.derived.values())
+    known = {
+        "metric": metric,
+        "task_known": aligned.task_known,
+        "n_sentences": len(aligned.references),
+        "n_rows": len(aligned.eeg.rows),
+    }
+    if found.control:
+        summary = next(c for c in conditions if c.name == found.control)
+        outcome = verdict.judge(found.primary, margin, derived, scores_vary=conditions[0].content.varies)
+        figures = verdict.paired_figures(outcome, found.primary, found.derived, eeg=eeg, control=found.control, **known)
+        reading = verdict.paired_reading(
+            outcome, found.primary, derived, eeg=eeg, control=found.control, p_control=summary.p, margin=margin
+        )
+    else:
+        outcome = verdict.judge_alone(found.primary, derived)
+        figures = verdict.alone_figures(found.primary, found.derived, **known)
+        reading = verdict.alone_reading(outcome, found.primary, derived)
+    if reasons:
+        return Comparison(
+            **vars(found), verdict=Verdict.NOT_JUDGEABLE, sentence=verdict.unfit_sentence(reasons, figures)
+        )
+    return Comparison(**vars(found), verdict=outcome, sentence=f"{figures[0].upper()}{figures[1:]}: {reading}.")
+
+
+def _bits(
+    eeg: Sequence[Prediction], controls: Mapping[str, Sequence[Prediction]], resamples: int, rng: np.random.Generator
+) -> list[EegBits]:
+    found = (eeg_bits(eeg, name, rows, resamples=resamples, rng=rng) for name, rows in controls.items())
+    return [bits for bits in found if bits is not None]
+
+
+def _retrieval(
+    candidates: Mapping[str, Mapping[Key, CandidateScores]] | None, resamples: int, rng: np.random.Generator
+) -> list[Retrieval]:
+    if not candidates:
+        return []
+    return [
+        retrieve(candidates["eeg"], name, scores, resamples=resamples, rng=rng)
+        for name, scores in candidates.items()
+        if name != "eeg"
+    ]

@@ -1,0 +1,208 @@
+"""What a set of predictions looks like before any score: how many are distinct, how much they repeat or copy."""
+
+import dataclasses
+import itertools
+import operator
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from rapidfuzz.distance import Levenshtein
+
+from eeg2text_jax.auditing.align import Condition
+
+KEPT = 100_000  # rows whose comparison is kept for the next one that is the same
+PAIRS = 2000  # pairs of texts compared to estimate their overlap
+FREQUENT = 50  # words: about the function words of a language, 4 of 10 words of what is read in ZuCo
+COPY_WORDS = 5  # a reference of fewer words is met by chance ("selamat datang")
+NEAR_MISS = 0.5  # word error rate of a row: half of its words are right, in their order
+RESIDUE = re.compile(r"</?s>|<pad>|<unk>|<extra_id_\d+>|\[(?:PAD|SEP|CLS|UNK)\]|⁇|�")
+WORD_STUTTER = re.compile(r"(\S+)(?:\s+\1){2,}(?!\S)")
+MARK_STUTTER = re.compile(r"([^\w\s])(?:\s*\1){4,}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Collapse:
+    """Shares are of the rows, 0 to 1, unless said otherwise."""
+
+    rows: int
+    sentences: int
+    empty: int
+    distinct: int
+    top_text: str
+    top_share: float
+    top_start: str  # the most common first two words
+    top_start_share: float
+    repetition: float  # mean share of a prediction's words that occurred in it before
+    vocabulary: int  # distinct words of all predictions
+    reference_vocabulary: int
+    overlap: float  # mean Jaccard overlap of the words of predictions for two different sentences, joined ones apart
+    reference_overlap: float
+    several_readers: int  # sentences with at least two rows
+    input_independent: int  # of these, sentences with one and the same prediction in all rows
+    missed: int  # sentences with at least two rows, all of them wrong in some word
+    missed_alike: int  # of these, sentences with one and the same prediction in all rows
+    residue: int  # rows with special tokens or undecodable characters left in
+    stutter: int  # rows with a word three times, or a punctuation mark five times, in succession
+    mean_words: float
+    length_correlation: float  # of words in prediction and reference, over rows; NaN where one is constant
+    same_by_chance: float  # probability that two rows drawn at random have one text
+    word_errors: float  # corpus word error rate in percent, case and punctuation aside
+    copies: int  # rows that contain their whole reference, of COPY_WORDS words or more
+    copied_sentences: int  # sentences that some row contains whole
+    near_misses: int  # rows that do not, with a word error rate of at most NEAR_MISS
+    frequent_share: float  # of all words of predictions, those among the FREQUENT most frequent of the references
+    reference_frequent_share: float
+    first_vocabulary: int  # distinct words of one prediction a sentence, to be compared with the references'
+    said: int  # sentences with a prediction that has a word in it
+
+
+def measure_collapse(condition: Condition, references: Sequence[str], rng: np.random.Generator) -> Collapse:
+    """Describes the rows of a condition; `references` are those of the aligned sentences."""
+    texts = [plain_spaces(text) for text in condition.texts]
+    spoken, read = _words(texts, condition.sentence), _words(references, np.arange(len(references)))
+    counts = Counter(texts)
+    top_text, top_count = counts.most_common(1)[0]
+    start, start_count = Counter(" ".join(text.split()[:2]) for text in texts).most_common(1)[0]
+    by_sentence: dict[int, list[int]] = {}
+    for row, sentence in enumerate(condition.sentence.tolist()):
+        by_sentence.setdefault(sentence, []).append(row)
+    several = [rows for rows in by_sentence.values() if len(rows) > 1]
+    lengths, expected = spoken.lengths, read.lengths[condition.sentence]
+    varied = lengths.std() > 0 and expected.std() > 0
+    errors, copied = _against_references(texts, condition.sentence, references)
+    wrong = errors[:, 0] > NEAR_MISS * errors[:, 1]
+    missed = [rows for rows in several if errors[rows, 0].all()]
+    said, printed = _without_marks(spoken.counts), _without_marks(read.counts)
+    frequent = dict(printed.most_common(FREQUENT))
+    return Collapse(
+        rows=len(texts),
+        sentences=len(by_sentence),
+        empty=sum(not text for text in texts),
+        distinct=len(counts),
+        top_text=top_text,
+        top_share=top_count / len(texts),
+        top_start=start,
+        top_start_share=start_count / len(texts),
+        repetition=float(spoken.repetition.mean()),
+        vocabulary=len(spoken.counts),
+        reference_vocabulary=len(read.counts),
+        overlap=_overlap(texts, condition.sentence, rng),
+        reference_overlap=_overlap(references, np.arange(len(references)), rng),
+        several_readers=len(several),
+        input_independent=_alike(texts, several),
+        missed=len(missed),
+        missed_alike=_alike(texts, missed),
+        residue=sum(bool(RESIDUE.search(text)) for text in condition.texts),
+        stutter=spoken.stutter,
+        mean_words=float(lengths.mean()),
+        length_correlation=float(np.corrcoef(lengths, expected)[0, 1]) if varied else float("nan"),
+        same_by_chance=sum((count / len(texts)) ** 2 for count in counts.values()),
+        word_errors=float(100 * errors[:, 0].sum() / max(errors[:, 1].sum(), 1)),
+        copies=int(copied.sum()),
+        copied_sentences=len(set(condition.sentence[copied].tolist())),
+        near_misses=int((~wrong & ~copied).sum()),
+        frequent_share=sum(said[word] for word in frequent) / max(said.total(), 1),
+        reference_frequent_share=sum(frequent.values()) / max(printed.total(), 1),
+        first_vocabulary=len(spoken.first),
+        said=sum(any(re.search(r"\w", RESIDUE.sub("", texts[row])) for row in rows) for rows in by_sentence.values()),
+    )
+
+
+def plain_spaces(text: str) -> str:
+    """A text with single spaces; the same object where it has no others."""
+    joined = " ".join(text.split())
+    return text if joined == text else joined
+
+
+def plain_words(text: str) -> list[str]:
+    """Words in lower case without punctuation: what a text says, however it is written."""
+    return re.findall(r"\w+", text.lower())
+
+
+def words_apart(text: str) -> list[str]:
+    """Plain words, those that were joined (`andHe`) taken apart: word pieces that were listed without spaces."""
+    following = itertools.pairwise(f"{text} ")
+    return plain_words("".join(f"{a} " if a.islower() and b.isupper() else a for a, b in following))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Words:
+    """Words in lower case, split at spaces, of many texts."""
+
+    lengths: np.ndarray  # [N]
+    repetition: np.ndarray  # [N], share of a text's words that occurred in it before
+    counts: Counter[str]
+    first: set[str]  # those of the first text of each sentence
+    stutter: int
+
+
+def _words(texts: Sequence[str], sentence: np.ndarray) -> _Words:
+    """One text at a time: a million rows have twenty million words."""
+    lengths, repetition = np.zeros((2, len(texts)))
+    counts: Counter[str] = Counter()
+    first: set[str] = set()
+    met: set[int] = set()
+    stutter = 0
+    for row, (text, number) in enumerate(zip(texts, sentence.tolist(), strict=True)):
+        words = text.lower().split()
+        counts.update(words)
+        lengths[row] = len(words)
+        repetition[row] = 1 - len(set(words)) / len(words) if words else 0
+        stutter += _stutters(text, words)
+        if number not in met:
+            met.add(number)
+            first.update(words)
+    return _Words(lengths, repetition, counts, first, stutter)
+
+
+def _without_marks(counts: Counter[str]) -> Counter[str]:
+    """How often each plain word occurs, from how often the words between spaces do."""
+    found: Counter[str] = Counter()
+    for word, count in counts.items():
+        for plain in plain_words(word):
+            found[plain] += count
+    return found
+
+
+def _alike(texts: Sequence[str], groups: Iterable[Sequence[int]]) -> int:
+    """Groups of rows with one and the same text in all of them."""
+    return sum(len({texts[row] for row in rows}) == 1 for rows in groups)
+
+
+def _against_references(
+    texts: Sequence[str], sentence: np.ndarray, references: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Word errors and words of the reference, int `[N, 2]`; whether a row contains its whole reference, bool `[N]`."""
+    expected = [plain_words(text) for text in references]
+    found = np.empty((len(texts), 3), int)
+    known: dict[tuple[str, int], tuple[int, int, bool]] = {}
+    for place, row in enumerate(zip(texts, sentence.tolist(), strict=True)):
+        if row not in known:
+            if len(known) >= KEPT:
+                known.clear()
+            text, reference = plain_words(row[0]), expected[row[1]]
+            copied = len(reference) >= COPY_WORDS and f" {' '.join(reference)} " in f" {' '.join(text)} "
+            known[row] = (Levenshtein.distance(text, reference), len(reference), copied)
+        found[place] = known[row]
+    return found[:, :2], found[:, 2].astype(bool)
+
+
+def _stutters(text: str, words: Sequence[str]) -> bool:
+    """Whether a word stands three times in succession, or a mark five times.
+
+    The first expression tries every beginning with every end, so it is asked only where two words in succession agree.
+    """
+    agree = any(map(operator.eq, words, words[1:]))
+    return bool(agree and WORD_STUTTER.search(text)) or bool(MARK_STUTTER.search(text))
+
+
+def _overlap(texts: Sequence[str], sentence: np.ndarray, rng: np.random.Generator) -> float:
+    """Mean Jaccard overlap of the word sets of two rows of different sentences, over random pairs."""
+    first, second = rng.integers(len(texts), size=(2, PAIRS))
+    apart = sentence[first] != sentence[second]
+    chosen = zip(first[apart].tolist(), second[apart].tolist(), strict=True)
+    pairs = [(set(words_apart(texts[a])), set(words_apart(texts[b]))) for a, b in chosen]
+    values = [len(a & b) / max(1, len(a | b)) for a, b in pairs]
+    return float(np.mean(values)) if values else float("nan")

@@ -1,0 +1,161 @@
+"""EEG against each control: the figure named beforehand, and the secondary ones."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from eeg2text_jax.auditing import verdict
+from eeg2text_jax.auditing.align import Aligned
+from eeg2text_jax.auditing.contrast import Contrast, contrast, subject_effects
+from eeg2text_jax.auditing.red_flags import Flag
+from eeg2text_jax.auditing.result import Evidence, Secondary
+from eeg2text_jax.auditing.statistics import holm
+from eeg2text_jax.auditing.table import ContentTable, content_tables
+from eeg2text_jax.metrics.bleu import word_bleu
+from eeg2text_jax.metrics.error_rates import word_error_rate
+from eeg2text_jax.metrics.metric import Metric, MetricError
+from eeg2text_jax.metrics.rouge import rouge
+
+
+@dataclasses.dataclass(frozen=True)
+class Endpoint:
+    """One column of a metric, turned so that higher is better."""
+
+    label: str
+    metric: Metric
+    column: int
+
+    @property
+    def sign(self) -> int:
+        return -1 if self.metric.lower_is_better else 1
+
+    def score(self, totals: np.ndarray) -> np.ndarray:
+        """Score `[...]` of summed statistics `[..., K]`.
+
+        A resampled share of the null may lie a little below 0 where next to nothing matches; it counts as 0.
+        """
+        return self.sign * self.metric.corpus(np.maximum(totals, 0))[..., self.column]
+
+
+def primary_endpoint() -> Endpoint:
+    """Word BLEU-1: the margin is in its points."""
+    return Endpoint("BLEU-1", word_bleu(), 0)
+
+
+def secondary_metrics() -> list[tuple[Metric, dict[str, int]]]:
+    """Metrics computed apart from the primary one, with the columns judged."""
+    summaries, errors = rouge(), word_error_rate()
+    columns = {"ROUGE-1 F": "rouge-1-f", "ROUGE-L F": "rouge-l-f"}
+    return [(errors, {"WER": 0}), (summaries, {label: summaries.columns.index(c) for label, c in columns.items()})]
+
+
+SUBJECT_RESAMPLES = 1000  # enough for the error bars of a figure
+
+
+def compare(
+    aligned: Aligned,
+    tables: Sequence[ContentTable],
+    derived: Mapping[str, Sequence[ContentTable]],
+    alone: Contrast,
+    endpoint: Endpoint,
+    resamples: int,
+    rng: np.random.Generator,
+) -> tuple[list[Evidence], list[str]]:
+    """The evidence against each control, or of EEG alone; and notes on metrics that could not be computed.
+
+    `derived` are the tables within strata that stand in for unknown tasks. `alone` is the content of EEG against its
+    own null.
+    """
+    pairs = [[0, i] for i in range(1, len(tables))] or [[0]]
+    secondary, notes = _secondary(aligned, pairs, endpoint, tables, resamples, rng)
+    evidence = []
+    for chosen, figures in zip(pairs, secondary, strict=True):
+        conditions = [aligned.conditions[i] for i in chosen]
+        primary = contrast([tables[i].sampled for i in chosen], endpoint.score) if len(chosen) == 2 else alone
+        rows = [tables[i].rows for i in chosen]
+        subjects = subject_effects(conditions, rows, endpoint.score, resamples=SUBJECT_RESAMPLES, rng=rng)
+        again = {name: contrast([t[i].sampled for i in chosen], endpoint.score) for name, t in derived.items()}
+        control = "".join(condition.name for condition in conditions[1:])
+        evidence.append(Evidence(control, primary, again, figures, subjects))
+    return evidence, notes
+
+
+def _secondary(
+    aligned: Aligned,
+    pairs: Sequence[Sequence[int]],
+    primary: Endpoint,
+    primary_tables: Sequence[ContentTable],
+    resamples: int,
+    rng: np.random.Generator,
+) -> tuple[list[list[Secondary]], list[str]]:
+    """Secondary figures of each comparison, p adjusted by Holm over all of them together."""
+    notes: list[str] = []
+    measured = [(Endpoint("BLEU-4", primary.metric, 3), primary_tables)]
+    for metric, columns in secondary_metrics():
+        try:
+            tables = content_tables(aligned, aligned.strata, metric, resamples=resamples, rng=rng)
+        except MetricError as error:
+            notes.append(f"{', '.join(columns)} not computed: {error}")
+            continue
+        measured += [(Endpoint(label, metric, column), tables) for label, column in columns.items()]
+    found = [[(e, contrast([t[i].sampled for i in chosen], e.score)) for e, t in measured] for chosen in pairs]
+    adjusted = iter(holm(np.array([c.p for row in found for _, c in row])).tolist())
+    return [[_secondary_figure(e, c, next(adjusted)) for e, c in row] for row in found], notes
+
+
+def _secondary_figure(endpoint: Endpoint, found: Contrast, p_holm: float) -> Secondary:
+    scores = tuple(endpoint.sign * score for score in found.scores)
+    signature = endpoint.metric.signature
+    figures = found.gap_interval, found.effect, found.interval, found.p, p_holm
+    return Secondary(endpoint.label, signature, scores, *figures)
+
+
+def gap_flags(eeg: str, comparison: Evidence) -> list[Flag]:
+    """A gap that is style, and figures that disagree on which condition is ahead."""
+    return [*_style_flags(eeg, comparison), *_disagreement(eeg, comparison)] if comparison.control else []
+
+
+def _style_flags(eeg: str, comparison: Evidence) -> list[Flag]:
+    """A raw gap that is beyond the noise but stays when predictions are held against other sentences.
+
+    Where strata stand in for unknown tasks, it is judged within those in which the side that is ahead has the least
+    content to show, as claims are.
+    """
+    gap = comparison.primary.observed
+    judged = [(c.p_primary if gap > 0 else c.p_less_primary, c) for c in _strata(comparison)]
+    p, found = max(judged, key=lambda one: one[0])
+    style = found.nulls[0] - found.nulls[1]
+    if p <= verdict.ALPHA or not _sign(comparison.primary.gap_interval) or style * gap < 0.5 * gap**2:
+        return []
+    message = (
+        f"{eeg} scores {gap:+.2f} against {comparison.control}, but {style:+.2f} of it is there as well when the "
+        "predictions are held against other sentences: a gap in style, in which no content is found"
+    )
+    return [Flag("gap_is_style", "warning", message)]
+
+
+def _disagreement(eeg: str, comparison: Evidence) -> list[Flag]:
+    """BLEU-1 and WER that prefer different conditions, both beyond the noise."""
+    errors = next((s for s in comparison.secondary if s.label == "WER"), None)
+    if errors is None:
+        return []
+    bleu = comparison.primary.scores[0] - comparison.primary.scores[1]
+    wer = errors.scores[0] - errors.scores[1]
+    apart = _sign(comparison.primary.gap_interval) * _sign(errors.gap_interval) < 0
+    if min(abs(bleu), abs(wer)) < 0.25 or not apart:
+        return []
+    message = (
+        f"BLEU-1 and WER point opposite ways: {eeg} minus {comparison.control} is {bleu:+.2f} BLEU-1 "
+        f"(higher is better) and {wer:+.2f} WER (lower is better); style decides the scores, not content"
+    )
+    return [Flag("metrics_disagree", "warning", message)]
+
+
+def _strata(comparison: Evidence) -> list[Contrast]:
+    return [comparison.primary, *comparison.derived.values()]
+
+
+def _sign(interval: tuple[float, float]) -> int:
+    """On which side of 0 an interval lies, 0 where on both."""
+    return int(interval[0] > 0) - int(interval[1] < 0)

@@ -1,0 +1,117 @@
+"""Figures of the report as SVG: palette of Okabe and Ito, told apart by shape and label as well as by colour."""
+
+import io
+from collections.abc import Callable
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from eeg2text_jax.auditing.contrast import Contrast
+from eeg2text_jax.auditing.result import AuditResult, Evidence
+from eeg2text_jax.auditing.verdict import p_text
+
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#8A8A8A"
+WIDTH = 4.6  # inches: the figure fills a phone's width without its text falling below 9 px
+STYLE = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "eeg2text"}
+
+
+def effect_figure(result: AuditResult) -> str:
+    """Content difference against each control, with its intervals, over the equivalence band."""
+    comparisons = result.comparisons
+    names = [_short(c.control or "its null") for c in comparisons]
+
+    def draw(axes: Axes) -> None:
+        if comparisons[0].control:
+            axes.axvspan(-result.margin, result.margin, color=GREEN, alpha=0.15, lw=0)
+            label = f" within ±{result.margin:g}: equivalent"
+            axes.text(-result.margin, len(names) - 0.45, label, va="bottom", fontsize=9, color="#00614A")
+        for place, comparison in enumerate(comparisons):
+            found = comparison.primary
+            axes.plot(found.interval, (place, place), color=BLUE, lw=1.5)
+            axes.plot(found.interval_90, (place, place), color=BLUE, lw=4, solid_capstyle="butt")
+            axes.plot(found.effect, place, "o", color="white", markeredgecolor=BLUE, ms=8, mew=2)
+        axes.axvline(0, color="black", lw=0.8)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.set_xlabel(
+            f"content difference, points of {result.metric}\n(thick: 90 %, decides equivalence; thin: 95 %)"
+        )
+
+    return _svg(draw, 1.5 + 0.42 * len(names))
+
+
+def null_figure(comparison: Evidence, eeg: str) -> str:
+    """Where the score difference lies among those with permuted references: a gap in style moves both."""
+    found = comparison.primary
+    what = f"score of {_short(eeg)}" + (f" minus {_short(comparison.control)}" if comparison.control else "")
+
+    def draw(axes: Axes) -> None:
+        low, high = min(found.null_draws.min(), found.observed), max(found.null_draws.max(), found.observed)
+        spread = max(high - low, 1e-3)
+        axes.hist(
+            found.null_draws, bins=np.linspace(low - 0.02 * spread, high + 0.02 * spread, 45), color=GREY, alpha=0.75
+        )
+        axes.axvline(found.observed, color=ORANGE, lw=2.2)
+        if low - spread < 0 < high + spread and comparison.control:
+            axes.axvline(0, color="black", lw=0.8, ls=":")
+        axes.set_yticks([])
+        axes.spines["left"].set_visible(False)
+        axes.set_ylim(0, axes.get_ylim()[1] * 1.25)
+        side = "right" if found.observed > (low + high) / 2 else "left"
+        axes.annotate(
+            f"true references {found.observed:+.2f} \n{p_text(found.p)} ",
+            (found.observed, axes.get_ylim()[1]),
+            ha=side,
+            va="top",
+            color="#A84300",
+        )
+        axes.set_xlabel(f"{what}\n(grey: references permuted within strata)")
+
+    return _svg(draw, 2.4)
+
+
+def subject_figure(comparison: Evidence, metric: str) -> str:
+    """Content difference in each subject."""
+    subjects = sorted(comparison.subjects, key=lambda s: s.effect)
+
+    def draw(axes: Axes) -> None:
+        for place, subject in enumerate(subjects):
+            axes.plot(subject.interval, (place, place), color=BLUE, lw=1.5)
+            axes.plot(subject.effect, place, "o", color=BLUE, ms=5)
+        axes.axvline(0, color="black", lw=0.8)
+        axes.axvline(comparison.primary.effect, color=ORANGE, lw=1.5, ls="--")
+        axes.set_yticks(range(len(subjects)), [_short(s.subject) for s in subjects])
+        axes.set_ylim(-0.7, len(subjects) - 0.3)
+        axes.set_xlabel(f"content difference, points of {metric}\n(95 % intervals; dashed: all subjects)")
+
+    return _svg(draw, 1.3 + 0.24 * len(subjects))
+
+
+def bootstrap_figure(found: Contrast, metric: str) -> str:
+    """Effects of each training seed beside the bootstrap distribution."""
+
+    def draw(axes: Axes) -> None:
+        axes.hist(found.boot_draws, bins=45, color=BLUE, alpha=0.35)
+        axes.set_ylim(-0.12 * axes.get_ylim()[1], None)
+        axes.plot(found.seed_effects, np.full(len(found.seed_effects), axes.get_ylim()[0] / 2), "D", color=ORANGE, ms=6)
+        axes.axvline(0, color="black", lw=0.8)
+        axes.set_yticks([])
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel(f"content difference, points of {metric}\n(bootstrap; diamonds: single seeds)")
+
+    return _svg(draw, 2.2)
+
+
+def _svg(draw: Callable[[Axes], None], height: float) -> str:
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        draw(figure.subplots())
+        file = io.StringIO()
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    return file.getvalue()
+
+
+def _short(name: str, limit: int = 22) -> str:
+    return name if len(name) <= limit else f"…{name[-limit + 1 :]}"

@@ -1,0 +1,238 @@
+"""What an audit found; everything that the report prints; as text, and on the console."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eeg2text_jax.auditing.collapse import Collapse
+from eeg2text_jax.auditing.contrast import Contrast, SubjectEffect
+from eeg2text_jax.auditing.red_flags import Flag
+from eeg2text_jax.auditing.retrieval import EegBits, Retrieval
+from eeg2text_jax.auditing.side_channel import SideChannel
+from eeg2text_jax.auditing.verdict import EXIT_STATUS, Verdict, because, interval_text, p_cell, p_text
+
+
+@dataclasses.dataclass(frozen=True)
+class Secondary:
+    """A figure that does not decide. Scores are as the metric prints them; in all else, higher is better."""
+
+    label: str
+    signature: str
+    scores: tuple[float, ...]
+    gap_interval: tuple[float, float]
+    effect: float
+    interval: tuple[float, float]
+    p: float
+    p_holm: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """EEG against one control; `control` is empty where there is none.
+
+    `primary` is within the strata that the file gives. `derived` are the same by what strata were derived from, where
+    tasks are not known: a claim must hold under all of them.
+    """
+
+    control: str
+    primary: Contrast
+    derived: dict[str, Contrast]
+    secondary: list[Secondary]
+    subjects: list[SubjectEffect]
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison(Evidence):
+    """What the evidence comes to."""
+
+    verdict: Verdict
+    sentence: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ConditionSummary:
+    """One condition on its own: its score, what of it is content, and how its text looks."""
+
+    name: str
+    content: Contrast
+    derived: dict[str, Contrast]  # the content under strata derived in the stead of unknown tasks
+    collapse: Collapse
+    side_channel: SideChannel
+
+    @property
+    def p(self) -> float:
+        """Of the content: the largest p, under whichever strata."""
+        return max(c.p_primary for c in (self.content, *self.derived.values()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """Predictions of every condition for one row of EEG and the row of each control beside it."""
+
+    reference: str
+    subject: str
+    predictions: tuple[str, ...]
+    best: bool  # among the highest-scoring rows; the others were drawn at random
+
+
+@dataclasses.dataclass(frozen=True)
+class AuditResult:
+    """Everything the report prints. `to_json` is the same without the arrays."""
+
+    verdict: Verdict
+    sentence: str
+    metric: str
+    signature: str
+    mode: str
+    margin: float
+    resamples: int
+    seed: int
+    n_rows: int
+    n_sentences: int
+    n_subjects: int
+    n_strata: int
+    task_known: bool
+    seeds: tuple[int, ...]
+    design_effect: float
+    conditions: list[ConditionSummary]
+    comparisons: list[Comparison]
+    bits: list[EegBits]
+    retrieval: list[Retrieval]
+    flags: list[Flag]
+    notes: list[str]
+    examples: list[Example]
+
+    @property
+    def deciding(self) -> Comparison:
+        """The comparison that the overall verdict rests on."""
+        return next(c for c in self.comparisons if c.verdict is self.verdict)
+
+    @property
+    def exit_status(self) -> int:
+        return EXIT_STATUS[self.verdict]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; draws are left out and NaN becomes null."""
+        return {**_plain(self), "exit_status": self.exit_status}
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {name: _plain(item) for name, item in fields.items() if not isinstance(item, np.ndarray)}
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Verdict):
+        return value.value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+HEADINGS = ("condition", "rows", "score", "null", "content", "distinct")
+EFFECT_HEADINGS = ("against", "gap", "content difference", "90 % CI", "p", "MDE", "smallest margin", "verdict")
+DERIVED_HEADINGS = ("against", "strata by length and", "content difference", "90 % CI", "p", "smallest margin")
+
+
+def condition_rows(result: AuditResult) -> list[tuple[str, ...]]:
+    """Text of the table of conditions, under `HEADINGS`."""
+    return [
+        (
+            c.name,
+            str(c.collapse.rows),
+            f"{c.content.scores[0]:.2f}",
+            f"{c.content.nulls[0]:.2f}",
+            f"{c.content.effect:+.2f} ({p_text(c.p)})",
+            str(c.collapse.distinct),
+        )
+        for c in result.conditions
+    ]
+
+
+def effect_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
+    """Text of the table of comparisons, under `EFFECT_HEADINGS`."""
+    rows = []
+    for c in comparisons:
+        found = c.primary
+        gap, margin = (f"{found.observed:+.2f}", f"{abs(found.smallest_margin):.2f}") if c.control else ("–", "–")
+        figures = (gap, f"{found.effect:+.2f}", interval_text(found.interval_90))
+        tests = (directed_p(c.verdict, found), f"{found.mde:.2f}", margin)
+        rows.append((c.control or "its null", *figures, *tests, c.verdict.value))
+    return rows
+
+
+def directed_p(verdict: Verdict, found: Contrast) -> str:
+    """The p of more content, or of less where that is the verdict, which is then said."""
+    return f"{p_cell(found.p_less_primary)} (less)" if verdict is Verdict.CONTROL_BETTER else p_cell(found.p_primary)
+
+
+def derived_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
+    """Text of the table of what became of each comparison under derived strata, under `DERIVED_HEADINGS`."""
+    return [
+        (
+            c.control or "its null",
+            source,
+            f"{found.effect:+.2f}",
+            interval_text(found.interval_90),
+            directed_p(c.verdict, found),
+            f"{abs(found.smallest_margin):.2f}" if c.control else "–",
+        )
+        for c in comparisons
+        for source, found in ({"nothing else": c.primary} | c.derived if c.derived else {}).items()
+    ]
+
+
+def evidence_lines(result: AuditResult) -> list[str]:
+    """EEG bits and retrieval in sentences."""
+    lines = []
+    for b in result.bits:
+        caution = "; off-distribution input alone can do that" if b.off_distribution else ""
+        lines.append(
+            f"EEG bits against {b.control}: {b.bits_per_token:+.4f} bits a token (95 % CI {b.interval[0]:+.4f} to "
+            f"{b.interval[1]:+.4f}; {p_text(b.p)}; {b.sentences} sentences){caution}"
+        )
+    for r in result.retrieval:
+        lines.append(
+            f"Retrieval against {r.control}: first in {r.top1:.1%} of {r.samples} samples (chance {r.chance_top1:.1%}; "
+            f"{p_text(r.p)}), among five in {r.top5:.1%} (chance {r.chance_top5:.1%}), mean rank {r.mean_rank:.2f} "
+            f"(chance {r.chance_rank:.2f})"
+        )
+    return lines
+
+
+def result_text(result: AuditResult) -> str:
+    """The whole audit in plain text."""
+    size = f"{result.n_rows} rows of {result.n_sentences} independent sentences in {result.n_strata} strata"
+    lines = [
+        f"{size}; {result.metric}, mode {result.mode}, margin {result.margin:g}, {result.resamples} resamples",
+        *_columns(HEADINGS, condition_rows(result)),
+        "",
+        *_columns(EFFECT_HEADINGS, effect_rows(result.comparisons)),
+        "",
+        *_derived_lines(result),
+        *evidence_lines(result),
+        *(f"{flag.level}: {flag.message}." for flag in result.flags),
+        *(f"note: {note}" for note in result.notes),
+        "",
+        *(f"{c.sentence}" for c in result.comparisons if c.sentence != result.sentence),
+        result.sentence,
+        f"VERDICT: {result.verdict.value}",
+    ]
+    return "\n".join(lines)
+
+
+def _derived_lines(result: AuditResult) -> list[str]:
+    rows = derived_rows(result.comparisons)
+    why = because(result.comparisons[0].derived)
+    return [f"Since {why}, again within other strata:", *_columns(DERIVED_HEADINGS, rows), ""] if rows else []
+
+
+def _columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in [headings, *rows]) for i in range(len(headings))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in [headings, *rows]
+    ]

@@ -1,0 +1,237 @@
+"""What likelihoods tell: bits by which a recording makes its own reference likelier; and retrieval.
+
+Retrieval: is the right sentence among length-matched candidates the one that the EEG makes likelier?
+
+The file of candidate scores is JSON lines; one object per sample and condition:
+
+    {"sample_id": "...", "sentence_id": "s1", "eval_condition": "eeg", "seed": 0,
+     "candidates": ["s7", "s1", "s3"], "nll": [41.2, 38.9, 44.0]}
+
+`nll[c]` is the summed negative log-likelihood (nats) of candidate c's text under that condition's input. `candidates`
+are ids of sentences of equal task and length, the right one (`sentence_id`) among them once, the same list for all
+samples of a sentence and for EEG and its control. To make them: the stratum of the sentence (`length_strata`).
+"""
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eeg2text_jax.auditing.align import sentence_key
+from eeg2text_jax.auditing.statistics import bootstrap_counts, p_value, permuted_totals
+from eeg2text_jax.auditing.strata import Blocks, blocks_of
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.file import Prediction, read_text
+
+FIELDS = {"sample_id": str, "sentence_id": str, "eval_condition": str, "candidates": list, "nll": list}
+
+Key = tuple[str, int]  # sample id, seed
+
+
+@dataclasses.dataclass(frozen=True)
+class CandidateScores:
+    """One line of the file."""
+
+    sentence_id: str
+    candidates: tuple[str, ...]
+    nll: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Retrieval:
+    """Shares of samples (0 to 1) whose sentence ranks first, or among five; `chance_*` are exact.
+
+    `p` gives the right sentences that share one list of candidates to each other's samples at random, with the share
+    ranked first as statistic. Under the hypothesis that the ranking of a sentence's samples does not depend on which
+    sentence of the list was read, all these assignments are equally likely. Each right sentence keeps its number of
+    samples: the mean over the samples that it is given counts that often; else a list's favourite that many read would
+    look like a find. A sentence whose list no other has stays in place, and adds nothing.
+    """
+
+    control: str
+    top1: float
+    chance_top1: float
+    top5: float
+    chance_top5: float
+    mean_rank: float
+    chance_rank: float
+    p: float
+    samples: int
+    sentences: int
+
+
+def read_candidates(path: str | os.PathLike[str]) -> dict[str, dict[Key, CandidateScores]]:
+    """Condition -> sample -> scores. Raises UserError naming file and line."""
+    path = Path(path)
+    conditions: dict[str, dict[Key, CandidateScores]] = {}
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}, line {number}: not JSON; expected one object a line.") from error
+        scores = _check(row, path, number)
+        key = row["sample_id"], row.get("seed", 0)
+        if key in conditions.setdefault(row["eval_condition"], {}):
+            raise UserError(f"{path}, line {number}: sample {key[0]!r} occurs twice in {row['eval_condition']!r}.")
+        conditions[row["eval_condition"]][key] = scores
+    if "eeg" not in conditions or len(conditions) < 2:
+        found = ", ".join(conditions) or "none"
+        raise UserError(f"{path}: conditions are {found}; expected eeg and at least one control.")
+    return conditions
+
+
+def _check(row: Any, path: Path, number: int) -> CandidateScores:
+    for name, kind in FIELDS.items():
+        if not isinstance(row, dict) or not isinstance(row.get(name), kind):
+            raise UserError(f"{path}, line {number}: {name} is missing or not a {kind.__name__}.")
+    candidates, nll = row["candidates"], row["nll"]
+    if (
+        len(candidates) != len(nll)
+        or not all(_finite(value) for value in nll)
+        or not isinstance(row.get("seed", 0), int)
+    ):
+        raise UserError(f"{path}, line {number}: expected one finite nll per candidate, and a whole number as seed.")
+    if len(candidates) < 2 or candidates.count(row["sentence_id"]) != 1:
+        raise UserError(f"{path}, line {number}: expected sentence_id once among at least two candidates.")
+    return CandidateScores(row["sentence_id"], tuple(map(str, candidates)), tuple(map(float, nll)))
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def retrieve(
+    eeg: Mapping[Key, CandidateScores],
+    name: str,
+    control: Mapping[Key, CandidateScores],
+    *,
+    resamples: int,
+    rng: np.random.Generator,
+) -> Retrieval:
+    """Ranks candidates by log p(text | EEG) - log p(text | control), so that a sentence's own probability drops out.
+
+    Ties rank the right sentence last. Raises UserError where the two conditions or the samples of one sentence do not
+    have the same candidates.
+    """
+    ranks: dict[str, list[np.ndarray]] = {}  # sentence -> per sample the rank of every candidate
+    lists: dict[str, tuple[str, ...]] = {}
+    for key, scores in eeg.items():
+        other = control.get(key)
+        expected = lists.setdefault(scores.sentence_id, scores.candidates)
+        if other is None or not scores.candidates == other.candidates == expected:
+            raise UserError(
+                f"sample {key[0]!r}: expected the same candidates with eeg and {name} and for its sentence throughout."
+            )
+        evidence = np.array(other.nll) - np.array(scores.nll)
+        ranks.setdefault(scores.sentence_id, []).append((evidence[:, None] <= evidence).sum(1))
+    return _summarize(name, ranks, lists, resamples, rng)
+
+
+def _summarize(
+    name: str,
+    ranks: Mapping[str, list[np.ndarray]],
+    lists: Mapping[str, tuple[str, ...]],
+    resamples: int,
+    rng: np.random.Generator,
+) -> Retrieval:
+    tables = {sentence: np.stack(rows) for sentence, rows in ranks.items()}  # [samples, candidates]
+    right = {sentence: lists[sentence].index(sentence) for sentence in tables}
+    own = np.concatenate([table[:, right[sentence]] for sentence, table in tables.items()])
+    sizes = np.concatenate([np.full(len(table), table.shape[1]) for table in tables.values()])
+    blocks, firsts = _first_shares(tables, lists)
+    (null,) = permuted_totals([firsts], blocks, resamples, rng) if blocks.groups else [np.zeros((resamples, 1))]
+    found = firsts[blocks.own].sum() if blocks.groups else 0.0
+    return Retrieval(
+        control=name,
+        top1=float(np.mean(own == 1)),
+        chance_top1=float(np.mean(1 / sizes)),
+        top5=float(np.mean(own <= 5)),
+        chance_top5=float(np.mean(np.minimum(5 / sizes, 1))),
+        mean_rank=float(own.mean()),
+        chance_rank=float(np.mean((sizes + 1) / 2)),
+        p=p_value(float(found), null[:, 0]),
+        samples=len(own),
+        sentences=len(tables),
+    )
+
+
+def _first_shares(tables: Mapping[str, np.ndarray], lists: Mapping[str, tuple[str, ...]]) -> tuple[Blocks, np.ndarray]:
+    """Sentences with the same candidates as blocks, and the cells `[C, 1]`: the share of a sentence's samples that rank
+    another one first, times the samples of that other one."""
+    names, counts = list(tables), np.array([len(table) for table in tables.values()])
+    known: dict[frozenset[str], int] = {}
+    blocks = blocks_of(np.array([known.setdefault(frozenset(lists[name]), len(known)) for name in names]))
+    cells = np.zeros((blocks.n_cells, 1))
+    for members, block in blocks.views(cells):
+        for stratum, result in zip(members, block, strict=True):
+            for s, row in zip(stratum, result, strict=True):
+                first = dict(zip(lists[names[s]], (tables[names[s]] == 1).mean(0), strict=True))
+                row[:, 0] = [first[names[t]] * counts[t] for t in stratum]
+    return blocks, cells
+
+
+EXCHANGEABLE = ("shuffled",)  # controls that are real EEG, so that only the content of the sentence differs
+
+
+@dataclasses.dataclass(frozen=True)
+class EegBits:
+    """Bits per token that the EEG gives about its sentence, against one control.
+
+    `p` flips the sign of whole sentences: where EEG and control tell equally much, which of the two made a sentence's
+    rows likelier is a toss, and each sentence is tossed with all of its rows. Nothing moves between sentences, so that
+    it does not matter how many readers each had. It says *content* only against `shuffled`, another sentence's real
+    EEG; any other control may raise the NLL merely by being unlike what the model was trained on (`off_distribution`).
+    """
+
+    control: str
+    bits_per_token: float
+    interval: tuple[float, float]
+    p: float
+    samples: int
+    sentences: int
+    off_distribution: bool
+
+
+def eeg_bits(
+    eeg: Sequence[Prediction],
+    name: str,
+    control: Sequence[Prediction],
+    *,
+    resamples: int,
+    rng: np.random.Generator,
+) -> EegBits | None:
+    """(NLL of the reference under the control - under EEG) / tokens, in bits; None without NLLs in common.
+
+    Samples are matched by seed and sample id, which must carry the same reference and number of tokens to count.
+    """
+    scored = {_key(row): row.nll for row in control if row.nll is not None and row.n_tokens}
+    pairs = [(row, scored[_key(row)]) for row in eeg if row.nll is not None and row.n_tokens and _key(row) in scored]
+    if not pairs:
+        return None
+    sentences = {text: i for i, text in enumerate(dict.fromkeys(sentence_key(row.reference) for row, _ in pairs))}
+    place = np.array([sentences[sentence_key(row.reference)] for row, _ in pairs])
+    gained = np.bincount(place, [(other - row.nll) / np.log(2) for row, other in pairs])
+    tokens = np.bincount(place, [row.n_tokens for row, _ in pairs])
+    counts = bootstrap_counts(len(sentences), len(sentences), resamples, rng)
+    draws = (counts @ gained) / (counts @ tokens)
+    flips = rng.choice([-1.0, 1.0], size=(resamples, len(sentences)))
+    return EegBits(
+        control=name,
+        bits_per_token=float(gained.sum() / tokens.sum()),
+        interval=tuple(np.quantile(draws, [0.025, 0.975]).tolist()),
+        p=p_value(float(gained.sum()), flips @ gained),
+        samples=len(pairs),
+        sentences=len(sentences),
+        off_distribution=not any(word in name for word in EXCHANGEABLE),
+    )
+
+
+def _key(row: Prediction) -> tuple[int, str, str, int | None]:
+    return row.seed, row.sample_id, row.reference, row.n_tokens

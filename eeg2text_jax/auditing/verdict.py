@@ -1,0 +1,238 @@
+"""The verdict, the sentence that a paper could print, and the exit status for scripts."""
+
+import enum
+from collections.abc import Mapping, Sequence
+
+from eeg2text_jax.auditing.contrast import Contrast
+from eeg2text_jax.auditing.derived import EQUAL_LENGTHS
+
+ALPHA = 0.05  # one-sided
+
+
+class Verdict(enum.StrEnum):
+    USES_EEG = "uses EEG"
+    BELOW_MARGIN = "detectable but below the margin"
+    UNDERPOWERED = "underpowered"
+    EQUIVALENT = "equivalent to control"
+    CONTROL_BETTER = "control better"
+    CONTENT = "content above its null"
+    NO_CONTENT = "no content found above its null"
+    NOT_JUDGEABLE = "not judgeable"
+
+
+# 0 and 1 are not used for bad news: 1 is what Python exits with when it crashes, 2 is a user's mistake.
+EXIT_STATUS = {
+    Verdict.USES_EEG: 0,
+    Verdict.CONTENT: 0,
+    Verdict.BELOW_MARGIN: 3,
+    Verdict.UNDERPOWERED: 4,
+    Verdict.EQUIVALENT: 5,
+    Verdict.CONTROL_BETTER: 6,
+    Verdict.NO_CONTENT: 7,
+    Verdict.NOT_JUDGEABLE: 8,
+}
+
+# With several controls all must be beaten: the first of these that any control earns is the verdict.
+PRECEDENCE = (
+    Verdict.NOT_JUDGEABLE,
+    Verdict.CONTROL_BETTER,
+    Verdict.EQUIVALENT,
+    Verdict.UNDERPOWERED,
+    Verdict.BELOW_MARGIN,
+    Verdict.USES_EEG,
+)
+
+
+def judge(contrast: Contrast, margin: float, derived: Sequence[Contrast] = (), *, scores_vary: bool = True) -> Verdict:
+    """EEG against one control. A claim is given only if it holds under `contrast` and each of `derived`.
+
+    A difference is claimed where the permutation p is at most 5 % and the 90 % interval lies on the same side of 0 (two
+    looks at one thing, so that the figures printed beside the verdict never speak against it); equivalence where the
+    90 % interval is inside the margin, which is two one-sided tests at 5 %.
+
+    `scores_vary` is false where other references would not have changed EEG's own score (all scores are 0, say): then
+    nothing could be found and nothing is excluded.
+    """
+    found = [contrast, *derived]
+    if not scores_vary:
+        return Verdict.UNDERPOWERED
+    inside = all(c.smallest_margin < margin for c in found)
+    if all(map(is_above, found)):
+        return Verdict.BELOW_MARGIN if inside else Verdict.USES_EEG
+    if inside:
+        return Verdict.EQUIVALENT
+    if all(map(_is_below, found)):
+        return Verdict.CONTROL_BETTER
+    return Verdict.UNDERPOWERED
+
+
+def judge_alone(contrast: Contrast, derived: Sequence[Contrast] = ()) -> Verdict:
+    """One file without a control."""
+    return Verdict.CONTENT if all(map(is_above, [contrast, *derived])) else Verdict.NO_CONTENT
+
+
+def is_above(contrast: Contrast) -> bool:
+    """Whether more content is found, by the permutation and by the interval."""
+    return contrast.p_primary <= ALPHA and contrast.effect > 0 and contrast.interval_90[0] > 0
+
+
+def _is_below(contrast: Contrast) -> bool:
+    return contrast.p_less_primary <= ALPHA and contrast.effect < 0 and contrast.interval_90[1] < 0
+
+
+def overall(verdicts: Sequence[Verdict]) -> Verdict:
+    return min(verdicts, key=PRECEDENCE.index)
+
+
+def p_cell(p: float) -> str:
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
+
+
+def p_text(p: float) -> str:
+    return f"p = {p:.3f}" if p >= 0.001 else "p < 0.001"
+
+
+def interval_text(interval: tuple[float, float]) -> str:
+    return f"{interval[0]:+.2f} to {interval[1]:+.2f}"
+
+
+def detectable(contrast: Contrast) -> str:
+    """The minimum detectable effect in words; none where nothing that could be permuted makes a difference."""
+    finite = contrast.mde < float("inf")
+    return f"minimum detectable effect {contrast.mde:.2f}" if finite else "no effect was detectable"
+
+
+def exchanged(task_known: bool) -> str:
+    """What the sentences of a stratum have in common, as far as the file says it."""
+    return "equal task and length" if task_known else "equal length"
+
+
+def unfit_sentence(reasons: Sequence[str], figures: str) -> str:
+    """Why no verdict is given, before the figures that it would have rested on."""
+    return f"Not judgeable: {'; '.join(reasons)}. The figures, which show nothing: {figures}."
+
+
+def paired_figures(
+    verdict: Verdict,
+    contrast: Contrast,
+    derived: Mapping[str, Contrast],
+    *,
+    eeg: str,
+    control: str,
+    metric: str,
+    task_known: bool,
+    n_sentences: int,
+    n_rows: int,
+) -> str:
+    """One comparison in figures; p is of the direction that the verdict speaks of."""
+    less = verdict is Verdict.CONTROL_BETTER
+    seeds = ""
+    if contrast.p_seeds is not None:
+        p_seeds = 1 - contrast.p_seeds if less else contrast.p_seeds
+        seeds = f"; over {len(contrast.seed_effects)} seeds {p_text(p_seeds)}"
+    p = p_text(contrast.p_less if less else contrast.p)
+    return (
+        f"on {n_sentences} sentences ({n_rows} rows), {metric} was {contrast.scores[0]:.2f} with {eeg} and "
+        f"{contrast.scores[1]:.2f} with {control}; in content, the score above that of the same predictions held "
+        f"against other sentences of {exchanged(task_known)}, the difference was {contrast.effect:+.2f} (90 % CI "
+        f"{interval_text(contrast.interval_90)}; sentence permutation, one-sided for {'less' if less else 'more'} "
+        f"content with {eeg}: {p}{seeds}){_derived_text(derived, less)}"
+    )
+
+
+def _derived_text(derived: Mapping[str, Contrast], less: bool = False) -> str:
+    """The same difference under other strata."""
+    if not derived:
+        return ""
+    found = " and ".join(
+        f"{c.effect:+.2f} by {source} ({p_text(c.p_less_primary if less else c.p_primary)})"
+        for source, c in derived.items()
+    )
+    return f"; {because(derived)}, and within other strata it was {found}"
+
+
+def because(derived: Mapping[str, Contrast]) -> str:
+    """Why the test was run again within other strata."""
+    unknown = ["the tasks are not known"] if derived.keys() - {EQUAL_LENGTHS} else []
+    leaks = ["the number of words leaks in one condition only"] if EQUAL_LENGTHS in derived else []
+    return " and ".join(unknown + leaks)
+
+
+def paired_reading(
+    verdict: Verdict,
+    contrast: Contrast,
+    derived: Sequence[Contrast],
+    *,
+    eeg: str,
+    control: str,
+    p_control: float,
+    margin: float,
+) -> str:
+    """What the figures of one comparison say, for any verdict but *not judgeable*.
+
+    `p_control` is that of the control's content above its own null.
+    """
+    if verdict is Verdict.USES_EEG:
+        return f"the model uses the EEG, as measured against {control}"
+    if verdict is Verdict.BELOW_MARGIN:
+        return f"more content than with {control}, but by less than the margin of {margin:g}"
+    widest = abs(max(c.smallest_margin for c in (contrast, *derived)))
+    if verdict is Verdict.EQUIVALENT:
+        return (
+            f"equivalent to {control} within ±{margin:g}{_untold(contrast, derived)} (smallest margin that would have "
+            f"passed {widest:.2f}; {detectable(contrast)})"
+        )
+    if verdict is Verdict.CONTROL_BETTER:
+        held = "content" if p_control <= ALPHA else "none"
+        alone = f"on its own {control} has {held} above its null ({p_text(p_control)})"
+        chance = "look for what reaches it" if p_control <= ALPHA else "one comparison in twenty ends so by chance"
+        return (
+            f"less content with {eeg} than with {control}, which speaks against {eeg} and not for {control}; {alone}, "
+            f"{chance}"
+        )
+    return (
+        f"underpowered, neither a difference nor equivalence within ±{margin:g} can be claimed"
+        f"{_untold(contrast, derived)} ({detectable(contrast)}; smallest margin that would have passed {widest:.2f})"
+    )
+
+
+def _untold(contrast: Contrast, derived: Sequence[Contrast]) -> str:
+    """What becomes of a small p beside a verdict that claims no difference."""
+    if min(contrast.p_primary, contrast.p_less_primary) > ALPHA:
+        return ""
+    if all(map(_is_below, (contrast, *derived))):
+        return ", with less content by a detectable difference that does not matter"
+    if is_above(contrast) or _is_below(contrast):
+        return "; the difference within equal length does not hold within all strata and is not claimed"
+    return "; p alone would be a difference, but the interval reaches across 0 and none is claimed"
+
+
+def alone_figures(
+    contrast: Contrast,
+    derived: Mapping[str, Contrast],
+    *,
+    metric: str,
+    task_known: bool,
+    n_sentences: int,
+    n_rows: int,
+) -> str:
+    """One file in figures."""
+    return (
+        f"on {n_sentences} sentences ({n_rows} rows), {metric} was {contrast.scores[0]:.2f} against "
+        f"{contrast.nulls[0]:.2f} when the same predictions are held against other sentences of "
+        f"{exchanged(task_known)}, a difference of {contrast.effect:+.2f} (90 % CI "
+        f"{interval_text(contrast.interval_90)}; one-sided sentence permutation {p_text(contrast.p_primary)})"
+        f"{_derived_text(derived)}"
+    )
+
+
+def alone_reading(verdict: Verdict, contrast: Contrast, derived: Sequence[Contrast]) -> str:
+    """What the figures of one file say, with what it cannot tell."""
+    if verdict is Verdict.CONTENT:
+        return (
+            "the file holds content about the sentences; whether it comes from the EEG or from something that goes "
+            "with the sentence (length, recording, subject, memory of training text), only a control can tell"
+        )
+    if contrast.p_primary <= ALPHA:
+        return f"the file shows no content that would hold{_untold(contrast, derived)}"
+    return f"the file shows no content ({detectable(contrast)}: what is less would not have been found)"

@@ -1,0 +1,150 @@
+"""BERT2BERT: a BERT encoder and a BERT decoder with cross-attention (Rothe et al. 2020).
+
+As `EncoderDecoderModel` of transformers: two embedding tables, a transformed head tied to the decoder's, a dense layer
+between the stacks where their widths differ.
+"""
+
+import numpy as np
+from transformers import BertConfig, EncoderDecoderConfig, PretrainedConfig
+
+from eeg2text_jax.backbones.mapping import Rule, Table, attention, dense, norm
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec, head_dim
+
+CONFIG = BertConfig  # of its fields are made models with random weights
+MODEL_TYPE = "encoder-decoder"  # in config.json of its checkpoints
+ARCHITECTURE = "EncoderDecoderModel"  # the class of transformers that loads them
+SIDES = ("encoder_", "decoder_")  # a field with one of these prefixes is for that side alone
+
+
+def spec_from_config(config: EncoderDecoderConfig) -> Seq2SeqSpec:
+    """Hugging Face configuration -> description of the backbone.
+
+    Raises:
+      UserError: the configuration names no start or end token.
+    """
+    decoder = config.decoder
+    return Seq2SeqSpec(
+        backbone="bert2bert",
+        vocab_size=decoder.vocab_size,
+        encoder_vocab_size=config.encoder.vocab_size,
+        encoder=bert_stack(config.encoder, decoder=False),
+        decoder=bert_stack(decoder, decoder=True),
+        pad_token=_token(config, "pad_token_id", decoder.pad_token_id),
+        eos_token=_token(config, "eos_token_id", decoder.eos_token_id),
+        start_token=_token(config, "decoder_start_token_id", decoder.bos_token_id),
+        bos_token=decoder.bos_token_id,
+        shared_embeddings=False,
+        embedding_std=decoder.initializer_range,
+        head_transform=True,
+        logits_bias="trained",
+    )
+
+
+def bert_stack(config: BertConfig, *, decoder: bool) -> StackSpec:
+    return StackSpec(
+        layers=config.num_hidden_layers,
+        width=config.hidden_size,
+        heads=config.num_attention_heads,
+        head_dim=head_dim(config.hidden_size, config.num_attention_heads),
+        ffn=config.intermediate_size,
+        activation=config.hidden_act,
+        decoder=decoder,
+        norm_eps=config.layer_norm_eps,
+        positions="learned",
+        max_positions=config.max_position_embeddings,
+        token_types=config.type_vocab_size,
+        embedding_norm=True,
+        embedding_dropout=config.hidden_dropout_prob,
+        dropout=config.hidden_dropout_prob,
+        attention_dropout=config.attention_probs_dropout_prob,
+        init_std=config.initializer_range,
+    )
+
+
+def _token(config: EncoderDecoderConfig, name: str, otherwise: int | None) -> int:
+    token = getattr(config, name, None)
+    token = otherwise if token is None else token
+    if token is None:
+        raise UserError(f"config.json of the BERT2BERT checkpoint has no {name}; add it.")
+    return token
+
+
+def random_config(fields: dict) -> EncoderDecoderConfig:
+    """Configuration of a model with random weights; the decoder starts with the tokenizer's first special token."""
+    sides = []
+    for prefix in SIDES:
+        own = {name.removeprefix(prefix): value for name, value in fields.items() if name.startswith(prefix)}
+        both = {name: value for name, value in fields.items() if not name.startswith(SIDES)}
+        sides.append({**both, **own})
+    encoder, decoder = CONFIG(**sides[0]), CONFIG(**sides[1], is_decoder=True, add_cross_attention=True)
+    start = fields["pad_token_id"] if fields["bos_token_id"] is None else fields["bos_token_id"]
+    tokens = {name: fields[name] for name in ("pad_token_id", "eos_token_id")}
+    return EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder, decoder_start_token_id=start, **tokens)
+
+
+# Files converted from TensorFlow name the parts of a norm gamma and beta.
+OLD_NORMS = ((r"LayerNorm\.weight$", "LayerNorm.gamma"), (r"LayerNorm\.bias$", "LayerNorm.beta"))
+UNUSED = (r"(.*\.)?pooler\.dense\.(weight|bias)", r"(.*\.)?embeddings\.position_ids", r"cls\..*")
+
+
+def table(spec: Seq2SeqSpec) -> Table:
+    """Rules of `backbone/...`."""
+    head = "decoder.cls.predictions"
+    rules = [
+        *bert_rules("encoder", "encoder", spec.encoder.layers),
+        *bert_rules("decoder", "decoder.bert", spec.decoder.layers, tied=(f"{head}.decoder.weight",)),
+        *_cross_attention("decoder.bert", spec.decoder.layers),
+        *dense("backbone/head/transform", f"{head}.transform.dense"),
+        *norm("backbone/head/transform_norm", f"{head}.transform.LayerNorm"),
+        Rule("backbone/head/bias", f"{head}.bias", tied=(f"{head}.decoder.bias",)),
+    ]
+    if spec.encoder.width != spec.decoder.width:
+        rules += dense("backbone/projection", "enc_to_dec_proj")
+    return Table("BERT2BERT", tuple(rules), ignored=UNUSED, spellings=OLD_NORMS)
+
+
+def only_exported(spec: Seq2SeqSpec, config: PretrainedConfig) -> dict[str, np.ndarray]:
+    """The encoder's pooler, which transformers makes and nothing in a BERT2BERT reads: zeros."""
+    width = spec.encoder.width
+    return {
+        "encoder.pooler.dense.weight": np.zeros((width, width), np.float32),
+        "encoder.pooler.dense.bias": np.zeros(width, np.float32),
+    }
+
+
+def warm_start_table(spec: Seq2SeqSpec, side: str) -> Table:
+    """Rules that fill the encoder or the decoder (`side`) from a BERT's checkpoint; the rest stays as initialised."""
+    layers = spec.encoder.layers if side == "encoder" else spec.decoder.layers
+    rules = bert_rules(side, "bert", layers)
+    return Table("BERT", tuple(rules), ignored=UNUSED, spellings=((r"^bert\.", ""), *OLD_NORMS))
+
+
+def bert_rules(side: str, source: str, layers: int, tied: tuple[str, ...] = ()) -> list[Rule]:
+    """A BERT named `source`: embeddings and layers, without cross-attention."""
+    ours, target, layer = f"backbone/{side}", f"backbone/{side}/layers", f"{source}.encoder.layer.{{layer}}"
+    embeddings = f"{source}.embeddings"
+    return [
+        Rule(f"backbone/{side}_embedding/embedding", f"{embeddings}.word_embeddings.weight", tied=tied),
+        Rule(f"{ours}/positions/embedding", f"{embeddings}.position_embeddings.weight"),
+        Rule(f"{ours}/token_types", f"{embeddings}.token_type_embeddings.weight"),
+        *norm(f"{ours}/embedding_norm", f"{embeddings}.LayerNorm"),
+        *attention(f"{target}/self_attention", _attention(f"{layer}.attention"), layers),
+        *norm(f"{target}/self_norm", f"{layer}.attention.output.LayerNorm", layers),
+        *dense(f"{target}/ffn/inner", f"{layer}.intermediate.dense", layers),
+        *dense(f"{target}/ffn/outer", f"{layer}.output.dense", layers),
+        *norm(f"{target}/ffn_norm", f"{layer}.output.LayerNorm", layers),
+    ]
+
+
+def _cross_attention(source: str, layers: int) -> list[Rule]:
+    target, name = "backbone/decoder/layers", f"{source}.encoder.layer.{{layer}}.crossattention"
+    return [
+        *attention(f"{target}/cross_attention", _attention(name), layers),
+        *norm(f"{target}/cross_norm", f"{name}.output.LayerNorm", layers),
+    ]
+
+
+def _attention(source: str) -> dict[str, str]:
+    names = {"query": "self.query", "key": "self.key", "value": "self.value", "out": "output.dense"}
+    return {part: f"{source}.{name}" for part, name in names.items()}

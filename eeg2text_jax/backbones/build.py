@@ -1,0 +1,163 @@
+"""Configuration -> model: which backbone, of what shape, behind which EEG encoder."""
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+from ml_collections import ConfigDict
+from transformers import PretrainedConfig
+
+from eeg2text_jax.backbones import BACKBONES
+from eeg2text_jax.errors import UserError, did_you_mean, first_line
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.layers import ACTIVATIONS
+from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def build_model(config: ConfigDict, n_features: int, tokenizer: Any) -> Seq2SeqModel:
+    """A model with random weights: backbone of `config.shape` and the tokenizer's vocabulary.
+
+    Args:
+      config: the `model` section of the configuration.
+      n_features: F, numbers per word.
+      tokenizer: of transformers; gives the vocabulary size and special tokens.
+
+    Raises:
+      UserError: an unknown backbone, dtype or field of `shape`, or a tokenizer without end or padding token.
+    """
+    spec = random_spec(config.backbone, config.shape.to_dict(), tokenizer)
+    return model_around(spec, config, n_features, tokenizer)
+
+
+def model_around(spec: Seq2SeqSpec, config: ConfigDict, n_features: int, tokenizer: Any) -> Seq2SeqModel:
+    """The model with EEG encoder and bridge that `config` (the `model` section) asks for around a backbone."""
+    if config.dtype not in DTYPES:
+        raise UserError(f"config.model.dtype is {config.dtype!r}; it must be one of {', '.join(DTYPES)}.")
+    prompt = tokenizer(config.prompt, add_special_tokens=False)["input_ids"] if config.prompt else []
+    if prompt and max(prompt) >= (spec.encoder_vocab_size or spec.vocab_size):
+        raise UserError(
+            f"config.model.prompt has token {max(prompt)}, which the encoder's vocabulary lacks; shorten it."
+        )
+    eeg = EEGSpec(
+        features=n_features,
+        layers=config.encoder_layers,
+        heads=config.encoder_heads,
+        ffn=config.encoder_ffn,
+        width=config.encoder_width,
+        dropout=config.dropout,
+        prompt=tuple(prompt),
+    )
+    return Seq2SeqModel(spec, eeg, dtype=config.dtype, remat=config.remat, keep=config.keep)
+
+
+def backbone_module(name: str) -> ModuleType:
+    """The module of a backbone: `spec_from_config`, `random_config`, the `table` of names in its checkpoints, and of
+    some `as_stored` and `only_exported` (see PEGASUS). Its name is the configuration's.
+
+    Raises:
+      UserError: no such backbone.
+    """
+    if name not in BACKBONES:
+        raise UserError(f"config.model.backbone is {name!r}; it must be one of {', '.join(BACKBONES)}.")
+    return importlib.import_module(f"eeg2text_jax.backbones.{name}")
+
+
+def backbone_of(config: PretrainedConfig) -> str | None:
+    """Name of the backbone whose checkpoints have such a configuration; None where there is none."""
+    return next((name for name in BACKBONES if config.model_type == backbone_module(name).MODEL_TYPE), None)
+
+
+def random_spec(backbone: str, shape: dict[str, Any], tokenizer: Any) -> Seq2SeqSpec:
+    """Description of a backbone with random weights.
+
+    Raises:
+      UserError: see `random_config` and `describe`; or the vocabulary is smaller than the tokenizer's.
+    """
+    spec = describe(random_config(backbone, shape, tokenizer), backbone, "config.model.shape")
+    if len(tokenizer) > spec.vocab_size:  # JAX reads the last row for every token beyond it
+        raise UserError(
+            f"config.model.shape: vocab_size is {spec.vocab_size}, but the tokenizer has {len(tokenizer)} tokens; "
+            "leave vocab_size out."
+        )
+    return spec
+
+
+def describe(config: PretrainedConfig, backbone: str, where: str) -> Seq2SeqSpec:
+    """Description of the backbone that a Hugging Face configuration asks for.
+
+    Args:
+      config: of the class that `backbone` is made from.
+      backbone: one of `BACKBONES`.
+      where: what the configuration was read from, for messages.
+
+    Raises:
+      UserError: an activation that we do not have, a size below 1, a rate of dropout that is none, or not one padding,
+        end and start token.
+    """
+    try:
+        spec = backbone_module(backbone).spec_from_config(config)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise UserError(f"{where}: describes no {backbone} model ({first_line(error)}).") from error
+    for stack in (spec.encoder, spec.decoder):
+        _check_stack(stack, where)
+    for name, token in (("pad", spec.pad_token), ("eos", spec.eos_token), ("decoder_start", spec.start_token)):
+        if not _whole(token) or not 0 <= token < spec.vocab_size:
+            raise UserError(
+                f"{where}: {name}_token_id is {token!r}; expected one token id below vocab_size, {spec.vocab_size} "
+                "(several ends of free-running texts go into generation_config.json)."
+            )
+    return spec
+
+
+def _check_stack(stack: StackSpec, where: str) -> None:
+    if stack.activation not in ACTIVATIONS:
+        known = ", ".join(sorted(ACTIVATIONS))
+        raise UserError(f"{where}: there is no activation {stack.activation!r} here; expected one of {known}.")
+    sizes = {"layers": stack.layers, "heads": stack.heads, "width": stack.width, "feed-forward width": stack.ffn}
+    for name, size in sizes.items():
+        if not _whole(size) or size < 1:
+            raise UserError(f"{where}: its {name} is {size!r}; expected a whole number, at least 1.")
+    for rate in (stack.dropout, stack.attention_dropout, stack.activation_dropout, stack.embedding_dropout):
+        if not 0 <= rate < 1:
+            raise UserError(f"{where}: a rate of dropout is {rate!r}; expected a number from 0 to below 1.")
+
+
+def random_config(backbone: str, shape: dict[str, Any], tokenizer: Any) -> PretrainedConfig:
+    """Hugging Face configuration of a backbone with random weights.
+
+    Raises:
+      UserError: a field that the configuration class does not know.
+    """
+    module = backbone_module(backbone)
+    _check_fields(shape, module.CONFIG, getattr(module, "SIDES", ()))
+    bos = _first(tokenizer.bos_token_id, tokenizer.cls_token_id)
+    eos = _first(tokenizer.eos_token_id, tokenizer.sep_token_id)
+    if eos is None or tokenizer.pad_token_id is None:
+        raise UserError("the tokenizer has no end or no padding token; set eos_token and pad_token in its folder.")
+    tokens = {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": tokenizer.pad_token_id}
+    try:
+        return module.random_config({"vocab_size": len(tokenizer), **tokens, **shape})
+    except Exception as error:  # transformers checks some values, and raises many kinds
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"config.model.shape makes no {module.CONFIG.__name__} ({reason}).") from error
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _first(*ids: int | None) -> int | None:
+    return next((i for i in ids if i is not None), None)
+
+
+def _check_fields(shape: dict[str, Any], config_class: type[PretrainedConfig], prefixes: tuple[str, ...]) -> None:
+    fields = {*config_class().to_dict(), *config_class.attribute_map}
+    known = fields | {prefix + name for prefix in prefixes for name in fields}
+    for name in shape:
+        if name not in known:
+            raise UserError(
+                f"config.model.shape has a field {name!r} that {config_class.__name__} does not know; "
+                f"{did_you_mean(name, sorted(known))}"
+            )

@@ -1,0 +1,272 @@
+"""What the benchmark of training trains: a model of a known shape, batches as long as ZuCo's sentences, our program.
+
+The program is the one that `eeg2text train` runs, compiled ahead of the timing; the input side is timed alone, too.
+
+How long sentences are that people read in ZuCo: what benchmarks draw their batches from.
+
+The models that benchmarks measure: a BART of known size behind an EEG encoder, random weights.
+"""
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+from transformers import BartConfig
+
+from eeg2text_jax.backbones import bart
+from eeg2text_jax.conditions.condition import condition_key
+from eeg2text_jax.data.batches import Batch, Samples, make_batch, stack_seeds, training_batches
+from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.data.epochs import Bucket, EpochPlan
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.spec import EEGSpec
+from eeg2text_jax.parallel.arms import compile_step
+from eeg2text_jax.parallel.mesh import make_mesh
+from eeg2text_jax.parallel.placement import REPLICATED, put_batch, put_training_batch, state_shardings
+from eeg2text_jax.study.grid import Arm, StudyArrays, dropout_keys, init_keys
+from eeg2text_jax.training.state import make_optimizer, trainable_only
+from eeg2text_jax.training.step import GridProgram
+
+LONGEST = 56  # words and tokens of the authors' padded batches; longer sentences are cut
+
+# Fitted to the 1,107 sentences of ZuCo 1.0 (SR, NR, TSR): words are gamma distributed with mean 19.8, and PEGASUS's
+# tokenizer makes 1.22 tokens of a word and 1.48 more, give or take 3.0; T5's makes 1.43.
+WORDS_SHAPE, WORDS_SCALE = 4.15, 4.78
+TOKENS_PER_WORD, MORE_TOKENS, TOKENS_SPREAD = 1.22, 1.48, 3.0
+
+
+class Lengths(NamedTuple):
+    """Of every sentence."""
+
+    words: np.ndarray  # int64 [N], 1 to 56
+    tokens: np.ndarray  # int64 [N], the end token among them, 2 to 56
+
+
+def sentence_lengths(count: int, path: str = "", seed: int = 0) -> Lengths:
+    """Lengths of `count` sentences, drawn from the fit, or from a text file with one sentence a line.
+
+    Raises:
+      UserError: the file cannot be read or has no words.
+    """
+    rng = np.random.default_rng(seed)
+    words = rng.choice(_words_of(path), count) if path else rng.gamma(WORDS_SHAPE, WORDS_SCALE, count).round()
+    tokens = TOKENS_PER_WORD * words + MORE_TOKENS + rng.normal(0, TOKENS_SPREAD, count)
+    return Lengths(words.clip(1, LONGEST).astype(int), tokens.round().clip(2, LONGEST).astype(int))
+
+
+def _words_of(path: str) -> np.ndarray:
+    try:
+        lines = Path(path).read_text(encoding="utf8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as text ({error}); expected one sentence a line.") from error
+    words = np.array([len(line.split()) for line in lines if line.split()])
+    if not words.size:
+        raise UserError(f"{path}: no sentence in it; expected one a line.")
+    return words
+
+
+BUCKETS: tuple[Bucket, ...] = ((16, 24), (28, 40), (56, 56))  # (words, tokens), those of configs/default.py
+
+
+class Shape(NamedTuple):
+    """A backbone and the EEG encoder before it."""
+
+    width: int
+    ffn: int
+    layers: int
+    heads: int
+    vocabulary: int
+    features: int
+    eeg_layers: int
+    eeg_ffn: int
+
+    def bart_config(self, **fields: Any) -> BartConfig:
+        """The backbone's configuration, with transformers' defaults for what neither the shape nor `fields` says."""
+        sides = {
+            f"{side}_{field}": value
+            for side in ("encoder", "decoder")
+            for field, value in (("layers", self.layers), ("attention_heads", self.heads), ("ffn_dim", self.ffn))
+        }
+        return BartConfig(d_model=self.width, vocab_size=self.vocabulary, **sides, **fields)
+
+    def eeg_spec(self) -> EEGSpec:
+        """The EEG encoder."""
+        return EEGSpec(features=self.features, layers=self.eeg_layers, ffn=self.eeg_ffn)
+
+
+SHAPES = {
+    "base": Shape(768, 3072, 6, 12, 50265, 840, 6, 2048),  # BART-base behind the paper's encoder
+    "large": Shape(1024, 4096, 12, 16, 50265, 840, 6, 2048),
+    "tiny": Shape(48, 64, 1, 4, 400, 16, 1, 32),
+}
+
+
+SENTENCES = 1024  # samples that batches are drawn from
+CONDITIONS = ("eeg", "noise")  # of the first arm and of the second
+OPTIMIZER = {  # AdamW at a constant rate, on both sides
+    "name": "adamw", "free": "all", "lr": 1e-4, "schedule": "constant", "warmup_steps": 0, "weight_decay": 0.01,
+    "grad_clip": 1.0,
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """One benchmark's model and data.
+
+    Fields:
+      config: of the backbone, for peers.
+      samples: what batches are cut from.
+      buckets: (words, tokens) of the batches.
+      batches: how many an epoch has of each bucket.
+      examples: a batch of each bucket.
+    """
+
+    config: BartConfig
+    model: Seq2SeqModel
+    samples: Samples
+    size: int
+    buckets: tuple[Bucket, ...]
+    batches: dict[Bucket, int]
+    examples: dict[Bucket, Batch]
+
+    def program(self, n_arms: int, mapping: str) -> GridProgram:
+        """The training program of `n_arms` arms of one seed."""
+        optimizer = trainable_only(make_optimizer(ConfigDict(OPTIMIZER), 1000), self.model, "all")
+        arms = tuple(Arm(condition, 0) for condition in CONDITIONS[:n_arms])
+        return GridProgram(self.model, arms, optimizer, label_smoothing=0.0, mapping=mapping)
+
+
+def make_work(shape: str, size: int, buckets: tuple[Bucket, ...], sentences: str, dtype: str) -> Work:
+    """Random weights and features; lengths from `sentences`, a file, or from the fit to ZuCo's.
+
+    Raises:
+      UserError: the file cannot be read.
+    """
+    chosen = SHAPES[shape]
+    config = chosen.bart_config()
+    model = Seq2SeqModel(bart.spec_from_config(config), chosen.eeg_spec(), dtype=dtype)
+    samples = make_samples(chosen, sentences, model.pad_token)
+    rows = np.arange(len(samples.data))
+    plan = EpochPlan(samples.n_words(), samples.n_tokens(rows), buckets, size, seed=0)
+    epoch = [(chosen_rows, tuple(bucket)) for chosen_rows, bucket in plan.epoch(0) if len(chosen_rows) == size]
+    used = [bucket for bucket in buckets if any(bucket == b for _, b in epoch)]
+    return Work(
+        config=config,
+        model=model,
+        samples=samples,
+        size=size,
+        buckets=tuple(used),
+        batches={bucket: sum(bucket == b for _, b in epoch) for bucket in used},
+        examples={
+            bucket: make_batch(samples, next(rows for rows, b in epoch if b == bucket), bucket, size) for bucket in used
+        },
+    )
+
+
+def make_samples(shape: Shape, sentences: str, pad_token: int) -> Samples:
+    """Random features and targets of the lengths that people read."""
+    lengths = sentence_lengths(SENTENCES, sentences)
+    rng = np.random.default_rng(1)
+    offsets = np.concatenate([[0], np.cumsum(lengths.words)])
+    names = np.array(["bench"] * SENTENCES, object)
+    data = DataFile(
+        path=Path("bench"),
+        features=rng.standard_normal((int(offsets[-1]), shape.features), np.float32),
+        offsets=offsets,
+        sentence=names,
+        subject=names,
+        task=names,
+        sentence_index=np.arange(SENTENCES),
+        features_are="random",
+        provenance={},
+    )
+    targets = [rng.integers(4, shape.vocabulary, n).astype(np.int32) for n in lengths.tokens]
+    zeros, ones = np.zeros(shape.features, np.float32), np.ones(shape.features, np.float32)
+    return Samples(data, targets, zeros, ones, max_words=LONGEST, pad_token=pad_token)
+
+
+def study_arrays(program: GridProgram) -> StudyArrays:
+    """Keys of the arms and of the conditions."""
+    return StudyArrays(dropout_keys(program.arms, 0, "threefry"), condition_key(0), None)
+
+
+def real_positions(work: Work, bucket: Bucket) -> dict[str, Any]:
+    """Real and computed positions of the bucket's example, words and tokens."""
+    batch = work.examples[bucket]
+    return {
+        "words": int(batch["mask"].sum()),
+        "tokens": int((batch["labels"] != work.samples.pad_token).sum()),
+        "word_positions": work.size * bucket[0],
+        "token_positions": work.size * bucket[1],
+    }
+
+
+BATCHES = 64
+
+
+def input_rate(work: Work) -> dict[str, float]:
+    """Batches a second from the training stream onto the device, after the first one."""
+    rows, mesh = np.arange(len(work.samples.data)), make_mesh(1, 1, jax.devices()[:1])
+    stream = iter(training_batches(work.samples, rows, work.buckets, work.size, seed=0, steps=BATCHES + 1))
+    jax.block_until_ready(put_training_batch(next(stream), mesh))
+    begun = time.perf_counter()
+    for batch in stream:
+        jax.block_until_ready(put_training_batch(batch, mesh))
+    return {"batches_per_second": BATCHES / (time.perf_counter() - begun)}
+
+
+class Compilation(NamedTuple):
+    """One program for one bucket."""
+
+    seconds: float  # of tracing and compiling
+    memory: int  # bytes of arguments, temporaries and what is returned anew
+
+
+class OurTraining:
+    """All arms of a program in training on one device."""
+
+    def __init__(self, program: GridProgram):
+        self._program, self._mesh = program, make_mesh(1, 1, jax.devices()[:1])
+        self._arrays, self._compiled = study_arrays(program), {}
+        self._shardings = state_shardings(program.state_shapes(), self._mesh, REPLICATED)
+        start = jax.jit(program.initial_state, out_shardings=self._shardings)
+        self._state = start(init_keys(program.arms, 0))
+
+    def compile(self, batch: Batch) -> Compilation:
+        """Compiles the step for batches of this shape."""
+        begun = time.perf_counter()
+        step = compile_step(self._program.train_step, self._mesh, self._shardings)
+        compiled = step.lower(self._state, self._put(batch), self._arrays).compile()
+        self._compiled[batch["labels"].shape] = compiled
+        memory = compiled.memory_analysis()
+        taken = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
+        return Compilation(time.perf_counter() - begun, taken - memory.alias_size_in_bytes)
+
+    def text(self, batch: Batch) -> str:
+        """The optimized HLO of the step for batches of this shape."""
+        return self._compiled[batch["labels"].shape].as_text()
+
+    def step(self, batch: Batch) -> float:
+        """One update of all arms; returns the first arm's loss once the update is done."""
+        compiled = self._compiled[batch["labels"].shape]
+        self._state, metrics = compiled(self._state, self._put(batch), self._arrays)
+        jax.block_until_ready(self._state)
+        return float(metrics["loss"][0])
+
+    def _put(self, batch: Batch) -> dict[str, jax.Array]:
+        """A batch `[B, ...]` as the one of the only seed."""
+        return put_training_batch(stack_seeds([batch]), self._mesh)
+
+    def first_loss(self, batch: Batch) -> float:
+        """Loss of the first arm in nats per token without dropout."""
+        summed, count = jax.jit(self._program.eval_step)(self._state.params, put_batch(batch, self._mesh), self._arrays)
+        return float(summed[0] / count[0])
+
+    def host_params(self) -> Any:
+        """The first arm's parameters as NumPy arrays."""
+        return jax.tree.map(lambda leaf: jax.device_get(leaf[0]), self._state.params)

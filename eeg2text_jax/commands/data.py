@@ -1,0 +1,166 @@
+"""`eeg2text prepare SOURCE... --out=DATA.h5`: one data file; `check`, `export-data` and `split` take it from there."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from eeg2text_jax.data.arrow import write_parquet
+from eeg2text_jax.data.check import check_datafile, scale_figure
+from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
+from eeg2text_jax.data.prepare import prepare as make_datafile
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import replacing
+from eeg2text_jax.splits.certificate import certify, certify_data, paper_table1, split_report
+from eeg2text_jax.splits.folds import SUBJECTS, make_folds
+from eeg2text_jax.splits.leakage import OVERLAP
+from eeg2text_jax.splits.methods import FROM_FILE, METHODS, make_split
+from eeg2text_jax.splits.split import readings_of
+from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
+from eeg2text_jax.study.configuration import parse_config
+
+SPLIT = "eeg2text split DATA.h5 --method=f: divides a data file and certifies it; --audit judges any split."
+
+PAPER_RATIO = (0.8, 0.1, 0.1)
+
+# Flags of this command -> what they stand for; other fields are set by their own names.
+_SHORT = {
+    "--strict": "--config.data.recordings.strict=True",
+    "--compat=": "--config.data.recordings.compat=",
+    "--task=": "--config.data.recordings.task=",
+}
+
+
+def prepare(argv: list[str]) -> int:
+    argv = [_expand(argument) for argument in argv]
+    positional = "SOURCE... [--compat=wang-ji] [--strict] [--task=NR]"
+    arguments = parse_config(
+        argv, "prepare", default="default", positional=positional, options=("out",), sections=("data",)
+    )
+    out = Path(arguments.options["out"])
+    tally = make_datafile(arguments.config.data, out, arguments.positional)
+    for note in tally.notes:
+        print(note, file=sys.stderr)
+    print(tally.table())
+    if tally.sentences:  # recordings
+        print(f"\n{_table1(out)}\n")
+    print(f"wrote {out}")
+    return 0
+
+
+def _table1(out: Path) -> str:
+    """The paper's Table 1 for what was made: samples per task under its positional split."""
+    data = read_outline(out)
+    try:
+        table = paper_table1(data, make_split(data, "unique_sent", PAPER_RATIO, seed=0))
+    except UserError as error:
+        return f"Table 1 of the paper cannot be made: {error}"
+    return f"as Table 1 of the paper (positional split {PAPER_RATIO}, unique_sent):\n{table}"
+
+
+def _expand(argument: str) -> str:
+    for short, field in _SHORT.items():
+        if argument == short or (short.endswith("=") and argument.startswith(short)):
+            return field + argument.removeprefix(short)
+    return argument
+
+
+def check(argv: Sequence[str]) -> int:
+    """What is in a data file, and what is wrong with it; exit status 2 where something is.
+
+    Raises:
+      UserError: the file is not there, or is no data file.
+    """
+    parser = argparse.ArgumentParser(prog="eeg2text check", description=check.__doc__.partition("\n")[0])
+    parser.add_argument("data", type=Path, metavar="DATA.h5")
+    parser.add_argument("--png", type=Path, metavar="OUT", help="a picture of the features' scales, band by channel")
+    flags = parser.parse_args(argv)
+    findings = check_datafile(flags.data)
+    print(findings.text())
+    if flags.png and findings.spread is not None:
+        flags.png.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(flags.png) as partial:
+            scale_figure(findings).savefig(str(partial), format="png", dpi=120)
+        print(f"wrote {flags.png}")
+    return 2 if findings.problems else 0
+
+
+def export_data(argv: Sequence[str]) -> int:
+    """A data file for pandas, datasets and whatever else reads Parquet.
+
+    Raises:
+      UserError: the data file is not usable, or pyarrow is not installed.
+    """
+    parser = argparse.ArgumentParser(prog="eeg2text export-data", description=export_data.__doc__.partition("\n")[0])
+    parser.add_argument("data", type=Path, metavar="DATA.h5")
+    parser.add_argument("--out", type=Path, required=True, metavar="DATA.parquet")
+    flags = parser.parse_args(argv)
+    data = read_datafile(flags.data)
+    write_parquet(data, flags.out)
+    print(f"wrote {flags.out}: {len(data)} samples of {data.n_features} features a word")
+    return 0
+
+
+def _parse_split(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="eeg2text split", description=SPLIT)
+    parser.add_argument("data", nargs="?", help="data file (.h5) of `eeg2text prepare`")
+    parser.add_argument("--method", default="unique_text", help=f"one of {', '.join([*METHODS, FROM_FILE])}")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--ratio", type=_ratio, default=(0.8, 0.1, 0.1), help="train,dev,test; 0.8,0.1,0.1 by default")
+    parser.add_argument("--path", default="", help="split file, for --method=file")
+    parser.add_argument(
+        "--audit", metavar="JSON", help="judge this split file; with DATA.h5 its texts are compared too"
+    )
+    parser.add_argument(
+        "--overlap", type=float, default=OVERLAP, help="shared words that make a near-duplicate, 0 to 1"
+    )
+    parser.add_argument(
+        "--folds", default="", help="several splits that together test every text: a number, or subjects"
+    )
+    parser.add_argument("--json", metavar="OUT", help="where to write the certificate; of folds, OUT_1.json and so on")
+    arguments = parser.parse_args(argv)
+    if not 0 < arguments.overlap <= 1:
+        raise UserError(f"--overlap: expected a share above 0 and up to 1, got {arguments.overlap}.")
+    if not arguments.data and not arguments.audit:
+        raise UserError("name a data file (`eeg2text split DATA.h5`) or a split to judge (`--audit=SPLIT.json`).")
+    return arguments
+
+
+def _ratio(text: str) -> tuple[float, ...]:
+    return tuple(float(share) for share in text.split(","))
+
+
+def split(argv: list[str]) -> int:
+    arguments = _parse_split(argv)
+    data: DataFile | None = read_datafile(arguments.data) if arguments.data else None
+    if arguments.folds:
+        return _folds(arguments, data)
+    if data is None:
+        readings, split = read_split_file(arguments.audit).readings()
+        certificate = certify(readings, split, arguments.overlap)
+    else:
+        method, path = (FROM_FILE, arguments.audit) if arguments.audit else (arguments.method, arguments.path)
+        split = make_split(data, method, arguments.ratio, arguments.seed, path)
+        ratio = None if method == FROM_FILE else arguments.ratio
+        readings, certificate = readings_of(data), certify_data(data, split, ratio, arguments.overlap)
+    print(split_report(certificate, readings))
+    if data is not None:
+        print("\n" + paper_table1(data, split))
+        print(f"\nsplit hash {split.digest()}")
+    if arguments.json:
+        write_split_file(arguments.json, certificate)
+        print(f"wrote {arguments.json}")
+    return 0
+
+
+def _folds(arguments: argparse.Namespace, data: DataFile | None) -> int:
+    if data is None or arguments.audit or not (arguments.folds.isdecimal() or arguments.folds == SUBJECTS):
+        raise UserError(f"--folds={arguments.folds}: expected a data file, and a number of folds or 'subjects'.")
+    for k, split in enumerate(make_folds(data, arguments.method, arguments.folds, arguments.ratio, arguments.seed), 1):
+        certificate = certify_data(data, split, arguments.ratio, arguments.overlap)
+        print(f"{split.method}\n{split_report(certificate, readings_of(data))}\nsplit hash {split.digest()}\n")
+        if arguments.json:
+            out = f"{arguments.json.removesuffix('.json')}_{k}.json"
+            write_split_file(out, certificate)
+            print(f"wrote {out}\n")
+    return 0

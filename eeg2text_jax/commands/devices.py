@@ -1,0 +1,62 @@
+"""`eeg2text preflight` and `eeg2text bench`: what a configuration takes on devices that are not there, and on these."""
+
+import argparse
+import importlib
+import json
+import os
+import sys
+
+from etils import epath
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import write_text
+from eeg2text_jax.study.configuration import parse_config
+
+BENCH = "eeg2text bench --stage=decode|test_set|train ...: throughput, compile time and memory of one stage."
+STAGES = ("decode", "test_set", "train")  # each is a module of `eeg2text_jax.bench` with `main(argv)`
+
+# libtpu is there to compile: without these it would look for a TPU of its own and for the cloud around it, and say at
+# length that it found neither.
+ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-8",  # whatever the topology: any that there is keeps libtpu quiet
+    "TPU_STDERR_LOG_LEVEL": "3",
+    "TPU_MIN_LOG_LEVEL": "3",
+}
+
+
+def preflight(argv: list[str]) -> int:
+    """Status 0: both programs fit and no collective crosses the arms; 1 otherwise."""
+    arguments = parse_config(argv, "preflight", options=("topology",), optional=("json", "effort"))
+    effort = arguments.options["effort"] or "least"
+    os.environ.update(ENVIRONMENT)  # before JAX is imported
+    from eeg2text_jax.preflight.compiling import EFFORTS, parse_topology
+    from eeg2text_jax.preflight.estimate import estimate
+    from eeg2text_jax.preflight.printing import to_json, to_text
+
+    topology = parse_topology(arguments.options["topology"])
+    if effort not in EFFORTS:
+        raise UserError(f"--effort={effort}: expected one of {', '.join(EFFORTS)}.")
+    report = estimate(arguments.config, topology, effort, say=lambda line: sys.stderr.write(f"{line}\n"))
+    print(to_text(report))
+    if arguments.options["json"]:
+        write_text(epath.Path(arguments.options["json"]), json.dumps(to_json(report), indent=1) + "\n")
+    return 0 if report.good else 1
+
+
+def bench(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="eeg2text bench", description=BENCH, add_help=False)
+    parser.add_argument("--stage", choices=STAGES, required=True)
+    if {"-h", "--help"} & set(argv) and not any(argument.startswith("--stage") for argument in argv):
+        parser.print_help()
+        return 0
+    args, rest = parser.parse_known_args(argv)
+    stage = importlib.import_module(f"eeg2text_jax.bench.{args.stage}")
+    if not {"-h", "--help"} & set(rest):
+        from eeg2text_jax.parallel.distributed import check_devices
+
+        check_devices()
+    return stage.main(rest)

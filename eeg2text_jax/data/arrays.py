@@ -1,0 +1,114 @@
+"""NumPy archives (`.npz`) as rows: arrays of the same N samples, by the names of their columns.
+
+`features` is `[N, W, F]` with a `mask` `[N, W]` (True at real words, which come first) or `n_words` `[N]`; or, with
+`n_words` or `offsets` `[N + 1]`, the words of all samples one after the other, `[sum W, F]`; or `[N, F]`, one position
+a sample. `sentence` `[N]` is text, as `subject` and `task` are; `sentence_index` is whole numbers.
+"""
+
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eeg2text_jax.data.rows import Columns, rows_to_samples
+from eeg2text_jax.data.source import Source, files_of
+from eeg2text_jax.data.tally import Tally
+from eeg2text_jax.errors import UserError, first_line
+
+
+def open_arrays(paths: list[Path], columns: Columns, tally: Tally) -> Source:
+    """Archives, one after the other.
+
+    Raises:
+      UserError: one is not there; while samples are taken, one cannot be read or its arrays do not fit together.
+    """
+    provenance = {"source": "arrays", "files": files_of(paths)}
+    rows = (row for path in paths for row in npz_rows(path, columns))
+    samples = rows_to_samples(rows, columns, ", ".join(path.name for path in paths), tally)
+    return Source(samples, provenance, columns.features_are or f"{columns.features} of {paths[0].name}")
+
+
+def npz_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
+    """Rows of one archive, as `rows.rows_to_samples` takes them.
+
+    Raises:
+      UserError: it cannot be read, or its arrays do not fit together.
+    """
+    arrays = _load(path)
+    for name in (columns.features, columns.sentence):
+        if name not in arrays:
+            raise UserError(
+                f"{path}: there is no array {name!r}, there are {', '.join(arrays)}; name those of features and "
+                "sentences by data.columns.features and data.columns.sentence."
+            )
+    features, n = arrays[columns.features], len(arrays[columns.sentence])
+    starts, stops = _spans(path, arrays, columns, n)
+    others = [name for name in (columns.sentence, columns.subject, columns.task, columns.sentence_index)
+              if name in arrays]  # fmt: skip
+    for name in others:
+        if arrays[name].shape != (n,):
+            raise UserError(f"{path}: {name} has shape {list(arrays[name].shape)}; expected [{n}], as sentences are.")
+    for i in range(n):
+        row = {name: arrays[name][i].item() for name in others}
+        own = features[i, : stops[i]] if features.ndim == 3 else features[starts[i] : stops[i]]
+        yield {**row, columns.features: own}
+
+
+def _load(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        if "pickle" in str(error):
+            raise UserError(
+                f"{path}: holds an array of objects, a pickle, which is not read; save ragged features one after the "
+                "other, with n_words."
+            ) from error
+        raise UserError(f"{path}: cannot be read as a NumPy archive ({first_line(error)}).") from error
+
+
+def _spans(path: Path, arrays: dict[str, np.ndarray], columns: Columns, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where the words of each sample begin and end, int `[N]` each."""
+    features = arrays[columns.features]
+    if features.ndim == 3 and len(features) == n:
+        return np.zeros(n, int), _lengths(path, arrays, columns, features.shape[:2])
+    if features.ndim == 2 and ("n_words" in arrays or "offsets" in arrays):
+        ends = arrays["offsets"][1:] if "offsets" in arrays else np.cumsum(arrays["n_words"])
+        starts = np.concatenate([[0], ends[:-1]])
+        if len(ends) != n or ends[-1] != len(features) or (np.diff([0, *ends]) < 1).any():
+            raise UserError(
+                f"{path}: {len(features)} words and {n} sentences do not fit n_words or offsets; expected one or more "
+                "words for each sentence, and as many as there are in all."
+            )
+        return starts.astype(int), ends.astype(int)
+    if features.ndim == 2 and len(features) == n:
+        return np.arange(n), np.arange(n) + 1
+    raise UserError(
+        f"{path}: {columns.features} has shape {list(features.shape)} for {n} sentences; expected [sentences, words, "
+        "features] with mask or n_words, [words of all sentences, features] with n_words, or [sentences, features]."
+    )
+
+
+def _lengths(path: Path, arrays: dict[str, np.ndarray], columns: Columns, shape: tuple[int, int]) -> np.ndarray:
+    if "n_words" in arrays:
+        lengths = arrays["n_words"]
+        if (
+            lengths.shape != shape[:1]
+            or lengths.dtype.kind not in "iu"
+            or not ((lengths > 0) & (lengths <= shape[1])).all()
+        ):
+            raise UserError(f"{path}: n_words must be [{shape[0]}] whole numbers from 1 to {shape[1]}.")
+        return lengths
+    if columns.mask not in arrays:
+        raise UserError(
+            f"{path}: {columns.features} [N, W, F] needs {columns.mask} [N, W], True at real words, or n_words [N]."
+        )
+    mask = arrays[columns.mask].astype(bool)
+    if mask.shape != shape or not (mask == (np.arange(shape[1]) < mask.sum(1, keepdims=True))).all():
+        raise UserError(
+            f"{path}: {columns.mask} has shape {list(mask.shape)}; expected {list(shape)} with each recording's real "
+            "words (True) first."
+        )
+    return mask.sum(1)

@@ -1,0 +1,187 @@
+"""Parquet files and Hugging Face data sets as rows, and data files as Parquet; with pyarrow, read a part at a time.
+
+A column of features holds lists of numbers (`[F]`), or lists of lists (`[W, F]`), of any width of float or integer; an
+`Array2D` of datasets is one. What `eeg2text export-data` writes comes back as it was.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.data.rows import Columns, rows_to_samples
+from eeg2text_jax.data.source import Source, files_of, library
+from eeg2text_jax.data.tally import Tally
+from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.files import replacing
+
+ROWS = 64  # read or written at once: 64 x 56 x 840 numbers are 12 MB
+TEXTS = ("sentence", "subject", "task")
+ABOUT = b"eeg2text"  # key of the metadata that goes with the features
+
+
+def is_dataset(path: Path) -> bool:
+    """Whether a folder is one that `datasets` saved: a data set, or several by name."""
+    return path.is_dir() and any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
+
+
+def open_parquet(paths: list[Path], columns: Columns, tally: Tally) -> Source:
+    """Parquet files, one after the other.
+
+    Raises:
+      UserError: pyarrow or a file is not there; while samples are taken, one cannot be read or holds something else.
+    """
+    provenance: dict[str, Any] = {"source": "parquet", "files": files_of(paths)}
+    about = _about(paths[0])
+    rows = (row for path in paths for row in parquet_rows(path, columns))
+    samples = rows_to_samples(rows, columns, ", ".join(path.name for path in paths), tally)
+    features_are = columns.features_are or about.get("features_are") or f"{columns.features} of {paths[0].name}"
+    return Source(samples, provenance | {name: about[name] for name in about if name != "features_are"}, features_are)
+
+
+def open_dataset(folder: Path, columns: Columns, tally: Tally) -> Source:
+    """A folder that `datasets` saved; of several data sets in it, one after the other.
+
+    Raises:
+      UserError: datasets is not installed; the folder is damaged, or holds something else.
+    """
+    datasets = library("datasets", "datasets")
+    try:
+        found = datasets.load_from_disk(str(folder))
+    except Exception as error:
+        raise UserError(f"{folder}: cannot be read as a data set ({first_line(error)}).") from error
+    parts = dict(found) if isinstance(found, datasets.DatasetDict) else {"": found}
+    rows = (
+        row
+        for name, part in parts.items()
+        for table in part.with_format("arrow").iter(ROWS)
+        for row in table_rows(table, columns, f"{folder}{f' ({name})' if name else ''}")
+    )
+    provenance = {"source": "datasets", "name": folder.name, "parts": {name: len(part) for name, part in parts.items()}}
+    return Source(
+        rows_to_samples(rows, columns, str(folder), tally),
+        provenance,
+        columns.features_are or f"{columns.features} of {folder.name}",
+    )
+
+
+def parquet_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
+    """Rows of one file, as `rows.rows_to_samples` takes them.
+
+    Raises:
+      UserError: it cannot be read, or its columns are others.
+    """
+    file = _parquet(path)
+    _check_names(file.schema_arrow.names, columns, str(path))
+    names = [name for name in _named(columns) if name in file.schema_arrow.names]
+    try:
+        for batch in file.iter_batches(ROWS, columns=names):
+            yield from table_rows(batch, columns, str(path))
+    except OSError as error:
+        raise UserError(f"{path}: is damaged or cut short ({first_line(error)}).") from error
+
+
+def table_rows(table: Any, columns: Columns, where: str) -> Iterator[dict[str, Any]]:
+    """Rows of a pyarrow table or record batch; features as arrays."""
+    pa = library("pyarrow", "parquet")
+    table = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
+    _check_names(table.column_names, columns, where)
+    others = {name: table.column(name).to_pylist() for name in _named(columns)[1:] if name in table.column_names}
+    arrays = _arrays(table.column(columns.features), columns.features, where)
+    for i, features in enumerate(arrays):
+        yield {columns.features: features, **{name: values[i] for name, values in others.items()}}
+
+
+def _arrays(column: Any, name: str, where: str) -> Iterator[np.ndarray]:
+    """Every cell of a column of lists as an array `[F]` or `[W, F]`."""
+    pa = library("pyarrow", "parquet")
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    for chunk in chunks:
+        storage = chunk.storage if isinstance(chunk, pa.ExtensionArray) else chunk
+        inner = _items(pa, storage.type)
+        nested = inner is not None and _items(pa, inner) is not None
+        numbers = _items(pa, inner) if nested else inner
+        if numbers is None or not (pa.types.is_floating(numbers) or pa.types.is_integer(numbers)):
+            raise UserError(
+                f"{where}: column {name!r} is of type {storage.type}; expected lists of numbers [features], or lists "
+                "of such lists [words, features]."
+            )
+        for cell in storage:
+            if cell.values is None:
+                raise UserError(f"{where}: column {name!r} has an empty cell; expected features in every row.")
+            flat = (cell.values.flatten() if nested else cell.values).to_numpy(zero_copy_only=False)
+            yield flat.reshape(len(cell.values), _width(cell.values, name, where)) if nested else flat
+
+
+def _items(pa: Any, kind: Any) -> Any:
+    """The type of a list's items; None of what is no list."""
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return kind.value_type if any(is_list(kind) for is_list in lists) else None
+
+
+def _width(words: Any, name: str, where: str) -> int:
+    widths = set(words.value_lengths().to_pylist()) if len(words) else {0}
+    if len(widths) > 1 or None in widths:
+        raise UserError(f"{where}: a cell of {name!r} has words with unequal numbers of features.")
+    return widths.pop()
+
+
+def _named(columns: Columns) -> tuple[str, ...]:
+    return columns.features, columns.sentence, columns.subject, columns.task, columns.sentence_index
+
+
+def _check_names(names: list[str], columns: Columns, where: str) -> None:
+    for needed in (columns.features, columns.sentence):
+        if needed not in names:
+            raise UserError(
+                f"{where}: there is no column {needed!r}, there are {', '.join(names)}; name those of features and "
+                "sentences by data.columns.features and data.columns.sentence."
+            )
+
+
+def _parquet(path: Path) -> Any:
+    pq = library("pyarrow.parquet", "parquet")
+    try:
+        return pq.ParquetFile(path)
+    except (OSError, ValueError) as error:  # pyarrow's own errors are kinds of these
+        raise UserError(f"{path}: cannot be read as a Parquet file ({first_line(error)}).") from error
+
+
+def _about(path: Path) -> dict[str, Any]:
+    """What `write_parquet` said of the features; nothing in files of others."""
+    metadata = _parquet(path).schema_arrow.metadata or {}
+    try:
+        return dict(json.loads(metadata.get(ABOUT, b"{}")))
+    except ValueError:
+        return {}
+
+
+def write_parquet(data: DataFile, out: Path) -> None:
+    """Writes a data file's samples, one a row: `features` list of lists of float32, `sentence`, `subject`, ...
+
+    pandas and datasets open it; `eeg2text prepare` gives the same samples back.
+    """
+    pa, pq = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
+    about = {"features_are": data.features_are, "exported": data.provenance}
+    schema = pa.schema(
+        [("features", pa.list_(pa.list_(pa.float32()))), *((name, pa.string()) for name in TEXTS),
+         ("sentence_index", pa.int64())],
+        metadata={ABOUT: json.dumps(about).encode()},
+    )  # fmt: skip
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(out) as partial, pq.ParquetWriter(str(partial), schema) as writer:
+        for start in range(0, len(data), ROWS):
+            rows = range(start, min(start + ROWS, len(data)))
+            offsets = data.offsets[rows.start : rows.stop + 1]
+            words = data.features[offsets[0] : offsets[-1]]
+            inner = pa.ListArray.from_arrays(
+                pa.array(np.arange(len(words) + 1) * data.n_features, pa.int32()), pa.array(words.reshape(-1))
+            )
+            features = pa.ListArray.from_arrays(pa.array(offsets - offsets[0], pa.int32()), inner)
+            texts = [pa.array(list(map(str, getattr(data, name)[rows.start : rows.stop])), pa.string())
+                     for name in TEXTS]  # fmt: skip
+            index = pa.array(data.sentence_index[rows.start : rows.stop], pa.int64())
+            writer.write_batch(pa.record_batch([features, *texts, index], schema=schema))

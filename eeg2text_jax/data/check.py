@@ -1,0 +1,214 @@
+"""What is in a data file, and what is wrong with it: everything at once, where opening it stops at the first."""
+
+import collections
+import dataclasses
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
+from eeg2text_jax.data.hdf5_disk import check_own
+from eeg2text_jax.errors import UserError, first_line
+
+ROWS = 1 << 16  # words read at once
+NEARLY = 1e-6  # of the largest magnitude: a smaller deviation is what float32 leaves of a constant
+FAR_APART = 100.0  # scales of subjects that differ by more look like different units
+
+
+@dataclasses.dataclass
+class Findings:
+    """`problems` keep a file from being used, `notes` are worth a look; `mean` and `spread` are of every feature."""
+
+    path: Path
+    problems: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    table: list[str] = dataclasses.field(default_factory=list)
+    mean: np.ndarray | None = None  # [F]
+    spread: np.ndarray | None = None  # [F]
+    bands: int = 1  # rows of the picture of scales; F / bands are its columns
+
+    def text(self) -> str:
+        """All of it, a line each."""
+        lines = [*self.table, *(f"note: {note}" for note in self.notes)]
+        lines += [f"PROBLEM: {problem}" for problem in self.problems]
+        end = f"{len(self.problems)} problems" if self.problems else "no problem"
+        return "\n".join([*lines, f"{self.path}: {end}, {len(self.notes)} notes"])
+
+
+def check_datafile(path: Path) -> Findings:
+    """Looks through a data file, a part of its features at a time.
+
+    Raises:
+      UserError: it is not there, or is no data file.
+    """
+    findings = Findings(path)
+    try:
+        outline = read_outline(path)
+    except UserError as error:
+        if not path.exists() or "expected an eeg2text data file" in str(error):
+            raise
+        findings.problems.append(str(error).removeprefix(f"{path}: "))
+        return findings
+    n, total = len(outline), _words(path)
+    lengths = {len(getattr(outline, name)) for name in ("subject", "task", "sentence_index")} | {
+        len(outline.offsets) - 1
+    }
+    if not n or lengths != {n} or outline.offsets[0] != 0 or outline.offsets[-1] != total or min(outline.n_words) < 1:
+        findings.problems.append(
+            f"{n} sentences, {total} words and the columns {sorted(lengths)} long do not fit together; offsets must go "
+            "from 0 to the number of words, each at least one above the one before."
+        )
+        return findings
+    _look_at_texts(outline, findings)
+    _look_at_features(outline, total, findings)
+    _look_at_repetitions(outline, findings)
+    if not findings.problems:
+        try:
+            read_datafile(path)
+        except UserError as error:  # checksums, which need all of it
+            findings.problems.append(str(error).removeprefix(f"{path}: "))
+    return findings
+
+
+def _words(path: Path) -> int:
+    try:
+        with h5py.File(path, "r") as file:
+            check_own(file["/"].id, b"features")
+            return len(file["features"])
+    except (OSError, KeyError, ValueError) as error:
+        raise UserError(f"{path}: its features cannot be read ({first_line(error)}).") from error
+
+
+def _look_at_texts(outline: DataFile, findings: Findings) -> None:
+    texts = [" ".join(text.split()).casefold() for text in outline.sentence]
+    empty = [i for i, text in enumerate(outline.sentence) if not text.strip()]
+    if empty:
+        findings.problems.append(f"{len(empty)} samples have an empty sentence, the first is number {empty[0]}.")
+    numbers: dict[str, set[str]] = collections.defaultdict(set)
+    of_text: dict[str, set[str]] = collections.defaultdict(set)
+    for number, text in zip(outline.sentence_id, texts, strict=True):
+        numbers[number].add(text)
+        of_text[text].add(number)
+    several = [number for number, found in numbers.items() if len(found) > 1]
+    if several:
+        findings.notes.append(
+            f"{len(several)} numbers of sentences stand for several texts (the first is {several[0]}): splits by text "
+            "are right, those by number are not."
+        )
+    again = sum(len(found) > 1 for found in of_text.values())
+    if again:
+        findings.notes.append(f"{again} texts have several numbers, as of several tasks; splits by number leak them.")
+    words = outline.n_words
+    findings.table += [
+        f"{len(outline)} samples of {len(set(outline.subject))} subjects, {len(set(outline.task))} tasks, "
+        f"{len(of_text)} different texts; {words.sum()} words, {words.min()} to "
+        f"{words.max()} a sample, median {np.median(words):g}",
+    ]
+
+
+def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None:
+    """Mean and spread of every feature, by subject too; values that are not finite."""
+    word_of = np.repeat(np.arange(len(outline)), outline.n_words)
+    names, subject = np.unique(outline.subject.astype(str), return_inverse=True)
+    width = outline.n_features
+    sums, squares, low, high = np.zeros(width), np.zeros(width), np.full(width, np.inf), np.full(width, -np.inf)
+    shift = None
+    by_subject = np.zeros((len(names), 2))
+    bad: list[int] = []
+    for start, block in _blocks(outline.path, total):
+        samples = word_of[start : start + len(block)]
+        finite = np.isfinite(block).all(axis=1)
+        bad += np.unique(samples[~finite]).tolist()
+        block, samples = block[finite].astype(np.float64), samples[finite]
+        if not len(block):
+            continue
+        shift = block[0] if shift is None else shift
+        sums, squares = sums + (block - shift).sum(0), squares + ((block - shift) ** 2).sum(0)
+        low, high = np.minimum(low, block.min(0)), np.maximum(high, block.max(0))
+        np.add.at(by_subject, subject[samples], np.stack([np.abs(block).mean(1), np.ones(len(block))], 1))
+    if bad:
+        findings.problems.append(f"{len(set(bad))} samples have NaN or infinity, the first is number {bad[0]}.")
+    if shift is None:
+        return
+    n = by_subject[:, 1].sum()
+    findings.mean = sums / n + shift
+    findings.spread = np.sqrt(np.maximum(squares / n - (sums / n) ** 2, 0))
+    constant = np.flatnonzero(high - low <= NEARLY * np.maximum(abs(low), abs(high)))
+    if len(constant):
+        shown = ", ".join(map(str, constant[:10])) + (", ..." if len(constant) > 10 else "")
+        findings.notes.append(f"{len(constant)} of {width} features do not vary (numbers {shown}): they are fed as 0.")
+    findings.bands = _bands(outline.features_are, width)
+    scale = by_subject[:, 0] / np.maximum(by_subject[:, 1], 1)
+    findings.table.append(f"{width} features a word: {outline.features_are}")
+    findings.table += _subjects(outline, names, subject, scale)
+    if min(scale) > 0 and max(scale) / min(scale) > FAR_APART:
+        findings.notes.append(
+            f"the features of {names[np.argmax(scale)]} are {max(scale) / min(scale):.2g} times as large as those of "
+            f"{names[np.argmin(scale)]}: are the units the same?"
+        )
+
+
+def _blocks(path: Path, total: int) -> Iterator[tuple[int, np.ndarray]]:
+    with h5py.File(path, "r") as file:
+        for start in range(0, total, ROWS):
+            yield start, file["features"][start : start + ROWS]
+
+
+def _subjects(outline: DataFile, names: np.ndarray, subject: np.ndarray, scale: np.ndarray) -> list[str]:
+    lines = [f"{'subject':<12} {'samples':>8} {'words':>8} {'mean size':>10}"]
+    for k, name in enumerate(names):
+        own = subject == k
+        lines.append(f"{name:<12} {own.sum():>8} {outline.n_words[own].sum():>8} {scale[k]:>10.3g}")
+    return lines
+
+
+def _look_at_repetitions(outline: DataFile, findings: Findings) -> None:
+    readings = collections.Counter(zip(outline.subject, outline.sentence_id, strict=True))
+    again = sum(n - 1 for n in readings.values())
+    if again:
+        findings.notes.append(f"{again} samples are a subject's further readings of the same sentence.")
+    seen: dict[bytes, int] = {}
+    same = []
+    with h5py.File(outline.path, "r") as file:
+        for i in range(len(outline)):
+            words = file["features"][outline.offsets[i] : outline.offsets[i + 1]]
+            first = seen.setdefault(hashlib.sha256(words.tobytes()).digest(), i)
+            same += [(first, i)] if first != i else []
+    if same:
+        (first, second) = same[0]
+        findings.notes.append(
+            f"{len(same)} samples have another one's features to the last bit (the first are number {first}, "
+            f"{_who(outline, first)}, and {second}, {_who(outline, second)}): one recording under two names?"
+        )
+
+
+def _who(outline: DataFile, i: int) -> str:
+    return f"{outline.subject[i]}, {outline.sentence_id[i]}"
+
+
+def _bands(features_are: str, width: int) -> int:
+    """How many bands the features are made of, band by band, as their description says; else 1."""
+    found = re.search(r"(\d+) bands? x (\d+) channels", features_are)
+    if found and int(found[1]) * int(found[2]) == width:
+        return int(found[1])
+    channels = re.search(r"x (\d+) channels", features_are)
+    return width // int(channels[1]) if channels and width % int(channels[1]) == 0 else 1
+
+
+def scale_figure(findings: Findings) -> Any:
+    """A matplotlib figure of every feature's standard deviation, on a logarithmic scale: band by channel."""
+    from matplotlib.figure import Figure  # slow to import, and seldom needed
+
+    spread = np.where(findings.spread > 0, findings.spread, np.nan).reshape(findings.bands, -1)
+    figure = Figure(figsize=(8, 1.2 + 0.35 * findings.bands), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(np.log10(spread), aspect="auto", interpolation="nearest", cmap="viridis")
+    axes.set(xlabel="channel" if findings.bands > 1 else "feature", ylabel="band" if findings.bands > 1 else "",
+             title=f"{findings.path.name}: standard deviation over all words")  # fmt: skip
+    figure.colorbar(image, label="log10; white: does not vary")
+    return figure

@@ -1,0 +1,74 @@
+"""How raw recordings become samples: the choices, and what the features then are."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from eeg2text_jax.errors import UserError
+
+Band = tuple[float, float]  # Hz
+
+# The bands of ZuCo (Hollenstein et al. 2018): theta, alpha, beta and gamma, each in two.
+ZUCO_BANDS: tuple[Band, ...] = (
+    (4.0, 6.0), (6.5, 8.0), (8.5, 10.0), (10.5, 13.0), (13.5, 18.0), (18.5, 30.0), (30.5, 40.0), (40.5, 49.5),
+)  # fmt: skip
+VOLTS = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "nV": 1e-9}
+
+
+@dataclasses.dataclass(frozen=True)
+class RawSpec:
+    """The fields of `config.data.raw`; `configs/default.py` says what each means."""
+
+    begin: str = ""
+    end: str = ""
+    text: str = "text"
+    texts: str = ""
+    word: str = ""
+    names: str = ""
+    task: str = ""
+    channels: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    units: str = ""
+    reference: str = "average"
+    highpass: float = 0.0
+    lowpass: float = 0.0
+    notch: float = 0.0
+    resample: float = 0.0
+    bands: tuple[Band, ...] = ZUCO_BANDS
+    log: bool = True
+    window: float = 0.5
+    step: float = 0.5
+    margin: float = 2.0
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bands", tuple((float(low), float(high)) for low, high in self.bands))
+        for name in ("channels", "exclude"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    @property
+    def positions(self) -> str:
+        """What an EEG position is."""
+        return f"events {self.word!r}" if self.word else f"windows of {self.window:g} s every {self.step:g} s"
+
+    def features_are(self, channels: Sequence[str]) -> str:
+        """What the F columns of a sample mean."""
+        bands = " ".join(f"{low:g}-{high:g}" for low, high in self.bands)
+        unit = "log10 of mean band power in uV^2" if self.log else "mean band power in V^2"
+        named = " ".join(channels)
+        return (
+            f"{unit} of {self.positions}, {len(self.bands)} bands x {len(channels)} channels, band-major; bands in Hz: "
+            f"{bands}; channels: {named}"
+        )
+
+    def check_rate(self, rate: float, what: str) -> None:
+        """
+        Raises:
+          UserError: a band, or a filter, goes beyond what the sampling rate can hold.
+        """
+        rate = min(rate, self.resample or rate)
+        highest = max([high for _, high in self.bands] + [self.highpass, self.lowpass, self.notch])
+        if highest >= rate / 2:
+            raise UserError(
+                f"{what}: has {rate:g} samples a second, and a band or filter at {highest:g} Hz needs more than "
+                f"{2 * highest:g}; leave that band out of data.raw.bands, or resample less."
+            )

@@ -1,0 +1,112 @@
+"""Events of a recording, from a table beside it or its own annotations: when, how long, which codes, which text."""
+
+import csv
+import dataclasses
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from eeg2text_jax.data.raw.find import RawFile, stem_of
+from eeg2text_jax.errors import UserError
+
+CODES = ("trial_type", "value", "code", "description")  # columns that may hold a code
+MISSING = ("", "n/a", "nan")
+NO_EVENTS = ("bad", "edge")  # how annotations begin that MNE makes or heeds
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """Seconds from the recording's first sample; codes as text; the other columns of its table."""
+
+    onset: float
+    duration: float
+    codes: tuple[str, ...]
+    columns: dict[str, str]
+
+    def match(self, pattern: str) -> "re.Match[str] | None":
+        """The first of its codes that is as `pattern`, in which `*` stands for anything."""
+        compiled = re.compile("(.*)".join(map(re.escape, pattern.split("*"))), re.DOTALL)
+        return next(filter(None, map(compiled.fullmatch, self.codes)), None)
+
+
+def events_table(file: RawFile) -> Path | None:
+    """The table of events that goes with a recording: `NAME_events.tsv` or `.csv`, as in BIDS."""
+    stem = stem_of(file.path)
+    places = (file.path.with_name(f"{stem}_events{suffix}") for suffix in (".tsv", ".csv"))
+    return next((place for place in places if place.is_file()), None)
+
+
+def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """Columns and rows of a TSV or CSV file with a header; marks of byte order and blank lines are passed over.
+
+    Raises:
+      UserError: it is not there, is no such text, or a line has another number of cells than the header.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as a table in UTF-8 ({error}).") from error
+    if path.suffix == ".csv":
+        lines = list(csv.reader(text.splitlines(keepends=True)))
+    else:
+        lines = [line.split("\t") for line in text.splitlines()]
+    lines = [[cell.strip() for cell in line] for line in lines]
+    if not lines or not any(lines[0]):
+        raise UserError(f"{path}: the table is empty; expected a header and a line for each event.")
+    rows = []
+    for number, cells in enumerate(lines[1:], 2):
+        if not any(cells):
+            continue
+        if len(cells) != len(lines[0]):
+            raise UserError(f"{path}, line {number}: expected {len(lines[0])} cells as the header, got {len(cells)}.")
+        rows.append(dict(zip(lines[0], cells, strict=True)))
+    return lines[0], rows
+
+
+def read_events(path: Path) -> tuple[list[str], list[Event]]:
+    """Columns and events of a table with `onset` and, in BIDS, `duration`, both in seconds.
+
+    Raises:
+      UserError: see `read_table`; or there is no onset, or a time is no number.
+    """
+    columns, rows = read_table(path)
+    if "onset" not in columns:
+        raise UserError(f"{path}: there is no column 'onset', there are {', '.join(columns)}; expected seconds in it.")
+    events = []
+    for number, row in enumerate(rows, 1):
+        onset, duration = _seconds(path, number, row, "onset"), 0.0
+        if row.get("duration", "n/a").lower() not in MISSING:
+            duration = _seconds(path, number, row, "duration")
+        codes = tuple(row[name] for name in CODES if row.get(name, "").lower() not in MISSING)
+        events.append(Event(onset, duration, codes, row))
+    return columns, sorted(events, key=lambda event: event.onset)
+
+
+def _seconds(path: Path, number: int, row: dict[str, str], name: str) -> float:
+    try:
+        value = float(row[name])
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise UserError(f"{path}, event {number}: {name} is {row[name]!r}; expected seconds.")
+    return value
+
+
+def annotations(raw: Any, text: str) -> Iterator[Event]:
+    """A recording's own annotations as events; what they say is their code and their text.
+
+    Args:
+      raw: of MNE.
+      text: the name under which the text goes into `Event.columns`.
+    """
+    first = 0.0 if raw.info["meas_date"] is None else raw.first_time  # what onsets are counted from
+    for mark in raw.annotations:
+        said = str(mark["description"])
+        yield Event(float(mark["onset"]) - first, float(mark["duration"]), (said,), {text: said})
+
+
+def is_marked_bad(event: Event) -> bool:
+    """Whether MNE's convention says that what goes on meanwhile is not to be used."""
+    return any(code.lower().startswith(NO_EVENTS) for code in event.codes)

@@ -1,0 +1,195 @@
+"""Raw recordings, one sentence at a time -> samples; memory holds one sentence, however many subjects there are."""
+
+import collections
+import dataclasses
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eeg2text_jax.data.datafile import Sample
+from eeg2text_jax.data.raw.choices import RawSpec
+from eeg2text_jax.data.raw.events import Event, annotations, events_table, read_events
+from eeg2text_jax.data.raw.find import RawFile, find_raw
+from eeg2text_jax.data.raw.power import Flat, band_power
+from eeg2text_jax.data.raw.recording import Recording, open_recording
+from eeg2text_jax.data.raw.sentences import Reading, Texts, readings, windows
+from eeg2text_jax.data.recordings.features import UnreadableRecording
+from eeg2text_jax.data.rows import SentenceNumbers
+from eeg2text_jax.data.source import Source
+from eeg2text_jax.data.tally import Tally
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import file_digest
+from eeg2text_jax.progress import ProgressLine
+
+BEYOND = "beyond the recording"
+FLAT = "flat channel"
+Found = tuple[list[Reading], collections.Counter[str]]  # sentences, and drops by reason
+
+
+def open_raw(sources: Sequence[str], spec: RawSpec, tally: Tally) -> Source:
+    """Recordings as a source of samples.
+
+    Raises:
+      UserError: there is none, or none is there; tables do not say what sentences there are.
+    """
+    recordings = RawRecordings(sources, spec, tally)
+    return Source(recordings, recordings.provenance, spec.features_are(recordings.channels))
+
+
+class RawRecordings:
+    """The samples of raw recordings, read as they are iterated over; `tally` and `provenance` fill meanwhile.
+
+    Tables of events are read first, so that what they lack is said before a signal is touched.
+
+    Raises:
+      UserError: from the constructor, when the sources are not what they should be; while iterating, when channels
+        differ between recordings, or when strict and a file is unreadable.
+    """
+
+    def __init__(self, sources: Sequence[str], spec: RawSpec, tally: Tally):
+        self._spec, self._tally = spec, tally
+        self._unmatched: list[str] = []  # sentences on recordings in which no event begins one
+        self._files = find_raw(sources, spec.names, spec.task)
+        self._texts = Texts(Path(spec.texts), spec.text) if spec.texts else None
+        self._read = {file.path: self._from_table(file) for file in self._files}
+        _refuse_absent(sources, self._files, [found for found in self._read.values() if found])
+        self.channels = self._first_channels()
+        self._numbers = SentenceNumbers()
+        self.provenance: dict[str, Any] = {"source": "raw", **dataclasses.asdict(spec), "files": []}
+
+    def _from_table(self, file: RawFile) -> Found | None:
+        table = events_table(file)
+        if table is None:
+            return None
+        columns, events = read_events(table)
+        return self._readings(file, events, columns)
+
+    def _readings(self, file: RawFile, events: Sequence[Event], columns: Sequence[str]) -> Found:
+        found, dropped = readings(file, events, columns, self._spec, self._texts)
+        if not found and not dropped:
+            codes = list(dict.fromkeys(code for event in events for code in event.codes))
+            self._unmatched.append(
+                f"{file.path}: no event begins a sentence (data.raw.begin is {self._spec.begin!r}); its codes are "
+                f"{', '.join(codes[:8])}{', ...' if len(codes) > 8 else ''}."
+            )
+        return found, dropped
+
+    def _first_channels(self) -> tuple[str, ...]:
+        """Those of the first recording that can be read, which all others must have."""
+        errors = []
+        for file in self._files:
+            if file.here:
+                try:
+                    return open_recording(file, self._spec).channels
+                except UnreadableRecording as error:
+                    errors.append(error)
+        raise errors[0]
+
+    def __iter__(self) -> Iterator[Sample]:
+        problems = []
+        for number, file in enumerate(self._files, 1):
+            if not file.here:
+                continue
+            try:
+                yield from self._samples(file, f"[{number}/{len(self._files)}] {file.path.name}")
+            except UnreadableRecording as error:
+                if self._spec.strict:
+                    raise
+                problems.append(str(error))
+                self._tally.notes.append(f"LEFT OUT: {error}")
+                print(f"[{number}/{len(self._files)}] {file.path}: LEFT OUT, see below", file=sys.stderr)
+        absent = sum(not file.here for file in self._files)
+        if absent:
+            self._tally.notes.append(f"{absent} of {len(self._files)} recordings are not downloaded and were left out.")
+        if self._texts and (note := self._texts.note()):
+            self._tally.notes.append(note)
+        if not self._tally.kept:
+            drops = ", ".join(f"{reason} {n}" for reason, n in self._tally.drops().items())
+            reasons = [*problems, *([f"all were dropped ({drops})."] if drops else []), *self._unmatched]
+            raise UserError(f"no sample to write: {reasons[0]}")
+        self._tally.notes += self._unmatched
+        self.provenance["channels"] = list(self.channels)
+        self.provenance["dropped"] = self._tally.drops()
+        self.provenance["notes"] = list(self._tally.notes)
+
+    def _samples(self, file: RawFile, title: str) -> Iterator[Sample]:
+        recording = open_recording(file, self._spec)
+        self._check_channels(recording)
+        self._spec.check_rate(recording.rate, str(file.path))
+        found = self._read[file.path]
+        if found is None:
+            events = sorted(annotations(recording.raw, self._spec.text), key=lambda event: event.onset)
+            found = self._readings(file, events, ())
+        sentences, dropped = found
+        for reason, n in dropped.items():
+            self._tally.dropped[file.subject, file.task, reason] += n
+        if recording.bad:
+            self._tally.notes.append(f"{file.path}: calls channels bad that are kept: {', '.join(recording.bad)}.")
+        if not sentences:
+            return
+        with ProgressLine(title, len(sentences)) as progress:
+            for reading in sentences:
+                features = self._features(recording, reading)
+                if features is not None:
+                    index = self._numbers.of(file.task, reading.text)
+                    yield Sample(features, reading.text, file.subject, file.task, index)
+                progress.advance(1)
+        self.provenance["files"].append({"name": file.path.name, "sha256": file_digest(file.path)})
+
+    def _features(self, recording: Recording, reading: Reading) -> np.ndarray | None:
+        """Features float32 `[W, F]`; None where the sentence is dropped, which is counted."""
+        file, spec = recording.file, self._spec
+        if reading.begin < 0 or reading.end > recording.seconds + 0.5 / recording.rate:
+            self._tally.dropped[file.subject, file.task, BEYOND] += 1
+            return None
+        volts, start = recording.volts(reading.begin - spec.margin, reading.end + spec.margin)
+        order = [recording.channels.index(name) for name in self.channels]
+        volts = _referenced(volts[order], self.channels, spec, str(file.path))
+        spans = reading.words or windows(reading, spec.window, spec.step)
+        try:
+            power = band_power(volts, recording.rate, [(a - start, b - start) for a, b in spans], spec)
+        except Flat:
+            self._tally.dropped[file.subject, file.task, FLAT] += 1
+            return None
+        return power.astype(np.float32)
+
+    def _check_channels(self, recording: Recording) -> None:
+        ours, theirs = set(self.channels), set(recording.channels)
+        if ours != theirs:
+            what = [f"lacks {', '.join(sorted(ours - theirs)[:5])}"] if ours - theirs else []
+            what += [f"has {', '.join(sorted(theirs - ours)[:5])} more"] if theirs - ours else []
+            raise UserError(
+                f"{recording.file.path}: {' and '.join(what)}, held against the first recording's {len(ours)} "
+                "channels; name those that all have with data.raw.channels, or leave some out with data.raw.exclude."
+            )
+
+
+def _referenced(volts: np.ndarray, channels: Sequence[str], spec: RawSpec, where: str) -> np.ndarray:
+    """Voltages against the average of all channels, or against that of the named ones; `""`: as recorded."""
+    if not spec.reference:
+        return volts
+    if spec.reference == "average":
+        return volts - volts.mean(axis=0)
+    names = [name.strip() for name in spec.reference.split(",")]
+    missing = [name for name in names if name not in channels]
+    if missing:
+        raise UserError(f"{where}: has no channel {missing[0]!r}, which data.raw.reference names.")
+    return volts - volts[[channels.index(name) for name in names]].mean(axis=0)
+
+
+def _refuse_absent(sources: Sequence[str], files: list[RawFile], read: list[Found]) -> None:
+    """
+    Raises:
+      UserError: none of the recordings is there, only links or pointers to them; it says what was read of the rest.
+    """
+    if any(file.here for file in files):
+        return
+    sentences, dropped = sum(len(found) for found, _ in read), sum(sum(drops.values()) for _, drops in read)
+    raise UserError(
+        f"{', '.join(sources)}: none of {len(files)} recordings of {len({file.subject for file in files})} subjects is "
+        f"downloaded, though {len(read)} tables of events are ({sentences} sentences with a text and an end, {dropped} "
+        f"without); fetch the files, as with `datalad get` or `openneuro-py`; the first is {files[0].path}."
+    )

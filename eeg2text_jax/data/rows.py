@@ -1,0 +1,204 @@
+"""Rows with named columns -> samples: what arrays, Parquet files, data sets and Python's own iterables share.
+
+A row is one subject reading one sentence: its features `[W, F]`, one row for each word, fixation or window (or `[F]`, a
+recording as a whole), and the sentence; the subject, the task and the number of the sentence where there are any.
+"""
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eeg2text_jax.data.datafile import DataWriter, Sample
+from eeg2text_jax.data.tally import Tally
+from eeg2text_jax.errors import UserError, did_you_mean
+
+SUBJECT, TASK = "all", "all"  # of rows that do not say
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Names of the columns; the fields of `config.data.columns`. All but `features` and `sentence` may be absent."""
+
+    features: str = "features"
+    sentence: str = "sentence"
+    subject: str = "subject"
+    task: str = "task"
+    sentence_index: str = "sentence_index"
+    word: str = "word"  # of tables with a line a word
+    mask: str = "mask"  # of padded arrays; True at real words
+    features_are: str = ""  # what the F columns mean, for the record
+
+    @classmethod
+    def of(cls, given: "Columns | Mapping[str, str] | None") -> "Columns":
+        """
+        Raises:
+          UserError: a name that is none of the fields.
+        """
+        if isinstance(given, Columns):
+            return given
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in given or ():
+            if name not in known:
+                raise UserError(f"columns: there is no {name!r} to be named; {did_you_mean(name, known)}")
+        return cls(**dict(given or {}))
+
+
+def write(
+    path: str | os.PathLike[str],
+    samples: Iterable[Sample | Mapping[str, Any]],
+    *,
+    columns: Columns | Mapping[str, str] | None = None,
+    features_are: str = "",
+    provenance: Mapping[str, Any] | None = None,
+) -> Path:
+    """Writes a data file from anything that gives samples, one at a time; nothing is there until all of it is.
+
+    Args:
+      path: the data file, `.h5`.
+      samples: `Sample`s, or mappings with `features` (`[W, F]`, a list or an array; W may differ, F may not),
+        `sentence` and, where there are any, `subject`, `task` and `sentence_index` (the number of the sentence in its
+        task, equal for all who read it; by default sentences are numbered by their text). A `datasets.Dataset` is
+        such an iterable; of a pandas table, the rows are taken.
+      columns: other names of the columns, e.g. `{"features": "eeg", "sentence": "text"}`.
+      features_are: what the F columns mean, for the record.
+      provenance: where the samples come from, kept in the file; plain values.
+
+    Returns:
+      The path.
+
+    Raises:
+      UserError: a row lacks something or holds something else; the message numbers it, from 0.
+    """
+    path, named = Path(path), Columns.of(columns)
+    if hasattr(samples, "to_dict") and hasattr(samples, "itertuples"):  # a table of pandas
+        samples = samples.to_dict("records")
+    tally = Tally()
+    found = rows_to_samples(samples, named, str(path), tally)
+    first = next(found, None)
+    if first is None:
+        raise UserError(f"{path}: there is no sample to write; expected one or more.")
+    with DataWriter(path, first.features.shape[1], features_are or named.features_are or "features") as writer:
+        writer.add_all(itertools.chain([first], found))
+        writer.provenance = {"source": "python", **(provenance or {}), "notes": tally.notes}
+    return path
+
+
+def rows_to_samples(
+    rows: Iterable[Sample | Mapping[str, Any]], columns: Columns, where: str, tally: Tally
+) -> Iterator[Sample]:
+    """Checks rows and makes samples of them, one at a time.
+
+    Args:
+      rows: samples, or mappings as `write` takes them.
+      columns: how their columns are called.
+      where: what the rows are of, for messages.
+      tally: gets a note where equal numbers of sentences have other texts.
+
+    Raises:
+      UserError: see `write`.
+    """
+    numbers = SentenceNumbers()
+    width = None
+    for number, row in enumerate(rows):
+        name = f"{where}, row {number}"
+        sample = row if isinstance(row, Sample) else _sample(row, columns, name, numbers)
+        checked = features_of(sample.features, name)
+        if width not in (None, checked.shape[1]):
+            raise UserError(f"{name}: has {checked.shape[1]} features a word, the rows before have {width}.")
+        width = checked.shape[1]
+        numbers.compare(sample)
+        yield dataclasses.replace(sample, features=checked)
+    tally.notes += numbers.notes(where)
+
+
+def _sample(row: Mapping[str, Any], columns: Columns, name: str, numbers: "SentenceNumbers") -> Sample:
+    if not isinstance(row, Mapping):
+        raise UserError(f"{name}: is a {type(row).__name__}; expected a Sample, or a mapping of columns to values.")
+    for needed in (columns.features, columns.sentence):
+        if needed not in row:
+            raise UserError(
+                f"{name}: there is no column {needed!r}, there are {', '.join(map(str, row))}; name the columns for "
+                "features and sentence (data.columns, or `columns=`)."
+            )
+    sentence = row[columns.sentence]
+    if not isinstance(sentence, str) or not sentence.strip():
+        raise UserError(f"{name}: the sentence is {sentence!r}; expected a text with something in it.")
+    sentence = " ".join(sentence.split())
+    subject, task = (_name(row, column, other, name) for column, other in ((columns.subject, SUBJECT),
+                                                                           (columns.task, TASK)))  # fmt: skip
+    index = row.get(columns.sentence_index)
+    if index is None:
+        index = numbers.of(task, sentence)
+    elif not isinstance(index, int | np.integer) or isinstance(index, bool) or index < 0:
+        raise UserError(f"{name}: {columns.sentence_index} is {index!r}; expected a whole number from 0.")
+    return Sample(row[columns.features], sentence, subject, task, int(index))
+
+
+def _name(row: Mapping[str, Any], column: str, default: str, name: str) -> str:
+    value = row.get(column, default)
+    if value is None or isinstance(value, float) or not str(value).strip():
+        raise UserError(f"{name}: {column} is {value!r}; expected a name in every row, or no such column.")
+    return str(value).strip()
+
+
+def features_of(values: Any, name: str) -> np.ndarray:
+    """Features float32 `[W, F]`, of lists or arrays; `[F]` is a recording as a whole, `[1, F]`.
+
+    Raises:
+      UserError: they are ragged, no numbers, not finite or empty.
+    """
+    try:
+        found = np.asarray(values)
+    except ValueError as error:  # NumPy's word on ragged lists
+        raise UserError(f"{name}: words have unequal numbers of features; expected [words, features].") from error
+    if not np.issubdtype(found.dtype, np.floating) and not np.issubdtype(found.dtype, np.integer):
+        kind = "text" if found.dtype.kind in "US" else f"values of type {found.dtype}"
+        raise UserError(f"{name}: the features are {kind}; expected numbers [words, features].")
+    found = found[None] if found.ndim == 1 else found
+    if found.ndim != 2 or not found.size:
+        raise UserError(f"{name}: the features have shape {list(found.shape)}; expected [words, features].")
+    with np.errstate(over="ignore"):
+        found = found.astype(np.float32)
+    if not np.isfinite(found).all():
+        raise UserError(f"{name}: the features have NaN or infinity; leave such words out.")
+    return found
+
+
+class SentenceNumbers:
+    """Numbers of sentences in their tasks, and whether equal numbers mean equal texts."""
+
+    def __init__(self) -> None:
+        self._of_text: dict[tuple[str, str], int] = {}
+        self._in_task: dict[str, int] = {}
+        self._texts: dict[tuple[str, int], str] = {}
+        self._other: list[Sample] = []
+        self._n_other = 0
+
+    def of(self, task: str, sentence: str) -> int:
+        """The number of a text in its task, in the order in which texts are first met."""
+        if (task, sentence) not in self._of_text:
+            self._of_text[task, sentence] = self._in_task.get(task, 0)
+            self._in_task[task] = self._of_text[task, sentence] + 1
+        return self._of_text[task, sentence]
+
+    def compare(self, sample: Sample) -> None:
+        if self._texts.setdefault((sample.task, sample.sentence_index), sample.sentence) != sample.sentence:
+            self._n_other += 1
+            if not self._other:
+                self._other.append(dataclasses.replace(sample, features=None))
+
+    def notes(self, where: str) -> list[str]:
+        if not self._n_other:
+            return []
+        (first,) = self._other
+        before = self._texts[first.task, first.sentence_index]
+        return [
+            f"{where}: {self._n_other} rows have another text than the first of their task and sentence_index (number "
+            f"{first.sentence_index} of {first.task} is {before[:40]!r} and {first.sentence[:40]!r}); leave the column "
+            "out to number sentences by their text, or do not split by index."
+        ]

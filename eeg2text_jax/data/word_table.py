@@ -1,0 +1,239 @@
+"""Tables (`.tsv`, `.csv`) with numeric feature columns: a word a line, or a line for a sentence or each window of it.
+
+With a header, columns are known by their names (`data.columns`): `word`, `sentence`, `sentence_index` (or
+`sentence_id`), `subject` and `task`, any of which may be absent. A sentence goes on as long as subject, task and number
+(or, without numbers, the column `sentence`) stay the same. Without such columns a blank line ends a sentence.
+"""
+
+import csv
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from eeg2text_jax.data.datafile import Sample
+from eeg2text_jax.data.rows import SUBJECT, Columns, SentenceNumbers
+from eeg2text_jax.data.tally import Tally
+from eeg2text_jax.errors import UserError
+
+LARGEST = float(np.finfo(np.float32).max)  # finite as features are stored
+TASK = "table"  # of tables without a column of tasks
+Row = tuple[int, list[str]]  # line number from 1, cells
+
+
+@dataclasses.dataclass(frozen=True)
+class Roles:
+    """Which column is what, numbered from 0; None: there is none."""
+
+    features: tuple[int, ...]
+    word: int | None
+    sentence: int | None = None
+    subject: int | None = None
+    task: int | None = None
+    number: int | None = None
+
+    @property
+    def group(self) -> tuple[int, ...]:
+        """Columns that stay the same within a sentence, where the table has such."""
+        number = self.sentence if self.number is None else self.number
+        return tuple(column for column in (self.subject, self.task, number) if column is not None)
+
+
+def table_samples(
+    path: str | os.PathLike[str],
+    word_column: int,
+    feature_columns: Sequence[int],
+    columns: Columns | None = None,
+    tally: Tally | None = None,
+) -> Iterator[Sample]:
+    """Reads a TSV or CSV file (by its ending).
+
+    Columns are numbered from 0, as in Python. A first line whose feature cells are all text is a header. Without
+    `feature_columns`, every column that is a number in the first row and is nothing else is a feature.
+
+    Args:
+      path: the table.
+      word_column: column of the word, where no header names one.
+      feature_columns: columns of the features; empty: all numeric ones.
+      columns: names of the other columns in a header.
+      tally: gets a note where the whole table is one sentence, and where lines of a sentence were put together.
+
+    Raises:
+      UserError: the file is missing, empty or not text; a line has another number of cells than the first; a
+        feature cell is not a finite number; a word is empty or all of them are numbers; a sentence begins again after
+        it ended. The message names line and column.
+    """
+    path, tally = Path(path), tally or Tally()
+    rows = _read_rows(path)
+    first = next((cells for _, cells in rows if cells), None)
+    if first is None:
+        raise UserError(f"{path}: the table is empty; expected one word a line and a blank line between sentences.")
+    roles, header = _roles(path, rows, word_column, tuple(feature_columns), columns or Columns())
+    if header:
+        rows = rows[next(i for i, (_, cells) in enumerate(rows) if cells) + 1 :]
+    for line, cells in rows:
+        if cells and len(cells) != len(first):
+            raise UserError(f"{path}, line {line}: expected {len(first)} cells as in the first line, got {len(cells)}.")
+    sentences = _sentences(path, rows, roles)
+    if not sentences:
+        raise UserError(f"{path}: the table has a header but no words.")
+    _check_words(path, sentences, roles, tally)
+    if header and not feature_columns:
+        names = [first[column].strip() for column in roles.features]
+        tally.notes.append(f"{path}: features are its {len(names)} other numeric columns: {', '.join(names)[:200]}.")
+    numbers = SentenceNumbers()
+    for position, sentence in enumerate(sentences):
+        yield _sample(path, sentence, roles, position, numbers)
+
+
+def _sample(path: Path, sentence: list[Row], roles: Roles, position: int, numbers: SentenceNumbers) -> Sample:
+    features = [[_number(path, line, column, cells[column]) for column in roles.features] for line, cells in sentence]
+    line, cells = sentence[0]
+    names = {}
+    for role, default in (("subject", SUBJECT), ("task", TASK)):
+        column = getattr(roles, role)
+        names[role] = default if column is None else cells[column].strip()
+        if not names[role]:
+            raise UserError(f"{path}, line {line}: the {role} (column {column}) is empty.")
+    text = _text(path, sentence, roles)
+    if not roles.group:  # blank lines: every sentence has its own number
+        index = position
+    elif roles.number is not None and cells[roles.number].strip().isdecimal():
+        index = int(cells[roles.number])
+    else:
+        index = numbers.of(names["task"], text)
+    return Sample(np.array(features, np.float32), text, names["subject"], names["task"], index)
+
+
+def _text(path: Path, sentence: list[Row], roles: Roles) -> str:
+    """The words of a sentence, or what the column `sentence` says where it says more than a number or a name."""
+    line, cells = sentence[0]
+    whole = "" if roles.sentence is None else " ".join(cells[roles.sentence].split())
+    if roles.word is None:
+        if not whole:
+            raise UserError(f"{path}, line {line}: the sentence (column {roles.sentence}) is empty.")
+        return whole
+    for line, cells in sentence:
+        if not cells[roles.word].strip():
+            raise UserError(f"{path}, line {line}: the word (column {roles.word}) is empty.")
+    words = " ".join(cells[roles.word].strip() for _, cells in sentence)
+    return whole if " " in whole else words
+
+
+def _roles(
+    path: Path, rows: list[Row], word_column: int, feature_columns: tuple[int, ...], columns: Columns
+) -> tuple[Roles, bool]:
+    """What the columns are, and whether the first line is a header."""
+    filled = [cells for _, cells in rows if cells][:2]
+    known = {
+        "word": (columns.word,),
+        "sentence": (columns.sentence,),
+        "subject": (columns.subject,),
+        "task": (columns.task,),
+        "number": (columns.sentence_index, "sentence_id"),
+    }
+    header = [cell.strip().lower() for cell in filled[0]]
+    found: dict[str, int] = {}
+    for role, names in known.items():
+        places = [header.index(name.lower()) for name in names if name.lower() in header]
+        found |= {role: places[0]} if places else {}
+    named = len(filled) > 1 and any(map(_is_number, filled[1])) and not any(map(_is_number, filled[0]))
+    if not named:
+        found = {}
+    if word_column:
+        found["word"] = word_column
+    elif "word" not in found and "sentence" not in found:
+        found["word"] = 0
+    features = _feature_columns(path, filled, tuple(found.values()), feature_columns)
+    return Roles(features, found.pop("word", None), **found), all(not _is_number(filled[0][i]) for i in features)
+
+
+def _feature_columns(
+    path: Path, filled: list[list[str]], others: tuple[int, ...], columns: tuple[int, ...]
+) -> tuple[int, ...]:
+    width = len(filled[0])
+    for column in (*others, *columns):
+        if not 0 <= column < width:
+            raise UserError(f"{path}: there is no column {column}; the first line has columns 0 to {width - 1}.")
+    if columns:
+        return columns
+    for cells in filled:  # the first may be a header
+        found = tuple(i for i in range(width) if i not in others and i < len(cells) and _is_number(cells[i]))
+        if found:
+            return found
+    raise UserError(f"{path}: the first line has no numeric column; expected a word and its features.")
+
+
+def _read_rows(path: Path) -> list[Row]:
+    if not path.exists():
+        raise UserError(f"{path}: there is no such file; expected a word-feature table (.tsv or .csv).")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{path}: cannot be read as UTF-8 text ({error}); expected a word-feature table.") from error
+    if path.suffix == ".tsv":  # words may be quotation marks, so quotes mean nothing here
+        lines = text.splitlines()
+        return [(i, line.split("\t") if line.strip() else []) for i, line in enumerate(lines, 1)]
+    reader = csv.reader(text.splitlines(keepends=True))
+    return [(reader.line_num, cells if any(cell.strip() for cell in cells) else []) for cells in reader]
+
+
+def _sentences(path: Path, rows: list[Row], roles: Roles) -> list[list[Row]]:
+    """Rows that make a sentence each, divided by blank lines and where the columns of `roles.group` change."""
+    sentences: list[list[Row]] = [[]]
+    ended: dict[tuple[str, ...], int] = {}
+    key: tuple[str, ...] | None = None
+    for line, cells in rows:
+        own = tuple(cells[column].strip() for column in roles.group) if cells else None
+        if sentences[-1] and (not cells or own != key):
+            ended[key or ()] = sentences[-1][-1][0]
+            sentences.append([])
+        if not cells:
+            continue
+        if not sentences[-1] and roles.number is not None and own in ended:
+            raise UserError(
+                f"{path}, line {line}: sentence {own[-1]!r} begins again after it ended on line {ended[own]}; put the "
+                "lines of a sentence together, or give repeated readings numbers of their own."
+            )
+        sentences[-1].append((line, cells))
+        key = own
+    return [sentence for sentence in sentences if sentence]
+
+
+def _check_words(path: Path, sentences: list[list[Row]], roles: Roles, tally: Tally) -> None:
+    lines = sum(map(len, sentences))
+    if roles.word is not None and all(_is_number(cells[roles.word]) for sentence in sentences for _, cells in sentence):
+        cells = sentences[0][0][1]
+        raise UserError(
+            f"{path}: column {roles.word}, taken for the words, holds numbers ({cells[roles.word]!r}); name the column "
+            "with data.table.word_column, or give the table a header with `word`, `sentence_id`, `subject` and `task`."
+        )
+    if len(sentences) == 1 and lines > 1:
+        tally.notes.append(
+            f"{path}: the whole table is one sentence of {lines} words; a blank line, or a column `sentence_id` in a "
+            "header, tells sentences apart."
+        )
+    if roles.word is None and roles.number is None and lines > len(sentences):
+        tally.notes.append(
+            f"{path}: {lines} lines make {len(sentences)} recordings, as lines of one sentence that follow each other "
+            "are its windows; a column `sentence_index` would tell repeated recordings apart."
+        )
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _number(path: Path, line: int, column: int, cell: str) -> float:
+    if not _is_number(cell):
+        raise UserError(f"{path}, line {line}, column {column}: expected a number, got {cell!r}.")
+    value = float(cell)
+    if not abs(value) <= LARGEST:
+        raise UserError(f"{path}, line {line}, column {column}: expected a finite number, got {cell!r}.")
+    return value

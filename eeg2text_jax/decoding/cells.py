@@ -1,0 +1,193 @@
+"""Decodes every cell of a grid in both modes: (arm, evaluation condition) -> rows of the predictions file."""
+
+import functools
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from eeg2text_jax.conditions.condition import ConditionContext, condition_inputs
+from eeg2text_jax.data.batches import Batch, make_batch
+from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.data.text import decode_tokens
+from eeg2text_jax.decoding.generate import Generated
+from eeg2text_jax.decoding.sharded import Slice, decode_dataset, generate_arms, plan_slices, teacher_forced_arms
+from eeg2text_jax.decoding.teacher_forced import TeacherForced, cut_at_end
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.parallel.mesh import DATA, make_mesh
+from eeg2text_jax.parallel.placement import arm_sharding, fed_sharding, put, put_batch, replicated
+from eeg2text_jax.predictions.file import MODES, Prediction
+from eeg2text_jax.search.settings import GenerationSpec, TokenIds
+from eeg2text_jax.streams import stream_key
+from eeg2text_jax.study.grid import Arm, StudyArrays
+from eeg2text_jax.study.study import Study
+
+
+class BothModes(NamedTuple):
+    """Both decodings of one batch, under the names that the predictions file gives them."""
+
+    free_running: Generated
+    teacher_forced: TeacherForced
+
+
+CUTS = ("reference", "authors")  # values of decode.teacher_forced_cut
+
+
+class Cell(NamedTuple):
+    """One row of the paper's tables."""
+
+    arm: Arm
+    condition: str  # of the evaluation
+
+
+def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator[Prediction]:
+    """Decodes the test part of the study under every evaluation condition, all arms at once.
+
+    Args:
+      study: the run.
+      params: each arm's parameters, `[A, ...]`; of several hosts, placed on `mesh`.
+      mesh: with axes `("arm", "data")`; one device by default, on which arms take turns. Batches are made large
+        enough to be divided along `data`; what is decoded does not depend on the mesh.
+
+    Yields:
+      For every condition and arm the teacher-forced rows, then the free-running ones, each in the order of the split.
+    """
+    mesh = mesh or make_mesh(1, 1, jax.devices()[:1])
+    params = gather_params(params, mesh)
+    arrays = put(study.arrays, replicated(mesh))
+    spec = check_decoding(study.config.decode, study.model)
+    rows = study.split.parts["test"]
+    edges = [words for words, _ in study.config.batch.buckets]
+    size = -(-study.config.decode.batch_size // mesh.shape[DATA]) * mesh.shape[DATA]
+    slices = plan_slices(study.samples.n_words()[rows], edges, size)
+    for condition in study.config.grid.eval_conditions:
+        decode = functools.partial(_decode_slice, study, arrays, params, rows, condition, spec, mesh)
+        both = decode_dataset(slices, decode, f"decode under {condition}", axis=1, sentences=len(study.arms))
+        for a, arm in enumerate(study.arms):
+            own = jax.tree.map(lambda leaf, a=a: leaf[a], both)
+            yield from cell_predictions(study, Cell(arm, condition), rows, own)
+
+
+def check_decoding(decode: ConfigDict, model: TokenIds) -> GenerationSpec:
+    """The settings of `config.decode` for a model.
+
+    Raises:
+      UserError: a field cannot be used.
+    """
+    if decode.teacher_forced_cut not in CUTS:
+        raise UserError(
+            f"decode.teacher_forced_cut is {decode.teacher_forced_cut!r}; expected one of {', '.join(CUTS)}."
+        )
+    return GenerationSpec.from_fields(decode, model)
+
+
+def gather_params(params: Any, mesh: Mesh) -> Any:
+    """Parameters `[A, ...]` whole on the devices of their arm, so that a search need not gather them at every step."""
+    return jax.jit(lambda params: params, out_shardings=arm_sharding(mesh))(params)
+
+
+def _decode_slice(
+    study: Study,
+    arrays: StudyArrays,
+    params: Any,
+    rows: np.ndarray,
+    condition: str,
+    spec: GenerationSpec,
+    mesh: Mesh,
+    part: Slice,
+) -> BothModes:
+    """Both modes of one slice for all arms, leaves `[A, B, ...]`."""
+    width = study.config.text.max_tokens
+    batch = put_batch(make_batch(study.samples, rows[part.samples], (part.words, width), len(part.samples)), mesh)
+    labels = batch.pop("labels")  # from here on the free-running side cannot see a target
+    fed = {"features": feed_arms(study.arms, arrays, condition, batch, mesh)}
+    shared = {"mask": batch["mask"]}
+    keys = sentence_keys(study.config.seed, batch["sample_id"]) if spec.do_sample else None
+    return BothModes(
+        free_running=generate_arms(
+            study.model, params, fed, shared, spec, mesh, keys=keys, compactions=study.config.decode.compactions
+        ),
+        teacher_forced=teacher_forced_arms(study.model, params, fed, shared, labels, mesh),
+    )
+
+
+@jax.jit
+def sentence_keys(seed: int, sample_id: jax.Array) -> jax.Array:
+    """One key a sample, whatever the batch it is in."""
+    return jax.vmap(functools.partial(jax.random.fold_in, stream_key(seed, "sampling")))(sample_id)
+
+
+def feed_arms(arms: Sequence[Arm], arrays: StudyArrays, condition: str, batch: Batch, mesh: Mesh) -> jax.Array:
+    """What every arm's encoder is fed under a condition, `[A, B, W, F]`; noise follows the arm's seed."""
+    pairs = tuple((condition, arm.seed) for arm in arms)
+    keep = ("features", "mask", "sample_id", "subject", "donor")
+    return _feed_program(pairs, mesh)({name: batch[name] for name in keep if name in batch}, arrays)
+
+
+@functools.lru_cache(maxsize=64)
+def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[Any, StudyArrays], jax.Array]:
+    """The jitted `(batch, arrays) -> [A, B, W, F]`, arms and rows on their devices."""
+
+    def feed(batch: Any, arrays: StudyArrays) -> jax.Array:
+        context = ConditionContext.of(batch, arrays.condition, arrays.means, jnp.zeros((), jnp.int32))
+        return condition_inputs(pairs, batch["features"], batch["mask"], context)
+
+    return jax.jit(feed, out_shardings=fed_sharding(mesh))
+
+
+def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothModes) -> Iterator[Prediction]:
+    """The rows of one cell, mode by mode; `decoded` has one entry a row."""
+    special = frozenset(study.tokenizer.all_special_ids)
+    forced = _forced_tokens(decoded.teacher_forced, study.config.decode.teacher_forced_cut, study.model.eos_token)
+    tokens = {
+        "teacher_forced": [_plain(sequence, special) for sequence in forced],
+        "free_running": [_plain(sequence, special) for sequence in _free_tokens(decoded.free_running)],
+    }
+    targets = [_plain(study.samples.targets[i], special) for i in rows]
+    for mode in MODES:
+        texts = decode_tokens(study.tokenizer, tokens[mode])
+        scores = decoded.teacher_forced if mode == "teacher_forced" else None
+        for k, i in enumerate(rows):
+            written = {"prediction": texts[k], "prediction_tokens": tokens[mode][k], "reference_tokens": targets[k]}
+            yield _prediction(study.data, study.split.names[i], int(i), cell, mode, written | _likelihood(scores, k))
+
+
+def _likelihood(forced: TeacherForced | None, k: int) -> dict[str, Any]:
+    if forced is None:
+        return {}
+    return {"nll": float(forced.nll[k]), "n_tokens": int(forced.n_tokens[k])}
+
+
+def _prediction(data: DataFile, name: str, i: int, cell: Cell, mode: str, written: dict[str, Any]) -> Prediction:
+    return Prediction(
+        sample_id=name,
+        subject=str(data.subject[i]),
+        task=str(data.task[i]),
+        sentence_id=f"{data.task[i]}:{data.sentence_index[i]}",
+        n_words=int(data.n_words[i]),
+        train_condition=cell.arm.condition,
+        eval_condition=cell.condition,
+        seed=cell.arm.seed,
+        mode=mode,
+        reference=str(data.sentence[i]),
+        **written,
+    )
+
+
+def _free_tokens(free: Generated) -> list[np.ndarray]:
+    return [row[:length] for row, length in zip(free.sequences, free.lengths, strict=True)]
+
+
+def _forced_tokens(forced: TeacherForced, cut: str, end: int) -> list[Sequence[int]]:
+    """Argmax tokens up to the first end token, as `decode.teacher_forced_cut` says; see `cut_at_end`."""
+    lengths = forced.n_tokens if cut == "reference" else np.full_like(forced.n_tokens, forced.tokens.shape[1])
+    return [cut_at_end(row[:length], [end]) for row, length in zip(forced.tokens, lengths, strict=True)]
+
+
+def _plain(tokens: Sequence[int], special: Collection[int]) -> list[int]:
+    """Without special tokens."""
+    return [token for token in map(int, tokens) if token not in special]

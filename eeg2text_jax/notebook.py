@@ -1,0 +1,247 @@
+"""Calls for a notebook: a data file to a verdict in a few lines, and what a run knows as objects.
+
+run = fit("own.h5", "own", train__steps=300)    # prepare, split, train, decode, score, audit
+print(run.verdict.sentence)
+run.decode([features])                           # raw features [words, F] of any recording -> text
+"""
+
+import contextlib
+import dataclasses
+import functools
+import io
+import json
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from eeg2text_jax import pipeline
+from eeg2text_jax.auditing.figures import effect_figure
+from eeg2text_jax.data.datafile import DataFile, read_datafile
+from eeg2text_jax.decoding.exported import Exported, load_export
+from eeg2text_jax.errors import UserError, did_you_mean
+from eeg2text_jax.export_run import arm_number, exported, finished_study, write_export
+from eeg2text_jax.metrics.render import table_markdown
+from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
+from eeg2text_jax.predictions.file import Prediction, read_predictions
+from eeg2text_jax.pretrained.eeg_file import FEEDING
+from eeg2text_jax.splits.certificate import certify_data
+from eeg2text_jax.splits.split import Split
+from eeg2text_jax.splits.splitfile import write_split_file
+from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.study.ranges import RANGES, fields, refusal
+from eeg2text_jax.study.study import Study
+from eeg2text_jax.training.metrics_log import loss_figure
+from eeg2text_jax.training.waves import trained_arm
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from eeg2text_jax.auditing.result import AuditResult
+
+
+class Svg(str):
+    """A figure as SVG; a notebook draws it."""
+
+    def _repr_svg_(self) -> str:
+        return str(self)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """A finished run: what it was made of, what it wrote and how it is judged. From `fit` or `load`.
+
+    `study` has the data, the split and the model; `workdir` all files, `report.html` among them.
+    """
+
+    study: Study
+    _exports: dict[int, Exported] = dataclasses.field(default_factory=dict)
+
+    @property
+    def workdir(self) -> Path:
+        return Path(self.study.workdir.root)
+
+    @property
+    def data(self) -> DataFile:
+        return self.study.data
+
+    @property
+    def split(self) -> dict[str, np.ndarray]:
+        """Row numbers of the data file by part."""
+        return dict(self.study.split.parts)
+
+    @property
+    def arms(self) -> list[str]:
+        """What was trained, as `condition/seed`."""
+        return [str(arm) for arm in self.study.arms]
+
+    @functools.cached_property
+    def predictions(self) -> list[Prediction]:
+        """Every prediction of the test part, teacher-forced and free-running, of every arm and condition."""
+        return list(read_predictions(self.study.workdir.predictions).predictions)
+
+    @functools.cached_property
+    def scores(self) -> dict[str, Any]:
+        """The content of `results.json`: a cell for each arm, condition and mode."""
+        return json.loads(self.study.workdir.results.read_text())
+
+    @functools.cached_property
+    def verdict(self) -> "AuditResult":
+        """The audit of the arms that were trained on EEG, against every other condition of evaluation.
+
+        Raises:
+          UserError: no arm was trained and tested with EEG.
+        """
+        found = pipeline.verdict_of(self.study)
+        if found is None:
+            raise UserError("no arm was trained and tested with eeg, so there is nothing to audit.")
+        return found
+
+    def table(self) -> str:
+        """The scores as a Markdown table, in the layout of the paper's."""
+        return table_markdown(score_table(self.scores, self.study.config.model.backbone, NARROW_COLUMNS))
+
+    def decode(
+        self, features: Sequence[np.ndarray] | np.ndarray, mask: np.ndarray | None = None, *, arm: str = ""
+    ) -> list[str]:
+        """Free-running text of raw features, as the run itself decodes; see `decoding.exported.Exported.decode`.
+
+        Args:
+          features: one array `[words, F]` for each recording, or `[N, W, F]` with `mask`.
+          mask: `[N, W]` bool, True at real words.
+          arm: which of `arms`; empty: the first that was trained on EEG.
+
+        Raises:
+          UserError: there is no such arm; features of another width, kind or shape; a mask is missing or wrong.
+        """
+        number = arm_number(self.study.arms, arm)
+        if number not in self._exports:
+            self._exports[number] = exported(self.study, trained_arm(self.study, number))
+        return self._exports[number].decode(features, mask)
+
+    def export(self, out: str | os.PathLike[str], *, arm: str = "") -> Path:
+        """Writes the folder that `eeg2text export` does; `load` and transformers read it.
+
+        Raises:
+          UserError: there is no such arm, or the folder is there already.
+        """
+        number = arm_number(self.study.arms, arm)
+        write_export(self.study, self.study.arms[number], trained_arm(self.study, number), os.fspath(out))
+        return Path(out)
+
+    def plot_effects(self) -> "Svg":
+        """The difference in content against each control with its intervals, a figure that a notebook shows.
+
+        Raises:
+          UserError: see `verdict`.
+        """
+        return Svg(effect_figure(self.verdict))
+
+    def plot_losses(self) -> "Figure":
+        """Losses by step, a figure that a notebook shows."""
+        return loss_figure(self.study.workdir.metrics)
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{len(rows)} {name}" for name, rows in self.study.split.parts.items())
+        return f"Run({parts}; arms {', '.join(self.arms)}; {self.workdir})"
+
+
+def fit(
+    data: str | os.PathLike[str] | DataFile,
+    config: str | ConfigDict = "own",
+    *,
+    workdir: str | os.PathLike[str] | None = None,
+    split: Split | str | os.PathLike[str] | None = None,
+    quiet: bool = False,
+    **changes: Any,
+) -> Run:
+    """Does a whole run, as `eeg2text run`: trains the grid, decodes, scores and audits.
+
+    Args:
+      data: a data file, or anything else that `eeg2text prepare` takes, by its path.
+      config: a configuration of one's own, the path of one, or the name of one that travels with the package.
+      workdir: where everything goes; the same call goes on where an earlier one ended. None: a folder for the time
+        being, which goes with the run.
+      split: from `splits.methods.make_split`, or the path of a split file; None: as the configuration says.
+      quiet: whether progress and tables are not printed.
+      **changes: fields of the configuration, `__` for dots: `train__steps=100`, `grid__seeds=(0, 1, 2)`.
+
+    Raises:
+      UserError: a field, the data or the workdir is not usable.
+
+    Sixty-four sentences of noise, and what comes of them:
+
+    >>> import numpy as np
+    >>> from eeg2text_jax import data
+    >>> from eeg2text_jax.notebook import fit
+    >>> rng = np.random.default_rng(0)
+    >>> pairs = [(a, b) for a in ("dog", "cat", "cow", "hen", "fox", "owl", "elk", "bee") for b in "abcdefgh"]
+    >>> rows = [{"features": rng.normal(size=(4, 6)), "sentence": f"the {a} saw {b}"} for a, b in pairs]
+    >>> small = {"batch__buckets": ((12, 12),), "decode__num_beams": 1, "train__steps": 4}
+    >>> run = fit(data.write("own.h5", rows), "own", **small, quiet=True)
+    >>> len(run.decode([rng.normal(size=(4, 6)), rng.normal(size=(9, 6))]))
+    2
+    >>> run.verdict.verdict.value == "uses EEG"
+    False
+    """
+    settings = load_config(config) if isinstance(config, str) else config.copy_and_resolve_references()
+    folder = "" if workdir is not None else tempfile.mkdtemp(prefix="eeg2text_")
+    root = f"{folder}/run" if folder else str(workdir)
+    settings = changed(settings, {"data.source": str(data.path if isinstance(data, DataFile) else data)})
+    settings = changed(settings, {name.replace("__", "."): value for name, value in changes.items()})
+    if isinstance(split, Split):
+        split = _written(split, data, root)
+    if split is not None:
+        settings = changed(settings, {"split.method": "file", "split.path": str(split)})
+    with contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext():
+        pipeline.run(settings, root)
+        run = Run(finished_study(root))
+    if folder:
+        weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
+    return run
+
+
+def changed(config: ConfigDict, changes: dict[str, Any]) -> ConfigDict:
+    """A copy of a configuration with some fields, by their dotted names, set to other values.
+
+    Raises:
+      UserError: there is no such field, or a value is not of its kind or out of its range.
+    """
+    config = config.copy_and_resolve_references()
+    known = dict(fields(config))
+    for name, value in changes.items():
+        if name not in known:
+            raise UserError(f"{name}: there is no such field of a configuration; {did_you_mean(name, known)}")
+        if name in RANGES and not RANGES[name].holds(value):
+            raise refusal(name, value)
+        with config.unlocked(), config.ignore_type():
+            config.update_from_flattened_dict({name: value})
+    return config.lock()
+
+
+def load(place: str | os.PathLike[str]) -> Run | Exported:
+    """A finished run by its workdir, or what `eeg2text export` wrote by its folder or name on the Hub; both `decode`.
+
+    Raises:
+      UserError: there is neither, or something in it is missing or was changed.
+    """
+    path = Path(place)
+    if (path / FEEDING).exists() or not path.exists():
+        return load_export(os.fspath(place))
+    with contextlib.redirect_stdout(io.StringIO()):
+        return Run(finished_study(str(place)))
+
+
+def _written(split: Split, data: str | os.PathLike[str] | DataFile, root: str) -> str:
+    """The split as a file beside the workdir."""
+    if not isinstance(data, DataFile):
+        data = read_datafile(data)
+    path = Path(f"{root}_split.json")
+    write_split_file(path, certify_data(data, split))
+    return str(path)

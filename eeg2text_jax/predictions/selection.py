@@ -1,0 +1,134 @@
+"""From files and cells to named conditions; what files do not carry (subject, task, words) comes from a CSV."""
+
+import csv
+import dataclasses
+import io
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.file import Prediction, read_text, sentence_key
+
+
+def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str, list[Prediction]]:
+    """Conditions of one trained model in a file of several cells: evaluated with EEG first, then each control.
+
+    `arm` is the training condition; None takes `eeg`, or the only one there is. Rows of other arms are left out: how
+    a model trained on something else scores does not tell whether this one uses its EEG.
+
+    Raises:
+      UserError: the arm is not in the file, or was not evaluated with EEG.
+    """
+    rows = list(rows)
+    arms = list(dict.fromkeys(row.train_condition for row in rows))
+    if arm is None:
+        arm = "eeg" if "eeg" in arms else arms[0] if len(arms) == 1 else None
+    if arm not in arms:
+        raise UserError(f"no arm trained on {arm or 'eeg'!r}; the file holds {', '.join(map(repr, arms))}; pass --arm.")
+    cells: dict[str, list[Prediction]] = defaultdict(list)
+    for row in rows:
+        if row.train_condition == arm:
+            cells[row.eval_condition].append(row)
+    if "eeg" not in cells and len(cells) > 1:
+        raise UserError(f"the arm {arm!r} was not evaluated with eeg; its conditions are {', '.join(cells)}.")
+    first = "eeg" if "eeg" in cells else next(iter(cells))
+    return {first: cells.pop(first), **cells}
+
+
+def read_conditions(
+    eeg: Path, controls: Sequence[Path], read: Callable[[Path], list[Prediction]], arm: str | None = None
+) -> dict[str, list[Prediction]]:
+    """The EEG condition first, then every control, of files of one condition or of several cells each.
+
+    A condition is called as its file (without the ending), or as its evaluation condition where the EEG file holds
+    several. A control file of several cells gives one control each, apart from what is evaluated with EEG.
+
+    Raises:
+      UserError: a file is given twice, or two conditions have one name.
+    """
+    places = [path.resolve() for path in (eeg, *controls)]
+    if twice := [path for path, place in zip((eeg, *controls), places, strict=True) if places.count(place) > 1]:
+        raise UserError(f"{twice[-1]}: the file is given twice; a condition cannot be its own control.")
+    cells = select_cells(read(eeg), arm)
+    names = _names([eeg, *controls])
+    conditions = {names[0]: next(iter(cells.values()))} if len(cells) == 1 else dict(cells)
+    for path, name in zip(controls, names[1:], strict=True):
+        for condition, rows in _control_cells(read(path), name).items():
+            if condition in conditions:
+                raise UserError(
+                    f"{path}: a condition called {condition!r} is there already; name the files differently."
+                )
+            conditions[condition] = rows
+    return conditions
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """What tells the files apart: the name without its ending and the parts up to a `_` that all share."""
+    stems = [path.stem for path in paths]
+    if len(set(stems)) < len(stems):
+        return [str(path) for path in paths]
+    parts = [stem.split("_") for stem in stems]
+    while len(paths) > 1 and all(len(p) > 1 and p[0] == parts[0][0] for p in parts):
+        parts = [p[1:] for p in parts]
+    return ["_".join(p) for p in parts]
+
+
+def _control_cells(rows: list[Prediction], name: str) -> dict[str, list[Prediction]]:
+    cells: dict[tuple[str, str], list[Prediction]] = defaultdict(list)
+    for row in rows:
+        cells[row.train_condition, row.eval_condition].append(row)
+    if len(cells) == 1:
+        return {name: rows}
+    return {f"{name}: {train}→{test}": found for (train, test), found in cells.items() if test != "eeg"}
+
+
+def join_metadata(rows: Sequence[Prediction], path: str | os.PathLike[str]) -> list[Prediction]:
+    """Rows with `subject`, `task` and `n_words` from a CSV, joined on its `reference` column.
+
+    A reference has one line, which then holds for all its rows, or one line per row, in the order of the rows (of each
+    mode, condition and seed).
+
+    Raises:
+      UserError: a column is missing, a number is not one, a reference is not in the CSV or has a wrong number of lines.
+    """
+    path = Path(path)
+    lines = _metadata_lines(path)
+    counts = Counter(map(_cell, rows))
+    seen: Counter = Counter()
+    joined = []
+    for row in rows:
+        cell = _cell(row)
+        found = lines.get(cell[0], [])
+        if len(found) not in (1, counts[cell]):
+            expected = "1" if counts[cell] == 1 else f"1 or {counts[cell]}"
+            raise UserError(f"{path}: {len(found)} lines for the reference {cell[0]!r:.60}; expected {expected}.")
+        values = found[seen[cell]] if len(found) > 1 else found[0]
+        seen[cell] += 1
+        joined.append(dataclasses.replace(row, **values))
+    return joined
+
+
+def _cell(row: Prediction) -> tuple[str, str, str, str, int]:
+    """The reference first; the rest tells apart what one file may hold of the same sample."""
+    return sentence_key(row.reference), row.mode, row.train_condition, row.eval_condition, row.seed
+
+
+def _metadata_lines(path: Path) -> dict[str, list[dict[str, str | int]]]:
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
+    columns = set(reader.fieldnames or ()) & {"subject", "task", "n_words"}
+    if "reference" not in (reader.fieldnames or ()) or not columns:
+        raise UserError(
+            f"{path}, line 1: columns are {', '.join(reader.fieldnames or ['none'])}; expected reference and at least "
+            "one of subject, task, n_words."
+        )
+    lines: dict[str, list[dict[str, str | int]]] = defaultdict(list)
+    for line in reader:
+        values: dict[str, str | int] = {name: line[name] or "" for name in columns}
+        if "n_words" in columns:
+            if not str(values["n_words"]).isdigit():
+                raise UserError(f"{path}, line {reader.line_num}: n_words is {values['n_words']!r}; expected a number.")
+            values["n_words"] = int(values["n_words"])
+        lines[sentence_key(line["reference"] or "")].append(values)
+    return lines

@@ -1,0 +1,253 @@
+"""The preflight of a configuration: the programs, whether they fit, what crosses the mesh, their time."""
+
+import dataclasses
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from ml_collections import ConfigDict
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.models.flops import search_flops, step_flops, training_flops
+from eeg2text_jax.parallel.hlo import bytes_by_axis
+from eeg2text_jax.parallel.hlo_clock import Estimate
+from eeg2text_jax.parallel.mesh import ARM, DATA, Chip
+from eeg2text_jax.parallel.placement import Placement
+from eeg2text_jax.preflight.compiling import Compiled, Topology, compile_program, lowers_for, tpu_devices
+from eeg2text_jax.preflight.programs import (
+    USABLE,
+    LargestBatch,
+    Outline,
+    Program,
+    largest_batch,
+    make_outline,
+    second_size,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A program to be looked at, for all devices.
+
+    Fields:
+      name: `training step` or `beam search`.
+      batch: sentences over all devices.
+      bucket: its words and tokens; of a search, the tokens are what it writes at most.
+      arms: of a training step whose devices have several, how these are computed: `vmap`, side by side, or `map`.
+      program: what is compiled.
+      flops: matrix products of one run on one device.
+      turn_flops: of one step of a search.
+      tokens: target positions of one run, of all arms and on all devices, padding among them.
+      unknown_loops: see `hlo_clock.estimate`.
+    """
+
+    name: str
+    batch: int
+    bucket: tuple[int, int]
+    arms: str
+    program: Program
+    flops: float
+    tokens: int
+    turn_flops: float = 0.0
+    unknown_loops: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        words, tokens = self.bucket
+        how = {"vmap": ", arms side by side", "map": ", arms one after the other"}.get(self.arms, "")
+        return f"{self.name}, batch {self.batch}, {words} words, {tokens} tokens{how}"
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramReport:
+    """One program on one device. Bytes and collectives are the compiler's; FLOPs and times are a model.
+
+    Fields:
+      task: what it is.
+      compiled: None where there was no compiler to ask (GPUs).
+      arguments: bytes that it is called with.
+      flop_seconds: its matrix products at the chip's peak.
+      memory_seconds: every argument read once at the chip's bandwidth.
+    """
+
+    task: Task
+    compiled: Compiled | None
+    arguments: int
+    flop_seconds: float
+    memory_seconds: float
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The compiler's estimate of the time, if it was asked for and did not refuse the program."""
+        return self.compiled.estimate if self.compiled else None
+
+    @property
+    def share_of_peak(self) -> float:
+        """Of the chip's peak, by the estimate."""
+        return 1e3 * self.flop_seconds / self.estimate.milliseconds
+
+    @property
+    def crossing(self) -> dict[str, int]:
+        """Bytes that a device receives in one run, by mesh axis."""
+        found = self.compiled.collectives if self.compiled else None
+        return bytes_by_axis(found) if found else {}
+
+    @property
+    def across_arms(self) -> list[str]:
+        """Collectives between arms, which there must not be: arms would wait for each other."""
+        found = (self.compiled.collectives if self.compiled else None) or ()
+        return [f"{c.op} of {c.bytes} bytes" for c in found if ARM in c.axes]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Everything that `eeg2text preflight` prints."""
+
+    config: ConfigDict
+    topology: Topology
+    mesh: dict[str, int]
+    arms: list[str]
+    bucket: tuple[int, int]
+    programs: list[ProgramReport]
+    largest: LargestBatch | None
+    effort: str | None  # of the compiler, one of `compiling.EFFORTS`; None where nothing was compiled
+
+    @property
+    def limit(self) -> int:
+        """Bytes that a program may take."""
+        return usable(self.topology.chip)
+
+    @property
+    def n_devices(self) -> int:
+        return self.mesh[ARM] * self.mesh[DATA]
+
+    @property
+    def good(self) -> bool:
+        """Whether everything that a run of the configuration compiles fits and the arms do not communicate."""
+        programs = [program for program in self.programs if program.task.arms in ("", self.config.parallel.arms)]
+        return all(self.fits(program) and not program.across_arms for program in programs)
+
+    def fits(self, program: ProgramReport) -> bool:
+        """On a GPU only the arguments are known, so False is certain and True is not."""
+        return (program.compiled.total if program.compiled else program.arguments) <= self.limit
+
+
+def estimate(config: ConfigDict, topology: Topology, effort: str, say: Callable[[str], None] = print) -> Report:
+    """Compiles training step and beam search for a TPU slice with one of `EFFORTS`, or lowers them for GPUs.
+
+    Raises:
+      UserError: the configuration or the topology is not usable.
+    """
+    outline = make_outline(config)
+    if topology.chip.platform == "tpu":
+        return _preflight_tpu(outline, topology, effort, say)
+    placement = Placement.from_config(config, len(outline.arms), topology.shape[0])
+    programs = []
+    for task in (_training(outline, placement), _search(outline, placement)):
+        say(f"lowering the {task.name} ...")
+        if refused := lowers_for(task.program, topology.chip.platform):
+            raise UserError(f"the {task.name} cannot be lowered for {topology.chip.platform}: {refused}")
+        programs.append(_program_report(task, None, topology.chip))
+    return _report(outline, placement, topology, programs, None, None)
+
+
+def _preflight_tpu(outline: Outline, topology: Topology, effort: str, say: Callable[[str], None]) -> Report:
+    placement = Placement.from_config(outline.config, len(outline.arms), tpu_devices(topology))
+    step, limit, size = placement.mesh.shape[DATA], usable(topology.chip), int(outline.config.batch.size)
+    tasks = [_training(outline, placement), _search(outline, placement)]
+    clock = topology.chip.clock if effort == "full" else 0.0
+    if clock:  # times are asked for
+        tasks += [_training(outline, placement, bucket=bucket) for bucket in outline.buckets[1:]]
+        tasks += _other_mapping(outline, placement)
+
+    def compile_task(task: Task) -> Compiled:
+        say(f"compiling the {task} ...")
+        return compile_program(task.program, placement.mesh, effort, clock, task.unknown_loops)
+
+    def train(size: int) -> Compiled:
+        return compile_task(_training(outline, placement, size))
+
+    # The compiler uses about one and a half cores, so that two compilations at a time take less than one by one.
+    with ThreadPoolExecutor(2) as pool:
+        compiling = [pool.submit(compile_task, task) for task in tasks]
+        first = compiling[0]
+        other = second_size(size, first.result().total, step, limit)
+        second = pool.submit(train, other) if other != size else first
+        compiled = [task.result() for task in compiling]
+        known = {size: compiled[0].total, other: second.result().total}
+    programs = [_program_report(task, taken, topology.chip) for task, taken in zip(tasks, compiled, strict=True)]
+    largest = largest_batch(lambda n: train(n).total, known, step, limit)
+    return _report(outline, placement, topology, programs, largest, effort)
+
+
+def usable(chip: Chip) -> int:
+    """Bytes that a program may take."""
+    return int(chip.memory * USABLE)
+
+
+def _training(
+    outline: Outline, placement: Placement, size: int | None = None, bucket: tuple[int, int] | None = None
+) -> Task:
+    """The training step, of the configuration's batch on the largest bucket unless others are given."""
+    size, bucket = size or int(outline.config.batch.size), bucket or outline.bucket
+    several = len(outline.arms) > placement.mesh.shape[ARM]
+    return Task(
+        name="training step",
+        batch=size,
+        bucket=bucket,
+        arms=outline.config.parallel.arms if several else "",
+        program=outline.training(placement, size, bucket),
+        flops=training_flops(outline.model, size, *bucket) * len(outline.arms) / placement.mesh.size,
+        tokens=size * bucket[1] * len(outline.arms),
+    )
+
+
+def _other_mapping(outline: Outline, placement: Placement) -> list[Task]:
+    """The training step with the arms of a device computed the other way, where a device has several."""
+    if len(outline.arms) == placement.mesh.shape[ARM] or placement.mesh.shape[ARM] > 1:
+        return []
+    other = "map" if outline.config.parallel.arms == "vmap" else "vmap"
+    return [_training(outline.mapped(other), placement)]
+
+
+def _search(outline: Outline, placement: Placement) -> Task:
+    decode, words = outline.config.decode, outline.bucket[0]
+    size, length, beams = int(decode.batch_size), int(decode.max_length), int(decode.num_beams)
+    arms, n_data = len(outline.arms), placement.mesh.shape[DATA]
+    # As `beam_search` cuts its rows in half. Nobody is done before the last token: only the first loop turns.
+    later = sum(1 for compaction in range(int(decode.compactions)) if size // n_data >> (compaction + 1))
+    return Task(
+        name="beam search",
+        batch=size,
+        bucket=(words, length),
+        arms="",
+        program=outline.search(placement),
+        flops=search_flops(outline.model, size, words, length, beams) * arms / placement.mesh.size,
+        tokens=size * (length - 1) * arms,
+        # One arm's, on its rows: arms of a device search one after the other.
+        turn_flops=step_flops(outline.model, size, words, length, beams) / n_data,
+        unknown_loops=(length - 1, *[0] * later),
+    )
+
+
+def _program_report(task: Task, compiled: Compiled | None, chip: Chip) -> ProgramReport:
+    arguments = task.program.argument_bytes()
+    return ProgramReport(task, compiled, arguments, task.flops / chip.flops, arguments / chip.bandwidth)
+
+
+def _report(
+    outline: Outline,
+    placement: Placement,
+    topology: Topology,
+    programs: list[ProgramReport],
+    largest: LargestBatch | None,
+    effort: str | None,
+) -> Report:
+    return Report(
+        config=outline.config,
+        topology=topology,
+        mesh=dict(placement.mesh.shape),
+        arms=[str(arm) for arm in outline.arms],
+        bucket=outline.bucket,
+        programs=programs,
+        largest=largest,
+        effort=effort,
+    )

@@ -1,0 +1,277 @@
+"""The report of a preflight as text and as JSON."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from eeg2text_jax.parallel.hlo_clock import Estimate
+from eeg2text_jax.parallel.mesh import ARM, Chip
+from eeg2text_jax.preflight.compiling import EFFORT_OPTION
+from eeg2text_jax.preflight.estimate import ProgramReport, Report, Task
+
+GIB = 2**30
+
+
+def clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
+    """The compiler's estimate of the time, and of a search that of one step, too."""
+    found, task = program.estimate, program.task
+    rate = 1e3 * task.tokens / found.milliseconds
+    lines = [
+        f"  estimated by the compiler, not measured: {found.milliseconds:.1f} ms,"
+        f" {program.share_of_peak:.1%} of the chip's peak, {rate:.0f} tokens/s",
+        *parts_table(found.parts),
+        *_missing_lines(found, chip),
+    ]
+    for turn in found.turns[:1]:
+        share = _turn_share(task, turn, chip)
+        lines += [
+            f"  one step of it, of {task.bucket[1] - 1}: {turn.milliseconds:.3f} ms, {share:.1%} of the chip's peak",
+            *parts_table(turn.parts, digits=3),
+            *_missing_lines(turn, chip),
+        ]
+    return lines
+
+
+def _turn_share(task: Task, turn: Estimate, chip: Chip) -> float:
+    """Share of the chip's peak during one step of a search."""
+    return 1e3 * task.turn_flops / chip.flops / turn.milliseconds
+
+
+def parts_table(parts: Mapping[str, float], digits: int = 1, estimated: Mapping[str, float] | None = None) -> list[str]:
+    """Milliseconds by part of the model, largest first, with each one's share; beside what was measured, estimates."""
+    total, lines = sum(parts.values()) or 1.0, []
+    for part in sorted({**parts, **(estimated or {})}, key=lambda part: -parts.get(part, 0.0)):
+        spent = parts.get(part, 0.0)
+        beside = "" if estimated is None else f"  estimated {estimated.get(part, 0.0):8.{digits}f} ms"
+        lines += [f"    {spent:8.{digits}f} ms  {spent / total:5.1%}{beside}  {part}"]
+    return lines
+
+
+def _missing_lines(found: Estimate, chip: Chip) -> list[str]:
+    if not found.missing:
+        return []
+    kinds = sorted(found.missing.items(), key=lambda kind: -kind[1].instructions)
+    named = ", ".join(f"{kind} {count.instructions}" for kind, count in kinds[:4])
+    lines = [
+        f"    without an estimate: {found.missing_instructions} instructions, {found.missing_executions:.0%} of the"
+        f" executions ({named}{', ...' if len(kinds) > 4 else ''})"
+    ]
+    if size := found.asynchronous_bytes:
+        lines += [
+            f"    of these, copies beside the computation move {size / GIB:.2f} GiB,"
+            f" {1e3 * size / chip.bandwidth:.2f} ms at {chip.bandwidth / 1e9:.0f} GB/s"
+        ]
+    return lines
+
+
+def mapping_lines(programs: Sequence[ProgramReport]) -> list[str]:
+    """The ways to compute the arms of one device beside each other."""
+    names = {"vmap": "side by side (parallel.arms=vmap)", "map": "one after the other (parallel.arms=map)"}
+    lines = ["the arms of a device, training step as estimated by the compiler, not measured:"]
+    for program in sorted(programs, key=lambda program: program.task.bucket, reverse=True):
+        words, tokens = program.task.bucket
+        taken = f"{program.compiled.total / GIB:6.2f} GiB"
+        spent = f"{program.estimate.milliseconds:8.1f} ms, {taken}" if program.estimate else f"refused, {taken}"
+        lines += [f"  {words:3d} words, {tokens:3d} tokens: {spent}  {names[program.task.arms]}"]
+    return lines
+
+
+def clock_json(program: ProgramReport, chip: Chip) -> dict[str, Any]:
+    """The compiler's estimate; `step` is one of a search."""
+    found, task = program.estimate, program.task
+    told = {
+        "what_it_is": "the compiler's model of the time, not a measurement",
+        "share_of_peak": program.share_of_peak,
+        "tokens_per_second": 1e3 * task.tokens / found.milliseconds,
+        **_times_json(found, chip),
+    }
+    for turn in found.turns[:1]:
+        told["step"] = {
+            "share_of_peak": _turn_share(task, turn, chip),
+            "steps": task.bucket[1] - 1,
+            **_times_json(turn, chip),
+        }
+    return told
+
+
+def _times_json(found: Estimate, chip: Chip) -> dict[str, Any]:
+    return {
+        "milliseconds": found.milliseconds,
+        "milliseconds_by_part": found.parts,
+        "dearest_instructions": [dataclasses.asdict(cost) for cost in found.costs[:20]],
+        "without_estimate": {
+            "instructions": found.missing_instructions,
+            "share_of_executions": found.missing_executions,
+            "asynchronous_copies_bytes": found.asynchronous_bytes,
+            "asynchronous_copies_milliseconds": 1e3 * found.asynchronous_bytes / chip.bandwidth,
+            "by_kind": {kind: dataclasses.asdict(count) for kind, count in found.missing.items()},
+        },
+    }
+
+
+MIB = 2**20
+
+
+def to_text(report: Report) -> str:
+    """What the command prints."""
+    chip, config, (words, tokens) = report.topology.chip, report.config, report.bucket
+    compiled = chip.platform == "tpu"
+    how = f"compiled with {report.effort} effort, not run" if compiled else "lowered, neither compiled nor run"
+    mesh = " x ".join(f"{n} {axis}" for axis, n in report.mesh.items())
+    lines = [
+        f"{report.topology.name}: {report.n_devices} x {chip.name}, {chip.memory / GIB:.0f} GiB each, mesh {mesh}",
+        f"arms {', '.join(report.arms)}; {words} words, {tokens} tokens; {config.model.dtype}; {how}",
+    ]
+    if config.model.checkpoint and not Path(config.model.checkpoint).expanduser().is_dir():
+        lines += [f"the shape is that of config.model.shape: {config.model.checkpoint} is no local folder to be read"]
+    if compiled and report.effort != "full":
+        lines += ["no times: the compiler's estimates hold for the program that is run, --effort=full"]
+    for program in report.programs:
+        lines += ["", *_program_lines(report, program)]
+    several = [program for program in report.programs if program.task.arms and program.compiled]
+    if report.effort == "full" and several:
+        lines += ["", *mapping_lines(several)]
+    lines += ["", _largest_line(report)] if compiled else ["", GPU_NOTE]
+    return "\n".join(lines)
+
+
+GPU_NOTE = (
+    "Shown: both programs can be expressed for this platform, and what they are called with. Not shown, since it\n"
+    "takes a GPU's compiler: temporaries and so whether they fit, collectives, and the largest batch."
+)
+
+
+def _program_lines(report: Report, program: ProgramReport) -> list[str]:
+    compiled, chip = program.compiled, report.topology.chip
+    verdict = "fits" if report.fits(program) else "DOES NOT FIT"
+    if compiled is None:
+        verdict = "arguments alone fit" if report.fits(program) else verdict
+        lines = [f"{program.task}: {verdict}", f"  arguments {_gib(program.arguments)} a device"]
+    else:
+        lines = [
+            f"{program.task}: {_gib(compiled.total)} of {_gib(report.limit)} a chip, {verdict}"
+            f" (compiled in {compiled.seconds:.0f} s)"
+        ]
+        lines += _compiled_lines(program)
+    if not report.fits(program):
+        lines += [f"  to change: {'; '.join(remedies(report, program))}"]
+    lines += [
+        f"  modelled, not measured: {program.task.flops / 1e12:.2f} TFLOP a device, at least"
+        f" {1e3 * program.flop_seconds:.1f} ms at {chip.flops / 1e12:.0f} TFLOP/s (bfloat16);"
+        f" {1e3 * program.memory_seconds:.1f} ms to read the arguments once at {chip.bandwidth / 1e9:.0f} GB/s",
+    ]
+    if program.estimate:
+        return lines + clock_lines(program, chip)
+    if report.effort == "full" and compiled is not None and compiled.collectives is not None:
+        return [*lines, "  no estimate of the time: the installed libtpu writes none for this chip"]
+    return lines
+
+
+def _compiled_lines(program: ProgramReport) -> list[str]:
+    compiled = program.compiled
+    if compiled.collectives is None:
+        return [f"  refused by the compiler for want of memory; arguments {_gib(program.arguments)}"]
+    note = []
+    if compiled.effort_unknown:
+        note = [f"  this JAX knows no compiler option {EFFORT_OPTION}: compiled with its default effort"]
+    parts = {
+        "arguments": compiled.arguments,
+        "temporaries": compiled.temporaries,
+        "output": compiled.output,
+        "code": compiled.code,
+    }
+    crossing = ", ".join(f"{axis} {size / MIB:.1f} MiB" for axis, size in sorted(program.crossing.items()))
+    lines = [
+        "  " + ", ".join(f"{name} {_gib(size)}" for name, size in parts.items()),
+        f"  collectives, received by a chip in one run: {crossing or 'none'}; across arms: "
+        + (f"{len(program.across_arms)} <-- arms must not communicate" if program.across_arms else "none"),
+    ]
+    return note + lines + [f"    {collective}" for collective in program.across_arms]
+
+
+def remedies(report: Report, program: ProgramReport) -> list[str]:
+    """What to change so that a program that does not fit may, the cheapest first."""
+    config, choices = report.config, []
+    if report.largest is not None and report.largest.size and program.task.name == "training step":
+        choices.append(f"batch.size={report.largest.size} fits")
+    if program.task.name == "beam search":
+        return [f"decode.batch_size below {program.task.batch}", "fewer decode.num_beams", "model.dtype=bfloat16"]
+    if not config.model.get("remat", False):
+        choices.append("model.remat=True (recomputes layers in the backward pass)")
+    if config.model.dtype == "float32":
+        choices.append("model.dtype=bfloat16 (halves the intermediates)")
+    if not config.parallel.fsdp and report.mesh["data"] > 1:
+        choices.append("parallel.fsdp=True (divides parameters and optimizer state)")
+    if len(report.arms) > report.mesh[ARM]:
+        choices.append("fewer arms, or more devices along them")
+    return choices or ["more devices, or a chip with more memory"]
+
+
+def _largest_line(report: Report) -> str:
+    largest = report.largest
+    tried = ", ".join(f"{size}: {_gib(taken)}" for size, taken in largest.tried.items())
+    if not largest.size:
+        return f"largest batch of the training step that fits: none was found (compiled {tried})"
+    if largest.confirmed:
+        return f"largest batch of the training step that fits: {largest.size}, confirmed by compiling it ({tried})"
+    return (
+        f"largest batch of the training step that was compiled and fits: {largest.size} ({tried}); "
+        f"up to {largest.estimate} may, which was NOT compiled"
+    )
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """Everything, for `--json`."""
+    chip = report.topology.chip
+    return {
+        "topology": report.topology.name,
+        "chip": chip.name,
+        "chip_memory_bytes": chip.memory,
+        "usable_bytes": report.limit,
+        "mesh": report.mesh,
+        "arms": report.arms,
+        "words": report.bucket[0],
+        "tokens": report.bucket[1],
+        "run": False,
+        "effort": report.effort,
+        "programs": [_program_json(report, program) for program in report.programs],
+        "largest_batch": None
+        if report.largest is None
+        else {
+            "size": report.largest.size,
+            "confirmed": report.largest.confirmed,
+            "estimate": report.largest.estimate,
+            "compiled_bytes": report.largest.tried,
+        },
+    }
+
+
+def _program_json(report: Report, program: ProgramReport) -> dict[str, Any]:
+    compiled = program.compiled
+    taken = None
+    if compiled is not None:
+        names = ("total", "arguments", "temporaries", "output", "code", "seconds")
+        taken = {name: getattr(compiled, name) for name in names}
+        taken["effort_unknown"] = compiled.effort_unknown
+        taken |= {"collective_bytes_by_axis": program.crossing, "collectives_across_arms": program.across_arms}
+    return {
+        "name": program.task.name,
+        "batch": program.task.batch,
+        "words": program.task.bucket[0],
+        "tokens": program.task.bucket[1],
+        "arms_of_a_device": program.task.arms or None,
+        "fits": report.fits(program),
+        "argument_bytes": program.arguments,
+        "compiled": taken,
+        "modelled": {
+            "flops": program.task.flops,
+            "flop_bound_seconds": program.flop_seconds,
+            "bandwidth_bound_seconds": program.memory_seconds,
+        },
+        "estimated": clock_json(program, report.topology.chip) if program.estimate else None,
+    }
+
+
+def _gib(size: int | None) -> str:
+    return f"{size / GIB:.2f} GiB"

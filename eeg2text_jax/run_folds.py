@@ -1,0 +1,144 @@
+"""`eeg2text run --folds=K`: a run for each fold, and one verdict over all test parts.
+
+A fold's predictions are held against the references of that fold alone when the audit exchanges sentences: the other
+folds' sentences were in its training, so that what it writes looks like them.
+"""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.fitness import DECODED_HERE
+from eeg2text_jax.auditing.report import Section, write_report
+from eeg2text_jax.auditing.result import AuditResult, result_text
+from eeg2text_jax.data.datafile import DataFile, read_datafile
+from eeg2text_jax.data.prepare import prepare
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import write_text
+from eeg2text_jax.metrics.render import print_table, table_markdown, write_tables
+from eeg2text_jax.metrics.score import score_cells, write_results
+from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table, side_by_side
+from eeg2text_jax.pipeline import run
+from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
+from eeg2text_jax.predictions.selection import select_cells
+from eeg2text_jax.splits.certificate import certify_data
+from eeg2text_jax.splits.folds import make_folds
+from eeg2text_jax.splits.split import Split
+from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
+from eeg2text_jax.study.configuration import differences, to_json
+from eeg2text_jax.study.ranges import check_config
+
+
+def run_folds(config: ConfigDict, root: str, folds: str) -> AuditResult | None:
+    """Runs every fold in a folder of its own under `root`, then scores and audits all test parts together.
+
+    What is finished is passed over, as in a single run.
+
+    Args:
+      config: as for a single run; `split.method` says what is divided, see `splits.folds.make_folds`.
+      root: the folder; it gets `predictions.jsonl`, `results.*`, `audit.json` and `report.html` over all folds.
+      folds: a number, or "subjects".
+
+    Returns:
+      The audit; None where no arm was trained and tested with EEG.
+
+    Raises:
+      UserError: see `make_folds` and `pipeline.run`; or `root` holds folds of another configuration.
+    """
+    check_config(config)
+    if not (folds.isdecimal() or folds == "subjects"):
+        raise UserError(f"--folds is {folds!r}; expected a number of folds, or 'subjects' to leave out one at a time.")
+    if config.parallel.hosts != "one":
+        raise UserError(f"--folds: parallel.hosts is {config.parallel.hosts!r}; folds run on one host.")
+    place = Path(root)
+    _check_same(place, config, folds)
+    data = _data(config, place)
+    splits = make_folds(data, config.split.method, folds, config.split.ratio, config.split.seed)
+    rows: list[list[Prediction]] = []
+    for k, split in enumerate(splits, 1):
+        print(f"\n=== {split.method} ===")
+        certificate = _certificate(place / f"fold_{k}.json", data, split, config)
+        own = config.copy_and_resolve_references()
+        own.update_from_flattened_dict(
+            {"data.source": str(data.path), "split.method": "file", "split.path": str(certificate)}
+        )
+        run(own.lock(), str(place / f"fold_{k}"))
+        rows.append(list(read_predictions(place / f"fold_{k}" / "predictions.jsonl").predictions))
+    print(f"\n=== all {len(splits)} folds ===")
+    return judge_folds(config, place, rows, [split.digest() for split in splits])
+
+
+def judge_folds(
+    config: ConfigDict, place: Path, rows: Sequence[Sequence[Prediction]], digests: Sequence[str]
+) -> AuditResult | None:
+    """Scores and audits the predictions of all folds, and writes what a single run does.
+
+    Args:
+      config: of the run.
+      place: the folder to write into.
+      rows: predictions of each fold.
+      digests: hash of each fold's split.
+    """
+    # Where a tokenizer is trained, each fold has its own: token ids of two folds are not the same tokens.
+    plain = [[dataclasses.replace(p, prediction_tokens=None, reference_tokens=None) for p in fold] for fold in rows]
+    together = [row for fold in plain for row in fold]
+    write_predictions(
+        place / "predictions.jsonl", {"splits": list(digests), "decode": config.decode.to_dict()}, together
+    )
+    results = score_cells(together)
+    write_results(place / "results.json", results)
+    write_tables(place, results, side_by_side(together), config.model.backbone)
+    print_table(results)
+    if "eeg" not in config.grid.train_conditions or "eeg" not in config.grid.eval_conditions:
+        print("no arm was trained and tested with eeg, so there is nothing to audit.")
+        return None
+    apart = [dataclasses.replace(p, task=f"{p.task}, fold {k}") for k, fold in enumerate(plain, 1) for p in fold]
+    controls = select_cells(apart, "eeg")
+    verdict = audit(controls.pop("eeg"), controls, proof=DECODED_HERE, **config.audit)
+    write_text(place / "audit.json", json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n")
+    table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
+    write_report(verdict, place / "report.html", sections=[Section("Scores", table)])
+    print(result_text(verdict))
+    print(f"everything is in {place}: report.html, results.md, results.json, predictions.jsonl, audit.json, fold_*")
+    return verdict
+
+
+def _check_same(place: Path, config: ConfigDict, folds: str) -> None:
+    """Refuses a folder whose folds were made from other data or divided in another way; each fold checks the rest."""
+    wanted = {"folds": folds, **{name: json.loads(to_json(config))[name] for name in ("data", "split")}}
+    noted = place / "folds.json"
+    if noted.exists():
+        other = differences(wanted, json.loads(noted.read_text()))
+        if other:
+            raise UserError(
+                f"{place} holds folds of another configuration: {', '.join(other[:3])}; take another --workdir."
+            )
+        return
+    if place.exists() and any(place.iterdir()):
+        raise UserError(f"{place} is not empty and holds no folds of eeg2text; take another --workdir.")
+    place.mkdir(parents=True, exist_ok=True)
+    write_text(noted, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
+
+
+def _data(config: ConfigDict, place: Path) -> DataFile:
+    """The data file of all folds, prepared once."""
+    source = str(config.data.source)
+    if source.endswith(".h5"):
+        return read_datafile(source)
+    if not (place / "data.h5").exists():
+        print(f"preparing {source} ...")
+        tally = prepare(config.data, place / "data.h5")
+        print("\n".join([*tally.notes, tally.table()]))
+    return read_datafile(place / "data.h5")
+
+
+def _certificate(path: Path, data: DataFile, split: Split, config: ConfigDict) -> Path:
+    if not path.exists():
+        write_split_file(path, certify_data(data, split, config.split.ratio))
+    elif read_split_file(path).resolve(data).digest() != split.digest():
+        raise UserError(f"{path}: is not this fold's split, the data may have changed; take another --workdir.")
+    return path

@@ -1,0 +1,234 @@
+"""Beam search, ignorant of the model: it sees a step `tokens -> logits` and a cache pytree.
+
+One `lax.while_loop` of static shapes. Semantics are those of transformers 5: scores are log-softmax first and
+processed afterwards; of the 2K best continuations only the first K may finish a hypothesis; a finished hypothesis is
+worth its summed log-probability over (generated tokens ** length_penalty); whether a sentence can still improve is
+decided sentence by sentence and is never taken back, so no sentence depends on its neighbours.
+
+Shapes: B sentences, K beams, T = max_length, V vocabulary, C = 2K candidates (more with several end tokens).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from eeg2text_jax.search.processors import process
+from eeg2text_jax.search.settings import GenerationSpec
+
+Cache = Any
+Step = Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]  # (tokens [B*K], index, cache) -> logits, cache
+Reorder = Callable[[Cache, jax.Array], Cache]  # (cache, parents int32 [B, K]) -> cache
+
+IMPOSSIBLE = -1e9  # finite, so that sums of it compare; as in transformers
+
+
+class BeamState(NamedTuple):
+    """What one step hands to the next. `length` tokens are written, the start token among them."""
+
+    length: jax.Array  # int32 []
+    tokens: jax.Array  # int32 [B, K, T], live hypotheses, best first
+    scores: jax.Array  # float32 [B, K], their summed log-probabilities
+    done_tokens: jax.Array  # int32 [B, K, T], finished hypotheses, best first
+    done_scores: jax.Array  # float32 [B, K], with the length penalty
+    done_lengths: jax.Array  # int32 [B, K]
+    done: jax.Array  # bool [B, K], which slots hold a finished hypothesis
+    improvable: jax.Array  # bool [B], a live hypothesis may yet beat the worst finished one
+    cache: Cache
+
+
+class Candidates(NamedTuple):
+    """Continuations of live hypotheses, `[B, C]` each, in order of preference."""
+
+    scores: jax.Array  # float32
+    parents: jax.Array  # int32, beam that is continued
+    tokens: jax.Array  # int32, token that is added
+    ends: jax.Array  # bool, an end token or the last position
+    sequences: jax.Array  # int32 [B, C, T]
+
+
+class Hypotheses(NamedTuple):
+    """The best finished hypotheses of each sentence, best first."""
+
+    tokens: jax.Array  # int32 [B, K, T], padded
+    lengths: jax.Array  # int32 [B, K]
+    scores: jax.Array  # float32 [B, K], with the length penalty
+    steps: jax.Array  # int32 [B], decoder steps taken for the sentence
+
+
+def beam_search(
+    step: Step,
+    reorder: Reorder,
+    cache: Cache,
+    batch: int,
+    spec: GenerationSpec,
+    keys: jax.Array | None = None,
+    *,
+    compactions: int = 0,
+) -> Hypotheses:
+    """Searches the most probable continuations of the start token.
+
+    Args:
+      step: the model's decoder step; `index` is the position of the tokens it is given.
+      reorder: makes row k of every sentence continue its beam `parents[:, k]`.
+      cache: the model's cache for B * K rows; the first axis of every array in it is B.
+      batch: B.
+      spec: the settings; with `do_sample`, candidates are drawn without replacement instead of taken from the top.
+      keys: PRNG keys `[B]`, one a sentence, for `do_sample`.
+      compactions: how often to go on with half of the sentences once the other half is done, instead of carrying all
+        until the longest is: each is one more loop to compile and changes no result.
+    """
+
+    @jax.named_scope("search")
+    def advance(state: BeamState, keys: jax.Array | None) -> BeamState:
+        scores, cache = score_continuations(step, state, spec)
+        candidates = choose_candidates(scores, state, spec, keys)
+        tokens, live_scores, parents = continue_live(candidates, spec.num_beams)
+        state = keep_finished(candidates, state, spec)
+        state = state._replace(
+            length=state.length + 1, tokens=tokens, scores=live_scores, cache=reorder(cache, parents)
+        )
+        return state._replace(improvable=state.improvable & can_improve(state, spec))
+
+    def finish(state: BeamState, keys: jax.Array | None, compactions: int) -> Hypotheses:
+        size = state.improvable.shape[0]
+        half = size // 2 if compactions else 0
+        state = jax.lax.while_loop(
+            lambda state: unfinished(state, spec).sum() > half, lambda state: advance(state, keys), state
+        )
+        steps = jnp.broadcast_to(state.length - 1, size)
+        found = Hypotheses(state.done_tokens, state.done_lengths, state.done_scores, steps)
+        if not half:
+            return found
+        rest = jnp.argsort(~unfinished(state, spec))[:half]  # all that are not done, and some that are
+        state = jax.tree.map(lambda leaf: leaf[rest] if leaf.ndim else leaf, state)
+        later = finish(state, None if keys is None else keys[rest], compactions - 1)
+        return jax.tree.map(lambda all_, some: all_.at[rest].set(some), found, later)
+
+    return finish(start(cache, batch, spec), keys, compactions)
+
+
+def start(cache: Cache, batch: int, spec: GenerationSpec) -> BeamState:
+    """Every beam holds the start token; only the first counts, as the others would repeat it."""
+    shape = (batch, spec.num_beams)
+    tokens = jnp.full((*shape, spec.max_length), spec.pad_token_id, jnp.int32)
+    tokens = tokens.at[:, :, 0].set(spec.decoder_start_token_id)
+    return BeamState(
+        length=jnp.int32(1),
+        tokens=tokens,
+        scores=jnp.full(shape, IMPOSSIBLE, jnp.float32).at[:, 0].set(0.0),
+        done_tokens=tokens,
+        done_scores=jnp.full(shape, IMPOSSIBLE, jnp.float32),
+        done_lengths=jnp.ones(shape, jnp.int32),
+        done=jnp.zeros(shape, bool),
+        improvable=jnp.ones(batch, bool),
+        cache=cache,
+    )
+
+
+def unfinished(state: BeamState, spec: GenerationSpec) -> jax.Array:
+    """Which sentences still need steps, bool `[B]`."""
+    open_ = state.improvable & (state.length < spec.max_length)
+    return open_ & ~state.done.all(axis=1) if spec.early_stopping is True else open_
+
+
+def score_continuations(step: Step, state: BeamState, spec: GenerationSpec) -> tuple[jax.Array, Cache]:
+    """Summed log-probability of every continuation of every live hypothesis, float32 `[B*K, V]`."""
+    tokens = state.tokens.reshape(-1, spec.max_length)
+    last = jax.lax.dynamic_index_in_dim(tokens, state.length - 1, axis=1, keepdims=False)
+    logits, cache = step(last, state.length - 1, state.cache)
+    scores = process(jax.nn.log_softmax(logits.astype(jnp.float32)), tokens, state.length, spec)
+    return scores + state.scores.reshape(-1, 1), cache
+
+
+def choose_candidates(
+    scores: jax.Array, state: BeamState, spec: GenerationSpec, keys: jax.Array | None = None
+) -> Candidates:
+    """The best C of K x V continuations, or C draws without replacement; enough that K of them do not end.
+
+    `scores` are `[B*K, V]`. The best of each beam and then of all beams are the best of all, ties in the same order; a
+    TPU would need as long to lay the scores of a sentence side by side as for all else that it does with them.
+    """
+    (batch, beams), vocabulary = state.scores.shape, scores.shape[1]
+    count = min(max(2, 1 + len(spec.eos_token_id)) * beams, beams * vocabulary)
+    if spec.do_sample:
+        flat = scores.reshape(batch, -1)
+        chosen = _draw(flat, count, keys, state.length)
+        best = jnp.take_along_axis(flat, chosen, axis=1)
+        parents, tokens = chosen // vocabulary, chosen % vocabulary
+    else:
+        each = min(count, vocabulary)
+        best, tokens = jax.lax.top_k(jax.lax.optimization_barrier(scores), each)
+        best, chosen = jax.lax.top_k(best.reshape(batch, -1), count)
+        parents, tokens = chosen // each, jnp.take_along_axis(tokens.reshape(batch, -1), chosen, axis=1)
+    tokens = tokens.astype(jnp.int32)
+    sequences = jax.lax.dynamic_update_index_in_dim(_beams(state.tokens, parents), tokens, state.length, axis=2)
+    ends = jnp.isin(tokens, jnp.asarray(spec.eos_token_id)) | (state.length + 1 >= spec.max_length)
+    return Candidates(best, parents, tokens, ends, sequences)
+
+
+def _draw(scores: jax.Array, count: int, keys: jax.Array, length: jax.Array) -> jax.Array:
+    """Indices `[B, count]` drawn from softmax(scores) without replacement, in the order of drawing (Gumbel top-k)."""
+
+    def noise(key: jax.Array) -> jax.Array:
+        return jax.random.gumbel(jax.random.fold_in(key, length), scores.shape[1:], scores.dtype)
+
+    return jax.lax.top_k(scores + jax.vmap(noise)(keys), count)[1]
+
+
+def continue_live(candidates: Candidates, beams: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The best K candidates that do not end: tokens `[B, K, T]`, scores `[B, K]`, parents `[B, K]`."""
+    scores, chosen = jax.lax.top_k(candidates.scores + jnp.where(candidates.ends, IMPOSSIBLE, 0.0), beams)
+    return _beams(candidates.sequences, chosen), scores, _beams(candidates.parents, chosen)
+
+
+def keep_finished(candidates: Candidates, state: BeamState, spec: GenerationSpec) -> BeamState:
+    """Merges hypotheses that just ended into the K best finished ones.
+
+    Candidates behind the first K exist to keep K hypotheses alive; they may not finish.
+    """
+    ended = candidates.ends & (jnp.arange(candidates.ends.shape[1]) < spec.num_beams)[None, :]
+    closed = ~state.improvable
+    if spec.early_stopping is True:
+        closed |= state.done.all(axis=1)
+    scores = candidates.scores / length_divisors(spec)[state.length]
+    scores += jnp.where(closed, IMPOSSIBLE, 0.0)[:, None] + jnp.where(ended, 0.0, IMPOSSIBLE)
+    lengths = jnp.broadcast_to(state.length + 1, ended.shape)
+    merged = jnp.concatenate([state.done_scores, scores], axis=1)  # [B, K + C]
+    best, chosen = jax.lax.top_k(merged, spec.num_beams)
+
+    def merge(old: jax.Array, new: jax.Array) -> jax.Array:
+        return _beams(jnp.concatenate([old, new], axis=1), chosen)
+
+    return state._replace(
+        done_scores=best,
+        done_tokens=merge(state.done_tokens, candidates.sequences),
+        done_lengths=merge(state.done_lengths, lengths),
+        done=merge(state.done, ended),
+    )
+
+
+def can_improve(state: BeamState, spec: GenerationSpec) -> jax.Array:
+    """Whether the best live hypothesis could still beat the worst finished one, bool `[B]`.
+
+    `early_stopping=False` takes the present length for the hypothetical one, which is a heuristic; "never" with a
+    positive length penalty takes the longest.
+    """
+    longest = spec.early_stopping == "never" and spec.length_penalty > 0
+    generated = spec.max_length - 1 if longest else state.length - 1
+    hope = state.scores[:, 0] / length_divisors(spec)[generated]
+    worst = jnp.where(state.done, state.done_scores.min(axis=1, keepdims=True), IMPOSSIBLE)  # [B, K]
+    return (hope[:, None] > worst).any(axis=1)
+
+
+def length_divisors(spec: GenerationSpec) -> jax.Array:
+    """generated ** length_penalty for generated = 0 .. T, float32 `[T + 1]`; computed in float64, as torch does."""
+    generated = np.maximum(np.arange(spec.max_length + 1, dtype=np.float64), 1)
+    return jnp.asarray((generated**spec.length_penalty).astype(np.float32))
+
+
+def _beams(values: jax.Array, chosen: jax.Array) -> jax.Array:
+    """`values[b, chosen[b, k]]` for values `[B, C, ...]` and chosen `[B, K]`."""
+    return jax.vmap(lambda row, index: row[index])(values, chosen)

@@ -1,0 +1,146 @@
+"""What changes a step's scores before the next token is chosen: pure functions `[N, V] -> [N, V]`.
+
+Order and arithmetic are those of transformers 5 (`_get_logits_processor`): history first, then length and forced
+tokens, then suppressed tokens, then, when sampling, temperature, top-k and top-p. `tokens` is int32 `[N, T]`, of which
+the first `length` columns are written (the start token among them); `length` is a traced int32 scalar.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from eeg2text_jax.search.settings import GenerationSpec
+
+COMPARED = 128  # longer texts are not compared token by token
+
+
+def process(scores: jax.Array, tokens: jax.Array, length: jax.Array, spec: GenerationSpec) -> jax.Array:
+    """Applies whatever `spec` switches on to `scores` float32 `[N, V]`."""
+    penalty, size = spec.repetition_penalty, spec.no_repeat_ngram_size
+    if penalty != 1.0 or size:
+        arguments = scores, tokens, length
+        default = partial(look_back, penalty=penalty, size=size)
+        if tokens.shape[1] > COMPARED:
+            scores = default(*arguments)
+        else:
+            comparing = partial(look_back_by_comparing, penalty=penalty, size=size)
+            scores = jax.lax.platform_dependent(*arguments, tpu=comparing, default=default)
+    if spec.min_length:
+        scores = jnp.where(length < spec.min_length, suppress(scores, spec.eos_token_id), scores)
+    if spec.forced_bos_token_id is not None:
+        scores = jnp.where(length == 1, force(scores, spec.forced_bos_token_id), scores)
+    if spec.forced_eos_token_id is not None:
+        scores = jnp.where(length == spec.max_length - 1, force(scores, spec.forced_eos_token_id), scores)
+    if spec.suppress_tokens:
+        scores = suppress(scores, spec.suppress_tokens)
+    if spec.begin_suppress_tokens:
+        begin = 1 if spec.forced_bos_token_id is None else 2
+        scores = jnp.where(length == begin, suppress(scores, spec.begin_suppress_tokens), scores)
+    if spec.do_sample:
+        scores = warp(scores, spec)
+    if spec.renormalize_logits:
+        scores = jax.nn.log_softmax(scores, axis=-1)
+    return scores
+
+
+def look_back(scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: float, size: int) -> jax.Array:
+    """The penalty of repeated tokens, unless it is 1, and then the ban of n-grams of this size, unless that is 0."""
+    if penalty != 1.0:
+        scores = penalize_repetition(scores, tokens, length, penalty)
+    return ban_repeated_ngrams(scores, tokens, length, size) if size else scores
+
+
+def look_back_by_comparing(
+    scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: float, size: int
+) -> jax.Array:
+    """The same as a comparison of every score's token with all that are written.
+
+    A TPU writes single scores by laying out all of them anew, and back, which takes several times as long.
+    """
+    vocabulary = scores.shape[1]
+    written = _written(tokens, length, vocabulary)  # [N, T]
+    rank = jnp.ones(tokens.shape, jnp.int32)  # 1: penalized, 2: banned, too
+    if size:
+        banned = _banned(tokens, length, size)
+        rank += jnp.pad(banned, ((0, 0), (size - 1, 0))).astype(jnp.int32)
+    same = written[:, :, None] == written[:, None, :]  # [N, T, T]
+    rank = jnp.max(jnp.where(same, rank[:, None, :], 0), axis=2)  # of a token, wherever it stands: any place will do
+    candidates = jnp.arange(vocabulary, dtype=tokens.dtype)[None, :]
+    found = jnp.zeros(scores.shape, jnp.int32)
+    for t in range(tokens.shape[1]):
+        found = jnp.where(written[:, t, None] == candidates, rank[:, t, None], found)
+    if penalty != 1.0:
+        scores = jnp.where(found > 0, jnp.where(scores < 0, scores * penalty, scores / penalty), scores)
+    return jnp.where(found > 1, -jnp.inf, scores)
+
+
+def penalize_repetition(scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: float) -> jax.Array:
+    """Tokens written before: negative scores times `penalty`, positive ones divided by it (CTRL, Keskar et al. 2019).
+
+    Touches T entries a row, not V: a gather and a scatter. Repeated tokens write the same value twice.
+    """
+    rows = jnp.arange(tokens.shape[0])[:, None]
+    seen = jnp.take_along_axis(scores, tokens, axis=1)  # [N, T]
+    seen = jnp.where(seen < 0, seen * penalty, seen / penalty)
+    return scores.at[rows, _written(tokens, length, scores.shape[1])].set(seen, mode="drop")
+
+
+def ban_repeated_ngrams(scores: jax.Array, tokens: jax.Array, length: jax.Array, size: int) -> jax.Array:
+    """-inf for every token that would complete an n-gram which the row already has."""
+    rows = jnp.arange(tokens.shape[0])[:, None]
+    banned = jnp.where(_banned(tokens, length, size), tokens[:, size - 1 :], scores.shape[1])
+    return scores.at[rows, banned].set(-jnp.inf, mode="drop")
+
+
+def _banned(tokens: jax.Array, length: jax.Array, size: int) -> jax.Array:
+    """Which tokens from position `size - 1` on end an n-gram that would be one again, bool `[N, T - size + 1]`."""
+    total = tokens.shape[1]
+    suffix = jax.lax.dynamic_slice_in_dim(tokens, length - (size - 1), size - 1, axis=1)  # [N, size - 1]
+    ends = jnp.arange(size - 1, total)  # last position of each window
+    repeats = jnp.broadcast_to((ends < length)[None, :], (tokens.shape[0], ends.size))
+    for offset in range(size - 1):
+        window = tokens[:, offset : offset + ends.size]
+        repeats &= window == suffix[:, offset, None]
+    return repeats
+
+
+def _written(tokens: jax.Array, length: jax.Array, vocabulary: int) -> jax.Array:
+    """`tokens`, with an index out of range where nothing is written yet."""
+    return jnp.where(jnp.arange(tokens.shape[1])[None, :] < length, tokens, vocabulary)
+
+
+def suppress(scores: jax.Array, banned: tuple[int, ...]) -> jax.Array:
+    """-inf for some tokens."""
+    return scores.at[:, jnp.asarray(banned)].set(-jnp.inf, mode="drop")
+
+
+def force(scores: jax.Array, token: int) -> jax.Array:
+    """0 for one token, -inf for all others."""
+    return jnp.full_like(scores, -jnp.inf).at[:, token].set(0.0)
+
+
+def warp(scores: jax.Array, spec: GenerationSpec) -> jax.Array:
+    """Temperature, top-k and top-p, in this order; what they leave out becomes -inf.
+
+    With beams, enough tokens are kept for one that does not end the sentence.
+    """
+    least = 1 if spec.num_beams == 1 else len(spec.eos_token_id) + 1
+    if spec.temperature != 1.0:
+        scores = scores / spec.temperature
+    if spec.top_k:
+        count = min(max(spec.top_k, least), scores.shape[1])
+        scores = jnp.where(scores < jax.lax.top_k(scores, count)[0][:, -1:], -jnp.inf, scores)
+    if spec.top_p < 1.0:
+        scores = _keep_nucleus(scores, spec.top_p, least)
+    return scores
+
+
+def _keep_nucleus(scores: jax.Array, mass: float, least: int) -> jax.Array:
+    """The most probable tokens that together hold `mass`, and at least `least` of them (Holtzman et al. 2020)."""
+    order = jnp.argsort(scores, axis=-1)
+    ascending = jnp.take_along_axis(scores, order, axis=-1)
+    below = jnp.cumsum(jax.nn.softmax(ascending, axis=-1), axis=-1) <= 1 - mass
+    below = below.at[:, -least:].set(False)
+    rows = jnp.arange(scores.shape[0])[:, None]
+    return jnp.where(jnp.zeros_like(below).at[rows, order].set(below), -jnp.inf, scores)

@@ -1,0 +1,183 @@
+"""What to decode with: every setting of free-running decoding in one frozen, hashable record.
+
+Names, defaults and meaning are those of transformers' `GenerationConfig`, so a checkpoint's `generation_config.json`
+can be read as it is. A field that this package does not implement is an error, never silently ignored.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from eeg2text_jax.errors import UserError, nearest
+
+# Fields of a generation_config.json that do not change which tokens come out.
+_WITHOUT_EFFECT = {
+    "_commit_hash", "_from_model_config", "bos_token_id", "cache_implementation", "disable_compile", "max_cache_len",
+    "low_memory", "output_attentions", "output_hidden_states", "output_logits", "output_scores",
+    "return_dict_in_generate", "transformers_version", "use_cache",
+}  # fmt: skip
+
+# Fields that we do not implement, with the value at which they do nothing.
+_NEUTRAL = {
+    "diversity_penalty": 0.0, "encoder_no_repeat_ngram_size": 0, "encoder_repetition_penalty": 1.0,
+    "epsilon_cutoff": 0.0, "eta_cutoff": 0.0, "guidance_scale": 1.0, "is_assistant": False, "num_beam_groups": 1,
+    "remove_invalid_values": False, "token_healing": False, "typical_p": 1.0, "use_mtp": False,
+    "num_assistant_tokens": 20, "num_assistant_tokens_schedule": "constant", "assistant_confidence_threshold": 0.4,
+    "assistant_lookbehind": 10, "target_lookbehind": 10,
+}  # fmt: skip
+
+# Fields of `config.decode` that belong to the loop over a test set, not to the search.
+_OF_THE_LOOP = {"batch_size", "compactions", "teacher_forced_cut"}
+
+_TUPLES = ("eos_token_id", "suppress_tokens", "begin_suppress_tokens")
+
+
+class TokenIds(Protocol):
+    """The token ids of a model that decoding needs; every `Seq2SeqModel` has them."""
+
+    start_token: int
+    pad_token: int
+    eos_token: int
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerationSpec:
+    """Settings of free-running decoding; lengths count the decoder's start token, as in transformers.
+
+    Raises:
+      UserError: a value is out of range, or two values contradict each other.
+    """
+
+    decoder_start_token_id: int
+    pad_token_id: int
+    eos_token_id: tuple[int, ...]  # any of them ends a hypothesis
+    max_length: int = 21  # the start token and at most 20 more
+    min_length: int = 0  # no end token before this length
+    num_beams: int = 1
+    num_return_sequences: int = 1  # best ones of each sentence, or as many samples of it
+    length_penalty: float = 1.0  # finished hypotheses are ranked by log-probability / (generated tokens ** penalty)
+    early_stopping: bool | Literal["never"] = False  # True: K finished ones suffice; "never": no heuristic
+    repetition_penalty: float = 1.0  # scores of tokens already written are divided (positive) or multiplied (negative)
+    no_repeat_ngram_size: int = 0  # no n-gram of this size occurs twice; 0: off
+    forced_bos_token_id: int | None = None  # first token after the start token
+    forced_eos_token_id: int | None = None  # last token when max_length is reached
+    suppress_tokens: tuple[int, ...] = ()  # never written
+    begin_suppress_tokens: tuple[int, ...] = ()  # never written first
+    do_sample: bool = False
+    temperature: float = 1.0  # these three matter only with do_sample
+    top_k: int = 50  # 0: all
+    top_p: float = 1.0
+    renormalize_logits: bool = False  # log-softmax again after all processing
+
+    def __post_init__(self) -> None:
+        for name in _TUPLES:
+            object.__setattr__(self, name, _as_tuple(getattr(self, name)))
+        for name, good, expected in _checks(self):
+            if not good:
+                raise UserError(f"generation setting {name}: expected {expected}, got {getattr(self, name)!r}.")
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any], model: TokenIds, source: str = "decode") -> "GenerationSpec":
+        """A spec from named settings (such as `config.decode`), token ids being the model's unless given.
+
+        What belongs to the loop over a test set (`batch_size`, `teacher_forced_cut`) is passed over.
+
+        Raises:
+          UserError: `source` has a field that is unknown or not implemented; the message names the nearest known one.
+        """
+        tokens = {
+            "decoder_start_token_id": model.start_token,
+            "pad_token_id": model.pad_token,
+            "eos_token_id": model.eos_token,
+        }
+        return cls(**(tokens | _known(fields, source)))
+
+    @classmethod
+    def from_checkpoint(
+        cls, folder: str | os.PathLike[str], model: TokenIds, overrides: Mapping[str, Any] | None = None
+    ) -> "GenerationSpec":
+        """A spec from a checkpoint's `generation_config.json`, with some settings replaced.
+
+        Args:
+          folder: the checkpoint's folder, or the JSON file itself.
+          model: supplies token ids that the file lacks.
+          overrides: settings that win over the file's, such as `config.decode`.
+        """
+        path = Path(folder)
+        path = path if path.suffix == ".json" else path / "generation_config.json"
+        try:
+            stored = json.loads(path.read_text(encoding="utf8"))
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror}).") from error
+        except json.JSONDecodeError as error:
+            raise UserError(f"{path}: line {error.lineno} is not valid JSON ({error.msg}).") from error
+        return cls.from_fields(_known(stored, str(path)) | _known(overrides or {}, "decode"), model)
+
+    def to_fields(self) -> dict[str, Any]:
+        """The settings as `generation_config.json` has them; `from_checkpoint` gives them back."""
+        fields = dataclasses.asdict(self)
+        if not self.do_sample:  # without effect then, and transformers warns of them
+            fields = {name: value for name, value in fields.items() if name not in ("temperature", "top_k", "top_p")}
+        fields |= {name: list(fields[name]) for name in _TUPLES}
+        if len(self.eos_token_id) == 1:
+            fields["eos_token_id"] = self.eos_token_id[0]
+        return {name: value for name, value in fields.items() if value not in (None, [])}
+
+    def replace(self, **changes: Any) -> "GenerationSpec":
+        """The same settings with some of them changed."""
+        return dataclasses.replace(self, **changes)
+
+
+def _as_tuple(value: Any) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, int) else tuple(int(token) for token in value)
+
+
+def _known(fields: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The fields that set something, under the names of `GenerationSpec`."""
+    names = {field.name for field in dataclasses.fields(GenerationSpec)}
+    known = {}
+    for name, value in fields.items():
+        if value is None or name in _WITHOUT_EFFECT | _OF_THE_LOOP:
+            continue
+        if name in ("max_new_tokens", "min_new_tokens"):  # these do not count the start token, and win over the others
+            known[name.replace("_new_tokens", "_length")] = value + 1
+        elif name in names:
+            known.setdefault(name, value)
+        elif name not in _NEUTRAL or value != _NEUTRAL[name]:
+            raise UserError(
+                f"{source}: generation setting {name!r} (= {value!r}) is not implemented; the nearest that is, is "
+                f"{nearest(name, sorted(names))!r}."
+            )
+    return known
+
+
+def _checks(spec: GenerationSpec) -> list[tuple[str, bool, str]]:
+    """(field, whether it is in order, what was expected)."""
+    searches = spec.num_beams > 1
+    return [
+        ("eos_token_id", bool(spec.eos_token_id), "at least one token id"),
+        ("max_length", spec.max_length >= 2, "at least 2 (the start token and one more)"),
+        ("min_length", 0 <= spec.min_length <= spec.max_length, f"between 0 and max_length ({spec.max_length})"),
+        ("num_beams", spec.num_beams >= 1, "at least 1"),
+        (
+            "num_return_sequences",
+            spec.num_return_sequences >= 1 and (not searches or spec.num_return_sequences <= spec.num_beams),
+            f"between 1 and num_beams ({spec.num_beams})",
+        ),
+        (
+            "num_return_sequences",
+            spec.num_return_sequences == 1 or searches or spec.do_sample,
+            "1, as greedy decoding has one result (set num_beams or do_sample)",
+        ),
+        ("early_stopping", spec.early_stopping in (True, False, "never"), 'True, False or "never"'),
+        ("repetition_penalty", spec.repetition_penalty > 0, "a positive number (1.0 is off)"),
+        ("no_repeat_ngram_size", spec.no_repeat_ngram_size >= 0, "0 (off) or a size of n-grams"),
+        ("temperature", spec.temperature > 0, "a positive number"),
+        ("top_k", spec.top_k >= 0, "0 (all tokens) or a number of tokens"),
+        ("top_p", 0 < spec.top_p <= 1, "a probability above 0"),
+    ]

@@ -1,0 +1,234 @@
+"""Command line -> configuration: `--config=NAME[:arg]` or `FILE.py[:arg]`, and `--config.section.field=value ...`; and
+which stage of a run depends on which field.
+"""
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+
+from eeg2text_jax.errors import UserError, first_line, nearest
+from eeg2text_jax.study.ranges import RANGES, RENAMED, check_config, refusal
+from eeg2text_jax.study.shipped import find_config, run_config
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """What a command line said."""
+
+    config: ConfigDict
+    options: dict[str, str]
+    positional: list[str]
+
+
+def parse_config(
+    argv: Sequence[str],
+    command: str,
+    *,
+    options: Sequence[str] = (),
+    optional: Sequence[str] = (),
+    default: str = "",
+    positional: str = "",
+    sections: Sequence[str] = (),
+) -> Arguments:
+    """Parses `--config`, its overrides, and the plain `options`, all of them required, and `optional` ones.
+
+    Args:
+      argv: arguments after the command's name.
+      command: its name, for messages.
+      options: names of plain options, e.g. `workdir` for `--workdir=DIR`.
+      optional: names of those that may be left out, which gives "".
+      default: configuration file used when `--config` is not given; empty: it must be given.
+      positional: what positional arguments are called; empty: there are none.
+      sections: those that the command reads, the only ones that are checked; empty: all.
+
+    Raises:
+      UserError: an unknown or missing option, a missing file, a misspelt field, a value of the wrong type or out of
+        its range (see `ranges`).
+    """
+    plain = [*(f"--{name}=..." for name in options), *(f"[--{name}=...]" for name in optional)]
+    wanted = " ".join([*([positional] if positional else []), "--config=NAME|FILE.py", *plain])
+    usage = f"usage: eeg2text {command} {wanted} [--config.section.field=value ...]"
+    if {"-h", "--help"} & set(argv):
+        print(f"{usage}\nConfigurations: `eeg2text configs`; every field: `eeg2text configs show default`")
+        raise SystemExit(0)
+    argv = [f"-{argument}" if re.match(r"-config([.=]|$)", argument) else argument for argument in argv]
+    place, argv = _take_config(argv, default)
+    if not place:
+        raise UserError(f"--config is missing; {usage}")
+    config = load_config(place)
+    for argument in argv:
+        _check_override(config, argument)
+    argv = _last_of_each(config, argv)
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=[command, *argv])
+    for name in (*options, *optional):
+        flags.DEFINE_string(name, None if name in options else "", "", flag_values=values)
+    try:
+        rest = values([command, *argv])[1:]
+    except (flags.Error, TypeError, ValueError, SyntaxError) as error:
+        raise _refused(error, usage) from error
+    for name in options:
+        if values[name].value is None:
+            raise UserError(f"--{name} is missing; {usage}")
+    if rest and not positional:
+        raise UserError(f"unexpected argument {rest[0]!r}; {usage}")
+    check_config(config, sections)
+    return Arguments(config, {name: values[name].value for name in (*options, *optional)}, list(rest))
+
+
+def load_config(place: str) -> ConfigDict:
+    """Runs `get_config` of `FILE.py` or `FILE.py:argument`; the result is locked against new fields.
+
+    Args:
+      place: a file of one's own, or the bare name of one that travels with the package, e.g. `demo:null`.
+
+    Raises:
+      UserError: there is no such file, or it cannot be run.
+    """
+    name, colon, argument = place.partition(":")
+    path = find_config(name)
+    try:
+        get_config = run_config(path)["get_config"]
+        config = get_config(argument) if colon else get_config()
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{place}: cannot be loaded ({type(error).__name__}: {first_line(error)}).") from error
+    return config.lock()
+
+
+def _take_config(argv: Sequence[str], place: str) -> tuple[str, list[str]]:
+    """The value of `--config` and the other arguments."""
+    others = []
+    rest = iter(argv)
+    for argument in rest:
+        if argument == "--config":
+            place = next(rest, "")
+        elif argument.startswith("--config="):
+            place = argument.removeprefix("--config=")
+        else:
+            others.append(argument)
+    return place, others
+
+
+def _last_of_each(config: ConfigDict, argv: Sequence[str]) -> list[str]:
+    """The arguments without those that a later one sets again: a tuple given twice would be joined."""
+    joined, rest = [], iter(argv)
+    for argument in rest:
+        bare = argument.startswith("--config.") and "=" not in argument
+        if bare and not isinstance(_value(config, argument), bool):
+            argument = f"{argument}={next(rest, '')}"
+        joined.append(argument)
+    last = {argument.partition("=")[0]: i for i, argument in enumerate(joined) if argument.startswith("--config.")}
+    return [argument for i, argument in enumerate(joined) if last.get(argument.partition("=")[0], i) == i]
+
+
+def _value(config: ConfigDict, argument: str) -> Any:
+    """The value of the field that `--config.section.field` names."""
+    node: Any = config
+    for name in argument.removeprefix("--config.").split("."):
+        node = node[name]
+    return node
+
+
+def _refused(error: Exception, usage: str) -> UserError:
+    """What to say of a command line that absl refuses: of a field, its range."""
+    reason = first_line(error)
+    if match := re.match(r"flag --config\.([\w.]+)=(.*?): ", reason):
+        name, value = match.groups()
+        if name in RANGES:
+            return refusal(name, value)
+        return UserError(f"--config.{name} is {value!r}; expected a value of the kind that it replaces.")
+    return UserError(f"{reason.rstrip('.')}; {usage}")
+
+
+def _check_override(config: ConfigDict, argument: str) -> None:
+    if not argument.startswith("--config."):
+        return
+    node: Any = config
+    path: list[str] = []
+    for name in argument.removeprefix("--config.").split("=")[0].split("."):
+        if not isinstance(node, ConfigDict):
+            raise UserError(f"--config.{'.'.join([*path, name])}: `{'.'.join(path)}` is a value, it has no fields.")
+        if (renamed := RENAMED.get(".".join([*path, name]))) and name not in node:
+            raise UserError(f"--config.{'.'.join([*path, name])} is called --config.{renamed} now.")
+        if name not in node:
+            near = nearest(name, node)
+            hint = f"did you mean `{'.'.join([*path, near])}`?" if near else "this section is empty."
+            raise UserError(f"--config.{'.'.join([*path, name])}: there is no such field; {hint}")
+        node, path = node.get(name), [*path, name]
+
+
+def to_json(config: ConfigDict) -> str:
+    """The resolved configuration, in the form of `DIR/config.json`."""
+    return json.dumps(json.loads(config.to_json_best_effort()), indent=2, sort_keys=True) + "\n"
+
+
+def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") -> list[str]:
+    """Fields (dotted) in which two JSON configurations differ, each with both values."""
+    found = []
+    for name in sorted(ours.keys() | theirs.keys()):
+        a, b = ours.get(name), theirs.get(name)
+        if isinstance(a, dict) and isinstance(b, dict):
+            found += differences(a, b, f"{prefix}{name}.")
+        elif a != b:
+            found.append(f"{prefix}{name} (now {a!r}, there {b!r})")
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """What a stage leaves behind, and the fields that it depends on besides those of the stages before it."""
+
+    products: tuple[str, ...]  # names or patterns in the workdir
+    fields: tuple[str, ...]  # fields or whole sections
+
+
+# In the order of work. A field that no stage names belongs to training, which is the stage to be careful with.
+STAGES = {
+    "data": Stage(
+        ("data.h5",), ("data.source", "data.synthetic", "data.columns", "data.table", "data.recordings", "data.raw")
+    ),
+    "split": Stage(("split.json",), ("split",)),
+    "tokenizer": Stage(("tokenizer",), ("text.tokenizer", "text.vocab_size", "model.checkpoint")),
+    "training": Stage(("checkpoints/step_*", "step_one/checkpoints/step_*", "wave_*", "waves.json"), ()),
+    "decoding": Stage(("predictions.jsonl",), ("grid.eval_conditions", "decode")),
+    "": Stage(
+        (), ("audit", "compilation_cache", "parallel.hosts", "train.save_every", "train.log_every", "train.profile")
+    ),
+}
+
+
+def from_stage(name: str) -> list[str]:
+    """The stage and those after it."""
+    names = list(STAGES)
+    return names[names.index(name) :]
+
+
+def stage_of(field: str) -> str:
+    """The first stage that depends on a field (dotted); "" where none does."""
+    for name, stage in STAGES.items():
+        if any(field == prefix or field.startswith(f"{prefix}.") for prefix in stage.fields):
+            return name
+    return "training"
+
+
+def fields_digest(config: ConfigDict, stage: str) -> str:
+    """A hash of the fields that a stage and those before it depend on."""
+    later = from_stage(stage)[1:]
+    flat = _flat(json.loads(to_json(config)))
+    content = {name: value for name, value in flat.items() if stage_of(name) not in later}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat = {}
+    for name, value in tree.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat

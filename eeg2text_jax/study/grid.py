@@ -1,0 +1,65 @@
+"""The grid: which arms are trained, and the keys and means that all their steps read."""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.streams import stream_key
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """One training run. Arms of one seed share initial weights, batches and dropout; only the condition differs."""
+
+    condition: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.condition}/{self.seed}"
+
+
+class StudyArrays(NamedTuple):
+    """What every step reads and none changes: keys and the means that some conditions need.
+
+    Fields:
+      dropout: keys `[A]`.
+      condition: the key of all random conditions, a scalar.
+      means: float32 `[S + 1, F]`, see `ConditionContext`; None where no condition needs it.
+    """
+
+    dropout: jax.Array
+    condition: jax.Array
+    means: jax.Array | None
+
+
+def arms(config: ConfigDict) -> tuple[Arm, ...]:
+    """The arms of `config.grid`: its training conditions for the first seed, then for the next."""
+    return tuple(Arm(name, int(seed)) for seed in config.grid.seeds for name in config.grid.train_conditions)
+
+
+def init_keys(grid_arms: tuple[Arm, ...], config_seed: int) -> jax.Array:
+    """Keys of all arms' initial parameters `[A]`; arms of one seed begin with the same ones."""
+    return _keys_by_seed(grid_arms, stream_key(config_seed, "init"))
+
+
+def dropout_keys(grid_arms: tuple[Arm, ...], config_seed: int, rng: str) -> jax.Array:
+    """Keys of all arms' dropout `[A]`: those of their seeds, or with `rbg` one for all.
+
+    Under `vmap` rbg draws from the first key alone, so that keys of their own would tell apart what is paired.
+
+    Raises:
+      UserError: `rng` (of `config.train`) is not known.
+    """
+    if rng == "threefry":
+        return _keys_by_seed(grid_arms, stream_key(config_seed, "dropout"))
+    if rng == "rbg":
+        return jnp.broadcast_to(stream_key(config_seed, "dropout", "rbg"), (len(grid_arms),))
+    raise UserError(f"train.rng = {rng!r}; expected 'threefry' or 'rbg'.")
+
+
+def _keys_by_seed(grid_arms: tuple[Arm, ...], root: jax.Array) -> jax.Array:
+    return jnp.stack([jax.random.fold_in(root, arm.seed) for arm in grid_arms])

@@ -1,0 +1,85 @@
+"""The configurations that travel with the package, and how any configuration file finds them.
+
+They are the folder `configs/` at the top of a clone and `eeg2text_jax/configs/` of an installed wheel. A file anywhere
+may say `from configs import default`: a `configs` folder of its own comes first, then the one that travels along.
+"""
+
+import ast
+import contextlib
+import runpy
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from eeg2text_jax.errors import UserError, did_you_mean
+
+NO_CONFIGURATION = ("arguments",)  # what the others import
+
+
+def configs_folder() -> Path:
+    """Where the configurations are that travel with the package."""
+    here = Path(__file__).parents[1]
+    return next((place for place in (here / "configs", here.parent / "configs") if place.is_dir()), here / "configs")
+
+
+def shipped() -> dict[str, Path]:
+    """The shipped configurations by name, in alphabetical order."""
+    found = {path.stem: path for path in sorted(configs_folder().glob("*.py"))}
+    return {name: path for name, path in found.items() if name.isidentifier() and name not in NO_CONFIGURATION}
+
+
+def summary(path: Path) -> str:
+    """The first sentence of a configuration's docstring, without its full stop."""
+    about = ast.get_docstring(ast.parse(path.read_text(encoding="utf8"))) or ""
+    return " ".join(about.partition("\n\n")[0].split()).removesuffix(".")
+
+
+def find_config(name: str) -> Path:
+    """The file that `--config=NAME` means: one of the user's, or a shipped one by its bare name.
+
+    Raises:
+      UserError: there is neither.
+    """
+    path, known = Path(name), shipped()
+    if path.is_file():
+        return path
+    if name in known:
+        return known[name]
+    travels = f"--config={path.stem} is one that travels with the package."
+    raise UserError(
+        f"{name}: there is no such configuration file; "
+        f"{travels if path.stem in known else did_you_mean(name, known)} `eeg2text configs` lists those there are."
+    )
+
+
+def run_config(path: Path) -> dict[str, Any]:
+    """Runs a configuration file; its names."""
+    own = path.resolve().parent
+    with _importable([own if own.name == "configs" else own / "configs", configs_folder()]):
+        alone = own == configs_folder().resolve()  # needs nothing else, and its neighbours are no modules of the user's
+        places = [] if alone else [str(own.parent)]
+        sys.path[:0] = places
+        try:
+            return runpy.run_path(str(path))
+        finally:
+            for place in places:
+                sys.path.remove(place)
+
+
+@contextlib.contextmanager
+def _importable(folders: list[Path]) -> Iterator[None]:
+    """Lets `configs` be imported from the folders, the first that has a module; what it was before comes back."""
+    before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "configs"}
+    for name in before:
+        del sys.modules[name]
+    package = types.ModuleType("configs")
+    package.__path__ = [str(folder) for folder in folders if folder.is_dir()]
+    sys.modules["configs"] = package
+    try:
+        yield
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "configs"]:
+            del sys.modules[name]
+        sys.modules.update(before)

@@ -1,0 +1,182 @@
+"""Everything that a run knows before training: data, split, text, arms and model, made or found in the workdir."""
+
+import dataclasses
+import functools
+import hashlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+from transformers import PreTrainedTokenizerBase
+
+from eeg2text_jax.backbones.build import build_model
+from eeg2text_jax.conditions.condition import condition_key, needs
+from eeg2text_jax.conditions.donors import donor_table, label_rows, train_means
+from eeg2text_jax.data.batches import Samples, feature_scale
+from eeg2text_jax.data.datafile import DataFile, read_datafile
+from eeg2text_jax.data.prepare import prepare
+from eeg2text_jax.data.text import encode_targets, load_tokenizer, longer_than, train_tokenizer
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import replacing
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.parallel.placement import Placement
+from eeg2text_jax.pretrained.folder import checkpoint_folder
+from eeg2text_jax.pretrained.start import model_from_checkpoint
+from eeg2text_jax.splits.certificate import certify_data, part_table, verdict
+from eeg2text_jax.splits.methods import make_split
+from eeg2text_jax.splits.split import Split
+from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
+from eeg2text_jax.study.configuration import fields_digest
+from eeg2text_jax.study.grid import Arm, StudyArrays, arms, dropout_keys
+from eeg2text_jax.study.workdir import Workdir
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """The fixed ingredients of one run."""
+
+    config: ConfigDict
+    workdir: Workdir
+    data: DataFile
+    split: Split
+    tokenizer: PreTrainedTokenizerBase
+    samples: Samples
+    arms: tuple[Arm, ...]
+    model: Seq2SeqModel
+    arrays: StudyArrays
+
+    @functools.cached_property
+    def placement(self) -> Placement:
+        """Where the arrays of these arms lie."""
+        return Placement.from_config(self.config, len(self.arms))
+
+    @property
+    def config_digest(self) -> str:
+        """A hash of what predictions depend on."""
+        return fields_digest(self.config, "decoding")
+
+    @property
+    def tokenizer_digest(self) -> str:
+        return hashlib.sha256(self.tokenizer.backend_tokenizer.to_str().encode()).hexdigest()[:16]
+
+
+def open_study(config: ConfigDict, workdir: Workdir, *, other_texts: bool = False) -> Study:
+    """Makes what the workdir lacks and reads the rest.
+
+    Args:
+      config: as checked by `ranges.check_config`.
+      workdir: the run's folder.
+      other_texts: accept a data file whose sentences are not those that the run was begun with, everything else being
+        equal; to show that free-running predictions do not depend on them.
+
+    Raises:
+      UserError: the data source, the tokenizer or a field of the configuration is not usable.
+    """
+    grid_arms = arms(config)
+    data = open_data(config, workdir)
+    split = open_split(config, workdir, data, other_texts=other_texts)
+    tokenizer = open_tokenizer(config, workdir, data, split)
+    build = model_from_checkpoint if config.model.checkpoint else build_model
+    model = build(config.model, data.n_features, tokenizer)
+    samples, means = make_samples(config, data, split, tokenizer, model.pad_token)
+    dropout = dropout_keys(grid_arms, config.seed, config.train.rng)
+    arrays = StudyArrays(dropout, condition_key(config.seed), means)
+    return Study(config, workdir, data, split, tokenizer, samples, grid_arms, model, arrays)
+
+
+def open_data(config: ConfigDict, workdir: Workdir) -> DataFile:
+    """The data file of `config.data.source`: that file itself, or one prepared from it once."""
+    source = str(config.data.source)
+    if source.endswith(".h5"):
+        return read_datafile(source)
+    if not workdir.data.exists():
+        print(f"preparing {source} ...")
+        tally = prepare(config.data, workdir.data)
+        print("\n".join([*tally.notes, tally.table()]))
+    return read_datafile(workdir.data)
+
+
+def open_split(config: ConfigDict, workdir: Workdir, data: DataFile, *, other_texts: bool = False) -> Split:
+    """The split of this workdir; once made it stays, and so does the data that it was made from.
+
+    Raises:
+      UserError: the data file is another one (see `open_study` for `other_texts`), or no such split can be made.
+    """
+    if workdir.split.exists():
+        found = read_split_file(workdir.split)
+        found.check_same_data(data, other_texts=other_texts)
+        return found.resolve(data, other_texts=other_texts)
+    split = make_split(data, **config.split)
+    certificate = certify_data(data, split, config.split.ratio)
+    write_split_file(workdir.split, certificate)
+    print(f"{part_table(certificate)}\n{verdict(certificate)}")
+    return split
+
+
+def open_tokenizer(config: ConfigDict, workdir: Workdir, data: DataFile, split: Split) -> PreTrainedTokenizerBase:
+    """The tokenizer of `config.text`, of the checkpoint, or one trained on the sentences of the train part."""
+    if not workdir.tokenizer.exists():
+        folder = config.text.tokenizer or (config.model.checkpoint and checkpoint_folder(config.model.checkpoint))
+        if folder:
+            tokenizer = load_tokenizer(folder)
+        else:
+            tokenizer = train_tokenizer(data.sentence[split.parts["train"]], config.text.vocab_size)
+        with replacing(workdir.tokenizer) as partial:
+            tokenizer.save_pretrained(str(partial))
+    return load_tokenizer(workdir.tokenizer)
+
+
+def cuts(config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Sentences on how many samples of the parts lose words or tokens.
+
+    Raises:
+      UserError: a sample, of the test part among them, has more words than the widest bucket.
+    """
+    rows = np.concatenate(list(split.parts.values()))
+    words, most, widest = data.n_words[rows], config.data.max_words, max(words for words, _ in config.batch.buckets)
+    if min(words.max(), most) > widest:
+        raise UserError(
+            f"batch.buckets: the widest has {widest} words and a sample has {words.max()}; add a wider bucket or set "
+            f"data.max_words to {widest}, by which longer samples are cut."
+        )
+    most_tokens = config.text.max_tokens
+    too_long = longer_than(tokenizer, list(map(str, data.sentence[rows])), most_tokens)
+    found = []
+    if (words > most).any():
+        found.append(
+            f"{np.sum(words > most)} of {len(rows)} samples have more than data.max_words={most} words (up to "
+            f"{words.max()}): the rest is cut."
+        )
+    if too_long.any():
+        found.append(
+            f"{too_long.sum()} of {len(rows)} sentences have more than text.max_tokens={most_tokens} tokens: "
+            "as targets they are cut."
+        )
+    return found
+
+
+def make_samples(
+    config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase, pad_token: int
+) -> tuple[Samples, jax.Array | None]:
+    """What batches are cut from, and the table of subject means `[S + 1, F]` where a condition needs it."""
+    train = split.parts["train"]
+    scaling = feature_scale(data, train, config.data.standardize)
+    notes = [scaling.note(), *cuts(config, data, split, tokenizer)]
+    for note in filter(None, notes):
+        print(note)
+    conditions = {*config.grid.train_conditions, *config.grid.eval_conditions}
+    needed = needs(sorted(conditions))
+    means, subject = train_means(data, train)
+    samples = Samples(
+        data=data,
+        targets=encode_targets(tokenizer, data.sentence, config.text.max_tokens),
+        mean=scaling.mean,
+        scale=scaling.scale,
+        max_words=config.data.max_words,
+        pad_token=pad_token,
+        subject=subject if "subject" in needed else None,
+        donors=donor_table(data, list(split.parts.values()), config.seed).donor if "donor" in needed else None,
+        label_rows=label_rows(data, train, config.seed) if "label_shuffle" in conditions else None,
+    )
+    return samples, jnp.asarray((means - scaling.mean) / scaling.scale) if "means" in needed else None

@@ -1,0 +1,10 @@
+"""Versions of this package and of those that figures depend on."""
+
+from importlib.metadata import version
+
+__version__ = "0.1.0"
+
+
+def with_version(package: str) -> str:
+    """`NAME-VERSION` of an installed distribution, as signatures name it."""
+    return f"{package}-{version(package)}"

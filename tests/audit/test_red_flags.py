@@ -1,0 +1,146 @@
+"""Warnings at their bounds: what published prediction sets showed to be missed, or said without ground."""
+
+import dataclasses
+import random
+
+import pytest
+from rows import simulated_rows
+
+from eeg2text_jax.auditing.align import align
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.compare import gap_flags, primary_endpoint
+from eeg2text_jax.auditing.contrast import Contrast
+from eeg2text_jax.auditing.fitness import file_flags
+from eeg2text_jax.auditing.red_flags import row_flags
+from eeg2text_jax.auditing.result import Evidence, Secondary
+from eeg2text_jax.auditing.side_channel import SideChannel, _gap_flag
+from eeg2text_jax.auditing.verdict import Verdict
+
+
+def flags_of(rows):
+    return {flag.code: flag for flag in file_flags("eeg", rows)}
+
+
+def saying(rows, text):
+    """The rows, each with the prediction that `text` makes of its number and reference."""
+    return [dataclasses.replace(r, prediction=text(i, r.reference)) for i, r in enumerate(rows)]
+
+
+def test_a_list_of_word_pieces_without_spaces_is_a_list():
+    """Decoders that emit pieces by frequency write `the. in to andHe of`: no two lists have the same words."""
+    pieces = ("the", "and", "of", "He", "in", "was", "his", "She", "to", "It", "is", "as", "on", "In", "From", "by")
+    rng = random.Random(0)
+
+    def listed(i, reference):
+        order = rng.sample(pieces, len(pieces))
+        return "".join(piece if piece[0].isupper() else f" {piece}" for piece in order)
+
+    eeg, _ = simulated_rows(sentences=30)
+    found = flags_of(saying(eeg, listed))
+    assert "one list of frequent words" in found["frequency_list"].message
+    assert "frequency_list" not in flags_of(eeg)
+
+
+def test_frequent_words_are_known_with_marks_at_their_ends():
+    eeg, _ = simulated_rows(sentences=30)
+    word = max(set(words := [w for r in eeg for w in r.reference.split()]), key=words.count)
+    assert "100% of the words" in flags_of(saying(eeg, lambda i, _: f"{word}{'.,'[: i % 3]}"))["frequency_only"].message
+
+
+def test_one_row_does_not_carry_a_score_of_nothing():
+    eeg, _ = simulated_rows(sentences=30)
+    nothing = saying(eeg, lambda i, reference: "zz qq " * 150)
+    one = [dataclasses.replace(eeg[0], prediction=eeg[0].reference.split()[0]), *nothing[1:]]
+    assert not carrying(one)  # one word in 27,000 is a score of 0.004
+    many = [dataclasses.replace(eeg[0], prediction=f"{eeg[0].reference} " * 3), *nothing[1:]]
+    assert "one row carries the score, which is 0.00 without row 1 " in carrying(many)[0].message
+
+
+def carrying(rows):
+    endpoint = primary_endpoint()
+    own = endpoint.metric.statistics([r.prediction for r in rows], [r.reference for r in rows])
+    return row_flags(align({"eeg": rows}).eeg, own, endpoint.score)
+
+
+def contrast(observed, null, p, p_less, gap_interval=None):
+    values = dict.fromkeys((field.name for field in dataclasses.fields(Contrast)), 0.0)
+    values |= {"scores": (10 + observed, 10.0), "nulls": (null, 0.0), "observed": observed, "p_seeds": None}
+    values |= {"p": p, "p_less": p_less, "effect": observed - null}
+    return Contrast(**values | {"gap_interval": gap_interval or (observed - 0.1, observed + 0.1)})
+
+
+def warned(primary, derived=(), wer=(100.0, 100.0), wer_gap=(0.0, 0.0)):
+    secondary = Secondary("WER", "", wer, wer_gap, 0.0, (0.0, 0.0), 1.0, 1.0)
+    evidence = Evidence("noise", primary, dict(enumerate(derived)), [secondary], [])
+    return {flag.code: flag.message for flag in gap_flags("eeg", evidence)}
+
+
+@pytest.mark.parametrize(
+    ("primary", "derived", "said"),
+    [
+        (contrast(0.94, 1.17, 0.9, 0.1), [], "+1.17 of it"),
+        # Content within the file's strata that is gone within those that stand in for tasks: NRv2, T5.
+        (contrast(1.21, 0.64, 0.009, 0.99), [contrast(1.21, 1.09, 0.23, 0.77)], "+1.09 of it"),
+        (contrast(1.21, 0.64, 0.009, 0.99), [contrast(1.21, 0.70, 0.02, 0.98)], ""),
+        # The control has the more content, however little: the gap is not style alone.
+        (contrast(-0.28, -0.16, 1.0, 0.001), [contrast(-0.28, -0.15, 1.0, 0.001)], ""),
+        (contrast(-0.28, -0.16, 1.0, 0.001), [contrast(-0.28, -0.25, 0.8, 0.2)], "-0.25 of it"),
+        (contrast(0.37, 0.37, 0.5, 0.5, (-0.05, 0.82)), [], ""),  # no gap beyond the noise
+    ],
+)
+def test_a_gap_is_style_where_no_content_is_found_in_it(primary, derived, said):
+    found = warned(primary, derived)
+    assert ("gap_is_style" in found) == bool(said)
+    assert said in found.get("gap_is_style", "")
+
+
+def test_metrics_disagree_only_where_both_are_beyond_the_noise():
+    ahead = contrast(0.94, 0.0, 0.01, 0.99, (0.41, 1.48))
+    assert "metrics_disagree" in warned(ahead, wer=(103.0, 100.0), wer_gap=(-4.0, -2.0))
+    assert "metrics_disagree" not in warned(ahead, wer=(100.7, 100.0), wer_gap=(-1.74, 0.28))
+    assert "metrics_disagree" not in warned(ahead, wer=(97.0, 100.0), wer_gap=(2.0, 4.0))
+    unsure = contrast(0.94, 0.0, 0.01, 0.99, (-0.2, 2.0))
+    assert "metrics_disagree" not in warned(unsure, wer=(103.0, 100.0), wer_gap=(-4.0, -2.0))
+
+
+def test_the_interval_of_a_gap_is_that_of_the_difference_of_scores():
+    """A style that is worth points in every sentence: a gap without doubt, and no content."""
+    eeg, noise = simulated_rows(style_shift=0.4, sentences=60)
+    found = audit(eeg, {"noise": noise}, resamples=400, proof="planted").comparisons[0]
+    low, high = found.primary.gap_interval
+    assert 0 < low < found.primary.observed < high
+    assert found.primary.interval[0] < 0
+    errors = next(s for s in found.secondary if s.label == "WER")
+    assert errors.gap_interval[0] < errors.scores[1] - errors.scores[0] < errors.gap_interval[1]
+
+
+def test_channels_that_are_open_on_both_sides_are_not_said_to_be_open_on_one():
+    both = _gap_flag(SideChannel("eeg", 1.61, 0.0001), SideChannel("noise", 1.46, 0.0001), 0.02)
+    assert (both.code, "in one condition" in both.message) == ("side_channels_differ", False)
+    one = _gap_flag(SideChannel("eeg", -0.04, 0.96), SideChannel("noise", 0.26, 0.001), 0.002)
+    assert (one.code, "in one condition only" in one.message) == ("side_channel_in_one_condition", True)
+
+
+def erring(rows, seed_of):
+    """A third of the words replaced, by draws that `seed_of` a row begins."""
+
+    def text(row):
+        rng = random.Random(seed_of(row))
+        return " ".join(f"x{rng.randrange(10**6)}" if rng.random() < 0.33 else w for w in row.reference.split())
+
+    return [dataclasses.replace(r, prediction=text(r)) for r in rows]
+
+
+def test_readers_that_make_the_same_errors_were_given_the_target():
+    eeg, _ = simulated_rows(sentences=40, subjects=4)
+    own = audit(erring(eeg, lambda r: r.sample_id), {}, resamples=200)
+    assert own.verdict is Verdict.CONTENT
+    shared = erring(eeg, lambda r: r.sentence_id if r.subject[-1] != "0" or hash_of(r) else r.sample_id)
+    fed = audit(shared, {}, resamples=200)
+    assert fed.verdict is Verdict.NOT_JUDGEABLE
+    assert "have the same errors" in next(f.message for f in fed.flags if f.code == "needs_proof")
+
+
+def hash_of(row):
+    """True for two sentences of three."""
+    return len(row.reference) % 3

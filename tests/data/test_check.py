@@ -1,0 +1,103 @@
+"""`eeg2text check`: everything that is wrong with a data file, and what is worth a look."""
+
+import h5py
+import numpy as np
+import pytest
+
+from eeg2text_jax import data
+from eeg2text_jax.cli import main
+from eeg2text_jax.data.check import check_datafile
+from eeg2text_jax.errors import UserError
+
+
+def good(path, **kwargs):
+    rng = np.random.default_rng(0)
+    rows = [
+        {"features": rng.normal(3, [1, 10, 100, 1e-3, 2, 5], (2 + i % 3, 6)), "sentence": f"text {i % 7}",
+         "subject": f"S{i // 7}", "task": "NR"}
+        for i in range(14)
+    ]  # fmt: skip
+    return data.write(path, kwargs.get("change", lambda rows: rows)(rows), features_are="2 bands x 3 channels")
+
+
+def test_a_good_file_has_no_problem_and_its_scales_are_shown(tmp_path, capsys):
+    path = good(tmp_path / "data.h5")
+    assert main(["check", str(path), f"--png={tmp_path / 'a.png'}"]) == 0
+    out = capsys.readouterr().out
+    assert "14 samples of 2 subjects, 1 tasks, 7 different texts; 41 words, 2 to 4 a sample" in out
+    assert "no problem, 0 notes" in out
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    findings = check_datafile(path)
+    words = data.read_datafile(path).features.astype(float)
+    np.testing.assert_allclose(findings.spread, words.std(0), rtol=1e-5)
+    np.testing.assert_allclose(findings.mean, words.mean(0), rtol=1e-5)
+    assert findings.bands == 2
+
+
+def noted(tmp_path, change):
+    return "\n".join(check_datafile(good(tmp_path / "data.h5", change=change)).notes)
+
+
+def test_what_is_worth_a_look_is_noted(tmp_path):
+    def constant(rows):
+        return [{**row, "features": np.where(np.arange(6) == 4, 7.0, row["features"])} for row in rows]
+
+    def twice(rows):
+        return [*rows, {**rows[0], "subject": "S9"}, rows[1]]
+
+    def volts(rows):
+        return [{**row, "features": row["features"] * (1e-6 if row["subject"] == "S1" else 1)} for row in rows]
+
+    def trials(rows):
+        return [{**row, "sentence_index": i % 6} for i, row in enumerate(rows)]
+
+    assert "1 of 6 features do not vary (numbers 4)" in noted(tmp_path, constant)
+    found = noted(tmp_path, twice)
+    assert (
+        "2 samples have another one's features to the last bit (the first are number 0, S0, NR:0, and 14, S9" in found
+    )
+    assert "1 samples are a subject's further readings" in found
+    assert "the features of S0 are" in noted(tmp_path, volts)
+    assert "numbers of sentences stand for several texts" in noted(tmp_path, trials)
+
+
+def damaged(path, how):
+    with h5py.File(path, "r+") as file:
+        how(file)
+    return path
+
+
+def test_problems_are_listed_together(tmp_path, capsys):
+    def spoil(file):
+        file["features"][3, 2] = np.nan
+        file["sentence"][5] = " "
+
+    path = damaged(good(tmp_path / "data.h5"), spoil)
+    with h5py.File(path, "r+") as file:
+        file.attrs["format"] = "eeg2text-data-1"  # without checksums
+    assert main(["check", str(path)]) == 2
+    out = capsys.readouterr().out
+    assert "PROBLEM: 1 samples have an empty sentence, the first is number 5." in out
+    assert "PROBLEM: 1 samples have NaN or infinity, the first is number 1." in out
+    assert "2 problems" in out
+
+    path = damaged(good(tmp_path / "edited.h5"), lambda file: file["features"].__setitem__((0, 0), 1.0))
+    assert "checksum" in check_datafile(path).problems[0]
+
+    def shorten(file):
+        offsets = file["offsets"][:]
+        offsets[-1] -= 1
+        file["offsets"][:] = offsets
+        file.attrs["format"] = "eeg2text-data-1"
+
+    path = damaged(good(tmp_path / "short.h5"), shorten)
+    assert "do not fit together" in check_datafile(path).problems[0]
+
+
+def test_another_file_is_refused(tmp_path):
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["x"] = 1
+    with pytest.raises(UserError, match="expected an eeg2text data file"):
+        check_datafile(tmp_path / "other.h5")
+    with pytest.raises(UserError, match="there is no such file"):
+        check_datafile(tmp_path / "nowhere.h5")

@@ -1,0 +1,218 @@
+"""Data files from Python, arrays, Parquet and data sets: the same samples whichever way they come."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from eeg2text_jax import data
+from eeg2text_jax.cli import main
+from eeg2text_jax.data.datafile import Sample, read_datafile
+from eeg2text_jax.data.rows import Columns
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.study.ranges import check_config
+
+F = 4
+
+
+def rows(n=9, **changes):
+    rng = np.random.default_rng(0)
+    return [
+        {"features": rng.normal(size=(1 + i % 3, F)).astype(np.float32), "sentence": f"sätze {i % 5} ja",
+         "subject": f"S{i // 5}", "task": "NR", **changes}
+        for i in range(n)
+    ]  # fmt: skip
+
+
+def same(one, other):
+    assert one.digest() == other.digest()
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    return read_datafile(data.write(tmp_path_factory.mktemp("rows") / "data.h5", iter(rows()), features_are="four"))
+
+
+def test_sentences_are_numbered_by_their_text(expected):
+    assert expected.sentence_id.tolist() == [f"NR:{i % 5}" for i in range(9)]
+    assert expected.features_are == "four"
+    np.testing.assert_array_equal(expected.words(2), rows()[2]["features"])
+
+
+def test_samples_lists_pandas_and_other_names_give_the_same(tmp_path, expected):
+    pandas = pytest.importorskip("pandas")
+    samples = [Sample(r["features"], r["sentence"], r["subject"], r["task"], i % 5) for i, r in enumerate(rows())]
+    named = [
+        {"eeg": r["features"].tolist(), "text": r["sentence"], "subject": r["subject"], "task": "NR"} for r in rows()
+    ]
+    table = pandas.DataFrame(rows())
+    same(expected, read_datafile(data.write(tmp_path / "a.h5", samples)))
+    same(expected, read_datafile(data.write(tmp_path / "b.h5", named, columns={"features": "eeg", "sentence": "text"})))
+    same(expected, read_datafile(data.write(tmp_path / "c.h5", table)))
+
+
+def test_one_vector_is_a_recording_of_one_position(tmp_path):
+    found = read_datafile(data.write(tmp_path / "a.h5", [{"features": [1, 2, 3], "sentence": "a"}]))
+    assert found.features.tolist() == [[1, 2, 3]]
+    assert (found.subject[0], found.task[0], found.sentence_index[0]) == ("all", "all", 0)
+
+
+BAD = [
+    ([], "there is no sample"),
+    ([{"features": [1.0], "text": "x"}], r"row 0: there is no column 'sentence', there are features, text"),
+    ([*rows(2), {**rows(1)[0], "features": np.ones((2, 3))}], r"row 2: has 3 features a word, .* before have 4"),
+    ([{"features": [[1, 2], [1]], "sentence": "x"}], "unequal numbers of features"),
+    ([{"features": [["a", "b"]], "sentence": "x"}], "the features are text"),
+    ([{"features": np.zeros((0, 3)), "sentence": "x"}], r"shape \[0, 3\]"),
+    ([{"features": [np.nan], "sentence": "x"}], "NaN or infinity"),
+    ([{"features": [1e300], "sentence": "x"}], "NaN or infinity"),
+    ([{"features": [1.0], "sentence": "  "}], "expected a text with something in it"),
+    ([{"features": [1.0], "sentence": 3}], "the sentence is 3"),
+    ([{"features": [1.0], "sentence": "x", "subject": None}], "subject is None"),
+    ([{"features": [1.0], "sentence": "x", "sentence_index": -1}], "sentence_index is -1"),
+    ([{"features": [1.0], "sentence": "x", "sentence_index": 1.5}], "sentence_index is 1.5"),
+    ([3], "is a int; expected a Sample"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), BAD)
+def test_what_is_wrong_with_a_row_is_said_and_nothing_is_left(given, message, tmp_path):
+    with pytest.raises(UserError, match=message) as refused:
+        data.write(tmp_path / "a.h5", given)
+    assert "\n" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_column_is_said(tmp_path):
+    with pytest.raises(UserError, match="did you mean 'sentence'"):
+        data.write(tmp_path / "a.h5", rows(), columns={"sentense": "text"})
+
+
+def test_a_number_with_two_texts_is_noted(tmp_path):
+    path = data.write(tmp_path / "a.h5", rows(3, sentence_index=0))
+    assert re.search(r"2 rows have another text", read_datafile(path).provenance["notes"][0])
+
+
+def test_defaults_are_those_of_the_configuration():
+    config = load_config("default")
+    assert Columns(**config.data.columns) == Columns()
+    check_config(config)
+
+
+def packed():
+    found = rows()
+    columns = {name: np.array([row[name] for row in found]) for name in ("sentence", "subject", "task")}
+    words = [row["features"] for row in found]
+    return columns, words, np.array([len(own) for own in words])
+
+
+def prepare(tmp_path, *arguments):
+    out = tmp_path / "out.h5"
+    assert main(["prepare", *map(str, arguments), f"--out={out}"]) == 0
+    return read_datafile(out)
+
+
+def test_arrays_in_every_layout(tmp_path, expected, capsys):
+    columns, words, n_words = packed()
+    padded = np.full((9, 5, F), np.nan, np.float32)
+    for row, own in zip(padded, words, strict=True):
+        row[: len(own)] = own
+    mask = np.arange(5) < n_words[:, None]
+    together = np.concatenate(words)
+    offsets = np.concatenate([[0], np.cumsum(n_words)])
+    layouts = [{"features": padded, "mask": mask}, {"features": padded, "n_words": n_words},
+               {"features": together, "n_words": n_words}, {"features": together, "offsets": offsets}]  # fmt: skip
+    for layout in layouts:
+        np.savez(tmp_path / "a.npz", **layout, **columns)
+        same(expected, prepare(tmp_path, tmp_path / "a.npz"))
+    renamed = {"text": columns.pop("sentence"), "eeg": padded, "real": mask, **columns}
+    np.savez(tmp_path / "a.npz", **renamed)
+    names = [f"--config.data.columns.{ours}={theirs}" for ours, theirs in
+             (("sentence", "text"), ("features", "eeg"), ("mask", "real"))]  # fmt: skip
+    same(expected, prepare(tmp_path, tmp_path / "a.npz", *names))
+    assert "S1" in capsys.readouterr().out
+
+
+def test_arrays_that_do_not_fit(tmp_path, capsys):
+    columns, words, n_words = packed()
+    padded = np.zeros((9, 5, F))
+    cases = [
+        ({"features": padded, **columns}, r"needs mask \[N, W\]"),
+        ({"features": padded, "mask": np.ones((9, 4)), **columns}, r"mask has shape \[9, 4\]"),
+        ({"features": padded, "n_words": n_words + 9, **columns}, "n_words must be"),
+        ({"features": np.concatenate(words), "n_words": n_words + 1, **columns}, "do not fit n_words"),
+        ({"features": padded[:3], **columns}, r"shape \[3, 5, 4\] for 9 sentences"),
+        ({"eeg": padded, **columns}, r"there is no array 'features', there are eeg, sentence"),
+        ({"features": np.array([*words, None], object)[:-1], **columns}, "with n_words"),
+        ({"features": padded[:, 0], **columns, "subject": columns["subject"][:3]}, r"subject has shape \[3\]"),
+    ]
+    for arrays, message in cases:
+        np.savez(tmp_path / "a.npz", **arrays)
+        assert main(["prepare", str(tmp_path / "a.npz"), f"--out={tmp_path / 'out.h5'}"]) == 2
+        error = capsys.readouterr().err
+        assert re.search(message, error), error
+        assert error.count("\n") == 1
+        assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
+    (tmp_path / "a.npz").write_bytes(b"PK nothing")
+    assert main(["prepare", str(tmp_path / "a.npz"), f"--out={tmp_path / 'out.h5'}"]) == 2
+
+
+def test_parquet_there_and_back(tmp_path, expected, capsys):
+    pyarrow = pytest.importorskip("pyarrow", reason="pip install 'eeg2text_jax[parquet]'")
+    out = tmp_path / "data.parquet"
+    assert main(["export-data", str(expected.path), f"--out={out}"]) == 0
+    back = prepare(tmp_path, out)
+    same(expected, back)
+    assert back.features_are == "four"
+    assert back.provenance["exported"] == json.loads(json.dumps(expected.provenance))
+    table = pytest.importorskip("pandas").read_parquet(out)
+    assert table.sentence.tolist() == expected.sentence.tolist()
+    np.testing.assert_array_equal(np.stack(table.features[2]), expected.words(2))
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    whole = pyarrow.parquet.read_table(out)
+    for i, start in enumerate((0, 4)):  # slices, whose lists begin elsewhere than at 0
+        pyarrow.parquet.write_table(whole.slice(start, 4 if i == 0 else None), folder / f"{i}.parquet")
+    same(expected, prepare(tmp_path, folder))
+
+
+def test_a_parquet_of_something_else(tmp_path, capsys):
+    pa = pytest.importorskip("pyarrow", reason="pip install 'eeg2text_jax[parquet]'")
+    pq = pytest.importorskip("pyarrow.parquet")
+    n = {"sentence": ["a b", "c"]}
+    cases = [
+        ({"features": ["1 2", "3 4"], **n}, "column 'features' is of type string; expected lists of numbers"),
+        ({"features": [["1"], ["2"]], **n}, "of type list"),
+        ({"features": [[[1.0, 2.0], [1.0]], [[1.0, 2.0]]], **n}, "unequal numbers"),
+        ({"features": [[1.0], None], **n}, "empty cell"),
+        ({"features": [[1.0], [None]], **n}, "NaN"),
+        ({"features": [[1.0], [2.0]]}, "there is no column 'sentence'"),
+    ]
+    for columns, message in cases:
+        pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+        assert main(["prepare", str(tmp_path / "a.parquet"), f"--out={tmp_path / 'out.h5'}"]) == 2
+        error = capsys.readouterr().err
+        assert re.search(message, error), error
+        assert error.count("\n") == 1
+        assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 and nothing")
+    assert main(["prepare", str(tmp_path / "a.parquet"), f"--out={tmp_path / 'out.h5'}"]) == 2
+
+
+@pytest.mark.filterwarnings("ignore")  # of datasets
+def test_data_sets_of_hugging_face(tmp_path, expected):
+    datasets = pytest.importorskip("datasets", reason="pip install 'eeg2text_jax[datasets]'")
+    lists = [{**row, "features": row["features"].tolist()} for row in rows()]
+    one = datasets.Dataset.from_list(lists)
+    one.save_to_disk(tmp_path / "one")
+    same(expected, prepare(tmp_path, tmp_path / "one"))
+    same(expected, read_datafile(data.write(tmp_path / "written.h5", one)))
+    parts = datasets.DatasetDict({"train": one.select(range(6)), "test": one.select(range(6, 9))})
+    parts.save_to_disk(tmp_path / "parts")
+    same(expected, prepare(tmp_path, tmp_path / "parts"))
+    fixed = datasets.Features({"features": datasets.Array2D((2, F), "float32"), "sentence": datasets.Value("string")})
+    square = [{"features": np.arange(2 * F).reshape(2, F) + i, "sentence": f"s {i}"} for i in range(3)]
+    datasets.Dataset.from_list(square, features=fixed).save_to_disk(tmp_path / "square")
+    assert prepare(tmp_path, tmp_path / "square").words(1).tolist() == (np.arange(2 * F).reshape(2, F) + 1).tolist()

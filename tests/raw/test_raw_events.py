@@ -1,0 +1,124 @@
+"""Tables of events as data sets have them, and recordings that are not there."""
+
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from eeg2text_jax.cli import main
+from eeg2text_jax.data.raw.choices import RawSpec
+from eeg2text_jax.data.raw.events import Event, events_table, read_events
+from eeg2text_jax.data.raw.find import RawFile, find_raw, stem_of
+from eeg2text_jax.data.raw.sentences import Reading, Texts, readings, windows
+from eeg2text_jax.errors import UserError
+
+CHISCO = Path(__file__).parents[3] / "shared/data/chisco2_ds006317_metadata.tar.xz"
+FILE = RawFile(Path("S1.edf"), "S1", "NR")
+
+
+def event(onset, code="", duration=0.0, **columns):
+    return Event(onset, duration, (code,) if code else (), columns)
+
+
+def test_patterns_of_codes():
+    told = event(0.0, "sentence/The dog (barks).")
+    assert told.match("sentence/*").group(1) == "The dog (barks)."
+    assert told.match("sentence") is None
+    assert event(0.0, "65329").match("65329")
+    assert event(0.0, "a.b").match("a?b") is None
+
+
+def test_annotations_with_texts_behind_a_prefix():
+    spec = RawSpec(begin="sentence/*", end="stop")
+    found, dropped = readings(FILE, [event(1.0, "sentence/a  b"), event(2.0, "stop"), event(3.0, "sentence/c")], (),
+                              spec, None)  # fmt: skip
+    assert found == [Reading("a b", 1.0, 2.0)]
+    assert dropped == {"no end": 1}
+
+
+def test_words_without_durations_go_on_until_the_next():
+    spec = RawSpec(begin="b", end="e", word="w*")
+    events = [event(1.0, "b", text="x y"), event(1.1, "w1"), event(1.5, "w2", 0.2), event(2.0, "e"), event(2.5, "w3")]
+    (found,), _ = readings(FILE, events, ("text",), spec, None)
+    assert found.words == ((1.1, 1.5), (1.5, 1.7))
+
+
+def test_windows_cover_a_sentence():
+    assert windows(Reading("x", 10.0, 11.2), 0.5, 0.25) == ((10.0, 10.5), (10.25, 10.75), (10.5, 11.0))
+    assert windows(Reading("x", 10.0, 10.3), 0.5, 0.25) == ((10.0, 10.3),)
+
+
+def test_texts_by_code_and_subject_and_what_contradicts(tmp_path):
+    table = tmp_path / "texts.csv"
+    table.write_text('subject,code,text\n01,7,"one, two"\n2,7,other\n', encoding="utf-8-sig")
+    texts = Texts(table, "text")
+    assert texts.find(RawFile(Path("x"), "1", "NR"), 3, ("a", "7.0")) == "one, two"
+    assert texts.find(RawFile(Path("x"), "02", "NR"), 3, ("7",)) == "other"
+    assert texts.find(RawFile(Path("x"), "3", "NR"), 3, ("7",)) == ""
+    table.write_text("code,text\n7,one\n07,two\n")
+    with pytest.raises(UserError, match="has two texts for code 07"):
+        Texts(table, "text")
+
+
+def test_names_of_files_tell_who_reads_what(tmp_path):
+    for name in ("sub-A1_ses-2_task-NR_run-1_eeg.edf", "S07_raw.fif", "notes.txt"):
+        (tmp_path / name).write_bytes(b"x")
+    pytest.importorskip("mne_bids", reason="pip install 'eeg2text_jax[mne]'")
+    found = {(file.subject, file.task, file.session, file.run) for file in find_raw([str(tmp_path)])}
+    assert found == {("A1", "NR", "2", "1"), ("S07", "reading", "", "")}
+    (file,) = find_raw([str(tmp_path / "S07_raw.fif")], r"(?P<subject>S\d+)", "SR")
+    assert (file.subject, file.task) == ("S07", "SR")
+    assert stem_of(Path("a_raw.fif.gz")) == "a"
+    with pytest.raises(UserError, match="no recordings found"):
+        find_raw([str(tmp_path / "notes.txt").replace("notes", "*")])
+
+
+def test_a_pointer_is_no_recording(tmp_path):
+    path = tmp_path / "S1.edf"
+    path.write_text("/annex/objects/SHA256E-s1--x.edf\n")
+    assert not RawFile(path, "S1", "NR").here
+    path.write_text("version https://git-lfs.github.com/spec/v1\n")
+    assert not RawFile(path, "S1", "NR").here
+    path.write_bytes(b"0" * 2000)
+    assert RawFile(path, "S1", "NR").here
+
+
+@pytest.fixture(scope="module")
+def chisco(tmp_path_factory):
+    if not CHISCO.exists():
+        pytest.skip("shared/data/chisco2_ds006317_metadata.tar.xz is not here")
+    pytest.importorskip("mne_bids", reason="pip install 'eeg2text_jax[mne]'")
+    folder = tmp_path_factory.mktemp("chisco")
+    with tarfile.open(CHISCO) as archive:
+        archive.extractall(folder, filter="fully_trusted")  # its links lead nowhere on purpose
+    return folder / "ds006317"
+
+
+def test_events_of_a_real_data_set(chisco):
+    """Marks of byte order, durations of zero, codes in place of texts."""
+    files = find_raw([str(chisco)])
+    assert len(files) == 64
+    assert {file.subject for file in files} == {"01", "02"}
+    assert not any(file.here for file in files)
+    columns, events = read_events(events_table(files[0]))
+    assert columns == ["onset", "duration", "trial_type", "value", "sample"]
+    assert {event.duration for event in events} == {0.0}
+    assert ("event_65329", "65329") in {event.codes for event in events}
+    spec = RawSpec(begin="65329", end="65381", text="trial_type")
+    total = sum(len(readings(file, read_events(events_table(file))[1], columns, spec, None)[0]) for file in files)
+    assert total == 17056
+
+
+def test_recordings_that_are_not_downloaded_are_one_sentence(chisco, tmp_path, capsys):
+    table = tmp_path / "texts.tsv"
+    table.write_text("code\ttext\n65329\ta sentence\n")
+    arguments = ["--config.data.raw.begin=65329", "--config.data.raw.end=65381", f"--config.data.raw.texts={table}"]
+    assert main(["prepare", str(chisco), *arguments, f"--out={tmp_path / 'out.h5'}"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert re.search(
+        r"none of 64 recordings of 2 subjects is downloaded, though 64 tables of events are \(17056 sentences with a "
+        r"text and an end, 0 without\); fetch the files", error
+    ), error  # fmt: skip
+    assert not (tmp_path / "out.h5").exists()

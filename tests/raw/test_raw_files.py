@@ -1,0 +1,239 @@
+"""Recordings that MNE writes, in four formats, and what is wrong with them."""
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+import scipy.signal
+
+from eeg2text_jax.cli import main
+from eeg2text_jax.data.datafile import read_datafile
+from eeg2text_jax.data.raw.made_up import VOCABULARY, Plan, write_recordings
+
+mne = pytest.importorskip("mne", reason="pip install 'eeg2text_jax[mne]'")
+pytest.importorskip("mne_bids", reason="pip install 'eeg2text_jax[mne]'")
+pytest.importorskip("edfio", reason="writes EDF; comes with the extra `test`")
+pytest.importorskip("pybv", reason="writes BrainVision; comes with the extra `test`")
+pytestmark = pytest.mark.filterwarnings("ignore")  # MNE's, while files are written
+
+SUBJECTS, SENTENCES = 2, 6
+FORMATS = ("fif", "edf", "brainvision", "bids")
+
+
+def prepare(root, *arguments):
+    assert main(["prepare", *map(str, arguments), f"--out={root / 'data.h5'}"]) == 0
+    return read_datafile(root / "data.h5")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Folder, overrides and data file of each format."""
+    found = {}
+    for how in FORMATS:
+        root = tmp_path_factory.mktemp(how)
+        fields = write_recordings(root / "files", how, subjects=SUBJECTS, sentences=SENTENCES)
+        found[how] = root / "files", fields, prepare(root, root / "files", *fields)
+    return found
+
+
+def test_four_formats_give_the_same_samples(written):
+    plan = Plan.draw(SENTENCES, 0)
+    expected = written["fif"][2]
+    assert expected.sentence[:SENTENCES].tolist() == [plan.text(i) for i in range(SENTENCES)]
+    assert expected.n_words[:SENTENCES].tolist() == [len(words) for words in plan.sentences]
+    assert expected.features.shape[1] == 8 * 6
+    for how, (_, _, data) in written.items():
+        assert data.digests["sentences"] == expected.digests["sentences"], how
+        assert data.digests["samples"] == expected.digests["samples"], how
+        # EDF has 16 bits a sample; the others differ by the rounding of float32.
+        np.testing.assert_allclose(data.features, expected.features, atol=5e-3 if how == "edf" else 1e-5)
+
+
+@pytest.mark.parametrize("suffix", ["bdf", "set"])
+def test_bdf_and_eeglab_give_what_edf_gives(suffix, written, tmp_path):
+    if suffix == "set":
+        pytest.importorskip("eeglabio", reason="writes EEGLAB; comes with the extra `test`")
+        pytest.importorskip("pymatreader", reason="pip install 'eeg2text_jax[mne]'")
+    folder, fields, expected = written["edf"]
+    raw = mne.io.read_raw(folder / "S1.edf", preload=True, verbose="error")
+    mne.export.export_raw(tmp_path / f"S1.{suffix}", raw, verbose="error")
+    shutil.copy(folder / "S1_events.tsv", tmp_path)
+    data = prepare(tmp_path, tmp_path, *fields)
+    np.testing.assert_allclose(data.features, expected.features[: len(data.features)], atol=1e-5)
+
+
+def test_features_are_scipys(written):
+    """20 words by SciPy alone: band-pass, Hilbert transform, mean of the squared magnitude over the word."""
+    folder, _, data = written["fif"]
+    volts = mne.io.read_raw_fif(folder / "S1_raw.fif", preload=True, verbose="error").get_data()
+    volts = volts - volts.mean(axis=0)
+    plan, rate, checked = Plan.draw(SENTENCES, 0), 128, 0
+    bands = [(4, 6), (6.5, 8), (8.5, 10), (10.5, 13), (13.5, 18), (18.5, 30), (30.5, 40), (40.5, 49.5)]
+    for i in range(SENTENCES):
+        start, stop = round((plan.begins[i] - 2) * rate), round((plan.end(i) + 2) * rate)
+        piece, first = volts[:, max(start, 0) : stop], max(start, 0)
+        for w, time in enumerate(plan.word_times(i)):
+            expected = []
+            for low, high in bands:
+                sos = scipy.signal.butter(4, [low / (rate / 2), high / (rate / 2)], btype="band", output="sos")
+                size = np.abs(scipy.signal.hilbert(scipy.signal.sosfiltfilt(sos, piece)))
+                word = size[:, round(time * rate) - first : round((time + 0.5) * rate) - first]
+                expected.append((word**2).mean(axis=1))
+            np.testing.assert_allclose(
+                data.words(i)[w], np.log10(np.concatenate(expected) * 1e12), rtol=1e-6, atol=1e-6
+            )
+            checked += 1
+    assert checked >= 20
+
+
+def test_a_margin_is_enough_for_the_filters(written):
+    """MNE's own filter over the whole recording gives nearly the same power."""
+    folder, _, data = written["fif"]
+    raw = mne.io.read_raw_fif(folder / "S1_raw.fif", preload=True, verbose="error")
+    raw.set_eeg_reference("average", verbose="error")
+    raw.filter(18.5, 30.0, method="iir", iir_params={"order": 4, "ftype": "butter", "output": "sos"}, verbose="error")
+    size = np.abs(raw.apply_hilbert(verbose="error").get_data())
+    plan = Plan.draw(SENTENCES, 0)
+    for i in range(SENTENCES):
+        for w, time in enumerate(plan.word_times(i)):
+            power = (size[:, round(time * 128) : round((time + 0.5) * 128)] ** 2).mean(axis=1)
+            np.testing.assert_allclose(data.words(i)[w, 30:36], np.log10(power * 1e12), atol=0.01)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e9])
+def test_units_shift_every_feature_alike(written, scale, tmp_path):
+    """The shift is gone once features are standardized."""
+    fields = write_recordings(tmp_path / "files", "fif", subjects=1, sentences=SENTENCES, scale=scale)
+    data = prepare(tmp_path, tmp_path / "files", *fields)
+    expected = written["fif"][2].features[: len(data.features)]
+    np.testing.assert_allclose(data.features - 2 * np.log10(scale), expected, atol=1e-5)
+
+
+def test_band_power_tells_planted_words_and_nothing_when_they_are_gone(tmp_path):
+    """Nearest mean of the words' features, for the other half of the recording."""
+    right = {}
+    for planted in (True, False):
+        root = tmp_path / str(planted)
+        fields = write_recordings(root / "files", "edf", subjects=1, sentences=40, planted=planted)
+        data = prepare(root, root / "files", *fields)
+        words = np.array([VOCABULARY.index(word) for text in data.sentence for word in text.split()])
+        half = len(words) // 2
+        means = np.array([data.features[:half][words[:half] == word].mean(0) for word in range(len(VOCABULARY))])
+        distance = ((data.features[half:, None] - means) ** 2).sum(-1)
+        right[planted] = np.mean(distance.argmin(1) == words[half:])
+    assert right[True] > 0.6
+    assert right[False] < 0.2
+
+
+def test_windows_where_words_have_no_times(written, tmp_path):
+    folder, _, _ = written["edf"]
+    data = prepare(tmp_path, folder, "--config.data.raw.window=0.8", "--config.data.raw.step=0.4")
+    plan = Plan.draw(SENTENCES, 0)
+    seconds = [plan.end(i) - plan.begins[i] for i in range(SENTENCES)]
+    assert data.n_words[:SENTENCES].tolist() == [int((s - 0.8) / 0.4 + 1e-9) + 1 for s in seconds]
+
+
+def test_filters_reference_and_resampling_by_configuration(written, tmp_path):
+    folder, fields, plain = written["edf"]
+    changes = [
+        (["--config.data.raw.reference="], 0.05), (["--config.data.raw.reference=Cz,Pz"], 0.05),
+        (["--config.data.raw.notch=35"], 0.05), (["--config.data.raw.highpass=15"], 0.05),
+        (["--config.data.raw.lowpass=12"], 0.05), (["--config.data.raw.resample=100"], 0.0),
+        (["--config.data.raw.log=False"], 0.05),
+    ]  # fmt: skip
+    for arguments, least in changes:
+        data = prepare(tmp_path, folder, *fields, *arguments)
+        assert np.abs(data.features - plain.features).max() > least, arguments
+        if "resample" in arguments[0]:  # another grid of samples, the same power, but near the new Nyquist frequency
+            np.testing.assert_allclose(data.features[:, :36], plain.features[:, :36], atol=0.15)
+
+
+def refused(capsys, root, message, *arguments):
+    before = sorted(root.rglob("*"))
+    assert main(["prepare", *map(str, arguments), f"--out={root / 'out.h5'}"]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(message, error), error
+    assert sorted(root.rglob("*")) == before, "nothing is left behind"
+
+
+def test_bad_recordings_are_said_in_one_sentence(tmp_path, capsys):
+    fields = write_recordings(tmp_path / "files", "edf", subjects=2, sentences=3)
+    events = tmp_path / "files/S2_events.tsv"
+    kept = events.read_text()
+    files = tmp_path / "files"
+    refused(capsys, tmp_path, r"none is 'sentence'; name the column of texts", files, "--config.data.raw.text=sentence")
+    events.write_text(re.sub(r"\t[\d.]+\tsentence", "\t30.0\tsentence", kept))
+    refused(capsys, tmp_path, r"S2\.edf: the sentences at .* overlap; mend the events", files, *fields)
+    events.write_text(kept.replace("onset", "start"))
+    refused(capsys, tmp_path, r"S2_events\.tsv: there is no column 'onset'", files, *fields)
+    events.write_text(kept.replace("\n1.5\t", "\nsoon\t"))
+    refused(capsys, tmp_path, r"S2_events\.tsv, event 1: onset is 'soon'", files, *fields)
+    events.write_text(kept)
+    refused(capsys, tmp_path, "has no channel 'T7'", files, *fields, "--config.data.raw.channels=('Cz','T7')")
+    refused(capsys, tmp_path, "band or filter at 70 Hz needs more than 140", files, *fields,
+            "--config.data.raw.bands=((30.0,70.0),)")  # fmt: skip
+    refused(
+        capsys, tmp_path, "finds no subject in this name", files, *fields, r"--config.data.raw.names=(?P<subject>X\d)"
+    )
+    refused(capsys, tmp_path, "which is no regular expression", files, *fields, "--config.data.raw.names=(")
+    refused(capsys, tmp_path, r"no event begins a sentence \(data.raw.begin is '7'\); its codes are sentence, word",
+            files, "--config.data.raw.begin=7")  # fmt: skip
+    texts = tmp_path / "texts.tsv"
+    texts.write_text("trial\tsentence\n1\ta b\n")
+    refused(capsys, tmp_path, r"texts\.tsv: has the columns trial, sentence; expected 'text'", files,
+            "--config.data.raw.begin=sentence", f"--config.data.raw.texts={texts}")  # fmt: skip
+
+
+def test_channels_that_differ_are_said_and_can_be_chosen(tmp_path, capsys):
+    files = tmp_path / "files"
+    fields = write_recordings(files, "fif", subjects=2, sentences=3)
+    raw = mne.io.read_raw_fif(files / "S2_raw.fif", preload=True, verbose="error")
+    raw.drop_channels(["C4"]).save(files / "S2_raw.fif", overwrite=True, verbose="error")
+    refused(capsys, tmp_path, r"S2_raw\.fif: lacks C4, held against the first recording's 6", files, *fields)
+    data = prepare(tmp_path, files, *fields, "--config.data.raw.exclude=('C4',)")
+    assert data.n_features == 8 * 5
+
+
+def test_units_that_a_file_does_not_say(tmp_path, capsys):
+    edfio = pytest.importorskip("edfio")
+    files = tmp_path / "files"
+    fields = write_recordings(files, "edf", subjects=1, sentences=3)
+    (plain,) = (prepare(tmp_path, files, *fields) for _ in range(1))
+    edf = edfio.read_edf(files / "S1.edf")
+    for signal in edf.signals:
+        signal.physical_dimension = "arb"
+    (tmp_path / "data.h5").unlink()
+    edf.write(files / "S1.edf")
+    refused(capsys, tmp_path, r"does not give channel 'Fz' in a unit of voltage that MNE knows", files, *fields)
+    data = prepare(tmp_path, files, *fields, "--config.data.raw.units=uV")
+    np.testing.assert_allclose(data.features, plain.features, atol=1e-4)
+
+
+def test_one_damaged_file_is_left_out_by_name(tmp_path, capsys):
+    files = tmp_path / "files"
+    fields = write_recordings(files, "edf", subjects=2, sentences=3)
+    (files / "S1.edf").write_bytes(b"0       " + b"\xff" * 3000)
+    assert set(prepare(tmp_path, files, *fields).subject) == {"S2"}
+    assert re.search(r"LEFT OUT: .*S1\.edf: cannot be read by MNE", capsys.readouterr().err)
+    (tmp_path / "data.h5").unlink()
+    refused(capsys, tmp_path, r"S1\.edf: cannot be read by MNE", files, *fields, "--config.data.raw.strict=True")
+
+
+def test_what_does_not_match_is_counted(tmp_path, capsys):
+    files = tmp_path / "files"
+    fields = write_recordings(files, "brainvision", subjects=1, sentences=6)
+    plan, events = Plan.draw(6, 0), files / "S1_events.tsv"
+    lines = events.read_text().splitlines()
+    ends = [i for i, line in enumerate(lines) if line.endswith("end")]
+    lines[ends[1]] = lines[ends[1]].replace("end", "other")  # a sentence without an end
+    lines.append(f"{plan.seconds - 1}\t0.0\tbegin")
+    lines.append(f"{plan.begins[3] + 0.2}\t0.1\tBAD_blink")
+    lines += [f"{plan.seconds + 60}\t0.0\tbegin", f"{plan.seconds + 60.1}\t0\tword", f"{plan.seconds + 61}\t0\tend"]
+    events.write_text("\n".join(lines) + "\n")
+    rows = [f"0{i + 1}\t{plan.text(i) if i != 4 else 'n/a'}" for i in range(6)]
+    (files / "texts.tsv").write_text("\n".join(["trial\ttext", *rows, "8\tfar away", "99\tnobody"]) + "\n")
+    data = prepare(tmp_path, files, *fields)
+    assert data.sentence.tolist() == [plan.text(i) for i in (0, 2, 5)]
+    assert data.provenance["dropped"] == {"no end": 2, "beyond the recording": 1, "marked bad": 1, "no text": 1}
+    assert "2 of 8 texts belong to no trial here (first: trial 5)" in capsys.readouterr().err

@@ -1,0 +1,138 @@
+"""Folds: every text is tested once, by a model that has not seen it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from reading_grids import grid
+
+from eeg2text_jax import data
+from eeg2text_jax import run_folds as running
+from eeg2text_jax.cli import main
+from eeg2text_jax.data.datafile import read_datafile
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.file import Prediction, read_predictions
+from eeg2text_jax.run_folds import judge_folds, run_folds
+from eeg2text_jax.splits.certificate import certify_data
+from eeg2text_jax.splits.folds import make_folds
+from eeg2text_jax.splits.splitfile import read_split_file
+from eeg2text_jax.study.configuration import load_config
+
+RATIO = (0.8, 0.1, 0.1)
+
+
+def data_of(n_subjects, n_sentences=12):
+    return grid(subjects=[f"S{i}" for i in range(n_subjects)], sentences={"SR": n_sentences})
+
+
+@pytest.mark.parametrize(("method", "folds"), [("unique_text", 5), ("f", 4), ("f", "subjects"), ("a", "subjects")])
+@pytest.mark.parametrize("n_subjects", [4, 6])
+def test_texts_are_tested_once_and_nothing_leaks_that_should_not(method, folds, n_subjects):
+    data = data_of(n_subjects)
+    tested = []
+    found = make_folds(data, method, folds, RATIO, 3)
+    assert len(found) == (n_subjects if folds == "subjects" else folds)
+    for split in found:
+        train, dev, test = (split.parts[name] for name in ("train", "dev", "test"))
+        tested += test.tolist()
+        if method != "a":
+            texts = [set(data.sentence[rows]) for rows in (train, dev, test)]
+            assert sum(map(len, texts)) == len(set.union(*texts))
+        if method != "unique_text":
+            subjects = [set(data.subject[rows]) for rows in (train, dev, test)]
+            assert sum(map(len, subjects)) == len(set.union(*subjects))
+        certificate = certify_data(data, split, RATIO)
+        assert certificate["parts"]["test"]["samples"] == len(test)
+    assert len(tested) == len(set(tested))
+    assert set(data.sentence[tested]) == set(data.sentence)
+    if method != "f":
+        assert len(tested) == len(data)
+    again = make_folds(data, method, folds, RATIO, 3)
+    assert [split.digest() for split in again] == [split.digest() for split in found]
+
+
+def test_what_cannot_be_divided_is_said():
+    for n, method, folds, message in (
+        (2, "f", 2, "needs a subject or text each"),
+        (4, "f", 5, "--folds is 5; expected from 2 to 4, as there are so many subjects"),
+        (4, "unique_text", 1, "--folds is 1; expected from 2 to 12, as there are so many texts"),
+        (4, "unique_sent", 3, "expected unique_text, f or a"),
+        (4, "unique_text", "subjects", "which divides texts"),
+    ):
+        with pytest.raises(UserError, match=message):
+            make_folds(data_of(n), method, folds, RATIO, 0)
+
+
+def rows_of(data, split, informed, rng):
+    """Predictions of a made-up model: the reference's words in part where it is told, else those of other sentences."""
+    rows = []
+    for i in split.parts["test"]:
+        for condition in ("eeg", "noise"):
+            words = data.sentence[i].split()
+            if not (informed and condition == "eeg"):
+                words = data.sentence[int(rng.choice(split.parts["train"]))].split()
+            rows.append(Prediction(f"{data.subject[i]}/{data.sentence_id[i]}", str(data.subject[i]), "SR",
+                                   str(data.sentence_id[i]), 1, "eeg", condition, 0, "free_running",
+                                   str(data.sentence[i]), " ".join(words), (1,), (2,)))  # fmt: skip
+    return rows
+
+
+@pytest.mark.parametrize("informed", [True, False])
+def test_one_verdict_over_all_folds(informed, tmp_path):
+    rng = np.random.default_rng(0)
+    vocabulary = [f"w{i}" for i in range(60)]
+    data = data_of(3, 60)
+    texts = np.array([" ".join(rng.choice(vocabulary, 6)) for _ in range(60)], object)
+    data = dataclasses.replace(data, sentence=texts[data.sentence_index])
+    config = load_config("own")
+    config.audit.resamples = 300
+    splits = make_folds(data, "unique_text", 3, RATIO, 0)
+    rows = [rows_of(data, split, informed, rng) for split in splits]
+    verdict = judge_folds(config, tmp_path, rows, [split.digest() for split in splits])
+    assert verdict.n_sentences == 60
+    assert (verdict.verdict.value == "uses EEG") == informed
+    written = read_predictions(tmp_path / "predictions.jsonl").predictions
+    assert {row.task for row in written} == {"SR"}
+    assert {row.reference_tokens for row in written} == {None}
+    assert (tmp_path / "report.html").exists()
+
+
+def test_folds_run_one_after_the_other_and_go_on(tmp_path, monkeypatch):
+    data = data_of(4)
+    config = load_config("own")
+    monkeypatch.setattr(running, "_data", lambda config, place: data)
+    begun, rng = [], np.random.default_rng(0)
+    splits = make_folds(data, "unique_text", 3, config.split.ratio, 0)
+
+    def run(config, root):
+        begun.append(root)
+        if len(begun) == 2:
+            raise UserError("stopped")
+
+    def predictions(path):
+        fold = int(path.parent.name.rpartition("_")[2])
+        return type("Read", (), {"predictions": rows_of(data, splits[fold - 1], False, rng)})
+
+    monkeypatch.setattr(running, "run", run)
+    monkeypatch.setattr(running, "read_predictions", predictions)
+    monkeypatch.setattr(running, "judge_folds", lambda config, place, rows, digests: (len(rows), digests))
+    with pytest.raises(UserError, match="stopped"):
+        run_folds(config, str(tmp_path / "all"), "3")
+    assert run_folds(config, str(tmp_path / "all"), "3") == (3, [split.digest() for split in splits])
+    assert [root.rpartition("/")[2] for root in begun[2:]] == ["fold_1", "fold_2", "fold_3"]
+    with pytest.raises(UserError, match=r"holds folds of another configuration: folds \(now '4', there '3'\)"):
+        run_folds(config, str(tmp_path / "all"), "4")
+    with pytest.raises(UserError, match="--folds is 'many'"):
+        run_folds(config, str(tmp_path / "other"), "many")
+
+
+def test_the_command_writes_a_certificate_for_each_fold(tmp_path, capsys):
+    data.write(tmp_path / "data.h5", [
+        {"features": [1.0, i], "sentence": f"text {i}", "subject": s} for s in "ABC" for i in range(9)])  # fmt: skip
+    command = ["split", str(tmp_path / "data.h5"), "--method=f", "--folds=subjects", f"--json={tmp_path / 'fold.json'}"]
+    assert main(command) == 0
+    assert "f, fold 3 of 3" in capsys.readouterr().out
+    found = read_datafile(tmp_path / "data.h5")
+    tested = [read_split_file(tmp_path / f"fold_{k}.json").resolve(found).parts["test"] for k in (1, 2, 3)]
+    assert len(set(found.sentence[np.concatenate(tested)])) == 9
+    assert main(["split", str(tmp_path / "data.h5"), "--folds=some"]) == 2

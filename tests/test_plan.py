@@ -1,0 +1,68 @@
+"""The plan of the package: imports run downwards between folders, in no circle anywhere, and no two names are alike."""
+
+import graphlib
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LINT = "import sys; from importlinter.cli import lint_imports as lint; sys.exit(lint(no_cache=True, no_logo=True))"
+
+# Names that two modules share, as they say the same: a command, and what it calls.
+SHARED = {"audit", "prepare", "score", "split", "__init__"}
+
+
+def lint(root: Path) -> subprocess.CompletedProcess:
+    """Holds the tree in `root` against the layers of its `pyproject.toml`."""
+    return subprocess.run([sys.executable, "-c", LINT], cwd=root, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "eeg2text_jax", tmp_path / "eeg2text_jax", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def test_imports_run_downwards():
+    found = lint(ROOT)
+    assert found.returncode == 0, found.stdout
+
+
+def test_an_import_upwards_is_found(copy):
+    module = copy / "eeg2text_jax/data/text.py"
+    module.write_text(f"{module.read_text()}\n\ndef _late():\n    from eeg2text_jax.training import loop\n")
+    found = lint(copy)
+    assert found.returncode == 1
+    assert "eeg2text_jax.data.text -> eeg2text_jax.training.loop" in found.stdout
+
+
+def test_a_folder_without_a_place_is_found(copy):
+    (copy / "eeg2text_jax/helpers").mkdir()
+    (copy / "eeg2text_jax/helpers/__init__.py").write_text("")
+    found = lint(copy)
+    assert found.returncode == 1
+    assert "helpers" in found.stdout
+
+
+def test_no_circle():
+    graph = grimp.build_graph("eeg2text_jax", exclude_type_checking_imports=True, cache_dir=None)
+    order = graphlib.TopologicalSorter({name: graph.find_modules_directly_imported_by(name) for name in graph.modules})
+    order.prepare()  # raises CycleError
+
+
+def test_names_of_modules_say_one_thing():
+    paths = (ROOT / "eeg2text_jax").rglob("*.py")
+    counts = Counter(path.stem for path in paths)
+    assert {name for name, count in counts.items() if count > 1} <= SHARED
+
+
+def test_no_module_outgrows_a_subject():
+    for path in (ROOT / "eeg2text_jax").rglob("*.py"):
+        lines = path.read_text().splitlines()
+        assert len(lines) <= 300 or "one line a field" in lines[0], f"{path.name} has {len(lines)} lines"

@@ -1,0 +1,83 @@
+"""Pages of the documentation that are made: the configuration from configs/default.py, and one for each notebook.
+
+A hook of mkdocs (`mkdocs.yml`); `python tools/site_pages.py` prints the configuration's page.
+"""
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
+HEAD = ["| field | default | meaning |", "| --- | --- | --- |"]
+_FIELD = re.compile(r"^    c\.([\w.]+) = (.*?)(?:  # (.*))?$")
+
+
+def configuration_page() -> str:
+    """A table of every section of configs/default.py: field, default, what it means."""
+    lines = (ROOT / "configs/default.py").read_text(encoding="utf8").splitlines()
+    about = "Made from `configs/default.py`, the only home of defaults; `--config.SECTION.FIELD=VALUE` sets a field."
+    out = ["# Configuration", "", about, ""]
+    said: list[str] = []
+    open_value = ""
+    for line in lines:
+        if open_value:  # a value that goes on over several lines
+            open_value = "" if line.rstrip().endswith(("))", "))  # fmt: skip")) else open_value
+            continue
+        if line.strip().startswith("#"):
+            said.append(line.strip().removeprefix("#").strip())
+            continue
+        match = _FIELD.match(line)
+        if match is None:
+            said = [] if not line.strip() else said
+            continue
+        name, value, comment = match.groups()
+        meaning = " ".join([*said, comment or ""]).strip()
+        said = []
+        if value == "ConfigDict()":
+            sentence = f"{meaning[:1].upper()}{meaning[1:].removesuffix('.')}."
+            out += ["", f"## {name}", "", *([sentence, ""] if meaning else []), *HEAD]
+            continue
+        if value.count("(") > value.count(")"):
+            open_value = name
+            value += " ..."
+        if "." not in name and not out[-1].startswith("|"):
+            out += HEAD
+        cells = (f"`{name}`", f"`{value}`", meaning)
+        out.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(out) + "\n"
+
+
+def notebook_page(path: Path) -> str:
+    """A notebook as Markdown: its texts, and its code as it is run by tools/run_notebooks.py."""
+    cells = json.loads(path.read_text(encoding="utf8"))["cells"]
+    parts = []
+    for cell in cells:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+    return "\n\n".join(parts) + f"\n\n[This page as a notebook]({path.name})\n"
+
+
+def code_of(path: Path) -> list[str]:
+    """The code cells of a notebook, each a piece of Python."""
+    cells = json.loads(path.read_text(encoding="utf8"))["cells"]
+    pieces = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    for piece in pieces:
+        ast.parse(piece)
+    return pieces
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """mkdocs calls this with the files that it has found."""
+    from mkdocs.structure.files import File
+
+    files.append(File.generated(config, "configuration.md", content=configuration_page()))
+    for path in NOTEBOOKS:
+        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=notebook_page(path)))
+    return files
+
+
+if __name__ == "__main__":
+    print(configuration_page())
