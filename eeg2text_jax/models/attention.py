@@ -54,7 +54,10 @@ class Attention(nnx.Module):
         biases: Sequence[jax.Array],
         dropout_key: jax.Array | None,
     ) -> jax.Array:
-        """Rows `x [N*Tq, D]` look at rows `context [N*Tk, D]` of their own among N = `batch` sentences: `[N*Tq, D]`."""
+        """Rows `x [N*Tq, D]` look at rows `context [N*Tk, D]` of their own among N = `batch` sentences: `[N*Tq, D]`.
+
+        Of a large batch, queries, keys and values are never kept for the backward pass: that costs more than they do.
+        """
         shape = Heads(batch, self.heads, self.rate)
         if not shape.side_by_side(self.head_dim) or x.shape[0] < MANY_ROWS:
             rows = map(product, self._rows(x, context))
