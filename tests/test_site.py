@@ -16,7 +16,7 @@ from eeg2text_jax.study.ranges import fields
 
 ROOT = Path(__file__).parents[1]
 SITE = runpy.run_path(str(ROOT / "tools/site_pages.py"))
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TAKE_CONFIG = {  # options of the commands that take a configuration
     "run": ["workdir", "folds"], "train": ["workdir"], "decode": ["workdir"], "prepare": ["out"], "preflight": None,
 }  # fmt: skip
