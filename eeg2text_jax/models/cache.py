@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from eeg2text_jax.models.attention import HIDDEN, attend
+from eeg2text_jax.models.attention import HIDDEN
+from eeg2text_jax.models.heads import attend
 
 
 class LayerCache(NamedTuple):
