@@ -108,12 +108,12 @@ class Seq2SeqModel:
         """Cache for `B * beams` sequences of at most `max_length` tokens over `encode`'s output."""
         return self._bind(params).backbone.decoder.init_cache(hidden, mask, beams, max_length)
 
-    def stepper(self, params: Params) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
+    def decode_step(self, params: Params) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
         """The decoder's step: tokens int32 `[B*K]`, their position, cache -> logits `[B*K, V]` float32, new cache.
 
         What all steps share is prepared here: call it outside of the loop that steps.
         """
-        return self._bind(params).backbone.stepper()
+        return self._bind(params).backbone.decode_step()
 
     def shift_right(self, labels: jax.Array) -> jax.Array:
         """Labels `[B, T]` -> decoder inputs `[B, T]`: the start token first, -100 as padding."""
