@@ -7,25 +7,28 @@ positions at once, its activations are rows `[N*T, D]` and heads come first, `[H
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from eeg2text_jax.models.layers import dropout, make_dense
+from eeg2text_jax.models.heads import Heads, attend_apart, attend_together, from_groups, into_groups
+from eeg2text_jax.models.layers import MANY_ROWS, Dense, make_dense, row_major
+from eeg2text_jax.models.remat import product
 from eeg2text_jax.models.spec import StackSpec
 
-HIDDEN = float(jnp.finfo(jnp.float32).min)
+MASK_VALUE = float(jnp.finfo(jnp.float32).min)
 
 
-def bias_of(visible: jax.Array) -> jax.Array:
+def mask_bias(visible: jax.Array) -> jax.Array:
     """Boolean mask -> additive bias of the same shape, float32."""
-    return jnp.where(visible, 0.0, HIDDEN).astype(jnp.float32)
+    return jnp.where(visible, 0.0, MASK_VALUE).astype(jnp.float32)
 
 
 def padding_bias(mask: jax.Array) -> jax.Array:
     """Mask of real positions `[N, T]` -> `[N, 1, 1, T]`."""
-    return bias_of(mask)[:, None, None, :]
+    return mask_bias(mask)[:, None, None, :]
 
 
 class Attention(nnx.Module):
@@ -43,52 +46,51 @@ class Attention(nnx.Module):
         self.scale = spec.head_dim**-0.5 if spec.scale_attention else 1.0
         self.rate = spec.attention_dropout
 
-    def keys_values(self, context: jax.Array, batch: int) -> tuple[jax.Array, jax.Array]:
-        """Rows `[N*Tk, D] -> keys and values, [H, N, Tk, Dh] each`."""
-        return self._split(self.key(context), batch), self._split(self.value(context), batch)
-
     def __call__(
         self,
         x: jax.Array,
-        keys: jax.Array,
-        values: jax.Array,
+        context: jax.Array,
+        batch: int,
         biases: Sequence[jax.Array],
         dropout_key: jax.Array | None,
     ) -> jax.Array:
-        """Rows `x [N*Tq, D]`, keys and values `[H, N, Tk, Dh]` -> `[N*Tq, D]`; softmax in float32.
+        """Rows `x [N*Tq, D]` look at rows `context [N*Tk, D]` of their own among N = `batch` sentences: `[N*Tq, D]`.
 
-        `biases` are added to the scores, each `[H or 1, N or 1, Tq or 1, Tk]`.
+        Of a large batch, queries, keys and values are never kept for the backward pass: that costs more than they do.
         """
-        queries = self._split(self.queries(x), keys.shape[1])  # [H, N, Tq, Dh]
-        mixed = attend(queries, keys, values, biases, self.rate, dropout_key)
-        return self.out(mixed.reshape(self.heads, -1, self.head_dim).swapaxes(0, 1).reshape(x.shape[0], -1))
+        shape = Heads(batch, self.heads, self.rate)
+        if not shape.side_by_side(self.head_dim) or x.shape[0] < MANY_ROWS:
+            rows = map(product, self._rows(x, context))
+            return self.out(attend_apart(shape, *rows, biases, dropout_key))
+        together, apart = partial(self._together, shape), partial(self._apart, shape)
+        return jax.lax.platform_dependent(x, context, tuple(biases), dropout_key, tpu=together, default=apart)
+
+    def _apart(
+        self, shape: Heads, x: jax.Array, context: jax.Array, biases: Sequence[jax.Array], key: jax.Array | None
+    ) -> jax.Array:
+        return self.out(attend_apart(shape, *self._rows(x, context), biases, key))
+
+    def _together(
+        self, shape: Heads, x: jax.Array, context: jax.Array, biases: Sequence[jax.Array], key: jax.Array | None
+    ) -> jax.Array:
+        queries = into_groups(x, *self._weights(self.query, x.dtype)) * self.scale
+        keys = into_groups(context, *self._weights(self.key, x.dtype))
+        values = into_groups(context, *self._weights(self.value, x.dtype))
+        mixed = attend_together(shape, self.head_dim, queries, keys, values, biases, key)
+        return product(row_major(from_groups(mixed, *self._weights(self.out, x.dtype))))
+
+    def _rows(self, x: jax.Array, context: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Queries, keys and values, `[N*T, H*Dh]` each."""
+        return self.query.plain(x) * self.scale, self.key.plain(context), self.value.plain(context)
+
+    def _weights(self, dense: Dense, dtype: jnp.dtype) -> tuple[jax.Array, jax.Array | None, int]:
+        """Kernel, bias and the number of heads, for `into_groups` and `from_groups`."""
+        bias = None if dense.bias is None else dense.bias[...].astype(dtype)
+        return dense.kernel[...].astype(dtype), bias, self.heads
 
     def queries(self, x: jax.Array) -> jax.Array:
         """Rows `[R, D] -> [R, H*Dh]`, scaled."""
         return self.query(x) * self.scale
-
-    def _split(self, x: jax.Array, batch: int) -> jax.Array:
-        # Heads first, over all rows: a TPU's matrix unit writes its product transposed at no cost, and no copy is left
-        # (0.54 ms for forward and backward of one attention of BART-large, by the compiler's estimate; with heads
-        # within each sentence 0.71).
-        heads = x.reshape(-1, self.heads, self.head_dim).swapaxes(0, 1)
-        return heads.reshape(self.heads, batch, -1, self.head_dim)
-
-
-def attend(
-    queries: jax.Array,
-    keys: jax.Array,
-    values: jax.Array,
-    biases: Sequence[jax.Array],
-    rate: float = 0.0,
-    dropout_key: jax.Array | None = None,
-) -> jax.Array:
-    """Queries `[X, Y, Tq, Dh]`, keys and values `[X, Y, Tk, Dh]` -> `[X, Y, Tq, Dh]`, whichever of heads is X."""
-    scores = jnp.einsum("xyqd,xykd->xyqk", queries, keys, preferred_element_type=jnp.float32)
-    for bias in biases:
-        scores = scores + bias
-    weights = dropout(jax.nn.softmax(scores, axis=-1), rate, dropout_key)
-    return jnp.einsum("xyqk,xykd->xyqd", weights.astype(values.dtype), values)
 
 
 class RelativeBias(nnx.Module):

@@ -11,7 +11,7 @@ from flax import nnx
 
 from eeg2text_jax.models.cache import Cache
 from eeg2text_jax.models.eeg2text import EEG2Text, Inputs
-from eeg2text_jax.models.nnx_bridge import Params, bind, init_params, structure_of
+from eeg2text_jax.models.nnx_bridge import Params, bind, in_compute_dtype, init_params, structure_of
 from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
 
@@ -75,7 +75,7 @@ class Seq2SeqModel:
         `decoder_input_ids [B, T]` are the labels shifted right.
         """
         encode_key, decode_key = (None, None) if dropout_key is None else jax.random.split(dropout_key)
-        network = self._bind(params)
+        network = self._bind_for_training(params)
         hidden, mask = network.encode(inputs, encode_key, **self._options)
         return network.backbone.decode(
             decoder_input_ids, decoder_mask, hidden, mask, dropout_key=decode_key, **self._options
@@ -85,7 +85,7 @@ class Seq2SeqModel:
         self, params: Params, inputs: Inputs, *, dropout_key: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
         """Encoder output `[B, S, D]` and its mask `[B, S]`; a prompt makes S longer than W."""
-        return self._bind(params).encode(inputs, dropout_key, **self._options)
+        return self._bind_for_training(params).encode(inputs, dropout_key, **self._options)
 
     def embed(self, params: Params, ids: jax.Array) -> jax.Array:
         """Token ids `[B, S]` -> what they are to the encoder, `[B, S, D]`, as `inputs_embeds` has them."""
@@ -108,12 +108,12 @@ class Seq2SeqModel:
         """Cache for `B * beams` sequences of at most `max_length` tokens over `encode`'s output."""
         return self._bind(params).backbone.decoder.init_cache(hidden, mask, beams, max_length)
 
-    def stepper(self, params: Params) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
+    def decode_step(self, params: Params) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
         """The decoder's step: tokens int32 `[B*K]`, their position, cache -> logits `[B*K, V]` float32, new cache.
 
         What all steps share is prepared here: call it outside of the loop that steps.
         """
-        return self._bind(params).backbone.stepper()
+        return self._bind(params).backbone.decode_step()
 
     def shift_right(self, labels: jax.Array) -> jax.Array:
         """Labels `[B, T]` -> decoder inputs `[B, T]`: the start token first, -100 as padding."""
@@ -131,23 +131,9 @@ class Seq2SeqModel:
     def _bind(self, params: Params) -> EEG2Text:
         return bind(_structure(self)[0], in_compute_dtype(params, jnp.dtype(self.dtype)))
 
-
-# Parts of the model, as the compiler's clock names them, of the parameters by the first name that they have in a model.
-SCOPES = {"eeg": "eeg_encoder", "head": "head_loss", "encoder": "encoder", "decoder": "decoder"}
-
-
-def in_compute_dtype(params: Params, dtype: jnp.dtype, part: str | None = None) -> Params:
-    """Kernels and biases of dense layers in the dtype that these compute in, everything else as it is.
-
-    Here, and not where a layer uses them: a scan over layers or a loop over tokens then reads half of the bytes.
-    """
-    if "kernel" in params:
-        with jax.named_scope(part or "other"):
-            return {name: leaf.astype(dtype) for name, leaf in params.items()}
-    return {
-        name: in_compute_dtype(sub, dtype, part or SCOPES.get(name)) if isinstance(sub, dict) else sub
-        for name, sub in params.items()
-    }
+    def _bind_for_training(self, params: Params) -> EEG2Text:
+        """The same but for layers that are computed again: those are cast one by one."""
+        return bind(_structure(self)[0], in_compute_dtype(params, jnp.dtype(self.dtype), layers=not self.remat))
 
 
 @functools.lru_cache(maxsize=32)

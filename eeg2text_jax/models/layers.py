@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.experimental.layout import Layout, with_layout_constraint
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.remat import product
@@ -37,6 +38,17 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
+MANY_ROWS = 4096  # of one batch: positions of all its sentences
+
+
+def row_major(x: jax.Array) -> jax.Array:
+    """Rows `[R, D]`, of a large batch row by row in a TPU's memory: its compiler would take columns, and copy."""
+    if x.shape[0] < MANY_ROWS:
+        return x
+    layout = Layout(major_to_minor=tuple(range(x.ndim)))
+    return jax.lax.platform_dependent(x, tpu=lambda x: with_layout_constraint(x, layout), default=lambda x: x)
+
+
 def dropout(x: jax.Array, rate: float, key: jax.Array | None, site: int = 0) -> jax.Array:
     """Zero a fraction `rate` of `x`, to 1/65536, and scale up the rest; `key=None` leaves `x` as it is.
 
@@ -46,6 +58,7 @@ def dropout(x: jax.Array, rate: float, key: jax.Array | None, site: int = 0) -> 
     if key is None or rate == 0.0:
         return x
     bits = jax.random.bits(jax.random.fold_in(key, site), x.shape, jnp.uint16)
+    bits = row_major(bits) if x.ndim == 2 else bits  # as rows are
     keep = bits >= np.uint16(min(round(rate * 2**16), 2**16 - 1))
     return jnp.where(keep, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
 
@@ -65,9 +78,11 @@ class Norm(nnx.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         """`[..., D] -> [..., D]`."""
         x = x.astype(jnp.float32)
-        if self.centered:
-            x = x - x.mean(axis=-1, keepdims=True)
-        x = x * jax.lax.rsqrt(jnp.square(x).mean(axis=-1, keepdims=True) + self.eps)
+        power = jnp.square(x).mean(axis=-1, keepdims=True)
+        if self.centered:  # both sums of one reading of x
+            mean = x.mean(axis=-1, keepdims=True)
+            x, power = x - mean, jnp.maximum(power - jnp.square(mean), 0.0)
+        x = x * jax.lax.rsqrt(power + self.eps)
         ones = (1,) * (x.ndim - 1)
         x = x * self.scale[...].reshape(*ones, -1)
         if self.centered:
@@ -79,7 +94,11 @@ class Dense(nnx.Linear):
     """`nnx.Linear` whose result a layer may keep for its backward pass, see `remat`."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return product(super().__call__(x))
+        return product(self.plain(x))
+
+    def plain(self, x: jax.Array) -> jax.Array:
+        """The same, not to be kept."""
+        return super().__call__(x)
 
 
 def make_dense(
@@ -107,6 +126,8 @@ class FeedForward(nnx.Module):
         hidden = ACTIVATIONS[self.activation](self.gate(x) if self.gated else self.inner(x))
         if self.gated:
             hidden = hidden * self.inner(x)
+        if dropout_key is None:  # for few rows, a TPU would compute the activation once per block of columns of `outer`
+            hidden = jax.lax.optimization_barrier(hidden)
         return self.outer(dropout(hidden, self.rate, dropout_key))
 
 

@@ -28,6 +28,7 @@ def scan_keeping(
     x: jax.Array,
     each: Any,
     keep: Keep,
+    cast: Callable[[Any], Any] = lambda params: params,
 ) -> jax.Array:
     """`layer(params, shared, x, each) -> x` once for each index of axis 0 of `params` and `each`.
 
@@ -37,51 +38,55 @@ def scan_keeping(
     """
     policies = jax.checkpoint_policies
     policy = policies.save_only_these_names(PRODUCT) if keep == "products" else policies.nothing_saveable
-    once = jax.checkpoint(layer, policy=policy)
+    # Forward and backward are loops of their own, so that nothing needs to be kept from being computed once for both;
+    # the barriers that do this would part every slice of weights and of what is kept from its use, and cost a copy.
+    once = jax.checkpoint(layer, policy=policy, prevent_cse=False)
     length = jax.tree.leaves(params)[0].shape[0]
     pullback = _Pullback()
 
+    def one_layer(params: Any, number: jax.Array) -> Any:
+        return cast(jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, number, 0, keepdims=False), params))
+
+    numbers, shapes = jnp.arange(length), jax.eval_shape(cast, jax.tree.map(lambda leaf: leaf[0], params))
+
     @jax.custom_vjp
     def run(params: Any, shared: Any, x: jax.Array, each: Any) -> jax.Array:
-        return lax.scan(lambda x, i: (layer(i[0], shared, x, i[1]), None), x, (params, each))[0]
+        return lax.scan(lambda x, i: (layer(one_layer(params, i[0]), shared, x, i[1]), None), x, (numbers, each))[0]
 
     def forward(params: Any, shared: Any, x: jax.Array, each: Any) -> tuple[jax.Array, Any]:
-        def step(x: jax.Array, params: Any, each: Any) -> tuple[jax.Array, list[jax.Array]]:
-            x, back = jax.vjp(lambda params, shared, x: once(params, shared, x, each), params, shared, x)
-            return x, pullback.take_apart(back, (params, shared, each))
+        def step(x: jax.Array, number: jax.Array, each: Any) -> tuple[jax.Array, list[jax.Array]]:
+            mine = one_layer(params, number)
+            x, back = jax.vjp(lambda params, shared, x: once(params, shared, x, each), mine, shared, x)
+            return x, pullback.take_apart(back, (mine, shared, each))
 
         def body(carry: tuple, i: tuple) -> tuple[tuple, None]:
-            (x, buffers), (number, params, each) = carry, i
-            x, kept = step(x, params, each)
-            return (
-                x,
-                [lax.dynamic_update_index_in_dim(b, k, number, 0) for b, k in zip(buffers, kept, strict=True)],
-            ), None
+            (x, buffers), (number, each) = carry, i
+            x, kept = step(x, number, each)
+            return (x, _put(buffers, kept, number)), None
 
-        one = jax.tree.map(lambda leaf: leaf[0], (params, each))
-        _, shapes = jax.eval_shape(step, x, *one)
-        buffers = [lax.empty((length, *shape.shape), shape.dtype) for shape in shapes]
-        (x, buffers), _ = lax.scan(body, (x, buffers), (jnp.arange(length), params, each))
+        _, kept = jax.eval_shape(step, x, numbers[0], jax.tree.map(lambda leaf: leaf[0], each))
+        (x, buffers), _ = lax.scan(body, (x, _buffers(kept, length)), (numbers, each))
         return x, (params, shared, each, buffers)
 
     def backward(kept: Any, gradient: jax.Array) -> tuple:
         params, shared, each, buffers = kept
 
         def body(carry: tuple, i: tuple) -> tuple[tuple, None]:
-            (to_x, to_shared, params), (number, each, kept) = carry, i
-            mine = jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, number, 0, keepdims=False), params)
-            to_params, more, to_x = pullback.put_together((mine, shared, each), kept)(to_x)
-            return (to_x, jax.tree.map(jnp.add, to_shared, more), _put(params, to_params, number)), None
+            (to_x, to_shared, to_params), (number, each, kept) = carry, i
+            mine, more, to_x = pullback.put_together((one_layer(params, number), shared, each), kept)(to_x)
+            return (to_x, jax.tree.map(jnp.add, to_shared, more), _put(to_params, mine, number)), None
 
-        zeros = jax.tree.map(jnp.zeros_like, shared)
-        numbers = jnp.arange(length)
-        (to_x, to_shared, to_params), _ = lax.scan(
-            body, (gradient, zeros, params), (numbers, each, buffers), reverse=True
-        )
-        return to_params, to_shared, to_x, None
+        start = gradient, jax.tree.map(jnp.zeros_like, shared), _buffers(shapes, length)
+        (to_x, to_shared, to_params), _ = lax.scan(body, start, (numbers, each, buffers), reverse=True)
+        return jax.tree.map(lambda mine, leaf: mine.astype(leaf.dtype), to_params, params), to_shared, to_x, None
 
     run.defvjp(forward, backward)
     return run(params, shared, x, each)
+
+
+def _buffers(shapes: Any, length: int) -> Any:
+    """Room for `length` of each array, not filled with anything."""
+    return jax.tree.map(lambda shape: lax.empty((length, *shape.shape), shape.dtype), shapes)
 
 
 def _put(buffers: Any, values: Any, number: jax.Array) -> Any:

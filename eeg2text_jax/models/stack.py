@@ -6,9 +6,17 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from eeg2text_jax.models.attention import Attention, RelativeBias, bias_of, padding_bias
+from eeg2text_jax.models.attention import Attention, RelativeBias, mask_bias, padding_bias
 from eeg2text_jax.models.cache import Cache, LayerCache, history_bias, own_position
-from eeg2text_jax.models.layers import FeedForward, LearnedPositions, Norm, check_length, dropout, sinusoidal_table
+from eeg2text_jax.models.layers import (
+    FeedForward,
+    LearnedPositions,
+    Norm,
+    check_length,
+    dropout,
+    row_major,
+    sinusoidal_table,
+)
 from eeg2text_jax.models.nnx_bridge import scan_layers, separate_layers, stack_layers
 from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import StackSpec
@@ -49,12 +57,10 @@ class Layer(nnx.Module):
         """
 
         def own(h: jax.Array, site: jax.Array | None) -> jax.Array:
-            attention = self.self_attention
-            return attention(h, *attention.keys_values(h, batch), self_biases, site)
+            return self.self_attention(h, h, batch, self_biases, site)
 
         def cross(h: jax.Array, site: jax.Array | None) -> jax.Array:
-            attention = self.cross_attention
-            return attention(h, *attention.keys_values(hidden, batch), (hidden_bias,), site)
+            return self.cross_attention(h, hidden, batch, (hidden_bias,), site)
 
         return self._sublayers(x, own, None if hidden is None else cross, dropout_key)
 
@@ -87,8 +93,8 @@ class Layer(nnx.Module):
 
     def _around(self, norm: Norm, sublayer: Sublayer, x: jax.Array, key: jax.Array | None) -> jax.Array:
         y = sublayer(norm(x) if self.pre_norm else x, key)
-        x = x + dropout(y, self.rate, key, site=1)
-        return x if self.pre_norm else norm(x)
+        x = row_major(x + dropout(y, self.rate, key, site=1))
+        return x if self.pre_norm else row_major(norm(x))
 
 
 class Stack(nnx.Module):
@@ -140,7 +146,7 @@ class Stack(nnx.Module):
         x = self._embed(x, positions, length, start).reshape(-1, width)
         if self.spec.layers:
             shared = (seen, hidden_seen), learned, rows
-            x = scan_layers(self.layers, body, x, keys, shared, remat=remat, unroll=unroll)
+            x = scan_layers(self.layers, body, x, keys, shared, dtype=self.dtype, remat=remat, unroll=unroll)
         return self._finish(x, end).reshape(batch, length, width)
 
     def init_cache(self, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
@@ -200,7 +206,7 @@ class Stack(nnx.Module):
         visible = jnp.ones((1, 1, 1, keys.shape[0]), bool) if mask is None else mask[:, None, None, :]
         if self.spec.decoder:
             visible = visible & (keys[None, :] <= queries[:, None])[None, None]
-        biases = [bias_of(visible)]
+        biases = [mask_bias(visible)]
         return [*biases, self.relative(queries, keys)] if self.spec.positions == "relative" else biases
 
 

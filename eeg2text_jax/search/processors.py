@@ -5,18 +5,27 @@ tokens, then suppressed tokens, then, when sampling, temperature, top-k and top-
 the first `length` columns are written (the start token among them); `length` is a traced int32 scalar.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
 from eeg2text_jax.search.settings import GenerationSpec
 
+COMPARED = 128  # longer texts are not compared token by token
+
 
 def process(scores: jax.Array, tokens: jax.Array, length: jax.Array, spec: GenerationSpec) -> jax.Array:
     """Applies whatever `spec` switches on to `scores` float32 `[N, V]`."""
-    if spec.repetition_penalty != 1.0:
-        scores = penalize_repetition(scores, tokens, length, spec.repetition_penalty)
-    if spec.no_repeat_ngram_size:
-        scores = ban_repeated_ngrams(scores, tokens, length, spec.no_repeat_ngram_size)
+    penalty, size = spec.repetition_penalty, spec.no_repeat_ngram_size
+    if penalty != 1.0 or size:
+        arguments = scores, tokens, length
+        default = partial(look_back, penalty=penalty, size=size)
+        if tokens.shape[1] > COMPARED:
+            scores = default(*arguments)
+        else:
+            comparing = partial(look_back_by_comparing, penalty=penalty, size=size)
+            scores = jax.lax.platform_dependent(*arguments, tpu=comparing, default=default)
     if spec.min_length:
         scores = jnp.where(length < spec.min_length, suppress(scores, spec.eos_token_id), scores)
     if spec.forced_bos_token_id is not None:
@@ -35,6 +44,37 @@ def process(scores: jax.Array, tokens: jax.Array, length: jax.Array, spec: Gener
     return scores
 
 
+def look_back(scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: float, size: int) -> jax.Array:
+    """The penalty of repeated tokens, unless it is 1, and then the ban of n-grams of this size, unless that is 0."""
+    if penalty != 1.0:
+        scores = penalize_repetition(scores, tokens, length, penalty)
+    return ban_repeated_ngrams(scores, tokens, length, size) if size else scores
+
+
+def look_back_by_comparing(
+    scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: float, size: int
+) -> jax.Array:
+    """The same as a comparison of every score's token with all that are written.
+
+    A TPU writes single scores by laying out all of them anew, and back, which takes several times as long.
+    """
+    vocabulary = scores.shape[1]
+    written = _written(tokens, length, vocabulary)  # [N, T]
+    rank = jnp.ones(tokens.shape, jnp.int32)  # 1: penalized, 2: banned, too
+    if size:
+        banned = _banned(tokens, length, size)
+        rank += jnp.pad(banned, ((0, 0), (size - 1, 0))).astype(jnp.int32)
+    same = written[:, :, None] == written[:, None, :]  # [N, T, T]
+    rank = jnp.max(jnp.where(same, rank[:, None, :], 0), axis=2)  # of a token, wherever it stands: any place will do
+    candidates = jnp.arange(vocabulary, dtype=tokens.dtype)[None, :]
+    found = jnp.zeros(scores.shape, jnp.int32)
+    for t in range(tokens.shape[1]):
+        found = jnp.where(written[:, t, None] == candidates, rank[:, t, None], found)
+    if penalty != 1.0:
+        scores = jnp.where(found > 0, jnp.where(scores < 0, scores * penalty, scores / penalty), scores)
+    return jnp.where(found > 1, -jnp.inf, scores)
+
+
 def penalize_repetition(scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: float) -> jax.Array:
     """Tokens written before: negative scores times `penalty`, positive ones divided by it (CTRL, Keskar et al. 2019).
 
@@ -48,16 +88,21 @@ def penalize_repetition(scores: jax.Array, tokens: jax.Array, length: jax.Array,
 
 def ban_repeated_ngrams(scores: jax.Array, tokens: jax.Array, length: jax.Array, size: int) -> jax.Array:
     """-inf for every token that would complete an n-gram which the row already has."""
-    total = tokens.shape[1]
     rows = jnp.arange(tokens.shape[0])[:, None]
+    banned = jnp.where(_banned(tokens, length, size), tokens[:, size - 1 :], scores.shape[1])
+    return scores.at[rows, banned].set(-jnp.inf, mode="drop")
+
+
+def _banned(tokens: jax.Array, length: jax.Array, size: int) -> jax.Array:
+    """Which tokens from position `size - 1` on end an n-gram that would be one again, bool `[N, T - size + 1]`."""
+    total = tokens.shape[1]
     suffix = jax.lax.dynamic_slice_in_dim(tokens, length - (size - 1), size - 1, axis=1)  # [N, size - 1]
     ends = jnp.arange(size - 1, total)  # last position of each window
     repeats = jnp.broadcast_to((ends < length)[None, :], (tokens.shape[0], ends.size))
     for offset in range(size - 1):
         window = tokens[:, offset : offset + ends.size]
         repeats &= window == suffix[:, offset, None]
-    banned = jnp.where(repeats, tokens[:, size - 1 :], scores.shape[1])
-    return scores.at[rows, banned].set(-jnp.inf, mode="drop")
+    return repeats
 
 
 def _written(tokens: jax.Array, length: jax.Array, vocabulary: int) -> jax.Array:

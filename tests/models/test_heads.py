@@ -1,0 +1,54 @@
+"""Attention with heads side by side, as a TPU computes it, against heads on an axis of their own."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from eeg2text_jax.models.attention import MASK_VALUE, Attention
+from eeg2text_jax.models.heads import Heads, gather, spread
+from eeg2text_jax.models.spec import StackSpec
+
+
+def make(heads: int, head_dim: int, bias: bool) -> Attention:
+    from flax import nnx
+
+    spec = StackSpec(layers=1, width=48, heads=heads, head_dim=head_dim, ffn=8, activation="relu", bias=bias)
+    attention = Attention(spec, jnp.float32, nnx.Rngs(0))
+    if bias:
+        for number, dense in enumerate((attention.query, attention.key, attention.value, attention.out)):
+            dense.bias[...] = jax.random.normal(jax.random.key(number), dense.bias.shape)
+    return attention
+
+
+@pytest.mark.parametrize(("heads", "head_dim", "bias"), [(4, 64, True), (4, 32, False), (2, 105, True)])
+def test_side_by_side_equals_apart(heads: int, head_dim: int, bias: bool) -> None:
+    attention, (batch, queries, keys) = make(heads, head_dim, bias), (3, 5, 7)
+    draw = lambda number, *shape: jax.random.normal(jax.random.key(number), shape)  # noqa: E731
+    x, context = draw(1, batch * queries, 48), draw(2, batch * keys, 48)
+    hidden = jnp.where(draw(3, 1, batch, queries, keys) > 1, MASK_VALUE, 0.0).at[..., 0].set(0.0)
+    of_heads, of_keys = draw(4, heads, 1, queries, keys), draw(5, 1, batch, 1, keys)
+    weights = draw(6, batch * queries, 48)
+    shape = Heads(batch, heads, 0.0)
+    together = lambda *a: attention._together(shape, *a, None)  # noqa: E731
+    apart = lambda *a: attention._apart(shape, *a, None)  # noqa: E731
+
+    def gradients(function):
+        loss = lambda *a: jnp.sum(function(*a) * weights)  # noqa: E731
+        return jax.jit(jax.value_and_grad(loss, (0, 1, 2)))(x, context, (hidden, of_heads, of_keys))
+
+    for found, expected in zip(jax.tree.leaves(gradients(together)), jax.tree.leaves(gradients(apart)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-4)
+
+
+def test_gather_is_the_transpose_of_spread() -> None:
+    x, y = jax.random.normal(jax.random.key(0), (2, 3, 5, 128)), jax.random.normal(jax.random.key(1), (2, 3, 20, 128))
+    np.testing.assert_allclose(jnp.vdot(spread(x, 4), y), jnp.vdot(x, gather(y, 4)), rtol=1e-5)
+    np.testing.assert_array_equal(gather(spread(x, 4), 4), x)
+
+
+def test_which_heads_share_a_group() -> None:
+    found = [
+        Heads(1, heads, 0.0).side_by_side(width) for heads, width in ((16, 64), (8, 105), (3, 128), (3, 64), (4, 48))
+    ]
+    assert found == [2, 1, 1, 0, 0]
