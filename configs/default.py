@@ -125,10 +125,10 @@ def get_config() -> ConfigDict:
     c.grid.eval_conditions = ("eeg", "noise")  # what each arm is tested with
 
     c.optim = ConfigDict()
-    c.optim.name = "adamw"  # adamw | sgd
+    c.optim.name = "adamw"  # adamw | adafactor | sgd
     c.optim.trainable = "all"  # all | first: what the authors' step one updates (see step_one, which sets it)
     c.optim.lr = 1e-3
-    c.optim.schedule = "cosine"  # constant | cosine | step
+    c.optim.schedule = "cosine"  # constant | linear | cosine | step
     c.optim.decay_every = 1000  # steps between drops of the step schedule ...
     c.optim.decay_rate = 0.1  # ... and their factor
     c.optim.warmup_steps = 100
@@ -175,8 +175,16 @@ def get_config() -> ConfigDict:
     # reference at the latest ("reference").
     c.decode.teacher_forced_cut = "reference"
 
+    c.metrics = ConfigDict()  # scores besides those on words
+    c.metrics.names = ()  # of bertscore, similarity, lattescore
+    c.metrics.encoder = ""  # of the first two: a checkpoint, or minilm
+    c.metrics.layer = -1  # whose output bertscore compares; -1: the best one known
+    c.metrics.judge = ""  # of lattescore: the folder DIR/judge of `eeg2text judge`
+
     c.audit = ConfigDict()  # of the EEG arms, against every other evaluation condition
-    c.audit.margin = 1.0  # points of word BLEU-1 below which a difference in content does not matter
+    c.audit.endpoint = "bleu-1"  # what decides: bleu-1 | bertscore-f | similarity | lattescore-mean
+    c.audit.secondary = ()  # endpoints that are computed, too
+    c.audit.margin = 0.0  # points of it below which a difference in content does not matter; 0: 1, of similarity 1.5
     c.audit.resamples = 10_000  # permutations and bootstrap draws
     c.audit.seed = 0
 

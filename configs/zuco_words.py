@@ -5,7 +5,7 @@ CPU cores; expect the noise arm to score as the EEG arm does. The table's gaze c
 frequency, so they are a condition of their own: `--config.data.table.feature_columns=1,2,3`.
 
 Arguments: `backbone=bart|pegasus|t5|bert2bert`, a small one with random weights, or with `checkpoint` a folder or a
-name on the Hub; `backbone=bert2bert,checkpoint=minilm` warm-starts both sides from MiniLM (extra `minilm`).
+name on the Hub; `backbone=bert2bert,checkpoint=minilm` warm-starts both sides from MiniLM.
 """
 
 from ml_collections import ConfigDict

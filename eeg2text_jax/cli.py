@@ -25,6 +25,7 @@ COMMANDS = {
     "decode": "the decoding stage of `run`",
     "score": "metrics of any predictions file",
     "audit": "does the model use the EEG? a verdict for any predictions files",
+    "judge": "tune a soft prompt that says whether a text kept the meaning: LATTEScore",
     "export": "trained parameters -> a folder that transformers loads",
     "preflight": "compile training and decoding for a TPU that is not there: memory, fit, communication",
     "configs": "the configurations that travel with the package; `copy NAME` gives one to edit",

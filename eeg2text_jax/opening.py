@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 from eeg2text_jax.backbones.build import random_spec
 from eeg2text_jax.decoding.cells import check_decoding
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.model_metrics import check_configured
 from eeg2text_jax.parallel.distributed import initialize, is_main, main_first
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.pretrained.folder import checkpoint_folder
@@ -61,6 +62,7 @@ def check_before(config: ConfigDict) -> None:
       UserError: a field is not usable.
     """
     make_optimizer(config.optim, config.train.steps)
+    check_configured(config)
     _check_mesh(config, len(arms(config)))
     if config.model.checkpoint:
         checkpoint_folder(config.model.checkpoint)

@@ -18,11 +18,13 @@ from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.render import print_table, table_markdown, write_tables
 from eeg2text_jax.metrics.score import score_cells, write_results
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table, side_by_side
+from eeg2text_jax.model_metrics import configured, endpoints
 from eeg2text_jax.opening import begun
 from eeg2text_jax.parallel.distributed import is_main, wait_for_all
 from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
 from eeg2text_jax.predictions.selection import select_cells
 from eeg2text_jax.splits.split import check_same_data, check_same_split
+from eeg2text_jax.study.metric_names import WORDS
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import DECODED, write_configuration
 from eeg2text_jax.training.loop import trained_params
@@ -103,7 +105,12 @@ def score(study: Study) -> dict[str, Any]:
     predictions = sorted(
         found.predictions, key=lambda row: (places[row.train_condition], row.seed)
     )  # as the paper's rows
-    results = score_cells(predictions, token_source=f"{study.config.model.backbone} ids, {study.tokenizer_digest}")
+    names, makers = configured(study.config)
+    source = f"{study.config.model.backbone} ids, {study.tokenizer_digest}"
+    wanted = (*WORDS, *names) if names else None
+    results = score_cells(predictions, token_source=source, metrics=wanted, meaning=makers if names else None)
+    for note in makers.notes() if makers else ():
+        print(note)
     results["split"] = study.split.digest()
     write_results(study.workdir.results, results)
     study.workdir.record(study.workdir.results.name, *study.workdir.unrecorded(*DECODED))
@@ -120,7 +127,18 @@ def verdict_of(study: Study) -> AuditResult | None:
     controls = select_cells(read_predictions(study.workdir.predictions).predictions, "eeg")
     eeg = controls.pop("eeg")
     train_text = [str(text) for text in study.data.sentence[study.split.parts["train"]]]
-    return audit(eeg, controls, training_text=train_text, proof=DECODED_HERE, **config.audit)
+    decides, *others = endpoints((config.audit.endpoint, *config.audit.secondary), configured(config)[1])
+    return audit(
+        eeg,
+        controls,
+        endpoint=decides,
+        secondary=others,
+        margin=config.audit.margin or None,
+        resamples=config.audit.resamples,
+        seed=config.audit.seed,
+        training_text=train_text,
+        proof=DECODED_HERE,
+    )
 
 
 def judge(study: Study, results: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from eeg2text_jax import cli
-from eeg2text_jax.__main__ import HUGE_PAGES
+from eeg2text_jax.cpu import HUGE_PAGES
 
 
 def at_once() -> None:
@@ -51,7 +51,7 @@ def test_sigterm_ends_a_command_wherever_it_comes(told, monkeypatch, capsys):
 
 ANEW = """
 import os, sys
-from eeg2text_jax.__main__ import use_huge_pages
+from eeg2text_jax.cpu import use_huge_pages
 use_huge_pages()
 print(os.environ["GLIBC_TUNABLES"], os.getpid(), sys.argv[1:])
 """

@@ -7,9 +7,10 @@ import numpy as np
 from eeg2text_jax.auditing import fitness, red_flags, verdict
 from eeg2text_jax.auditing.align import Aligned, align
 from eeg2text_jax.auditing.collapse import measure_collapse
-from eeg2text_jax.auditing.compare import Endpoint, compare, gap_flags, primary_endpoint
+from eeg2text_jax.auditing.compare import compare, gap_flags
 from eeg2text_jax.auditing.contrast import contrast
 from eeg2text_jax.auditing.derived import stand_ins
+from eeg2text_jax.auditing.endpoints import Endpoint, primary_endpoint
 from eeg2text_jax.auditing.red_flags import LEVELS, Flag
 from eeg2text_jax.auditing.result import AuditResult, Comparison, ConditionSummary, Evidence, Example
 from eeg2text_jax.auditing.retrieval import CandidateScores, EegBits, Key, Retrieval, eeg_bits, retrieve
@@ -49,7 +50,9 @@ def audit(
     controls: Mapping[str, Sequence[Prediction]],
     *,
     name: str = "eeg",
-    margin: float = 1.0,
+    endpoint: Endpoint | None = None,
+    secondary: Sequence[Endpoint] = (),
+    margin: float | None = None,
     resamples: int = 10_000,
     seed: int = 0,
     mode: str | None = None,
@@ -65,7 +68,10 @@ def audit(
       eeg: rows predicted from EEG; rows with `nll` feed the EEG bits, whatever their mode.
       controls: name -> rows predicted from that control; empty: EEG alone is judged against its content null.
       name: what the EEG condition is called in the result.
-      margin: points of word BLEU-1 below which a difference in content does not matter; fix it before looking.
+      endpoint: the figure to judge by, named before looking; None: word BLEU-1.
+      secondary: endpoints that are computed, too, and do not decide.
+      margin: points of the endpoint below which a difference in content does not matter; fix it before looking. None:
+        the endpoint's default.
       mode: `free_running` or `teacher_forced`; None judges free running where there is any.
       common: judge what the conditions share instead of refusing files that differ.
       training_text: sentences of the training part, to look for test sentences in.
@@ -80,10 +86,10 @@ def audit(
         raise ValueError(f"a control has the name of the EEG condition, {name!r}")
     rng = np.random.default_rng(seed)
     aligned = align({name: eeg, **controls}, mode=mode, common=common, stratum_size=stratum_size)
-    endpoint = primary_endpoint()
-    channels, channel_flags = measure_side_channel(
-        aligned, endpoint.metric, endpoint.score, resamples=resamples, rng=rng
-    )
+    words = primary_endpoint()
+    endpoint = words if endpoint is None or endpoint.is_words else endpoint
+    margin = endpoint.margin if margin is None else margin
+    channels, channel_flags = measure_side_channel(aligned, words.metric, words.score, resamples=resamples, rng=rng)
     length_leaks = any(flag.code in GAP_CODES for flag in channel_flags)
     tables = content_tables(aligned, aligned.strata, endpoint.metric, resamples=resamples, rng=rng, with_rows=True)
     derived = {
@@ -91,10 +97,15 @@ def audit(
         for source, strata in stand_ins(aligned, stratum_size, length_leaks=length_leaks).items()
     }
     conditions = _summarize_conditions(aligned, tables, derived, channels, endpoint, rng)
-    evidence, notes = compare(aligned, tables, derived, conditions[0].content, endpoint, resamples, rng)
+    in_words = None
+    if endpoint is not words:
+        in_words = content_tables(aligned, aligned.strata, words.metric, resamples=resamples, rng=rng, with_rows=True)
+    evidence, notes = compare(
+        aligned, tables, derived, conditions[0].content, endpoint, resamples, rng, secondary, in_words
+    )
     effect = design_effect(endpoint.score, tables[0].rows.own, aligned.eeg.sentence)
-    flags = _findings(aligned, conditions, evidence, training_text, proof) + channel_flags
-    flags += _warnings(aligned, tables, conditions, evidence, endpoint, effect)
+    flags = _findings(aligned, conditions, _in_words(evidence, in_words, words), training_text, proof) + channel_flags
+    flags += _warnings(aligned, tables, in_words or tables, conditions, evidence, endpoint, effect)
     comparisons = [
         _decide(found, fitness.bars(flags, name, found.control), aligned, conditions, endpoint.label, margin)
         for found in evidence
@@ -122,7 +133,7 @@ def audit(
         bits=_bits(eeg, controls, resamples, rng),
         retrieval=_retrieval(candidates, resamples, rng),
         flags=sorted(flags, key=lambda flag: LEVELS.index(flag.level)),
-        notes=[*aligned.notes, *notes],
+        notes=[*aligned.notes, *notes, *(note for e in (endpoint, *secondary) for note in e.metric.notes())],
         examples=pick_examples(aligned, tables[0].rows, endpoint, rng),
     )
 
@@ -147,6 +158,18 @@ def _summarize_conditions(
     ]
 
 
+def _in_words(evidence: Sequence[Evidence], tables: Sequence[ContentTable] | None, words: Endpoint) -> list[Evidence]:
+    """The evidence in points of word BLEU-1, in which bounds on what is believed are."""
+    if tables is None:
+        return list(evidence)
+    found = []
+    for index, one in enumerate(evidence, start=1):
+        chosen = [tables[0], tables[index]] if one.control else [tables[0]]
+        primary = contrast([table.sampled for table in chosen], words.score)
+        found.append(Evidence(one.control, primary, {}, one.secondary, one.subjects))
+    return found
+
+
 def _findings(
     aligned: Aligned,
     conditions: Sequence[ConditionSummary],
@@ -165,16 +188,22 @@ def _findings(
 def _warnings(
     aligned: Aligned,
     tables: Sequence[ContentTable],
+    in_words: Sequence[ContentTable],
     conditions: Sequence[ConditionSummary],
     evidence: Sequence[Evidence],
     endpoint: Endpoint,
     effect: float,
 ) -> list[Flag]:
-    """What a reader of the scores must know and what leaves the verdict as it is; `effect` is the design effect."""
+    """What a reader of the scores must know and what leaves the verdict as it is.
+
+    `in_words` are the tables of word BLEU-1, `effect` is the design effect.
+    """
+    words = primary_endpoint()
     flags = red_flags.alignment_flags(aligned, effect) + red_flags.recipe_flags(aligned)
-    for condition, summary, table in zip(aligned.conditions, conditions, tables, strict=True):
-        flags += red_flags.condition_flags(condition, summary.collapse, aligned.mode, summary.content.scores[0])
-        flags += red_flags.row_flags(condition, table.rows.own, endpoint.score)
+    for condition, summary, table in zip(aligned.conditions, conditions, in_words, strict=True):
+        bleu1 = float(words.score(table.sampled.own.sum((0, 1))))
+        flags += red_flags.condition_flags(condition, summary.collapse, aligned.mode, bleu1)
+        flags += red_flags.row_flags(condition, table.rows.own, words.score)
     looks = {summary.name: summary.collapse for summary in conditions}
     for control in aligned.conditions[1:]:
         flags += red_flags.pair_flags(aligned, control, looks)

@@ -1,6 +1,5 @@
 """EEG against each control: the figure named beforehand, and the secondary ones."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -8,47 +7,12 @@ import numpy as np
 from eeg2text_jax.auditing import verdict
 from eeg2text_jax.auditing.align import Aligned
 from eeg2text_jax.auditing.contrast import Contrast, contrast, subject_effects
+from eeg2text_jax.auditing.endpoints import Endpoint, primary_endpoint, secondary_metrics
 from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.auditing.result import Evidence, Secondary
 from eeg2text_jax.auditing.statistics import holm
 from eeg2text_jax.auditing.table import ContentTable, content_tables
-from eeg2text_jax.metrics.bleu import word_bleu
-from eeg2text_jax.metrics.error_rates import word_error_rate
-from eeg2text_jax.metrics.metric import Metric, MetricError
-from eeg2text_jax.metrics.rouge import rouge
-
-
-@dataclasses.dataclass(frozen=True)
-class Endpoint:
-    """One column of a metric, turned so that higher is better."""
-
-    label: str
-    metric: Metric
-    column: int
-
-    @property
-    def sign(self) -> int:
-        return -1 if self.metric.lower_is_better else 1
-
-    def score(self, totals: np.ndarray) -> np.ndarray:
-        """Score `[...]` of summed statistics `[..., K]`.
-
-        A resampled share of the null may lie a little below 0 where next to nothing matches; it counts as 0.
-        """
-        return self.sign * self.metric.corpus(np.maximum(totals, 0))[..., self.column]
-
-
-def primary_endpoint() -> Endpoint:
-    """Word BLEU-1: the margin is in its points."""
-    return Endpoint("BLEU-1", word_bleu(), 0)
-
-
-def secondary_metrics() -> list[tuple[Metric, dict[str, int]]]:
-    """Metrics computed apart from the primary one, with the columns judged."""
-    summaries, errors = rouge(), word_error_rate()
-    columns = {"ROUGE-1 F": "rouge-1-f", "ROUGE-L F": "rouge-l-f"}
-    return [(errors, {"WER": 0}), (summaries, {label: summaries.columns.index(c) for label, c in columns.items()})]
-
+from eeg2text_jax.metrics.metric import MetricError
 
 SUBJECT_RESAMPLES = 1000  # enough for the error bars of a figure
 
@@ -61,14 +25,18 @@ def compare(
     endpoint: Endpoint,
     resamples: int,
     rng: np.random.Generator,
+    others: Sequence[Endpoint] = (),
+    words: Sequence[ContentTable] | None = None,
 ) -> tuple[list[Evidence], list[str]]:
     """The evidence against each control, or of EEG alone; and notes on metrics that could not be computed.
 
     `derived` are the tables within strata that stand in for unknown tasks. `alone` is the content of EEG against its
-    own null.
+    own null. `others` are endpoints that do not decide; `words` are the tables of word BLEU-1 where that is not the
+    primary endpoint.
     """
     pairs = [[0, i] for i in range(1, len(tables))] or [[0]]
-    secondary, notes = _secondary(aligned, pairs, endpoint, tables, resamples, rng)
+    bleu = (endpoint, tables) if words is None else (primary_endpoint(), words)
+    secondary, notes = _secondary(aligned, pairs, bleu, others, words is not None, resamples, rng)
     evidence = []
     for chosen, figures in zip(pairs, secondary, strict=True):
         conditions = [aligned.conditions[i] for i in chosen]
@@ -84,15 +52,18 @@ def compare(
 def _secondary(
     aligned: Aligned,
     pairs: Sequence[Sequence[int]],
-    primary: Endpoint,
-    primary_tables: Sequence[ContentTable],
+    words: tuple[Endpoint, Sequence[ContentTable]],
+    others: Sequence[Endpoint],
+    with_bleu1: bool,
     resamples: int,
     rng: np.random.Generator,
 ) -> tuple[list[list[Secondary]], list[str]]:
     """Secondary figures of each comparison, p adjusted by Holm over all of them together."""
     notes: list[str] = []
-    measured = [(Endpoint("BLEU-4", primary.metric, 3), primary_tables)]
-    for metric, columns in secondary_metrics():
+    bleu, tables = words
+    measured = [words] if with_bleu1 else []
+    measured.append((Endpoint("BLEU-4", bleu.metric, 3), tables))
+    for metric, columns in [*secondary_metrics(), *((e.metric, {e.label: e.column}) for e in others)]:
         try:
             tables = content_tables(aligned, aligned.strata, metric, resamples=resamples, rng=rng)
         except MetricError as error:
@@ -137,12 +108,13 @@ def _style_flags(eeg: str, comparison: Evidence) -> list[Flag]:
 
 def _disagreement(eeg: str, comparison: Evidence) -> list[Flag]:
     """BLEU-1 and WER that prefer different conditions, both beyond the noise."""
-    errors = next((s for s in comparison.secondary if s.label == "WER"), None)
+    errors, words = (next((s for s in comparison.secondary if s.label == name), None) for name in ("WER", "BLEU-1"))
     if errors is None:
         return []
-    bleu = comparison.primary.scores[0] - comparison.primary.scores[1]
+    in_words = words or comparison.primary
+    bleu = in_words.scores[0] - in_words.scores[1]
     wer = errors.scores[0] - errors.scores[1]
-    apart = _sign(comparison.primary.gap_interval) * _sign(errors.gap_interval) < 0
+    apart = _sign(in_words.gap_interval) * _sign(errors.gap_interval) < 0
     if min(abs(bleu), abs(wer)) < 0.25 or not apart:
         return []
     message = (

@@ -57,7 +57,7 @@ def content_tables(
       MetricError: a text that the metric cannot score.
     """
     blocks = blocks_of(strata)
-    size = metric.pairwise(["a"], ["a"]).shape[-1]
+    size = len(metric.statistic_names)
     _check_size(blocks, size * len(aligned.seeds) * len(aligned.conditions))
     filled = [_fill(condition, aligned, blocks, metric, size, with_rows) for condition in aligned.conditions]
     counts = [_counts(condition, aligned) for condition in aligned.conditions]
@@ -68,7 +68,7 @@ def content_tables(
 def weighted_tables(aligned: Aligned, strata: np.ndarray, metric: Metric) -> tuple[Blocks, list[np.ndarray]]:
     """The strata's blocks, and for each condition the weighted table over all seeds together, `[C, K]`."""
     blocks = blocks_of(strata)
-    size = metric.pairwise(["a"], ["a"]).shape[-1]
+    size = len(metric.statistic_names)
     tables = []
     for condition in aligned.conditions:
         sums, _ = _fill(condition, aligned, blocks, metric, size, with_rows=False)

@@ -110,7 +110,7 @@ def search_to_lengths(
     model, spec = work.model, work.spec
     hidden, mask = model.encode(params, inputs)
     cache = model.init_cache(params, hidden, mask, spec.num_beams, spec.max_length), ends
-    step = model.stepper(params)
+    step = model.decode_step(params)
 
     def ending(tokens: jax.Array, index: jax.Array, cache: Any) -> tuple[jax.Array, Any]:
         cache, ends = cache

@@ -7,6 +7,7 @@ from pathlib import Path
 from etils import epath
 
 from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.endpoints import Endpoint, named
 from eeg2text_jax.auditing.fitness import DECODED_HERE
 from eeg2text_jax.auditing.result import result_text
 from eeg2text_jax.auditing.retrieval import read_candidates
@@ -14,9 +15,11 @@ from eeg2text_jax.auditing.strata import STRATUM_SIZE
 from eeg2text_jax.auditing.verdict import EXIT_STATUS
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
+from eeg2text_jax.model_metrics import endpoints, makers_of
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, read_text
 from eeg2text_jax.predictions.read import check_given_once, describe, read_any
 from eeg2text_jax.predictions.selection import join_metadata, read_conditions
+from eeg2text_jax.study.metric_names import BLEU_1, ENDPOINTS
 from eeg2text_jax.study.workdir import check_unchanged
 
 EPILOG = (
@@ -42,6 +45,7 @@ def main(argv: list[str]) -> int:
         return join_metadata(found.predictions, flags.meta) if flags.meta else found.predictions
 
     columns = flags.columns.split(",") if flags.columns else None
+    endpoint, *secondary = endpoints_of(flags)
     for note in check_given_once([flags.eeg, *flags.control]):
         print(note)
     conditions = read_conditions(flags.eeg, flags.control, read, flags.arm)
@@ -51,6 +55,8 @@ def main(argv: list[str]) -> int:
         rows,
         conditions,
         name=name,
+        endpoint=endpoint,
+        secondary=secondary,
         margin=flags.margin,
         resamples=flags.resamples,
         seed=flags.seed,
@@ -78,6 +84,22 @@ def own_decoder(found: PredictionSet) -> str:
     return ""
 
 
+def endpoints_of(flags: argparse.Namespace) -> list[Endpoint]:
+    """The endpoint to judge by, then the secondary ones; JAX and weights are loaded only where one needs them.
+
+    Raises:
+      UserError: an unknown one, one without its encoder or judge, or a flag for none of them.
+    """
+    names = [flags.endpoint, *filter(None, flags.secondary.split(","))]
+    metrics = [named(name, "--secondary" if i else "--endpoint").metric for i, name in enumerate(names)]
+    if len(set(names)) < len(names):
+        raise UserError(f"--secondary={flags.secondary}: names an endpoint twice; leave it out once.")
+    makers = makers_of(
+        metrics, flags.encoder, flags.judge, layer=flags.layer, rescale=flags.rescale, truncate=flags.truncate
+    )
+    return endpoints(names, makers)
+
+
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         "eeg2text audit", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -88,7 +110,15 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--json", type=epath.Path, metavar="OUT", help="write every figure there")
     parser.add_argument("--html", type=epath.Path, metavar="OUT", help="write a self-contained report there")
-    parser.add_argument("--margin", type=float, default=1.0, help="equivalence margin in points of BLEU-1 (1.0)")
+    margins = ", ".join(f"{name} {found.margin:g}" for name, found in ENDPOINTS.items())
+    parser.add_argument("--endpoint", default=BLEU_1, help=f"the figure to judge by: {', '.join(ENDPOINTS)} ({BLEU_1})")
+    parser.add_argument("--secondary", default="", metavar="NAMES", help="endpoints to compute besides, with commas")
+    parser.add_argument("--encoder", metavar="NAME", help="for bertscore-f and similarity: a checkpoint, or minilm")
+    parser.add_argument("--layer", type=int, help="whose output bertscore-f compares; default: the best one known")
+    parser.add_argument("--rescale", metavar="TSV", help="bertscore-f against bert-score's baseline of that encoder")
+    parser.add_argument("--judge", metavar="DIR", help="for lattescore-mean: the folder DIR/judge of `eeg2text judge`")
+    parser.add_argument("--truncate", action="store_true", help="cut pairs that are longer than the judge takes")
+    parser.add_argument("--margin", type=float, help=f"equivalence margin in points of the endpoint ({margins})")
     parser.add_argument("--resamples", type=int, default=10_000, help="permutations and bootstrap draws (10000)")
     parser.add_argument("--seed", type=int, default=0, help="of permutations and bootstrap")
     parser.add_argument("--mode", choices=MODES, help="mode of a file that does not say it, or the one to judge")
@@ -111,8 +141,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--format", metavar="LAYOUT", help="layout of the files, where content misleads")
     parser.add_argument("--columns", metavar="REF,PRED", help="columns of a CSV, by name or by number from 1")
     flags = parser.parse_args(argv)
-    if not 0 < flags.margin < float("inf"):
-        raise UserError(f"--margin={flags.margin}: expected points of BLEU-1 above 0.")
+    if flags.margin is not None and not 0 < flags.margin < float("inf"):
+        raise UserError(f"--margin={flags.margin}: expected points of the endpoint above 0.")
     if flags.resamples < 100 or flags.stratum_size < 2 or flags.seed < 0:
         raise UserError("expected --resamples of at least 100, --stratum-size of at least 2 and --seed of at least 0.")
     for out in (flags.json, flags.html):

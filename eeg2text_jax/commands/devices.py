@@ -4,12 +4,14 @@ import argparse
 import importlib
 import json
 import os
+import re
 import sys
 
 from etils import epath
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
+from eeg2text_jax.judge.fields import RANGES as JUDGE_RANGES
 from eeg2text_jax.study.configuration import parse_config
 
 BENCH = "eeg2text bench --stage=decode|test_set|train ...: throughput, compile time and memory of one stage."
@@ -29,8 +31,10 @@ ENVIRONMENT = {
 
 
 def preflight(argv: list[str]) -> int:
-    """Status 0: both programs fit and no collective crosses the arms; 1 otherwise."""
-    arguments = parse_config(argv, "preflight", options=("topology",), optional=("json", "effort"))
+    """Status 0: both programs fit and no collective crosses the arms; 1 otherwise. Of a judge, its tuning step."""
+    of_judge = any(re.match(r"--config=.*\bjudge\.py", argument) for argument in argv)
+    ranges = JUDGE_RANGES if of_judge else None
+    arguments = parse_config(argv, "preflight", options=("topology",), optional=("json", "effort"), ranges=ranges)
     effort = arguments.options["effort"] or "least"
     os.environ.update(ENVIRONMENT)  # before JAX is imported
     from eeg2text_jax.preflight.compiling import EFFORTS, parse_topology
@@ -40,6 +44,12 @@ def preflight(argv: list[str]) -> int:
     topology = parse_topology(arguments.options["topology"])
     if effort not in EFFORTS:
         raise UserError(f"--effort={effort}: expected one of {', '.join(EFFORTS)}.")
+    if of_judge:
+        from eeg2text_jax.preflight.judge_fit import judge_fit
+
+        fit = judge_fit(arguments.config, topology, effort)
+        print(fit)
+        return 0 if fit.good else 1
     report = estimate(arguments.config, topology, effort, say=lambda line: sys.stderr.write(f"{line}\n"))
     print(to_text(report))
     if arguments.options["json"]:

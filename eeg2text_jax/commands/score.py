@@ -1,23 +1,27 @@
 """`eeg2text score`: metrics of any predictions files, each number with its signature, and what to beware of."""
 
 import argparse
+import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from etils import epath
+from rich.console import Console
+from rich.table import Table as RichTable
 
 from eeg2text_jax.auditing.fitness import file_flags
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import write_text
+from eeg2text_jax.metrics.detail import by_subject, row_figures
 from eeg2text_jax.metrics.render import print_table
-from eeg2text_jax.metrics.score import MEANING, PROFILES, WORDS, parse_metrics, score_cells, write_results
-from eeg2text_jax.metrics.tables import MODE_TITLES, signatures
+from eeg2text_jax.metrics.score import PROFILES, parse_metrics, score_cells, write_results
+from eeg2text_jax.metrics.tables import MODE_TITLES, NARROW_COLUMNS, signatures
+from eeg2text_jax.model_metrics import makers_of
 from eeg2text_jax.predictions.file import MODES, Prediction
 from eeg2text_jax.predictions.foreign import UNKNOWN
 from eeg2text_jax.predictions.read import FORMATS, check_given_once, describe, read_any
+from eeg2text_jax.study.metric_names import MEANING, WORDS
 from eeg2text_jax.study.workdir import check_unchanged
-
-if TYPE_CHECKING:  # its import loads JAX
-    from eeg2text_jax.metrics.meaning import MeaningMetrics
 
 LAYOUTS = """
 layouts, recognised by content:
@@ -51,6 +55,10 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument("--layer", type=int, help="whose output bertscore compares; default: the best one known")
     parser.add_argument("--idf", action="store_true", help="bertscore weighs tokens by how rare they are")
     parser.add_argument("--rescale", metavar="TSV", help="bertscore against bert-score's baseline of that encoder")
+    parser.add_argument("--judge", metavar="DIR", help="for lattescore: the folder DIR/judge of `eeg2text judge`")
+    parser.add_argument("--truncate", action="store_true", help="lattescore cuts pairs that are longer than it takes")
+    parser.add_argument("--by", choices=("subject",), help="every figure by subject, too")
+    parser.add_argument("--rows", type=epath.Path, metavar="OUT", help="write the figures of single rows there (JSONL)")
     parser.add_argument("--signatures", action="store_true", help="print the signature of every number")
     return parser
 
@@ -63,25 +71,27 @@ def main(argv: list[str]) -> int:
 
         tokenizer = load_tokenizer(flags.tokenizer)
     metrics = parse_metrics(flags.metrics) if flags.metrics else None
-    meaning = meaning_of(flags, metrics or ())
+    models = {name: getattr(flags, name) for name in ("layer", "idf", "rescale", "truncate")}
+    meaning = makers_of(metrics or (), flags.encoder, flags.judge, **models)
     results: dict[str, Any] = {"format": 1, "profile": flags.profile, "cells": []}
     columns = flags.columns.split(",") if flags.columns else None
+    lines: list[str] = []
     for note in check_given_once(flags.files):
         print(note)
     for path in flags.files:
         check_unchanged(path)
         read = read_any(path, layout=flags.format, columns=columns, mode=flags.mode)
         print(describe(read))
+        options = {
+            "profile": flags.profile,
+            "tokenizer": tokenizer,
+            "token_source": str(read.header.get("tokenizer", "unstated")),
+            "metrics": metrics,
+            "meaning": meaning,
+        }
         try:
-            source = str(read.header.get("tokenizer", "unstated"))
-            scored = score_cells(
-                read.predictions,
-                profile=flags.profile,
-                tokenizer=tokenizer,
-                token_source=source,
-                metrics=metrics,
-                meaning=meaning,
-            )
+            scored = score_cells(read.predictions, **options)
+            add_details(flags, scored["cells"], read.predictions, options, lines)
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
         unscored = [cell["unscored"] for cell in scored["cells"] if "unscored" in cell]
@@ -99,35 +109,58 @@ def main(argv: list[str]) -> int:
     if flags.json:
         write_results(flags.json, results)
         print(f"wrote {flags.json}")
+    if flags.rows:
+        write_text(flags.rows, "".join(f"{line}\n" for line in lines))
+        print(f"wrote {flags.rows}")
     return 0
 
 
-def meaning_of(flags: argparse.Namespace, metrics: Sequence[str]) -> "MeaningMetrics | None":
-    """What makes the metrics that need an encoder; JAX and weights are loaded for these alone.
+def add_details(
+    flags: argparse.Namespace,
+    cells: Sequence[dict[str, Any]],
+    predictions: Sequence[Prediction],
+    options: dict[str, Any],
+    lines: list[str],
+) -> None:
+    """Gives every scored cell its figures by subject, and `lines` those of its rows, where they are asked for."""
+    if not (flags.by or flags.rows):
+        return
+    rows_of = rows_by_cell(predictions)
+    for cell in cells:
+        if "unscored" in cell:
+            continue
+        rows = rows_of[cell_key(cell)]
+        if flags.by:
+            cell["by_subject"] = by_subject(rows, **options)
+        if flags.rows:
+            lines += [json.dumps(row, ensure_ascii=False) for row in row_figures(rows, **options)]
 
-    Raises:
-      UserError: one of them without an encoder, or an encoder without one of them.
-    """
-    wanted = [name for name in metrics if name in MEANING]
-    if wanted and not flags.encoder:
-        raise UserError(f"--metrics: {wanted[0]} needs --encoder=NAME, a checkpoint's folder, or minilm.")
-    for name in ("encoder", "layer", "idf", "rescale"):
-        if getattr(flags, name) not in (None, False) and not wanted:
-            raise UserError(f"--{name} is for {' and '.join(MEANING)}; name one of them in --metrics.")
-    if not wanted:
-        return None
-    from eeg2text_jax.metrics.meaning import MeaningMetrics
 
-    return MeaningMetrics(wanted, flags.encoder, layer=flags.layer, idf=flags.idf, rescale=flags.rescale)
+def cell_key(cell: dict[str, Any]) -> tuple:
+    return tuple(cell[key] for key in ("train_condition", "eval_condition", "seed", "mode"))
+
+
+def rows_by_cell(predictions: Sequence[Prediction]) -> dict[tuple, list[Prediction]]:
+    found: dict[tuple, list[Prediction]] = {}
+    for p in predictions:
+        found.setdefault((p.train_condition, p.eval_condition, p.seed, p.mode), []).append(p)
+    return found
+
+
+def show_subjects(cell: dict[str, Any]) -> None:
+    """Prints a line for each subject, with the figures that the narrow table has and the decisions they lead to."""
+    figures = [name for *_, name in NARROW_COLUMNS if any(name in row for row in cell["by_subject"].values())]
+    table = RichTable("subject", "rows", *figures, title=f"by subject: {title_of(cell)}")
+    for subject, row in cell["by_subject"].items():
+        table.add_row(subject, str(row["rows"]), *(f"{row[name]:.2f}" if name in row else "–" for name in figures))
+    Console().print(table)
 
 
 def add_flags(cells: Sequence[dict[str, Any]], predictions: Sequence[Prediction]) -> None:
     """Gives every scored cell the red flags of the audit that need no control."""
-    by_cell: dict[tuple, list[Prediction]] = {}
-    for p in predictions:
-        by_cell.setdefault((p.train_condition, p.eval_condition, p.seed, p.mode), []).append(p)
+    by_cell = rows_by_cell(predictions)
     for cell in cells:
-        rows = by_cell[tuple(cell[key] for key in ("train_condition", "eval_condition", "seed", "mode"))]
+        rows = by_cell[cell_key(cell)]
         if "unscored" in cell:
             message = f"every prediction or reference of the {cell['mode']} rows is empty; this half is not scored"
             cell["flags"] = [{"code": "empty_half", "level": "severe", "message": message}]
@@ -168,6 +201,9 @@ def check_distinct(cells: list[dict[str, Any]]) -> None:
 def show(results: dict[str, Any]) -> None:
     """Prints the table, and what a reader of it must know."""
     print_table(results)
+    for cell in results["cells"]:
+        if "by_subject" in cell:
+            show_subjects(cell)
     several = len({cell["file"] for cell in results["cells"]}) > 1
     for cell in results["cells"]:
         where = f"{cell['file']}: " if several else ""

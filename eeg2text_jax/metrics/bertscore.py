@@ -9,22 +9,22 @@ Shapes: `N` pairs, `T` tokens, `D` width of the encoder.
 """
 
 import csv
+import math
 import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.embedding import WIDTHS, TextEmbedder
+from eeg2text_jax.metrics.embedding import TextEmbedder
 from eeg2text_jax.metrics.metric import Metric, check_same_length, ratio
 
 FIGURES = ("p", "r", "f")
 CELLS = 1 << 24  # similarities computed at once: 64 MB
+KEPT = 1 << 29  # bytes of unit vectors
 
 
 class BertScore(Metric):
@@ -43,6 +43,7 @@ class BertScore(Metric):
     name = "bertscore"
     columns = tuple(f"bertscore-{figure}" for figure in FIGURES)
     statistic_names = (*(f"sum_{figure}" for figure in FIGURES), "samples")
+    least = -math.inf
 
     def __init__(
         self,
@@ -56,6 +57,8 @@ class BertScore(Metric):
         self._unweighted = [i for i in (tokenizer.cls_token_id, tokenizer.sep_token_id) if i is not None]
         self._blank = len(embedder.tokens([""])[0])  # tokens of blank text
         self._idf = None if references is None else self._count(references)
+        self._known: dict[str, Embedded] = {}
+        self._bytes = 0
         self._baseline = np.zeros(3) if baseline is None else baseline[0]
         rescaled = "no" if baseline is None else baseline[1]
         self.signature = (
@@ -68,16 +71,10 @@ class BertScore(Metric):
         known = self._embed([*predictions, *references])
         distinct = {pair: i for i, pair in enumerate(dict.fromkeys(zip(predictions, references, strict=True)))}
         found = np.zeros((len(distinct), 3))
-        by_width: dict[int, list[tuple[str, str]]] = {}
-        for pair in distinct:
-            if not any(known[text].blank for text in pair):
-                by_width.setdefault(max(known[text].width for text in pair), []).append(pair)
-        for width, pairs in sorted(by_width.items()):
-            size = _power_of_two(max(1, CELLS // (width * max(width, known[pairs[0][0]].states.shape[1]))))
-            for start in range(0, len(pairs), size):
-                part = pairs[start : start + size]
-                sides = [_padded([known[pair[side]] for pair in part], width, size) for side in (0, 1)]
-                found[[distinct[pair] for pair in part]] = np.asarray(_score_pairs(*sides[0], *sides[1]))[: len(part)]
+        for (prediction, reference), place in distinct.items():
+            sides = known[prediction], known[reference]
+            if not any(side.blank for side in sides):
+                found[place] = match_tables([sides[0]], [sides[1]])[0, 0]
         rows = found[[distinct[pair] for pair in zip(predictions, references, strict=True)]]
         return np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
 
@@ -90,17 +87,12 @@ class BertScore(Metric):
         )
         if not rows or not columns:
             return found
-        width = max(known[references[j]].width for j in columns)
-        n_columns = _power_of_two(len(columns), up=True)
-        right = _padded([known[references[j]] for j in columns], width, n_columns)
-        for wide in sorted({known[predictions[i]].width for i in rows}):
-            these = [i for i in rows if known[predictions[i]].width == wide]
-            size = _power_of_two(max(1, CELLS // (n_columns * width * wide)))
-            for start in range(0, len(these), size):
-                part = these[start : start + size]
-                left = _padded([known[predictions[i]] for i in part], wide, size)
-                scores = np.asarray(_score_table(*left, *right))[: len(part), : len(columns)]
-                found[np.ix_(part, columns, range(3))] = scores
+        right = [known[references[j]] for j in columns]
+        longest = max(len(known[predictions[i]].states) for i in rows)
+        size = max(1, CELLS // (longest * sum(len(text.states) for text in right)))
+        for start in range(0, len(rows), size):
+            part = rows[start : start + size]
+            found[np.ix_(part, columns, range(3))] = match_tables([known[predictions[i]] for i in part], right)
         return found
 
     def corpus(self, summed: np.ndarray) -> np.ndarray:
@@ -125,75 +117,50 @@ class BertScore(Metric):
     def _weights(self, ids: np.ndarray) -> np.ndarray:
         if self._idf is not None:
             return np.array([self._idf.get(token, self._unseen) for token in ids.tolist()], np.float32)
-        return np.where(np.isin(ids, self._unweighted), 0.0, 1.0).astype(np.float32)
+        return np.array([token not in self._unweighted for token in ids.tolist()], np.float32)
 
-    def _embed(self, texts: Sequence[str]) -> dict[str, "_Embedded"]:
+    def _embed(self, texts: Sequence[str]) -> dict[str, "Embedded"]:
+        """Every text once; those that come again are remembered, up to `KEPT` bytes."""
         distinct = list(dict.fromkeys(texts))
-        tokens = self._embedder.tokens(distinct)
-        found = {}
-        for text, ids, states in zip(distinct, tokens, self._embedder.states(tokens), strict=True):
+        new = [text for text in distinct if text not in self._known]
+        found = {text: self._known[text] for text in distinct if text in self._known}
+        tokens = self._embedder.tokens(new)
+        for text, ids, states in zip(new, tokens, self._embedder.states(tokens), strict=True):
             weights = self._weights(ids)
             blank = not text.strip() or len(ids) <= self._blank or not weights.any()
             unit = states / np.maximum(np.linalg.norm(states, axis=-1, keepdims=True), 1e-12)
-            found[text] = _Embedded(unit, weights / max(float(weights.sum()), 1e-38), blank)
+            found[text] = self._known[text] = Embedded(unit, weights / max(float(weights.sum()), 1e-38), blank)
+            self._bytes += unit.nbytes
+        while self._bytes > KEPT:
+            self._bytes -= self._known.pop(next(iter(self._known))).states.nbytes
         return found
 
 
-class _Embedded(NamedTuple):
+class Embedded(NamedTuple):
     """One text: unit rows `[T, D]`, weights `[T]` that sum to 1, and whether it says nothing."""
 
     states: np.ndarray
     weights: np.ndarray
-    blank: bool
-
-    @property
-    def width(self) -> int:
-        """Of the bucket that it is padded to."""
-        return WIDTHS[int(np.searchsorted(WIDTHS, len(self.states)))]
+    blank: bool = False
 
 
-def _padded(texts: Sequence[_Embedded], width: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Unit rows `[size, width, D]`, their weights and a mask of real tokens `[size, width]`."""
-    states = np.zeros((size, width, texts[0].states.shape[1]), np.float32)
-    weights, mask = np.zeros((size, width), np.float32), np.zeros((size, width), bool)
-    for row, text in enumerate(texts):
-        n = len(text.states)
-        states[row, :n], weights[row, :n], mask[row, :n] = text.states, text.weights, True
-    mask[len(texts) :, 0] = True  # rows that only fill the batch: no maximum over nothing
-    return states, weights, mask
+def match_tables(predictions: Sequence[Embedded], references: Sequence[Embedded]) -> np.ndarray:
+    """P, R and F of every prediction against every reference, `[N, M, 3]`.
 
-
-@jax.jit
-def _score_pairs(
-    p: jax.Array, p_weights: jax.Array, p_mask: jax.Array, r: jax.Array, r_weights: jax.Array, r_mask: jax.Array
-) -> jax.Array:
-    """Unit rows `[N, T, D]`, weights that sum to 1 and masks `[N, T]` of both sides -> P, R, F `[N, 3]`."""
-    similar = jnp.einsum("ntd,nsd->nts", p, r, precision="highest")
-    best_r = jnp.where(r_mask[:, None, :], similar, -jnp.inf).max(2)
-    best_p = jnp.where(p_mask[:, :, None], similar, -jnp.inf).max(1)
-    return _p_r_f((best_r * p_weights).sum(1), (best_p * r_weights).sum(1))
-
-
-@jax.jit
-def _score_table(
-    p: jax.Array, p_weights: jax.Array, p_mask: jax.Array, r: jax.Array, r_weights: jax.Array, r_mask: jax.Array
-) -> jax.Array:
-    """As `_score_pairs` for every prediction `[N, T, D]` against every reference `[M, S, D]`: `[N, M, 3]`."""
-    similar = jnp.einsum("ntd,msd->nmts", p, r, precision="highest")
-    best_r = jnp.where(r_mask[None, :, None, :], similar, -jnp.inf).max(3)
-    best_p = jnp.where(p_mask[:, None, :, None], similar, -jnp.inf).max(2)
-    return _p_r_f((best_r * p_weights[:, None]).sum(2), (best_p * r_weights[None]).sum(2))
-
-
-def _p_r_f(precision: jax.Array, recall: jax.Array) -> jax.Array:
-    total = precision + recall
-    f = jnp.where(total == 0, 0.0, 2 * precision * recall / jnp.where(total == 0, 1.0, total))
-    return jnp.stack([precision, recall, f], axis=-1)
-
-
-def _power_of_two(n: int, *, up: bool = False) -> int:
-    """The power of two next to `n`, at most `n` unless `up`: few shapes to compile."""
-    return 1 << ((n - 1).bit_length() if up else n.bit_length() - 1)
+    One product of all tokens with all tokens, on the host where the states are: nothing is padded, so that no text
+    depends on its company, and no shape is compiled.
+    """
+    starts = [np.cumsum([0, *(len(text.states) for text in side[:-1])]) for side in (predictions, references)]
+    states, weights = (
+        [np.concatenate([getattr(text, what) for text in side]) for side in (predictions, references)]
+        for what in ("states", "weights")
+    )
+    similar = states[0] @ states[1].T
+    best_reference = np.maximum.reduceat(similar, starts[1], axis=1)  # of every token of a prediction, [sum T, M]
+    best_prediction = np.maximum.reduceat(similar, starts[0], axis=0)  # of every token of a reference, [N, sum S]
+    precision = np.add.reduceat(best_reference * weights[0][:, None], starts[0], axis=0)
+    recall = np.add.reduceat(best_prediction * weights[1], starts[1], axis=1)
+    return np.stack([precision, recall, ratio(2 * precision * recall, precision + recall, 0.0)], axis=-1)
 
 
 def read_baseline(path: str | os.PathLike[str], layer: int) -> tuple[np.ndarray, str]:

@@ -68,6 +68,11 @@ class TextEmbedder:
             self._bytes -= self._states.pop(next(iter(self._states))).nbytes
         return [found[key] for key in keys]
 
+    def forget(self) -> None:
+        """Drops the states that are kept."""
+        self._states.clear()
+        self._bytes = 0
+
     def _compute(self, ids: Sequence[np.ndarray]) -> list[np.ndarray]:
         """As `states`; the next batch is dispatched before the last one is read, so that the device does not wait."""
         found: list[np.ndarray] = [np.empty(0, np.float32)] * len(ids)

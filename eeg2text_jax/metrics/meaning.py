@@ -6,6 +6,7 @@ Importing this loads JAX, so that only what asks for such a metric waits for it.
 
 import dataclasses
 import json
+import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -82,6 +83,7 @@ class Similarity(Metric):
     name = "similarity"
     columns = ("similarity",)
     statistic_names = ("sum_cosine", "samples")
+    least = -math.inf
 
     def __init__(self, embedder: TextEmbedder):
         self._pooling = read_pooling(embedder.loaded.folder)

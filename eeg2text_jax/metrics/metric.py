@@ -38,6 +38,11 @@ class Metric(abc.ABC):
     statistic_names: tuple[str, ...]
     signature: str
     lower_is_better: ClassVar[bool] = False
+    least: ClassVar[float] = 0.0  # that a statistic can be; counts are never below 0
+
+    def notes(self) -> list[str]:
+        """What a reader of its figures must know of what was computed so far."""
+        return []
 
     @abc.abstractmethod
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:

@@ -22,14 +22,13 @@ from eeg2text_jax.metrics.metric import Metric, MetricError
 from eeg2text_jax.metrics.rouge import paper_rouge, rouge
 from eeg2text_jax.predictions.file import Prediction
 from eeg2text_jax.progress import ProgressLine
+from eeg2text_jax.study.metric_names import MEANING, WORDS
 
 if TYPE_CHECKING:  # `eeg2text score` without --tokenizer does not wait for transformers
     from transformers import PreTrainedTokenizerBase
 
 
 PROFILES = ("standard", "paper")
-WORDS = ("bleu", "rouge", "wer", "cer")  # metrics that compare words
-MEANING = ("bertscore", "similarity")  # metrics that need an encoder, and with it JAX
 Meaning = Callable[[Sequence[str]], Sequence[Metric]]
 
 PAPER_NOTE = (
@@ -67,6 +66,26 @@ def score_predictions(
       NothingToScoreError: all predictions or all references are empty.
       UserError: no rows, ids in some rows only, or a metric that fails; the sample is named.
     """
+    jobs = jobs_of(predictions, profile, tokenizer, token_source, metrics, meaning)
+    figures: dict[str, dict[str, Any]] = {}
+    with progress_of(len(jobs) * len(predictions)) as advance:
+        for metric, (predicted, references) in jobs:
+            figures |= _figures(metric, predicted, references, predictions, advance)
+    return figures
+
+
+Texts = tuple[Sequence[str], Sequence[str]]  # predictions and references
+
+
+def jobs_of(
+    predictions: Sequence[Prediction],
+    profile: str = "standard",
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
+    token_source: str = "unstated",
+    metrics: Sequence[str] | None = None,
+    meaning: Meaning | None = None,
+) -> list[tuple[Metric, Texts]]:
+    """Every metric of a score, with the texts that it is computed on; arguments and errors of `score_predictions`."""
     check_scorable(predictions)
     texts = [p.prediction for p in predictions], [p.reference for p in predictions]
     jobs = [(metric, texts) for metric in text_metrics(profile, metrics)]
@@ -80,11 +99,7 @@ def score_predictions(
         )
     elif tokenizer is not None:
         jobs.insert(0, (subword_bleu(profile, tokenizer), texts))
-    figures: dict[str, dict[str, Any]] = {}
-    with progress_of(len(jobs) * len(predictions)) as advance:
-        for metric, (predicted, references) in jobs:
-            figures |= _figures(metric, predicted, references, predictions, advance)
-    return figures
+    return jobs
 
 
 @contextlib.contextmanager

@@ -23,6 +23,8 @@ COLUMNS = (
     ("WER (%)", "", "wer"),
     *(("BERTScore (%)", figure.upper(), f"bertscore-{figure}") for figure in "prf"),
     ("similarity (%)", "", "similarity"),
+    ("LATTEScore (%)", "", "lattescore"),
+    ("LATTEScore (%)", "mean", "lattescore-mean"),
 )
 NARROW_COLUMNS = (  # what fits a terminal
     ("BLEU-1", "tokens", "token_bleu-1"),
@@ -31,6 +33,7 @@ NARROW_COLUMNS = (  # what fits a terminal
     ("WER", "", "wer"),
     ("BERTScore", "F", "bertscore-f"),
     ("similarity", "", "similarity"),
+    ("LATTEScore", "", "lattescore"),
 )
 
 

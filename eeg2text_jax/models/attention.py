@@ -18,17 +18,17 @@ from eeg2text_jax.models.layers import MANY_ROWS, Dense, make_dense, row_major
 from eeg2text_jax.models.remat import product
 from eeg2text_jax.models.spec import StackSpec
 
-HIDDEN = float(jnp.finfo(jnp.float32).min)
+MASK_VALUE = float(jnp.finfo(jnp.float32).min)
 
 
-def bias_of(visible: jax.Array) -> jax.Array:
+def mask_bias(visible: jax.Array) -> jax.Array:
     """Boolean mask -> additive bias of the same shape, float32."""
-    return jnp.where(visible, 0.0, HIDDEN).astype(jnp.float32)
+    return jnp.where(visible, 0.0, MASK_VALUE).astype(jnp.float32)
 
 
 def padding_bias(mask: jax.Array) -> jax.Array:
     """Mask of real positions `[N, T]` -> `[N, 1, 1, T]`."""
-    return bias_of(mask)[:, None, None, :]
+    return mask_bias(mask)[:, None, None, :]
 
 
 class Attention(nnx.Module):

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from eeg2text_jax.models.attention import HIDDEN
+from eeg2text_jax.models.attention import MASK_VALUE
 from eeg2text_jax.models.heads import attend
 
 
@@ -91,5 +91,5 @@ def history_bias(ancestors: jax.Array, position_bias: jax.Array) -> jax.Array:
     """
     batch, beams, length = ancestors.shape
     mine = ancestors[:, :, :, None] == jnp.arange(beams)[None, None, None, :]  # [B, K, T, K]
-    bias = jnp.where(mine[:, None], position_bias[..., None], HIDDEN)  # [B, H or 1, K, T, K]
+    bias = jnp.where(mine[:, None], position_bias[..., None], MASK_VALUE)  # [B, H or 1, K, T, K]
     return bias.reshape(batch, bias.shape[1], beams, length * beams)

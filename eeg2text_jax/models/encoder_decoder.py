@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from eeg2text_jax.cpu import fenced
 from eeg2text_jax.models.cache import Cache
 from eeg2text_jax.models.layers import ACTIVATIONS, Norm, make_dense
 from eeg2text_jax.models.spec import Seq2SeqSpec
@@ -63,20 +64,6 @@ class Head(nnx.Module):
         return logits + bias.reshape(*[1] * (logits.ndim - 1), -1)
 
 
-def fenced(head: Callable[[jax.Array], jax.Array], x: jax.Array, true: jax.Array) -> jax.Array:
-    """`head(x)`, on a CPU behind a branch that is always taken; `true` is what XLA cannot know to be so.
-
-    XLA:CPU would fuse the product with the softmax that follows and take three times as long over it (BART-base, 160
-    rows: 378 ms in place of 126); `optimization_barrier` is gone by then.
-    """
-
-    def branch(x: jax.Array) -> jax.Array:
-        nothing = jax.eval_shape(head, x)
-        return jax.lax.cond(true, head, lambda _: jnp.zeros(nothing.shape, nothing.dtype), x)
-
-    return jax.lax.platform_dependent(x, cpu=branch, default=head)
-
-
 class EncoderDecoder(nnx.Module):
     """BART, PEGASUS, T5, BERT2BERT, as `spec` says."""
 
@@ -117,7 +104,7 @@ class EncoderDecoder(nnx.Module):
             x = self.decoder(x, mask, hidden, hidden_mask, **options)
         return self._logits(x)
 
-    def stepper(self) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
+    def decode_step(self) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
         """(tokens `[B*K]`, their position, cache) -> (logits `[B*K, V]`, the cache with them)."""
         layers, table = self.decoder.separate_layers(), self.head.table(self._table().embedding[...])
 

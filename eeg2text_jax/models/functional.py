@@ -87,16 +87,33 @@ class Seq2SeqModel:
         """Encoder output `[B, S, D]` and its mask `[B, S]`; a prompt makes S longer than W."""
         return self._bind_for_training(params).encode(inputs, dropout_key, **self._options)
 
+    def embed(self, params: Params, ids: jax.Array) -> jax.Array:
+        """Token ids `[B, S]` -> what they are to the encoder, `[B, S, D]`, as `inputs_embeds` has them."""
+        return self._bind(params).backbone.embed(ids)
+
+    def decode(
+        self,
+        params: Params,
+        ids: jax.Array,
+        hidden: jax.Array,
+        mask: jax.Array,
+        *,
+        dropout_key: jax.Array | None = None,
+    ) -> jax.Array:
+        """Decoder inputs `[B, T]` and `encode`'s output and mask -> logits `[B, T, V]` float32."""
+        decode = self._bind(params).backbone.decode
+        return decode(ids, None, hidden, mask, dropout_key=dropout_key, **self._options)
+
     def init_cache(self, params: Params, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
         """Cache for `B * beams` sequences of at most `max_length` tokens over `encode`'s output."""
         return self._bind(params).backbone.decoder.init_cache(hidden, mask, beams, max_length)
 
-    def stepper(self, params: Params) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
+    def decode_step(self, params: Params) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
         """The decoder's step: tokens int32 `[B*K]`, their position, cache -> logits `[B*K, V]` float32, new cache.
 
         What all steps share is prepared here: call it outside of the loop that steps.
         """
-        return self._bind(params).backbone.stepper()
+        return self._bind(params).backbone.decode_step()
 
     def shift_right(self, labels: jax.Array) -> jax.Array:
         """Labels `[B, T]` -> decoder inputs `[B, T]`: the start token first, -100 as padding."""

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from eeg2text_jax.models.attention import Attention, RelativeBias, bias_of, padding_bias
+from eeg2text_jax.models.attention import Attention, RelativeBias, mask_bias, padding_bias
 from eeg2text_jax.models.cache import Cache, LayerCache, history_bias, own_position
 from eeg2text_jax.models.layers import (
     FeedForward,
@@ -206,7 +206,7 @@ class Stack(nnx.Module):
         visible = jnp.ones((1, 1, 1, keys.shape[0]), bool) if mask is None else mask[:, None, None, :]
         if self.spec.decoder:
             visible = visible & (keys[None, :] <= queries[:, None])[None, None]
-        biases = [bias_of(visible)]
+        biases = [mask_bias(visible)]
         return [*biases, self.relative(queries, keys)] if self.spec.positions == "relative" else biases
 
 

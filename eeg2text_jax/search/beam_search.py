@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from eeg2text_jax.cpu import unfused
 from eeg2text_jax.search.processors import process
 from eeg2text_jax.search.settings import GenerationSpec
 
@@ -160,7 +161,7 @@ def choose_candidates(
         parents, tokens = chosen // vocabulary, chosen % vocabulary
     else:
         each = min(count, vocabulary)
-        best, tokens = jax.lax.top_k(jax.lax.optimization_barrier(scores), each)
+        best, tokens = jax.lax.top_k(unfused(scores), each)
         best, chosen = jax.lax.top_k(best.reshape(batch, -1), count)
         parents, tokens = chosen // each, jnp.take_along_axis(tokens.reshape(batch, -1), chosen, axis=1)
     tokens = tokens.astype(jnp.int32)

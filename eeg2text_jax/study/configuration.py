@@ -6,14 +6,14 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from eeg2text_jax.errors import UserError, first_line, nearest
-from eeg2text_jax.study.ranges import RANGES, RENAMED, check_config, refusal
+from eeg2text_jax.study.ranges import RANGES, RENAMED, Range, check_config, refusal, shortly
 from eeg2text_jax.study.shipped import find_config, run_config
 
 
@@ -35,6 +35,7 @@ def parse_config(
     default: str = "",
     positional: str = "",
     sections: Sequence[str] = (),
+    ranges: Mapping[str, Range] | None = None,
 ) -> Arguments:
     """Parses `--config`, its overrides, and the plain `options`, all of them required, and `optional` ones.
 
@@ -46,6 +47,7 @@ def parse_config(
       default: configuration file used when `--config` is not given; empty: it must be given.
       positional: what positional arguments are called; empty: there are none.
       sections: those that the command reads, the only ones that are checked; empty: all.
+      ranges: of a configuration that does not begin from configs/default.py.
 
     Raises:
       UserError: an unknown or missing option, a missing file, a misspelt field, a value of the wrong type or out of
@@ -72,13 +74,13 @@ def parse_config(
     try:
         rest = values([command, *argv])[1:]
     except (flags.Error, TypeError, ValueError, SyntaxError) as error:
-        raise _refused(error, usage) from error
+        raise _refused(error, usage, ranges or RANGES) from error
     for name in options:
         if values[name].value is None:
             raise UserError(f"--{name} is missing; {usage}")
     if rest and not positional:
         raise UserError(f"unexpected argument {rest[0]!r}; {usage}")
-    check_config(config, sections)
+    check_config(config, sections, ranges)
     return Arguments(config, {name: values[name].value for name in (*options, *optional)}, list(rest))
 
 
@@ -137,13 +139,13 @@ def _value(config: ConfigDict, argument: str) -> Any:
     return node
 
 
-def _refused(error: Exception, usage: str) -> UserError:
+def _refused(error: Exception, usage: str, ranges: Mapping[str, Range]) -> UserError:
     """What to say of a command line that absl refuses: of a field, its range."""
     reason = first_line(error)
     if match := re.match(r"flag --config\.([\w.]+)=(.*?): ", reason):
         name, value = match.groups()
-        if name in RANGES:
-            return refusal(name, value)
+        if name in ranges:
+            return refusal(name, value, ranges)
         return UserError(f"--config.{name} is {value!r}; expected a value of the kind that it replaces.")
     return UserError(f"{reason.rstrip('.')}; {usage}")
 
@@ -178,7 +180,8 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") 
         if isinstance(a, dict) and isinstance(b, dict):
             found += differences(a, b, f"{prefix}{name}.")
         elif a != b:
-            found.append(f"{prefix}{name} (now {a!r}, there {b!r})")
+            there = "unknown, as of an older version" if name not in theirs else shortly(b)
+            found.append(f"{prefix}{name} (now {shortly(a)}, there {there})")
     return found
 
 
@@ -200,7 +203,16 @@ STAGES = {
     "training": Stage(("checkpoints/step_*", "step_one/checkpoints/step_*", "wave_*", "waves.json"), ()),
     "decoding": Stage(("predictions.jsonl",), ("grid.eval_conditions", "decode")),
     "": Stage(
-        (), ("audit", "compilation_cache", "parallel.hosts", "train.save_every", "train.log_every", "train.profile")
+        (),
+        (
+            "audit",
+            "metrics",
+            "compilation_cache",
+            "parallel.hosts",
+            "train.save_every",
+            "train.log_every",
+            "train.profile",
+        ),
     ),
 }
 

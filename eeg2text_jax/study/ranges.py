@@ -8,7 +8,7 @@ import dataclasses
 import math
 import numbers
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -23,6 +23,7 @@ from eeg2text_jax.errors import UserError, did_you_mean, first_line
 from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.splits.methods import FROM_FILE, METHODS
 from eeg2text_jax.splits.split import check_ratio
+from eeg2text_jax.study.metric_names import ENDPOINTS, MEANING
 
 MOST = 2**31 - 1  # of what is counted in int32
 BUCKET = re.compile(r"^(?!file:)[a-z][a-z0-9]+://", re.IGNORECASE)  # gs://, s3://, https://
@@ -240,10 +241,10 @@ RANGES: dict[str, Range] = {
     "grid.train_conditions": many(one_of(*CONDITIONS)),
     "grid.seeds": many(whole(0)),
     "grid.eval_conditions": many(one_of(*(name for name in CONDITIONS if name not in TRAINING_ONLY))),
-    "optim.name": one_of("adamw", "sgd"),
+    "optim.name": one_of("adamw", "adafactor", "sgd"),
     "optim.trainable": one_of("all", "first"),
     "optim.lr": number(0, 100, above=True),
-    "optim.schedule": one_of("constant", "cosine", "step"),
+    "optim.schedule": one_of("constant", "linear", "cosine", "step"),
     "optim.decay_every": whole(1),
     "optim.decay_rate": number(0, 1, above=True),
     "optim.warmup_steps": whole(0),
@@ -273,7 +274,13 @@ RANGES: dict[str, Range] = {
     "decode.batch_size": whole(1, 1_000_000),
     "decode.compactions": whole(0, 30),
     "decode.teacher_forced_cut": one_of("reference", "authors"),
-    "audit.margin": number(0, 100, above=True),
+    "metrics.names": many(one_of(*MEANING), least=0),
+    "metrics.encoder": place(),
+    "metrics.layer": whole(-1, 1000),
+    "metrics.judge": place(),
+    "audit.endpoint": one_of(*ENDPOINTS),
+    "audit.secondary": many(one_of(*ENDPOINTS), least=0),
+    "audit.margin": number(0, 100),
     "audit.resamples": whole(100, 10_000_000),
     "audit.seed": whole(0),
 }
@@ -283,32 +290,43 @@ RANGES: dict[str, Range] = {
 RENAMED = {"optim.free": "optim.trainable", "decode.halvings": "decode.compactions"}
 
 
-def check_config(config: ConfigDict, sections: Collection[str] = ()) -> None:
+def check_config(config: ConfigDict, sections: Collection[str] = (), ranges: Mapping[str, Range] | None = None) -> None:
     """Checks every field, and those that must fit together; of the top-level `sections` alone, if there are any.
+
+    `ranges` are those of another kind of configuration than `configs/default.py` is of.
 
     Raises:
       UserError: a field is missing, unknown, of another type or out of its range; the message names the field, its
         value and what was expected.
     """
+    if ranges is not None:
+        _check_fields(config, ranges, list(ranges))
+        return
     found = dict(fields(config))
     for name in found.keys() & RENAMED.keys():
         raise UserError(f"{name} is called {RENAMED[name]} now; rename it in the configuration.")
     known = [name for name in RANGES if not sections or name.partition(".")[0] in sections]
-    for name in known:
-        if name not in found:
-            raise UserError(f"{name} is missing in the configuration; begin yours from configs/default.py.")
-        if not RANGES[name].holds(found[name]):
-            raise refusal(name, found[name])
-    for name in found:
-        if name not in RANGES and not name.startswith("decode."):
-            raise UserError(f"{name}: there is no such field; {did_you_mean(name, RANGES)}")
+    _check_fields(config, RANGES, known)
     _check_together(config, sections)
 
 
-def refusal(name: str, value: Any) -> UserError:
+def _check_fields(config: ConfigDict, ranges: Mapping[str, Range], known: Collection[str]) -> None:
+    found = dict(fields(config))
+    for name in known:
+        if name not in found:
+            home = "configs/default.py" if ranges is RANGES else "configs/judge.py"
+            raise UserError(f"{name} is missing in the configuration; begin yours from {home}.")
+        if not ranges[name].holds(found[name]):
+            raise refusal(name, found[name], ranges)
+    for name in found:
+        if name not in ranges and not name.startswith("decode."):
+            raise UserError(f"{name}: there is no such field; {did_you_mean(name, ranges)}")
+
+
+def refusal(name: str, value: Any, ranges: Mapping[str, Range] | None = None) -> UserError:
     """The sentence about a value out of its range."""
     plain = value.to_dict() if isinstance(value, ConfigDict) else value
-    return UserError(f"{name} is {_short(plain)}; expected {RANGES[name].expected}.")
+    return UserError(f"{name} is {shortly(plain)}; expected {(ranges or RANGES)[name].expected}.")
 
 
 def fields(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -389,6 +407,6 @@ _TOGETHER: dict[str, Callable[[ConfigDict], str]] = {
 }
 
 
-def _short(value: Any) -> str:
+def shortly(value: Any) -> str:
     shown = repr(value)
     return shown if len(shown) <= 80 else f"{shown[:77]}..."

@@ -8,8 +8,9 @@ from rows import simulated_rows
 
 from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.compare import gap_flags, primary_endpoint
+from eeg2text_jax.auditing.compare import gap_flags
 from eeg2text_jax.auditing.contrast import Contrast
+from eeg2text_jax.auditing.endpoints import primary_endpoint
 from eeg2text_jax.auditing.fitness import file_flags
 from eeg2text_jax.auditing.red_flags import row_flags
 from eeg2text_jax.auditing.result import Evidence, Secondary

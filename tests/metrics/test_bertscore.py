@@ -12,7 +12,7 @@ import transformers
 from tiny_encoders import KINDS, OTHERS, SENTENCES, write_encoder
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.bertscore import BertScore, _score_pairs, read_baseline
+from eeg2text_jax.metrics.bertscore import BertScore, Embedded, match_tables, read_baseline
 from eeg2text_jax.metrics.embedding import TextEmbedder
 from eeg2text_jax.pretrained.encoders import load_encoder
 
@@ -104,11 +104,10 @@ def test_worked_example_of_similarities():
         ],
         np.float32,
     )
-    p, r = np.eye(4, dtype=np.float32)[None], table.T[None]
-    weights = [np.full((1, n), 1 / n, np.float32) for n in (4, 5)]
-    masks = [np.ones((1, n), bool) for n in (4, 5)]
-    found = _score_pairs(p, weights[0], masks[0], r, weights[1], masks[1])
-    np.testing.assert_allclose(np.asarray(found)[0], [0.65525, 0.6124, 0.63310], atol=1e-5)
+    sides = (np.eye(4, dtype=np.float32), table.T)
+    prediction, reference = (Embedded(states, np.full(len(states), 1 / len(states), np.float32)) for states in sides)
+    found = match_tables([prediction], [reference])
+    np.testing.assert_allclose(found[0, 0], [0.65525, 0.6124, 0.63310], atol=1e-5)
 
 
 def test_table_of_pairs_rows_and_batch_mates_agree(folders):

@@ -143,7 +143,7 @@ def test_optimizer_moves_only_what_is_free() -> None:
     free = trainable_mask(model, params, "first")
     for update, mask in zip(jax.tree.leaves(updates), jax.tree.leaves(free), strict=True):
         np.testing.assert_array_equal(np.asarray(update) != 0, np.broadcast_to(mask, update.shape))
-    with pytest.raises(UserError, match="free is 'second'"):
+    with pytest.raises(UserError, match="trainable is 'second'"):
         trainable_only(optimizer, model, "second")
 
 

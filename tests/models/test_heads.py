@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from eeg2text_jax.models.attention import HIDDEN, Attention
+from eeg2text_jax.models.attention import MASK_VALUE, Attention
 from eeg2text_jax.models.heads import Heads, gather, spread
 from eeg2text_jax.models.spec import StackSpec
 
@@ -26,7 +26,7 @@ def test_side_by_side_equals_apart(heads: int, head_dim: int, bias: bool) -> Non
     attention, (batch, queries, keys) = make(heads, head_dim, bias), (3, 5, 7)
     draw = lambda number, *shape: jax.random.normal(jax.random.key(number), shape)  # noqa: E731
     x, context = draw(1, batch * queries, 48), draw(2, batch * keys, 48)
-    hidden = jnp.where(draw(3, 1, batch, queries, keys) > 1, HIDDEN, 0.0).at[..., 0].set(0.0)
+    hidden = jnp.where(draw(3, 1, batch, queries, keys) > 1, MASK_VALUE, 0.0).at[..., 0].set(0.0)
     of_heads, of_keys = draw(4, heads, 1, queries, keys), draw(5, 1, batch, 1, keys)
     weights = draw(6, batch * queries, 48)
     shape = Heads(batch, heads, 0.0)

@@ -132,7 +132,7 @@ def test_cached_steps_equal_their_forward(pair: Pair) -> None:
         inputs = {"input_ids": jnp.asarray(batch.input_ids), "mask": jnp.asarray(batch.mask)}
         return model.init_cache(params, *model.encode(params, inputs), beams, length)
 
-    step, cache = jax.jit(lambda params, *args: model.stepper(params)(*args)), start(pair.params)
+    step, cache = jax.jit(lambda params, *args: model.decode_step(params)(*args)), start(pair.params)
     for index in range(length):
         tokens = jnp.asarray(targets[:, index], jnp.int32)
         logits, cache = step(pair.params, tokens, jnp.int32(index), cache)

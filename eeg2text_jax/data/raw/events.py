@@ -101,10 +101,10 @@ def annotations(raw: Any, text: str) -> Iterator[Event]:
       raw: of MNE.
       text: the name under which the text goes into `Event.columns`.
     """
-    first = 0.0 if raw.info["meas_date"] is None else raw.first_time  # what onsets are counted from
     for mark in raw.annotations:
         said = str(mark["description"])
-        yield Event(float(mark["onset"]) - first, float(mark["duration"]), (said,), {text: said})
+        # MNE counts onsets from the first sample that was recorded, of which a cropped file has lost some.
+        yield Event(float(mark["onset"]) - raw.first_time, float(mark["duration"]), (said,), {text: said})
 
 
 def is_marked_bad(event: Event) -> bool:

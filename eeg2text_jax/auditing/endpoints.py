@@ -1,0 +1,66 @@
+"""Which figures the audit judges by: one named beforehand, the rest secondary."""
+
+import dataclasses
+
+import numpy as np
+
+from eeg2text_jax.errors import UserError, did_you_mean
+from eeg2text_jax.metrics.bleu import word_bleu
+from eeg2text_jax.metrics.error_rates import word_error_rate
+from eeg2text_jax.metrics.metric import Metric
+from eeg2text_jax.metrics.rouge import rouge
+from eeg2text_jax.study.metric_names import BLEU_1, ENDPOINTS, Named
+
+
+@dataclasses.dataclass(frozen=True)
+class Endpoint:
+    """One column of a metric, turned so that higher is better."""
+
+    label: str
+    metric: Metric
+    column: int
+    margin: float = 1.0  # the default one, in points
+
+    @property
+    def sign(self) -> int:
+        return -1 if self.metric.lower_is_better else 1
+
+    @property
+    def is_words(self) -> bool:
+        """Whether this is word BLEU-1, of which warnings and the side channel speak."""
+        return self.label == ENDPOINTS[BLEU_1].label
+
+    def score(self, totals: np.ndarray) -> np.ndarray:
+        """Score `[...]` of summed statistics `[..., K]`.
+
+        A resampled share of the null may lie a little below 0 where next to nothing matches; of counts it counts as 0.
+        """
+        return self.sign * self.metric.corpus(np.maximum(totals, self.metric.least))[..., self.column]
+
+
+def named(name: str, what: str = "--endpoint") -> Named:
+    """
+    Raises:
+      UserError: there is no such endpoint.
+    """
+    if name not in ENDPOINTS:
+        raise UserError(f"{what}={name}: there is no such endpoint; {did_you_mean(name, ENDPOINTS)}")
+    return ENDPOINTS[name]
+
+
+def endpoint_of(name: str, metric: Metric) -> Endpoint:
+    """The endpoint of that name as a column of its metric."""
+    found = named(name)
+    return Endpoint(found.label, metric, metric.columns.index(found.figure), found.margin)
+
+
+def primary_endpoint() -> Endpoint:
+    """Word BLEU-1: the margin is in its points."""
+    return endpoint_of(BLEU_1, word_bleu())
+
+
+def secondary_metrics() -> list[tuple[Metric, dict[str, int]]]:
+    """Metrics computed apart from the primary one, with the columns judged."""
+    summaries, errors = rouge(), word_error_rate()
+    columns = {"ROUGE-1 F": "rouge-1-f", "ROUGE-L F": "rouge-l-f"}
+    return [(errors, {"WER": 0}), (summaries, {label: summaries.columns.index(c) for label, c in columns.items()})]

@@ -1,0 +1,92 @@
+"""The paper's two baselines: logistic regression on a metric and simple features. They are not LATTEScore.
+
+Shapes: `N` pairs, `C` features.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import special
+
+from eeg2text_jax.judge.pairs import Pair, normalize
+from eeg2text_jax.judge.thresholds import auc
+from eeg2text_jax.metrics.bertscore import BertScore
+from eeg2text_jax.metrics.error_rates import edit_counts
+from eeg2text_jax.metrics.meaning import Similarity
+
+STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # C: how little the weights are held down; chosen by AUC on dev
+_STEPS, _ENOUGH = 100, 1e-12
+
+
+@dataclasses.dataclass(frozen=True)
+class Logistic:
+    """A fitted logistic regression: sigmoid(bias + weights · (x - mean) / spread)."""
+
+    mean: np.ndarray  # [C]
+    spread: np.ndarray  # [C]
+    weights: np.ndarray  # [C]
+    bias: float
+    strength: float  # C
+
+    def __call__(self, features: np.ndarray) -> np.ndarray:
+        """`[N, C]` -> how likely the meaning is kept, `[N]`."""
+        return special.expit(self.bias + (features - self.mean) / self.spread @ self.weights)
+
+
+def fit(features: np.ndarray, labels: np.ndarray, strength: float) -> Logistic:
+    """Minimizes `|w|²/2 + C Σ log(1 + exp(-±(b + w·z)))` over standardized features by Newton's method, float64."""
+    mean, spread = features.mean(0), features.std(0)
+    spread = np.where(spread > 0, spread, 1.0)
+    z = np.concatenate([np.ones((len(features), 1)), (features - mean) / spread], axis=1)
+    penalty = np.diag([0.0, *[1.0] * features.shape[1]])
+    y, w = np.asarray(labels, float), np.zeros(z.shape[1])
+
+    def loss(w: np.ndarray) -> float:
+        sign = 2 * y - 1
+        return float(0.5 * w @ penalty @ w + strength * np.logaddexp(0, -sign * (z @ w)).sum())
+
+    for _ in range(_STEPS):
+        p = special.expit(z @ w)
+        gradient = penalty @ w + strength * z.T @ (p - y)
+        curvature = penalty + strength * (z * (p * (1 - p))[:, None]).T @ z + 1e-12 * np.eye(len(w))
+        step, size = np.linalg.solve(curvature, gradient), 1.0
+        while loss(w - size * step) > loss(w) and size > 1e-8:
+            size /= 2
+        w = w - size * step
+        if np.abs(size * step).max() < _ENOUGH:
+            break
+    return Logistic(mean, spread, w[1:], float(w[0]), strength)
+
+
+def fit_best(train: tuple[np.ndarray, np.ndarray], dev: tuple[np.ndarray, np.ndarray]) -> Logistic:
+    """The fit whose strength gives the best AUC on dev; of equal ones the smoothest."""
+    fits = [fit(*train, strength) for strength in STRENGTHS]
+    return max(fits, key=lambda model: (auc(model(dev[0]), dev[1]) or 0.0, -model.strength))
+
+
+def error_rates(pairs: Sequence[Pair]) -> np.ndarray:
+    """Words deleted, inserted and replaced per word of the ground truth, after normalization, `[N, 3]`; uncapped."""
+    found = []
+    for pair in pairs:
+        numbers: dict[str, int] = {}
+        reference, hypothesis = (
+            [numbers.setdefault(word, len(numbers)) for word in normalize(text).split()]
+            for text in (pair.reference, pair.hypothesis)
+        )
+        replaced, deleted, inserted, words = edit_counts(hypothesis, reference)
+        found.append(np.array([deleted, inserted, replaced]) / max(words, 1))
+    return np.array(found, float).reshape(-1, 3)
+
+
+def bertscore_features(pairs: Sequence[Pair], metric: BertScore) -> np.ndarray:
+    """BERTScore F and the three error rates, `[N, 4]`."""
+    rows = metric.statistics([pair.hypothesis for pair in pairs], [pair.reference for pair in pairs])
+    return np.concatenate([rows[:, 2:3], error_rates(pairs)], axis=1)
+
+
+def similarity_features(pairs: Sequence[Pair], metric: Similarity) -> np.ndarray:
+    """The cosine of the sentences' embeddings and the words of both, `[N, 3]`."""
+    cosine = metric.statistics([pair.hypothesis for pair in pairs], [pair.reference for pair in pairs])[:, :1]
+    lengths = [[len(normalize(text).split()) for text in (pair.reference, pair.hypothesis)] for pair in pairs]
+    return np.concatenate([cosine, np.array(lengths, float).reshape(-1, 2)], axis=1)

@@ -1,0 +1,257 @@
+"""Single edits of an English sentence, and what each does to its meaning: severity 0, 1 or 2."""
+
+import dataclasses
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from rapidfuzz.distance import Levenshtein
+
+from eeg2text_jax.judge import lexicon
+
+Edit = Callable[[list[str], random.Random, "Corpus"], list[str] | None]  # None: nothing to edit in this sentence
+_WORD = re.compile(r"^(\W*)(.*?)(\W*)$", re.DOTALL)
+_VARIANTS, _FUNCTIONS = lexicon.pairs_of(lexicon.VARIANTS), lexicon.pairs_of(lexicon.FUNCTIONS)
+_ANTONYMS = lexicon.pairs_of(lexicon.ANTONYMS)
+_SPELLED = lexicon.NUMERALS | {digits: word for word, digits in lexicon.NUMERALS.items()}
+FEWEST_WORDS, MOST_WORDS = 5, 40
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """All sentences that are edited: what replaces a word or a name comes out of the others."""
+
+    sentences: tuple[str, ...]
+    counts: Counter
+    content: tuple[str, ...]  # words with meaning, lower case
+    names: tuple[str, ...]  # capitalized in the middle of a sentence
+
+    @classmethod
+    def of(cls, sentences: Sequence[str]) -> "Corpus":
+        """The distinct sentences of a usable length, and what is in them."""
+        usable = [text for text in dict.fromkeys(" ".join(s.split()) for s in sentences) if _usable(text)]
+        counts = Counter(core(word).lower() for text in usable for word in text.split())
+        content = sorted(w for w in counts if len(w) > 2 and w.isalpha() and w not in lexicon.STOP)
+        names = {core(word) for text in usable for word in text.split()[1:] if _is_name(word)}
+        return cls(tuple(usable), counts, tuple(content), tuple(sorted(names)))
+
+
+def _usable(text: str) -> bool:
+    return FEWEST_WORDS <= len(text.split()) <= MOST_WORDS
+
+
+def core(word: str) -> str:
+    """A word without the punctuation around it."""
+    return _WORD.match(word)[2]
+
+
+def put(word: str, new: str) -> str:
+    """`new` in place of a word, with its punctuation and its capital letter."""
+    before, old, after = _WORD.match(word).groups()
+    return before + (new[:1].upper() + new[1:] if old[:1].isupper() and not new[:1].isdigit() else new) + after
+
+
+def _places(words: Sequence[str], fits: Callable[[str], bool]) -> list[int]:
+    return [i for i, word in enumerate(words) if fits(core(word).lower())]
+
+
+def _exchange(table: dict[str, str]) -> Edit:
+    """Puts a word's counterpart in its place; a name stays what it is."""
+
+    def edit(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
+        places = [i for i in _places(words, table.__contains__) if i == 0 or not _is_name(words[i])]
+        if not places:
+            return None
+        at = rng.choice(places)
+        return [*words[:at], put(words[at], table[core(words[at]).lower()]), *words[at + 1 :]]
+
+    return edit
+
+
+def contraction(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
+    """do not -> don't, and back."""
+    lowered = [core(word).lower() for word in words]
+    back = {short: long for long, short in lexicon.CONTRACTIONS.items()}
+    found = []
+    for i, word in enumerate(lowered):
+        two = " ".join(lowered[i : i + 2])
+        if two in lexicon.CONTRACTIONS and core(words[i]) == words[i]:
+            found.append((i, 2, put(words[i + 1], lexicon.CONTRACTIONS[two])))
+        elif word in back and not word.endswith("'s"):
+            found.append((i, 1, put(words[i], back[word])))
+    if not found:
+        return None
+    at, length, new = rng.choice(found)
+    return [*words[:at], put(words[at], core(new)) if length == 1 else new, *words[at + length :]]
+
+
+def filler(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
+    """um, you know."""
+    at = rng.randrange(len(words))
+    return [*words[:at], rng.choice(lexicon.FILLERS), *words[at:]]
+
+
+def repeat(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
+    """A word twice."""
+    at = rng.randrange(len(words))
+    return [*words[: at + 1], *words[at:]]
+
+
+def article(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
+    """Dropped, or a for the."""
+    places = _places(words, ("a", "an", "the").__contains__)
+    if not places:
+        return None
+    at = rng.choice(places)
+    if rng.random() < 0.5:
+        return words[:at] + words[at + 1 :]
+    new = "a" if core(words[at]).lower() == "the" else "the"
+    return [*words[:at], put(words[at], new), *words[at + 1 :]]
+
+
+def inflect(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
+    """-s, -ed, -ing added to a word or taken from it."""
+
+    def fits(word: str) -> bool:
+        return len(word) > 3 and word.isalpha() and word not in lexicon.STOP and not word.endswith(("ss", "ly", "st"))
+
+    places = [i for i in _places(words, fits) if not _is_name(words[i])]
+    if not places:
+        return None
+    at = rng.choice(places)
+    word = core(words[at])
+    for ending in ("ing", "ed", "s"):
+        if word.endswith(ending) and len(word) > len(ending) + 2:
+            new = word[: -len(ending)]
+            break
+    else:
+        new = f"{word}s" if word[-1] not in "sxz" else f"{word}ing"
+    return [*words[:at], put(words[at], new), *words[at + 1 :]]
+
+
+def typo(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
+    """A letter lost or two exchanged in a long word, so that the result is none."""
+    places = _places(words, lambda word: len(word) >= 7 and word.isalpha())
+    if not places:
+        return None
+    at = rng.choice(places)
+    word = core(words[at])
+    for _ in range(8):
+        i = rng.randrange(1, len(word) - 2)
+        new = word[:i] + word[i + 1 :] if rng.random() < 0.5 else word[:i] + word[i + 1] + word[i] + word[i + 2 :]
+        if new != word and new.lower() not in corpus.counts:
+            return [*words[:at], put(words[at], new), *words[at + 1 :]]
+    return None
+
+
+def negation(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
+    """not put in after an auxiliary, or taken out."""
+    nots = _places(words, ("not", "never").__contains__)
+    if nots:
+        at = rng.choice(nots)
+        return words[:at] + words[at + 1 :]
+    places = [i for i in _places(words, lexicon.AUXILIARIES.__contains__) if core(words[i]) == words[i]]
+    if not places:
+        return None
+    at = rng.choice(places)
+    if words[at] in lexicon.IRREGULAR:
+        return [*words[:at], lexicon.IRREGULAR[words[at]], *words[at + 1 :]]
+    return [*words[: at + 1], "not", *words[at + 1 :]]
+
+
+def number(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
+    """Another value."""
+    places = _places(words, lambda word: word.isdigit() or word in lexicon.NUMERALS)
+    if not places:
+        return None
+    at = rng.choice(places)
+    word = core(words[at])
+    if not word.isdigit():
+        new = rng.choice([other for other in lexicon.NUMERALS if other != word.lower()])
+    elif len(word) < 3:
+        new = str(rng.choice([n for n in range(2, 60) if n != int(word)]))
+    else:
+        new = str(int(word) + rng.choice([-1, 1]) * rng.randrange(2, 40 if len(word) > 3 else 90))
+    return [*words[:at], put(words[at], new), *words[at + 1 :]]
+
+
+def _is_name(word: str) -> bool:
+    inside = core(word)
+    return len(inside) > 2 and inside[0].isupper() and inside[1:].islower() and inside.lower() not in lexicon.STOP
+
+
+def entity(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
+    """A name for another sentence's."""
+    places = [i for i in range(1, len(words)) if _is_name(words[i])]
+    here = {core(word) for word in words}
+    others = [name for name in corpus.names if name not in here]
+    if not places or not others:
+        return None
+    at = rng.choice(places)
+    return [*words[:at], put(words[at], rng.choice(others)), *words[at + 1 :]]
+
+
+def confusion(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
+    """A word with meaning for another one that sounds a little like it."""
+    places = [i for i in _places(words, corpus.content.__contains__) if not _is_name(words[i])]
+    rng.shuffle(places)
+    for at in places[:4]:
+        word = core(words[at]).lower()
+        near = [
+            other
+            for other in corpus.content
+            if other[:4] != word[:4]
+            and abs(len(other) - len(word)) <= len(word) // 2
+            and Levenshtein.distance(word, other, score_cutoff=len(word) // 2) <= len(word) // 2
+        ]
+        if near:
+            return [*words[:at], put(words[at], rng.choice(near)), *words[at + 1 :]]
+    return None
+
+
+def drop(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
+    """The rarest quarter of the words with meaning, two at least, left out."""
+    places = _places(words, lambda word: len(word) > 2 and word not in lexicon.STOP)
+    if len(places) < 3:
+        return None
+    rarest = sorted(places, key=lambda i: (corpus.counts[core(words[i]).lower()], i))
+    gone = set(rarest[: max(2, round(len(places) / 4))])
+    return [word for i, word in enumerate(words) if i not in gone]
+
+
+def cut(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
+    """The first part alone."""
+    return words[: max(1, int(len(words) * rng.uniform(0.40, 0.65)))]
+
+
+def other(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
+    """Another sentence of about the same length: what a decoder writes that does not see its input."""
+    near = [s for s in corpus.sentences if abs(len(s.split()) - len(words)) <= 1 and s.split() != words]
+    return rng.choice(near).split() if near else None
+
+
+SLIGHT: dict[str, Edit] = {  # severity 0
+    "contraction": contraction,
+    "variant": _exchange(_VARIANTS),
+    "numeral": _exchange(_SPELLED),
+    "filler": filler,
+    "repeat": repeat,
+}
+MILD: dict[str, Edit] = {  # severity 1
+    "article": article,
+    "inflect": inflect,
+    "typo": typo,
+    "function": _exchange(_FUNCTIONS),
+}
+BREAKING: dict[str, Edit] = {  # severity 2
+    "negation": negation,
+    "number": number,
+    "entity": entity,
+    "antonym": _exchange(_ANTONYMS),
+    "confusion": confusion,
+    "drop": drop,
+    "cut": cut,
+    "other": other,
+}
+HARMLESS = SLIGHT | MILD

@@ -1,0 +1,238 @@
+"""A tuned judge on disk: `judge.json` and `prompt.safetensors`, read as data and held against the checkpoint."""
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from eeg2text_jax import __version__
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import file_digest, replacing
+from eeg2text_jax.judge.frozen import Frozen, load_frozen
+from eeg2text_jax.judge.wording import Labels, Wording
+from eeg2text_jax.pretrained.tensor_files import open_safetensors, write_safetensors
+
+FORMAT = 1
+FILE, PROMPT = "judge.json", "prompt.safetensors"
+EXACT = ("preserved", "exclude")  # what becomes of a prediction without an error
+SOURCES = ("human labels", "controlled edits", "template pairs")
+
+
+@dataclasses.dataclass(frozen=True)
+class Judge:
+    """Everything that a score of this judge depends on."""
+
+    checkpoint: str  # a folder, relative to the judge's where it begins with a dot, or a name on the Hub
+    weights: str  # SHA-256
+    tokenizer: str
+    dtype: str
+    param_dtype: str
+    wording: Wording
+    labels: Labels
+    prompt: np.ndarray  # float32 [P, D]
+    threshold: float
+    threshold_how: str
+    exact: str
+    source: str  # where the labels came from
+    data: str  # SHA-256 of the pairs
+    about: dict[str, Any] = dataclasses.field(default_factory=dict)  # AUC and counts, for people
+    prompt_digest: str = ""  # of the file, once it is written
+    intact: bool = True  # whether judge.json is what was written
+
+    def signature(self, name: str) -> str:
+        """What a figure of this judge depends on."""
+        labels = ",".join(self.labels.words)
+        return (
+            f"judge:{name}[sha256:{self.weights[:12]}]|prompt:{len(self.prompt)}[sha256:{self.prompt_digest[:12]}]"
+            f"|wording:{self.wording.name}|labels:{labels}|threshold:{self.threshold:.3f}|exact:{self.exact}"
+            f"|norm:lower,no-punctuation|empty:zero|source:{self.source.replace(' ', '-')}"
+            f"|version:eeg2text_jax-{__version__}"
+        )
+
+
+def write_judge(judge: Judge, folder: str | os.PathLike[str]) -> None:
+    """Writes the folder of a judge, whole or not at all; one that is there is replaced."""
+    content = {
+        "format": FORMAT,
+        "checkpoint": judge.checkpoint,
+        "weights_sha256": judge.weights,
+        "tokenizer": judge.tokenizer,
+        "dtype": judge.dtype,
+        "param_dtype": judge.param_dtype,
+        "wording": {"name": judge.wording.name, "template": judge.wording.template},
+        "labels": {"words": list(judge.labels.words), "ids": [list(ids) for ids in judge.labels.ids]},
+        "threshold": judge.threshold,
+        "threshold_how": judge.threshold_how,
+        "exact": judge.exact,
+        "source": judge.source,
+        "data_sha256": judge.data,
+        "about": judge.about,
+        "version": __version__,
+    }
+    folder = epath.Path(folder)
+    if folder.exists():  # a folder cannot be renamed onto one with something in it
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+    with replacing(folder) as partial:
+        partial.mkdir(parents=True)
+        write_safetensors(Path(partial) / PROMPT, {"prompt": np.asarray(judge.prompt, np.float32)}, {})
+        content["prompt_sha256"] = file_digest(partial / PROMPT)
+        content["sha256"] = _digest_of(content)
+        (partial / FILE).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf8")
+
+
+def read_judge(folder: str | os.PathLike[str]) -> Judge:
+    """Reads the folder of a judge. Nothing in it is run.
+
+    Raises:
+      UserError: it is none, or something in it is not what was written.
+    """
+    folder = Path(folder)
+    path = folder / FILE
+    try:
+        text = path.read_bytes().decode("utf8")
+    except OSError as error:
+        raise UserError(
+            f"{path}: there is no such file; give the folder DIR/judge that `eeg2text judge` wrote."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is not UTF-8; tune the judge again.") from error
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: is not JSON; tune the judge again or copy it anew.") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        found = content.get("format") if isinstance(content, dict) else type(content).__name__
+        raise UserError(f"{path}: has the format {found!r:.40}; expected {FORMAT}, so another version wrote it.")
+    fields = _Fields(path, content)
+    wording, labels = _Fields(path, fields("wording", dict)), _Fields(path, fields("labels", dict))
+    template = wording("template", str)
+    if "{reference}" not in template or "{hypothesis}" not in template:
+        raise UserError(f"{path}: wording.template lacks {{reference}} or {{hypothesis}}; tune the judge again.")
+    return Judge(
+        checkpoint=fields("checkpoint", str),
+        weights=fields("weights_sha256", str),
+        tokenizer=fields("tokenizer", str),
+        dtype=fields.one_of("dtype", ("float32", "bfloat16")),
+        param_dtype=fields.one_of("param_dtype", ("float32", "bfloat16")),
+        wording=Wording(wording("name", str), template),
+        labels=_labels(path, labels),
+        prompt=_read_prompt(folder / PROMPT, fields("prompt_sha256", str)),
+        threshold=_share(path, fields("threshold", float)),
+        threshold_how=fields("threshold_how", str),
+        exact=fields.one_of("exact", EXACT),
+        source=fields.one_of("source", SOURCES),
+        data=fields("data_sha256", str),
+        about=fields("about", dict),
+        prompt_digest=fields("prompt_sha256", str),
+        intact=content.pop("sha256", None) == _digest_of(content),
+    )
+
+
+def _digest_of(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+class _Fields:
+    """Fields of a JSON object, each checked as it is taken."""
+
+    def __init__(self, path: Path, content: dict[str, Any]):
+        self._path, self._content = path, content
+
+    def __call__(self, name: str, kind: type) -> Any:
+        value = self._content.get(name)
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise UserError(
+                f"{self._path}: {name} is {value!r:.60}; expected a JSON {kind.__name__}, so the file was changed."
+            )
+        return value
+
+    def one_of(self, name: str, known: tuple[str, ...]) -> str:
+        value = self(name, str)
+        if value not in known:
+            raise UserError(f"{self._path}: {name} is {value!r:.60}; expected {' or '.join(known)}.")
+        return value
+
+
+def _labels(path: Path, fields: _Fields) -> Labels:
+    words, ids = fields("words", list), fields("ids", list)
+    whole = all(
+        isinstance(pieces, list) and pieces and all(type(i) is int and 0 <= i < 2**31 for i in pieces) for pieces in ids
+    )
+    if len(words) != 2 or len(ids) != 2 or not whole or not all(isinstance(word, str) for word in words):
+        raise UserError(f"{path}: labels are not two words with their token ids; tune the judge again.")
+    return Labels(tuple(words), tuple(tuple(pieces) for pieces in ids))
+
+
+def _share(path: Path, value: float) -> float:
+    if not 0 <= value <= 1 or math.isnan(value):
+        raise UserError(f"{path}: the threshold is {value}; expected a number from 0 to 1.")
+    return value
+
+
+def _read_prompt(path: Path, digest: str) -> np.ndarray:
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such file; copy the judge again.")
+    tensors = open_safetensors(path)
+    prompt = tensors.get("prompt")
+    if (
+        prompt is None
+        or set(tensors) != {"prompt"}
+        or prompt.ndim != 2
+        or not prompt.size
+        or prompt.dtype != np.float32
+    ):
+        shown = {name: (str(tensor.dtype), tensor.shape) for name, tensor in tensors.items()}
+        raise UserError(f"{path}: holds {shown!r:.100}; expected one tensor, prompt, float32 [P, D].")
+    prompt = np.array(prompt)
+    if not np.isfinite(prompt).all():
+        raise UserError(f"{path}: the prompt has numbers that are not finite; tune the judge again.")
+    if file_digest(path) != digest:
+        raise UserError(f"{path}: is not the prompt that {FILE} is about (another SHA-256); copy the judge again.")
+    return prompt
+
+
+def load_judged(folder: str | os.PathLike[str]) -> tuple[Judge, Frozen]:
+    """A judge with its language model.
+
+    Raises:
+      UserError: the judge cannot be read, or the checkpoint is not the one that its prompt was tuned on.
+    """
+    judge, path = read_judge(folder), Path(folder) / FILE
+    place = judge.checkpoint
+    frozen = load_frozen(
+        os.path.normpath(Path(folder) / place) if place.startswith(".") else place, judge.dtype, judge.param_dtype
+    )
+    for what, ours, theirs in (
+        ("weights", frozen.digest, judge.weights),
+        ("tokenizer", frozen.tokenizer_digest, judge.tokenizer),
+    ):
+        if ours != theirs:
+            raise UserError(
+                f"{path}: was tuned on other {what} than those of {frozen.folder} ({theirs:.60} there, {ours:.60} "
+                "here); a prompt belongs to one model."
+            )
+    spec = frozen.model.spec
+    if judge.prompt.shape[1] != spec.encoder.width:
+        raise UserError(
+            f"{path}: the prompt is {judge.prompt.shape[1]} wide, {frozen.folder} is {spec.encoder.width}; tune again."
+        )
+    for word, ids in zip(judge.labels.words, judge.labels.ids, strict=True):
+        if tuple(frozen.tokenizer(word, add_special_tokens=False)["input_ids"]) != ids:
+            raise UserError(
+                f"{path}: the label {word!r:.40} has other token ids than the checkpoint's tokenizer gives."
+            )
+    if frozen.max_tokens(len(judge.prompt)) < 1:
+        raise UserError(f"{path}: the prompt has {len(judge.prompt)} vectors, more than {frozen.name} takes tokens.")
+    if not judge.intact:
+        raise UserError(f"{path}: was changed since it was written (its SHA-256 is another); copy the judge again.")
+    return judge, frozen

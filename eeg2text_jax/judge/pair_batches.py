@@ -1,0 +1,82 @@
+"""Pairs as token ids, in batches of a few widths; the batch of a step follows from the seed and the step alone."""
+
+import functools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from eeg2text_jax.errors import UserError
+
+
+class PairBatches:
+    """Batches to tune on: every pair once an epoch, like lengths together, in an order drawn for each epoch.
+
+    Args:
+      ids: token ids of every pair.
+      yes: bool `[N]`, whether the meaning was kept.
+      widths: of the buckets, a compilation each.
+      size: pairs of a batch; what is missing in the last of an epoch has no weight.
+      pad: the padding token.
+      seed: of the order.
+    """
+
+    def __init__(
+        self, ids: Sequence[np.ndarray], yes: np.ndarray, widths: Sequence[int], size: int, pad: int, seed: int
+    ):
+        self._ids, self._yes, self._widths = list(ids), np.asarray(yes, bool), sorted(widths)
+        self._size, self._pad, self._seed = size, pad, seed
+        longest = max(map(len, self._ids))
+        if longest > self._widths[-1]:
+            raise UserError(
+                f"batch.widths: the widest has {self._widths[-1]} tokens but a pair has {longest}; add a wider one."
+            )
+        self._length = len(self._plan(0))
+
+    def __call__(self, step: int) -> dict[str, np.ndarray]:
+        """The batch of a step, from 0 on."""
+        epoch, place = divmod(step, self._length)
+        rows, width = self._plan(epoch)[place]
+        return block(self._ids, self._yes, rows, width, self._size, self._pad)
+
+    @functools.lru_cache(maxsize=2)  # noqa: B019 - lives as long as a run
+    def _plan(self, epoch: int) -> list[tuple[np.ndarray, int]]:
+        """Rows and width of every batch; what is left over of a bucket goes into the next one."""
+        rng = np.random.default_rng([self._seed, epoch])
+        order = rng.permutation(len(self._ids))
+        bucket = np.searchsorted(self._widths, [len(self._ids[row]) for row in order])
+        plan, left = [], np.zeros(0, int)
+        for number, width in enumerate(self._widths):
+            inside = np.concatenate([left, order[bucket == number]])
+            whole = len(inside) // self._size * self._size
+            plan += [(inside[start : start + self._size], width) for start in range(0, whole, self._size)]
+            left = inside[whole:]
+        if len(left):
+            plan.append((left, self._widths[int(max(np.searchsorted(self._widths, len(self._ids[r])) for r in left))]))
+        return [plan[i] for i in rng.permutation(len(plan))]
+
+
+def block(
+    ids: Sequence[np.ndarray], yes: np.ndarray, rows: Sequence[int], width: int, size: int, pad: int
+) -> dict[str, np.ndarray]:
+    """Some pairs as arrays of `size` rows; rows that only fill it have weight 0 and one token."""
+    found = {
+        "ids": np.full((size, width), pad, np.int32),
+        "length": np.ones(size, np.int32),
+        "yes": np.zeros(size, bool),
+        "weight": np.zeros(size, np.float32),
+    }
+    for place, row in enumerate(rows):
+        found["ids"][place, : len(ids[row])] = ids[row]
+        found["length"][place], found["yes"][place], found["weight"][place] = len(ids[row]), yes[row], 1.0
+    return found
+
+
+def slices(lengths: Sequence[int], widths: Sequence[int], size: int) -> Iterator[tuple[np.ndarray, int]]:
+    """(rows, width) of batches that hold every pair once, shortest first."""
+    lengths, widths = np.asarray(lengths, int), np.asarray(sorted(widths), int)
+    bucket = np.searchsorted(widths, lengths)
+    for number, width in enumerate(widths.tolist()):
+        inside = np.flatnonzero(bucket == number)
+        inside = inside[np.argsort(lengths[inside], kind="stable")]
+        for start in range(0, len(inside), size):
+            yield inside[start : start + size], width

@@ -1,0 +1,244 @@
+"""Pairs of a ground truth and a transcript with a label: whether the meaning was kept.
+
+Severity 0 (meaning fully preserved) and 1 (some errors, meaning mostly preserved) count as preserved, 2 does not, as in
+the paper of LATTEScore.
+"""
+
+import csv
+import dataclasses
+import functools
+import hashlib
+import io
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import jiwer
+import numpy as np
+
+from eeg2text_jax.errors import UserError, did_you_mean
+
+COLUMNS = ("reference", "hypothesis", "label", "speaker", "severity", "speech_type", "rater", "id", "kind")
+NEEDED = COLUMNS[:3]
+ALIASES = {
+    "ground_truth": "reference",
+    "target": "reference",
+    "transcript": "hypothesis",
+    "prediction": "hypothesis",
+    "preserved": "label",
+}
+DELIMITERS = {".tsv": "\t", ".csv": ","}
+FEWEST = 10  # distinct references
+PARTS = ("train", "dev", "test")
+
+_simplify = jiwer.Compose([jiwer.ToLowerCase(), jiwer.RemovePunctuation(), jiwer.RemoveMultipleSpaces(), jiwer.Strip()])
+Meaning = Literal["", "severity", "preserved"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """A ground truth, a transcript of it, and whether the meaning was kept; the rest may be empty."""
+
+    reference: str
+    hypothesis: str
+    preserved: bool
+    rated: str = ""  # the label as it was given: 0, 1, 2, yes or no
+    speaker: str = ""
+    severity: str = ""  # of the speaker's impairment
+    speech_type: str = ""
+    rater: str = ""
+    id: str = ""
+    kind: str = ""  # of a controlled edit, which one breaks the meaning
+
+
+@functools.lru_cache(1 << 16)
+def normalize(text: str) -> str:
+    """Lower case, without punctuation and superfluous white space: what is left equal is no error."""
+    return _simplify(text)
+
+
+def is_exact(reference: str, hypothesis: str) -> bool:
+    """Whether nothing was transcribed wrongly."""
+    return normalize(reference) == normalize(hypothesis)
+
+
+def read_pairs(path: str | Path, labels: Meaning = "") -> list[Pair]:
+    """Reads labelled pairs: `.tsv` or `.csv`, UTF-8, with a header that names `reference`, `hypothesis` and `label`.
+
+    Args:
+      path: the file. Further columns are `speaker`, `severity`, `speech_type`, `rater`, `id` and `kind`.
+      labels: what 0 and 1 mean where there is no 2: `severity` (1 is preserved) or `preserved` (0 is not).
+
+    Raises:
+      UserError: the file cannot be read; the message names the line.
+    """
+    path = Path(path)
+    records = _records(path)
+    if not records:
+        raise UserError(f"{path}: is empty; expected a header with {', '.join(NEEDED)} and a line for each pair.")
+    places = _header(path, records[0][1])
+    rows = []
+    for line, fields in records[1:]:
+        if len(fields) != len(records[0][1]):
+            raise UserError(
+                f"{path}, line {line}: has {len(fields)} fields, the header {len(records[0][1])}; mend the line."
+            )
+        row = {name: fields[place].strip() for name, place in places.items()}
+        if not normalize(row["reference"]):
+            raise UserError(f"{path}, line {line}: the reference is blank; remove the line or write the ground truth.")
+        rows.append((line, row))
+    preserved = _labels(path, [(line, row["label"]) for line, row in rows], labels)
+    pairs = []
+    for (_, row), yes in zip(rows, preserved, strict=True):
+        label = row.pop("label")
+        pairs.append(Pair(preserved=yes, rated=label, **row))
+    return pairs
+
+
+def _records(path: Path) -> list[tuple[int, list[str]]]:
+    """The line at which each record ends, and its fields; empty lines are left out."""
+    delimiter = DELIMITERS.get(path.suffix.lower())
+    if delimiter is None:
+        raise UserError(f"{path}: expected a file that ends in .tsv or .csv.")
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); check the path.") from error
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise UserError(f"{path}, line {line}: is not UTF-8; save the file as UTF-8.") from error
+    if "\0" in text:
+        raise UserError(f"{path}: holds a zero byte and is no text; save the file as UTF-8.")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    found = []
+    try:
+        for fields in reader:
+            if fields:
+                found.append((reader.line_num, fields))
+    except csv.Error as error:
+        raise UserError(f"{path}, line {reader.line_num}: {error}; mend the quotes there.") from error
+    return found
+
+
+def _header(path: Path, names: Sequence[str]) -> dict[str, int]:
+    """Place of every known column."""
+    places: dict[str, int] = {}
+    spoken = [name.strip().lower() for name in names]
+    if not set(spoken) & {*NEEDED, *ALIASES}:
+        raise UserError(
+            f"{path}, line 1: is no header (it says {', '.join(names)!r:.80}); expected the names of columns, among "
+            f"them {', '.join(NEEDED)}."
+        )
+    for place, name in enumerate(spoken):
+        column = ALIASES.get(name, name)
+        if column not in COLUMNS:
+            raise UserError(f"{path}, line 1: the column {name!r} is not known; {did_you_mean(name, COLUMNS)}")
+        if column in places:
+            raise UserError(f"{path}, line 1: there are two columns of the {column}; leave one.")
+        places[column] = place
+    if missing := [name for name in NEEDED if name not in places]:
+        raise UserError(f"{path}, line 1: there is no column {missing[0]!r}; expected {', '.join(NEEDED)}.")
+    return places
+
+
+def _labels(path: Path, given: Sequence[tuple[int, str]], meaning: Meaning) -> list[bool]:
+    """Whether each label says that the meaning was kept."""
+    known = {"yes": True, "no": False, "0": True, "1": True, "2": False}
+    for line, label in given:
+        if label.lower() not in known:
+            raise UserError(
+                f"{path}, line {line}: the label is {label!r:.40}; expected a severity, 0, 1 or 2, or yes or no."
+            )
+    kinds = {label.lower() for _, label in given}
+    if kinds & {"yes", "no"} and kinds & {"0", "1", "2"}:
+        raise UserError(f"{path}: has labels of both kinds, {', '.join(sorted(kinds))}; use one of them.")
+    if "2" in kinds and meaning == "preserved":
+        raise UserError(f"{path}: has the label 2, so the labels are severities; leave --labels=preserved out.")
+    if kinds and kinds <= {"0", "1"} and not meaning:
+        raise UserError(
+            f"{path}: all labels are 0 or 1, which may be a severity (1 is preserved) or a flag (0 is not); say which "
+            "with --labels=severity or --labels=preserved."
+        )
+    if meaning == "preserved":
+        known |= {"0": False, "1": True}
+    return [known[label.lower()] for _, label in given]
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """Pairs to tune on, to choose by and to test with; no ground truth is in two of them."""
+
+    train: list[Pair]
+    dev: list[Pair]
+    test: list[Pair]
+    exact: int  # pairs without an error, which nothing is tuned on
+    exact_test: list[Pair]  # those among the ground truths of test
+    rated_twice: list[tuple[Pair, Pair]]  # by two raters; the first one's label was taken
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Pairs and preserved ones of each part."""
+        parts = {name: getattr(self, name) for name in PARTS}
+        return {name: {"pairs": len(p), "preserved": sum(x.preserved for x in p)} for name, p in parts.items()}
+
+
+def divide(pairs: Sequence[Pair], ratio: Sequence[float], seed: int, where: str) -> Parts:
+    """Divides pairs by normalized ground truth; those without an error are left out, a second rating is set apart.
+
+    Raises:
+      UserError: too few ground truths, or a part has one class only.
+    """
+    first, twice = _first_ratings(pairs)
+    wrong = [pair for pair in first if not is_exact(pair.reference, pair.hypothesis)]
+    if (n := len({normalize(pair.reference) for pair in wrong})) < FEWEST:
+        raise UserError(f"{where}: has {n} different references with an error; expected at least {FEWEST}.")
+    references = list(dict.fromkeys(normalize(pair.reference) for pair in first))
+    order = np.random.default_rng(seed).permutation(len(references))
+    edges = np.cumsum([round(share * len(references)) for share in ratio[:2]])
+    part_of = {references[i]: PARTS[int(np.searchsorted(edges, n, "right"))] for n, i in enumerate(order.tolist())}
+    parts: dict[str, list[Pair]] = {name: [] for name in PARTS}
+    for pair in wrong:
+        parts[part_of[normalize(pair.reference)]].append(pair)
+    for name, part in parts.items():
+        counted = Counter(pair.preserved for pair in part)
+        if len(counted) < 2:
+            only = "none" if not counted else "only those that keep" if counted[True] else "only those that lose"
+            raise UserError(
+                f"{where}: the {name} part has {only} the meaning of its {len(part)} pairs; give more pairs."
+            )
+    exact = [pair for pair in first if is_exact(pair.reference, pair.hypothesis)]
+    tested = [pair for pair in exact if part_of[normalize(pair.reference)] == "test"]
+    return Parts(**parts, exact=len(exact), exact_test=tested, rated_twice=twice)
+
+
+def _first_ratings(pairs: Sequence[Pair]) -> tuple[list[Pair], list[tuple[Pair, Pair]]]:
+    """Each pair once, and what was rated again: by another rater, where raters are named."""
+    first: dict[tuple, Pair] = {}
+    twice, kept = [], []
+    for pair in pairs:
+        key = (pair.reference, pair.hypothesis, pair.speaker, pair.id)
+        before = first.setdefault(key, pair)
+        if before is not pair and before.rater != pair.rater:
+            twice.append((before, pair))
+        else:
+            kept.append(pair)
+    return kept, twice
+
+
+def pairs_digest(pairs: Sequence[Pair]) -> str:
+    """SHA-256 of what the pairs say."""
+    rows = [[getattr(pair, field.name) for field in dataclasses.fields(Pair)] for pair in pairs]
+    return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode()).hexdigest()
+
+
+def write_pairs(pairs: Sequence[Pair], columns: Mapping[str, str] | None = None) -> str:
+    """Text of a `.tsv` file that `read_pairs` reads."""
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter="\t", lineterminator="\n")
+    names = [name for name in COLUMNS if name in NEEDED or any(getattr(pair, name) for pair in pairs)]
+    writer.writerow(names)
+    for pair in pairs:
+        fields = dataclasses.asdict(pair) | {"label": pair.rated}
+        writer.writerow([fields[name] for name in names])
+    return out.getvalue()

@@ -1,0 +1,206 @@
+"""Soft-prompt tuning (Lester et al. 2021) and scoring as pure functions: many prompts, one frozen language model.
+
+Shapes: `A` arms (seeds times learning rates), `P` vectors of a prompt, `D` width of the encoder, `B` pairs, `S` tokens.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import AbstractMesh, Mesh
+
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.nnx_bridge import Params
+from eeg2text_jax.parallel.arms import each_arm
+from eeg2text_jax.training.step import summed_loss
+
+Batch = Mapping[str, jax.Array]  # ids int32 [B, S], length int32 [B], yes bool [B], weight float32 [B]
+LabelIds = tuple[tuple[int, ...], tuple[int, ...]]  # of yes and of no
+
+
+class TuneState(NamedTuple):
+    """A pytree of what tuning carries from step to step; every leaf but `step` has the arms on its first axis.
+
+    Fields:
+      step: int32 scalar, steps done.
+      prompt: float32 `[A, P, D]`.
+      opt_state: optax state of each arm.
+      best_prompt: the one with the best accuracy on dev so far, `[A, P, D]`.
+      best: accuracy and AUC on dev of that one, float32 `[A, 2]`.
+      best_step: int32 `[A]`.
+    """
+
+    step: jax.Array
+    prompt: jax.Array
+    opt_state: optax.OptState
+    best_prompt: jax.Array
+    best: jax.Array
+    best_step: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class TuneProgram:
+    """The compiled side of tuning: everything here is static.
+
+    Args:
+      model: the frozen language model.
+      labels: token ids of yes and of no.
+      rates: peak learning rate of each arm.
+      optimizer: learning rate -> optimizer of one prompt.
+      mapping: of several arms on one device, see `parallel.arms.each_arm`.
+      mesh: where it runs; None on a single device.
+    """
+
+    model: Seq2SeqModel
+    labels: LabelIds
+    rates: tuple[float, ...]
+    optimizer: Callable[[Any], optax.GradientTransformation]
+    mapping: str = "vmap"
+    mesh: Mesh | AbstractMesh | None = None
+
+    def initial_state(self, prompt: jax.Array) -> TuneState:
+        """The state before the first step, from prompts `[A, P, D]`."""
+        arms = len(prompt)
+        return TuneState(
+            step=jnp.zeros((), jnp.int32),
+            prompt=prompt,
+            opt_state=jax.vmap(self.optimizer(0.0).init)(prompt),
+            best_prompt=jnp.copy(prompt),
+            best=jnp.full((arms, 2), -1.0, jnp.float32),
+            best_step=jnp.zeros((arms,), jnp.int32),
+        )
+
+    def state_shapes(self, length: int) -> TuneState:
+        """Shapes of the state for prompts of `length` vectors."""
+        shape = (len(self.rates), length, self.model.spec.encoder.width)
+        return jax.eval_shape(self.initial_state, jax.ShapeDtypeStruct(shape, jnp.float32))
+
+    def tune_step(
+        self, state: TuneState, batch: Batch, frozen: Params, keys: jax.Array
+    ) -> tuple[TuneState, dict[str, jax.Array]]:
+        """One update of every prompt on the same batch; also `loss` (nats per token) and `grad_norm`, each `[A]`.
+
+        Args:
+          state: donate it, and not `frozen`, which is not differentiated: no gradient of a weight is computed.
+          keys: of the arms, `[A]`, for dropout.
+        """
+
+        def update(prompt, opt_state, rate, key, shared):
+            frozen, batch, step = shared
+            key = jax.random.fold_in(key, step) if self._drops else None
+            value, gradient = jax.value_and_grad(self.loss)(prompt, frozen, batch, key)
+            with jax.numpy_dtype_promotion("standard"):  # optax raises floats to its int32 step count
+                updates, opt_state = self.optimizer(rate).update(gradient, opt_state, prompt)
+            metrics = {"loss": value, "grad_norm": jnp.linalg.norm(gradient)}
+            return optax.apply_updates(prompt, updates), opt_state, metrics
+
+        arguments = (state.prompt, state.opt_state, jnp.asarray(self.rates, jnp.float32), keys)
+        shared = (frozen, dict(batch), state.step)
+        prompt, opt_state, metrics = each_arm(update, self.mesh, self.mapping, arguments, shared)
+        return state._replace(step=state.step + 1, prompt=prompt, opt_state=opt_state), metrics
+
+    def loss(self, prompt: jax.Array, frozen: Params, batch: Batch, key: jax.Array | None = None) -> jax.Array:
+        """Mean negative log-likelihood per token of the right label and the end token, a scalar.
+
+        Args:
+          prompt: float32 `[P, D]`.
+        """
+        targets = self._targets()
+        labels = jnp.where(batch["yes"][:, None], targets[:1], targets[1:])
+        keys = (None, None) if key is None else tuple(jax.random.split(key))
+        hidden, mask = read_pairs(self.model, frozen, prompt, batch, keys[0])
+        shifted = self.model.shift_right(labels)
+        logits = self.model.decode(frozen, shifted, hidden, mask, dropout_key=keys[1])
+        total, count = summed_loss(logits, labels, batch["weight"], self.model.pad_token)
+        return total / jnp.maximum(count, 1.0)
+
+    def score_step(self, prompt: jax.Array, batch: Batch, frozen: Params) -> jax.Array:
+        """Log-likelihoods of both labels under every prompt `[A, P, D]`: `[A, B, 2]`, yes first."""
+
+        def score(prompt, shared):
+            return label_scores(self.model, shared[0], prompt, shared[1], self.labels)
+
+        return each_arm(score, self.mesh, self.mapping, (prompt,), (frozen, dict(batch)))
+
+    def _targets(self) -> jax.Array:
+        """Both labels with their end token, int32 `[2, T]`, padded."""
+        width = max(map(len, self.labels)) + 1
+        rows = np.full((2, width), self.model.pad_token, np.int32)
+        for row, ids in zip(rows, self.labels, strict=True):
+            row[: len(ids) + 1] = *ids, self.model.eos_token
+        return jnp.asarray(rows)
+
+    @property
+    def _drops(self) -> bool:
+        encoder = self.model.spec.encoder
+        return max(encoder.dropout, encoder.embedding_dropout, encoder.attention_dropout) > 0
+
+
+def read_pairs(
+    model: Seq2SeqModel, frozen: Params, prompt: jax.Array, batch: Batch, key: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """The encoder's output `[B, P + S, D]` and mask for pairs with the prompt before them, which all positions see."""
+    ids, (length, width) = batch["ids"], prompt.shape
+    text = model.embed(frozen, ids).astype(prompt.dtype)
+    before = jnp.broadcast_to(prompt[None], (ids.shape[0], length, width))
+    mask = jnp.arange(length + ids.shape[1])[None] < length + batch["length"][:, None]
+    inputs = {"inputs_embeds": jnp.concatenate([before, text], axis=1), "mask": mask}
+    return model.encode(frozen, inputs, dropout_key=key)
+
+
+def label_scores(model: Seq2SeqModel, frozen: Params, prompt: jax.Array, batch: Batch, labels: LabelIds) -> jax.Array:
+    """log p(label | pair), summed over the label's pieces, for yes and no: float32 `[B, 2]`.
+
+    The encoder is run once.
+    """
+    hidden, mask = read_pairs(model, frozen, prompt, batch)
+    fed = [(model.start_token, *ids[:-1]) for ids in labels]
+    found: dict[tuple[int, ...], jax.Array] = {}
+    for tokens in dict.fromkeys(fed):  # labels of one piece have the same input: the decoder is run once
+        ids = jnp.broadcast_to(jnp.asarray(tokens, jnp.int32)[None], (hidden.shape[0], len(tokens)))
+        found[tokens] = jax.nn.log_softmax(model.decode(frozen, ids, hidden, mask).astype(jnp.float32), axis=-1)
+    sums = [
+        sum(found[tokens][:, place, piece] for place, piece in enumerate(ids))
+        for tokens, ids in zip(fed, labels, strict=True)
+    ]
+    return jnp.stack(sums, axis=-1)
+
+
+def keep_best(state: TuneState, found: jax.Array) -> TuneState:
+    """Takes the current prompts of the arms whose accuracy on dev is higher, or as high with a higher AUC.
+
+    Args:
+      found: accuracy and AUC, float32 `[A, 2]`.
+    """
+    accuracy, auc = found[:, 0], found[:, 1]
+    before, auc_before = state.best[:, 0], state.best[:, 1]
+    better = (accuracy > before) | ((accuracy == before) & (auc > auc_before))
+    return state._replace(
+        best_prompt=jnp.where(better[:, None, None], state.prompt, state.best_prompt),
+        best=jnp.where(better[:, None], found, state.best),
+        best_step=jnp.where(better, state.step, state.best_step),
+    )
+
+
+def with_dropout(model: Seq2SeqModel, rate: float) -> Seq2SeqModel:
+    """The model with one rate of dropout everywhere, in the frozen layers; 0: none."""
+    rates = dict.fromkeys(
+        ("embedding_dropout", "dropout", "attention_dropout", "activation_dropout", "final_dropout"), float(rate)
+    )
+    stacks = {name: dataclasses.replace(getattr(model.spec, name), **rates) for name in ("encoder", "decoder")}
+    return dataclasses.replace(model, spec=dataclasses.replace(model.spec, **stacks))
+
+
+def stored_as(params: Params, dtype: str) -> Params:
+    """Frozen parameters in the dtype in which they are kept: kernels and tables of tokens; the rest stays float32."""
+
+    def cast(path: Any, leaf: Any) -> Any:
+        names = [part.key for part in path]
+        large = names[-1] in ("kernel", "embedding") and "relative" not in names
+        return leaf.astype(jnp.dtype(dtype)) if large else leaf
+
+    return jax.tree_util.tree_map_with_path(cast, params)

@@ -1,0 +1,145 @@
+"""What a tuned judge is worth: the paper's tables of classifiers by slice and of speakers, as data and as text."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from eeg2text_jax.judge.baselines import error_rates
+from eeg2text_jax.judge.pairs import Pair, Parts, is_exact, normalize
+from eeg2text_jax.judge.speakers import BARS, Utterances, agreements, by_speaker, intervals
+from eeg2text_jax.judge.thresholds import auc, auc_interval, kappa
+
+Scores = Callable[[Sequence[Pair]], np.ndarray]  # pairs -> s, [N]
+
+
+def slices_of(pairs: Sequence[Pair]) -> dict[str, np.ndarray]:
+    """Rows of the test part by what is known of them; of a kind of edit, its pairs and all that kept the meaning."""
+    found = {"all": np.arange(len(pairs))}
+    for field in ("speech_type", "severity"):
+        names = sorted({getattr(pair, field) for pair in pairs} - {""})
+        for name in names:
+            found[name] = np.array([i for i, pair in enumerate(pairs) if getattr(pair, field) == name])
+    for kind in sorted({pair.kind for pair in pairs} - {""}):
+        found[f"kind {kind}"] = np.array([i for i, p in enumerate(pairs) if p.preserved or p.kind == kind])
+    return found
+
+
+def by_slice(classifiers: Mapping[str, np.ndarray], pairs: Sequence[Pair]) -> list[dict[str, Any]]:
+    """AUC of every classifier on every slice, with its interval; null where a slice has one class only."""
+    labels = np.array([pair.preserved for pair in pairs])
+    sentences = [normalize(pair.reference) for pair in pairs]
+    rows = []
+    for name, places in slices_of(pairs).items():
+        row: dict[str, Any] = {"slice": name, "n": len(places), "preserved": int(labels[places].sum()), "auc": {}}
+        if not 0 < row["preserved"] < row["n"]:
+            row["reason"] = "one class only"
+        for classifier, scores in classifiers.items():
+            value = auc(scores[places], labels[places])
+            row["auc"][classifier] = {
+                "value": value,
+                "interval": auc_interval(scores[places], labels[places], [sentences[i] for i in places]),
+            }
+        rows.append(row)
+    return rows
+
+
+def speakers_table(
+    pairs: Sequence[Pair], scores: Scores, threshold: float, *, rated: bool = True, exact: str = "preserved"
+) -> dict[str, Any]:
+    """The table of speakers: n, word accuracy, human ratings where there are any, LATTEScore, decisions, correlations.
+
+    Args:
+      pairs: with the exact ones; each has a speaker.
+      scores: of a judge, asked for the erroneous pairs alone.
+      rated: whether the labels are to be shown.
+    """
+    wrong = [i for i, pair in enumerate(pairs) if not is_exact(pair.reference, pair.hypothesis)]
+    score = np.ones(len(pairs))
+    if wrong:
+        score[wrong] = scores([pairs[i] for i in wrong])
+    kept = np.arange(len(pairs)) if exact != "exclude" else np.array(wrong, int)
+    chosen = [pairs[i] for i in kept]
+    words = np.array([max(len(normalize(pair.reference).split()), 1) for pair in chosen], float)
+    found = Utterances(
+        speaker=[pair.speaker for pair in chosen],
+        sentence=[normalize(pair.reference) for pair in chosen],
+        edits=error_rates(chosen).sum(1) * words,
+        words=words,
+        preserved=np.array([pair.preserved for pair in chosen]) if rated else None,
+        score=score[kept],
+        threshold=threshold,
+    )
+    lines, limits = by_speaker(found), intervals(found)
+    return {
+        "bars": BARS,
+        "speakers": [
+            {**line._asdict(), "latte_interval": limits[line.name], "decisions": line.decisions()} for line in lines
+        ],
+        "agreement": {name: of._asdict() for name, of in agreements(lines).items()},
+    }
+
+
+def raters(parts: Parts) -> dict[str, Any] | None:
+    """Agreement beyond chance of those who rated the same pairs, on the labels as given and on two classes."""
+    if not parts.rated_twice:
+        return None
+    given = [[pair.rated for pair in side] for side in zip(*parts.rated_twice, strict=True)]
+    merged = [[str(pair.preserved) for pair in side] for side in zip(*parts.rated_twice, strict=True)]
+    return {"pairs": len(parts.rated_twice), "kappa": kappa(*given), "kappa_preserved": kappa(*merged)}
+
+
+def to_markdown(results: Mapping[str, Any]) -> str:
+    """The tables as text."""
+    names = list(results["slices"][0]["auc"])
+    lines = [f"# Judge tuned on {results['source']}", "", results["caption"], "", "## AUC on the test part", ""]
+    lines += [_row(["slice", "n", "preserved", *names]), _row(["---"] * (3 + len(names)))]
+    for row in results["slices"]:
+        cells = [_auc_cell(row["auc"][name]) for name in names]
+        lines.append(_row([row["slice"], str(row["n"]), str(row["preserved"]), *cells]))
+    if speakers := results.get("speakers"):
+        lines += ["", "## Speakers", "", *speakers_markdown(speakers)]
+    if raters_ := results.get("raters"):
+        lines += [
+            "",
+            f"Raters agreed on {raters_['pairs']} pairs with kappa {_number(raters_['kappa'])} (as rated) and "
+            f"{_number(raters_['kappa_preserved'])} (preserved or not).",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def speakers_markdown(table: Mapping[str, Any]) -> list[str]:
+    """Lines of the table of speakers; a figure that would accept the model has a star."""
+    bars = table["bars"]
+    head = ["speaker", "n", "WordACC", "human %", "LATTEScore", "95 %"]
+    lines = [_row(head), _row(["---"] * len(head))]
+    for line in table["speakers"]:
+        figures = [
+            "–" if line[name] is None else f"{line[name]:.1f}{'*' if line[name] >= bars[name] else ''}"
+            for name in ("word_accuracy", "human", "latte")
+        ]
+        low, high = line["latte_interval"]
+        lines.append(_row([line["name"], str(line["n"]), *figures, f"{low:.1f} to {high:.1f}"]))
+    lines += ["", f"*: accepted (WordACC from {bars['word_accuracy']:g}, meaning preserved from {bars['human']:g})."]
+    for name, title in (("latte", "LATTEScore"), ("word_accuracy", "WordACC")):
+        if of := table["agreement"].get(name):
+            lines.append(
+                f"{title} and human ratings: Pearson {_number(of['pearson'])}, Spearman {_number(of['spearman'])}, "
+                f"mean gap {of['mean_gap']:.1f} points, {of['same_decisions']} of {of['speakers']} decisions alike."
+            )
+    return lines
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _auc_cell(found: Mapping[str, Any]) -> str:
+    if found["value"] is None:
+        return "–"
+    low, high = found["interval"]
+    return f"{found['value']:.3f} ({low:.2f} to {high:.2f})"

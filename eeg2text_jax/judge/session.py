@@ -1,0 +1,293 @@
+"""The judge as a page: pairs, frozen model, tune, choose, baselines, tables. What is done is passed over."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+from ml_collections import ConfigDict
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import write_text
+from eeg2text_jax.judge import baselines, controlled, curves, templates, toy
+from eeg2text_jax.judge.fields import LATER
+from eeg2text_jax.judge.frozen import Asker, Frozen, load_frozen
+from eeg2text_jax.judge.judge_folder import Judge, load_judged, write_judge
+from eeg2text_jax.judge.pairs import Meaning, Pair, divide, normalize, pairs_digest, read_pairs, write_pairs
+from eeg2text_jax.judge.results import by_slice, raters, speakers_table, to_markdown
+from eeg2text_jax.judge.thresholds import Threshold, auc, choose_threshold
+from eeg2text_jax.judge.tune import Task, Tuned, tune
+from eeg2text_jax.judge.wording import choose_wording, read_labels
+from eeg2text_jax.metrics.bertscore import BertScore
+from eeg2text_jax.metrics.embedding import TextEmbedder
+from eeg2text_jax.metrics.meaning import Similarity
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.pretrained.encoders import load_encoder
+from eeg2text_jax.study.configuration import differences, to_json
+from eeg2text_jax.study.workdir import Workdir, held, write_configuration
+
+TOY = "toy"
+SOURCES = {"edits": "controlled edits", "templates": "template pairs"}  # what `pairs` names beside files
+SPOKEN = 60  # utterances of each made-up speaker
+
+
+def judge(config: ConfigDict, root: str, labels: Meaning = "") -> dict[str, Any]:
+    """Tunes a judge in the folder `root` and writes `judge/`, `results.json`, `results.md` and `curves.png` there.
+
+    Returns:
+      The content of `results.json`.
+
+    Raises:
+      UserError: the pairs, the checkpoint or the folder are not usable.
+    """
+    with begun(config, root) as workdir:
+        pairs, source = labelled_pairs(config, labels, workdir)
+        where = config.pairs if source == "human labels" else source
+        parts = divide(pairs, config.split.ratio, config.split.seed, where)
+        frozen = frozen_model(config, workdir)
+        wording = toy.toy_wording() if config.checkpoint == TOY else choose_wording(config.wording, frozen.tokenizer)
+        answers = read_labels(config.labels, frozen.tokenizer)
+        task = Task(frozen, wording, answers, parts, pairs_digest(pairs))
+        print(announce(config, task, source))
+        tuned = tune(config, task, workdir.root)
+        results = finish(config, task, tuned, source, workdir)
+        print(to_markdown(results))
+        print(f"everything is in {root}: judge, results.md, results.json, curves.png")
+        return results
+
+
+@contextlib.contextmanager
+def begun(config: ConfigDict, root: str) -> Iterator[Workdir]:
+    """Opens the folder for this configuration; no other process may be at work in it.
+
+    Raises:
+      UserError: it was begun with another configuration.
+    """
+    if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
+        jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
+    with held(root):
+        workdir = Workdir(epath.Path(root))
+        if workdir.config.exists():
+            _check_same(config, workdir)
+        write_configuration(workdir, config)
+        yield workdir
+
+
+def _check_same(config: ConfigDict, workdir: Workdir) -> None:
+    try:
+        before = json.loads(workdir.config.read_bytes())
+    except ValueError as error:
+        raise UserError(f"{workdir.config}: is not JSON; take another --workdir.") from error
+    if "prompt" not in before:
+        raise UserError(f"{workdir.root}: holds a run of another command; take another --workdir.")
+    found = [line for line in differences(json.loads(to_json(config)), before) if line.partition(" ")[0] not in LATER]
+    if found and workdir.product("training"):
+        raise UserError(
+            f"{workdir.root} belongs to another configuration (its config.json): {', '.join(found[:3])}; take another "
+            f"--workdir or these values. What may change here: {', '.join(LATER)}."
+        )
+
+
+def labelled_pairs(config: ConfigDict, labels: Meaning, workdir: Workdir) -> tuple[list[Pair], str]:
+    """The pairs and where their labels come from; pairs that are made here are written to `pairs.tsv`."""
+    if config.pairs not in SOURCES:
+        return read_pairs(config.pairs, labels), "human labels"
+    if config.pairs == "templates":
+        made = templates.toy_pairs(config.toy.pairs, config.toy.seed)
+    else:
+        options = config.edits
+        made = controlled.make_pairs(
+            sentences_of(config), per_sentence=options.per_sentence, preserved=options.preserved, seed=options.seed
+        )
+    write_text(workdir.root / "pairs.tsv", write_pairs(made))
+    return made, SOURCES[config.pairs]
+
+
+def sentences_of(config: ConfigDict) -> list[str]:
+    """What controlled edits are made of."""
+    if not config.sentences:
+        return list(templates.sentences(1000))
+    try:
+        text = Path(config.sentences).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{config.sentences}: cannot be read as UTF-8 text, a sentence a line; check the path."
+        ) from error
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def frozen_model(config: ConfigDict, workdir: Workdir) -> Frozen:
+    """The checkpoint's model; the toy is trained first, unless it has been."""
+    place = config.checkpoint
+    if place == TOY:
+        place = str(workdir.root / TOY)
+        if not (workdir.root / TOY).exists():
+            toy.make_toy(config.toy, place)
+    frozen = load_frozen(place, config.dtype, config.param_dtype)
+    old = frozen.model
+    model = Seq2SeqModel(old.spec, None, old.dtype, remat=config.model.remat, keep=config.model.keep)
+    return frozen._replace(model=model)
+
+
+def announce(config: ConfigDict, task: Task, source: str) -> str:
+    """What is tuned on what."""
+    counts = ", ".join(f"{name} {c['pairs']} ({c['preserved']} preserved)" for name, c in task.parts.counts().items())
+    arms = len(config.seeds) * len(config.optim.lr)
+    return (
+        f"{task.frozen.name}: {arms} prompts of {config.prompt.length} vectors on {source}: {counts}; "
+        f"{task.parts.exact} pairs without an error left out. Wording: {task.wording.name}."
+    )
+
+
+def finish(config: ConfigDict, task: Task, tuned: Tuned, source: str, workdir: Workdir) -> dict[str, Any]:
+    """Chooses prompt and threshold on dev, writes the judge, and tests it beside the baselines."""
+    parts, chosen = task.parts, tuned.chosen
+    dev, test = _ask(task, tuned.prompts[chosen], parts.dev), _ask(task, tuned.prompts[chosen], parts.test)
+    labels = {name: np.array([pair.preserved for pair in getattr(parts, name)]) for name in ("dev", "test")}
+    threshold = choose_threshold(dev, labels["dev"], config.threshold.precision)
+    classifiers = {"LATTEScore's judge": test, **baseline_scores(config, task)}
+    every = [auc(_ask(task, prompt, parts.test), labels["test"]) for prompt in tuned.prompts]
+    before = auc(_ask(task, tuned.first[chosen], parts.test), labels["test"])
+    figures = {
+        "auc_dev": auc(dev, labels["dev"]),
+        "auc_test": auc(test, labels["test"]),
+        "auc_test_before_tuning": before,
+        "arms": [
+            {
+                "seed": seed,
+                "lr": rate,
+                "dev_accuracy": float(a),
+                "dev_auc": float(b),
+                "step": int(step),
+                "auc_test": one,
+            }
+            for (seed, rate), (a, b), step, one in zip(tuned.arms, tuned.best, tuned.steps, every, strict=True)
+        ],
+        "chosen": chosen,
+        "counts": parts.counts(),
+        "threshold": threshold._asdict(),
+    }
+    if config.checkpoint == TOY:
+        figures["auc_test_with_the_question"] = _with_question(task, tuned)
+    made = _judge(config, task, tuned.prompts[chosen], threshold, source, figures, workdir)
+    write_judge(made, workdir.root / "judge")
+    results = {
+        "format": 1,
+        "source": source,
+        "caption": _caption(task, figures),
+        "signature": load_judged(workdir.root / "judge")[0].signature(task.frozen.name),
+        **figures,
+        "slices": by_slice(classifiers, parts.test),
+        "speakers": speakers(config, task, tuned.prompts[chosen], threshold, source),
+        "raters": raters(parts),
+    }
+    write_text(workdir.root / "results.json", json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    write_text(workdir.root / "results.md", to_markdown(results))
+    curves.write_curves(workdir.root / "curves.png", classifiers, labels["test"])
+    return results
+
+
+def _ask(task: Task, prompt: np.ndarray, pairs: Sequence[Pair]) -> np.ndarray:
+    asker = Asker(task.frozen, prompt, task.wording, task.labels, truncate=True)
+    return asker.scores([(pair.reference, pair.hypothesis) for pair in pairs])
+
+
+def _with_question(task: Task, tuned: Tuned) -> float | None:
+    """AUC of the toy where the question word stands in the place of the prompt."""
+    frozen = task.frozen
+    asked = Asker(frozen, tuned.first[0][:0], toy.toy_wording(templates.MEANING), task.labels)
+    scores = asked.scores([(pair.reference, pair.hypothesis) for pair in task.parts.test])
+    return auc(scores, np.array([pair.preserved for pair in task.parts.test]))
+
+
+def _judge(
+    config: ConfigDict,
+    task: Task,
+    prompt: np.ndarray,
+    threshold: Threshold,
+    source: str,
+    figures: Mapping[str, Any],
+    workdir: Workdir,
+) -> Judge:
+    frozen = task.frozen
+    place = str(config.checkpoint)
+    if place == TOY:
+        place = f"../{TOY}"
+    elif Path(place).expanduser().is_dir():
+        place = str(Path(place).expanduser().resolve())
+    return Judge(
+        checkpoint=place,
+        weights=frozen.digest,
+        tokenizer=frozen.tokenizer_digest,
+        dtype=config.dtype,
+        param_dtype=config.param_dtype,
+        wording=task.wording,
+        labels=task.labels,
+        prompt=prompt,
+        threshold=threshold.value,
+        threshold_how=threshold.how,
+        exact=config.exact,
+        source=source,
+        data=task.digest,
+        about=dict(figures),
+    )
+
+
+def _caption(task: Task, figures: Mapping[str, Any]) -> str:
+    arms = [arm["auc_test"] for arm in figures["arms"] if arm["auc_test"] is not None]
+    spread = f" (of all {len(arms)} prompts {np.mean(arms):.3f} ± {np.std(arms, ddof=1):.3f})" if len(arms) > 1 else ""
+    found = figures["threshold"]
+    question = figures.get("auc_test_with_the_question")
+    asked = "" if question is None else f", with the question word in the prompt's place {question:.3f}"
+    return (
+        f"{task.frozen.name}, prompt of seed {figures['arms'][figures['chosen']]['seed']}: AUC on test "
+        f"{_shown(figures['auc_test'])}{spread}, before tuning {_shown(figures['auc_test_before_tuning'])}{asked}; "
+        f"threshold {found['value']:.3f}, {found['how']} (precision {found['precision']:.2f}, recall "
+        f"{found['recall']:.2f})."
+    )
+
+
+def _shown(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def baseline_scores(config: ConfigDict, task: Task) -> dict[str, np.ndarray]:
+    """Scores of the test pairs by both baselines, fitted on train; none where no encoder is named."""
+    if not config.encoder:
+        return {}
+    name: str | Path = task.frozen.folder if config.encoder == "own" else config.encoder
+    embedder = TextEmbedder(load_encoder(name))
+    whole = embedder if embedder.loaded.is_whole else TextEmbedder(load_encoder(name, "last"))
+    kinds = {
+        "meaning[lr-bertscore]": (baselines.bertscore_features, BertScore(embedder)),
+        "meaning[lr-similarity]": (baselines.similarity_features, Similarity(whole)),
+    }
+    found = {}
+    for label, (features, metric) in kinds.items():
+        train, dev = (
+            (features(part, metric), np.array([pair.preserved for pair in part]))
+            for part in (task.parts.train, task.parts.dev)
+        )
+        found[label] = baselines.fit_best(train, dev)(features(task.parts.test, metric))
+    return found
+
+
+def speakers(
+    config: ConfigDict, task: Task, prompt: np.ndarray, threshold: Threshold, source: str
+) -> dict[str, Any] | None:
+    """The table of speakers of the test part, made-up ones where the pairs are controlled edits; None without any."""
+    pairs = [*task.parts.test, *task.parts.exact_test]
+    if source == SOURCES["edits"] and config.edits.speakers:
+        tested = {normalize(pair.reference) for pair in task.parts.test}
+        sentences = [text for text in sentences_of(config) if normalize(text) in tested]
+        pairs = controlled.make_speakers(
+            sentences, speakers=config.edits.speakers, utterances=SPOKEN, seed=config.edits.seed + 1
+        )
+    pairs = [pair for pair in pairs if pair.speaker]
+    if not pairs:
+        return None
+    return speakers_table(pairs, lambda asked: _ask(task, prompt, asked), threshold.value, exact=config.exact)

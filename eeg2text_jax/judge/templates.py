@@ -1,0 +1,105 @@
+"""Sentences of templates: for the toy, whose few words a tiny model learns, and for edits without a corpus."""
+
+import random
+from collections.abc import Iterator
+
+from eeg2text_jax.judge.pairs import Pair, is_exact
+
+# The toy's sentence: the WHO ACTION COUNT houses in PLACE
+SLOTS = {
+    "who": ("boy", "girl", "teacher", "doctor"),
+    "action": ("saw", "found", "sold", "painted"),
+    "count": ("two", "three", "four", "five"),
+    "place": ("london", "paris", "rome", "berlin"),
+}
+_AT = {"who": 1, "action": 2, "count": 3, "place": 6}
+MEANING = "meaning"  # the question whether all slots are the same
+QUESTIONS = (MEANING, *SLOTS)
+_FILLERS = ("well", "um")
+LABELS = ("yes", "no")
+# Every word of the toy, specials first; what a pair's wording adds is there, too.
+TOY_WORDS = tuple(
+    dict.fromkeys(
+        (
+            *("<pad>", "</s>", "<unk>", *LABELS, *QUESTIONS, "truth:", "said:", "same:", "the", "a", "in", "houses"),
+            *(*_FILLERS, *(word for words in SLOTS.values() for word in words)),
+        )
+    )
+)
+TOY_TEMPLATE = "truth: {reference} said: {hypothesis} same:"
+
+
+def toy_pair(rng: random.Random) -> tuple[Pair, dict[str, bool]]:
+    """A pair, half of them with one slot or two changed, and the right answer to every question about it."""
+    chosen = {name: rng.choice(words) for name, words in SLOTS.items()}
+    said, changed = dict(chosen), set()
+    if rng.random() >= 0.45:
+        changed = set(rng.sample(list(SLOTS), rng.choice((1, 1, 2))))
+    for name in sorted(changed):
+        said[name] = rng.choice([word for word in SLOTS[name] if word != chosen[name]])
+    harmless = rng.sample(("article", "repeat", "filler"), rng.randint(0 if changed else 1, 1 if changed else 2))
+    words = _sentence(said)
+    if "article" in harmless:
+        words[0] = "a"
+    if "repeat" in harmless:
+        at = rng.randrange(len(words))
+        words.insert(at, words[at])
+    if "filler" in harmless:
+        words.insert(rng.choice((0, len(words))), rng.choice(_FILLERS))
+    rated = "2" if changed else "1"
+    kind = ",".join(sorted(changed))
+    pair = Pair(" ".join(_sentence(chosen)), " ".join(words), not changed, rated, kind=kind)
+    return pair, {MEANING: not changed, **{name: name not in changed for name in SLOTS}}
+
+
+def _sentence(slots: dict[str, str]) -> list[str]:
+    words = ["the", "", "", "", "houses", "in", ""]
+    for name, at in _AT.items():
+        words[at] = slots[name]
+    return words
+
+
+def toy_pairs(count: int, seed: int) -> list[Pair]:
+    """Pairs of the toy, all with an error."""
+    rng, found = random.Random(seed), []
+    while len(found) < count:
+        pair, _ = toy_pair(rng)
+        if not is_exact(pair.reference, pair.hypothesis):
+            found.append(pair)
+    return found
+
+
+_PEOPLE = ("Anna Keller", "the young teacher", "Henry Moore", "her brother", "a famous singer", "the president")
+_PATTERNS = (
+    "{who} was born in {place} in {year} and {did} there for {n} years.",
+    "In {year}, {who} did not leave {place} because the {thing} was not {good}.",
+    "The {thing} that {who} {did} in {place} is {good} and has won {n} awards.",
+    "After {n} months in {place}, {who} started a {good} company with an old friend.",
+    "It is a {good} film about {who}, who {did} in {place} before the war.",
+    "{who} will never forget the {good} {thing} that they bought in {place}.",
+    "Everyone in {place} knows that {who} has {n} children and a very {good} {thing}.",
+    "There are {n} reasons why the {thing} of {who} could be {good} for {place}.",
+)
+_PLACES = ("London", "Ohio", "Berlin", "Boston", "Texas", "Vienna", "Madrid", "Chicago", "Dublin", "Geneva")
+_THINGS = ("story", "picture", "house", "program", "letter", "journey", "garden", "theory", "machine", "building")
+_GOOD = ("good", "new", "large", "strange", "famous", "difficult", "beautiful", "simple", "interesting", "long")
+_DID = ("worked", "studied", "lived", "performed", "travelled", "waited", "married", "published", "returned")
+
+
+def sentences(count: int, seed: int = 0) -> Iterator[str]:
+    """Distinct sentences for controlled edits where there is no corpus."""
+    rng, seen = random.Random(seed), set()
+    while len(seen) < count:
+        text = rng.choice(_PATTERNS).format(
+            who=rng.choice(_PEOPLE),
+            place=rng.choice(_PLACES),
+            year=rng.randrange(1850, 2005),
+            n=rng.choice(("two", "three", "five", "seven", "ten")),
+            thing=rng.choice(_THINGS),
+            good=rng.choice(_GOOD),
+            did=rng.choice(_DID),
+        )
+        text = text[0].upper() + text[1:]
+        if text not in seen:
+            seen.add(text)
+            yield text

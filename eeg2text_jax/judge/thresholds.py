@@ -1,0 +1,104 @@
+"""How well scores tell two classes apart, and where to cut."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+
+def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
+    """Area under the ROC curve: how often a preserved pair scores above a lost one, ties counting half.
+
+    None where there is one class only.
+    """
+    scores, labels = np.asarray(scores, float), np.asarray(labels, bool)
+    n_yes, n_no = int(labels.sum()), int((~labels).sum())
+    if not n_yes or not n_no:
+        return None
+    ranks = stats.rankdata(scores)
+    return float((ranks[labels].sum() - n_yes * (n_yes + 1) / 2) / (n_yes * n_no))
+
+
+def auc_interval(
+    scores: np.ndarray, labels: np.ndarray, groups: Sequence[str], draws: int = 1000, seed: int = 0
+) -> tuple[float, float] | None:
+    """95 % interval of the AUC from a bootstrap over `groups` (ground truths); None where there is one class only."""
+    if auc(scores, labels) is None:
+        return None
+    rng, members = np.random.default_rng(seed), members_of(groups)
+    found = []
+    for _ in range(draws):
+        rows = np.concatenate([members[i] for i in rng.integers(len(members), size=len(members))])
+        found.append(auc(scores[rows], labels[rows]))
+    low, high = np.quantile([value for value in found if value is not None], [0.025, 0.975])
+    return float(low), float(high)
+
+
+def members_of(groups: Sequence[str]) -> list[np.ndarray]:
+    """Rows of each group."""
+    found: dict[str, list[int]] = {}
+    for row, group in enumerate(groups):
+        found.setdefault(group, []).append(row)
+    return [np.array(rows) for rows in found.values()]
+
+
+class Curve(NamedTuple):
+    """One point for every threshold that changes a decision, from the highest to the lowest; all `[N]`."""
+
+    thresholds: np.ndarray
+    precision: np.ndarray
+    recall: np.ndarray
+    false_positive_rate: np.ndarray
+
+
+def curve(scores: np.ndarray, labels: np.ndarray) -> Curve:
+    """Precision, recall (true-positive rate) and false-positive rate where `score >= threshold` is taken for yes."""
+    scores, labels = np.asarray(scores, float), np.asarray(labels, bool)
+    order = np.argsort(-scores, kind="stable")
+    scores, hits = scores[order], np.cumsum(labels[order])
+    last = np.flatnonzero(np.append(scores[1:] != scores[:-1], True))  # of equal scores all are taken or none
+    hits, taken = hits[last], last + 1
+    with np.errstate(invalid="ignore"):
+        return Curve(scores[last], hits / taken, hits / labels.sum(), (taken - hits) / (~labels).sum())
+
+
+class Threshold(NamedTuple):
+    """Where to cut, and how it was found."""
+
+    value: float
+    precision: float
+    recall: float
+    how: str
+
+
+def choose_threshold(scores: np.ndarray, labels: np.ndarray, precision: float) -> Threshold:
+    """The lowest score at which enough of what is taken for preserved is so; .5 where there is none."""
+    found = curve(scores, labels)
+    good = np.flatnonzero(found.precision >= precision)
+    if len(good):
+        at = good[-1]
+        how = f"lowest with a precision of {precision:g} on dev"
+        return Threshold(float(found.thresholds[at]), float(found.precision[at]), float(found.recall[at]), how)
+    taken, labels = np.asarray(scores) >= 0.5, np.asarray(labels, bool)
+    hits = float((taken & labels).sum())
+    how = f"0.5, as no score reaches a precision of {precision:g} on dev"
+    return Threshold(0.5, hits / max(float(taken.sum()), 1.0), hits / max(float(labels.sum()), 1.0), how)
+
+
+def accuracy(scores: np.ndarray, labels: np.ndarray) -> float:
+    """Share of the pairs on the right side of .5."""
+    return float(((np.asarray(scores) >= 0.5) == np.asarray(labels, bool)).mean())
+
+
+def kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
+    """Agreement of two raters beyond chance (Cohen 1960); None where chance alone would make them agree."""
+    classes = sorted({*first, *second})
+    table = np.zeros((len(classes), len(classes)))
+    for a, b in zip(first, second, strict=True):
+        table[classes.index(a), classes.index(b)] += 1
+    if not table.sum():
+        return None
+    table /= table.sum()
+    chance = float(table.sum(0) @ table.sum(1))
+    return None if chance == 1.0 else float((np.trace(table) - chance) / (1 - chance))

@@ -1,0 +1,114 @@
+"""Metrics that need a model, for what scores and audits: settings checked, and only what is asked for loaded."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from eeg2text_jax.auditing.endpoints import Endpoint, endpoint_of, named, primary_endpoint
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.metrics.metric import Metric
+from eeg2text_jax.study.metric_names import BLEU_1, ENCODED, JUDGED
+
+
+class Makers:
+    """Makes metrics that need a model for the references of some rows; each model is loaded once."""
+
+    def __init__(self, makers: Sequence[Any]):
+        self._makers = makers
+
+    def __call__(self, references: Sequence[str]) -> list[Metric]:
+        return [metric for make in self._makers for metric in make(references)]
+
+    def notes(self) -> list[str]:
+        """What a reader of the scores must know."""
+        return [note for make in self._makers for note in make.notes()]
+
+
+def makers_of(
+    metrics: Sequence[str],
+    encoder: str | None,
+    judge: str | None,
+    *,
+    layer: int | None = None,
+    idf: bool = False,
+    rescale: str | None = None,
+    truncate: bool = False,
+    spelled: str = "--{}",
+) -> Makers | None:
+    """What makes those of `metrics` that need a model; JAX and weights are loaded for these alone. None: none does.
+
+    `spelled` is how the user gives a setting, for messages.
+
+    Raises:
+      UserError: one of them without its model, or a setting without one that it is for.
+    """
+    encoded, judged = ([name for name in metrics if name in known] for known in (ENCODED, JUDGED))
+    if encoded and not encoder:
+        raise UserError(f"{encoded[0]} needs {spelled.format('encoder')}=NAME, a checkpoint's folder, or minilm.")
+    if judged and not judge:
+        raise UserError(f"{judged[0]} needs {spelled.format('judge')}=DIR/judge, which `eeg2text judge` writes.")
+    settings = {"encoder": encoder, "layer": layer, "idf": idf, "rescale": rescale}
+    for wanted, known, given in (
+        (encoded, ENCODED, settings),
+        (judged, JUDGED, {"judge": judge, "truncate": truncate}),
+    ):
+        for name, value in given.items():
+            if value not in (None, False, "") and not wanted:
+                raise UserError(
+                    f"{spelled.format(name)} is for {' and '.join(known)}; ask for one of them, or leave it out."
+                )
+    if not encoded and not judged:
+        return None
+    makers: list[Any] = []
+    if encoded:
+        from eeg2text_jax.metrics.meaning import MeaningMetrics
+
+        makers.append(MeaningMetrics(list(dict.fromkeys(encoded)), encoder, layer=layer, idf=idf, rescale=rescale))
+    if judged:
+        from eeg2text_jax.judge.lattescore import JudgeMetrics
+
+        makers.append(JudgeMetrics(judge, truncate))
+    return Makers(makers)
+
+
+def configured(config: ConfigDict) -> tuple[list[str], Makers | None]:
+    """Names of the metrics that a run scores with besides those on words, and what makes these and its endpoints.
+
+    Raises:
+      UserError: as `makers_of`, or an unknown endpoint.
+    """
+    names = list(config.metrics.names)
+    ends = [named(name, "audit.endpoint").metric for name in (config.audit.endpoint, *config.audit.secondary)]
+    wanted = [*names, *ends]
+    settings = config.metrics
+    layer = None if settings.layer < 0 else settings.layer
+    makers = makers_of(wanted, settings.encoder, settings.judge, layer=layer, spelled="config.metrics.{}")
+    return names, makers
+
+
+def check_configured(config: ConfigDict) -> None:
+    """Looks whether there are an encoder and a judge where a run will need them, before it begins; loads nothing large.
+
+    Raises:
+      UserError: there is none.
+    """
+    ends = [named(name, "audit.endpoint").metric for name in (config.audit.endpoint, *config.audit.secondary)]
+    wanted = {*config.metrics.names, *ends}
+    from eeg2text_jax.judge.judge_folder import read_judge
+    from eeg2text_jax.pretrained.folder import checkpoint_folder
+
+    if wanted & {*ENCODED}:
+        if not config.metrics.encoder:
+            raise UserError(f"{min(wanted & {*ENCODED})} needs config.metrics.encoder, a checkpoint or minilm.")
+        checkpoint_folder(config.metrics.encoder)
+    if wanted & {*JUDGED}:
+        if not config.metrics.judge:
+            raise UserError(f"{min(wanted & {*JUDGED})} needs config.metrics.judge, which `eeg2text judge` writes.")
+        read_judge(config.metrics.judge)
+
+
+def endpoints(names: Sequence[str], makers: Makers | None) -> list[Endpoint]:
+    """The endpoints of these names."""
+    made = {metric.name: metric for metric in makers([])} if makers else {}
+    return [primary_endpoint() if name == BLEU_1 else endpoint_of(name, made[named(name).metric]) for name in names]

@@ -1,0 +1,28 @@
+"""Names of metrics, by what they need, and the figures that an audit can be decided by; importing loads no library."""
+
+from typing import NamedTuple
+
+WORDS = ("bleu", "rouge", "wer", "cer")  # metrics that compare words
+ENCODED = ("bertscore", "similarity")  # that need an encoder, and with it JAX
+JUDGED = ("lattescore",)  # that need a judge, see `judge.lattescore`
+MEANING = (*ENCODED, *JUDGED)
+
+
+class Named(NamedTuple):
+    """What can be judged by: its label in sentences, the metric and figure that it is, and its default margin."""
+
+    label: str
+    metric: str
+    figure: str
+    margin: float  # points below which a difference does not matter
+
+
+# Margins were fixed with figures of the released T5 outputs in view, whose verdicts are thus no evidence for them; what
+# is worth a point of BLEU-1 in each of them, tools/calibrate_audit.py measures.
+BLEU_1 = "bleu-1"
+ENDPOINTS = {
+    BLEU_1: Named("BLEU-1", "bleu", "word_bleu-1", 1.0),
+    "bertscore-f": Named("BERTScore F", "bertscore", "bertscore-f", 1.0),
+    "similarity": Named("similarity", "similarity", "similarity", 1.5),
+    "lattescore-mean": Named("LATTEScore (mean)", "lattescore", "lattescore-mean", 1.0),
+}

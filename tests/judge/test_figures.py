@@ -1,0 +1,161 @@
+"""AUC, curves, thresholds, kappa, logistic regression and the paper's Table 5, against what others compute."""
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from eeg2text_jax.judge.baselines import error_rates, fit, fit_best
+from eeg2text_jax.judge.pairs import Pair
+from eeg2text_jax.judge.results import by_slice, speakers_table
+from eeg2text_jax.judge.speakers import BARS, Speaker, agreements
+from eeg2text_jax.judge.thresholds import accuracy, auc, auc_interval, choose_threshold, curve, kappa
+
+
+def scores_and_labels(n=80, seed=0):
+    rng = np.random.default_rng(seed)
+    return np.round(rng.random(n), 1), rng.random(n) < 0.4  # many ties
+
+
+def test_auc_counts_pairs():
+    scores, labels = scores_and_labels()
+    yes, no = scores[labels], scores[~labels]
+    counted = (yes[:, None] > no).sum() + 0.5 * (yes[:, None] == no).sum()
+    assert auc(scores, labels) == counted / (len(yes) * len(no))
+    assert auc(scores, np.zeros(len(scores), bool)) is None
+
+
+def test_exchanging_the_classes_gives_the_complement():
+    scores, labels = scores_and_labels(seed=1)
+    assert auc(1 - scores, ~labels) == pytest.approx(auc(scores, labels), abs=1e-12)
+
+
+def test_the_interval_holds_the_auc_and_shrinks_with_sentences():
+    scores, labels = scores_and_labels(400)
+    low, high = auc_interval(scores, labels, [str(i) for i in range(400)])
+    assert low < auc(scores, labels) < high
+    few = auc_interval(scores, labels, [str(i % 20) for i in range(400)])
+    assert high - low < few[1] - few[0] + 0.2
+
+
+def test_every_point_of_the_curve_is_a_threshold_that_was_counted():
+    scores, labels = scores_and_labels(seed=2)
+    found = curve(scores, labels)
+    for at, precision, recall, wrong in zip(*found, strict=True):
+        taken = scores >= at
+        assert precision == pytest.approx(labels[taken].mean())
+        assert recall == pytest.approx((taken & labels).sum() / labels.sum())
+        assert wrong == pytest.approx((taken & ~labels).sum() / (~labels).sum())
+    assert found.recall[-1] == 1
+
+
+def test_the_lowest_threshold_that_is_precise_enough_is_taken():
+    scores, labels = np.array([0.9, 0.8, 0.7, 0.6, 0.5]), np.array([True, True, False, True, True])
+    assert choose_threshold(scores, labels, 0.8).value == 0.5
+    assert choose_threshold(scores, labels, 0.9).value == 0.8
+    none = choose_threshold(scores, ~labels, 0.9)
+    assert none.value == 0.5
+    assert "no score reaches" in none.how
+
+
+def test_accuracy_cuts_at_a_half():
+    assert accuracy(np.array([0.5, 0.4]), np.array([True, True])) == 0.5
+
+
+def test_kappa_of_a_table_by_hand():
+    first = ["yes"] * 25 + ["no"] * 25
+    second = ["yes"] * 20 + ["no"] * 5 + ["yes"] * 10 + ["no"] * 15
+    assert kappa(first, second) == pytest.approx(0.4)
+    assert kappa(["a", "a"], ["a", "a"]) is None
+
+
+@pytest.mark.parametrize("strength", [0.01, 1.0, 100.0])
+def test_logistic_regression_is_at_the_optimum(strength):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(120, 4)) * [1, 10, 0.1, 1] + [0, 3, 0, 1]
+    y = x[:, 0] + 0.1 * x[:, 1] + rng.normal(size=120) > 0.5
+    found = fit(x, y, strength)
+    z = (x - x.mean(0)) / x.std(0)
+
+    def loss(w):
+        return 0.5 * w[1:] @ w[1:] + strength * np.logaddexp(0, -(2 * y - 1.0) * (w[0] + z @ w[1:])).sum()
+
+    best = optimize.minimize(loss, np.zeros(5), method="BFGS", options={"gtol": 1e-10})
+    np.testing.assert_allclose([found.bias, *found.weights], best.x, atol=1e-6 if strength < 50 else 1e-5)
+
+
+def test_separable_classes_and_constant_features_do_no_harm():
+    x = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0], [3.0, 1.0]] * 5)
+    y = x[:, 0] > 1.5
+    model = fit_best((x, y), (x, y))
+    assert np.isfinite(model(x)).all()
+    assert auc(model(x), y) == 1
+
+
+def test_error_rates_are_per_word_of_the_ground_truth():
+    pair = Pair("one two three four", "One, two five four six seven eight nine ten", False)
+    np.testing.assert_allclose(error_rates([pair])[0], [0, 5 / 4, 1 / 4])
+
+
+# Table 5 of Tomanek et al. 2023: utterances, word accuracy, human %, LATTEScore %.
+TABLE_5 = np.array([
+    [72, 59.2, 48.6, 47.2], [94, 60.0, 35.1, 34.0], [152, 60.9, 48.7, 31.6], [61, 66.7, 44.3, 55.7],
+    [262, 71.9, 46.9, 42.7], [50, 72.6, 74.0, 64.0], [179, 80.0, 52.0, 52.0], [76, 80.5, 57.9, 55.3],
+    [41, 86.5, 68.3, 70.7], [44, 90.8, 77.3, 77.3],
+])  # fmt: skip
+
+
+def test_the_papers_table_of_speakers_recomputed():
+    lines = [Speaker(f"S{i + 1}", int(n), w, h, s, s) for i, (n, w, h, s) in enumerate(TABLE_5)]
+    found = agreements(lines)
+    assert found["latte"].pearson == pytest.approx(0.866, abs=5e-4)
+    assert found["word_accuracy"].pearson == pytest.approx(0.763, abs=5e-4)
+    assert found["latte"].spearman == pytest.approx(0.721, abs=5e-4)
+    assert found["word_accuracy"].spearman == pytest.approx(0.794, abs=5e-4)
+    assert found["latte"].mean_gap == pytest.approx(5.0, abs=0.05)
+    assert found["word_accuracy"].mean_gap == pytest.approx(17.9, abs=0.05)
+    assert found["latte"].same_decisions == 8
+    assert found["word_accuracy"].same_decisions == 6
+    accepted = {name: [line.name for line in lines if line.decisions()[name]] for name in BARS}
+    assert accepted == {"word_accuracy": ["S7", "S8", "S9", "S10"], "human": ["S6", "S10"], "latte": ["S9", "S10"]}
+    for column, total in ((2, 528), (3, 490)):  # all percentages are whole counts
+        counts = np.round(TABLE_5[:, 0] * TABLE_5[:, column] / 100)
+        np.testing.assert_allclose(np.round(100 * counts / TABLE_5[:, 0], 1), TABLE_5[:, column])
+        assert counts.sum() == total
+
+
+def test_speakers_by_hand():
+    pairs = [
+        Pair("a b c d", "a b c d", True, speaker="S1"),
+        Pair("a b c e", "a b x e", True, speaker="S1"),
+        Pair("a b c f", "g h i j", False, speaker="S1"),
+        Pair("a b c d", "a b c", False, speaker="S2"),
+    ]
+    asked = []
+
+    def scores(pairs):
+        asked.extend(pairs)
+        return np.array([0.9, 0.3, 0.7])
+
+    found = speakers_table(pairs, scores, 0.8)
+    assert asked == pairs[1:]  # what has no error is not asked
+    first, second = found["speakers"]
+    assert (first["n"], first["latte"], first["human"]) == (3, pytest.approx(200 / 3), pytest.approx(200 / 3))
+    assert first["word_accuracy"] == pytest.approx(100 - 100 * 5 / 12)
+    assert first["latte_mean"] == pytest.approx(100 * (1 + 0.9 + 0.3) / 3)
+    assert (second["latte"], second["decisions"]["latte"]) == (0.0, False)
+
+
+def test_a_slice_of_one_class_has_no_auc_and_says_why():
+    pairs = [Pair("a b", "a", True, severity="mild"), Pair("c d", "c", False, severity="severe")] * 5
+    rows = by_slice({"x": np.linspace(0, 1, 10)}, pairs)
+    assert rows[0]["auc"]["x"]["value"] == auc(np.linspace(0, 1, 10), np.array([p.preserved for p in pairs]))
+    assert rows[1]["auc"]["x"]["value"] is None
+    assert rows[1]["reason"] == "one class only"
+
+
+def test_spearman_and_pearson_are_those_of_scipy():
+    rng = np.random.default_rng(0)
+    lines = [Speaker(str(i), 10, w, h, s, s) for i, (w, h, s) in enumerate(rng.random((8, 3)) * 100)]
+    found = agreements(lines)["latte"]
+    human = [line.human for line in lines]
+    assert found.spearman == pytest.approx(stats.spearmanr([line.latte for line in lines], human).statistic)

@@ -1,0 +1,154 @@
+"""Pairs: what is read, what is refused and with which words, how they are divided, and controlled edits."""
+
+import random
+
+import pytest
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.judge.controlled import edit_sentence, make_pairs, make_speakers
+from eeg2text_jax.judge.edits import BREAKING, HARMLESS, Corpus
+from eeg2text_jax.judge.pairs import Pair, divide, is_exact, normalize, read_pairs, write_pairs
+from eeg2text_jax.judge.templates import sentences
+
+HEADER = "reference\thypothesis\tlabel\n"
+
+
+def write(tmp_path, text, name="pairs.tsv"):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_columns_are_read_in_any_order_and_by_their_other_names(tmp_path):
+    text = 'speaker,Transcript,preserved,ground_truth\nS1,a tree,no,the tree\nS2,"one, two",yes,one two\n'
+    found = read_pairs(write(tmp_path, "\ufeff" + text, "pairs.csv"))
+    assert found[0] == Pair("the tree", "a tree", False, "no", speaker="S1")
+    assert found[1].hypothesis == "one, two"
+    assert found[1].preserved
+
+
+def test_severities_0_and_1_count_as_preserved(tmp_path):
+    rows = "".join(f"a b c\ta b\t{label}\n" for label in "012")
+    assert [pair.preserved for pair in read_pairs(write(tmp_path, HEADER + rows))] == [True, True, False]
+
+
+@pytest.mark.parametrize(("labels", "expected"), [("severity", [True, True]), ("preserved", [False, True])])
+def test_labels_of_0_and_1_alone_have_to_be_explained(tmp_path, labels, expected):
+    path = write(tmp_path, HEADER + "a b\ta\t0\na b\tb\t1\n")
+    with pytest.raises(UserError, match="--labels=severity or --labels=preserved"):
+        read_pairs(path)
+    assert [pair.preserved for pair in read_pairs(path, labels)] == expected
+
+
+BAD = {
+    "empty": ("", "is empty"),
+    "no header": ("the tree\ta tree\t2\n", "line 1: is no header"),
+    "unknown column": ("reference\thypothesis\tlabel\tmood\n", "the column 'mood' is not known"),
+    "missing column": ("reference\tlabel\n", "no column 'hypothesis'"),
+    "doubled column": ("reference\tground_truth\thypothesis\tlabel\n", "two columns of the reference"),
+    "another label": (HEADER + "a b\ta\tmaybe\n", "line 2: the label is 'maybe'"),
+    "both kinds": (HEADER + "a b\ta\tyes\na b\ta\t2\n", "labels of both kinds"),
+    "blank reference": (HEADER + "a b\ta\t2\n . \ta\t1\n", "line 3: the reference is blank"),
+    "not UTF-8": (b"reference\thypothesis\tlabel\na b\ta\xff\t2\n", "line 2: is not UTF-8"),
+    "ragged": (HEADER + "a b\ta\t2\na b\t2\n", "line 3: has 2 fields, the header 3"),
+    "open quote": (HEADER + 'a b\t"a\t2\n', "line 2: "),
+    "zero byte": (HEADER + "a\0b\ta\t2\n", "zero byte"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_files_are_refused_by_line(tmp_path, name):
+    text, message = BAD[name]
+    with pytest.raises(UserError, match=message) as refused:
+        read_pairs(write(tmp_path, text))
+    assert "pairs.tsv" in str(refused.value)
+
+
+def test_other_files_are_refused(tmp_path):
+    with pytest.raises(UserError, match=r"ends in \.tsv or \.csv"):
+        read_pairs(write(tmp_path, HEADER, "pairs.txt"))
+    with pytest.raises(UserError, match="cannot be read"):
+        read_pairs(tmp_path / "none.tsv")
+
+
+def some_pairs(n=40):
+    return [Pair(f"sentence number {i} here", f"sentence {i} there", i % 2 == 0, "yes" if i % 2 == 0 else "no") for i in
+            range(n)]  # fmt: skip
+
+
+def test_no_ground_truth_is_in_two_parts_and_exact_pairs_are_set_apart():
+    again = [Pair(f"Sentence NUMBER {i}, here!", "so", False, "no") for i in range(40)]
+    exact = [
+        Pair("Well, done.", "well done", True, "0"),
+        Pair("sentence number 3 here", "Sentence number 3 here.", True),
+    ]
+    parts = divide([*some_pairs(), *again, *exact], (0.6, 0.2, 0.2), 1, "file")
+    known = [{normalize(pair.reference) for pair in part} for part in (parts.train, parts.dev, parts.test)]
+    assert not known[0] & known[1]
+    assert not known[0] & known[2]
+    assert not known[1] & known[2]
+    assert sum(map(len, known)) == 40
+    assert parts.exact == 2
+    assert not any(is_exact(pair.reference, pair.hypothesis) for pair in (*parts.train, *parts.dev, *parts.test))
+
+
+def test_the_first_rating_counts_and_the_second_goes_to_kappa():
+    one = Pair("a b c", "a b", True, "1", rater="A")
+    other = Pair("a b c", "a b", False, "2", rater="B")
+    parts = divide([*some_pairs(), one, other], (0.6, 0.2, 0.2), 0, "file")
+    assert parts.rated_twice == [(one, other)]
+    assert sum(map(len, (parts.train, parts.dev, parts.test))) == 41
+
+
+def test_too_few_references_and_single_classes_are_refused():
+    with pytest.raises(UserError, match="has 9 different references"):
+        divide(some_pairs(9), (0.6, 0.2, 0.2), 0, "file")
+    with pytest.raises(UserError, match="part has only those that lose"):
+        divide([Pair(f"one {i} two", "x", False, "2") for i in range(30)], (0.6, 0.2, 0.2), 0, "file")
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    made = make_pairs(list(sentences(60)), per_sentence=2, preserved=0.43, seed=3)
+    assert read_pairs(write(tmp_path, write_pairs(made))) == made
+
+
+def test_controlled_edits_have_the_classes_and_the_words_they_claim():
+    text = list(sentences(200))
+    made = make_pairs(text, per_sentence=2, preserved=0.43, seed=0)
+    assert len(made) > 390
+    share = sum(pair.preserved for pair in made) / len(made)
+    assert 0.36 < share < 0.50
+    assert {pair.kind for pair in made} == {"", *BREAKING}
+    assert all((pair.rated == "2") == bool(pair.kind) == (not pair.preserved) for pair in made)
+    assert not any(is_exact(pair.reference, pair.hypothesis) for pair in made)
+    assert made == make_pairs(text, per_sentence=2, preserved=0.43, seed=0)
+
+
+CASES = {
+    "contraction": ("They do not like it at all.", {"They don't like it at all."}),
+    "numeral": ("He has three small dogs here.", {"He has 3 small dogs here."}),
+    "negation": ("The film is a great success.", {"The film is not a great success."}),
+    "antonym": ("She was born on a farm.", {"She was buried on a farm."}),
+    "number": ("It has two doors and windows.", None),
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_single_edits(kind):
+    text, expected = CASES[kind]
+    corpus = Corpus.of([text, *sentences(30)])
+    changed = " ".join((HARMLESS | BREAKING)[kind](text.split(), random.Random(0), corpus))
+    assert changed != text
+    assert expected is None or changed in expected
+
+
+def test_a_sentence_that_allows_no_edit_gives_no_pair():
+    assert edit_sentence("x", 0, False, random.Random(0), Corpus.of(list(sentences(20)))) is None
+
+
+def test_made_up_speakers_differ_in_what_their_errors_do():
+    made = make_speakers(list(sentences(100)), speakers=10, utterances=50, seed=0)
+    share = {n: [pair.preserved for pair in made if pair.speaker == f"S{n}"] for n in range(1, 11)}
+    rates = {n: sum(kept) / len(kept) for n, kept in share.items()}
+    assert max(rates.values()) > 0.8
+    assert min(rates.values()) < 0.5

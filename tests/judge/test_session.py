@@ -1,0 +1,257 @@
+"""The command from pairs to a judge on disk: resumed, read again, and used by `eeg2text score`."""
+
+import json
+
+import numpy as np
+import pytest
+from tiny_judge import tiny_config
+
+from eeg2text_jax.cli import main
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.judge import tune
+from eeg2text_jax.judge.frozen import Asker, frequent_tokens, initial_prompts
+from eeg2text_jax.judge.judge_folder import load_judged, read_judge
+from eeg2text_jax.judge.lattescore import JudgeMetrics, LatteScore
+from eeg2text_jax.judge.session import judge
+from eeg2text_jax.judge.wording import read_labels
+from eeg2text_jax.pretrained.tensor_files import write_safetensors
+
+PRODUCTS = ("judge/judge.json", "judge/prompt.safetensors", "results.json", "results.md", "metrics.jsonl", "pairs.tsv")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A workdir in which the tiny toy was judged, and the results."""
+    root = tmp_path_factory.mktemp("judged") / "work"
+    return root, judge(tiny_config(), str(root))
+
+
+@pytest.fixture
+def judged(finished, tmp_path):
+    """A copy of the judge's folder that a test may spoil, beside the toy."""
+    root, _ = finished
+    (tmp_path / "toy").symlink_to(root / "toy")
+    copy = tmp_path / "judge"
+    copy.mkdir()
+    for path in (root / "judge").iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    return copy
+
+
+def contents(root):
+    return {name: (root / name).read_bytes() for name in PRODUCTS}
+
+
+def test_everything_is_written_and_says_where_its_labels_come_from(finished):
+    root, results = finished
+    assert (root / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert results["source"] == "template pairs"
+    assert "tuned on template pairs" in (root / "results.md").read_text()
+    assert len(results["arms"]) == 2
+    best = max(results["arms"], key=lambda arm: (arm["dev_accuracy"], arm["dev_auc"], -arm["step"]))
+    assert results["arms"][results["chosen"]] == best
+    assert results["slices"][0]["n"] == results["counts"]["test"]["pairs"]
+
+
+def test_killed_while_tuning_it_ends_with_the_same_bytes(finished, tmp_path, monkeypatch):
+    root, _ = finished
+    whole = tune.PairBatches.__call__
+
+    def killed(self, step):
+        if step == 3:
+            raise KeyboardInterrupt
+        return whole(self, step)
+
+    again = tmp_path / "work"
+    monkeypatch.setattr(tune.PairBatches, "__call__", killed)
+    with pytest.raises(KeyboardInterrupt):
+        judge(tiny_config(), str(again))
+    monkeypatch.setattr(tune.PairBatches, "__call__", whole)
+    assert not (again / "judge").exists()
+    judge(tiny_config(), str(again))
+    assert contents(again) == contents(root)
+    judge(tiny_config(), str(again))  # once more changes nothing
+    assert contents(again) == contents(root)
+
+
+def test_a_workdir_of_other_settings_or_another_command_is_refused(finished, tmp_path):
+    root, _ = finished
+    with pytest.raises(UserError, match=r"belongs to another configuration.*prompt\.length \(now 4, there 5\)"):
+        judge(tiny_config(prompt__length=4), str(root))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="holds a run of another command"):
+        judge(tiny_config(), str(tmp_path))
+
+
+def test_scores_of_the_judge_read_again_are_those_it_was_tested_with(finished):
+    root, results = finished
+    made, frozen = load_judged(root / "judge")
+    metric = LatteScore(made, frozen)
+    asker = Asker(frozen, made.prompt, made.wording, made.labels)
+    pairs = [("the boy saw two houses in rome", f"the boy saw {n} houses in rome") for n in ("two", "five", "four")]
+    s = asker.scores(pairs)
+    rows = metric.statistics([hypothesis for _, hypothesis in pairs], [reference for reference, _ in pairs])
+    np.testing.assert_array_equal(rows[0], [1, 1, 1])  # no error: not asked
+    np.testing.assert_allclose(rows[1:, 1], s[1:], atol=1e-6)
+    np.testing.assert_array_equal(rows[:, 0] > 0, [True, *(s[1:] >= results["threshold"]["value"])])
+    table = metric.pairwise([hypothesis for _, hypothesis in pairs], [pairs[0][0]])
+    np.testing.assert_allclose(table[:, 0], rows, atol=1e-6)
+    assert metric.corpus(rows.sum(0))[1] == pytest.approx(100 * (1 + s[1:].sum()) / 3, abs=1e-4)
+
+
+def test_blank_sides_are_lost_and_exact_ones_may_be_left_out(finished):
+    root, _ = finished
+    made, frozen = load_judged(root / "judge")
+    metric = LatteScore(made, frozen)
+    rows = metric.statistics(["", "the boy", "The boy!"], ["the boy", " . ", "the boy"])
+    np.testing.assert_array_equal(rows, [[0, 0, 1], [0, 0, 1], [1, 1, 1]])
+    assert any("2 pairs with a blank side" in note for note in metric.notes())
+    assert any("tuned on template pairs" in note for note in metric.notes())
+    without = LatteScore(made.__class__(**{**vars(made), "exact": "exclude"}), frozen)
+    np.testing.assert_array_equal(without.statistics(["The boy!"], ["the boy"]), [[0, 0, 0]])
+
+
+def test_score_prints_it_with_its_signature_by_subject_and_by_row(finished, tmp_path, capsys):
+    root, _ = finished
+    file = tmp_path / "out.csv"
+    file.write_text(
+        "target,prediction,subject\nthe boy saw two houses in rome,the boy saw two houses in rome,A\n"
+        "the boy saw two houses in rome,a boy found two houses in rome,A\n"
+        "the girl sold four houses in paris,the girl sold four four houses in paris,B\n"
+    )
+    out, rows = tmp_path / "out.json", tmp_path / "rows.jsonl"
+    flags = ["--metrics=wer,lattescore", f"--judge={root / 'judge'}", "--by=subject", f"--rows={rows}"]
+    assert main(["score", str(file), "--mode=free_running", *flags, f"--json={out}", "--signatures"]) == 0
+    printed = capsys.readouterr().out
+    (cell,) = json.loads(out.read_text())["cells"]
+    assert cell["metrics"]["lattescore"]["signature"].startswith("judge:toy[sha256:")
+    assert "source:template-pairs" in cell["metrics"]["lattescore"]["signature"]
+    assert "tuned on template pairs, not on people's ratings" in printed
+    by_row = [json.loads(line) for line in rows.read_text().splitlines()]
+    means = [row["figures"]["lattescore-mean"] for row in by_row]
+    assert means[0] == 100
+    assert cell["by_subject"]["A"]["lattescore-mean"] == pytest.approx(np.mean(means[:2]))
+    assert cell["by_subject"]["B"]["rows"] == 1
+    assert cell["metrics"]["lattescore-mean"]["value"] == pytest.approx(np.mean(means))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--metrics=lattescore"], "lattescore needs --judge=DIR/judge"),
+        (["--metrics=bleu", "--judge=x"], "--judge is for lattescore"),
+        (["--metrics=bleu", "--truncate"], "--truncate is for lattescore"),
+        (["--metrics=bertscore"], "bertscore needs --encoder"),
+        (["--metrics=lattescor"], "did you mean 'lattescore'"),
+        (["--metrics=lattescore", "--judge=nowhere"], "there is no such file"),
+    ],
+)
+def test_flags_that_do_not_belong_together(flags, message, tmp_path, capsys):
+    assert main(["score", str(tmp_path / "none.csv"), *flags]) == 2
+    assert message in capsys.readouterr().err
+
+
+def change(folder, **fields):
+    content = json.loads((folder / "judge.json").read_text())
+    content.update(fields)
+    (folder / "judge.json").write_text(json.dumps(content))
+
+
+HOSTILE = {
+    "no judge.json": (lambda d: (d / "judge.json").unlink(), "there is no such file"),
+    "no JSON": (lambda d: (d / "judge.json").write_text("{"), "is not JSON"),
+    "deep": (lambda d: (d / "judge.json").write_text("[" * 100_000), "is not JSON"),
+    "a list": (lambda d: (d / "judge.json").write_text("[]"), "has the format 'list'"),
+    "another format": (lambda d: change(d, format=2), "has the format 2; expected 1"),
+    "a threshold": (lambda d: change(d, threshold=7), "the threshold is 7.0"),
+    "a threshold of text": (lambda d: change(d, threshold="1"), "threshold is '1'"),
+    "a template": (lambda d: change(d, wording={"name": "x", "template": "{reference.__class__}"}), "lacks {ref"),
+    "labels": (lambda d: change(d, labels={"words": ["yes"], "ids": [[3]]}), "labels are not two words"),
+    "other ids": (lambda d: change(d, labels={"words": ["yes", "no"], "ids": [[3], [5]]}), "has other token ids"),
+    "an exact": (lambda d: change(d, exact="maybe"), "exact is 'maybe'"),
+    "a source": (lambda d: change(d, source="people"), "source is 'people'"),
+    "weights": (lambda d: change(d, weights_sha256="f" * 64), "was tuned on other weights"),
+    "tokenizer": (lambda d: change(d, tokenizer="x"), "was tuned on other tokenizer"),
+    "a changed threshold": (lambda d: change(d, threshold=0.25), "was changed since it was written"),
+    "a checkpoint": (lambda d: change(d, checkpoint="../nowhere"), "there is no such folder"),
+    "no prompt": (lambda d: (d / "prompt.safetensors").unlink(), "there is no such file"),
+    "a pickle": (lambda d: (d / "prompt.safetensors").write_bytes(b"\x80\x04cos\nsystem\n."), "prompt.safetensors"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_spoilt_judge_is_refused_with_its_file(name, judged):
+    spoil, message = HOSTILE[name]
+    spoil(judged)
+    with pytest.raises(UserError, match=r"judge|nowhere") as refused:
+        load_judged(judged)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        (np.full((5, 32), np.nan, np.float32), "numbers that are not finite"),
+        (np.zeros((5,), np.float32), "expected one tensor"),
+        (np.zeros((0, 32), np.float32), "expected one tensor"),
+        (np.zeros((5, 32), np.float16), "expected one tensor"),
+        (np.ones((5, 32), np.float32), "another SHA-256"),
+    ],
+)
+def test_a_spoilt_prompt_is_refused(prompt, message, judged):
+    write_safetensors(judged / "prompt.safetensors", {"prompt": prompt}, {})
+    with pytest.raises(UserError, match=message):
+        read_judge(judged)
+
+
+def test_long_pairs_are_named_or_cut_alike(finished):
+    root, _ = finished
+    made, frozen = load_judged(root / "judge")
+    long = " ".join(["the boy"] * 600)
+    with pytest.raises(UserError, match=r"row 2 .* tokens, the model takes 507"):
+        Asker(frozen, made.prompt, made.wording, made.labels).scores([("a", "b"), (long, long)])
+    cutting = Asker(frozen, made.prompt, made.wording, made.labels, truncate=True)
+    assert cutting.scores([(long, long)]).shape == (1,)
+    assert cutting.encoder.cut == 1
+    assert JudgeMetrics(root / "judge", truncate=True).notes()
+
+
+def test_initial_prompts_are_tokens_of_the_pairs(finished):
+    root, _ = finished
+    _, frozen = load_judged(root / "judge")
+    labels = read_labels(("yes", "no"), frozen.tokenizer)
+    texts = ["boy boy boy girl girl", "rome"]
+    words = frozen.tokenizer.convert_tokens_to_ids(["boy", "girl", "rome"])
+    assert frequent_tokens(frozen, 5000, texts).tolist() == words
+    assert frequent_tokens(frozen, 2, texts).tolist() == words[:2]
+    table = np.asarray(frozen.params["backbone"]["shared"]["embedding"])
+    options = {"length": 3, "population": 5000, "labels": labels, "texts": texts}
+    drawn = initial_prompts(frozen, [0, 1], init="vocabulary", **options)
+    assert all(any(np.array_equal(row, table[word]) for word in words) for row in drawn.reshape(-1, 32))
+    named = initial_prompts(frozen, [0], init="labels", **options)[0]
+    np.testing.assert_array_equal(named[:2], table[[labels.ids[0][0], labels.ids[1][0]]])
+    even = initial_prompts(frozen, [0], init="uniform", **options)
+    assert np.abs(even).max() <= 0.5
+    with pytest.raises(UserError, match=r"prompt\.population gives 2 tokens"):
+        initial_prompts(frozen, [0], init="vocabulary", **{**options, "population": 2})
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("yes", "yes"), "two different words"),
+        (("yes", "quite"), "has no token for 'quite'"),
+        (("yes no", "yes"), "begins"),
+    ],
+)
+def test_labels_that_cannot_be_told_apart_are_refused(words, message, finished):
+    root, _ = finished
+    with pytest.raises(UserError, match=message):
+        read_labels(words, load_judged(root / "judge")[1].tokenizer)
+
+
+def test_an_encoder_alone_is_no_judge(tmp_path, capsys):
+    (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
+    flags = [f"--config=configs/judge.py:checkpoint={tmp_path},pairs=edits", f"--workdir={tmp_path / 'work'}"]
+    assert main(["judge", *flags, "--config.compilation_cache="]) == 2
+    assert "encoder without a decoder" in capsys.readouterr().err
