@@ -126,8 +126,6 @@ class FeedForward(nnx.Module):
         hidden = ACTIVATIONS[self.activation](self.gate(x) if self.gated else self.inner(x))
         if self.gated:
             hidden = hidden * self.inner(x)
-        if dropout_key is None:  # for few rows, a TPU would compute the activation once per block of columns of `outer`
-            hidden = jax.lax.optimization_barrier(hidden)
         return self.outer(dropout(hidden, self.rate, dropout_key))
 
 
