@@ -3,7 +3,7 @@
 import collections
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -105,12 +105,8 @@ def score(study: Study) -> dict[str, Any]:
     predictions = sorted(
         found.predictions, key=lambda row: (places[row.train_condition], row.seed)
     )  # as the paper's rows
-    names, makers = configured(study.config)
     source = f"{study.config.model.backbone} ids, {study.tokenizer_digest}"
-    wanted = (*WORDS, *names) if names else None
-    results = score_cells(predictions, token_source=source, metrics=wanted, meaning=makers if names else None)
-    for note in makers.notes() if makers else ():
-        print(note)
+    results = score_rows(study.config, predictions, token_source=source)
     results["split"] = study.split.digest()
     write_results(study.workdir.results, results)
     study.workdir.record(study.workdir.results.name, *study.workdir.unrecorded(*DECODED))
@@ -119,24 +115,40 @@ def score(study: Study) -> dict[str, Any]:
     return results
 
 
+def score_rows(config: ConfigDict, rows: Sequence[Prediction], **options: Any) -> dict[str, Any]:
+    """Scores with the metrics of words and those that `config.metrics` asks for; `options` go to `score_cells`."""
+    names, makers = configured(config)
+    wanted = (*WORDS, *names) if names else None
+    results = score_cells(rows, metrics=wanted, meaning=makers if names else None, **options)
+    for note in makers.notes() if makers else ():
+        print(note)
+    return results
+
+
 def verdict_of(study: Study) -> AuditResult | None:
     """The audit of the arms trained on EEG against every other evaluation condition; None where there is none."""
     config = study.config
     if "eeg" not in config.grid.train_conditions or "eeg" not in config.grid.eval_conditions:
         return None
-    controls = select_cells(read_predictions(study.workdir.predictions).predictions, "eeg")
-    eeg = controls.pop("eeg")
     train_text = [str(text) for text in study.data.sentence[study.split.parts["train"]]]
+    return audit_rows(config, read_predictions(study.workdir.predictions).predictions, train_text)
+
+
+def audit_rows(
+    config: ConfigDict, rows: Iterable[Prediction], training_text: Sequence[str] | None = None
+) -> AuditResult:
+    """The audit that `config.audit` asks for, of rows decoded here: EEG against every other evaluation condition."""
+    controls = select_cells(rows, "eeg")
     decides, *others = endpoints((config.audit.endpoint, *config.audit.secondary), configured(config)[1])
     return audit(
-        eeg,
+        controls.pop("eeg"),
         controls,
         endpoint=decides,
         secondary=others,
         margin=config.audit.margin or None,
         resamples=config.audit.resamples,
         seed=config.audit.seed,
-        training_text=train_text,
+        training_text=training_text,
         proof=DECODED_HERE,
     )
 

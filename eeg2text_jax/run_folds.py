@@ -11,8 +11,6 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.fitness import DECODED_HERE
 from eeg2text_jax.auditing.report import Section, write_report
 from eeg2text_jax.auditing.result import AuditResult, result_text
 from eeg2text_jax.data.datafile import DataFile, read_datafile
@@ -20,11 +18,10 @@ from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.render import print_table, table_markdown, write_tables
-from eeg2text_jax.metrics.score import score_cells, write_results
+from eeg2text_jax.metrics.score import write_results
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table, side_by_side
-from eeg2text_jax.pipeline import run
+from eeg2text_jax.pipeline import audit_rows, run, score_rows
 from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
-from eeg2text_jax.predictions.selection import select_cells
 from eeg2text_jax.splits.certificate import certify_data
 from eeg2text_jax.splits.folds import make_folds
 from eeg2text_jax.splits.split import Split
@@ -89,7 +86,7 @@ def judge_folds(
     write_predictions(
         place / "predictions.jsonl", {"splits": list(digests), "decode": config.decode.to_dict()}, together
     )
-    results = score_cells(together)
+    results = score_rows(config, together)
     write_results(place / "results.json", results)
     write_tables(place, results, side_by_side(together), config.model.backbone)
     print_table(results)
@@ -97,8 +94,7 @@ def judge_folds(
         print("no arm was trained and tested with eeg, so there is nothing to audit.")
         return None
     apart = [dataclasses.replace(p, task=f"{p.task}, fold {k}") for k, fold in enumerate(plain, 1) for p in fold]
-    controls = select_cells(apart, "eeg")
-    verdict = audit(controls.pop("eeg"), controls, proof=DECODED_HERE, **config.audit)
+    verdict = audit_rows(config, apart)
     write_text(place / "audit.json", json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n")
     table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
     write_report(verdict, place / "report.html", sections=[Section("Scores", table)])

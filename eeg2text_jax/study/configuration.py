@@ -206,8 +206,8 @@ STAGES = {
         (),
         (
             "audit",
-            "metrics",
             "compilation_cache",
+            "metrics",
             "parallel.hosts",
             "train.save_every",
             "train.log_every",
