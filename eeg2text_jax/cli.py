@@ -64,6 +64,8 @@ def main(argv: list[str] | None = None) -> int:
     """Runs one subcommand; returns its exit status, 2 for a user's mistake, 130 or 143 when told to end."""
     argv = sys.argv[1:] if argv is None else argv
     name, *rest = argv or ["--help"]
+    # Else transformers says that there is no PyTorch, whose models are not used here.
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     try:
         if name in ("-h", "--help", "help"):
             print(usage(), flush=True)
