@@ -13,7 +13,8 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from eeg2text_jax.errors import UserError, first_line, nearest
-from eeg2text_jax.study.ranges import RANGES, RENAMED, Range, check_config, refusal, shortly
+from eeg2text_jax.study.kinds import Range
+from eeg2text_jax.study.ranges import RANGES, RENAMED, check_config, refusal, shortly
 from eeg2text_jax.study.shipped import find_config, run_config
 
 

@@ -1,0 +1,151 @@
+"""Kinds of values that a field of a configuration may have: a test, and the words that say what was expected."""
+
+import dataclasses
+import math
+import numbers
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from eeg2text_jax.data.epochs import is_nested
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.splits.split import check_ratio
+
+MOST = 2**31 - 1  # of what is counted in int32
+BUCKET = re.compile(r"^(?!file:)[a-z][a-z0-9]+://", re.IGNORECASE)  # gs://, s3://, https://
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """What a field may be."""
+
+    holds: Callable[[Any], bool]
+    expected: str  # ends the sentence "FIELD is VALUE; expected ..."
+
+
+def whole(low: int, high: int = MOST) -> Range:
+    """A whole number from `low` to `high`."""
+    return Range(lambda value: _is_whole(value) and low <= value <= high, f"a whole number from {low} to {high}")
+
+
+def number(low: float, high: float, *, above: bool = False, below: bool = False) -> Range:
+    """A finite number from `low` (or `above` it) to `high` (or `below` it)."""
+
+    def holds(value: Any) -> bool:
+        if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value):
+            return False
+        return (low < value if above else low <= value) and (value < high if below else value <= high)
+
+    return Range(holds, f"a number {'above' if above else 'from'} {low:g} {'and below' if below else 'to'} {high:g}")
+
+
+def flag() -> Range:
+    return Range(lambda value: isinstance(value, bool), "True or False")
+
+
+def one_of(*names: str) -> Range:
+    listed = ", ".join(name or "'' (empty)" for name in names)
+    return Range(lambda value: isinstance(value, str) and value in names, f"one of {listed}")
+
+
+def text(*, empty: bool = True) -> Range:
+    """One line of text."""
+
+    def holds(value: Any) -> bool:
+        return isinstance(value, str) and value.isprintable() and (empty or bool(value.strip()))
+
+    return Range(holds, "a line of text" + (" or ''" if empty else ", not an empty one"))
+
+
+def place(*, empty: bool = True) -> Range:
+    """A file or folder of this machine, or a name on the Hub."""
+    line = text(empty=empty)
+    expected = f"a path{' or empty text' if empty else ''}; a bucket (gs://) must be mounted as a folder first"
+    return Range(lambda value: line.holds(value) and not BUCKET.match(value), expected)
+
+
+def many(of: Range, *, least: int = 1, most: int = MOST) -> Range:
+    """A sequence of different values, each as `of` says."""
+
+    def holds(value: Any) -> bool:
+        if not isinstance(value, tuple | list) or not least <= len(value) <= most:
+            return False
+        entries = [tuple(entry) if isinstance(entry, list) else entry for entry in value]
+        return all(map(of.holds, entries)) and len(set(entries)) == len(entries)
+
+    return Range(holds, f"a tuple of {f'at least {least}' if least else 'any number of'} different entries, "
+                 f"each {of.expected}")  # fmt: skip
+
+
+def pair(of: Range) -> Range:
+    def holds(value: Any) -> bool:
+        return isinstance(value, tuple | list) and len(value) == 2 and all(map(of.holds, value))
+
+    return Range(holds, f"a tuple of two entries, each {of.expected}")
+
+
+def buckets() -> Range:
+    """Pairs (words, tokens), each at least as large as the one before: what is left over of one moves to the next."""
+    one = pair(whole(1, 100_000))
+
+    def holds(value: Any) -> bool:
+        if not isinstance(value, tuple | list) or not value or not all(map(one.holds, value)):
+            return False
+        return is_nested(value)
+
+    return Range(holds, "pairs (EEG positions, target tokens) of whole numbers from 1 to 100000, each pair at least as "
+                 "large as the one before it in both, as ((16, 24), (56, 56))")  # fmt: skip
+
+
+def bands() -> Range:
+    """Pairs of frequencies in Hz, the second above the first."""
+    one = pair(number(0, 100_000, above=True))
+
+    def holds(value: Any) -> bool:
+        whole = isinstance(value, tuple | list) and bool(value) and all(map(one.holds, value))
+        return whole and all(low < high for low, high in value)
+
+    return Range(holds, "pairs of frequencies above 0 Hz, the second above the first, as ((4, 8), (8, 13))")
+
+
+def span() -> Range:
+    """`START:END`, the first and the last of some steps, or nothing."""
+
+    def holds(value: Any) -> bool:
+        found = re.fullmatch(r"([1-9]\d{0,8}):([1-9]\d{0,8})", value) if isinstance(value, str) else None
+        return value == "" or (found is not None and int(found[1]) <= int(found[2]))
+
+    return Range(holds, "the first and the last step with a colon between, as '10:12', or ''")
+
+
+def shares() -> Range:
+    def holds(value: Any) -> bool:
+        try:
+            return isinstance(value, tuple | list) and bool(check_ratio(tuple(value)))
+        except (UserError, TypeError):
+            return False
+
+    return Range(holds, "three shares above 0 (train, dev, test) that add up to 1, as (0.8, 0.1, 0.1)")
+
+
+def settings() -> Range:
+    """Fields that another library knows: names and plain values."""
+
+    def holds(value: Any) -> bool:
+        if not isinstance(value, ConfigDict | dict):
+            return False
+        return all(isinstance(name, str) and _is_plain(entry) for name, entry in value.items())
+
+    return Range(holds, "names with plain finite values, fields of the backbone's Hugging Face configuration")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value))
