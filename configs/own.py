@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from configs import default
 from configs.arguments import parse
-from configs.zuco_words import SHAPES
+from configs.zuco_words import SHAPES, set_model
 
 
 def get_config(argument: str = "") -> ConfigDict:
@@ -21,16 +21,8 @@ def get_config(argument: str = "") -> ConfigDict:
     c.text.vocab_size = 400
     c.batch.buckets = ((16, 24), (56, 56))
     c.batch.size = 16
-    c.model.encoder_layers = 1
-    c.model.encoder_width = 64
-    c.model.encoder_ffn = 256
-    c.model.backbone = given.backbone
-    c.model.checkpoint = given.checkpoint
-    if not given.checkpoint:
-        c.model.shape = SHAPES[given.backbone]
+    set_model(c, given.backbone, given.checkpoint)
     c.grid.eval_conditions = ("eeg", "noise", "shuffled")
-    c.optim.lr = 2e-3 if not given.checkpoint else 2e-4
-    c.optim.warmup_steps = 30
     c.train.steps = 300
     c.train.eval_every = 25
     c.parallel.arms = "auto"

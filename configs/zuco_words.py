@@ -42,6 +42,19 @@ SHAPES = {  # of the backbones with random weights
 }
 
 
+def set_model(c: ConfigDict, backbone: str, checkpoint: str) -> None:
+    """A small EEG encoder before a checkpoint, or before a small backbone of random weights; and its learning rate."""
+    c.model.encoder_layers = 1
+    c.model.encoder_width = 64
+    c.model.encoder_ffn = 256
+    c.model.backbone = backbone
+    c.model.checkpoint = checkpoint
+    if not checkpoint:
+        c.model.shape = SHAPES[backbone]
+    c.optim.lr = 2e-3 if not checkpoint else 2e-4  # pretrained weights forget at the rate of random ones
+    c.optim.warmup_steps = 30
+
+
 def get_config(argument: str = "") -> ConfigDict:
     given = parse(argument, "configs/zuco_words.py", backbone=tuple(SHAPES), checkpoint="")
     c = default.get_config()
@@ -51,15 +64,7 @@ def get_config(argument: str = "") -> ConfigDict:
     c.text.vocab_size = 2000
     c.batch.buckets = ((24, 56), (56, 56))
     c.batch.size = 16  # the table has 551 sentences to train on
-    c.model.encoder_layers = 1
-    c.model.encoder_width = 64
-    c.model.encoder_ffn = 256
-    c.model.backbone = given.backbone
-    c.model.checkpoint = given.checkpoint
-    if not given.checkpoint:
-        c.model.shape = SHAPES[given.backbone]
-    c.optim.lr = 2e-3 if not given.checkpoint else 2e-4  # pretrained weights forget at the rate of random ones
-    c.optim.warmup_steps = 30
+    set_model(c, given.backbone, given.checkpoint)
     c.train.steps = 200
     c.train.eval_every = 25
     c.parallel.arms = "auto"

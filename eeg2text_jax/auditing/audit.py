@@ -1,6 +1,7 @@
 """The audit: predictions under EEG and under controls -> does the model use the EEG?"""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -110,23 +111,16 @@ def audit(
         _decide(found, fitness.bars(flags, name, found.control), aligned, conditions, endpoint.label, margin)
         for found in evidence
     ]
-    decided = verdict.overall([c.verdict for c in comparisons]) if controls else comparisons[0].verdict
-    deciding = next(c for c in comparisons if c.verdict is decided)
+    deciding = _deciding(comparisons, alone=not controls)
     return AuditResult(
-        verdict=decided,
+        verdict=deciding.verdict,
         sentence=deciding.sentence,
         metric=endpoint.label,
         signature=endpoint.metric.signature,
-        mode=aligned.mode,
         margin=margin,
         resamples=resamples,
         seed=seed,
-        n_rows=len(aligned.eeg.rows),
-        n_sentences=len(aligned.references),
-        n_subjects=len({row.subject for row in aligned.eeg.rows} - {""}),
-        n_strata=int(aligned.strata.max()) + 1,
-        task_known=aligned.task_known,
-        seeds=aligned.seeds,
+        **_counts(aligned),
         design_effect=effect,
         conditions=conditions,
         comparisons=comparisons,
@@ -136,6 +130,25 @@ def audit(
         notes=[*aligned.notes, *notes, *(note for e in (endpoint, *secondary) for note in e.metric.notes())],
         examples=pick_examples(aligned, tables[0].rows, endpoint, rng),
     )
+
+
+def _counts(aligned: Aligned) -> dict[str, Any]:
+    """What was judged, and how much of it."""
+    return {
+        "mode": aligned.mode,
+        "n_rows": len(aligned.eeg.rows),
+        "n_sentences": len(aligned.references),
+        "n_subjects": len({row.subject for row in aligned.eeg.rows} - {""}),
+        "n_strata": int(aligned.strata.max()) + 1,
+        "task_known": aligned.task_known,
+        "seeds": aligned.seeds,
+    }
+
+
+def _deciding(comparisons: Sequence[Comparison], *, alone: bool) -> Comparison:
+    """The comparison whose verdict is that of all."""
+    decided = comparisons[0].verdict if alone else verdict.overall([c.verdict for c in comparisons])
+    return next(c for c in comparisons if c.verdict is decided)
 
 
 def _summarize_conditions(
