@@ -110,11 +110,15 @@ def get_config() -> ConfigDict:
     c.model.checkpoint = ""  # folder or Hub name with pretrained weights; empty: random weights of model.shape
     c.model.dtype = "float32"  # of the computation; parameters, loss and softmax are float32
     c.model.shape = ConfigDict()  # Hugging Face configuration fields of a backbone with random weights
-    c.model.encoder_layers = 6  # of the EEG encoder; 0: the naive model without one
-    c.model.encoder_heads = 8
+    # Of the brain: "transformer" (the paper's), "lstm" (bidirectional, as the R1 Translator's), "none" (the authors'
+    # naive model: the bridge alone; the same as "transformer" with no layers).
+    c.model.encoder = "transformer"
+    c.model.encoder_layers = 6
+    c.model.encoder_heads = 8  # of the transformer's attention
     c.model.encoder_ffn = 2048
-    c.model.encoder_width = 0  # features are projected to this width first; 0: width F, padded so heads divide it
-    c.model.dropout = 0.1  # of the EEG encoder; the backbone has its own in its configuration
+    # Features are projected to this width first; 0: width F, padded so heads divide it; of "lstm": units a direction.
+    c.model.encoder_width = 0
+    c.model.dropout = 0.1  # of the brain encoder; the backbone has its own in its configuration
     c.model.remat = False  # compute each layer again in the backward pass instead of keeping what it computed ...
     c.model.keep = "products"  # ... but for its matrix products ("products"), or for its input alone ("nothing")
     c.model.prompt = ""  # text whose embeddings go before the EEG positions

@@ -4,9 +4,10 @@ XLA's own count is unreliable where layers are scanned or recomputed. Counted ar
 for each multiply-add, positions at padding included, since the device computes those, too.
 """
 
-from eeg2text_jax.models.eeg2text import encoder_width, stack_spec
+from eeg2text_jax.models.brain.lstm import hidden_width
+from eeg2text_jax.models.brain.transformer import encoder_width, stack_spec
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.models.spec import StackSpec
+from eeg2text_jax.models.spec import EEGSpec, StackSpec
 
 
 def training_flops(model: Seq2SeqModel, batch: int, words: int, tokens: int) -> float:
@@ -38,12 +39,19 @@ def encode_flops(model: Seq2SeqModel, words: int) -> float:
     total = stack_flops(model.spec.encoder, source, source, 0)
     if model.spec.encoder.width != model.spec.decoder.width:
         total += 2.0 * source * model.spec.encoder.width * model.spec.decoder.width
-    if model.eeg is None:
-        return total
-    width = encoder_width(model.eeg)
-    if model.eeg.width:
-        total += 2.0 * words * model.eeg.features * width
-    return total + stack_flops(stack_spec(model.eeg), words, words, 0) + 2.0 * words * width * model.spec.d_model
+    return total if model.eeg is None else total + brain_flops(model.eeg, words, model.spec.d_model)
+
+
+def brain_flops(eeg: EEGSpec, words: int, d_model: int) -> float:
+    """One sentence through brain encoder and bridge."""
+    if eeg.kind == "lstm":
+        hidden = hidden_width(eeg)
+        inputs = eeg.features + max(eeg.layers - 1, 0) * 2 * hidden
+        return 16.0 * words * hidden * (inputs + eeg.layers * hidden) + 4.0 * words * hidden * d_model
+    width, total = encoder_width(eeg), 0.0
+    if eeg.width:
+        total += 2.0 * words * eeg.features * width
+    return total + stack_flops(stack_spec(eeg), words, words, 0) + 2.0 * words * width * d_model
 
 
 def decode_flops(model: Seq2SeqModel, words: int, tokens: int) -> float:

@@ -15,6 +15,7 @@ from eeg2text_jax.data.raw.choices import VOLTS
 from eeg2text_jax.data.recordings.features import BANDS, MEASURES
 from eeg2text_jax.data.recordings.sources import TASKS
 from eeg2text_jax.errors import UserError, did_you_mean, first_line
+from eeg2text_jax.models.brain.encoder import ENCODERS
 from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.splits.methods import FROM_FILE, METHODS
 from eeg2text_jax.study.kinds import (
@@ -102,6 +103,7 @@ RANGES: dict[str, Range] = {
     "model.checkpoint": place(),
     "model.dtype": one_of("float32", "bfloat16"),  # float16 would need its loss scaled
     "model.shape": settings(),
+    "model.encoder": one_of(*ENCODERS),
     "model.encoder_layers": whole(0, 1000),
     "model.encoder_heads": whole(1, 10_000),
     "model.encoder_ffn": whole(1, 1_000_000),

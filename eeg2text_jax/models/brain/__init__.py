@@ -1,0 +1,1 @@
+"""Brain encoders, one module each: what stands between recordings and the language model."""
