@@ -44,32 +44,55 @@ def model_around(
         raise UserError(
             f"config.model.prompt has token {max(prompt)}, which the encoder's vocabulary lacks; shorten it."
         )
-    eeg = brain_spec(config, feature_shape, tuple(prompt))
+    eeg = brain_spec(config, feature_shape, tuple(prompt), spec.d_model)
     return Seq2SeqModel(spec, eeg, dtype=config.dtype, remat=config.remat, keep=config.keep)
 
 
-def brain_spec(config: ConfigDict, feature_shape: int | Sequence[int], prompt: tuple[int, ...] = ()) -> EEGSpec:
+def brain_spec(
+    config: ConfigDict, feature_shape: int | Sequence[int], prompt: tuple[int, ...] = (), d_model: int = 0
+) -> EEGSpec:
     """Description of the brain encoder that `config` (the `model` section) asks for.
 
+    Args:
+      feature_shape: F, or (X, Y, Z) of volumes.
+      d_model: width of the language model, which is UniCoRN's own where the configuration gives none.
+
     Raises:
-      UserError: volumes would be taken as words of as many features as they have voxels.
+      UserError: volumes would be taken as words of as many features as they have voxels, or heads do not divide the
+        width.
     """
     shape = (feature_shape,) if isinstance(feature_shape, int) else tuple(map(int, feature_shape))
-    if len(shape) > 1 and not config.encoder_width:
+    unicorn, volume = config.encoder == "unicorn", shape if len(shape) > 1 else ()
+    if volume and not unicorn and not config.encoder_width:
         raise UserError(
             f"config.model.encoder_width is 0, which is for words; a volume has {math.prod(shape):,} voxels: give the "
             "width that they are projected to, as 256."
         )
+    width = config.encoder_width or (d_model if unicorn else 0)
+    if unicorn and width % config.encoder_heads:
+        raise UserError(
+            f"config.model.encoder_heads is {config.encoder_heads}, which does not divide the width {width}; choose "
+            "another number of heads or an encoder_width."
+        )
+    own = config.unicorn
+    details = {
+        "channels": tuple(own.channels) if volume else (),
+        "hidden": 0 if volume else own.hidden,
+        "activation": own.activation,
+        "positions": own.positions,
+        "bridge": own.bridge,
+    }
     return EEGSpec(
         features=math.prod(shape),
         layers=0 if config.encoder == "none" else config.encoder_layers,
         heads=config.encoder_heads,
         ffn=config.encoder_ffn,
-        width=config.encoder_width,
+        width=width,
         dropout=config.dropout,
         prompt=prompt,
         kind=config.encoder,
-        volume=shape if len(shape) > 1 else (),
+        volume=volume,
+        **(details if unicorn else {}),
     )
 
 

@@ -6,12 +6,17 @@ for each multiply-add, positions at padding included, since the device computes 
 
 from eeg2text_jax.models.brain.lstm import hidden_width
 from eeg2text_jax.models.brain.transformer import encoder_width, stack_spec
+from eeg2text_jax.models.brain.unicorn import series_spec, snapshot_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.models.spec import EEGSpec, StackSpec
 
 
-def training_flops(model: Seq2SeqModel, batch: int, words: int, tokens: int) -> float:
+def training_flops(model: Seq2SeqModel | ReconstructionModel, batch: int, words: int, tokens: int) -> float:
     """Forward and backward of one batch for one arm: the backward pass costs twice the forward one."""
+    if isinstance(model, ReconstructionModel):
+        series = stack_flops(series_spec(model.eeg), words, words, 0) if model.of == "series" else 0.0
+        return 3.0 * batch * (2.0 * words * snapshot_flops(model.eeg) + series)
     return 3.0 * batch * (encode_flops(model, words) + decode_flops(model, words, tokens))
 
 
@@ -48,6 +53,9 @@ def brain_flops(eeg: EEGSpec, words: int, d_model: int) -> float:
         hidden = hidden_width(eeg)
         inputs = eeg.features + max(eeg.layers - 1, 0) * 2 * hidden
         return 16.0 * words * hidden * (inputs + eeg.layers * hidden) + 4.0 * words * hidden * d_model
+    if eeg.kind == "unicorn":
+        series = stack_flops(series_spec(eeg), words, words, 0)
+        return words * (snapshot_flops(eeg) + 2.0 * eeg.width * d_model) + series
     width, total = encoder_width(eeg), 0.0
     if eeg.width:
         total += 2.0 * words * eeg.features * width

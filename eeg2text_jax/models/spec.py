@@ -82,8 +82,13 @@ class EEGSpec:
     width: int = 0  # project to this width first; 0: F, padded with zeros to a multiple of heads
     dropout: float = 0.1
     prompt: tuple[int, ...] = ()  # token ids embedded before the EEG positions
-    kind: str = "transformer"  # which encoder, a name in `brain.encoder.ENCODERS`
+    kind: str = "transformer"  # which encoder, a name in `brain.ENCODERS`
     volume: tuple[int, ...] = ()  # (X, Y, Z) where the features are volumes
+    channels: tuple[int, ...] = ()  # of UniCoRN's convolutions, each of which halves a volume
+    hidden: int = 0  # UniCoRN: units of the hidden layer of a word
+    activation: str = "relu"  # of UniCoRN
+    positions: Literal["sinusoidal", "none"] = "none"  # of UniCoRN's series
+    bridge: str = "relu"  # of UniCoRN's bridge: "relu" or "linear"
 
 
 def head_dim(width: int, heads: int) -> int:

@@ -201,7 +201,7 @@ STAGES = {
     ),
     "split": Stage(("split.json",), ("split",)),
     "tokenizer": Stage(("tokenizer",), ("text.tokenizer", "text.vocab_size", "model.checkpoint")),
-    "training": Stage(("checkpoints/step_*", "step_one/checkpoints/step_*", "wave_*", "waves.json"), ()),
+    "training": Stage(("checkpoints/step_*", "*/checkpoints/step_*", "wave_*", "waves.json"), ()),
     "decoding": Stage(("predictions.jsonl",), ("grid.eval_conditions", "decode")),
     "": Stage(
         (),

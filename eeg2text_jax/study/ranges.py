@@ -4,7 +4,7 @@
 A field that `configs/default.py` has and `RANGES` lacks, or the other way round, fails a test.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -14,14 +14,14 @@ from eeg2text_jax.conditions import CONDITIONS, TRAINING_ONLY
 from eeg2text_jax.data.raw.choices import VOLTS
 from eeg2text_jax.data.recordings.features import BANDS, MEASURES
 from eeg2text_jax.data.recordings.sources import TASKS
-from eeg2text_jax.errors import UserError, did_you_mean, first_line
-from eeg2text_jax.models.brain.encoder import ENCODERS
-from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.errors import UserError, did_you_mean
+from eeg2text_jax.models.brain import ENCODERS
 from eeg2text_jax.splits.methods import FROM_FILE, METHODS
 from eeg2text_jax.study.kinds import (
     Range,
     bands,
     buckets,
+    channels,
     flag,
     many,
     number,
@@ -35,6 +35,18 @@ from eeg2text_jax.study.kinds import (
     whole,
 )
 from eeg2text_jax.study.metric_names import ENDPOINTS, MEANING
+from eeg2text_jax.study.together import check_together
+
+STAGE = {  # of a training before the text
+    "steps": whole(0),
+    "batch_size": whole(1, 1_000_000),
+    "lr": number(0, 100, above=True),
+    "lr_end": number(0, 100),
+    "schedule": one_of("constant", "linear", "cosine", "geometric"),
+    "warmup_steps": whole(0),
+    "eval_every": whole(1),
+    "patience": whole(0),
+}
 
 # In the order of configs/default.py.
 RANGES: dict[str, Range] = {
@@ -109,6 +121,11 @@ RANGES: dict[str, Range] = {
     "model.encoder_ffn": whole(1, 1_000_000),
     "model.encoder_width": whole(0, 1_000_000),
     "model.dropout": number(0, 1, below=True),
+    "model.unicorn.channels": channels(),
+    "model.unicorn.hidden": whole(1, 1_000_000),
+    "model.unicorn.activation": one_of("gelu", "relu"),
+    "model.unicorn.positions": one_of("sinusoidal", "none"),
+    "model.unicorn.bridge": one_of("linear", "relu"),
     "model.remat": flag(),
     "model.keep": one_of("products", "nothing"),
     "model.prompt": text(),
@@ -118,7 +135,8 @@ RANGES: dict[str, Range] = {
     "optim.name": one_of("adamw", "adafactor", "sgd"),
     "optim.trainable": one_of("all", "first"),
     "optim.lr": number(0, 100, above=True),
-    "optim.schedule": one_of("constant", "linear", "cosine", "step"),
+    "optim.schedule": one_of("constant", "linear", "cosine", "geometric", "step"),
+    "optim.lr_end": number(0, 100),
     "optim.decay_every": whole(1),
     "optim.decay_rate": number(0, 1, above=True),
     "optim.warmup_steps": whole(0),
@@ -127,6 +145,7 @@ RANGES: dict[str, Range] = {
     "optim.grad_clip": number(0, 1e9),
     "train.steps": whole(1),
     "train.eval_every": whole(1),
+    "train.patience": whole(0),
     "train.save_every": whole(1),
     "train.log_every": whole(1),
     "train.profile": span(),
@@ -135,6 +154,13 @@ RANGES: dict[str, Range] = {
     "train.rng": one_of("threefry", "rbg"),
     "step_one.steps": whole(0),
     "step_one.lr": number(0, 100, above=True),
+    "pretrain.enabled": flag(),
+    "pretrain.loss": one_of("mae", "mse"),
+    "pretrain.mask": flag(),
+    "pretrain.freeze_snapshot": flag(),
+    "pretrain.freeze_encoder": flag(),
+    **{f"pretrain.{stage}.{name}": range for stage in ("snapshot", "series") for name, range in STAGE.items()},
+    "pretrain.series.hidden": number(0, 1, below=True),
     "parallel.arms": one_of("auto", "vmap", "map"),
     "parallel.wave": whole(0, 1_000_000),
     "parallel.mesh": pair(whole(0, 1_000_000)),
@@ -181,7 +207,7 @@ def check_config(config: ConfigDict, sections: Collection[str] = (), ranges: Map
         raise UserError(f"{name} is called {RENAMED[name]} now; rename it in the configuration.")
     known = [name for name in RANGES if not sections or name.partition(".")[0] in sections]
     _check_fields(config, RANGES, known)
-    _check_together(config, sections)
+    check_together(config, sections)
 
 
 def _check_fields(config: ConfigDict, ranges: Mapping[str, Range], known: Collection[str]) -> None:
@@ -216,69 +242,18 @@ def fields(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def notes(config: ConfigDict) -> list[str]:
     """Sentences on what a run will not do as the configuration reads."""
     found = []
-    for section, steps in (("train", config.train.steps), ("step_one", config.step_one.steps)):
-        if steps and config.optim.warmup_steps > steps // 2:
+    stages = [("optim", "train", config.optim, config.train.steps)]
+    stages += [("optim", "step_one", config.optim, config.step_one.steps)]
+    if config.pretrain.enabled:
+        own = [(f"pretrain.{name}", config.pretrain[name]) for name in ("snapshot", "series")]
+        stages += [(name, name, section, section.steps) for name, section in own]
+    for section, counted, rates, steps in stages:
+        if steps and rates.warmup_steps > steps // 2:
             found.append(
-                f"optim.warmup_steps is {config.optim.warmup_steps}, more than half of {section}.steps ({steps}): "
+                f"{section}.warmup_steps is {rates.warmup_steps}, more than half of {counted}.steps ({steps}): "
                 f"the warm-up is cut to {steps // 2} steps."
             )
     return found
-
-
-def _check_together(config: ConfigDict, sections: Collection[str]) -> None:
-    for name, check in _TOGETHER.items():
-        if (not sections or name in sections) and (problem := check(config)):
-            raise UserError(problem)
-
-
-def _recordings(config: ConfigDict) -> str:
-    recordings = config.data.recordings
-    if recordings.compat and recordings.measure not in ("GD", "FFD", "TRT"):
-        return f"data.recordings.measure is {recordings.measure!r}; expected GD, FFD or TRT with compat=wang-ji."
-    return ""
-
-
-def _split(config: ConfigDict) -> str:
-    if config.split.method == FROM_FILE and not config.split.path:
-        return "split.path is ''; expected a certificate or split file in JSON, as split.method is 'file'."
-    return ""
-
-
-def _encoder(config: ConfigDict) -> str:
-    width, heads = config.model.encoder_width, config.model.encoder_heads
-    if config.model.encoder_layers and width % heads:
-        return f"model.encoder_width is {width}; expected a multiple of model.encoder_heads ({heads}), or 0."
-    return ""
-
-
-def _microbatches(config: ConfigDict) -> str:
-    size, accumulate = config.batch.size, config.train.accumulate
-    if size % accumulate:
-        return f"train.accumulate is {accumulate}; expected a divisor of batch.size ({size})."
-    return ""
-
-
-class _AnyTokens:
-    """Token ids of no model in particular, with which settings of decoding can be checked."""
-
-    start_token, pad_token, eos_token = 0, 1, 2
-
-
-def _decoding(config: ConfigDict) -> str:
-    try:
-        GenerationSpec.from_fields(config.decode, _AnyTokens())
-    except TypeError as error:
-        return f"decode has a setting of the wrong type ({first_line(error)}); see GenerationSpec."
-    return ""
-
-
-_TOGETHER: dict[str, Callable[[ConfigDict], str]] = {
-    "data": _recordings,
-    "split": _split,
-    "model": _encoder,
-    "train": _microbatches,
-    "decode": _decoding,
-}
 
 
 def shortly(value: Any) -> str:

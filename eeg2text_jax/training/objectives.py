@@ -44,3 +44,28 @@ def count_tokens(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Ar
 
 def _counted(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Array:
     return (labels != pad_token).astype(jnp.float32) * weight[:, None]  # [B, T]
+
+
+LOSSES = {"mae": jnp.abs, "mse": jnp.square}
+
+
+@jax.named_scope("reconstruction_loss")
+def reconstruction_loss(
+    given: jax.Array, made: jax.Array, judged: jax.Array, weight: jax.Array, kind: str, voxels: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """Summed mean error of the snapshots, and their number (both float32 scalars).
+
+    Args:
+      given: what was fed, `[B, W, ...]`.
+      made: its reconstruction, of the same shape or one that broadcasts.
+      judged: bool `[B, W]`, the snapshots that count.
+      weight: float32 `[B]`, 0 for rows that only fill the batch.
+      kind: "mae" or "mse".
+      voxels: float32 `[...]`, 1 at those that count, 0 at others; None: all count.
+    """
+    counted = judged.astype(jnp.float32) * weight[:, None]  # [B, W]
+    error = LOSSES[kind](given.astype(jnp.float32) - made)
+    axes = tuple(range(2, given.ndim))
+    means = error.mean(axis=axes) if voxels is None else (error * voxels[None, None]).sum(axis=axes) / voxels.sum()
+    # What stands at padding may be anything.
+    return jnp.sum(jnp.where(counted > 0, means * counted, 0.0)), jnp.sum(counted)

@@ -12,7 +12,7 @@ from tiny_run import tiny_config
 
 from eeg2text_jax.backbones.build import brain_spec
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.brain.encoder import ENCODERS
+from eeg2text_jax.models.brain import ENCODERS
 from eeg2text_jax.models.spec import EEGSpec
 
 LENGTHS = (4, 6, 1)

@@ -10,13 +10,16 @@ import jax.numpy as jnp
 from flax import nnx
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.models.brain import ENCODERS
 from eeg2text_jax.models.brain.lstm import LSTMEncoder
 from eeg2text_jax.models.brain.transformer import TransformerEncoder
+from eeg2text_jax.models.brain.unicorn import UnicornEncoder
 from eeg2text_jax.models.spec import EEGSpec
 
 # "none" is the transformer without layers: the bridge alone, the authors' naive model.
-ENCODERS: dict[str, type[nnx.Module]] = {
+_CLASSES: dict[str, type[nnx.Module]] = {
     "transformer": TransformerEncoder,
+    "unicorn": UnicornEncoder,
     "lstm": LSTMEncoder,
     "none": TransformerEncoder,
 }
@@ -28,9 +31,9 @@ def make_encoder(spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) 
     Raises:
       UserError: there is no such encoder.
     """
-    if spec.kind not in ENCODERS:
+    if spec.kind not in _CLASSES:
         raise UserError(f"config.model.encoder is {spec.kind!r}; expected one of {', '.join(ENCODERS)}.")
-    return ENCODERS[spec.kind](spec, d_model, dtype, rngs)
+    return _CLASSES[spec.kind](spec, d_model, dtype, rngs)
 
 
 def encode_brain(encoder: nnx.Module, features: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:

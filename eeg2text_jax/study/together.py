@@ -1,0 +1,101 @@
+"""Fields of a configuration that must fit together, each in its range."""
+
+from collections.abc import Callable, Collection
+
+from ml_collections import ConfigDict
+
+from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.splits.methods import FROM_FILE
+
+
+def check_together(config: ConfigDict, sections: Collection[str]) -> None:
+    """Checks what single ranges do not say, of the top-level `sections` alone, if there are any.
+
+    Raises:
+      UserError: two fields do not fit together; the message names both.
+    """
+    for name, check in _TOGETHER.items():
+        if (not sections or name in sections) and (problem := check(config)):
+            raise UserError(problem)
+
+
+def _recordings(config: ConfigDict) -> str:
+    recordings = config.data.recordings
+    if recordings.compat and recordings.measure not in ("GD", "FFD", "TRT"):
+        return f"data.recordings.measure is {recordings.measure!r}; expected GD, FFD or TRT with compat=wang-ji."
+    return ""
+
+
+def _split(config: ConfigDict) -> str:
+    if config.split.method == FROM_FILE and not config.split.path:
+        return "split.path is ''; expected a certificate or split file in JSON, as split.method is 'file'."
+    return ""
+
+
+def _encoder(config: ConfigDict) -> str:
+    width, heads = config.model.encoder_width, config.model.encoder_heads
+    if config.model.encoder in ("transformer", "unicorn") and config.model.encoder_layers and width % heads:
+        return f"model.encoder_width is {width}; expected a multiple of model.encoder_heads ({heads}), or 0."
+    return ""
+
+
+def _microbatches(config: ConfigDict) -> str:
+    size, accumulate = config.batch.size, config.train.accumulate
+    if size % accumulate:
+        return f"train.accumulate is {accumulate}; expected a divisor of batch.size ({size})."
+    return ""
+
+
+def _rates(config: ConfigDict) -> str:
+    if config.optim.schedule == "geometric" and not config.optim.lr_end:
+        return "optim.lr_end is 0.0; expected a number above 0, which a geometric decay never reaches."
+    return ""
+
+
+def _pretraining(config: ConfigDict) -> str:
+    own = config.pretrain
+    if not own.enabled:
+        return ""
+    if config.model.encoder != "unicorn":
+        return (
+            f"pretrain.enabled is True and model.encoder is {config.model.encoder!r}; expected 'unicorn', the encoder "
+            "that has a mirror to reconstruct with, or pretrain.enabled=False."
+        )
+    for name in ("snapshot", "series"):
+        stage = own[name]
+        if stage.schedule == "geometric" and not stage.lr_end:
+            return f"pretrain.{name}.lr_end is 0.0; expected a number above 0, which a geometric decay never reaches."
+        if stage.batch_size % config.train.accumulate:
+            return (
+                f"train.accumulate is {config.train.accumulate}; expected a divisor of pretrain.{name}.batch_size "
+                f"({stage.batch_size})."
+            )
+    if own.freeze_snapshot and not own.snapshot.steps:
+        return "pretrain.freeze_snapshot is True and pretrain.snapshot.steps 0; expected steps, or a random half stays."
+    return ""
+
+
+class _AnyTokens:
+    """Token ids of no model in particular, with which settings of decoding can be checked."""
+
+    start_token, pad_token, eos_token = 0, 1, 2
+
+
+def _decoding(config: ConfigDict) -> str:
+    try:
+        GenerationSpec.from_fields(config.decode, _AnyTokens())
+    except TypeError as error:
+        return f"decode has a setting of the wrong type ({first_line(error)}); see GenerationSpec."
+    return ""
+
+
+_TOGETHER: dict[str, Callable[[ConfigDict], str]] = {
+    "data": _recordings,
+    "split": _split,
+    "model": _encoder,
+    "optim": _rates,
+    "train": _microbatches,
+    "pretrain": _pretraining,
+    "decode": _decoding,
+}
