@@ -29,6 +29,7 @@ from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import DECODED, write_configuration
 from eeg2text_jax.training.loop import trained_params
 from eeg2text_jax.training.metrics_log import write_curves
+from eeg2text_jax.training.pictures import write_reconstructions
 from eeg2text_jax.training.waves import train_arms, waves
 
 
@@ -166,6 +167,8 @@ def judge(study: Study, results: dict[str, Any]) -> None:
         write_curves(study.workdir.metrics, root / "loss.png")
     else:
         print(f"{study.workdir.metrics}: there is no such file, so the report has no curves.")
+    if pictures := write_reconstructions(study):
+        curves.append(Section("Reconstruction before the text", images=pictures))
     table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
     sections = [Section("Scores", table), *curves]
     write_report(verdict, root / "report.html", sections=sections)
