@@ -65,6 +65,12 @@ def score_predictions(
     Raises:
       NothingToScoreError: all predictions or all references are empty.
       UserError: no rows, ids in some rows only, or a metric that fails; the sample is named.
+
+    >>> from eeg2text_jax import read_any, score
+    >>> rows = read_any("run/predictions.jsonl", mode="teacher_forced").predictions
+    >>> figures = score([row for row in rows if row.train_condition == row.eval_condition == "eeg"])
+    >>> [name for name, figure in figures.items() if figure["lower_is_better"]]
+    ['wer', 'cer']
     """
     jobs = jobs_of(predictions, profile, tokenizer, token_source, metrics, meaning)
     figures: dict[str, dict[str, Any]] = {}
