@@ -12,7 +12,7 @@ from transformers import AutoConfig, PretrainedConfig
 
 from eeg2text_jax.backbones.build import BACKBONES, backbone_module, backbone_of, describe
 from eeg2text_jax.backbones.mapping import Rule, Source, Table, flatten, match, unflatten
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, one_line
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import Seq2SeqSpec
@@ -74,8 +74,7 @@ def read_config(folder: Path) -> PretrainedConfig:
         return AutoConfig.from_pretrained(str(folder), local_files_only=True)
     except Exception as error:  # transformers raises nearly anything here
         where = folder / "config.json"
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise UserError(f"{where}: cannot be read as a model's configuration ({reason}).") from error
+        raise UserError(f"{where}: cannot be read as a model's configuration ({one_line(error)}).") from error
 
 
 def spec_of(config: PretrainedConfig, where: Path) -> Seq2SeqSpec:
