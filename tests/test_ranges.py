@@ -50,7 +50,8 @@ FREE_TEXT = {
     "model.prompt", "data.columns.features", "data.columns.sentence", "data.columns.subject", "data.columns.task",
     "data.columns.sentence_index", "data.columns.word", "data.columns.mask", "data.columns.features_are",
     "data.raw.begin", "data.raw.end", "data.raw.text", "data.raw.texts", "data.raw.word", "data.raw.names",
-    "data.raw.task", "data.raw.reference", "data.fmri.transcripts", "data.fmri.exclude", "metrics.encoder", "metrics.judge",
+    "data.raw.task", "data.raw.reference", "data.fmri.transcripts", "data.fmri.exclude", "metrics.encoder",
+    "metrics.judge",
 }  # fmt: skip
 MORE = {  # out of range in a way of their own
     **{f"data.columns.{name}": [""] for name in ("features", "sentence", "word")},

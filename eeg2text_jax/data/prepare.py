@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from eeg2text_jax.data.arrays import open_arrays
 from eeg2text_jax.data.arrow import is_dataset, open_dataset, open_parquet
 from eeg2text_jax.data.datafile import DataWriter
-from eeg2text_jax.data.fmri.choices import FmriSpec
+from eeg2text_jax.data.fmri.fmri_spec import FmriSpec
 from eeg2text_jax.data.fmri.prepare_scans import prepare_scans
 from eeg2text_jax.data.fmri.scans import is_fmri
 from eeg2text_jax.data.raw.choices import RawSpec

@@ -1,6 +1,6 @@
 """What each field of the section `data` may be; see `ranges.py`."""
 
-from eeg2text_jax.data.fmri.choices import RUNS
+from eeg2text_jax.data.fmri.fmri_spec import RUNS
 from eeg2text_jax.data.raw.choices import VOLTS
 from eeg2text_jax.data.recordings.features import BANDS, MEASURES
 from eeg2text_jax.data.recordings.sources import TASKS

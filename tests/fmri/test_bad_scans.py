@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 
 import nibabel
 import numpy as np
@@ -102,8 +103,6 @@ def original(tmp_path_factory):
 
 @pytest.fixture
 def tree(original, tmp_path):
-    import shutil
-
     return shutil.copytree(original, tmp_path / "bids", symlinks=True)
 
 
@@ -125,7 +124,7 @@ def test_a_scan_that_cannot_be_used_is_named_and_left_out(case, tree, tmp_path, 
 
 @pytest.mark.parametrize("case", ["annexed image", "no sidecar", "a truncated gz", "events without a story"])
 def test_where_strict_the_first_one_stops_it(case, tree, tmp_path, capsys):
-    name, damage, _, said = CASES[case]
+    name, damage, *_ = CASES[case]
     damage(tree / name)
     out = tmp_path / "out" / "data.h5"
     assert main(["prepare", str(tree), f"--out={out}", "--config.data.fmri.strict=True", *FLAGS]) == 2

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from eeg2text_jax.data.fmri.choices import FmriSpec
+from eeg2text_jax.data.fmri.fmri_spec import FmriSpec
 from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError, first_line
 

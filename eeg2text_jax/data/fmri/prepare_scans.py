@@ -5,7 +5,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from eeg2text_jax.data.fmri.choices import FmriSpec
+from eeg2text_jax.data.fmri.fmri_spec import FmriSpec
 from eeg2text_jax.data.fmri.image import Run, read_run
 from eeg2text_jax.data.fmri.scans import Scan, Selection, find_scans, not_here, select, starts_of
 from eeg2text_jax.data.fmri.stories import Story, aligned

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from eeg2text_jax.data.fmri.choices import FmriSpec
+from eeg2text_jax.data.fmri.fmri_spec import FmriSpec
 from eeg2text_jax.data.fmri.stories import Story, read_stories
 from eeg2text_jax.errors import UserError, first_line
 
