@@ -20,7 +20,7 @@ from eeg2text_testing.forked_runs import final_checkpoint, logged_metrics
 from eeg2text_testing.zuco_files import Irregularities, Simulator, write_v5
 
 SUBJECTS = ("ZAB", "ZDM", "ZDN", "ZGW", "ZJM", "ZJN", "ZJS", "ZKB", "ZKH", "ZKW", "ZMG", "ZPH")
-WORDS = "the film is a slow and witty story of men who drove their old cars home for no good reason at all".split()
+TEXT = "the film is a slow and witty story of men who drove their old cars home for no good reason at all"
 STAGES = ("snapshot", "series", "")
 KILL = """
 import os, signal, sys
@@ -90,7 +90,7 @@ def write(folder: Path) -> None:
     """Twelve readers of 24 sentences, simulated EEG."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
-    texts = [" ".join(rng.choice(WORDS, rng.integers(4, 12))) + f" {number}" for number in range(24)]
+    texts = [" ".join(rng.choice(TEXT.split(), rng.integers(4, 12))) + f" {number}" for number in range(24)]
     for number, subject in enumerate(SUBJECTS):
         content = Simulator(number, np.float32, raw_samples=(3, 2)).subject(texts, Irregularities())
         write_v5(folder / f"results{subject}_SR.mat", content)

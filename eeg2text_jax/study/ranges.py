@@ -11,15 +11,12 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.backbones import BACKBONES
 from eeg2text_jax.conditions import CONDITIONS, TRAINING_ONLY
-from eeg2text_jax.data.raw.choices import VOLTS
-from eeg2text_jax.data.recordings.features import BANDS, MEASURES
-from eeg2text_jax.data.recordings.sources import TASKS
 from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.models.brain import ENCODERS
 from eeg2text_jax.splits.methods import FROM_FILE, METHODS
+from eeg2text_jax.study.data_ranges import DATA_RANGES
 from eeg2text_jax.study.kinds import (
     Range,
-    bands,
     buckets,
     channels,
     flag,
@@ -52,56 +49,7 @@ STAGE = {  # of a training before the text
 RANGES: dict[str, Range] = {
     "seed": whole(0),
     "compilation_cache": place(),
-    "data.source": place(empty=False),
-    "data.max_words": whole(1, 100_000),
-    "data.standardize": flag(),
-    "data.synthetic.signal": number(0, 1),
-    "data.synthetic.sentences": whole(1, 10_000_000),
-    "data.synthetic.subjects": whole(1, 100_000),
-    "data.synthetic.tasks": whole(1, 100_000),
-    "data.synthetic.features": whole(1, 1_000_000),
-    "data.synthetic.vocabulary": whole(20, 100_000),  # two or three syllables make 347,900 words
-    "data.synthetic.seed": whole(0),
-    "data.columns.features": text(empty=False),
-    "data.columns.sentence": text(empty=False),
-    "data.columns.subject": text(empty=False),
-    "data.columns.task": text(empty=False),
-    "data.columns.sentence_index": text(empty=False),
-    "data.columns.word": text(empty=False),
-    "data.columns.mask": text(empty=False),
-    "data.columns.features_are": text(),
-    "data.table.word_column": whole(0, 100_000),
-    "data.table.feature_columns": many(whole(0, 100_000), least=0),
-    "data.table.features_are": text(),
-    "data.recordings.measure": one_of(*MEASURES),
-    "data.recordings.bands": many(one_of(*BANDS)),
-    "data.recordings.non_words": one_of("keep", "skip"),
-    "data.recordings.zscore": flag(),
-    "data.recordings.compat": one_of("", "wang-ji"),
-    "data.recordings.exclude": many(text(empty=False), least=0),
-    "data.recordings.task": one_of("", *TASKS),
-    "data.recordings.strict": flag(),
-    "data.raw.begin": text(),
-    "data.raw.end": text(),
-    "data.raw.text": text(empty=False),
-    "data.raw.texts": place(),
-    "data.raw.word": text(),
-    "data.raw.names": text(),
-    "data.raw.task": text(),
-    "data.raw.channels": many(text(empty=False), least=0),
-    "data.raw.exclude": many(text(empty=False), least=0),
-    "data.raw.units": one_of("", *VOLTS),
-    "data.raw.reference": text(),
-    "data.raw.highpass": number(0, 100_000),
-    "data.raw.lowpass": number(0, 100_000),
-    "data.raw.notch": number(0, 100_000),
-    "data.raw.resample": number(0, 100_000),
-    "data.raw.bands": bands(),
-    "data.raw.log": flag(),
-    "data.raw.window": number(0, 1000, above=True),
-    "data.raw.step": number(0, 1000, above=True),
-    "data.raw.margin": number(0, 1000),
-    "data.raw.strict": flag(),
+    **DATA_RANGES,
     "split.method": one_of(*METHODS, FROM_FILE),
     "split.ratio": shares(),
     "split.seed": whole(0),
