@@ -200,16 +200,24 @@ def get_config() -> ConfigDict:
     c.pretrain.mask = False  # judge by the voxels that vary over the train part alone, as inside of a brain mask
     c.pretrain.freeze_snapshot = False  # train the transformer alone in the second stage
     c.pretrain.freeze_encoder = False  # train all but the brain encoder with the text; its bridge is always trained
-    for stage in ("snapshot", "series"):
-        c.pretrain[stage] = ConfigDict()
-        c.pretrain[stage].steps = 1000  # batches; 0: no such stage
-        c.pretrain[stage].batch_size = 32  # samples (sentences or windows), with all snapshots of each
-        c.pretrain[stage].lr = 1e-3
-        c.pretrain[stage].lr_end = 1e-6
-        c.pretrain[stage].schedule = "linear"  # "decaying to 1e-6" is all that is said
-        c.pretrain[stage].warmup_steps = 0
-        c.pretrain[stage].eval_every = 100
-        c.pretrain[stage].patience = 0
+    c.pretrain.snapshot = ConfigDict()
+    c.pretrain.snapshot.steps = 1000  # batches; 0: no such stage
+    c.pretrain.snapshot.batch_size = 32  # samples (sentences or windows), with all snapshots of each
+    c.pretrain.snapshot.lr = 1e-3
+    c.pretrain.snapshot.lr_end = 1e-6
+    c.pretrain.snapshot.schedule = "linear"  # "decaying to 1e-6" is all that is said
+    c.pretrain.snapshot.warmup_steps = 0
+    c.pretrain.snapshot.eval_every = 100
+    c.pretrain.snapshot.patience = 0
+    c.pretrain.series = ConfigDict()  # the same fields
+    c.pretrain.series.steps = 1000
+    c.pretrain.series.batch_size = 32
+    c.pretrain.series.lr = 1e-3
+    c.pretrain.series.lr_end = 1e-6
+    c.pretrain.series.schedule = "linear"
+    c.pretrain.series.warmup_steps = 0
+    c.pretrain.series.eval_every = 100
+    c.pretrain.series.patience = 0
     # Share of the snapshots that are hidden from the encoder in the second stage, which alone are then judged. With 0,
     # as in the paper, the transformer may hand each snapshot on as it is.
     c.pretrain.series.hidden = 0.0
