@@ -3,8 +3,8 @@
 Splits that shuffle one kind of unit and cut the shuffled list: methods (a), (c) and (d) of the splitting paper.
 
 All three leak (`papers/003`, section 3.2): (a) shares texts, (c) texts and subjects, (d) subjects. They are here to
-show what a leak does to scores and to reproduce published numbers. (b) shuffles tasks, of which ZuCo has too few, and
-(e) takes consecutive samples, which for whole sentences is (d).
+show what a leak does to scores and to reproduce published numbers. (b) and (e), which are for stories, are in
+`stories.py`.
 
 `unique_text`: a text is in one part only, whoever read it and in whichever task or release.
 
@@ -22,6 +22,7 @@ from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.splits.bipartite import f
 from eeg2text_jax.splits.split import PARTS, Split, check_ratio, normalize, part_sizes
 from eeg2text_jax.splits.splitfile import read_split_file
+from eeg2text_jax.splits.stories import by_task, consecutive
 
 
 def deal(units: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -129,8 +130,10 @@ METHODS: dict[str, Callable[[DataFile, tuple[float, float, float], int], Split]]
     "unique_sent": unique_sent,
     "unique_subj": unique_subj,
     "a": by_subject,
+    "b": by_task,
     "c": pooled,
     "d": by_sentence,
+    "e": consecutive,
     "f": f,
 }
 FROM_FILE = "file"  # the parts that a split file names
