@@ -28,7 +28,7 @@ def timed(work: Callable[[], np.ndarray]) -> tuple[np.ndarray, float, float]:
 def ours(folder: Path, layer: int) -> Callable[[list[str], list[str]], np.ndarray]:
     """Our BERTScore with nothing remembered of texts between two calls."""
     from eeg2text_jax.metrics.bertscore import BertScore
-    from eeg2text_jax.metrics.embedding import TextEmbedder
+    from eeg2text_jax.pretrained.embedding import TextEmbedder
     from eeg2text_jax.pretrained.encoders import load_encoder
 
     embedder = TextEmbedder(load_encoder(folder, layer))
