@@ -179,7 +179,7 @@ def cuts(config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrained
 def make_samples(
     config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase, pad_token: int
 ) -> tuple[Samples, jax.Array | None]:
-    """What batches are cut from, and the table of subject means `[S + 1, F]` where a condition needs it."""
+    """What batches are cut from, and the table of subject means `[S + 1, *feature_shape]` where one is needed."""
     train = split.parts["train"]
     scaling = feature_scale(data, train, config.data.standardize)
     notes = [scaling.note(), *cuts(config, data, split, tokenizer)]
@@ -187,7 +187,7 @@ def make_samples(
         print(note)
     conditions = {*config.grid.train_conditions, *config.grid.eval_conditions}
     needed = needs(sorted(conditions))
-    means, subject = train_means(data, train)
+    means, subject = train_means(data, train) if needed & {"means", "subject"} else (None, None)
     samples = Samples(
         data=data,
         targets=encode_targets(tokenizer, data.sentence, config.text.max_tokens),
