@@ -44,21 +44,12 @@ def run(config: ConfigDict, root: str) -> None:
     with begun(config, root) as study:
         missing = [name for name in decoded_files(config) if not (study.workdir.root / name).exists()]
         if missing:
-            train(study)
+            train_arms(study)
             decode(study, missing)
         if is_main():
             results = score(study)
             judge(study, results)
         wait_for_all("end of run")
-
-
-def train(study: Study) -> None:
-    """Trains every arm, in waves where they do not fit at once."""
-    if is_main():
-        study.workdir.unrecord(study.workdir.metrics.name)
-    train_arms(study)
-    if is_main():
-        study.workdir.record(study.workdir.metrics.name)
 
 
 def decoded_files(config: ConfigDict) -> list[str]:

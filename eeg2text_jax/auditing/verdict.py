@@ -4,7 +4,7 @@ import enum
 from collections.abc import Mapping, Sequence
 
 from eeg2text_jax.auditing.contrast import Contrast
-from eeg2text_jax.auditing.derived import EQUAL_LENGTHS
+from eeg2text_jax.auditing.strata import EQUAL_LENGTHS
 
 ALPHA = 0.05  # one-sided
 

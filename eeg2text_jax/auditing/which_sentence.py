@@ -15,14 +15,13 @@ from eeg2text_jax.auditing import fitness, verdict
 from eeg2text_jax.auditing.align import Aligned, align
 from eeg2text_jax.auditing.compare import SUBJECT_RESAMPLES
 from eeg2text_jax.auditing.contrast import contrast, subject_effects
-from eeg2text_jax.auditing.derived import stand_ins
 from eeg2text_jax.auditing.rank_table import RankEndpoint, rank_endpoint, rank_side_channel, rank_tables
 from eeg2text_jax.auditing.rank_words import RankedCondition, chance_flags, held_against, in_words
 from eeg2text_jax.auditing.red_flags import LEVELS
 from eeg2text_jax.auditing.result import AuditResult, Comparison, Evidence, Secondary
 from eeg2text_jax.auditing.side_channel import GAP_CODES
 from eeg2text_jax.auditing.statistics import design_effect, holm
-from eeg2text_jax.auditing.strata import STRATUM_SIZE
+from eeg2text_jax.auditing.strata import STRATUM_SIZE, stand_ins
 from eeg2text_jax.auditing.table import ContentTable
 from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.errors import UserError

@@ -29,7 +29,6 @@ from eeg2text_jax.pretrained.folder import checkpoint_folder
 from eeg2text_jax.pretrained.load import load_pretrained, read_config
 
 LONGEST = 512  # tokens of a pair and its prompt
-INITS = ("vocabulary", "labels", "uniform")
 
 
 class Frozen(NamedTuple):

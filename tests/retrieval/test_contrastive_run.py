@@ -21,6 +21,7 @@ from eeg2text_jax.study.study import open_study
 from eeg2text_jax.study.workdir import open_workdir
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.loop import trained_params
+from eeg2text_jax.training.waves import train_arms
 
 CHANGES = {
     "model__encoder_layers": 0,
@@ -137,7 +138,7 @@ def test_arms_of_a_seed_differ_only_by_condition(whole):
     config = contrastive(grid__train_conditions=("zero", "length_only"), train__steps=2)
     root = whole.parent / "paired"
     study = open_study(config, open_workdir(str(root), config))
-    pipeline.train(study)
+    train_arms(study)
     for leaf in jax.tree.leaves(trained_params(study)):
         np.testing.assert_array_equal(np.asarray(leaf)[0], np.asarray(leaf)[1])
 

@@ -1,7 +1,6 @@
 """Subject files, one at a time -> samples, with everything that was dropped counted."""
 
 import dataclasses
-import hashlib
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -33,6 +32,7 @@ from eeg2text_jax.data.recordings.sources import (
 from eeg2text_jax.data.recordings.wang_ji_pickle import read_pickle
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import file_digest
 
 WANG_JI = "wang-ji"
 
@@ -130,8 +130,7 @@ class Recordings:
         self._tally.sentences |= tally.sentences
         self._tally.dropped += tally.dropped
         self._tally.notes += tally.notes
-        with file.path.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        digest = file_digest(file.path)
         self.provenance["files"].append({"name": file.path.name, "task": file.task, "layout": how, "sha256": digest})
         return samples
 
