@@ -89,6 +89,30 @@ def get_config() -> ConfigDict:
     c.data.raw.margin = 2.0  # seconds read before and after a sentence, in which filters settle
     c.data.raw.strict = False  # stop at a file that cannot be read; else it is named and left out
 
+    # Used when data.source is a BIDS folder with functional images, as Narratives (docs/fmri.md).
+    c.data.fmri = ConfigDict()
+    c.data.fmri.transcripts = ""  # folder with STIMULUS/align.csv, as gentle writes it; empty: stimuli/gentle there
+    c.data.fmri.tasks = ()  # those to take; empty: all
+    c.data.fmri.grid = (64, 64, 27)  # voxels of the scans to take; others are not looked at
+    c.data.fmri.exclude = "code/scan_exclude.json"  # list of scans to leave out, where it is there; empty: none
+    c.data.fmri.runs = "first"  # first | all runs of a subject and task
+    c.data.fmri.window = 10  # L, frames of a sample and segments of its text; UniCoRN's
+    c.data.fmri.stride = 1  # frames from one window to the next; 1: all windows, as many as there can be
+    # TRs by which a frame comes after the words that it belongs to; the blood takes 3 or 4 of 1.5 s. UniCoRN's authors
+    # name none, so 0.
+    c.data.fmri.lag_tr = 0
+    c.data.fmri.detrend = 0  # degree of the polynomial taken off every voxel's run; 0: its mean (no source says)
+    c.data.fmri.clip = 5.0  # standard deviations at which values are cut
+    c.data.fmri.mask = 0.0  # voxels whose mean is below this share of the 98th percentile are 0; 0: no mask
+    c.data.fmri.dtype = "float16"  # of the voxels in the data file: float16 | float32
+    # Stimuli that tell the same story: a split by text keeps them together.
+    c.data.fmri.same_text = (
+        ("notthefallintact", "notthefalllongscram", "notthefallshortscram"),
+        ("milkywayoriginal", "milkywayvodka", "milkywaysynonyms"),
+        ("pieman", "piemanpni"),
+    )
+    c.data.fmri.strict = False  # stop at a scan that cannot be used; else it is named and left out
+
     c.split = ConfigDict()
     # unique_text (no text of the test part trains), f (no subject either); file (see path); and the published ones that
     # leak: unique_sent, unique_subj, a (by subject), c (pooled), d (by sentence id within a task)

@@ -38,23 +38,26 @@ ZERO = {
     "decode.no_repeat_ngram_size", "decode.length_penalty", "decode.compactions", "audit.seed",
     "audit.margin", "metrics.layer", "contrastive.layer", "retrieval.margin",
     "data.raw.highpass", "data.raw.lowpass", "data.raw.notch", "data.raw.resample", "data.raw.margin",
+    "data.fmri.lag_tr", "data.fmri.detrend", "data.fmri.mask",
 }  # fmt: skip
 NEGATIVE = {"decode.length_penalty", "metrics.layer", "contrastive.layer"}
 EMPTY = {
     "data.table.feature_columns", "data.recordings.exclude", "data.raw.channels", "data.raw.exclude", "metrics.names",
-    "audit.secondary",
+    "audit.secondary", "data.fmri.tasks", "data.fmri.same_text",
 }  # fmt: skip
 FREE_TEXT = {
     "compilation_cache", "data.source", "data.table.features_are", "split.path", "text.tokenizer", "model.checkpoint",
     "model.prompt", "data.columns.features", "data.columns.sentence", "data.columns.subject", "data.columns.task",
     "data.columns.sentence_index", "data.columns.word", "data.columns.mask", "data.columns.features_are",
     "data.raw.begin", "data.raw.end", "data.raw.text", "data.raw.texts", "data.raw.word", "data.raw.names",
-    "data.raw.task", "data.raw.reference", "metrics.encoder", "metrics.judge",
-    "contrastive.text",
+    "data.raw.task", "data.raw.reference", "data.fmri.transcripts", "data.fmri.exclude", "metrics.encoder",
+    "metrics.judge", "contrastive.text",
 }  # fmt: skip
 MORE = {  # out of range in a way of their own
     **{f"data.columns.{name}": [""] for name in ("features", "sentence", "word")},
     "data.raw.text": [""],
+    "data.fmri.grid": [[64, 64], [0, 1, 1], [4, 4, 4, 4]],
+    "data.fmri.same_text": [[["alone"]], [["a", "b"], "c"]],
     "data.raw.texts": ["gs://bucket/texts.tsv"],
     "data.raw.bands": [[[8, 4]], [[4]], [[0, 4]]],
     "data.source": ["", "gs://bucket/data.h5"],

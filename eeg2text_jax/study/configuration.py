@@ -197,7 +197,8 @@ class Stage:
 # In the order of work. A field that no stage names belongs to training, which is the stage to be careful with.
 STAGES = {
     "data": Stage(
-        ("data.h5",), ("data.source", "data.synthetic", "data.columns", "data.table", "data.recordings", "data.raw")
+        ("data.h5",),
+        ("data.source", "data.synthetic", "data.columns", "data.table", "data.recordings", "data.raw", "data.fmri"),
     ),
     "split": Stage(("split.json",), ("split",)),
     "tokenizer": Stage(("tokenizer",), ("text.tokenizer", "text.vocab_size", "model.checkpoint")),
