@@ -10,14 +10,25 @@ from eeg2text_jax.models.brain.unicorn import series_spec, snapshot_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.models.spec import EEGSpec, StackSpec
+from eeg2text_jax.models.two_towers import LENGTH_FEATURES, ContrastiveModel
+
+AnyModel = Seq2SeqModel | ContrastiveModel | ReconstructionModel
 
 
-def training_flops(model: Seq2SeqModel | ReconstructionModel, batch: int, words: int, tokens: int) -> float:
+def training_flops(model: AnyModel, batch: int, words: int, tokens: int) -> float:
     """Forward and backward of one batch for one arm: the backward pass costs twice the forward one."""
     if isinstance(model, ReconstructionModel):
         series = stack_flops(series_spec(model.eeg), words, words, 0) if model.of == "series" else 0.0
         return 3.0 * batch * (2.0 * words * snapshot_flops(model.eeg) + series)
+    if isinstance(model, ContrastiveModel):
+        return 3.0 * batch * tower_flops(model, batch, words)
     return 3.0 * batch * (encode_flops(model, words) + decode_flops(model, words, tokens))
+
+
+def tower_flops(model: ContrastiveModel, batch: int, words: int) -> float:
+    """One recording through brain encoder and output, and its cosines with the texts of its batch."""
+    encoder = brain_flops(model.eeg, words, model.width)
+    return encoder + 2.0 * model.width * (LENGTH_FEATURES + model.outputs) + 2.0 * batch * model.outputs
 
 
 def search_flops(model: Seq2SeqModel, batch: int, words: int, length: int, beams: int) -> float:

@@ -22,6 +22,20 @@ class Arm:
         return f"{self.condition}/{self.seed}"
 
 
+class TextArrays(NamedTuple):
+    """Targets on the device, read by every step.
+
+    Fields:
+      vectors: float32 `[S, E]`, one row for each distinct sentence.
+      sentence: int32 `[N]`, the row of every sample's sentence.
+      exchanged: int32 `[N]`, the same under `label_shuffle`.
+    """
+
+    vectors: jax.Array
+    sentence: jax.Array
+    exchanged: jax.Array
+
+
 class StudyArrays(NamedTuple):
     """What every step reads and none changes: keys and the means that some conditions need.
 
@@ -30,12 +44,14 @@ class StudyArrays(NamedTuple):
       condition: the key of all random conditions, a scalar.
       means: float32 `[S + 1, F]`, see `ConditionContext`; None where no condition needs it.
       voxels: float32 of a snapshot's shape, 1 where a reconstruction is judged; None: everywhere.
+      texts: what the contrastive objective compares with; None with the generative one.
     """
 
     dropout: jax.Array
     condition: jax.Array
     means: jax.Array | None
     voxels: jax.Array | None = None
+    texts: TextArrays | None = None
 
 
 def arms(config: ConfigDict) -> tuple[Arm, ...]:

@@ -31,8 +31,8 @@ from eeg2text_jax.study.kinds import (
     text,
     whole,
 )
-from eeg2text_jax.study.metric_names import ENDPOINTS, MEANING
-from eeg2text_jax.study.together import check_together
+from eeg2text_jax.study.metric_names import ENDPOINTS, MEANING, WHICH_SENTENCE
+from eeg2text_jax.study.together import TOGETHER
 
 STAGE = {  # of a training before the text
     "steps": whole(0),
@@ -48,6 +48,7 @@ STAGE = {  # of a training before the text
 # In the order of configs/default.py.
 RANGES: dict[str, Range] = {
     "seed": whole(0),
+    "objective": one_of("generate", "contrastive"),
     "compilation_cache": place(),
     **DATA_RANGES,
     "split.method": one_of(*METHODS, FROM_FILE),
@@ -109,6 +110,13 @@ RANGES: dict[str, Range] = {
     "pretrain.freeze_encoder": flag(),
     **{f"pretrain.{stage}.{name}": range for stage in ("snapshot", "series") for name, range in STAGE.items()},
     "pretrain.series.hidden": number(0, 1, below=True),
+    "contrastive.text": place(),
+    "contrastive.layer": whole(-1, 1000),
+    "contrastive.hashed": whole(8, 1_000_000),
+    "contrastive.width": whole(1, 1_000_000),
+    "contrastive.temperature": number(0, 100, above=True),
+    "contrastive.learn_temperature": flag(),
+    "contrastive.symmetric": flag(),
     "parallel.arms": one_of("auto", "vmap", "map"),
     "parallel.wave": whole(0, 1_000_000),
     "parallel.mesh": pair(whole(0, 1_000_000)),
@@ -122,6 +130,9 @@ RANGES: dict[str, Range] = {
     "decode.batch_size": whole(1, 1_000_000),
     "decode.compactions": whole(0, 30),
     "decode.teacher_forced_cut": one_of("reference", "authors"),
+    "retrieval.likelihood": flag(),
+    "retrieval.endpoint": one_of(*WHICH_SENTENCE),
+    "retrieval.margin": number(0, 100),
     "metrics.names": many(one_of(*MEANING), least=0),
     "metrics.encoder": place(),
     "metrics.layer": whole(-1, 1000),
@@ -155,7 +166,7 @@ def check_config(config: ConfigDict, sections: Collection[str] = (), ranges: Map
         raise UserError(f"{name} is called {RENAMED[name]} now; rename it in the configuration.")
     known = [name for name in RANGES if not sections or name.partition(".")[0] in sections]
     _check_fields(config, RANGES, known)
-    check_together(config, sections)
+    _check_together(config, sections)
 
 
 def _check_fields(config: ConfigDict, ranges: Mapping[str, Range], known: Collection[str]) -> None:
@@ -202,6 +213,12 @@ def notes(config: ConfigDict) -> list[str]:
                 f"the warm-up is cut to {steps // 2} steps."
             )
     return found
+
+
+def _check_together(config: ConfigDict, sections: Collection[str]) -> None:
+    for name, check in TOGETHER.items():
+        if (not sections or name in sections) and (problem := check(config)):
+            raise UserError(problem)
 
 
 def shortly(value: Any) -> str:

@@ -1,23 +1,12 @@
-"""Fields of a configuration that must fit together, each in its range."""
+"""Which fields of a configuration must fit together; each check says what is wrong, or nothing."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
-from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.errors import first_line
 from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.splits.methods import FROM_FILE
-
-
-def check_together(config: ConfigDict, sections: Collection[str]) -> None:
-    """Checks what single ranges do not say, of the top-level `sections` alone, if there are any.
-
-    Raises:
-      UserError: two fields do not fit together; the message names both.
-    """
-    for name, check in _TOGETHER.items():
-        if (not sections or name in sections) and (problem := check(config)):
-            raise UserError(problem)
 
 
 def _recordings(config: ConfigDict) -> str:
@@ -44,6 +33,18 @@ def _microbatches(config: ConfigDict) -> str:
     size, accumulate = config.batch.size, config.train.accumulate
     if size % accumulate:
         return f"train.accumulate is {accumulate}; expected a divisor of batch.size ({size})."
+    return _contrastive(config) if config.objective == "contrastive" else ""
+
+
+def _contrastive(config: ConfigDict) -> str:
+    """The loss compares all rows of a batch, and there is no backbone that a step one could begin with."""
+    only = {"train.accumulate": 1, "train.label_smoothing": 0.0, "step_one.steps": 0}
+    for name, value in only.items():
+        section, field = name.split(".")
+        if config[section][field] != value:
+            return f"{name} is {config[section][field]}; expected {value} with objective=contrastive."
+    if config.batch.size < 2:
+        return f"batch.size is {config.batch.size}; expected at least 2 with objective=contrastive."
     return ""
 
 
@@ -90,7 +91,7 @@ def _decoding(config: ConfigDict) -> str:
     return ""
 
 
-_TOGETHER: dict[str, Callable[[ConfigDict], str]] = {
+TOGETHER: dict[str, Callable[[ConfigDict], str]] = {
     "data": _recordings,
     "split": _split,
     "model": _encoder,

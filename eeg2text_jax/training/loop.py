@@ -1,7 +1,7 @@
 """Training of all arms of a stage as a page: restore, then step, log, evaluate, save until done."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -13,8 +13,10 @@ from ml_collections import ConfigDict
 from eeg2text_jax.backbones.mapping import flatten, unflatten
 from eeg2text_jax.data.batches import Batch, each_evaluation_batch, training_batches
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.models.flops import AnyModel
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.reconstruction import ReconstructionModel
+from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.parallel.placement import Placement, arms_mapping
@@ -25,8 +27,10 @@ from eeg2text_jax.study.configuration import fields_digest
 from eeg2text_jax.study.grid import Arm, init_keys
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
+from eeg2text_jax.training.clip import ContrastiveProgram
 from eeg2text_jax.training.metrics_log import MetricsLog, stale, write_lines
 from eeg2text_jax.training.pace import Pace, Pending, StepProfile, by_arm, not_finite
+from eeg2text_jax.training.reconstruct import ReconstructionProgram
 from eeg2text_jax.training.stages import carried_over, frozen_paths, overlaid, stage_before
 from eeg2text_jax.training.state import (
     TrainState,
@@ -136,14 +140,14 @@ def trained_params(study: Study) -> Any:
 
 def make_program(
     config: ConfigDict,
-    model: Seq2SeqModel | ReconstructionModel,
+    model: AnyModel,
     arms: tuple[Arm, ...],
     mesh: Mesh | AbstractMesh | None = None,
 ) -> GridProgram:
     """The compiled side of a grid, to run on a mesh; without one it only describes the state."""
     frozen = frozen_paths(config, model)
     optimizer = without_frozen(make_optimizer(config.optim, config.train.steps), frozen)
-    return GridProgram(
+    return program_kind(config, model)(
         model=model,
         arms=arms,
         optimizer=trainable_only(optimizer, model, config.optim.trainable),
@@ -152,8 +156,16 @@ def make_program(
         accumulate=config.train.accumulate,
         mesh=mesh,
         frozen=frozen,
-        reconstruction=config.pretrain.loss,
     )
+
+
+def program_kind(config: ConfigDict, model: AnyModel) -> Callable[..., GridProgram]:
+    """Which program trains a model; what it needs besides the rest is given already."""
+    if isinstance(model, ReconstructionModel):
+        return functools.partial(ReconstructionProgram, error=config.pretrain.loss)
+    if isinstance(model, ContrastiveModel):
+        return functools.partial(ContrastiveProgram, symmetric=config.contrastive.symmetric)
+    return GridProgram
 
 
 class Begun(NamedTuple):

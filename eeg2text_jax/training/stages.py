@@ -11,8 +11,9 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from eeg2text_jax.backbones.mapping import flatten, unflatten
-from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.flops import AnyModel
 from eeg2text_jax.models.reconstruction import ReconstructionModel
+from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir
 from eeg2text_jax.training.varying import varying_voxels
@@ -47,7 +48,7 @@ def step_one(study: Study) -> Study | None:
     return next((stage for stage in stages(study) if stage.workdir.root.name == "step_one"), None)
 
 
-def frozen_paths(config: ConfigDict, model: Seq2SeqModel | ReconstructionModel) -> tuple[str, ...]:
+def frozen_paths(config: ConfigDict, model: AnyModel) -> tuple[str, ...]:
     """Parameters that are not trained, with all below them."""
     if isinstance(model, ReconstructionModel):
         return ("eeg/snapshot", "mirror") if model.of == "series" and config.pretrain.freeze_snapshot else ()
@@ -85,7 +86,7 @@ def _reconstruction(study: Study, name: str, before: Study | None) -> Study:
     config.optim.update(
         lr=own.lr, lr_end=own.lr_end, schedule=own.schedule, warmup_steps=own.warmup_steps, trainable="all"
     )
-    text = study.model
+    text = study.model.base if isinstance(study.model, ContrastiveModel) else study.model
     model = ReconstructionModel(
         eeg=dataclasses.replace(text.eeg, prompt=()),
         of=name,

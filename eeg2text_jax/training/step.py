@@ -16,11 +16,12 @@ from jax.sharding import AbstractMesh, Mesh
 from eeg2text_jax.conditions.condition import ConditionContext, distinct_inputs
 from eeg2text_jax.data.batches import Batch
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.parallel.arms import choose_by_arm, each_arm
 from eeg2text_jax.study.grid import Arm, StudyArrays
-from eeg2text_jax.training.objectives import count_tokens, reconstruction_loss, summed_loss
+from eeg2text_jax.training.objectives import count_tokens, summed_loss
 from eeg2text_jax.training.state import TrainState, held, init_params, init_state
+
+Loss = Callable[[Any, Batch, jax.Array], jax.Array]  # (parameters, rows, dropout key) -> a scalar
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,10 +38,9 @@ class GridProgram:
       accumulate: microbatches that a batch is cut into, one after the other; the gradient is that of the batch. It
         divides the batch.
       frozen: paths of parameters that get no gradient, with all below them, as "eeg/snapshot".
-      reconstruction: the error of a reconstruction, "mae" or "mse".
     """
 
-    model: Seq2SeqModel | ReconstructionModel
+    model: Seq2SeqModel
     arms: tuple[Arm, ...]
     optimizer: optax.GradientTransformation
     label_smoothing: float
@@ -48,7 +48,6 @@ class GridProgram:
     accumulate: int = 1
     mesh: Mesh | AbstractMesh | None = None
     frozen: tuple[str, ...] = ()
-    reconstruction: str = "mae"
 
     def initial_state(self, keys: jax.Array) -> TrainState:
         """The state before the first step, with random parameters from keys `[A]`."""
@@ -75,11 +74,10 @@ class GridProgram:
           study: constant over the run.
         """
         keys = jax.vmap(jax.random.fold_in, (0, None))(study.dropout, state.step)
-        shared = keys[0] if self._share_dropout(keys) else None, study.voxels
+        shared_key = keys[0] if self._share_dropout(keys) else None
 
-        def update(params, opt_state, key, rows, shared):
-            key = key if shared[0] is None else shared[0]
-            value, gradient = self._gradient(params, rows, key, shared[1])
+        def update(params, opt_state, key, rows, shared_key):
+            value, gradient = self._gradient(params, rows, key if shared_key is None else shared_key)
             with jax.named_scope("optimizer"):
                 with jax.numpy_dtype_promotion("standard"):  # optax raises floats to its int32 step count
                     updates, opt_state = self.optimizer.update(gradient, opt_state, params)
@@ -88,7 +86,7 @@ class GridProgram:
 
         rows = self._rows(batch, study, state.step)
         with jax.named_scope("optimizer"):  # names what belongs to no part of the model: the writing of the new state
-            params, opt_state, metrics = self._each_arm(update, (state.params, state.opt_state, keys, rows), shared)
+            params, opt_state, metrics = self._each_arm(update, (state.params, state.opt_state, keys, rows), shared_key)
         return state._replace(step=state.step + 1, params=params, opt_state=opt_state), metrics
 
     def eval_step(self, params: Any, batch: Batch, study: StudyArrays) -> tuple[jax.Array, jax.Array]:
@@ -98,10 +96,10 @@ class GridProgram:
           batch: `[B, ...]`, the same for all arms.
         """
 
-        def evaluate(params, rows, voxels):
-            return self._loss(params, rows, None, voxels)
+        def evaluate(params, rows, _):
+            return self._loss(params, rows, None)
 
-        return self._each_arm(evaluate, (params, self.fed(batch, study)), study.voxels)
+        return self._each_arm(evaluate, (params, self.fed(batch, study)), None)
 
     def fed(self, batch: Batch, study: StudyArrays) -> dict[str, jax.Array]:
         """What every arm is fed and judged by in an evaluation, each `[A, B, ...]`, from a batch `[B, ...]`."""
@@ -114,25 +112,18 @@ class GridProgram:
         """
         return len({arm.seed for arm in self.arms}) == 1 or str(jax.random.key_impl(keys)) == "rbg"
 
-    def _gradient(
-        self, params: Any, rows: Batch, key: jax.Array, voxels: jax.Array | None = None
-    ) -> tuple[jax.Array, Any]:
-        """Mean loss over the batch of one arm, and its gradient; `rows` has the batch on its first axes.
-
-        Of a text the mean is over tokens, of a reconstruction over snapshots.
-        """
-        count = None
-        if not isinstance(self.model, ReconstructionModel):
-            count = jnp.maximum(count_tokens(rows["labels"], rows["weight"], self.model.pad_token), 1.0)
-        elif not self.model.hidden_share:
-            count = jnp.maximum(jnp.sum(rows["mask"].astype(jnp.float32) * rows["weight"][:, None]), 1.0)
+    def _gradient(self, params: Any, rows: Batch, key: jax.Array) -> tuple[jax.Array, Any]:
+        """Mean loss over the tokens of one arm's batch, and its gradient; `rows` has the batch on its first axes."""
+        count = jnp.maximum(count_tokens(rows["labels"], rows["weight"], self.model.pad_token), 1.0)
 
         def loss(params: Any, rows: Batch, key: jax.Array) -> jax.Array:
-            total, judged = self._loss(held(params, self.frozen), rows, key, voxels)
-            # Which snapshots are hidden is drawn for each microbatch: its mean is over its own.
-            return total / (jnp.maximum(judged, 1.0) * self.accumulate if count is None else count)
+            return self._loss(params, rows, key)[0] / count
 
-        gradient_of = jax.value_and_grad(loss)
+        return self._accumulated(loss, params, rows, key)
+
+    def _accumulated(self, loss: Loss, params: Any, rows: Batch, key: jax.Array) -> tuple[jax.Array, Any]:
+        """The sum of `loss` over the microbatches of a batch, and its gradient; frozen parameters have none."""
+        gradient_of = jax.value_and_grad(lambda params, rows, key: loss(held(params, self.frozen), rows, key))
         if self.accumulate == 1:
             return gradient_of(params, rows, key)
 
@@ -148,13 +139,8 @@ class GridProgram:
         """`[B, ...]` -> `[accumulate, B / accumulate, ...]`, by turns, so that each has rows of every device."""
         return jnp.moveaxis(rows.reshape(-1, self.accumulate, *rows.shape[1:]), 1, 0)
 
-    def _loss(
-        self, params: Any, rows: Batch, key: jax.Array | None, voxels: jax.Array | None = None
-    ) -> tuple[jax.Array, jax.Array]:
-        """Summed loss of one arm and the number of tokens, or of snapshots."""
-        if isinstance(self.model, ReconstructionModel):
-            made, judged = self.model.reconstruct(params, rows["features"], rows["mask"], dropout_key=key)
-            return reconstruction_loss(rows["features"], made, judged, rows["weight"], self.reconstruction, voxels)
+    def _loss(self, params: Any, rows: Batch, key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+        """Summed loss of one arm and the number of tokens."""
         inputs = {"features": rows["features"], "mask": rows["mask"]}
         labels, pad = rows["labels"], self.model.pad_token
         logits = self.model.forward(params, inputs, self.model.shift_right(labels), dropout_key=key)

@@ -17,13 +17,13 @@ from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.training.objectives import reconstruction_loss
-from eeg2text_jax.training.step import GridProgram
+from eeg2text_jax.training.reconstruct import ReconstructionProgram
 
 TRIVIAL = ("zero", "mean")
 MEAN_OF = 1000  # samples of the train part, evenly spread, that a mean is taken over
 
 
-def trivial_losses(study: Study, program: GridProgram) -> dict[str, np.ndarray]:
+def trivial_losses(study: Study, program: ReconstructionProgram) -> dict[str, np.ndarray]:
     """Losses of the two trivial predictors on dev, by name `[A]`."""
     arrays, place = study.placement.constants(study.arrays), study.placement.batch
 
@@ -64,7 +64,7 @@ def _add(one: Any, other: Any) -> Any:
     return jax.tree.map(jnp.add, one, other)
 
 
-def _sums(program: GridProgram, batch: Batch, arrays: Any) -> tuple[jax.Array, jax.Array]:
+def _sums(program: ReconstructionProgram, batch: Batch, arrays: Any) -> tuple[jax.Array, jax.Array]:
     """Sum of the snapshots that each arm is fed, `[A, ...]`, and their number `[A]`."""
     fed = program.fed(batch, arrays)
     counted = fed["mask"].astype(jnp.float32) * fed["weight"][..., None]  # [A, B, W]
@@ -72,14 +72,14 @@ def _sums(program: GridProgram, batch: Batch, arrays: Any) -> tuple[jax.Array, j
     return jnp.sum(features * at_padding(counted, features.ndim), axis=(1, 2)), counted.sum(axis=(1, 2))
 
 
-def _judge(program: GridProgram, batch: Batch, arrays: Any, mean: jax.Array) -> tuple[tuple, jax.Array]:
+def _judge(program: ReconstructionProgram, batch: Batch, arrays: Any, mean: jax.Array) -> tuple[tuple, jax.Array]:
     """Summed losses of both predictors, each `[A]`, and the number of snapshots."""
     fed = program.fed(batch, arrays)
 
     def of_arm(rows: dict[str, jax.Array], mean: jax.Array) -> tuple[tuple, jax.Array]:
         given, mask, weight = rows["features"], rows["mask"], rows["weight"]
-        loss = functools.partial(reconstruction_loss, kind=program.reconstruction, voxels=arrays.voxels)
+        loss = functools.partial(reconstruction_loss, kind=program.error, voxels=arrays.voxels)
         zero, number = loss(given, jnp.zeros((1,) * given.ndim), mask, weight)
         return (zero, loss(given, mean[None, None], mask, weight)[0]), number
 
-    return jax.vmap(of_arm)(fed, mean)
+    return jax.vmap(of_arm)({name: fed[name] for name in ("features", "mask", "weight")}, mean)

@@ -149,7 +149,7 @@ def test_frozen_parameters_have_no_gradient(tmp_path, whole):
     }
     rows["labels"] = np.full((2, 56), 5, np.int32)
     for one, expected in ((program, True), (frozen, False)):
-        gradient = jax.jit(lambda params, one=one: one._gradient(params, rows, jax.random.key(0))[1])(params)
+        gradient = jax.jit(lambda params, one=one: one._gradient(params, dict(rows), jax.random.key(0))[1])(params)
         assert any(np.any(leaf) for leaf in jax.tree.leaves(gradient["eeg"]["bridge"]))
         for part in ("snapshot", "series"):
             assert any(np.any(leaf) for leaf in jax.tree.leaves(gradient["eeg"][part])) == expected
