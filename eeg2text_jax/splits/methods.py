@@ -21,15 +21,18 @@ import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError, did_you_mean
-from eeg2text_jax.splits.bipartite import f
+from eeg2text_jax.splits.bipartite import at_least_one, f
 from eeg2text_jax.splits.split import PARTS, Split, check_ratio, normalize, part_sizes
 from eeg2text_jax.splits.splitfile import read_split_file
 
 
 def deal(units: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Shuffles the distinct values of `units` `[N]` and cuts them at `ratio`; every sample follows its unit."""
+    """Shuffles the distinct values of `units` `[N]` and cuts them at `ratio`; every sample follows its unit.
+
+    No part is left without a unit where there are three or more.
+    """
     distinct, group = np.unique(units, return_inverse=True)
-    bounds = np.cumsum(part_sizes(len(distinct), ratio))[:-1]
+    bounds = np.cumsum(at_least_one(part_sizes(len(distinct), ratio)))[:-1]
     chosen = np.split(rng.permutation(len(distinct)), bounds)
     return {name: np.flatnonzero(np.isin(group, units)) for name, units in zip(PARTS, chosen, strict=True)}
 
