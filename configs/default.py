@@ -10,6 +10,9 @@ from ml_collections import ConfigDict
 def get_config() -> ConfigDict:
     c = ConfigDict()
     c.seed = 0  # everything random derives from it, except what has a seed of its own
+    # What is trained: "generate", a model that writes the sentence; "contrastive", an encoder whose output is close to
+    # an embedding of the sentence, by which the sentence is found among those of the test part.
+    c.objective = "generate"
     c.compilation_cache = "~/.cache/eeg2text_jax"  # compiled programs are kept here between runs; empty: nowhere
 
     c.data = ConfigDict()
@@ -189,6 +192,16 @@ def get_config() -> ConfigDict:
     c.step_one.steps = 0  # batches of it; its best parameters are what train begins with; 0: there is none
     c.step_one.lr = 1e-3  # in place of optim.lr
 
+    c.contrastive = ConfigDict()  # of objective "contrastive"
+    # Frozen text encoder (a checkpoint, or minilm) whose embeddings are the targets; empty: hashed tf-idf of words.
+    c.contrastive.text = ""
+    c.contrastive.layer = -1  # whose output is averaged over tokens; -1: at two thirds of the depth
+    c.contrastive.hashed = 512  # numbers of a hashed tf-idf vector
+    c.contrastive.width = 256  # of what the EEG encoder hands to the mean over words
+    c.contrastive.temperature = 0.07  # that cosines are divided by ...
+    c.contrastive.learn_temperature = True  # ... at first; one over it never exceeds 100
+    c.contrastive.symmetric = True  # also find the recording of each text among those of the batch
+
     c.parallel = ConfigDict()
     # Arms of one device: side by side ("vmap") or in turn ("map", faster for small models on a CPU); "auto" maps on a
     # single CPU device.
@@ -212,6 +225,11 @@ def get_config() -> ConfigDict:
     # text.max_tokens positions and so run into the padding where the model misses the end), or at the end of the
     # reference at the latest ("reference").
     c.decode.teacher_forced_cut = "reference"
+
+    c.retrieval = ConfigDict()  # which of the sentences of the test part was read
+    c.retrieval.likelihood = False  # of objective "generate": rank them by their likelihood, too
+    c.retrieval.endpoint = "top-5"  # what decides: top-1 | top-5 | rank
+    c.retrieval.margin = 0.0  # points below which a difference does not matter; 0: 3, of top-1 2
 
     c.metrics = ConfigDict()  # scores besides those on words
     c.metrics.names = ()  # of bertscore, similarity, lattescore

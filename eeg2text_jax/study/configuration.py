@@ -211,8 +211,9 @@ STAGES = {
     ),
     "split": Stage(("split.json",), ("split",)),
     "tokenizer": Stage(("tokenizer",), ("text.tokenizer", "text.vocab_size", "model.checkpoint")),
+    "targets": Stage(("targets.npz",), ("contrastive.text", "contrastive.layer", "contrastive.hashed")),
     "training": Stage(("checkpoints/step_*", "step_one/checkpoints/step_*", "wave_*", "waves.json"), ()),
-    "decoding": Stage(("predictions.jsonl",), ("grid.eval_conditions", "decode")),
+    "decoding": Stage(("predictions.jsonl", "rankings.jsonl"), ("grid.eval_conditions", "decode")),
     "": Stage(
         (),
         (
@@ -220,6 +221,7 @@ STAGES = {
             "compilation_cache",
             "metrics",
             "parallel.hosts",
+            "retrieval",
             "train.save_every",
             "train.log_every",
             "train.profile",
