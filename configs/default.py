@@ -128,13 +128,8 @@ def get_config() -> ConfigDict:
 
     c.split = ConfigDict()
     # unique_text (no text of the test part trains), f (no subject either); file (see path); and the published ones that
-<<<<<<< HEAD
-    # leak: unique_sent, unique_subj, a (by subject), b (by task), c (pooled), d (by sentence id within a task), e
-    # (consecutive samples within a task)
-=======
     # leak: unique_sent, unique_subj, a (by subject), b (by task), c (pooled), d (by sentence id within a task), e (one
     # run of consecutive samples of each task). Windows of stories are split by story in unique_text, b and f.
->>>>>>> main
     c.split.method = "unique_text"
     c.split.ratio = (0.8, 0.1, 0.1)  # train, dev, test
     c.split.seed = 0
