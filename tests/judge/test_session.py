@@ -163,6 +163,10 @@ def test_score_prints_it_with_its_signature_by_subject_and_by_row(finished, tmp_
     assert means[0] == 100
     assert cell["by_subject"]["A"]["lattescore-mean"] == pytest.approx(np.mean(means[:2]))
     assert cell["by_subject"]["B"]["rows"] == 1
+    for row in cell["by_subject"].values():
+        assert row["accepted"] == {"word_accuracy": row["wer"] <= 20, "latte": row["lattescore"] >= 70}
+    assert cell["by_subject"]["A"]["accepted"]["word_accuracy"]  # two of fourteen words are wrong
+    assert "accepted by latte" in " ".join(printed.split())
     assert cell["metrics"]["lattescore-mean"]["value"] == pytest.approx(np.mean(means))
 
 
