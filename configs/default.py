@@ -10,11 +10,15 @@ from ml_collections import ConfigDict
 def get_config() -> ConfigDict:
     c = ConfigDict()
     c.seed = 0  # everything random derives from it, except what has a seed of its own
+    # What is trained: "generate", a model that writes the sentence; "contrastive", an encoder whose output is close to
+    # an embedding of the sentence, by which the sentence is found among those of the test part.
+    c.objective = "generate"
     c.compilation_cache = "~/.cache/eeg2text_jax"  # compiled programs are kept here between runs; empty: nowhere
 
     c.data = ConfigDict()
-    # "synthetic", a data file (.h5), a table (.tsv, .csv), arrays (.npz), Parquet files or a data set saved by
-    # `datasets`, raw recordings that MNE reads or a BIDS folder, or ZuCo's: a file, a folder or a glob
+    # "synthetic", "synthetic-fmri", a data file (.h5), a table (.tsv, .csv), arrays (.npz), Parquet files or a data set
+    # saved by `datasets`, raw recordings that MNE reads, a BIDS folder of EEG or fMRI, or ZuCo's: a file, a folder or a
+    # glob
     c.data.source = "synthetic"
     c.data.max_words = 56  # longer recordings are cut to this many words
     c.data.standardize = True  # each feature by its mean and standard deviation over the train part
@@ -27,6 +31,18 @@ def get_config() -> ConfigDict:
     c.data.synthetic.features = 64  # F
     c.data.synthetic.vocabulary = 300  # distinct words
     c.data.synthetic.seed = 0
+
+    c.data.synthetic_fmri = ConfigDict()  # used when data.source is "synthetic-fmri"; read as data.fmri says
+    c.data.synthetic_fmri.signal = 1.0  # how much of the patterns is about the word, 0 (nothing) to 1
+    c.data.synthetic_fmri.subjects = 12
+    c.data.synthetic_fmri.stories = 24
+    c.data.synthetic_fmri.heard = 12  # stories of each subject, a scan each
+    c.data.synthetic_fmri.frames = 60  # of a story, 1.5 s each and about a word
+    c.data.synthetic_fmri.grid = (16, 16, 8)  # voxels, in place of data.fmri.grid
+    c.data.synthetic_fmri.vocabulary = 100  # distinct words
+    c.data.synthetic_fmri.lag_tr = 3  # frames from a word to its pattern; data.fmri.lag_tr undoes it
+    c.data.synthetic_fmri.seed = 0
+    c.data.synthetic_fmri.folder = ""  # where the BIDS tree is left; empty: it is removed once it is read
 
     # Names of columns in the header of a table, of arrays, Parquet files and data sets; all but features and sentence
     # may be absent.
@@ -86,9 +102,34 @@ def get_config() -> ConfigDict:
     c.data.raw.margin = 2.0  # seconds read before and after a sentence, in which filters settle
     c.data.raw.strict = False  # stop at a file that cannot be read; else it is named and left out
 
+    # Used when data.source is a BIDS folder with functional images, as Narratives (docs/fmri.md).
+    c.data.fmri = ConfigDict()
+    c.data.fmri.transcripts = ""  # folder with STIMULUS/align.csv, as gentle writes it; empty: stimuli/gentle there
+    c.data.fmri.tasks = ()  # those to take; empty: all
+    c.data.fmri.grid = (64, 64, 27)  # voxels of the scans to take; others are not looked at
+    c.data.fmri.exclude = "code/scan_exclude.json"  # list of scans to leave out, where it is there; empty: none
+    c.data.fmri.runs = "first"  # first | all runs of a subject and task
+    c.data.fmri.window = 10  # L, frames of a sample and segments of its text; UniCoRN's
+    c.data.fmri.stride = 1  # frames from one window to the next; 1: all windows, as many as there can be
+    # TRs by which a frame comes after the words that it belongs to; the blood takes 3 or 4 of 1.5 s. UniCoRN's authors
+    # name none, so 0.
+    c.data.fmri.lag_tr = 0
+    c.data.fmri.detrend = 0  # degree of the polynomial taken off every voxel's run; 0: its mean (no source says)
+    c.data.fmri.clip = 5.0  # standard deviations at which values are cut
+    c.data.fmri.mask = 0.0  # voxels whose mean is below this share of the 98th percentile are 0; 0: no mask
+    c.data.fmri.dtype = "float16"  # of the voxels in the data file: float16 | float32
+    # Stimuli that tell the same story: a split by text keeps them together.
+    c.data.fmri.same_text = (
+        ("notthefallintact", "notthefalllongscram", "notthefallshortscram"),
+        ("milkywayoriginal", "milkywayvodka", "milkywaysynonyms"),
+        ("pieman", "piemanpni"),
+    )
+    c.data.fmri.strict = False  # stop at a scan that cannot be used; else it is named and left out
+
     c.split = ConfigDict()
     # unique_text (no text of the test part trains), f (no subject either); file (see path); and the published ones that
-    # leak: unique_sent, unique_subj, a (by subject), c (pooled), d (by sentence id within a task)
+    # leak: unique_sent, unique_subj, a (by subject), b (by task), c (pooled), d (by sentence id within a task), e (one
+    # run of consecutive samples of each task). Windows of stories are split by story in unique_text, b and f.
     c.split.method = "unique_text"
     c.split.ratio = (0.8, 0.1, 0.1)  # train, dev, test
     c.split.seed = 0
@@ -151,6 +192,16 @@ def get_config() -> ConfigDict:
     c.step_one.steps = 0  # batches of it; its best parameters are what train begins with; 0: there is none
     c.step_one.lr = 1e-3  # in place of optim.lr
 
+    c.contrastive = ConfigDict()  # of objective "contrastive"
+    # Frozen text encoder (a checkpoint, or minilm) whose embeddings are the targets; empty: hashed tf-idf of words.
+    c.contrastive.text = ""
+    c.contrastive.layer = -1  # whose output is averaged over tokens; -1: at two thirds of the depth
+    c.contrastive.hashed = 512  # numbers of a hashed tf-idf vector
+    c.contrastive.width = 256  # of what the EEG encoder hands to the mean over words
+    c.contrastive.temperature = 0.07  # that cosines are divided by ...
+    c.contrastive.learn_temperature = True  # ... at first; one over it never exceeds 100
+    c.contrastive.symmetric = True  # also find the recording of each text among those of the batch
+
     c.parallel = ConfigDict()
     # Arms of one device: side by side ("vmap") or in turn ("map", faster for small models on a CPU); "auto" maps on a
     # single CPU device.
@@ -174,6 +225,11 @@ def get_config() -> ConfigDict:
     # text.max_tokens positions and so run into the padding where the model misses the end), or at the end of the
     # reference at the latest ("reference").
     c.decode.teacher_forced_cut = "reference"
+
+    c.retrieval = ConfigDict()  # which of the sentences of the test part was read
+    c.retrieval.likelihood = False  # of objective "generate": rank them by their likelihood, too
+    c.retrieval.endpoint = "top-5"  # what decides: top-1 | top-5 | rank
+    c.retrieval.margin = 0.0  # points below which a difference does not matter; 0: 3, of top-1 2
 
     c.metrics = ConfigDict()  # scores besides those on words
     c.metrics.names = ()  # of bertscore, similarity, lattescore

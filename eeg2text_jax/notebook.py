@@ -30,6 +30,7 @@ from eeg2text_jax.export_run import arm_number, exported, finished_study, write_
 from eeg2text_jax.metrics.render import table_markdown
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
 from eeg2text_jax.predictions.file import Prediction, read_predictions
+from eeg2text_jax.predictions.rankings import read_rankings
 from eeg2text_jax.pretrained.eeg_file import FEEDING
 from eeg2text_jax.splits.certificate import certify_data
 from eeg2text_jax.splits.split import Split
@@ -83,7 +84,10 @@ class Run:
 
     @functools.cached_property
     def predictions(self) -> list[Prediction]:
-        """Every prediction of the test part, teacher-forced and free-running, of every arm and condition."""
+        """Every prediction of the test part, teacher-forced and free-running, of every arm and condition; of the
+        contrastive objective every ranking."""
+        if self.study.config.objective == "contrastive":
+            return list(read_rankings(self.study.workdir.rankings).rows)
         return list(read_predictions(self.study.workdir.predictions).predictions)
 
     @functools.cached_property

@@ -197,12 +197,23 @@ class Stage:
 # In the order of work. A field that no stage names belongs to training, which is the stage to be careful with.
 STAGES = {
     "data": Stage(
-        ("data.h5",), ("data.source", "data.synthetic", "data.columns", "data.table", "data.recordings", "data.raw")
+        ("data.h5",),
+        (
+            "data.source",
+            "data.synthetic",
+            "data.columns",
+            "data.table",
+            "data.recordings",
+            "data.raw",
+            "data.fmri",
+            "data.synthetic_fmri",
+        ),
     ),
     "split": Stage(("split.json",), ("split",)),
     "tokenizer": Stage(("tokenizer",), ("text.tokenizer", "text.vocab_size", "model.checkpoint")),
+    "targets": Stage(("targets.npz",), ("contrastive.text", "contrastive.layer", "contrastive.hashed")),
     "training": Stage(("checkpoints/step_*", "step_one/checkpoints/step_*", "wave_*", "waves.json"), ()),
-    "decoding": Stage(("predictions.jsonl",), ("grid.eval_conditions", "decode")),
+    "decoding": Stage(("predictions.jsonl", "rankings.jsonl"), ("grid.eval_conditions", "decode")),
     "": Stage(
         (),
         (
@@ -210,6 +221,7 @@ STAGES = {
             "compilation_cache",
             "metrics",
             "parallel.hosts",
+            "retrieval",
             "train.save_every",
             "train.log_every",
             "train.profile",
