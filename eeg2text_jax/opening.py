@@ -14,6 +14,7 @@ from eeg2text_jax.model_metrics import check_configured
 from eeg2text_jax.parallel.distributed import initialize, is_main, main_first
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.pretrained.folder import checkpoint_folder
+from eeg2text_jax.stores.mirror import mirrored
 from eeg2text_jax.study.grid import arms
 from eeg2text_jax.study.ranges import check_config, notes
 from eeg2text_jax.study.study import Study, open_study
@@ -43,6 +44,7 @@ def begun(config: ConfigDict, root: str, make: bool = True) -> Iterator[Study]:
     for note in notes(config):
         print(note)
     with contextlib.ExitStack() as stack:
+        root = stack.enter_context(mirrored(root, leader=is_main(), host=jax.process_index()))
 
         def open_it() -> Study:
             check_before(config)

@@ -24,6 +24,7 @@ from eeg2text_jax.parallel.distributed import is_main, wait_for_all
 from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
 from eeg2text_jax.predictions.selection import select_cells
 from eeg2text_jax.splits.split import check_same_data, check_same_split
+from eeg2text_jax.stores.address import address_of
 from eeg2text_jax.study.metric_names import WORDS
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import DECODED, write_configuration
@@ -75,7 +76,7 @@ def decode(study: Study) -> None:
     study.workdir.unrecord(study.workdir.predictions.name)
     write_predictions(study.workdir.predictions, header, predictions)
     study.workdir.record(study.workdir.predictions.name, *study.workdir.unrecorded(*DECODED))
-    print(f"wrote {study.workdir.predictions}")
+    print(f"wrote {address_of(study.workdir.predictions)}")
 
 
 def _decode_wave(study: Study) -> Iterator[Prediction]:
@@ -170,4 +171,4 @@ def judge(study: Study, results: dict[str, Any]) -> None:
     sections = [Section("Scores", table), *curves]
     write_report(verdict, root / "report.html", sections=sections)
     print(result_text(verdict))
-    print(f"everything is in {root}: report.html, results.md, results.json, predictions.jsonl, audit.json")
+    print(f"everything is in {address_of(root)}: report.html, results.md, results.json, predictions.jsonl, audit.json")

@@ -24,7 +24,7 @@ import numpy as np
 
 from eeg2text_jax.data.hdf5_disk import PatientFile, check_own
 from eeg2text_jax.errors import UserError, first_line
-from eeg2text_jax.files import locked, partial_of
+from eeg2text_jax.files import locked, partial_of, tell
 
 FORMAT = "eeg2text-data-2"
 WITHOUT_CHECKSUMS = "eeg2text-data-1"  # as earlier versions wrote it
@@ -107,6 +107,7 @@ class DataWriter:
             self._disk.check()
             if kind is None:
                 self._partial.replace(self.path)
+                tell()
         finally:
             self._partial.unlink(missing_ok=True)
             self._lock.close()

@@ -22,6 +22,7 @@ from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.data.word_table import table_samples
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
+from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.versions import __version__
 
 ARRAYS = {".npz": open_arrays, ".parquet": open_parquet}
@@ -38,7 +39,7 @@ def prepare(config: ConfigDict, out: Path, sources: Sequence[str] = ()) -> Tally
     Raises:
       UserError: the source is missing or damaged; nothing is left at `out` then.
     """
-    sources = tuple(sources) or (str(config.source),)
+    sources = tuple(map(at_hand, sources or (str(config.source),)))
     tally = Tally()
     source = _open(config, sources, tally)
     counted = tally.count(source.samples)

@@ -17,6 +17,7 @@ from eeg2text_jax.files import file_digest, replacing
 from eeg2text_jax.judge.frozen import Frozen, load_frozen
 from eeg2text_jax.judge.wording import Labels, Wording
 from eeg2text_jax.pretrained.tensor_files import open_safetensors, write_safetensors
+from eeg2text_jax.stores.copying import at_hand
 
 FORMAT = 1
 FILE, PROMPT = "judge.json", "prompt.safetensors"
@@ -94,7 +95,7 @@ def read_judge(folder: str | os.PathLike[str]) -> Judge:
     Raises:
       UserError: it is none, or something in it is not what was written.
     """
-    folder = Path(folder)
+    folder = Path(at_hand(folder))
     path = folder / FILE
     try:
         text = path.read_bytes().decode("utf8")

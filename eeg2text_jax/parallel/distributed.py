@@ -10,6 +10,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.stores.mirror import settle_all
 
 Result = TypeVar("Result")
 
@@ -80,6 +81,7 @@ def main_first(make: Callable[[], Result]) -> Result:
     if is_main():
         try:
             made = make()
+            settle_all(leader=True)
         except BaseException as error:  # the others wait, and are told before it goes on its way
             failure = error
     failed = multihost_utils.broadcast_one_to_all(np.int32(failure is not None))
@@ -87,7 +89,10 @@ def main_first(make: Callable[[], Result]) -> Result:
         raise failure
     if failed:
         raise UserError("the first host could not go on; its message says why.")
-    return made if is_main() else make()
+    if is_main():
+        return made
+    settle_all(leader=False)
+    return make()
 
 
 def main_decides(decide: Callable[[], int]) -> int:

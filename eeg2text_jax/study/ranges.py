@@ -38,7 +38,7 @@ from eeg2text_jax.study.metric_names import ENDPOINTS, MEANING
 # In the order of configs/default.py.
 RANGES: dict[str, Range] = {
     "seed": whole(0),
-    "compilation_cache": place(),
+    "compilation_cache": place(local=True),
     "data.source": place(empty=False),
     "data.max_words": whole(1, 100_000),
     "data.standardize": flag(),
