@@ -1,10 +1,9 @@
 """The part of `--config=FILE.py:ARGUMENT` after the colon: `name=value,name=value`."""
 
-import difflib
 from collections.abc import Sequence
 from types import SimpleNamespace
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, did_you_mean
 
 
 def parse(argument: str, file: str, **defaults: str | Sequence[str]) -> SimpleNamespace:
@@ -22,8 +21,7 @@ def parse(argument: str, file: str, **defaults: str | Sequence[str]) -> SimpleNa
     for part in filter(None, argument.split(",")):
         name, _, value = part.partition("=")
         if name not in defaults:
-            near = difflib.get_close_matches(name, defaults, n=1, cutoff=0.0)[0]
-            raise UserError(f"{file}:{argument}: there is no argument {name!r}; did you mean `{near}=...`?")
+            raise UserError(f"{file}:{argument}: there is no argument {name!r}; {did_you_mean(name, defaults)}")
         allowed = defaults[name]
         if not isinstance(allowed, str) and value not in allowed:
             raise UserError(f"{file}:{argument}: {name} is {value!r}; it must be one of {', '.join(allowed)}.")

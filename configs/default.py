@@ -10,6 +10,9 @@ from ml_collections import ConfigDict
 def get_config() -> ConfigDict:
     c = ConfigDict()
     c.seed = 0  # everything random derives from it, except what has a seed of its own
+    # What is trained: "generate", a model that writes the sentence; "contrastive", an encoder whose output is close to
+    # an embedding of the sentence, by which the sentence is found among those of the test part.
+    c.objective = "generate"
     c.compilation_cache = "~/.cache/eeg2text_jax"  # compiled programs are kept here between runs; empty: nowhere
 
     c.data = ConfigDict()
@@ -86,6 +89,30 @@ def get_config() -> ConfigDict:
     c.data.raw.margin = 2.0  # seconds read before and after a sentence, in which filters settle
     c.data.raw.strict = False  # stop at a file that cannot be read; else it is named and left out
 
+    # Used when data.source is a BIDS folder with functional images, as Narratives (docs/fmri.md).
+    c.data.fmri = ConfigDict()
+    c.data.fmri.transcripts = ""  # folder with STIMULUS/align.csv, as gentle writes it; empty: stimuli/gentle there
+    c.data.fmri.tasks = ()  # those to take; empty: all
+    c.data.fmri.grid = (64, 64, 27)  # voxels of the scans to take; others are not looked at
+    c.data.fmri.exclude = "code/scan_exclude.json"  # list of scans to leave out, where it is there; empty: none
+    c.data.fmri.runs = "first"  # first | all runs of a subject and task
+    c.data.fmri.window = 10  # L, frames of a sample and segments of its text; UniCoRN's
+    c.data.fmri.stride = 1  # frames from one window to the next; 1: all windows, as many as there can be
+    # TRs by which a frame comes after the words that it belongs to; the blood takes 3 or 4 of 1.5 s. UniCoRN's authors
+    # name none, so 0.
+    c.data.fmri.lag_tr = 0
+    c.data.fmri.detrend = 0  # degree of the polynomial taken off every voxel's run; 0: its mean (no source says)
+    c.data.fmri.clip = 5.0  # standard deviations at which values are cut
+    c.data.fmri.mask = 0.0  # voxels whose mean is below this share of the 98th percentile are 0; 0: no mask
+    c.data.fmri.dtype = "float16"  # of the voxels in the data file: float16 | float32
+    # Stimuli that tell the same story: a split by text keeps them together.
+    c.data.fmri.same_text = (
+        ("notthefallintact", "notthefalllongscram", "notthefallshortscram"),
+        ("milkywayoriginal", "milkywayvodka", "milkywaysynonyms"),
+        ("pieman", "piemanpni"),
+    )
+    c.data.fmri.strict = False  # stop at a scan that cannot be used; else it is named and left out
+
     c.split = ConfigDict()
     # unique_text (no text of the test part trains), f (no subject either); file (see path); and the published ones that
     # leak: unique_sent, unique_subj, a (by subject), c (pooled), d (by sentence id within a task)
@@ -151,6 +178,16 @@ def get_config() -> ConfigDict:
     c.step_one.steps = 0  # batches of it; its best parameters are what train begins with; 0: there is none
     c.step_one.lr = 1e-3  # in place of optim.lr
 
+    c.contrastive = ConfigDict()  # of objective "contrastive"
+    # Frozen text encoder (a checkpoint, or minilm) whose embeddings are the targets; empty: hashed tf-idf of words.
+    c.contrastive.text = ""
+    c.contrastive.layer = -1  # whose output is averaged over tokens; -1: at two thirds of the depth
+    c.contrastive.hashed = 512  # numbers of a hashed tf-idf vector
+    c.contrastive.width = 256  # of what the EEG encoder hands to the mean over words
+    c.contrastive.temperature = 0.07  # that cosines are divided by ...
+    c.contrastive.learn_temperature = True  # ... at first; one over it never exceeds 100
+    c.contrastive.symmetric = True  # also find the recording of each text among those of the batch
+
     c.parallel = ConfigDict()
     # Arms of one device: side by side ("vmap") or in turn ("map", faster for small models on a CPU); "auto" maps on a
     # single CPU device.
@@ -174,6 +211,11 @@ def get_config() -> ConfigDict:
     # text.max_tokens positions and so run into the padding where the model misses the end), or at the end of the
     # reference at the latest ("reference").
     c.decode.teacher_forced_cut = "reference"
+
+    c.retrieval = ConfigDict()  # which of the sentences of the test part was read
+    c.retrieval.likelihood = False  # of objective "generate": rank them by their likelihood, too
+    c.retrieval.endpoint = "top-5"  # what decides: top-1 | top-5 | rank
+    c.retrieval.margin = 0.0  # points below which a difference does not matter; 0: 3, of top-1 2
 
     c.metrics = ConfigDict()  # scores besides those on words
     c.metrics.names = ()  # of bertscore, similarity, lattescore

@@ -1,7 +1,8 @@
 """Train, decode and judge EEG-to-text models in JAX.
 
-Public names, each imported when first asked for, so that scoring a file does not wait for JAX: `load_pretrained`,
-`load_export`, `Seq2SeqModel`, `GenerationSpec`, `generate`, `teacher_forced`, `score`, `audit`.
+The names that a notebook calls, each imported when first asked for, so that scoring a file does not wait for JAX:
+`read_datafile`, `make_split`, `fit`, `load`; `load_pretrained`, `load_export`, `Seq2SeqModel`, `GenerationSpec`,
+`generate`, `teacher_forced`; `read_any`, `score`, `audit`. `data.write` makes a data file.
 """
 
 import importlib
@@ -11,39 +12,53 @@ from eeg2text_jax.versions import __version__ as __version__
 
 if TYPE_CHECKING:
     from eeg2text_jax.auditing.audit import audit
+    from eeg2text_jax.data.datafile import read_datafile
     from eeg2text_jax.decoding.exported import load_export
     from eeg2text_jax.decoding.generate import generate
     from eeg2text_jax.decoding.teacher_forced import teacher_forced
     from eeg2text_jax.metrics.score import score_predictions as score
     from eeg2text_jax.models.functional import Seq2SeqModel
+    from eeg2text_jax.notebook import fit, load
+    from eeg2text_jax.predictions.read import read_any
     from eeg2text_jax.pretrained.load import load_pretrained
     from eeg2text_jax.search.settings import GenerationSpec
+    from eeg2text_jax.splits.methods import make_split
 
 __all__ = [
     "GenerationSpec",
     "Seq2SeqModel",
     "audit",
+    "fit",
     "generate",
+    "load",
     "load_export",
     "load_pretrained",
+    "make_split",
+    "read_any",
+    "read_datafile",
     "score",
     "teacher_forced",
 ]
 
 _PLACES = {
-    "GenerationSpec": ("eeg2text_jax.search.settings", "GenerationSpec"),
-    "Seq2SeqModel": ("eeg2text_jax.models.functional", "Seq2SeqModel"),
-    "audit": ("eeg2text_jax.auditing.audit", "audit"),
-    "load_export": ("eeg2text_jax.decoding.exported", "load_export"),
-    "generate": ("eeg2text_jax.decoding.generate", "generate"),
-    "load_pretrained": ("eeg2text_jax.pretrained.load", "load_pretrained"),
-    "score": ("eeg2text_jax.metrics.score", "score_predictions"),
-    "teacher_forced": ("eeg2text_jax.decoding.teacher_forced", "teacher_forced"),
+    "GenerationSpec": "search.settings.GenerationSpec",
+    "Seq2SeqModel": "models.functional.Seq2SeqModel",
+    "audit": "auditing.audit.audit",
+    "fit": "notebook.fit",
+    "generate": "decoding.generate.generate",
+    "load": "notebook.load",
+    "load_export": "decoding.exported.load_export",
+    "load_pretrained": "pretrained.load.load_pretrained",
+    "make_split": "splits.methods.make_split",
+    "read_any": "predictions.read.read_any",
+    "read_datafile": "data.datafile.read_datafile",
+    "score": "metrics.score.score_predictions",
+    "teacher_forced": "decoding.teacher_forced.teacher_forced",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _PLACES[name]
-    return getattr(importlib.import_module(module), attribute)
+    module, _, attribute = _PLACES[name].rpartition(".")
+    return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)

@@ -26,6 +26,11 @@ def first_line(error: BaseException) -> str:
     return next(filter(None, lines), type(error).__name__)
 
 
+def one_line(error: BaseException) -> str:
+    """All of an exception's message that fits into a line, or the name of its kind where there is none."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: the nearest known one, or all of them where none is near."""
     known = list(known)

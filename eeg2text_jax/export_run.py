@@ -62,8 +62,17 @@ def finished_study(root: str) -> Study:
 
 def exported(study: Study, params: Params) -> Exported:
     """What an export of these parameters would decode with, without writing it."""
+    _check_writes(study)
     generation = GenerationSpec.from_fields(study.config.decode, study.model)
     return Exported(study.model, params, study.tokenizer, generation, _feeding(study))
+
+
+def _check_writes(study: Study) -> None:
+    if study.config.objective != "generate":
+        raise UserError(
+            f"{study.workdir.root}: is a run of objective={study.config.objective}, whose model writes no text; it has "
+            "nothing to decode with or to export."
+        )
 
 
 def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
@@ -72,6 +81,7 @@ def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
     Raises:
       UserError: `out` cannot be written.
     """
+    _check_writes(study)
     export_checkpoint(
         study.model,
         params,

@@ -10,6 +10,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from etils import epath
 
@@ -142,6 +143,11 @@ def files_below(folder: epath.Path) -> list[str]:
     for path in folder.iterdir():
         names += [f"{path.name}/{name}" for name in files_below(path)] if path.is_dir() else [path.name]
     return sorted(names)
+
+
+def content_digest(content: Any) -> str:
+    """SHA-256 of what JSON can hold, in hexadecimal, whatever the order of names."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:

@@ -30,6 +30,7 @@ from eeg2text_jax.export_run import arm_number, exported, finished_study, write_
 from eeg2text_jax.metrics.render import table_markdown
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
 from eeg2text_jax.predictions.file import Prediction, read_predictions
+from eeg2text_jax.predictions.rankings import read_rankings
 from eeg2text_jax.pretrained.eeg_file import FEEDING
 from eeg2text_jax.splits.certificate import certify_data
 from eeg2text_jax.splits.split import Split
@@ -85,7 +86,10 @@ class Run:
 
     @functools.cached_property
     def predictions(self) -> list[Prediction]:
-        """Every prediction of the test part, teacher-forced and free-running, of every arm and condition."""
+        """Every prediction of the test part, teacher-forced and free-running, of every arm and condition; of the
+        contrastive objective every ranking."""
+        if self.study.config.objective == "contrastive":
+            return list(read_rankings(self.study.workdir.rankings).rows)
         return list(read_predictions(self.study.workdir.predictions).predictions)
 
     @functools.cached_property
@@ -180,13 +184,12 @@ def fit(
     Sixty-four sentences of noise, and what comes of them:
 
     >>> import numpy as np
-    >>> from eeg2text_jax import data
-    >>> from eeg2text_jax.notebook import fit
+    >>> from eeg2text_jax import data, fit
     >>> rng = np.random.default_rng(0)
     >>> pairs = [(a, b) for a in ("dog", "cat", "cow", "hen", "fox", "owl", "elk", "bee") for b in "abcdefgh"]
     >>> rows = [{"features": rng.normal(size=(4, 6)), "sentence": f"the {a} saw {b}"} for a, b in pairs]
     >>> small = {"batch__buckets": ((12, 12),), "decode__num_beams": 1, "train__steps": 4}
-    >>> run = fit(data.write("own.h5", rows), "own", **small, quiet=True)
+    >>> run = fit(data.write("own.h5", rows), "own", workdir="run", **small, quiet=True)
     >>> len(run.decode([rng.normal(size=(4, 6)), rng.normal(size=(9, 6))]))
     2
     >>> run.verdict.verdict.value == "uses EEG"
@@ -232,6 +235,13 @@ def load(place: str | os.PathLike[str]) -> Run | Exported:
 
     Raises:
       UserError: there is neither, or something in it is missing or was changed.
+
+    >>> from eeg2text_jax import load
+    >>> run = load("run")
+    >>> run.arms
+    ['eeg/0', 'noise/0']
+    >>> sorted(run.split)
+    ['dev', 'test', 'train']
     """
     path = Path(place := at_hand(place))
     if (path / FEEDING).exists() or not path.exists():

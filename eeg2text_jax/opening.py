@@ -18,6 +18,7 @@ from eeg2text_jax.stores.mirror import mirrored
 from eeg2text_jax.study.grid import arms
 from eeg2text_jax.study.ranges import check_config, notes
 from eeg2text_jax.study.study import Study, open_study
+from eeg2text_jax.study.text_targets import check_encoder
 from eeg2text_jax.study.workdir import OPENED, Workdir, check_configuration, find_workdir, forget, held, open_workdir
 from eeg2text_jax.training.state import make_optimizer
 
@@ -66,6 +67,8 @@ def check_before(config: ConfigDict) -> None:
     make_optimizer(config.optim, config.train.steps)
     check_configured(config)
     _check_mesh(config, len(arms(config)))
+    if config.objective == "contrastive":
+        check_encoder(config.contrastive)
     if config.model.checkpoint:
         checkpoint_folder(config.model.checkpoint)
     else:

@@ -10,11 +10,13 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.fitness import DECODED_HERE
-from eeg2text_jax.auditing.report import Section, write_report
+from eeg2text_jax.auditing.page import Section
+from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import AuditResult, result_text
 from eeg2text_jax.decoding.cells import decode_grid
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
+from eeg2text_jax.metrics.ranks import score_rankings
 from eeg2text_jax.metrics.render import print_table, table_markdown, write_tables
 from eeg2text_jax.metrics.score import score_cells, write_results
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table, side_by_side
@@ -23,6 +25,7 @@ from eeg2text_jax.opening import begun
 from eeg2text_jax.parallel.distributed import is_main, wait_for_all
 from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
 from eeg2text_jax.predictions.selection import select_cells
+from eeg2text_jax.rank_run import audit_ranked, is_ranked, judge_ranked, rank, ranked_results, read_ranked
 from eeg2text_jax.splits.split import check_same_data, check_same_split
 from eeg2text_jax.stores.address import address_of
 from eeg2text_jax.study.metric_names import WORDS
@@ -40,25 +43,32 @@ def run(config: ConfigDict, root: str) -> None:
       UserError: the configuration, the data or the folder is not usable.
     """
     with begun(config, root) as study:
-        if not study.workdir.predictions.exists():
-            train(study)
-            decode(study)
+        missing = [name for name in decoded_files(config) if not (study.workdir.root / name).exists()]
+        if missing:
+            train_arms(study)
+            decode(study, missing)
         if is_main():
             results = score(study)
             judge(study, results)
         wait_for_all("end of run")
 
 
-def train(study: Study) -> None:
-    """Trains every arm, in waves where they do not fit at once."""
-    if is_main():
-        study.workdir.unrecord(study.workdir.metrics.name)
-    train_arms(study)
-    if is_main():
-        study.workdir.record(study.workdir.metrics.name)
+def decoded_files(config: ConfigDict) -> list[str]:
+    """What decoding writes: predictions of the generative objective, and rankings where they are asked for."""
+    wanted = {"rankings.jsonl": is_ranked(config), "predictions.jsonl": config.objective == "generate"}
+    return [name for name, asked_for in wanted.items() if asked_for]
 
 
-def decode(study: Study) -> None:
+def decode(study: Study, files: Sequence[str] | None = None) -> None:
+    """Writes what decoding writes, or `files` of it, with each arm's best parameters."""
+    files = decoded_files(study.config) if files is None else files
+    if study.workdir.rankings.name in files:
+        rank(study)
+    if study.workdir.predictions.name in files:
+        predict(study)
+
+
+def predict(study: Study) -> None:
     """Decodes every cell with each arm's best parameters and writes the predictions file."""
     header = {
         "config": study.config_digest,
@@ -94,6 +104,8 @@ def score(study: Study) -> dict[str, Any]:
         configuration.
     """
     study.workdir.check(*DECODED)
+    if study.config.objective == "contrastive":
+        return _score_ranked(study)
     found = read_predictions(study.workdir.predictions)
     check_same_split(study.split.digest(), found.header.get("split"), study.workdir.predictions)
     check_same_data(study.data.digest(), found.header.get("data"), study.workdir.predictions)
@@ -108,10 +120,23 @@ def score(study: Study) -> dict[str, Any]:
     )  # as the paper's rows
     source = f"{study.config.model.backbone} ids, {study.tokenizer_digest}"
     results = score_rows(study.config, predictions, token_source=source)
+    if is_ranked(study.config):
+        results["cells"] += score_rankings(read_ranked(study))
     results["split"] = study.split.digest()
     write_results(study.workdir.results, results)
     study.workdir.record(study.workdir.results.name, *study.workdir.unrecorded(*DECODED))
     write_tables(study.workdir.root, results, side_by_side(predictions), study.config.model.backbone)
+    print_table(results)
+    return results
+
+
+def _score_ranked(study: Study) -> dict[str, Any]:
+    """`score` of the contrastive objective."""
+    rows = read_ranked(study)
+    results = {**ranked_results(rows), "split": study.split.digest()}
+    write_results(study.workdir.results, results)
+    study.workdir.record(study.workdir.results.name, *study.workdir.unrecorded(*DECODED))
+    write_tables(study.workdir.root, results, side_by_side(rows), "contrastive")
     print_table(results)
     return results
 
@@ -131,8 +156,14 @@ def verdict_of(study: Study) -> AuditResult | None:
     config = study.config
     if "eeg" not in config.grid.train_conditions or "eeg" not in config.grid.eval_conditions:
         return None
-    train_text = [str(text) for text in study.data.sentence[study.split.parts["train"]]]
+    train_text = _train_text(study)
+    if config.objective == "contrastive":
+        return audit_ranked(config, read_ranked(study), train_text)
     return audit_rows(config, read_predictions(study.workdir.predictions).predictions, train_text)
+
+
+def _train_text(study: Study) -> list[str]:
+    return [str(text) for text in study.data.sentence[study.split.parts["train"]]]
 
 
 def audit_rows(
@@ -157,18 +188,29 @@ def audit_rows(
 def judge(study: Study, results: dict[str, Any]) -> None:
     """Writes `audit.json` and `report.html` and prints the verdict."""
     root, config = study.workdir.root, study.config
+    if is_ranked(config):
+        judge_ranked(config, root, read_ranked(study), _train_text(study), _curves(study))
+        if config.objective == "contrastive":
+            print(
+                f"everything is in {address_of(root)}: report.html, results.md, results.json, rankings.jsonl, audit.json"
+            )
+            return
     verdict = verdict_of(study)
     if verdict is None:
         print("no arm was trained and tested with eeg, so there is nothing to audit.")
         return
     write_text(root / "audit.json", json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n")
-    curves = [Section("Loss", images=[root / "loss.png"])] if study.workdir.metrics.exists() else []
-    if curves:
-        write_curves(study.workdir.metrics, root / "loss.png")
-    else:
-        print(f"{study.workdir.metrics}: there is no such file, so the report has no curves.")
     table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
-    sections = [Section("Scores", table), *curves]
+    sections = [Section("Scores", table), *_curves(study)]
     write_report(verdict, root / "report.html", sections=sections)
     print(result_text(verdict))
     print(f"everything is in {address_of(root)}: report.html, results.md, results.json, predictions.jsonl, audit.json")
+
+
+def _curves(study: Study) -> list[Section]:
+    """The losses as a section of the report, where they are there."""
+    if not study.workdir.metrics.exists():
+        print(f"{study.workdir.metrics}: there is no such file, so the report has no curves.")
+        return []
+    write_curves(study.workdir.metrics, study.workdir.root / "loss.png")
+    return [Section("Loss", images=[study.workdir.root / "loss.png"])]

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from eeg2text_jax.auditing.report import Section, write_report
+from eeg2text_jax.auditing.page import Section
+from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import AuditResult, result_text
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
@@ -22,6 +23,8 @@ from eeg2text_jax.metrics.score import write_results
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table, side_by_side
 from eeg2text_jax.pipeline import audit_rows, run, score_rows
 from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
+from eeg2text_jax.predictions.rankings import Ranking, read_rankings
+from eeg2text_jax.rank_run import is_ranked, judge_ranked_folds
 from eeg2text_jax.splits.certificate import certify_data
 from eeg2text_jax.splits.folds import make_folds
 from eeg2text_jax.splits.split import Split
@@ -63,6 +66,7 @@ def _run_in(config: ConfigDict, place: Path, folds: str) -> AuditResult | None:
     data = _data(config, place)
     splits = make_folds(data, config.split.method, folds, config.split.ratio, config.split.seed)
     rows: list[list[Prediction]] = []
+    ranked: list[list[Ranking]] = []
     for k, split in enumerate(splits, 1):
         print(f"\n=== {split.method} ===")
         certificate = _certificate(place / f"fold_{k}.json", data, split, config)
@@ -71,8 +75,16 @@ def _run_in(config: ConfigDict, place: Path, folds: str) -> AuditResult | None:
             {"data.source": address_of(data.path), "split.method": "file", "split.path": address_of(certificate)}
         )
         run(own.lock(), str(place / f"fold_{k}"))
-        rows.append(list(read_predictions(place / f"fold_{k}" / "predictions.jsonl").predictions))
+        if is_ranked(config):
+            ranked.append(read_rankings(place / f"fold_{k}" / "rankings.jsonl").rows)
+        if config.objective == "generate":
+            rows.append(list(read_predictions(place / f"fold_{k}" / "predictions.jsonl").predictions))
     print(f"\n=== all {len(splits)} folds ===")
+    found = None
+    if ranked:
+        found = judge_ranked_folds(config, place, ranked, {"splits": [split.digest() for split in splits]})
+    if config.objective != "generate":
+        return found
     return judge_folds(config, place, rows, [split.digest() for split in splits])
 
 

@@ -3,6 +3,7 @@
 from importlib.metadata import version
 
 __version__ = "0.1.0"
+OWN_VERSION = f"eeg2text_jax-{__version__}"  # as signatures name it
 
 
 def with_version(package: str) -> str:

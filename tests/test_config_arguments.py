@@ -14,7 +14,7 @@ def test_values_and_defaults():
 
 
 def test_mistakes_are_named():
-    with pytest.raises(UserError, match=r"there is no argument 'bakbone'; did you mean `backbone=...`"):
+    with pytest.raises(UserError, match=r"there is no argument 'bakbone'; did you mean 'backbone'"):
         parse("bakbone=t5", "f.py", backbone=("bart", "t5"), tasks="")
     with pytest.raises(UserError, match="backbone is 'gpt'; it must be one of bart, t5"):
         parse("backbone=gpt", "f.py", backbone=("bart", "t5"))

@@ -33,8 +33,8 @@ def test_argument_of_a_file():
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("--config.trian.steps=20", r"--config\.trian: there is no such field; did you mean `train`"),
-        ("--config.train.stpes=20", r"did you mean `train\.steps`"),
+        ("--config.trian.steps=20", r"--config\.trian: there is no such field; did you mean 'train'"),
+        ("--config.train.stpes=20", r"did you mean 'train\.steps'"),
         ("--config.train.steps.more=20", r"`train\.steps` is a value"),
         ("--config.train.steps=many", "many"),
         ("--wrokdir=x", "wrokdir"),

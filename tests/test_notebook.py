@@ -1,18 +1,25 @@
 """The calls for a notebook: a run made by the lines of the docstring, and what it gives."""
 
 import doctest
+import gc
+import inspect
 import json
+import pkgutil
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from eeg2text_jax import notebook
+import eeg2text_jax
+from eeg2text_jax import data, notebook
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.notebook import Run, changed, fit, load
 from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.study.configuration import load_config
+
+ROOT = Path(__file__).parents[1]
 
 
 def on_one_device(name):
@@ -20,18 +27,44 @@ def on_one_device(name):
     return changed(load_config(name), {"parallel.mesh": (1, 1)})
 
 
+def documented() -> dict[str, object]:
+    """What the reference page shows, by its place, in the page's order."""
+    places = re.findall(r"^::: (\S+)$", (ROOT / "docs/reference.md").read_text(encoding="utf8"), re.MULTILINE)
+    return {place: pkgutil.resolve_name(place) for place in places}
+
+
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """The run of `fit`'s docstring, which must say what it says there."""
-    test = doctest.DocTestParser().get_doctest(fit.__doc__, {}, "fit", notebook.__file__, 0)
-    said = []
+def examples(tmp_path_factory):
+    """Every example of the reference page, run from top to bottom in one folder; by place its names and complaints."""
+    ran = {}
+    runner, parser = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS), doctest.DocTestParser()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("notebook"))
         patch.setattr(notebook, "load_config", on_one_device)
-        doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, clear_globs=False, out=said.append)
-        assert not said, "".join(said)
-        assert sum(bool(example.source) for example in test.examples) <= 10
-        yield test.globs["run"]
+        for place, shown in documented().items():
+            test, said = parser.get_doctest(inspect.getdoc(shown), {}, place, None, 0), []
+            runner.run(test, clear_globs=False, out=said.append)
+            ran[place] = test, "".join(said)
+        yield ran
+
+
+@pytest.fixture(scope="module")
+def run(examples):
+    """The run of `fit`'s example: a data file to a verdict in ten lines."""
+    test, said = examples["eeg2text_jax.notebook.fit"]
+    assert not said, said
+    assert len(test.examples) <= 10
+    return test.globs["run"]
+
+
+def test_every_public_name_is_on_the_page_with_an_example_that_runs(examples):
+    shown = documented()
+    public = [data.write, *(getattr(eeg2text_jax, name) for name in eeg2text_jax.__all__)]
+    for place in (place for place, what in shown.items() if any(what is named for named in public)):
+        test, said = examples[place]
+        assert test.examples, f"{place} has no example"
+        assert not said, said
+    assert not [named for named in public if not any(named is what for what in shown.values())]
 
 
 def test_a_run_knows_what_it_did(run):
@@ -86,13 +119,25 @@ def test_fields_that_are_not_there_or_wrong():
 
 
 def test_a_split_of_ones_own_is_the_runs(run, tmp_path, monkeypatch):
-    data = read_datafile(run.data.path)
-    split = make_split(data, "unique_text", (0.5, 0.25, 0.25), 3)
+    own = read_datafile(run.data.path)
+    split = make_split(own, "unique_text", (0.5, 0.25, 0.25), 3)
     seen = {}
     monkeypatch.setattr(notebook.pipeline, "run", lambda config, root: seen.update(config=config, root=root))
     monkeypatch.setattr(notebook, "finished_study", lambda root: run.study)
-    fit(data, split=split, workdir=tmp_path / "run")
+    fit(own, split=split, workdir=tmp_path / "run")
     assert seen["config"].split.method == "file"
     found = json.loads(Path(seen["config"].split.path).read_text())
     assert len(found["parts"]["dev"]["ids"]) == len(split.parts["dev"])
-    assert seen["config"].data.source == str(data.path)
+    assert seen["config"].data.source == str(own.path)
+
+
+def test_without_a_workdir_the_folder_goes_with_the_run(run, monkeypatch):
+    made = []
+    monkeypatch.setattr(notebook.pipeline, "run", lambda config, root: made.append(Path(root).parent))
+    monkeypatch.setattr(notebook, "finished_study", lambda root: run.study)
+    own = fit(run.data)
+    assert own.study is run.study
+    assert made[0].is_dir()
+    del own
+    gc.collect()
+    assert not made[0].exists()

@@ -21,6 +21,7 @@ from eeg2text_jax.study.study import open_study
 from eeg2text_jax.study.workdir import open_workdir
 from eeg2text_jax.training.loop import DevLoss, make_initial_state, make_program, trained_params
 from eeg2text_jax.training.step import GridProgram
+from eeg2text_jax.training.waves import train_arms
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,7 @@ def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
     monkeypatch.setattr(GridProgram, "_loss", counted)
     config = tiny_config(train__steps=14, model__encoder_layers=0, batch__buckets=((12, 36), (20, 56)))
     study = open_study(config, open_workdir(str(tmp_path / "run"), config))
-    pipeline.train(study)
+    train_arms(study)
     assert len(set(shapes)) == len(config.batch.buckets)
     assert len(shapes) == len(set(shapes)), "a bucket was traced twice"
 
@@ -187,7 +188,7 @@ def test_conditions_that_need_tables_train_and_test(tmp_path):
     changes |= {"model__encoder_layers": 0, "optim__name": "sgd", "train__steps": 2, "train__eval_every": 1}
     config = tiny_config(**changes, shape={"dropout": 0.0}, decode__max_length=6)
     study = open_study(config, open_workdir(str(tmp_path / "run"), config))
-    pipeline.train(study)
+    train_arms(study)
     pipeline.decode(study)
     rows = read_predictions(tmp_path / "run/predictions.jsonl").predictions
     assert {row.eval_condition for row in rows} == set(testable)
@@ -261,7 +262,7 @@ def test_a_finished_run_is_trained_again_where_its_checkpoint_is_damaged_and_end
     root = copy_of(finished, tmp_path)
     (root / "checkpoints/step_6/digests.json").write_text("")
     study = open_study(tiny_config(), open_workdir(str(root), tiny_config()))
-    pipeline.train(study)
+    train_arms(study)
     assert "step_6/digests.json is damaged: the checkpoint is set aside" in capsys.readouterr().out
     (root / "predictions.jsonl").unlink()
     pipeline.run(tiny_config(), str(root))

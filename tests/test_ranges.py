@@ -36,24 +36,28 @@ ZERO = {
     "model.encoder_layers", "model.encoder_width", "model.dropout", "optim.warmup_steps", "optim.weight_decay",
     "optim.momentum", "optim.grad_clip", "train.label_smoothing", "step_one.steps", "parallel.wave",
     "decode.no_repeat_ngram_size", "decode.length_penalty", "decode.compactions", "audit.seed",
-    "audit.margin", "metrics.layer",
+    "audit.margin", "metrics.layer", "contrastive.layer", "retrieval.margin",
     "data.raw.highpass", "data.raw.lowpass", "data.raw.notch", "data.raw.resample", "data.raw.margin",
+    "data.fmri.lag_tr", "data.fmri.detrend", "data.fmri.mask",
 }  # fmt: skip
-NEGATIVE = {"decode.length_penalty", "metrics.layer"}
+NEGATIVE = {"decode.length_penalty", "metrics.layer", "contrastive.layer"}
 EMPTY = {
     "data.table.feature_columns", "data.recordings.exclude", "data.raw.channels", "data.raw.exclude", "metrics.names",
-    "audit.secondary",
+    "audit.secondary", "data.fmri.tasks", "data.fmri.same_text",
 }  # fmt: skip
 FREE_TEXT = {
     "compilation_cache", "data.source", "data.table.features_are", "split.path", "text.tokenizer", "model.checkpoint",
     "model.prompt", "data.columns.features", "data.columns.sentence", "data.columns.subject", "data.columns.task",
     "data.columns.sentence_index", "data.columns.word", "data.columns.mask", "data.columns.features_are",
     "data.raw.begin", "data.raw.end", "data.raw.text", "data.raw.texts", "data.raw.word", "data.raw.names",
-    "data.raw.task", "data.raw.reference", "metrics.encoder", "metrics.judge",
+    "data.raw.task", "data.raw.reference", "data.fmri.transcripts", "data.fmri.exclude", "metrics.encoder",
+    "metrics.judge", "contrastive.text",
 }  # fmt: skip
 MORE = {  # out of range in a way of their own
     **{f"data.columns.{name}": [""] for name in ("features", "sentence", "word")},
     "data.raw.text": [""],
+    "data.fmri.grid": [[64, 64], [0, 1, 1], [4, 4, 4, 4]],
+    "data.fmri.same_text": [[["alone"]], [["a", "b"], "c"]],
     "data.raw.texts": ["az://bucket/texts.tsv"],
     "data.raw.bands": [[[8, 4]], [[4]], [[0, 4]]],
     "data.source": ["", "hf://bucket/data.h5"],
@@ -72,6 +76,9 @@ MORE = {  # out of range in a way of their own
     "audit.resamples": [99],
     "metrics.names": [["bleu"], ["bertscore", "bertscore"]],
     "metrics.layer": [-2],
+    "contrastive.layer": [-2],
+    "contrastive.text": ["az://bucket/gpt2"],
+    "contrastive.hashed": [7],
     "audit.secondary": [["wer"], ["similarity", "similarity"]],
     "decode.max_length": [1],
     "data.synthetic.signal": [1.01],
@@ -175,6 +182,8 @@ def test_python_is_told_as_the_command_line_is(tmp_path):
         ({"split.method": "file"}, "split.path is ''; expected a certificate"),
         ({"model.encoder_width": 12}, "model.encoder_width is 12; expected a multiple of model.encoder_heads"),
         ({"batch.size": 9, "train.accumulate": 2}, "train.accumulate is 2; expected a divisor of batch.size"),
+        ({"objective": "contrastive", "train.accumulate": 2}, "train.accumulate is 2; expected 1 with objective=contr"),
+        ({"objective": "contrastive", "batch.size": 1}, "batch.size is 1; expected at least 2 with objective=contr"),
         ({"data.recordings.compat": "wang-ji", "data.recordings.measure": "SFD"}, "expected GD, FFD or TRT with"),
     ],
 )

@@ -20,8 +20,8 @@ from eeg2text_jax.judge.pairs import Pair, divide
 from eeg2text_jax.judge.results import by_slice, speakers_markdown, speakers_table
 from eeg2text_jax.judge.thresholds import choose_threshold
 from eeg2text_jax.metrics.bertscore import BertScore
-from eeg2text_jax.metrics.embedding import TextEmbedder
 from eeg2text_jax.metrics.meaning import Similarity
+from eeg2text_jax.pretrained.embedding import TextEmbedder
 from eeg2text_jax.pretrained.encoders import load_encoder
 
 HARD = ("negation", "number", "antonym")

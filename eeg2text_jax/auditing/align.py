@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from eeg2text_jax.auditing.strata import STRATUM_SIZE, exchangeable, length_strata, reader_groups
+from eeg2text_jax.auditing.strata import MIN_SENTENCES, STRATUM_SIZE, exchangeable, length_strata, readers_of
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import Prediction, sentence_key
 from eeg2text_jax.predictions.foreign import UNKNOWN
 
-MIN_SENTENCES = 5  # 5! = 120 permutations: the fewest with which p can fall below 0.05
 MIN_PREFIX = 20  # characters that a shortened reference must share with the full one
 
 
@@ -216,7 +215,7 @@ def _assemble(
     order = list(dict.fromkeys(keys[first]))
     tasks, n_words = _describe(chosen, keys, order, notes)
     number = {key: index for index, key in enumerate(order)}
-    readers = _readers(chosen[first], np.array([number[key] for key in keys[first]]), stratum_size)
+    readers = readers_of(chosen[first], np.array([number[key] for key in keys[first]]), stratum_size)
     if readers.any():
         notes.append(f"{readers.max() + 1} groups of subjects read different sentences: strata keep to one group's.")
     strata = length_strata(
@@ -249,25 +248,6 @@ def _assemble(
         shortened=shortened,
         left_out=tuple(left_out),
     )
-
-
-def _readers(rows: Sequence[Prediction], place: np.ndarray, size: int) -> np.ndarray:
-    """Which group of subjects read each sentence, int `[S]`; one group where a row does not say its subject."""
-    if not all(row.subject for row in rows):
-        return np.zeros(place.max() + 1, int)
-    return reader_groups(place, np.unique([row.subject for row in rows], return_inverse=True)[1], size)
-
-
-def equal_length_strata(aligned: Aligned, stratum_size: int) -> np.ndarray:
-    """Strata of one task, the same readers and exactly one number of words, int `[S]`.
-
-    For files in which the number of words leaks in one condition only: within wider strata that does not cancel. Many
-    sentences have no partner here.
-    """
-    readers = _readers(aligned.eeg.rows, aligned.eeg.sentence, stratum_size)
-    kinds = zip(aligned.tasks, readers.tolist(), aligned.n_words.tolist(), strict=True)
-    names: dict[tuple, int] = {}
-    return np.array([names.setdefault(kind, len(names)) for kind in kinds])
 
 
 def _describe(chosen: dict, keys: dict, order: Sequence[str], notes: list[str]) -> tuple[list[str], np.ndarray]:

@@ -10,14 +10,13 @@ from eeg2text_jax.auditing.align import Aligned, align
 from eeg2text_jax.auditing.collapse import measure_collapse
 from eeg2text_jax.auditing.compare import compare, gap_flags
 from eeg2text_jax.auditing.contrast import contrast
-from eeg2text_jax.auditing.derived import stand_ins
 from eeg2text_jax.auditing.endpoints import Endpoint, primary_endpoint
 from eeg2text_jax.auditing.red_flags import LEVELS, Flag
 from eeg2text_jax.auditing.result import AuditResult, Comparison, ConditionSummary, Evidence, Example
 from eeg2text_jax.auditing.retrieval import CandidateScores, EegBits, Key, Retrieval, eeg_bits, retrieve
 from eeg2text_jax.auditing.side_channel import GAP_CODES, SideChannel, measure_side_channel
 from eeg2text_jax.auditing.statistics import design_effect
-from eeg2text_jax.auditing.strata import STRATUM_SIZE
+from eeg2text_jax.auditing.strata import STRATUM_SIZE, stand_ins
 from eeg2text_jax.auditing.table import ContentTable, RowTable, content_tables
 from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.predictions.file import Prediction
@@ -82,6 +81,14 @@ def audit(
 
     Raises:
       UserError: rows that cannot be compared.
+
+    >>> from eeg2text_jax import audit, read_any
+    >>> rows = read_any("run/predictions.jsonl").predictions
+    >>> own = [row for row in rows if row.train_condition == "eeg"]
+    >>> conditions = {name: [row for row in own if row.eval_condition == name] for name in ("eeg", "noise")}
+    >>> found = audit(conditions.pop("eeg"), conditions, resamples=200)
+    >>> found.verdict.value == "uses EEG"
+    False
     """
     if name in controls:
         raise ValueError(f"a control has the name of the EEG condition, {name!r}")

@@ -45,7 +45,7 @@ def unfit(aligned: Aligned, looks: Sequence[Collapse], proof: str = "") -> list[
     `proof` says how it is known that no target reached the decoder; with it, what looks like a target that leaked is
     no more than a warning.
     """
-    flags = _too_few(aligned) + _modes(aligned, looks, proof)
+    flags = too_few(aligned) + _modes(aligned, looks, proof)
     for condition, look in zip(aligned.conditions, looks, strict=True):
         is_eeg = condition is aligned.eeg
         flags += _silent(condition, look)
@@ -61,7 +61,7 @@ def _severe(code: str, message: str, *conditions: str, proof: str = "") -> Flag:
     return Flag(code, "warning" if proof else "severe", f"{message} ({proof})" if proof else message, conditions)
 
 
-def _too_few(aligned: Aligned) -> list[Flag]:
+def too_few(aligned: Aligned) -> list[Flag]:
     n = len(aligned.references)
     if n >= MIN_JUDGED:
         return []

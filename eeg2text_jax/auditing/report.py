@@ -1,16 +1,11 @@
 """The report: one HTML file that needs nothing else, legible on a desk, on a phone and on paper."""
 
-import base64
-import dataclasses
 import html
 import os
-import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-
-from etils import epath
 
 from eeg2text_jax.auditing.figures import bootstrap_figure, effect_figure, null_figure, subject_figure
+from eeg2text_jax.auditing.page import Section, image, section_part, table, write_page
 from eeg2text_jax.auditing.result import (
     DERIVED_HEADINGS,
     EFFECT_HEADINGS,
@@ -24,54 +19,8 @@ from eeg2text_jax.auditing.result import (
     evidence_lines,
 )
 from eeg2text_jax.auditing.verdict import Verdict, because, exchanged, p_cell, p_text
-from eeg2text_jax.files import write_text
 
-RULE = re.compile(r"\|(\s*:?-+:?\s*\|)+")
-ESCAPED = re.compile(r"\\([\\`*_\[\]|#~<>])")
-
-
-def markdown_html(text: str) -> str:
-    """HTML of blocks separated by blank lines; a block of lines that begin with `|` is a table."""
-    blocks = [block.strip().split("\n") for block in re.split(r"\n\s*\n", text) if block.strip()]
-    return "".join(_markdown_table(block) if block[0].startswith("|") else _text(block) for block in blocks)
-
-
-def _text(lines: Sequence[str]) -> str:
-    heading = re.match(r"#+ (.*)", lines[0])
-    if heading and len(lines) == 1:
-        return f"<h3>{_inline(heading[1])}</h3>"
-    return f"<p>{_inline(' '.join(lines))}</p>"
-
-
-def _markdown_table(lines: Sequence[str]) -> str:
-    heads, *rows = [_cells(line) for line in lines if not RULE.fullmatch(line.strip())]
-    return _html_table(heads, rows)
-
-
-def _cells(line: str) -> list[str]:
-    return [_inline(cell.strip()) for cell in re.split(r"(?<!\\)\|", line.strip().removeprefix("|").removesuffix("|"))]
-
-
-def _inline(text: str) -> str:
-    """Bold, underline and escapes; entities are undone first, so that everything else is escaped once."""
-    text = re.sub(r"</?u>", lambda tag: "\x01" if tag[0] == "<u>" else "\x02", text)
-    pieces = re.split(r"(?<!\\)\*\*", html.unescape(text))
-    pieces = [html.escape(ESCAPED.sub(r"\1", piece)) for piece in pieces]
-    marked = "".join(f"<b>{piece}</b>" if index % 2 else piece for index, piece in enumerate(pieces))
-    return marked.replace("\x01", "<u>").replace("\x02", "</u>")
-
-
-STYLE_SHEET = Path(__file__).with_name("report.css")
 CONCLUSIVE = (Verdict.USES_EEG, Verdict.CONTENT)
-
-
-@dataclasses.dataclass(frozen=True)
-class Section:
-    """Something to show after the audit: Markdown (pipe tables, paragraphs) and PNG or SVG files."""
-
-    title: str
-    markdown: str = ""
-    images: Sequence[str | os.PathLike[str]] = ()
 
 
 def write_report(
@@ -82,18 +31,12 @@ def write_report(
     sections: Iterable[Section] = (),
 ) -> None:
     """Writes the page, whole or not at all; `path` may be a `gs://` one. Images are embedded."""
-    parts = [_verdict_part(result), _effect_part(result), _condition_part(result), _flag_part(result)]
-    parts += [_collapse_part(result), _example_part(result), *map(_section_part, sections), _method_part(result)]
-    page = (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title><style>{STYLE_SHEET.read_text(encoding='utf8')}</style></head>"
-        f"<body><main><h1>{html.escape(title)}</h1>{''.join(parts)}</main></body></html>\n"
-    )
-    write_text(path, page)
+    parts = [verdict_part(result), _effect_part(result), _condition_part(result), flag_part(result)]
+    parts += [_collapse_part(result), _example_part(result), *map(section_part, sections), _method_part(result)]
+    write_page(path, title, parts)
 
 
-def _verdict_part(result: AuditResult) -> str:
+def verdict_part(result: AuditResult) -> str:
     kind = "good" if result.verdict in CONCLUSIVE else "open" if result.verdict is Verdict.UNDERPOWERED else "bad"
     main = result.deciding
     found = main.primary
@@ -116,8 +59,23 @@ def _verdict_part(result: AuditResult) -> str:
 
 
 def _effect_part(result: AuditResult) -> str:
-    eeg = result.conditions[0].name
-    main = result.deciding
+    drawn = effect_figures(result)
+    explained = (
+        "<p>A gap between two conditions can be style: outputs that are longer, or fuller of frequent words, score "
+        f"higher against any sentence. So both are also held against other sentences of "
+        f"{exchanged(result.task_known)}; what a score loses by that is <b>content</b>, and the verdict is about "
+        "the difference in content.</p>"
+    )
+    evidence = "".join(f"<li>{html.escape(line)}</li>" for line in evidence_lines(result))
+    more = f"<h3>More sensitive evidence</h3><ul>{evidence}</ul>" if evidence else ""
+    rows = table(EFFECT_HEADINGS, effect_rows(result.comparisons))
+    shown = f'{rows}{derived_part(result)}<div class="figures">{drawn}</div>{more}'
+    return f"<h2>The effect</h2>{explained}{shown}{secondary_part(result)}"
+
+
+def effect_figures(result: AuditResult) -> str:
+    """What the effect is, and what it is held against, as figures."""
+    main, eeg = result.deciding, result.conditions[0].name
     figures = [("Content difference against the equivalence band", effect_figure(result))]
     if not main.control:
         figures = []
@@ -131,23 +89,12 @@ def _effect_part(result: AuditResult) -> str:
         )
     if len(main.primary.seed_effects) >= 3:
         figures.append(("Training seeds", bootstrap_figure(main.primary, result.metric)))
-    drawn = "".join(
-        f"<figure><figcaption>{html.escape(name)}</figcaption>{_image(svg)}</figure>" for name, svg in figures
+    return "".join(
+        f"<figure><figcaption>{html.escape(name)}</figcaption>{image(svg)}</figure>" for name, svg in figures
     )
-    explained = (
-        "<p>A gap between two conditions can be style: outputs that are longer, or fuller of frequent words, score "
-        f"higher against any sentence. So both are also held against other sentences of "
-        f"{exchanged(result.task_known)}; what a score loses by that is <b>content</b>, and the verdict is about "
-        "the difference in content.</p>"
-    )
-    evidence = "".join(f"<li>{html.escape(line)}</li>" for line in evidence_lines(result))
-    more = f"<h3>More sensitive evidence</h3><ul>{evidence}</ul>" if evidence else ""
-    table = _table(EFFECT_HEADINGS, effect_rows(result.comparisons))
-    shown = f'{table}{_derived_part(result)}<div class="figures">{drawn}</div>{more}'
-    return f"<h2>The effect</h2>{explained}{shown}{_secondary_part(result)}"
 
 
-def _derived_part(result: AuditResult) -> str:
+def derived_part(result: AuditResult) -> str:
     """What became of each comparison within other strata."""
     rows = derived_rows(result.comparisons)
     if not rows:
@@ -157,10 +104,10 @@ def _derived_part(result: AuditResult) -> str:
         "alike, and what knows the length of a sentence knows something within strata of nearly one length. A claim "
         "must hold under all of these strata.</p>"
     )
-    return f"<h3>Again, within other strata</h3>{note}{_table(DERIVED_HEADINGS, rows)}"
+    return f"<h3>Again, within other strata</h3>{note}{table(DERIVED_HEADINGS, rows)}"
 
 
-def _secondary_part(result: AuditResult) -> str:
+def secondary_part(result: AuditResult) -> str:
     rows = [
         (
             c.control or "its null",
@@ -176,7 +123,7 @@ def _secondary_part(result: AuditResult) -> str:
     ]
     headings = ("against", "figure", "scores", "content difference", "95 % CI", "p", "p (Holm)")
     note = "<p>They do not decide. Content differences: higher is better. Holm adjusts over all of them together.</p>"
-    return f"<h3>Secondary figures</h3>{note}{_table(headings, rows)}"
+    return f"<h3>Secondary figures</h3>{note}{table(headings, rows)}"
 
 
 def _condition_part(result: AuditResult) -> str:
@@ -195,10 +142,10 @@ def _condition_part(result: AuditResult) -> str:
         "<p>Content null: the same predictions against other sentences. Length channel: what knowing task and length "
         "alone is worth; it cancels in the verdict.</p>"
     )
-    return f"<h2>Conditions</h2>{_table(headings, rows)}{note}"
+    return f"<h2>Conditions</h2>{table(headings, rows)}{note}"
 
 
-def _flag_part(result: AuditResult) -> str:
+def flag_part(result: AuditResult) -> str:
     items = "".join(f'<li class="{f.level}"><b>{f.level}</b> {html.escape(f.message)}.</li>' for f in result.flags)
     notes = "".join(f"<li><b>note</b> {html.escape(note)}</li>" for note in result.notes)
     return f'<h2>Warnings</h2><ul class="flags">{items or "<li>none</li>"}{notes}</ul>'
@@ -208,7 +155,7 @@ def _collapse_part(result: AuditResult) -> str:
     headings = ["", *(c.name for c in result.conditions)]
     lines = [_collapse_column(c) for c in result.conditions]
     rows = [(name, *(line[name] for line in lines)) for name in lines[0]]
-    return f"<h2>What the outputs look like</h2>{_table(headings, rows)}"
+    return f"<h2>What the outputs look like</h2>{table(headings, rows)}"
 
 
 def _collapse_column(condition: ConditionSummary) -> dict[str, str]:
@@ -245,11 +192,6 @@ def _example(example: Example, names: Sequence[str]) -> str:
     return f'<dl class="example">{items}</dl>'
 
 
-def _section_part(section: Section) -> str:
-    images = "".join(f"<figure>{_image_file(epath.Path(path))}</figure>" for path in section.images)
-    return f'<h2>{html.escape(section.title)}</h2>{markdown_html(section.markdown)}<div class="figures">{images}</div>'
-
-
 def _method_part(result: AuditResult) -> str:
     mode = html.escape(result.mode.replace("_", " "))
     seeds = " and seeds" if len(result.seeds) >= 3 else ""
@@ -261,33 +203,3 @@ def _method_part(result: AuditResult) -> str:
         f"sentences{seeds}. Equivalence: 90 % interval inside ±{result.margin:g}. Minimum detectable effect: 90 % "
         f"power at one-sided 5 %. With several controls all must be beaten. Random seed {result.seed}.</p>"
     )
-
-
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return _html_table(list(map(html.escape, headings)), [list(map(html.escape, row)) for row in rows])
-
-
-def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of HTML; every cell carries its heading, since on a phone a row is shown as a card."""
-    labels = [re.sub(r"<[^>]*>", "", head) for head in heads]
-    body = "".join(
-        "<tr>"
-        + "".join(f'<td data-label="{label}">{cell}</td>' for label, cell in zip(labels, row, strict=True))
-        + "</tr>"
-        for row in rows
-    )
-    head = "".join(f"<th>{cell}</th>" for cell in heads)
-    return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def _image(svg: str) -> str:
-    return _embedded(svg.encode(), "svg+xml", "")
-
-
-def _image_file(path: epath.Path) -> str:
-    return _embedded(path.read_bytes(), {".svg": "svg+xml", ".png": "png"}[path.suffix], path.stem)
-
-
-def _embedded(data: bytes, kind: str, alt: str) -> str:
-    source = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
-    return f'<img alt="{html.escape(alt)}" src="{source}">'

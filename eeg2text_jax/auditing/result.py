@@ -208,11 +208,11 @@ def result_text(result: AuditResult) -> str:
     size = f"{result.n_rows} rows of {result.n_sentences} independent sentences in {result.n_strata} strata"
     lines = [
         f"{size}; {result.metric}, mode {result.mode}, margin {result.margin:g}, {result.resamples} resamples",
-        *_columns(HEADINGS, condition_rows(result)),
+        *columns(HEADINGS, condition_rows(result)),
         "",
-        *_columns(EFFECT_HEADINGS, effect_rows(result.comparisons)),
+        *columns(EFFECT_HEADINGS, effect_rows(result.comparisons)),
         "",
-        *_derived_lines(result),
+        *derived_lines(result),
         *evidence_lines(result),
         *(f"{flag.level}: {flag.message}." for flag in result.flags),
         *(f"note: {note}" for note in result.notes),
@@ -224,13 +224,13 @@ def result_text(result: AuditResult) -> str:
     return "\n".join(lines)
 
 
-def _derived_lines(result: AuditResult) -> list[str]:
+def derived_lines(result: AuditResult) -> list[str]:
     rows = derived_rows(result.comparisons)
     why = because(result.comparisons[0].derived)
-    return [f"Since {why}, again within other strata:", *_columns(DERIVED_HEADINGS, rows), ""] if rows else []
+    return [f"Since {why}, again within other strata:", *columns(DERIVED_HEADINGS, rows), ""] if rows else []
 
 
-def _columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[i]) for row in [headings, *rows]) for i in range(len(headings))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

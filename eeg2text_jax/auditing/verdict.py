@@ -4,7 +4,7 @@ import enum
 from collections.abc import Mapping, Sequence
 
 from eeg2text_jax.auditing.contrast import Contrast
-from eeg2text_jax.auditing.derived import EQUAL_LENGTHS
+from eeg2text_jax.auditing.strata import EQUAL_LENGTHS
 
 ALPHA = 0.05  # one-sided
 
@@ -136,11 +136,11 @@ def paired_figures(
         f"{contrast.scores[1]:.2f} with {control}; in content, the score above that of the same predictions held "
         f"against other sentences of {exchanged(task_known)}, the difference was {contrast.effect:+.2f} (90 % CI "
         f"{interval_text(contrast.interval_90)}; sentence permutation, one-sided for {'less' if less else 'more'} "
-        f"content with {eeg}: {p}{seeds}){_derived_text(derived, less)}"
+        f"content with {eeg}: {p}{seeds}){derived_text(derived, less)}"
     )
 
 
-def _derived_text(derived: Mapping[str, Contrast], less: bool = False) -> str:
+def derived_text(derived: Mapping[str, Contrast], less: bool = False) -> str:
     """The same difference under other strata."""
     if not derived:
         return ""
@@ -222,7 +222,7 @@ def alone_figures(
         f"{contrast.nulls[0]:.2f} when the same predictions are held against other sentences of "
         f"{exchanged(task_known)}, a difference of {contrast.effect:+.2f} (90 % CI "
         f"{interval_text(contrast.interval_90)}; one-sided sentence permutation {p_text(contrast.p_primary)})"
-        f"{_derived_text(derived)}"
+        f"{derived_text(derived)}"
     )
 
 

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from transformers import PretrainedConfig
 
 from eeg2text_jax.backbones import BACKBONES
-from eeg2text_jax.errors import UserError, did_you_mean, first_line
+from eeg2text_jax.errors import UserError, did_you_mean, first_line, one_line
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.layers import ACTIVATIONS
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
@@ -140,8 +140,7 @@ def random_config(backbone: str, shape: dict[str, Any], tokenizer: Any) -> Pretr
     try:
         return module.random_config({"vocab_size": len(tokenizer), **tokens, **shape})
     except Exception as error:  # transformers checks some values, and raises many kinds
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"config.model.shape makes no {module.CONFIG.__name__} ({reason}).") from error
+        raise UserError(f"config.model.shape makes no {module.CONFIG.__name__} ({one_line(error)}).") from error
 
 
 def _whole(value: Any) -> bool:

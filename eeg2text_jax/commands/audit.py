@@ -17,6 +17,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.model_metrics import endpoints, makers_of
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, read_text
+from eeg2text_jax.predictions.rankings import is_rankings
 from eeg2text_jax.predictions.read import check_given_once, describe, read_any
 from eeg2text_jax.predictions.selection import join_metadata, read_conditions
 from eeg2text_jax.study.metric_names import BLEU_1, ENDPOINTS
@@ -26,6 +27,7 @@ EPILOG = (
     """
 The file given with --eeg may hold several cells (our predictions.jsonl): then its EEG cell is judged against the
 other evaluation conditions of the same training. Without a control the file is judged against its content null.
+A file of rankings (rankings.jsonl) is judged by which sentence was read: --endpoint=top-5, top-1 or rank.
 
 exit status: """
     + ", ".join(f"{status} {verdict}" for verdict, status in EXIT_STATUS.items())
@@ -35,6 +37,10 @@ exit status: """
 
 def main(argv: list[str]) -> int:
     flags = parse(argv)
+    if is_rankings(flags.eeg):
+        from eeg2text_jax.commands.ranked import audit_ranked_files
+
+        return audit_ranked_files(flags)
     decoders: list[str] = []
 
     def read(path: Path) -> list[Prediction]:

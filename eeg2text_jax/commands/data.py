@@ -17,7 +17,7 @@ from eeg2text_jax.splits.leakage import OVERLAP
 from eeg2text_jax.splits.methods import FROM_FILE, METHODS, make_split
 from eeg2text_jax.splits.split import readings_of
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
-from eeg2text_jax.study.configuration import parse_config
+from eeg2text_jax.study.configuration import load_config, parse_config
 
 SPLIT = "eeg2text split DATA.h5 --method=f: divides a data file and certifies it; --audit judges any split."
 
@@ -104,10 +104,12 @@ def export_data(argv: Sequence[str]) -> int:
 def _parse_split(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="eeg2text split", description=SPLIT)
     parser.add_argument("data", nargs="?", help="data file (.h5) of `eeg2text prepare`")
-    parser.add_argument("--method", default="unique_text", help=f"one of {', '.join([*METHODS, FROM_FILE])}")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--ratio", type=_ratio, default=(0.8, 0.1, 0.1), help="train,dev,test; 0.8,0.1,0.1 by default")
-    parser.add_argument("--path", default="", help="split file, for --method=file")
+    usual = load_config("default").split
+    ratio = ",".join(map(str, usual.ratio))
+    parser.add_argument("--method", default=usual.method, help=f"one of {', '.join([*METHODS, FROM_FILE])}")
+    parser.add_argument("--seed", type=int, default=usual.seed)
+    parser.add_argument("--ratio", type=_ratio, default=usual.ratio, help=f"train,dev,test; {ratio} by default")
+    parser.add_argument("--path", default=usual.path, help="split file, for --method=file")
     parser.add_argument(
         "--audit", metavar="JSON", help="judge this split file; with DATA.h5 its texts are compared too"
     )

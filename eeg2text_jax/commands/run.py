@@ -26,10 +26,11 @@ def run(argv: list[str]) -> int:
 
 def train(argv: list[str]) -> int:
     arguments = parse_config(argv, "train", options=("workdir",))
-    from eeg2text_jax import opening, pipeline
+    from eeg2text_jax import opening
+    from eeg2text_jax.training.waves import train_arms
 
     with opening.begun(arguments.config, arguments.options["workdir"]) as study:
-        pipeline.train(study)
+        train_arms(study)
     return 0
 
 

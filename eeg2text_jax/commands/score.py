@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from eeg2text_jax.auditing.fitness import file_flags
+from eeg2text_jax.commands.ranked import ranked_cells
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.detail import by_subject, row_figures
@@ -19,6 +20,7 @@ from eeg2text_jax.metrics.tables import MODE_TITLES, NARROW_COLUMNS, signatures
 from eeg2text_jax.model_metrics import makers_of
 from eeg2text_jax.predictions.file import MODES, Prediction
 from eeg2text_jax.predictions.foreign import UNKNOWN
+from eeg2text_jax.predictions.rankings import is_rankings
 from eeg2text_jax.predictions.read import FORMATS, check_given_once, describe, read_any
 from eeg2text_jax.study.metric_names import MEANING, WORDS
 from eeg2text_jax.study.workdir import check_unchanged
@@ -34,6 +36,7 @@ layouts, recognised by content:
   E      target word / pred word, a line a word
   F, H   CSV with and without a header
   J      JSON lines, a list of objects or lists by name, with the usual names of columns
+and rankings.jsonl, which sentence was read, as `eeg2text decode` writes it
 """
 
 
@@ -80,6 +83,9 @@ def main(argv: list[str]) -> int:
         print(note)
     for path in flags.files:
         check_unchanged(path)
+        if is_rankings(path):
+            results["cells"] += [labelled(cell, path, flags.files) for cell in ranked_cells(path)]
+            continue
         read = read_any(path, layout=flags.format, columns=columns, mode=flags.mode)
         print(describe(read))
         options = {

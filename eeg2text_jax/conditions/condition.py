@@ -1,5 +1,7 @@
 """EEG and its controls by name: `features [B, W, F]` of a batch -> what the encoder is fed.
 
+Where F is written, the axes of a volume `[X, Y, Z]` may stand; its frames are the words.
+
 Every condition keeps the shape and the mask, and so the number of words; what else it keeps is said where it is
 defined. All run on the device inside jit. Two conditions are choices of data rather than of features:
 `label_shuffle` (training only) feeds the EEG and takes the text of another sentence, see `donors.label_rows`; a
@@ -114,7 +116,7 @@ def time_reversed(features: jax.Array, mask: jax.Array, context: ConditionContex
     """The words in reverse order `[B, W, F]`: keeps every word's features, destroys their order."""
     words = jnp.arange(mask.shape[1], dtype=jnp.int32)
     index = jnp.clip(_lengths(mask)[:, None] - 1 - words[None], 0)  # --> [B, W]
-    return jnp.take_along_axis(features, index[:, :, None], axis=1)
+    return jnp.take_along_axis(features, _like(index, features), axis=1)
 
 
 def phase_randomized(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
@@ -133,8 +135,14 @@ def phase_randomized(features: jax.Array, mask: jax.Array, context: ConditionCon
     kernel = _kernel(uniform, length[:, :, 0])  # --> [B, W]
     lag = (words[None, :, None] - words[None, None, :]) % length  # --> [B, W, W]
     circulant = jnp.take_along_axis(kernel[:, None, :], lag, axis=2)
-    real = jnp.where(mask[:, :, None], features, 0)
-    return jnp.einsum("bwv,bvf->bwf", circulant, real.astype(circulant.dtype), precision=jax.lax.Precision.HIGHEST)
+    real = jnp.where(_like(mask, features), features, 0).reshape(*mask.shape, -1)
+    turned = jnp.einsum("bwv,bvf->bwf", circulant, real.astype(circulant.dtype), precision=jax.lax.Precision.HIGHEST)
+    return turned.reshape(features.shape)
+
+
+def _like(values: jax.Array, features: jax.Array) -> jax.Array:
+    """`[B, W]` as `[B, W, 1, ...]`, with as many axes as features have."""
+    return values.reshape(*values.shape, *[1] * (features.ndim - 2))
 
 
 def _kernel(uniform: jax.Array, length: jax.Array) -> jax.Array:
@@ -212,7 +220,7 @@ def apply_condition(name: str, features: jax.Array, mask: jax.Array, context: Co
         if getattr(context, field) is None:
             raise ValueError(f"condition {name!r} needs context.{field}")
     fed = CONDITIONS[name](features, mask, context)
-    return jnp.where(mask[:, :, None], fed.astype(features.dtype), jnp.zeros((), features.dtype))
+    return jnp.where(_like(mask, features), fed.astype(features.dtype), jnp.zeros((), features.dtype))
 
 
 def condition_inputs(

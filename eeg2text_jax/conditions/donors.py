@@ -5,6 +5,8 @@ both are almost always permutations: the control has the very recordings, or tex
 """
 
 import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +43,7 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
 
     Within subject, task and number of words the recordings are passed on in a circle. Where that leaves a sample
     without a donor, it takes the nearest length of the same subject and task, then of the subject, then of anybody.
+    Windows of a stimulus go round in the order of time, and none is lent to one that it shares a segment with.
 
     Args:
       parts: indices of the samples of each part, e.g. `split.parts.values()`.
@@ -51,17 +54,31 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
     text = np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)[1]
     columns = [np.unique(column.astype(str), return_inverse=True)[1] for column in (data.subject, data.task)]
     subject, task = columns
+    clash = _clashes(data, text, task)
     donor, level = np.full(len(data), -1), np.full(len(data), -1, np.int8)
     rng = stream_rng(seed, "donors")
     for part in parts:
         if len(np.unique(text[part])) < 2:
             raise UserError(f"{data.path}: a part has a single text, so 'shuffled' has no other sentence to feed.")
         stratum = np.stack([subject[part], task[part], data.n_words[part]], axis=1)
-        order = rng.permutation(len(part))
-        _pass_on(part[order], stratum[order], text, rng, donor, level)
+        order = np.argsort(data.sentence_index[part], kind="stable") if data.is_windows else rng.permutation(len(part))
+        _pass_on(part[order], stratum[order], clash, rng, donor, level)
         for i in part[donor[part] < 0]:
-            donor[i], level[i] = _nearest(i, part, text, subject, task, data.n_words, rng)
+            donor[i], level[i] = _nearest(i, part, clash, subject, task, data.n_words, rng)
     return DonorTable(donor, level)
+
+
+def _clashes(data: DataFile, text: np.ndarray, task: np.ndarray) -> Callable[[Any, Any], np.ndarray]:
+    """Whether one sample may not lend to another: they have the same text or, windows, a segment in common."""
+
+    def clash(a: Any, b: Any) -> np.ndarray:
+        same = text[a] == text[b]
+        if data.is_windows:
+            apart = np.abs(data.sentence_index[a] - data.sentence_index[b])
+            same = same | ((task[a] == task[b]) & (apart < np.maximum(data.n_words[a], data.n_words[b])))
+        return same
+
+    return clash
 
 
 def label_rows(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
@@ -88,13 +105,13 @@ def label_rows(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
     return rows
 
 
-def _pass_on(rows, stratum, text, rng, donor, level) -> None:
-    """Fills in the donors of the strata whose recordings can go round in a circle without meeting their own text."""
+def _pass_on(rows, stratum, clash, rng, donor, level) -> None:
+    """Fills in the donors of the strata whose recordings can go round in a circle without a clash."""
     for members in _strata(stratum):
         group = rows[members]
         for shift in rng.permutation(np.arange(1, len(group))):
             lent = np.roll(group, shift)
-            if (text[lent] != text[group]).all():
+            if not clash(lent, group).any():
                 donor[group], level[group] = lent, 0
                 break
 
@@ -106,9 +123,14 @@ def _strata(stratum: np.ndarray) -> list[np.ndarray]:
     return np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
 
 
-def _nearest(i, part, text, subject, task, length, rng) -> tuple[int, int]:
+def _nearest(i, part, clash, subject, task, length, rng) -> tuple[int, int]:
     """Donor and level of a sample: another text, as near as can be; equally near ones by lot."""
-    other = part[text[part] != text[i]]
+    other = part[~clash(part, i)]
+    if not len(other):
+        raise UserError(
+            f"sample {i} shares text with every other one of its part, so 'shuffled' has nothing to feed it; make the "
+            "parts larger, or leave the condition out."
+        )
     same_subject = subject[other] == subject[i]
     same_task = same_subject & (task[other] == task[i])
     distance = np.abs(length[other] - length[i])
@@ -137,17 +159,29 @@ def train_means(data: DataFile, train: np.ndarray) -> tuple[np.ndarray, np.ndarr
       train: indices of the train part's samples.
 
     Returns:
-      `means` float32 `[S + 1, F]`: a row for each subject of the data file in alphabetical order, then the mean of
-      all train words; a subject without samples in the train part has that mean, too. `subject` int32 `[N]`: the row
-      of every sample of the data file.
+      `means` float32 `[S + 1, *feature_shape]`: a row for each subject of the data file in alphabetical order, then
+      the mean of all train words; a subject without samples in the train part has that mean, too. `subject` int32
+      `[N]`: the row of every sample of the data file.
     """
     subjects, subject = np.unique(data.subject.astype(str), return_inverse=True)
-    sums = np.zeros((len(subjects), data.n_features))
+    sums = np.zeros((len(subjects), *data.feature_shape))
     words = np.zeros(len(subjects))
-    for i in train:
-        sums[subject[i]] += data.words(i).sum(axis=0, dtype=np.float64)
-        words[subject[i]] += len(data.words(i))
+    for owner, features in _counted_once(data, train):
+        sums[subject[owner]] += features.sum(axis=0, dtype=np.float64)
+        words[subject[owner]] += len(features)
     overall = sums.sum(axis=0) / words.sum()
-    seen = words > 0
-    means = np.vstack([np.where(seen[:, None], sums / np.maximum(words, 1)[:, None], overall), overall])
+    each = (-1, *[1] * len(data.feature_shape))
+    seen = (words > 0).reshape(each)
+    means = np.concatenate([np.where(seen, sums / np.maximum(words, 1).reshape(each), overall), overall[None]])
     return means.astype(np.float32), subject.astype(np.int32)
+
+
+def _counted_once(data: DataFile, train: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """A sample of each subject and features of it; of windows that overlap, every frame once."""
+    end = -1
+    for i in train if data.starts is None else train[np.argsort(data.starts[train], kind="stable")]:
+        features = data.words(i)
+        if data.starts is not None:
+            features, end = features[max(0, end - data.starts[i]) :], max(end, data.starts[i] + len(features))
+        if len(features):
+            yield i, features

@@ -6,7 +6,7 @@ as much as one order for all would (at ZuCo's size 6 MB for 32 sentences of 56 w
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Required, TypedDict
 
 import grain
@@ -24,37 +24,40 @@ class Batch(TypedDict, total=False):
     Rows that only fill the batch are repeats with weight 0. A free-running search is handed a batch without labels.
     """
 
-    features: Required[np.ndarray | Array]  # float32 [B, W, F], standardized, 0 at padding
+    features: Required[np.ndarray | Array]  # float32 [B, W, F] or [B, W, X, Y, Z], standardized, 0 at padding
     mask: Required[np.ndarray | Array]  # bool [B, W], True at words
     sample_id: Required[np.ndarray | Array]  # int32 [B], row of the data file
     weight: Required[np.ndarray | Array]  # float32 [B], 0 for rows that only fill the batch
     labels: np.ndarray | Array  # int32 [B, T], where there are targets; the padding token after the end token
     shuffled_labels: np.ndarray | Array  # int32 [B, T], another sentence's, for `label_shuffle`
     subject: np.ndarray | Array  # int32 [B], row of the table of subject means, for `subject_mean`
-    donor: np.ndarray | Array  # float32 [B, W, F], another sentence's features, for `shuffled`
+    donor: np.ndarray | Array  # float32 as features, another sentence's, for `shuffled`
 
 
-def batch_shapes(bucket: Bucket, size: int, n_features: int, *optional: str, seeds: int = 0) -> dict[str, Shape]:
+def batch_shapes(
+    bucket: Bucket, size: int, feature_shape: int | Sequence[int], *optional: str, seeds: int = 0
+) -> dict[str, Shape]:
     """Shapes of a batch as `make_batch` makes it, for programs that are compiled before there is one.
 
     Args:
       bucket: (words, tokens).
       size: B.
-      n_features: F.
+      feature_shape: of one position: F, or `(X, Y, Z)`.
       optional: which of the fields that not every batch has.
       seeds: S of a training batch; 0 for one without that axis.
     """
     words, tokens = bucket
     first = (seeds, size) if seeds else (size,)
+    each = (feature_shape,) if isinstance(feature_shape, int) else tuple(feature_shape)
     all_fields = {
-        "features": ((*first, words, n_features), np.float32),
+        "features": ((*first, words, *each), np.float32),
         "mask": ((*first, words), np.bool_),
         "sample_id": (first, np.int32),
         "weight": (first, np.float32),
         "labels": ((*first, tokens), np.int32),
         "shuffled_labels": ((*first, tokens), np.int32),
         "subject": (first, np.int32),
-        "donor": ((*first, words, n_features), np.float32),
+        "donor": ((*first, words, *each), np.float32),
     }
     chosen = [name for name in all_fields if name in Batch.__required_keys__ or name in optional]
     return {name: Shape(*all_fields[name]) for name in chosen}
@@ -69,8 +72,8 @@ class Samples:
 
     data: DataFile
     targets: Sequence[np.ndarray] | None
-    mean: np.ndarray  # [F]
-    scale: np.ndarray  # [F]
+    mean: np.ndarray  # [F]; [] of volumes, which are standardized in the file
+    scale: np.ndarray  # as mean
     max_words: int
     pad_token: int
     subject: np.ndarray | None = None  # [N], row of each sample's subject in the table of subject means
@@ -78,12 +81,14 @@ class Samples:
     label_rows: np.ndarray | None = None  # [N], the sample whose text each is trained on under `label_shuffle`
 
     def features(self, i: int) -> np.ndarray:
-        """Standardized features of sample `i`, float32 `[min(W, max_words), F]`."""
-        return (self.data.words(i)[: self.max_words] - self.mean) / self.scale
+        """Standardized features of sample `i`, float32 `[min(W, max_words), *feature_shape]`."""
+        words = self.data.words(i)[: self.max_words]
+        return (words - self.mean) / self.scale if self.mean.ndim else words
 
     def donor_features(self, i: int) -> np.ndarray:
         """The donor's features with as many words as sample `i` has: cut, or begun again at its first word."""
-        return self.features(int(self.donors[i]))[np.arange(len(self.features(i))) % len(self.features(self.donors[i]))]
+        donor = self.features(int(self.donors[i]))
+        return donor[np.arange(min(self.data.n_words[i], self.max_words)) % len(donor)]
 
     def n_words(self) -> np.ndarray:
         """EEG positions of every sample, `[N]`."""
@@ -99,7 +104,8 @@ class FeatureScale(NamedTuple):
     """How features are standardized: less `mean`, over `scale`.
 
     Fields:
-      mean, scale: float32 `[F]`; a feature that does not vary has the scale infinity, so that it is fed as 0.
+      mean, scale: float32 `[F]`; a feature that does not vary has the scale infinity, so that it is fed as 0. `[]` of
+        volumes, where nothing is done: each voxel was standardized over its run when they were prepared.
       constant: numbers of the features with one value alone.
       nearly: numbers of those that vary by no more than rounding does.
     """
@@ -130,6 +136,8 @@ ROUNDING = 1e-6
 def feature_scale(data: DataFile, rows: np.ndarray, standardize: bool) -> FeatureScale:
     """Mean and standard deviation of the features of `rows` (the train part); 0 and 1 if not `standardize`."""
     width, none = data.n_features, np.array([], int)
+    if len(data.feature_shape) > 1:
+        return FeatureScale(np.zeros((), np.float32), np.ones((), np.float32), none, none)
     if not standardize:
         return FeatureScale(np.zeros(width, np.float32), np.ones(width, np.float32), none, none)
     chosen = np.repeat(np.isin(np.arange(len(data)), rows), data.n_words)
@@ -152,7 +160,7 @@ def make_batch(samples: Samples, rows: Sequence[int], bucket: Bucket, size: int)
     filled = np.array([*rows, *[rows[0]] * (size - len(rows))])
     lengths = samples.n_words()[filled]
     batch: Batch = {
-        "features": _pad([samples.features(i) for i in filled], words, 0.0),
+        "features": _features(samples.features, filled, words),
         "mask": np.arange(words) < lengths[:, None],
         "sample_id": filled.astype(np.int32),
         "weight": (np.arange(size) < len(rows)).astype(np.float32),
@@ -165,8 +173,18 @@ def make_batch(samples: Samples, rows: Sequence[int], bucket: Bucket, size: int)
     if samples.subject is not None:
         batch["subject"] = samples.subject[filled].astype(np.int32)
     if samples.donors is not None:
-        batch["donor"] = _pad([samples.donor_features(i) for i in filled], words, 0.0)
+        batch["donor"] = _features(samples.donor_features, filled, words)
     return batch
+
+
+def _features(of: Callable[[int], np.ndarray], rows: np.ndarray, words: int) -> np.ndarray:
+    """Features of some rows, 0 at padding, `[rows, words, *feature_shape]`; no more of them at once than needed."""
+    first = of(rows[0])
+    padded = np.zeros((len(rows), words, *first.shape[1:]), first.dtype)
+    for row, i in enumerate(rows):
+        own = first if i == rows[0] else of(i)
+        padded[row, : len(own)] = own
+    return padded
 
 
 def _pad(arrays: Sequence[np.ndarray], length: int, filler: float) -> np.ndarray:

@@ -5,7 +5,7 @@ says where each sample begins, and `sentence`, `subject`, `task` (UTF-8) and `se
 a sample. `sentence_index` numbers the sentences of a task and is the same for every subject. Attributes:
 `format`, `features_are` (what the F columns mean), `provenance` (JSON: sources with hashes, reader, drop counts) and
 `checksums` (JSON: SHA-256 of the features, of who read them, of the sentences and of the two attributes before), which
-reading compares.
+reading compares. Of volumes, see `volume_file.py`.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,13 +23,22 @@ from typing import Any
 import h5py
 import numpy as np
 
+from eeg2text_jax.data.frames import Frames
 from eeg2text_jax.data.hdf5_disk import PatientFile, check_own
+from eeg2text_jax.data.layout import (
+    FORMAT,
+    NUMBERS,
+    STRINGS,
+    VOLUMES,
+    WINDOW_COLUMNS,
+    WITHOUT_CHECKSUMS,
+    digest_of,
+    digests_of,
+)
+from eeg2text_jax.data.validity import check_columns, check_sums
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.files import locked, partial_of, tell
 
-FORMAT = "eeg2text-data-2"
-WITHOUT_CHECKSUMS = "eeg2text-data-1"  # as earlier versions wrote it
-_STRINGS = ("sentence", "subject", "task")
 # What h5py raises on damaged files, depending on which of the library's layers notices.
 _ERRORS = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, MemoryError, OverflowError)
 
@@ -56,11 +66,13 @@ class DataWriter:
       features_are: what the F columns mean, e.g. `"8 bands x 105 channels, band-major"`.
     """
 
+    _format = FORMAT
+
     def __init__(self, path: str | os.PathLike[str], n_features: int, features_are: str):
         self.path = Path(path)
         self._partial = Path(partial_of(self.path))
         self._n_features, self._features_are = n_features, features_are
-        self._columns: dict[str, list[Any]] = {name: [] for name in (*_STRINGS, "sentence_index")}
+        self._columns: dict[str, list[Any]] = {name: [] for name in (*STRINGS, "sentence_index")}
         self._offsets = [0]
         self._hash = hashlib.sha256()  # of the features so far
         self.provenance: dict[str, Any] = {}
@@ -69,10 +81,15 @@ class DataWriter:
         self._lock.enter_context(locked(self.path.with_name(f".{self.path.name}.lock"), str(self.path)))
         self._disk = PatientFile(str(self._partial), "w+")
         self._file = h5py.File(self._disk, "w")
-        self._file.attrs["format"] = FORMAT
+        self._file.attrs["format"] = self._format
         self._file.attrs["features_are"] = features_are
-        self._features = self._file.create_dataset(
-            "features", (0, n_features), np.float32, maxshape=(None, n_features), chunks=(256, n_features)
+        self._features = self._make_features()
+
+    def _make_features(self) -> h5py.Dataset:
+        """The empty dataset of the features, in the file that was just opened."""
+        width = self._n_features
+        return self._file.create_dataset(
+            "features", (0, width), np.float32, maxshape=(None, width), chunks=(256, width)
         )
 
     def add(self, sample: Sample) -> None:
@@ -115,23 +132,31 @@ class DataWriter:
     def _finish(self) -> None:
         """Writes what is known once all samples are there."""
         columns = {**self._columns, "offsets": np.asarray(self._offsets, np.int64)}
-        columns["sentence_index"] = np.asarray(columns["sentence_index"], np.int64)
-        for name in ("offsets", "sentence_index"):
-            self._file[name] = columns[name]
-        for name in _STRINGS:
-            self._file.create_dataset(name, data=columns[name], dtype=h5py.string_dtype())
+        for name, values in columns.items():
+            if name in NUMBERS:
+                columns[name] = self._file[name] = np.asarray(values, np.int64)
+            else:
+                self._file.create_dataset(name, data=values, dtype=h5py.string_dtype())
         about = self._features_are, json.dumps(self.provenance, sort_keys=True)
         self._file.attrs["provenance"] = about[1]
-        checksums = {**_digests(self._hash, columns), "about": _digest_of(about)}
+        checksums = {**self._digests(columns), "about": digest_of(about)}
         self._file.attrs["checksums"] = json.dumps(checksums)
+
+    def _digests(self, columns: Mapping[str, Any]) -> dict[str, str]:
+        return digests_of(self._hash, columns)
 
 
 @dataclasses.dataclass(frozen=True)
 class DataFile:
-    """A data file in memory; `features` is float32 `[sum W, F]`, `offsets` int64 `[N + 1]`, the rest `[N]`."""
+    """A data file in memory; `features` is float32 `[sum W, F]`, `offsets` int64 `[N + 1]`, the rest `[N]`.
+
+    Of volumes `features` are `Frames` `[frames, X, Y, Z]`, which stay in the file, and samples are windows of `W` of
+    them that may overlap: `starts` is the first frame of each, and its text is that of the segments `sentence_index`
+    to `sentence_index + W - 1` of the stimulus `task`. Stimuli of one `text_group` tell the same story.
+    """
 
     path: Path
-    features: np.ndarray
+    features: np.ndarray | Frames
     offsets: np.ndarray
     sentence: np.ndarray
     subject: np.ndarray
@@ -139,13 +164,27 @@ class DataFile:
     sentence_index: np.ndarray
     features_are: str
     provenance: dict[str, Any]
+    recording: str = "eeg"  # eeg | fmri
+    starts: np.ndarray | None = None  # int64 [N], of windows
+    text_group: np.ndarray | None = None  # [N], of windows
 
     def __len__(self) -> int:
         return len(self.sentence)
 
     @property
+    def feature_shape(self) -> tuple[int, ...]:
+        """Shape of one position of a sample: `(F,)`, or `(X, Y, Z)` of a volume."""
+        return tuple(self.features.shape[1:])
+
+    @property
     def n_features(self) -> int:
-        return self.features.shape[1]
+        """F, or the voxels of a volume."""
+        return math.prod(self.feature_shape)
+
+    @property
+    def is_windows(self) -> bool:
+        """Whether samples are windows of scans, which may overlap, rather than recordings of their own."""
+        return self.starts is not None
 
     @property
     def n_words(self) -> np.ndarray:
@@ -159,35 +198,22 @@ class DataFile:
         return np.array([f"{task}:{index}" for task, index in pairs], object)
 
     def words(self, i: int) -> np.ndarray:
-        """Features of sample `i`, `[W, F]`."""
-        return self.features[self.offsets[i] : self.offsets[i + 1]]
+        """Features of sample `i`, float32 `[W, *feature_shape]`; of volumes, read from the file."""
+        start = self.offsets[i] if self.starts is None else self.starts[i]
+        return self.features[start : start + self.offsets[i + 1] - self.offsets[i]]
 
     @functools.cached_property
     def digests(self) -> dict[str, str]:
         """Hashes of the `features`, of the `samples` (who read what, in order), and of the `sentences`."""
-        columns = {name: getattr(self, name) for name in (*_STRINGS, "offsets", "sentence_index")}
-        return _digests(hashlib.sha256(np.ascontiguousarray(self.features).data), columns)
+        names = (*STRINGS, "offsets", "sentence_index", *(WINDOW_COLUMNS if self.is_windows else ()))
+        columns = {name: getattr(self, name) for name in names}
+        if isinstance(self.features, Frames):
+            return digests_of(hashlib.sha256(self.features.digest.encode()), columns)
+        return digests_of(hashlib.sha256(np.ascontiguousarray(self.features).data), columns)
 
     def digest(self) -> str:
         """A hash of all samples, whatever the file is called and wherever they come from."""
-        return _digest_of(self.digests.values())[:16]
-
-
-def _digests(features: Any, columns: Mapping[str, Any]) -> dict[str, str]:
-    """`DataFile.digests`; `features` is the running hash of their bytes."""
-    features = features.copy()
-    features.update(np.ascontiguousarray(columns["offsets"]).data)
-    index = np.asarray(columns["sentence_index"]).tolist()
-    samples = json.dumps([list(columns["subject"]), list(columns["task"]), index])
-    return {
-        "features": features.hexdigest(),
-        "samples": _digest_of([samples]),
-        "sentences": _digest_of([json.dumps(list(columns["sentence"]))]),
-    }
-
-
-def _digest_of(texts: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+        return digest_of(self.digests.values())[:16]
 
 
 def read_datafile(path: str | os.PathLike[str]) -> DataFile:
@@ -195,10 +221,15 @@ def read_datafile(path: str | os.PathLike[str]) -> DataFile:
 
     Raises:
       UserError: the file is missing, is not a data file, is cut short, or its parts do not fit together.
+
+    >>> from eeg2text_jax import read_datafile
+    >>> data = read_datafile("own.h5")
+    >>> len(data), data.n_features, data.sentence[0], data.words(0).shape
+    (64, 6, 'the dog saw a', (4, 6))
     """
     data, stated = _load(Path(path), slice(None))
-    _check(data)
-    _check_sums(data, stated, data.digests)
+    check_columns(data)
+    check_sums(data, stated, data.digests)
     return data
 
 
@@ -209,7 +240,7 @@ def read_outline(path: str | os.PathLike[str]) -> DataFile:
       UserError: the file is missing, is not a data file, or is cut short.
     """
     data, stated = _load(Path(path), slice(0))
-    _check_sums(data, stated, {name: data.digests[name] for name in ("samples", "sentences")})
+    check_sums(data, stated, {name: data.digests[name] for name in ("samples", "sentences")})
     return data
 
 
@@ -219,60 +250,28 @@ def _load(path: Path, rows: slice) -> tuple[DataFile, dict[str, str] | None]:
         raise UserError(f"{path}: there is no such file; `eeg2text prepare SOURCE --out={path}` makes one.")
     try:
         with h5py.File(path, "r") as file:
-            if file.attrs.get("format") not in (FORMAT, WITHOUT_CHECKSUMS):
+            kind = file.attrs.get("format")
+            if kind not in (FORMAT, WITHOUT_CHECKSUMS, VOLUMES):
                 raise UserError(
                     f"{path}: expected an eeg2text data file (format {FORMAT}), found "
-                    f"{file.attrs.get('format', 'another HDF5 file')}; make one with `eeg2text prepare`."
+                    f"{'another HDF5 file' if kind is None else kind}; make one with `eeg2text prepare`."
                 )
-            for name in ("features", "offsets", "sentence_index", *_STRINGS):
+            names = [*STRINGS, "offsets", "sentence_index", *(WINDOW_COLUMNS if kind == VOLUMES else ())]
+            for name in ("features", *names):
                 check_own(file["/"].id, name.encode())
-            columns = {name: file[name].asstr()[:] for name in _STRINGS}
-            arrays = {name: file[name][:] for name in ("offsets", "sentence_index")}
+            columns = {name: file[name][:] if name in NUMBERS else file[name].asstr()[:] for name in names}
             about = str(file.attrs["features_are"]), str(file.attrs["provenance"])
             stated = None
-            if file.attrs["format"] == FORMAT:
-                stated = {**json.loads(file.attrs["checksums"]), "about now": _digest_of(about)}
-            features, provenance = file["features"][rows], json.loads(about[1])
-            data = DataFile(path, features, features_are=about[0], provenance=provenance, **columns, **arrays)
-            return data, stated
+            if kind != WITHOUT_CHECKSUMS:
+                stated = {**json.loads(file.attrs["checksums"]), "about now": digest_of(about)}
+            if kind == VOLUMES:
+                columns["recording"] = "fmri"
+                features = Frames(path, file["features"].shape, str(stated["frames"]))
+            else:
+                features = file["features"][rows]
+            return DataFile(path, features, features_are=about[0], provenance=json.loads(about[1]), **columns), stated
     except _ERRORS as error:
         raise UserError(
             f"{path}: cannot be read as an eeg2text data file, it may be cut short "
             f"({first_line(error)}); make it again with `eeg2text prepare`."
         ) from error
-
-
-def _check_sums(data: DataFile, stated: dict[str, str] | None, found: Mapping[str, str]) -> None:
-    if stated is None:
-        return
-    pairs = {**{name: (stated.get(name), sum_) for name, sum_ in found.items()}}
-    pairs["description"] = stated.get("about"), stated["about now"]
-    for name, (expected, sum_) in pairs.items():
-        if expected != sum_:
-            raise UserError(
-                f"{data.path}: its {name} do not have the checksum that the file states, so it is damaged or was "
-                "edited; make it again with `eeg2text prepare`."
-            )
-
-
-def _check(data: DataFile) -> None:
-    n, total = len(data.sentence), len(data.features)
-    offsets = data.offsets
-    if not n:
-        raise UserError(f"{data.path}: holds no samples.")
-    lengths = {len(data.subject), len(data.task), len(data.sentence_index), len(offsets) - 1}
-    if lengths != {n} or offsets[0] != 0 or offsets[-1] != total:
-        raise UserError(f"{data.path}: its columns disagree in length; make it again with `eeg2text prepare`.")
-    if (data.n_words < 1).any():
-        row = int(np.argmax(data.n_words < 1))
-        raise UserError(f"{data.path}: sample {row} ({data.subject[row]}, {data.sentence_id[row]}) has no words.")
-    if not np.isfinite(data.features).all():
-        row = int(np.searchsorted(offsets, np.argwhere(~np.isfinite(data.features))[0, 0], side="right")) - 1
-        raise UserError(
-            f"{data.path}: sample {row} ({data.subject[row]}, {data.sentence_id[row]}) has NaN or infinity."
-        )
-    if not all(text.strip() for text in data.sentence):
-        row = next(i for i, text in enumerate(data.sentence) if not text.strip())
-        raise UserError(
-            f"{data.path}: the sentence of sample {row} ({data.subject[row]}, {data.sentence_id[row]}) is empty."
-        )

@@ -10,6 +10,9 @@ from ml_collections import ConfigDict
 from eeg2text_jax.data.arrays import open_arrays
 from eeg2text_jax.data.arrow import is_dataset, open_dataset, open_parquet
 from eeg2text_jax.data.datafile import DataWriter
+from eeg2text_jax.data.fmri.fmri_spec import FmriSpec
+from eeg2text_jax.data.fmri.prepare_scans import prepare_scans
+from eeg2text_jax.data.fmri.scans import is_fmri
 from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.find import is_raw
 from eeg2text_jax.data.raw.raw_samples import open_raw
@@ -41,6 +44,9 @@ def prepare(config: ConfigDict, out: Path, sources: Sequence[str] = ()) -> Tally
     """
     sources = tuple(map(at_hand, sources or (str(config.source),)))
     tally = Tally()
+    if len(sources) == 1 and is_fmri(sources[0]):
+        prepare_scans(Path(sources[0]), FmriSpec(**config.fmri), out, tally)
+        return tally
     source = _open(config, sources, tally)
     counted = tally.count(source.samples)
     first = next(counted, None)  # tells the width, and fails before a file is made

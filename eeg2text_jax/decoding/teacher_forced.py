@@ -34,6 +34,14 @@ def teacher_forced(
       labels: int32 `[B, T]`, `model.pad_token` behind the end token. The authors pad to 56, and their strings may run
         into the padding (see `cut_at_end`); pad to the same width to get theirs.
       with_logits: keep the logits, which for T = 56 and V = 50265 are 11 MB a sentence.
+
+    >>> import jax.numpy as jnp
+    >>> from eeg2text_jax import load_pretrained, teacher_forced
+    >>> model, params = load_pretrained("export")
+    >>> recordings = {"features": jnp.zeros((1, 4, 6)), "mask": jnp.ones((1, 4), bool)}
+    >>> found = teacher_forced(model, params, recordings, jnp.array([[9, 7, model.eos_token, model.pad_token]]))
+    >>> found.tokens.shape, int(found.n_tokens[0])
+    ((1, 4), 3)
     """
     return _teacher_forced(model, params, inputs, labels, with_logits)
 
@@ -69,13 +77,3 @@ def cut_at_end(tokens: np.ndarray, end_tokens: Sequence[int]) -> list[int]:
     row = np.asarray(tokens)
     ends = np.flatnonzero(np.isin(row, np.asarray(end_tokens)))
     return row[: ends[0] if ends.size else row.size].tolist()
-
-
-def authors_string(tokenizer: Any, tokens: np.ndarray) -> str:
-    """The string that the authors score for one row `[T]` of teacher-forced argmax tokens.
-
-    Decoded with special tokens, cut at the first end token, begin tokens (`<s>`) removed, nothing else: leading
-    blanks and padding tokens in front of the cut stay, as in the released files.
-    """
-    text = tokenizer.decode(cut_at_end(tokens, [tokenizer.eos_token_id]))
-    return text.replace(tokenizer.bos_token, "") if tokenizer.bos_token else text

@@ -19,17 +19,16 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.judge.pair_batches import block
 from eeg2text_jax.judge.program import Batch, LabelIds, label_scores, stored_as
 from eeg2text_jax.judge.wording import Encoder, Labels, Wording
-from eeg2text_jax.metrics.embedding import plan_batches
 from eeg2text_jax.metrics.score import describe_tokenizer
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.parallel.distributed import to_host
+from eeg2text_jax.pretrained.embedding import plan_batches
 from eeg2text_jax.pretrained.encoders import MODEL_TYPES, weights_digest
 from eeg2text_jax.pretrained.folder import checkpoint_folder
 from eeg2text_jax.pretrained.load import load_pretrained, read_config
 
 LONGEST = 512  # tokens of a pair and its prompt
-INITS = ("vocabulary", "labels", "uniform")
 
 
 class Frozen(NamedTuple):

@@ -1,7 +1,6 @@
 """A tuned judge on disk: `judge.json` and `prompt.safetensors`, read as data and held against the checkpoint."""
 
 import dataclasses
-import hashlib
 import json
 import math
 import os
@@ -11,13 +10,13 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from eeg2text_jax import __version__
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import file_digest, replacing
+from eeg2text_jax.files import content_digest, file_digest, replacing
 from eeg2text_jax.judge.frozen import Frozen, load_frozen
 from eeg2text_jax.judge.wording import Labels, Wording
 from eeg2text_jax.pretrained.tensor_files import open_safetensors, write_safetensors
 from eeg2text_jax.stores.copying import at_hand
+from eeg2text_jax.versions import OWN_VERSION, __version__
 
 FORMAT = 1
 FILE, PROMPT = "judge.json", "prompt.safetensors"
@@ -53,7 +52,7 @@ class Judge:
             f"judge:{name}[sha256:{self.weights[:12]}]|prompt:{len(self.prompt)}[sha256:{self.prompt_digest[:12]}]"
             f"|wording:{self.wording.name}|labels:{labels}|threshold:{self.threshold:.3f}|exact:{self.exact}"
             f"|norm:lower,no-punctuation|empty:zero|source:{self.source.replace(' ', '-')}"
-            f"|version:eeg2text_jax-{__version__}"
+            f"|version:{OWN_VERSION}"
         )
 
 
@@ -85,7 +84,7 @@ def write_judge(judge: Judge, folder: str | os.PathLike[str]) -> None:
         partial.mkdir(parents=True)
         write_safetensors(Path(partial) / PROMPT, {"prompt": np.asarray(judge.prompt, np.float32)}, {})
         content["prompt_sha256"] = file_digest(partial / PROMPT)
-        content["sha256"] = _digest_of(content)
+        content["sha256"] = content_digest(content)
         (partial / FILE).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf8")
 
 
@@ -133,12 +132,8 @@ def read_judge(folder: str | os.PathLike[str]) -> Judge:
         data=fields("data_sha256", str),
         about=fields("about", dict),
         prompt_digest=fields("prompt_sha256", str),
-        intact=content.pop("sha256", None) == _digest_of(content),
+        intact=content.pop("sha256", None) == content_digest(content),
     )
-
-
-def _digest_of(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 class _Fields:

@@ -23,9 +23,9 @@ from eeg2text_jax.judge.thresholds import Threshold, auc, choose_threshold
 from eeg2text_jax.judge.tune import Task, Tuned, tune
 from eeg2text_jax.judge.wording import choose_wording, read_labels
 from eeg2text_jax.metrics.bertscore import BertScore
-from eeg2text_jax.metrics.embedding import TextEmbedder
 from eeg2text_jax.metrics.meaning import Similarity
 from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.pretrained.embedding import TextEmbedder
 from eeg2text_jax.pretrained.encoders import load_encoder
 from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.stores.mirror import mirrored

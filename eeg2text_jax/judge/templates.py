@@ -52,6 +52,11 @@ def toy_pair(rng: random.Random) -> tuple[Pair, dict[str, bool]]:
     return pair, {MEANING: not changed, **{name: name not in changed for name in SLOTS}}
 
 
+def toy_sentence(rng: random.Random) -> str:
+    """One of the toy's 256 sentences."""
+    return " ".join(_sentence({name: rng.choice(words) for name, words in SLOTS.items()}))
+
+
 def _sentence(slots: dict[str, str]) -> list[str]:
     words = ["the", "", "", "", "houses", "in", ""]
     for name, at in _AT.items():

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.embedding import TextEmbedder
 from eeg2text_jax.metrics.metric import Metric, check_same_length, ratio
+from eeg2text_jax.pretrained.embedding import TextEmbedder
 
 FIGURES = ("p", "r", "f")
 CELLS = 1 << 24  # similarities computed at once: 64 MB

@@ -16,7 +16,7 @@ from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 from scipy import sparse
 
 from eeg2text_jax.metrics.metric import PIECES, Metric, Tokenize, by_pieces, check_same_length, ratio, tokenize_all
-from eeg2text_jax.versions import __version__, with_version
+from eeg2text_jax.versions import OWN_VERSION, with_version
 
 
 class NgramFeatures:
@@ -134,8 +134,7 @@ class Bleu(Metric):
         self.short_counts_one = short_counts_one
         short = "count-one" if short_counts_one else "no-ngrams"
         self.signature = (
-            f"nrefs:1|case:mixed|eff:no|tok:{tokenizer}|smooth:none|empty:{short}|short:{short}|"
-            f"version:eeg2text_jax-{__version__}"
+            f"nrefs:1|case:mixed|eff:no|tok:{tokenizer}|smooth:none|empty:{short}|short:{short}|version:{OWN_VERSION}"
         )
 
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:

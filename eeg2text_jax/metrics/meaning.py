@@ -16,8 +16,8 @@ import numpy as np
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.bertscore import BertScore, read_baseline
-from eeg2text_jax.metrics.embedding import TextEmbedder
 from eeg2text_jax.metrics.metric import Metric, check_same_length, ratio
+from eeg2text_jax.pretrained.embedding import TextEmbedder
 from eeg2text_jax.pretrained.encoders import LoadedEncoder, load_encoder
 
 MODULES = ("Transformer", "Pooling", "Normalize")  # of sentence-transformers, that are known here

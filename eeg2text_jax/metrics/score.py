@@ -7,7 +7,6 @@ formula of the PyPI package `rouge`, WER.
 """
 
 import contextlib
-import hashlib
 import json
 import math
 import os
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eeg2text_jax.errors import UserError, did_you_mean
-from eeg2text_jax.files import write_text
+from eeg2text_jax.files import content_digest, write_text
 from eeg2text_jax.metrics.bleu import Bleu, token_bleu, word_bleu
 from eeg2text_jax.metrics.error_rates import character_error_rate, word_error_rate
 from eeg2text_jax.metrics.metric import Metric, MetricError
@@ -51,7 +50,7 @@ def score_predictions(
     metrics: Sequence[str] | None = None,
     meaning: Meaning | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Every figure of a profile over the rows of one cell and mode.
+    r"""Every figure of a profile over the rows of one cell and mode.
 
     `metrics` names those to compute instead of the profile's; `meaning` makes the ones that need an encoder, see
     `metrics.meaning`, from the references of the rows.
@@ -65,6 +64,14 @@ def score_predictions(
     Raises:
       NothingToScoreError: all predictions or all references are empty.
       UserError: no rows, ids in some rows only, or a metric that fails; the sample is named.
+
+    >>> from pathlib import Path
+    >>> from eeg2text_jax import read_any, score
+    >>> lines = ["reference,prediction", "the film was good,the film is good", "it was long,it was short"]
+    >>> _ = Path("others.csv").write_text("\n".join(lines))
+    >>> figures = score(read_any("others.csv").predictions)
+    >>> {name: round(figures[name]["value"], 1) for name in ("wer", "word_bleu-1", "rouge-1-f")}
+    {'wer': 28.6, 'word_bleu-1': 71.4, 'rouge-1-f': 70.8}
     """
     jobs = jobs_of(predictions, profile, tokenizer, token_source, metrics, meaning)
     figures: dict[str, dict[str, Any]] = {}
@@ -234,7 +241,7 @@ def describe_tokenizer(tokenizer: "PreTrainedTokenizerBase") -> str:
     Truncation and padding are left out: they are settings of the last call, not of the tokenizer.
     """
     definition = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
-    digest = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()[:12]
+    digest = content_digest(definition)[:12]
     return f"{type(tokenizer).__name__},{len(tokenizer)},sha256:{digest}"
 
 

@@ -12,7 +12,13 @@ from rapidfuzz.distance import LCSseq
 from eeg2text_jax.metrics.score import PAPER_NOTE
 from eeg2text_jax.predictions.file import Prediction
 
-MODE_TITLES = {"free_running": "free-running", "teacher_forced": "w/tf", "unknown": "mode unknown"}
+MODE_TITLES = {
+    "free_running": "free-running",
+    "teacher_forced": "w/tf",
+    "contrastive": "contrastive",
+    "likelihood": "likelihood",
+    "unknown": "mode unknown",
+}
 RATIO_TITLE = "w/tf : free"
 
 # (group, heading, figure in results); groups whose figures no cell has are left out
@@ -25,6 +31,8 @@ COLUMNS = (
     ("similarity (%)", "", "similarity"),
     ("LATTEScore (%)", "", "lattescore"),
     ("LATTEScore (%)", "mean", "lattescore-mean"),
+    *(("which sentence (%)", name, name) for name in ("top-1", "top-5", "chance top-5", "top-5 by length", "rank")),
+    *(("which sentence (%)", name, name) for name in ("top-1 in stratum", "chance top-1 in stratum")),
 )
 NARROW_COLUMNS = (  # what fits a terminal
     ("BLEU-1", "tokens", "token_bleu-1"),
@@ -34,6 +42,7 @@ NARROW_COLUMNS = (  # what fits a terminal
     ("BERTScore", "F", "bertscore-f"),
     ("similarity", "", "similarity"),
     ("LATTEScore", "", "lattescore"),
+    *(("which sentence (%)", name, name) for name in ("top-1", "top-5", "chance top-5", "top-5 by length")),
 )
 
 

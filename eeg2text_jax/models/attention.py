@@ -14,8 +14,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from eeg2text_jax.models.heads import Heads, attend_apart, attend_together, from_groups, into_groups
-from eeg2text_jax.models.layers import MANY_ROWS, Dense, make_dense, row_major
-from eeg2text_jax.models.remat import product
+from eeg2text_jax.models.layers import MANY_ROWS, Dense, make_dense, product, row_major
 from eeg2text_jax.models.spec import StackSpec
 
 MASK_VALUE = float(jnp.finfo(jnp.float32).min)

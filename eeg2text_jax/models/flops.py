@@ -7,11 +7,22 @@ for each multiply-add, positions at padding included, since the device computes 
 from eeg2text_jax.models.eeg2text import encoder_width, stack_spec
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import StackSpec
+from eeg2text_jax.models.two_towers import LENGTH_FEATURES, ContrastiveModel
 
 
-def training_flops(model: Seq2SeqModel, batch: int, words: int, tokens: int) -> float:
+def training_flops(model: Seq2SeqModel | ContrastiveModel, batch: int, words: int, tokens: int) -> float:
     """Forward and backward of one batch for one arm: the backward pass costs twice the forward one."""
+    if isinstance(model, ContrastiveModel):
+        return 3.0 * batch * tower_flops(model, batch, words)
     return 3.0 * batch * (encode_flops(model, words) + decode_flops(model, words, tokens))
+
+
+def tower_flops(model: ContrastiveModel, batch: int, words: int) -> float:
+    """One recording through EEG encoder and output, and its cosines with the texts of its batch."""
+    width = encoder_width(model.eeg)
+    project = 2.0 * words * model.eeg.features * width if model.eeg.width else 0.0
+    encoder = project + stack_flops(stack_spec(model.eeg), words, words, 0) + 2.0 * words * width * model.width
+    return encoder + 2.0 * model.width * (LENGTH_FEATURES + model.outputs) + 2.0 * batch * model.outputs
 
 
 def search_flops(model: Seq2SeqModel, batch: int, words: int, length: int, beams: int) -> float:

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.layout import Layout, with_layout_constraint
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.remat import product
 from eeg2text_jax.models.spec import StackSpec
 
 
@@ -39,6 +39,12 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 MANY_ROWS = 4096  # of one batch: positions of all its sentences
+PRODUCT = "product"  # name of what a dense layer computes, for `remat`
+
+
+def product(x: jax.Array) -> jax.Array:
+    """Marks the result of a dense layer: what is worth keeping for the backward pass."""
+    return checkpoint_name(x, PRODUCT)
 
 
 def row_major(x: jax.Array) -> jax.Array:

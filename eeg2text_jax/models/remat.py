@@ -10,15 +10,10 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.ad_checkpoint import checkpoint_name
+
+from eeg2text_jax.models.layers import PRODUCT
 
 Keep = Literal["products", "nothing"]
-PRODUCT = "product"  # name of what a dense layer computes
-
-
-def product(x: jax.Array) -> jax.Array:
-    """Marks the result of a dense layer: what is worth keeping."""
-    return checkpoint_name(x, PRODUCT)
 
 
 def scan_keeping(

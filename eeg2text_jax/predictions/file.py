@@ -19,6 +19,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 
 MODES = ("teacher_forced", "free_running")
+OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # no other layout has these
 HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
@@ -79,6 +80,25 @@ def read_predictions(path: str | os.PathLike[str]) -> PredictionSet:
         type, or two lines hold the same sample, cell and mode.
     """
     return parse_predictions(Lines(path))
+
+
+def is_own(lines: "Lines") -> bool:
+    """Whether a file is in our own format: two JSON lines or more, first a header or a row with most of our names.
+
+    Raises:
+      UserError: the first of lines that look like JSON cannot be read as such.
+    """
+    first, filled, braces = (0, ""), 0, 0
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            first = first if filled else (number, line)
+            filled += 1
+            braces += line.startswith("{")
+    number, line = first
+    if filled < 2 or 2 * braces < filled or not line.lstrip().startswith("{"):
+        return False
+    row = parse_object(line, lines.path, number)
+    return set(row) == {"header"} or 2 * sum(name in row for name in OWN_NAMES) > len(OWN_NAMES)
 
 
 def parse_predictions(lines: "Lines") -> PredictionSet:

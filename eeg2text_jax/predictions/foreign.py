@@ -2,13 +2,12 @@
 
 import dataclasses
 import hashlib
-import unicodedata
 from collections.abc import Iterable, Mapping
 
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, Shared, row_key, sentence_key
+from eeg2text_jax.predictions.file import MODES, Prediction, Shared, row_key, sentence_key
 
 UNKNOWN = "unknown"
 MISSING = {"", "nan", "none", "null", "n/a", "na", UNKNOWN}  # how tables write that there is no value
@@ -72,27 +71,6 @@ def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
                     )
             predictions.append(prediction)
     return predictions
-
-
-def in_one_form(read: PredictionSet) -> PredictionSet:
-    """All texts in Unicode form NFC, and a note where some were not.
-
-    An é may be one character or two (NFC, NFD). They look the same and no metric takes them for equal, so a
-    prediction in the one form against a reference in the other would be scored as an error.
-    """
-    changed = set()
-    rows = []
-    for row in read.predictions:
-        texts = {name: getattr(row, name) for name in ("reference", "prediction")}
-        formed = {name: unicodedata.normalize("NFC", text) for name, text in texts.items() if not text.isascii()}
-        if formed := {name: text for name, text in formed.items() if text != texts[name]}:
-            changed.add(row.sample_id)
-            row = dataclasses.replace(row, **formed)
-        rows.append(row)
-    if not changed:
-        return read
-    note = f"{len(changed)} samples have text in another Unicode form than NFC; they were brought to NFC to be compared"
-    return dataclasses.replace(read, predictions=rows, notes=(*read.notes, note))
 
 
 def _stated(row: ForeignRow, name: str, shared: Shared) -> str:

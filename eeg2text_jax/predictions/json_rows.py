@@ -19,17 +19,7 @@ from eeg2text_jax.predictions.columns import (
 from eeg2text_jax.predictions.file import DECODER, Lines, parse_object
 from eeg2text_jax.predictions.foreign import ForeignRow
 
-OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")
 Item = tuple[int, dict[str, Any]]  # line or place in the list, object
-
-
-def is_own(lines: Lines) -> bool:
-    """Whether JSON lines are our own: a header, or a first row with most of the names that only ours has."""
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            row = parse_object(line, lines.path, number)
-            return set(row) == {"header"} or 2 * sum(name in row for name in OWN_NAMES) > len(OWN_NAMES)
-    return False
 
 
 def read_json(lines: Lines, columns: Sequence[str] | None, *, by_line: bool) -> tuple[Iterator[ForeignRow], str]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import unicodedata
 from collections.abc import Sequence
 
 from etils import epath
@@ -10,9 +11,9 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
 from eeg2text_jax.predictions.blocks import LAYOUTS, Survey, read_blocks, read_words, survey
 from eeg2text_jax.predictions.csv_rows import read_csv
-from eeg2text_jax.predictions.file import MODES, Lines, PredictionSet, parse_predictions
-from eeg2text_jax.predictions.foreign import UNKNOWN, complete, in_one_form
-from eeg2text_jax.predictions.json_rows import is_own, read_json
+from eeg2text_jax.predictions.file import MODES, Lines, PredictionSet, is_own, parse_predictions
+from eeg2text_jax.predictions.foreign import UNKNOWN, complete
+from eeg2text_jax.predictions.json_rows import read_json
 
 FORMATS = ("jsonl", *LAYOUTS, "E", "F", "H", "J")
 BLOCK_NOTES = {
@@ -45,6 +46,11 @@ def read_any(
 
     Raises:
       UserError: the file or a line of it cannot be read as its layout, or nothing of `mode` is in it.
+
+    >>> from eeg2text_jax import read_any
+    >>> rows = read_any("run/predictions.jsonl", mode="free_running").predictions
+    >>> sorted({row.eval_condition for row in rows})
+    ['eeg', 'noise', 'shuffled']
     """
     path = epath.Path(path)
     if layout is not None and layout not in FORMATS:
@@ -54,10 +60,10 @@ def read_any(
     lines = Lines(path)
     if not lines.data.strip():
         raise UserError(f"{path}: the file is empty.")
-    found = survey(lines)
-    name = layout or recognise(found, lines, columns)
-    if name == "jsonl":
+    if layout == "jsonl" or (layout is None and not columns and is_own(lines)):
         return in_mode(in_one_form(parse_predictions(lines)), mode)
+    found = survey(lines)
+    name = layout or recognise(found, columns)
     notes: list[str] = []
     if name == "J":
         rows, description = read_json(lines, columns, by_line=found.first == "{" and 2 * found.braces >= found.filled)
@@ -73,15 +79,32 @@ def read_any(
     return in_mode(in_one_form(read), mode)
 
 
-def recognise(found: Survey, lines: Lines, columns: Sequence[str] | None) -> str:
-    """The layout of a file: JSON, labelled blocks, or else a table."""
-    if 2 * found.braces >= found.filled and found.first == "{":
-        if found.filled > 1 and not columns and is_own(lines):
-            return "jsonl"
-        return "J"
+def recognise(found: Survey, columns: Sequence[str] | None) -> str:
+    """The layout of a file that is not ours: JSON, labelled blocks, or else a table."""
     if found.first in ("[", "{"):
         return "J"
     return "F" if columns else found.layout() or "F"
+
+
+def in_one_form(read: PredictionSet) -> PredictionSet:
+    """All texts in Unicode form NFC, and a note where some were not.
+
+    An é may be one character or two (NFC, NFD). They look the same and no metric takes them for equal, so a
+    prediction in the one form against a reference in the other would be scored as an error.
+    """
+    changed = set()
+    rows = []
+    for row in read.predictions:
+        texts = {name: getattr(row, name) for name in ("reference", "prediction")}
+        formed = {name: unicodedata.normalize("NFC", text) for name, text in texts.items() if not text.isascii()}
+        if formed := {name: text for name, text in formed.items() if text != texts[name]}:
+            changed.add(row.sample_id)
+            row = dataclasses.replace(row, **formed)
+        rows.append(row)
+    if not changed:
+        return read
+    note = f"{len(changed)} samples have text in another Unicode form than NFC; they were brought to NFC to be compared"
+    return dataclasses.replace(read, predictions=rows, notes=(*read.notes, note))
 
 
 def check_given_once(paths: Sequence[epath.Path]) -> list[str]:

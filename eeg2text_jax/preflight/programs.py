@@ -18,6 +18,7 @@ from eeg2text_jax.conditions.condition import condition_key, needs
 from eeg2text_jax.data.batches import batch_shapes
 from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.decoding.sharded import generate_program
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.placement import Placement, batch_sharding, fed_sharding, replicated, seeds_sharding
@@ -132,6 +133,11 @@ def make_outline(config: ConfigDict) -> Outline:
       UserError: a field of the configuration is not usable.
     """
     check_config(config)
+    if config.objective != "generate":
+        raise UserError(
+            f"preflight compiles training and decoding of objective=generate; objective is {config.objective!r}, whose "
+            "encoder fits wherever a generative model does."
+        )
     features = _features(config)
     if config.parallel.arms == "auto":  # which is about the machine that this is run on
         config = config.copy_and_resolve_references()

@@ -12,7 +12,7 @@ from transformers import AutoConfig, PretrainedConfig
 
 from eeg2text_jax.backbones.build import BACKBONES, backbone_module, backbone_of, describe
 from eeg2text_jax.backbones.mapping import Rule, Source, Table, flatten, match, unflatten
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, one_line
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import Seq2SeqSpec
@@ -45,6 +45,11 @@ def load_pretrained(
     Raises:
       UserError: there is no such checkpoint, it is of another architecture, or its tensors are not those that its
         configuration asks for (both sides are named).
+
+    >>> from eeg2text_jax import load_pretrained
+    >>> model, params = load_pretrained("export")
+    >>> model.spec.backbone, model.eeg.features, sorted(params)
+    ('bart', 6, ['backbone', 'eeg'])
     """
     folder = checkpoint_folder(name)
     spec = as_stored(spec_of(read_config(folder), folder), folder)
@@ -69,8 +74,7 @@ def read_config(folder: Path) -> PretrainedConfig:
         return AutoConfig.from_pretrained(str(folder), local_files_only=True)
     except Exception as error:  # transformers raises nearly anything here
         where = folder / "config.json"
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise UserError(f"{where}: cannot be read as a model's configuration ({reason}).") from error
+        raise UserError(f"{where}: cannot be read as a model's configuration ({one_line(error)}).") from error
 
 
 def spec_of(config: PretrainedConfig, where: Path) -> Seq2SeqSpec:

@@ -23,7 +23,7 @@ from etils import epath
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import write_text
+from eeg2text_jax.files import content_digest, write_text
 from eeg2text_jax.splits.split import PARTS, Readings, Split, readings_of
 from eeg2text_jax.stores.copying import at_hand
 
@@ -191,13 +191,13 @@ def _parse(sample: Any) -> _Entry | None:
 def readings_digest(readings: Readings) -> str:
     """A hash of who read what, whatever the order in the file: sample ids with their texts."""
     pairs = sorted(zip(readings.sample_id, readings.text, strict=True))
-    return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()[:16]
+    return content_digest(pairs)[:16]
 
 
 def seal(certificate: dict[str, Any]) -> str:
     """Checksum of a certificate: SHA-256 of all else that it says."""
     content = {name: value for name, value in certificate.items() if name != "sha256"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return content_digest(content)
 
 
 def hash_ids(ids: Sequence[str]) -> str:

@@ -3,7 +3,6 @@ which stage of a run depends on which field.
 """
 
 import dataclasses
-import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,8 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from eeg2text_jax.errors import UserError, first_line, nearest
+from eeg2text_jax.errors import UserError, did_you_mean, first_line
+from eeg2text_jax.files import content_digest
 from eeg2text_jax.study.kinds import Range
 from eeg2text_jax.study.ranges import RANGES, RENAMED, check_config, refusal, shortly
 from eeg2text_jax.study.shipped import find_config, run_config
@@ -162,8 +162,8 @@ def _check_override(config: ConfigDict, argument: str) -> None:
         if (renamed := RENAMED.get(".".join([*path, name]))) and name not in node:
             raise UserError(f"--config.{'.'.join([*path, name])} is called --config.{renamed} now.")
         if name not in node:
-            near = nearest(name, node)
-            hint = f"did you mean `{'.'.join([*path, near])}`?" if near else "this section is empty."
+            known = [".".join([*path, other]) for other in node]
+            hint = did_you_mean(".".join([*path, name]), known) if known else "this section is empty."
             raise UserError(f"--config.{'.'.join([*path, name])}: there is no such field; {hint}")
         node, path = node.get(name), [*path, name]
 
@@ -197,12 +197,14 @@ class Stage:
 # In the order of work. A field that no stage names belongs to training, which is the stage to be careful with.
 STAGES = {
     "data": Stage(
-        ("data.h5",), ("data.source", "data.synthetic", "data.columns", "data.table", "data.recordings", "data.raw")
+        ("data.h5",),
+        ("data.source", "data.synthetic", "data.columns", "data.table", "data.recordings", "data.raw", "data.fmri"),
     ),
     "split": Stage(("split.json",), ("split",)),
     "tokenizer": Stage(("tokenizer",), ("text.tokenizer", "text.vocab_size", "model.checkpoint")),
+    "targets": Stage(("targets.npz",), ("contrastive.text", "contrastive.layer", "contrastive.hashed")),
     "training": Stage(("checkpoints/step_*", "step_one/checkpoints/step_*", "wave_*", "waves.json"), ()),
-    "decoding": Stage(("predictions.jsonl",), ("grid.eval_conditions", "decode")),
+    "decoding": Stage(("predictions.jsonl", "rankings.jsonl"), ("grid.eval_conditions", "decode")),
     "": Stage(
         (),
         (
@@ -210,6 +212,7 @@ STAGES = {
             "compilation_cache",
             "metrics",
             "parallel.hosts",
+            "retrieval",
             "train.save_every",
             "train.log_every",
             "train.profile",
@@ -237,7 +240,7 @@ def fields_digest(config: ConfigDict, stage: str) -> str:
     later = from_stage(stage)[1:]
     flat = _flat(json.loads(to_json(config)))
     content = {name: value for name, value in flat.items() if stage_of(name) not in later}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    return content_digest(content)[:16]
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -22,6 +22,20 @@ class Arm:
         return f"{self.condition}/{self.seed}"
 
 
+class TextArrays(NamedTuple):
+    """Targets on the device, read by every step.
+
+    Fields:
+      vectors: float32 `[S, E]`, one row for each distinct sentence.
+      sentence: int32 `[N]`, the row of every sample's sentence.
+      exchanged: int32 `[N]`, the same under `label_shuffle`.
+    """
+
+    vectors: jax.Array
+    sentence: jax.Array
+    exchanged: jax.Array
+
+
 class StudyArrays(NamedTuple):
     """What every step reads and none changes: keys and the means that some conditions need.
 
@@ -29,11 +43,13 @@ class StudyArrays(NamedTuple):
       dropout: keys `[A]`.
       condition: the key of all random conditions, a scalar.
       means: float32 `[S + 1, F]`, see `ConditionContext`; None where no condition needs it.
+      texts: what the contrastive objective compares with; None with the generative one.
     """
 
     dropout: jax.Array
     condition: jax.Array
     means: jax.Array | None
+    texts: TextArrays | None = None
 
 
 def arms(config: ConfigDict) -> tuple[Arm, ...]:

@@ -91,6 +91,16 @@ def pair(of: Range) -> Range:
     return Range(holds, f"a tuple of two entries, each {of.expected}")
 
 
+def grid() -> Range:
+    """Voxels along the three axes of a volume."""
+    one = whole(1, 4096)
+
+    def holds(value: Any) -> bool:
+        return isinstance(value, tuple | list) and len(value) == 3 and all(map(one.holds, value))
+
+    return Range(holds, "a tuple of three whole numbers from 1 to 4096, as (64, 64, 27)")
+
+
 def buckets() -> Range:
     """Pairs (words, tokens), each at least as large as the one before: what is left over of one moves to the next."""
     one = pair(whole(1, 100_000))

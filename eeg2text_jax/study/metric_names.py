@@ -17,6 +17,19 @@ class Named(NamedTuple):
     margin: float  # points below which a difference does not matter
 
 
+class Ranked(NamedTuple):
+    """What the audit of retrieval can be decided by: its label and default margin in points."""
+
+    label: str
+    margin: float
+
+
+# The best published gain above chance is 9.2 points of top-5 (docs/retrieval.md): a third of it is not a small one.
+WHICH_SENTENCE = {
+    "top-1": Ranked("top-1", 2.0),
+    "top-5": Ranked("top-5", 3.0),
+    "rank": Ranked("mean rank (percentile)", 3.0),
+}
 # Margins were fixed with figures of the released T5 outputs in view, whose verdicts are thus no evidence for them; what
 # is worth a point of BLEU-1 in each of them, tools/calibrate_audit.py measures.
 BLEU_1 = "bleu-1"

@@ -4,22 +4,18 @@
 A field that `configs/default.py` has and `RANGES` lacks, or the other way round, fails a test.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from eeg2text_jax.backbones import BACKBONES
 from eeg2text_jax.conditions import CONDITIONS, TRAINING_ONLY
-from eeg2text_jax.data.raw.choices import VOLTS
-from eeg2text_jax.data.recordings.features import BANDS, MEASURES
-from eeg2text_jax.data.recordings.sources import TASKS
-from eeg2text_jax.errors import UserError, did_you_mean, first_line
-from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.splits.methods import FROM_FILE, METHODS
+from eeg2text_jax.study.data_ranges import DATA_RANGES
 from eeg2text_jax.study.kinds import (
     Range,
-    bands,
     buckets,
     flag,
     many,
@@ -33,62 +29,15 @@ from eeg2text_jax.study.kinds import (
     text,
     whole,
 )
-from eeg2text_jax.study.metric_names import ENDPOINTS, MEANING
+from eeg2text_jax.study.metric_names import ENDPOINTS, MEANING, WHICH_SENTENCE
+from eeg2text_jax.study.together import TOGETHER
 
 # In the order of configs/default.py.
 RANGES: dict[str, Range] = {
     "seed": whole(0),
+    "objective": one_of("generate", "contrastive"),
     "compilation_cache": place(local=True),
-    "data.source": place(empty=False),
-    "data.max_words": whole(1, 100_000),
-    "data.standardize": flag(),
-    "data.synthetic.signal": number(0, 1),
-    "data.synthetic.sentences": whole(1, 10_000_000),
-    "data.synthetic.subjects": whole(1, 100_000),
-    "data.synthetic.tasks": whole(1, 100_000),
-    "data.synthetic.features": whole(1, 1_000_000),
-    "data.synthetic.vocabulary": whole(20, 100_000),  # two or three syllables make 347,900 words
-    "data.synthetic.seed": whole(0),
-    "data.columns.features": text(empty=False),
-    "data.columns.sentence": text(empty=False),
-    "data.columns.subject": text(empty=False),
-    "data.columns.task": text(empty=False),
-    "data.columns.sentence_index": text(empty=False),
-    "data.columns.word": text(empty=False),
-    "data.columns.mask": text(empty=False),
-    "data.columns.features_are": text(),
-    "data.table.word_column": whole(0, 100_000),
-    "data.table.feature_columns": many(whole(0, 100_000), least=0),
-    "data.table.features_are": text(),
-    "data.recordings.measure": one_of(*MEASURES),
-    "data.recordings.bands": many(one_of(*BANDS)),
-    "data.recordings.non_words": one_of("keep", "skip"),
-    "data.recordings.zscore": flag(),
-    "data.recordings.compat": one_of("", "wang-ji"),
-    "data.recordings.exclude": many(text(empty=False), least=0),
-    "data.recordings.task": one_of("", *TASKS),
-    "data.recordings.strict": flag(),
-    "data.raw.begin": text(),
-    "data.raw.end": text(),
-    "data.raw.text": text(empty=False),
-    "data.raw.texts": place(),
-    "data.raw.word": text(),
-    "data.raw.names": text(),
-    "data.raw.task": text(),
-    "data.raw.channels": many(text(empty=False), least=0),
-    "data.raw.exclude": many(text(empty=False), least=0),
-    "data.raw.units": one_of("", *VOLTS),
-    "data.raw.reference": text(),
-    "data.raw.highpass": number(0, 100_000),
-    "data.raw.lowpass": number(0, 100_000),
-    "data.raw.notch": number(0, 100_000),
-    "data.raw.resample": number(0, 100_000),
-    "data.raw.bands": bands(),
-    "data.raw.log": flag(),
-    "data.raw.window": number(0, 1000, above=True),
-    "data.raw.step": number(0, 1000, above=True),
-    "data.raw.margin": number(0, 1000),
-    "data.raw.strict": flag(),
+    **DATA_RANGES,
     "split.method": one_of(*METHODS, FROM_FILE),
     "split.ratio": shares(),
     "split.seed": whole(0),
@@ -133,6 +82,13 @@ RANGES: dict[str, Range] = {
     "train.rng": one_of("threefry", "rbg"),
     "step_one.steps": whole(0),
     "step_one.lr": number(0, 100, above=True),
+    "contrastive.text": place(),
+    "contrastive.layer": whole(-1, 1000),
+    "contrastive.hashed": whole(8, 1_000_000),
+    "contrastive.width": whole(1, 1_000_000),
+    "contrastive.temperature": number(0, 100, above=True),
+    "contrastive.learn_temperature": flag(),
+    "contrastive.symmetric": flag(),
     "parallel.arms": one_of("auto", "vmap", "map"),
     "parallel.wave": whole(0, 1_000_000),
     "parallel.mesh": pair(whole(0, 1_000_000)),
@@ -146,6 +102,9 @@ RANGES: dict[str, Range] = {
     "decode.batch_size": whole(1, 1_000_000),
     "decode.compactions": whole(0, 30),
     "decode.teacher_forced_cut": one_of("reference", "authors"),
+    "retrieval.likelihood": flag(),
+    "retrieval.endpoint": one_of(*WHICH_SENTENCE),
+    "retrieval.margin": number(0, 100),
     "metrics.names": many(one_of(*MEANING), least=0),
     "metrics.encoder": place(),
     "metrics.layer": whole(-1, 1000),
@@ -224,59 +183,9 @@ def notes(config: ConfigDict) -> list[str]:
 
 
 def _check_together(config: ConfigDict, sections: Collection[str]) -> None:
-    for name, check in _TOGETHER.items():
+    for name, check in TOGETHER.items():
         if (not sections or name in sections) and (problem := check(config)):
             raise UserError(problem)
-
-
-def _recordings(config: ConfigDict) -> str:
-    recordings = config.data.recordings
-    if recordings.compat and recordings.measure not in ("GD", "FFD", "TRT"):
-        return f"data.recordings.measure is {recordings.measure!r}; expected GD, FFD or TRT with compat=wang-ji."
-    return ""
-
-
-def _split(config: ConfigDict) -> str:
-    if config.split.method == FROM_FILE and not config.split.path:
-        return "split.path is ''; expected a certificate or split file in JSON, as split.method is 'file'."
-    return ""
-
-
-def _encoder(config: ConfigDict) -> str:
-    width, heads = config.model.encoder_width, config.model.encoder_heads
-    if config.model.encoder_layers and width % heads:
-        return f"model.encoder_width is {width}; expected a multiple of model.encoder_heads ({heads}), or 0."
-    return ""
-
-
-def _microbatches(config: ConfigDict) -> str:
-    size, accumulate = config.batch.size, config.train.accumulate
-    if size % accumulate:
-        return f"train.accumulate is {accumulate}; expected a divisor of batch.size ({size})."
-    return ""
-
-
-class _AnyTokens:
-    """Token ids of no model in particular, with which settings of decoding can be checked."""
-
-    start_token, pad_token, eos_token = 0, 1, 2
-
-
-def _decoding(config: ConfigDict) -> str:
-    try:
-        GenerationSpec.from_fields(config.decode, _AnyTokens())
-    except TypeError as error:
-        return f"decode has a setting of the wrong type ({first_line(error)}); see GenerationSpec."
-    return ""
-
-
-_TOGETHER: dict[str, Callable[[ConfigDict], str]] = {
-    "data": _recordings,
-    "split": _split,
-    "model": _encoder,
-    "train": _microbatches,
-    "decode": _decoding,
-}
 
 
 def shortly(value: Any) -> str:

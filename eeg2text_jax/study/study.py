@@ -20,6 +20,7 @@ from eeg2text_jax.data.text import encode_targets, load_tokenizer, longer_than, 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.pretrained.folder import checkpoint_folder
 from eeg2text_jax.pretrained.start import model_from_checkpoint
@@ -30,6 +31,7 @@ from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.study.configuration import fields_digest
 from eeg2text_jax.study.grid import Arm, StudyArrays, arms, dropout_keys
+from eeg2text_jax.study.text_targets import TextTargets, open_targets
 from eeg2text_jax.study.workdir import Workdir
 
 
@@ -44,8 +46,9 @@ class Study:
     tokenizer: PreTrainedTokenizerBase
     samples: Samples
     arms: tuple[Arm, ...]
-    model: Seq2SeqModel
+    model: Seq2SeqModel | ContrastiveModel
     arrays: StudyArrays
+    targets: TextTargets | None = None  # of the contrastive objective
 
     @functools.cached_property
     def placement(self) -> Placement:
@@ -83,7 +86,24 @@ def open_study(config: ConfigDict, workdir: Workdir, *, other_texts: bool = Fals
     samples, means = make_samples(config, data, split, tokenizer, model.pad_token)
     dropout = dropout_keys(grid_arms, config.seed, config.train.rng)
     arrays = StudyArrays(dropout, condition_key(config.seed), means)
-    return Study(config, workdir, data, split, tokenizer, samples, grid_arms, model, arrays)
+    study = Study(config, workdir, data, split, tokenizer, samples, grid_arms, model, arrays)
+    return contrastive(study) if config.objective == "contrastive" else study
+
+
+def contrastive(study: Study) -> Study:
+    """The study with targets, and with the model that is trained towards them, in the place of the generative one."""
+    config = study.config
+    targets = open_targets(config, study.workdir.targets, study.data, study.split)
+    settings = config.contrastive
+    model = ContrastiveModel(
+        base=study.model,
+        width=settings.width,
+        outputs=targets.vectors.shape[1],
+        temperature=settings.temperature,
+        learn_temperature=settings.learn_temperature,
+    )
+    arrays = study.arrays._replace(texts=targets.arrays(config, study.data, study.split))
+    return dataclasses.replace(study, model=model, arrays=arrays, targets=targets)
 
 
 def open_data(config: ConfigDict, workdir: Workdir) -> DataFile:
@@ -160,7 +180,7 @@ def cuts(config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrained
 def make_samples(
     config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase, pad_token: int
 ) -> tuple[Samples, jax.Array | None]:
-    """What batches are cut from, and the table of subject means `[S + 1, F]` where a condition needs it."""
+    """What batches are cut from, and the table of subject means `[S + 1, *feature_shape]` where one is needed."""
     train = split.parts["train"]
     scaling = feature_scale(data, train, config.data.standardize)
     notes = [scaling.note(), *cuts(config, data, split, tokenizer)]
@@ -168,7 +188,7 @@ def make_samples(
         print(note)
     conditions = {*config.grid.train_conditions, *config.grid.eval_conditions}
     needed = needs(sorted(conditions))
-    means, subject = train_means(data, train)
+    means, subject = train_means(data, train) if needed & {"means", "subject"} else (None, None)
     samples = Samples(
         data=data,
         targets=encode_targets(tokenizer, data.sentence, config.text.max_tokens),

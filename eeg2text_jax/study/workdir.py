@@ -22,8 +22,8 @@ from eeg2text_jax.study.configuration import STAGES, differences, from_stage, st
 from eeg2text_jax.study.ranges import RENAMED
 
 # What a start reads that an earlier one wrote, and what scoring and exporting read.
-OPENED = ("data.h5", "split.json", "tokenizer", "waves.json")
-DECODED = ("predictions.jsonl", "metrics.jsonl")
+OPENED = ("data.h5", "split.json", "tokenizer", "targets.npz", "waves.json")
+DECODED = ("predictions.jsonl", "rankings.jsonl", "metrics.jsonl")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +47,14 @@ class Workdir:
     @property
     def tokenizer(self) -> epath.Path:
         return self.root / "tokenizer"
+
+    @property
+    def targets(self) -> epath.Path:
+        return self.root / "targets.npz"
+
+    @property
+    def rankings(self) -> epath.Path:
+        return self.root / "rankings.jsonl"
 
     @property
     def metrics(self) -> epath.Path:

@@ -9,7 +9,6 @@ is raised.
 Digests cost a reading of the files, by the main host: in the background after a save, and before a restore.
 """
 
-import hashlib
 import itertools
 import json
 import logging
@@ -26,7 +25,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 
 from eeg2text_jax.errors import Terminated, UserError, first_line
-from eeg2text_jax.files import file_digest, files_below
+from eeg2text_jax.files import content_digest, file_digest, files_below
 from eeg2text_jax.parallel.distributed import is_main, main_decides
 
 
@@ -144,7 +143,8 @@ class Checkpoints:
         folders = [path for path in self.directory.iterdir() if path.name.split(".")[0] == name]
         (folder,) = [path for path in folders if path.name != name] or folders
         digests = _digests(folder, _listed_files(folder))
-        content = {"files": digests, "digest": _digest_of(digests)}
+        # Of the list itself, too: else a changed byte of the list would be blamed on a file.
+        content = {"files": digests, "digest": content_digest(digests)}
         (folder / DIGESTS).write_text(json.dumps(content, indent=1) + "\n")
 
     def wait(self) -> None:
@@ -221,7 +221,7 @@ def find_damage(folder: epath.Path) -> str | None:
     try:
         content = json.loads(listed.read_bytes())
         expected = dict(content["files"])
-        if not expected or content["digest"] != _digest_of(expected):
+        if not expected or content["digest"] != content_digest(expected):
             return f"{listed} is damaged"
     except (ValueError, TypeError, KeyError):
         return f"{listed} is damaged"
@@ -233,11 +233,6 @@ def find_damage(folder: epath.Path) -> str | None:
     found = _digests(folder, list(expected))
     changed = next((name for name in expected if expected[name] != found[name]), None)
     return f"{folder / changed} is damaged" if changed else None
-
-
-def _digest_of(digests: dict[str, str]) -> str:
-    """SHA-256 of the list itself: without it a changed byte of the list would be blamed on a file."""
-    return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
 
 
 def _listed_files(folder: epath.Path) -> list[str]:

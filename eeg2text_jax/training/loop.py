@@ -27,6 +27,7 @@ from eeg2text_jax.study.grid import Arm, init_keys
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir
 from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
+from eeg2text_jax.training.clip import ContrastiveProgram
 from eeg2text_jax.training.metrics_log import MetricsLog, write_lines
 from eeg2text_jax.training.pace import Pace, Pending, StepProfile, not_finite
 from eeg2text_jax.training.state import TrainState, init_state, keep_best, make_optimizer, trainable_only
@@ -129,7 +130,10 @@ def make_program(
     config: ConfigDict, model: Seq2SeqModel, arms: tuple[Arm, ...], mesh: Mesh | AbstractMesh | None = None
 ) -> GridProgram:
     """The compiled side of a grid, to run on a mesh; without one it only describes the state."""
-    return GridProgram(
+    kind = GridProgram
+    if config.objective == "contrastive":
+        kind = functools.partial(ContrastiveProgram, symmetric=config.contrastive.symmetric)
+    return kind(
         model=model,
         arms=arms,
         optimizer=trainable_only(make_optimizer(config.optim, config.train.steps), model, config.optim.trainable),
@@ -200,7 +204,7 @@ def make_initial_state(study: Study, program: GridProgram, placement: Placement)
     shardings = placement.shardings(program.state_shapes())
     if first := step_one(study):
         params = trained_params(first)
-    elif checkpoint:
+    elif checkpoint and study.config.objective == "generate":
         start = start_from_checkpoint(study.model, checkpoint, keys, placement.shardings)
         print(f"{checkpoint}: {start.summary()}")
         params = start.params

@@ -92,7 +92,7 @@ class BatchWork(NamedTuple):
         """Of a training batch `[S, B, ...]`; the numbers of samples and tokens are those of the first seed."""
         weight = batch["weight"][0]
         real = (batch["labels"][0] != pad_token) & (weight > 0)[:, None]
-        _, rows, words, _ = batch["features"].shape
+        _, rows, words = batch["features"].shape[:3]
         return cls(int(weight.sum()), int(real.sum()), words, real.shape[1], rows)
 
 

@@ -24,11 +24,13 @@ STATE_SHARE = 0.7  # of a device's memory; the rest is for what a step computes
 
 
 def train_arms(study: Study) -> None:
-    """Trains every arm of the study, wave by wave; a wave that is done is passed over.
+    """Trains every arm of the study, in waves where they do not fit at once; a wave that is done is passed over.
 
     Raises:
       UserError, Terminated: see `loop.train`.
     """
+    if is_main():
+        study.workdir.unrecord(study.workdir.metrics.name)
     parts = waves(study)
     for number, part in enumerate(parts, start=1):
         if len(parts) > 1:
@@ -38,8 +40,10 @@ def train_arms(study: Study) -> None:
             train(first)
         train(part)
     if len(parts) > 1 and is_main():
-        curves = [(part.workdir.root / "metrics.jsonl").read_text() for part in parts]
-        write_text(study.workdir.root / "metrics.jsonl", "".join(curves))
+        curves = [(part.workdir.metrics).read_text() for part in parts]
+        write_text(study.workdir.metrics, "".join(curves))
+    if is_main():
+        study.workdir.record(study.workdir.metrics.name)
 
 
 def waves(study: Study) -> list[Study]:

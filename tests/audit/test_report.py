@@ -7,7 +7,8 @@ import pytest
 from rows import simulated_rows
 
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.report import Section, markdown_html, write_report
+from eeg2text_jax.auditing.page import Section, markdown_html
+from eeg2text_jax.auditing.report import write_report
 
 VOID = {"meta", "img", "br", "hr"}
 

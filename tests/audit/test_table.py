@@ -9,10 +9,10 @@ import pytest
 from rows import row, simulated_rows
 
 from eeg2text_jax.auditing import table
-from eeg2text_jax.auditing.align import align, equal_length_strata
+from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.contrast import contrast
 from eeg2text_jax.auditing.endpoints import primary_endpoint
-from eeg2text_jax.auditing.strata import blocks_of
+from eeg2text_jax.auditing.strata import blocks_of, equal_length_strata
 from eeg2text_jax.auditing.table import content_tables, weighted_tables
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.bleu import word_bleu

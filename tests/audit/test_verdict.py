@@ -10,8 +10,8 @@ from rows import simulated_rows
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.contrast import Contrast
-from eeg2text_jax.auditing.derived import EQUAL_LENGTHS
 from eeg2text_jax.auditing.result import effect_rows, result_text
+from eeg2text_jax.auditing.strata import EQUAL_LENGTHS
 from eeg2text_jax.auditing.verdict import (
     EXIT_STATUS,
     Verdict,

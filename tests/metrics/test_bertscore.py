@@ -13,7 +13,7 @@ from tiny_encoders import KINDS, OTHERS, SENTENCES, write_encoder
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.bertscore import BertScore, Embedded, match_tables, read_baseline
-from eeg2text_jax.metrics.embedding import TextEmbedder
+from eeg2text_jax.pretrained.embedding import TextEmbedder
 from eeg2text_jax.pretrained.encoders import load_encoder
 
 needs_bert_score = pytest.mark.skipif(

@@ -9,8 +9,8 @@ import transformers
 from tiny_encoders import OTHERS, SENTENCES, write_encoder
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.embedding import TextEmbedder
 from eeg2text_jax.metrics.meaning import Similarity, read_pooling
+from eeg2text_jax.pretrained.embedding import TextEmbedder
 from eeg2text_jax.pretrained.encoders import load_encoder
 
 

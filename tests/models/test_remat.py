@@ -7,8 +7,8 @@ import pytest
 from jax import lax
 
 from eeg2text_jax.models import remat
-from eeg2text_jax.models.layers import dropout
-from eeg2text_jax.models.remat import product, scan_keeping
+from eeg2text_jax.models.layers import dropout, product
+from eeg2text_jax.models.remat import scan_keeping
 
 LAYERS, ROWS, WIDTH = 3, 4, 5
 

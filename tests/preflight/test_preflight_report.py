@@ -199,7 +199,7 @@ def test_unknown_topologies(topology, message, capsys):
 
 def test_an_unknown_field_of_the_configuration(capsys):
     assert main(["preflight", "--config=configs/demo.py", "--topology=v5e:2x4", "--config.batch.sise=3"]) == 2
-    assert "did you mean `batch.size`?" in capsys.readouterr().err
+    assert "did you mean 'batch.size'?" in capsys.readouterr().err
 
 
 def test_libtpu_that_is_missing(monkeypatch, capsys):

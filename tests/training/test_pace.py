@@ -11,13 +11,13 @@ from etils import epath
 from jax.profiler import ProfileData
 from tiny_run import tiny_config
 
-from eeg2text_jax import pipeline
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.flops import training_flops
 from eeg2text_jax.opening import begun
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.preflight.programs import make_outline
 from eeg2text_jax.training.pace import BatchWork, Pace, Pending, StepProfile
+from eeg2text_jax.training.waves import train_arms
 
 PAD = 1
 BATCH = {
@@ -85,7 +85,7 @@ def test_a_batch_is_waited_for_only_where_the_devices_are_done(monkeypatch, mode
 def test_a_run_logs_its_pace_and_profiles_the_steps_asked_for(tmp_path, capsys):
     config = tiny_config(model__encoder_layers=0, train__steps=4, grid__train_conditions=("eeg",), train__profile="2:3")
     with begun(config, str(tmp_path / "run")) as study:
-        pipeline.train(study)
+        train_arms(study)
     rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     logged = [row for row in rows if "samples_per_s" in row]
     assert [row["step"] for row in logged] == [1, 2, 3, 4]

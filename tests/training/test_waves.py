@@ -31,7 +31,7 @@ def open_run(root, **changes):
 
 
 def results(study):
-    pipeline.train(study)
+    waves.train_arms(study)
     pipeline.decode(study)
     losses = {
         (r["step"], k): v

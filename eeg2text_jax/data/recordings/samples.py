@@ -1,7 +1,6 @@
 """Subject files, one at a time -> samples, with everything that was dropped counted."""
 
 import dataclasses
-import hashlib
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +10,6 @@ import numpy as np
 
 from eeg2text_jax.data.datafile import Sample
 from eeg2text_jax.data.recordings.features import (
-    BANDS,
     CHANNELS,
     LARGEST,
     Choices,
@@ -33,22 +31,23 @@ from eeg2text_jax.data.recordings.sources import (
 from eeg2text_jax.data.recordings.wang_ji_pickle import read_pickle
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import file_digest
 
 WANG_JI = "wang-ji"
 
 
 @dataclasses.dataclass(frozen=True)
 class RecordingSpec:
-    """How recordings are read; the fields of `config.data.recordings`."""
+    """How recordings are read; the fields of `config.data.recordings`, where the defaults are."""
 
-    measure: str = "GD"
-    bands: tuple[str, ...] = BANDS
-    non_words: str = "keep"
-    zscore: bool = True
-    compat: str = ""
-    exclude: tuple[str, ...] = ("YMH",)
-    task: str = ""
-    strict: bool = False
+    measure: str
+    bands: tuple[str, ...]
+    non_words: str
+    zscore: bool
+    compat: str
+    exclude: tuple[str, ...]
+    task: str
+    strict: bool
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bands", tuple(self.bands))
@@ -130,8 +129,7 @@ class Recordings:
         self._tally.sentences |= tally.sentences
         self._tally.dropped += tally.dropped
         self._tally.notes += tally.notes
-        with file.path.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        digest = file_digest(file.path)
         self.provenance["files"].append({"name": file.path.name, "task": file.task, "layout": how, "sha256": digest})
         return samples
 

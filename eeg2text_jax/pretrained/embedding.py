@@ -17,7 +17,8 @@ from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.pretrained.encoders import LoadedEncoder, TextEncoder
 
 WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # tokens; a compilation for each that occurs
-TOKENS = {"cpu": 4096, "gpu": 32768, "tpu": 32768}  # of one batch, padding included
+# Of one batch, padding included. A CPU is as fast with 1024 as with 4096, and less of a bucket's last batch is empty.
+TOKENS = {"cpu": 1024, "gpu": 32768, "tpu": 32768}
 KEPT = 1 << 30  # bytes of hidden states
 LONGEST = 512  # tokens, where neither tokenizer nor positions set a limit
 
@@ -103,13 +104,23 @@ class TextEmbedder:
 
 
 def plan_batches(lengths: Sequence[int], devices: int) -> Iterator[tuple[np.ndarray, int, int]]:
-    """(places, width, rows) of every batch: like lengths together, rows a multiple of the devices."""
+    """(places, width, rows) of every batch: like lengths together, rows a multiple of the devices.
+
+    What would not fill a batch goes into the next wider one that is used, where that takes fewer positions: 479 texts
+    of 23 tokens on average then take 14 thousand positions instead of 29.
+    """
     lengths = np.asarray(lengths, int)
     budget = TOKENS.get(jax.default_backend(), TOKENS["gpu"])
     bucket = np.searchsorted(WIDTHS, lengths)
-    for number, width in enumerate(WIDTHS):
-        inside = np.flatnonzero(bucket == number)
+    used = np.unique(bucket).tolist()
+    left = np.zeros(0, int)
+    for number, wider in zip(used, [*used, None][1:], strict=True):
+        width = WIDTHS[number]
+        inside = np.concatenate([left, np.flatnonzero(bucket == number)])
         size = max(budget // width // devices, 1) * devices
+        whole = len(inside) // size * size
+        carried = wider is not None and (len(inside) - whole) * WIDTHS[wider] < size * width
+        left, inside = (inside[whole:], inside[:whole]) if carried else (inside[:0], inside)
         for start in range(0, len(inside), size):
             yield inside[start : start + size], width, size
 

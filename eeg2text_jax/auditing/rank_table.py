@@ -1,0 +1,125 @@
+"""From scores of candidates to tables of sufficient statistics: what rank the recordings of a sentence give others.
+
+The table is that of the audit of texts: in cell (s, t) stands how often sentence t is among the first five (say) for
+recordings of sentence s. Its diagonal is top-5; what stands beside it within a stratum, sentences of one task and
+nearly one length, is the content null: how often another sentence that is as long is found. Ranks are always among all
+candidates.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from eeg2text_jax.auditing.align import Aligned, Condition
+from eeg2text_jax.auditing.red_flags import Flag
+from eeg2text_jax.auditing.side_channel import SENTENCES, SideChannel, side_channel
+from eeg2text_jax.auditing.statistics import Resampled, Score, keep_row_counts, resample
+from eeg2text_jax.auditing.strata import Blocks, blocks_of
+from eeg2text_jax.auditing.table import ContentTable, RowTable, reader_null
+from eeg2text_jax.metrics.ranks import STATISTICS, statistics
+from eeg2text_jax.study.metric_names import WHICH_SENTENCE
+
+SIZE = len(STATISTICS)
+
+
+@dataclasses.dataclass(frozen=True)
+class RankEndpoint:
+    """One figure that can be judged by, in percent; higher is better."""
+
+    label: str
+    column: int
+    margin: float
+
+    def score(self, totals: np.ndarray) -> np.ndarray:
+        """Percent `[...]` from summed statistics `[..., 4]`; a resampled share of the null below 0 counts as 0."""
+        return 100.0 * np.maximum(totals[..., self.column], 0.0) / np.maximum(totals[..., -1], 1e-12)
+
+
+def rank_endpoint(name: str) -> RankEndpoint:
+    """The endpoint of `retrieval.endpoint`."""
+    column = {"top-1": 0, "top-5": 1, "rank": 2}[name]
+    return RankEndpoint(WHICH_SENTENCE[name].label, column, WHICH_SENTENCE[name].margin)
+
+
+def rank_tables(
+    aligned: Aligned, strata: np.ndarray, *, resamples: int, rng: np.random.Generator, with_rows: bool = False
+) -> list[ContentTable]:
+    """The table of every condition within any strata, int `[S]`; rows are `Ranking`s.
+
+    One permutation and one draw of sentences for all conditions, and for all endpoints.
+    """
+    blocks = blocks_of(strata)
+    filled = [_fill(condition, aligned, blocks, with_rows) for condition in aligned.conditions]
+    counts = [_counts(condition, aligned) for condition in aligned.conditions]
+    sampled: list[Resampled] = resample([sums for sums, _ in filled], counts, blocks, resamples=resamples, rng=rng)
+    return [ContentTable(found, rows) for found, (_, rows) in zip(sampled, filled, strict=True)]
+
+
+def _counts(condition: Condition, aligned: Aligned) -> np.ndarray:
+    """Rows of each sentence by seed, int `[G, S]`."""
+    counts = np.zeros((len(aligned.seeds), len(aligned.references)), int)
+    np.add.at(counts, (condition.seed, condition.sentence), 1)
+    return counts
+
+
+def _fill(
+    condition: Condition, aligned: Aligned, blocks: Blocks, with_rows: bool = False
+) -> tuple[np.ndarray, RowTable | None]:
+    """Statistics of each cell summed over rows, `[G, C, 4]`, and of single rows `[N, 4]` where asked for."""
+    sums = np.zeros((len(aligned.seeds), blocks.n_cells, SIZE))
+    n_rows = len(condition.rows)
+    rows = RowTable(*np.full((2, n_rows, SIZE), np.nan)) if with_rows else None
+    if rows is not None:  # sentences that are alone in their stratum count in no table, but were read
+        rows.own[:] = [statistics(r.scores[None], np.array([r.right]))[0, 0] for r in condition.rows]
+    names = np.unique([row.subject for row in condition.rows], return_inverse=True)
+    known = all(names[0])
+    order = np.argsort(condition.sentence, kind="stable")
+    first = np.searchsorted(condition.sentence[order], np.arange(len(aligned.references) + 1))
+    for members, block in blocks.views(sums):
+        for stratum, result in zip(members, np.moveaxis(block, 1, 0), strict=True):
+            mine = np.concatenate([order[first[s] : first[s + 1]] for s in stratum])
+            place = np.repeat(np.arange(len(stratum)), first[stratum + 1] - first[stratum])
+            found = _against([condition.rows[r] for r in mine], [aligned.references[s] for s in stratum])
+            np.add.at(result, (condition.seed[mine], place), found)
+            if rows is not None and known:
+                rows.null[mine] = _null_of_readers(found, names[1][mine], place, len(stratum))
+    return sums, rows
+
+
+def _against(rows: list, references: list[str]) -> np.ndarray:
+    """Every row's statistics of every reference of the stratum, `[r, m, 4]`; the rows may have several lists."""
+    found = np.empty((len(rows), len(references), SIZE))
+    lists: dict[int, list[int]] = {}
+    for number, row in enumerate(rows):
+        lists.setdefault(id(row.candidates), []).append(number)
+    for numbers in lists.values():
+        candidates = rows[numbers[0]].candidates
+        chosen = np.array([candidates.place(text) for text in references])
+        found[numbers] = statistics(np.stack([rows[number].scores for number in numbers]), chosen)
+    return found
+
+
+def _null_of_readers(found: np.ndarray, subject: np.ndarray, place: np.ndarray, size: int) -> np.ndarray:
+    """Each row's share of its reader's null, `[r, 4]`."""
+    readers, reader = np.unique(subject, return_inverse=True)
+    sums, counts = np.zeros((len(readers), size, size, SIZE)), np.zeros((len(readers), size))
+    np.add.at(sums, (reader, place), found)
+    np.add.at(counts, (reader, place), 1)
+    return reader_null(sums, counts)[reader, place]
+
+
+def rank_side_channel(
+    aligned: Aligned, score: Score, *, resamples: int, rng: np.random.Generator
+) -> tuple[list[SideChannel], list[Flag]]:
+    """What knowing task and length is worth in each condition; see `side_channel.measure_side_channel`."""
+    tasks = np.unique(np.array(aligned.tasks), return_inverse=True)[1]
+    drawn = rng.permutation(aligned.strata.max() + 1)
+    filled = np.cumsum(np.bincount(aligned.strata)[drawn])
+    chosen = np.isin(aligned.strata, drawn[: max(2, np.searchsorted(filled, SENTENCES, "right"))])
+    blocks = blocks_of(np.where(chosen, tasks, tasks.max() + 1 + np.arange(len(tasks))))
+    tables = []
+    for condition in aligned.conditions:
+        sums, _ = _fill(condition, aligned, blocks)
+        tables.append(keep_row_counts(sums, _counts(condition, aligned), blocks).sum(0))
+    names = [condition.name for condition in aligned.conditions]
+    return side_channel(names, tables, blocks, aligned.strata, score, resamples=resamples, rng=rng)

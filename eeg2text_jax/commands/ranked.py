@@ -1,0 +1,77 @@
+"""`eeg2text score` and `eeg2text audit` of files of rankings."""
+
+import argparse
+import json
+from typing import Any
+
+from etils import epath
+
+from eeg2text_jax.auditing.rank_report import ranking_text, write_ranking_report
+from eeg2text_jax.auditing.which_sentence import audit_rankings, select_rankings
+from eeg2text_jax.errors import UserError, did_you_mean
+from eeg2text_jax.files import write_text
+from eeg2text_jax.metrics.ranks import score_rankings
+from eeg2text_jax.predictions.rankings import Ranking, RankingSet, is_rankings, read_rankings
+from eeg2text_jax.predictions.selection import read_conditions
+from eeg2text_jax.study.metric_names import BLEU_1, WHICH_SENTENCE
+from eeg2text_jax.study.workdir import check_unchanged
+
+
+def describe(found: RankingSet) -> str:
+    """What a file holds in one line."""
+    rows = found.rows
+    sizes = sorted({len(row.candidates) for row in rows})
+    conditions = ", ".join(dict.fromkeys(f"{row.train_condition} → {row.eval_condition}" for row in rows))
+    return (
+        f"{found.path}: {len(rows)} rankings of {len({row.sentence_id for row in rows})} sentences among "
+        f"{' or '.join(map(str, sizes))} candidates, {', '.join(dict.fromkeys(row.mode for row in rows))}; "
+        f"training → evaluation {conditions}."
+    )
+
+
+def ranked_cells(path: epath.Path) -> list[dict[str, Any]]:
+    """The cells of a file, as `eeg2text score` has them."""
+    found = read_rankings(path)
+    print(describe(found))
+    return [{**cell, "flags": []} for cell in score_rankings(found.rows)]
+
+
+def audit_ranked_files(flags: argparse.Namespace) -> int:
+    """The verdict for files of rankings; the exit status."""
+    endpoint = "top-5" if flags.endpoint == BLEU_1 else flags.endpoint
+    if endpoint not in WHICH_SENTENCE:
+        raise UserError(
+            f"--endpoint={endpoint}: of rankings it is one of {', '.join(WHICH_SENTENCE)}; "
+            f"{did_you_mean(endpoint, WHICH_SENTENCE)}"
+        )
+
+    def read(path: Any) -> list[Ranking]:
+        if not is_rankings(path):
+            raise UserError(f"{path}: holds no rankings, and {flags.eeg} does; audit files of one kind.")
+        check_unchanged(path)
+        found = read_rankings(path)
+        print(describe(found))
+        return found.rows
+
+    if flags.control:
+        conditions = read_conditions(flags.eeg, flags.control, read, flags.arm)
+    else:
+        conditions = select_rankings(read(flags.eeg))
+    name, *_ = conditions
+    result = audit_rankings(
+        conditions.pop(name),
+        conditions,
+        name=name,
+        endpoint=endpoint,
+        margin=flags.margin,
+        resamples=flags.resamples,
+        seed=flags.seed,
+        common=flags.common,
+        stratum_size=flags.stratum_size,
+    )
+    print(ranking_text(result))
+    if flags.json:
+        write_text(flags.json, json.dumps(result.to_json(), indent=1, ensure_ascii=False) + "\n")
+    if flags.html:
+        write_ranking_report(result, flags.html)
+    return result.exit_status

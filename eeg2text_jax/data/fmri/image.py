@@ -1,0 +1,190 @@
+"""One run of volumes, read once from front to back: mean, trend and deviation of every voxel, then frames on one scale.
+
+A packed image can be read in one direction only, and a run may be as large as memory (2,200 volumes are 0.5 GB as they
+are stored). So its frames are kept, as they were stored, in a temporary file while they are summed up, and read again
+from there. Reading at random places with an index into the packed file was no help: what is read is all of it.
+"""
+
+import concurrent.futures
+import dataclasses
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from eeg2text_jax.data.fmri.fmri_spec import FmriSpec
+from eeg2text_jax.data.source import library
+from eeg2text_jax.errors import UserError, first_line
+
+BLOCK = 32  # frames at once: 14 MB of float32 on the usual grid
+IN_MEMORY = 1 << 27  # bytes of a run that need no file
+ROUNDING = 1e-6  # of a voxel's mean: a smaller deviation is what float32 leaves of a constant
+TOLERANCE = 0.05  # seconds between what header and sidecar call a TR
+
+
+@dataclasses.dataclass
+class Run:
+    """A run that was read; `length` frames. Use as a context manager, which gives the temporary file back.
+
+    Fields:
+      trend: float32 `[degree + 1, voxels]`, what is taken off: coefficients of `basis` `[length, degree + 1]`.
+      scale: float32 `[voxels]`, what a deviation is multiplied by: 0 for a voxel that does not vary or is masked.
+    """
+
+    spec: FmriSpec
+    length: int
+    basis: np.ndarray
+    trend: np.ndarray
+    scale: np.ndarray
+    _kept: Any
+    _header: "_Header"
+
+    def frames(self, start: int, stop: int) -> Iterator[np.ndarray]:
+        """Standardized frames, float32 `[at most BLOCK, X, Y, Z]` at a time."""
+        for first in range(start, stop, BLOCK):
+            last = min(first + BLOCK, stop)
+            self._kept.seek(first * self._header.frame_bytes)
+            values = self._header.values(self._kept.read((last - first) * self._header.frame_bytes))
+            values -= self.basis[first:last] @ self.trend
+            values *= self.scale
+            np.clip(values, -self.spec.clip, self.spec.clip, out=values)
+            np.nan_to_num(values, copy=False, nan=0.0)
+            yield self._header.upright(values)
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kept.close()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Header:
+    """Where the voxels are in the unpacked file and what they mean."""
+
+    shape: tuple[int, int, int, int]
+    dtype: np.dtype
+    offset: int
+    slope: float
+    inter: float
+
+    @property
+    def frame_bytes(self) -> int:
+        return int(np.prod(self.shape[:3])) * self.dtype.itemsize
+
+    def values(self, raw: bytes) -> np.ndarray:
+        """Float32 `[frames, voxels]`, in the order of the file: X fastest."""
+        found = np.frombuffer(raw, self.dtype).astype(np.float32).reshape(-1, int(np.prod(self.shape[:3])))
+        if (self.slope, self.inter) != (1.0, 0.0):
+            found = found * np.float32(self.slope) + np.float32(self.inter)
+        return found
+
+    def upright(self, values: np.ndarray) -> np.ndarray:
+        """`[frames, voxels]` as `[frames, X, Y, Z]`."""
+        return values.reshape(len(values), *self.shape[2::-1]).transpose(0, 3, 2, 1)
+
+
+def read_run(path: Path, spec: FmriSpec, tr: float) -> Run:
+    """Reads a NIfTI image, packed or not.
+
+    Raises:
+      UserError: it is no such image, of another grid or repetition time, cut short or damaged, or no voxel varies;
+        `kind|sentence`, as the scan is left out and not the whole set.
+    """
+    header = _read_header(path, spec, tr)
+    kept = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115
+    try:
+        sums = _Sums(header, spec.detrend)
+        with library("nibabel", "fmri").openers.ImageOpener(str(path)) as file:
+            file.read(header.offset)
+            for raw in _ahead(file, header):
+                kept.write(raw)
+                sums.add(header.values(raw))
+            if file.read(1):
+                raise ValueError("it has more bytes than its header says")
+        trend, scale = sums.finish(spec.mask)
+        if not scale.any():
+            raise UserError("constant image|has no voxel that varies")
+        return Run(spec, header.shape[3], sums.basis, trend, scale, kept, header)
+    except UserError:
+        kept.close()
+        raise
+    except Exception as error:  # zlib, gzip and nibabel have errors of their own
+        kept.close()
+        raise UserError(
+            f"damaged image|cannot be read to its end ({first_line(error) or type(error).__name__})"
+        ) from error
+
+
+def _read_header(path: Path, spec: FmriSpec, tr: float) -> _Header:
+    nibabel = library("nibabel", "fmri")
+    try:
+        image = nibabel.load(path)
+        found, shape = image.dataobj, tuple(map(int, image.shape))
+        header = _Header(shape, np.dtype(found.dtype), int(found.offset), float(found.slope), float(found.inter))
+        zooms, unit = image.header.get_zooms(), image.header.get_xyzt_units()[1]
+    except Exception as error:
+        raise UserError(f"damaged image|is no NIfTI image ({first_line(error) or type(error).__name__})") from error
+    if len(shape) != 4 or shape[:3] != spec.grid:
+        raise UserError(
+            f"another grid|has {' x '.join(map(str, shape))} voxels, where its sidecar's slices and data.fmri.grid say "
+            f"{' x '.join(map(str, spec.grid))} and time"
+        )
+    if header.dtype.kind not in "iuf" or not np.isfinite([header.slope, header.inter]).all() or not header.slope:
+        raise UserError(f"damaged image|has voxels of type {header.dtype} times {header.slope:g} plus {header.inter:g}")
+    seconds = float(zooms[3]) * {"msec": 1e-3, "usec": 1e-6}.get(unit, 1.0)
+    if unit in ("sec", "msec", "usec") and seconds > 0 and abs(seconds - tr) > TOLERANCE:
+        raise UserError(f"contradictory TR|has a TR of {seconds:g} s by its header and of {tr:g} s by its sidecar")
+    return header
+
+
+def _ahead(file: BinaryIO, header: _Header) -> Iterator[bytes]:
+    """All frames as they are stored, some at a time; while they are looked at the next are unpacked."""
+    left = header.shape[3]
+    with concurrent.futures.ThreadPoolExecutor(1) as reader:
+        following = reader.submit(file.read, min(left, BLOCK) * header.frame_bytes)
+        while left:
+            count, raw = min(left, BLOCK), following.result()
+            if len(raw) != count * header.frame_bytes:
+                raise EOFError(f"it ends {left * header.frame_bytes - len(raw)} bytes early")
+            left -= count
+            if left:
+                following = reader.submit(file.read, min(left, BLOCK) * header.frame_bytes)
+            yield raw
+
+
+class _Sums:
+    """Least squares of every voxel's run on polynomials of time, and what is left, from one pass."""
+
+    def __init__(self, header: _Header, degree: int):
+        n, voxels = header.shape[3], int(np.prod(header.shape[:3]))
+        places = np.linspace(-1, 1, n) if n > 1 else np.zeros(1)
+        self.basis = np.linalg.qr(np.polynomial.legendre.legvander(places, min(degree, n - 1)))[0].astype(np.float32)
+        self._done, self._first = 0, np.zeros(voxels, np.float32)
+        self._products = np.zeros((self.basis.shape[1], voxels))
+        self._squares = np.zeros(voxels)
+
+    def add(self, values: np.ndarray) -> None:
+        """The next frames `[n, voxels]`; their distance from the first one is summed, as means are large."""
+        if not self._done:
+            self._first = values[0].copy()
+        values -= self._first
+        own = self.basis[self._done : self._done + len(values)]
+        self._products += own.T @ values
+        self._squares += np.einsum("tv,tv->v", values, values)
+        self._done += len(values)
+
+    def finish(self, mask: float) -> tuple[np.ndarray, np.ndarray]:
+        """Trend and scale, see `Run`. The basis is orthonormal, so that its products are the coefficients."""
+        constant = self.basis.sum(axis=0, dtype=np.float64)  # of a voxel that is 1 all the time
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            mean = self._first + constant @ self._products / self._done
+            deviation = np.sqrt(np.maximum(self._squares - (self._products**2).sum(axis=0), 0) / self._done)
+            varies = np.isfinite(mean) & np.isfinite(deviation) & (deviation > ROUNDING * np.abs(mean))
+            scale = np.where(varies, 1 / deviation, 0.0)
+            if mask and varies.any():
+                scale[mean < mask * np.percentile(mean[varies], 98)] = 0.0
+            trend = self._products + constant[:, None] * self._first
+        return np.nan_to_num(trend).astype(np.float32), scale.astype(np.float32)

@@ -1,0 +1,209 @@
+"""A BIDS folder of stories in the scanner -> a data file of volumes; one run in memory at a time, at most."""
+
+import collections
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from eeg2text_jax.data.fmri.fmri_spec import FmriSpec
+from eeg2text_jax.data.fmri.image import Run, read_run
+from eeg2text_jax.data.fmri.scans import Scan, Selection, find_scans, not_here, select, starts_of
+from eeg2text_jax.data.fmri.stories import Story, aligned
+from eeg2text_jax.data.fmri.transcript import FILE, Transcript, backwards, joined, mended, read_transcript, texts
+from eeg2text_jax.data.tally import Tally
+from eeg2text_jax.data.volume_file import VolumeWriter
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import file_digest
+from eeg2text_jax.progress import ProgressLine
+from eeg2text_jax.stores.copying import at_hand
+from eeg2text_jax.versions import __version__
+
+NO_WORDS, BEYOND = "no words", "beyond the end of the scan"
+
+
+def prepare_scans(root: Path, spec: FmriSpec, out: Path, tally: Tally) -> None:
+    """Writes the data file; what was kept and dropped goes to the tally, in windows.
+
+    Raises:
+      UserError: no scan can be used; or, if `spec.strict`, one cannot.
+    """
+    selection = select(root, find_scans(root), spec)
+    work = _Work(root, spec, tally, selection)
+    usable = work.usable()
+    with (
+        VolumeWriter(out, spec.grid, spec.dtype, spec.features_are()) as writer,
+        ProgressLine("read scans", len(usable)) as progress,
+    ):
+        for scan in usable:
+            work.add(scan, writer)
+            progress.advance(1, scan.stem)
+        work.note()
+        if not tally.kept:
+            raise UserError(f"{root}: no window is left; {' '.join(tally.notes)}")
+        writer.provenance = {**work.provenance(), "reader": f"eeg2text_jax {__version__}",
+                             "samples": sum(tally.kept.values())}  # fmt: skip
+
+
+class _Work:
+    """What is known of all scans while they are read one after the other."""
+
+    def __init__(self, root: Path, spec: FmriSpec, tally: Tally, selection: Selection):
+        self._root, self._spec, self._tally, self._selection = root, spec, tally, selection
+        self._transcripts_at = Path(at_hand(spec.transcripts)) if spec.transcripts else root / "stimuli" / "gentle"
+        self._transcripts: dict[str, Transcript | UserError] = {}
+        self._used: dict[str, Transcript] = {}  # as mended
+        self._problems: dict[str, list[tuple[Scan, str]]] = collections.defaultdict(list)  # by kind
+        self._files: list[dict[str, Any]] = []
+        self._odd: dict[str, None] = {}  # sentences on transcripts and shifts, each once
+
+    def usable(self) -> list[Scan]:
+        """Scans with an image, a story and its transcript, stories placed in their audio.
+
+        Raises:
+          UserError: there is none, or `strict` and one is not.
+        """
+        for reason, scans in self._selection.left_out.items():
+            for scan in scans:
+                self._drop(scan, reason)
+        found = []
+        for scan in self._selection.wanted:
+            problem = scan.problem or not_here(scan.image) or self._lacks_text(scan)
+            if problem:
+                self._refuse(scan, problem)
+            else:
+                found.append(scan)
+        if not found:
+            self.note()
+            raise UserError(
+                f"{self._root}: none of the {len(self._selection.wanted)} scans wanted can be used. "
+                f"{' '.join(self._tally.notes)}"
+            )
+        placed = aligned([scan.stories for scan in found])
+        return [dataclasses.replace(scan, stories=own) for scan, own in zip(found, placed, strict=True)]
+
+    def _lacks_text(self, scan: Scan) -> str:
+        for story in scan.stories:
+            if story.stimulus not in self._transcripts:
+                self._transcripts[story.stimulus] = self._read_transcript(story.stimulus)
+            if isinstance(found := self._transcripts[story.stimulus], UserError):
+                return str(found)
+        return ""
+
+    def _read_transcript(self, stimulus: str) -> Transcript | UserError:
+        path = self._transcripts_at / stimulus / FILE
+        if path.is_symlink() and not path.exists():
+            return UserError(f"transcript not downloaded|{path} is a link to what is not downloaded")
+        if not path.exists():
+            return UserError(f"no transcript|{path} is not there")
+        try:
+            return read_transcript(path)
+        except UserError as error:
+            return error
+
+    def add(self, scan: Scan, writer: VolumeWriter) -> None:
+        """Reads a scan's image and appends its windows; an image that is damaged leaves the file as it was."""
+        try:
+            with read_run(scan.image, self._spec, scan.tr) as run:
+                for story in scan.stories:
+                    self._add_story(scan, story, run, writer)
+                self._files.append({"name": scan.image.name, "bytes": scan.image.stat().st_size, "tr": scan.tr,
+                                    "frames": run.length})  # fmt: skip
+        except UserError as error:
+            if "|" not in str(error):
+                raise
+            self._refuse(scan, str(error))
+
+    def _add_story(self, scan: Scan, story: Story, run: Run, writer: VolumeWriter) -> None:
+        spec, tally, frames = self._spec, self._tally, story.frames(scan.tr)
+        segments = texts(self._transcript(scan, story), story, scan.tr)
+        first, last = frames.start + spec.lag_tr, min(frames.stop + spec.lag_tr, run.length)
+        begin = -1
+        for block in run.frames(first, last) if last - first >= spec.window else ():
+            at = writer.add_frames(block)
+            begin = at if begin < 0 else begin
+        key = scan.subject, story.stimulus
+        audio_start = round(story.audio_start / scan.tr)
+        for start in starts_of(frames, spec.window, spec.stride):
+            place = start - frames.start
+            text = joined(segments[place : place + spec.window])
+            if start + spec.lag_tr + spec.window > run.length:
+                tally.dropped[(*key, BEYOND)] += 1
+            elif not text:
+                tally.dropped[(*key, NO_WORDS)] += 1
+            else:
+                writer.add_window(
+                    begin + place, spec.window, sentence=text, subject=scan.subject, task=story.stimulus,
+                    sentence_index=start - audio_start, text_group=spec.group_of(story.stimulus),
+                )  # fmt: skip
+                tally.kept[key] += 1
+        if run.length < frames.stop + spec.lag_tr:
+            self._odd[f"{scan.image.name} has {run.length} frames and its events go to frame "
+                      f"{frames.stop + spec.lag_tr}: windows beyond the end are dropped."] = None  # fmt: skip
+
+    def _transcript(self, scan: Scan, story: Story) -> Transcript:
+        """The transcript of a story, mended when it is first used."""
+        name = story.stimulus
+        if story.moved:
+            self._odd[
+                f"{scan.stem}: its story lies {story.moved:+g} s from where it is in the audio of the other scans; the "
+                "row of the story is taken as right."
+            ] = None
+        if name not in self._used:
+            self._used[name], odd = mended(self._transcripts[name], name, story.onset - story.audio_start, scan.tr)
+            if odd:
+                self._odd[odd] = None
+            if n := backwards(self._used[name]):
+                self._odd[f"the transcript of {name} has {n} words that begin before the one before them."] = None
+        return self._used[name]
+
+    def _refuse(self, scan: Scan, problem: str) -> None:
+        kind, _, sentence = problem.partition("|")
+        if self._spec.strict:
+            raise UserError(f"{scan.image}: {sentence}; without data.fmri.strict it is left out.")
+        self._problems[kind].append((scan, sentence))
+        self._drop(scan, kind)
+
+    def _drop(self, scan: Scan, reason: str) -> None:
+        spec = self._spec
+        for story in scan.stories:
+            lost = len(starts_of(story.frames(scan.tr), spec.window, spec.stride))
+            self._tally.dropped[scan.subject, story.stimulus, reason] += lost
+        if not scan.stories:
+            self._tally.dropped[scan.subject, scan.task, reason] += 1
+
+    def note(self) -> None:
+        """A sentence for each kind of problem, and for each oddity."""
+        advice = {
+            "not downloaded": f"; `datalad get` in {self._root} fetches images: sub-*/func/*_bold.nii.gz",
+            "transcript not downloaded": "; `datalad get stimuli/gentle` fetches them",
+            "no transcript": (
+                "; the OpenNeuro edition has no transcripts, they come with the DataLad one (stimuli/gentle): name "
+                "their folder in data.fmri.transcripts"
+            ),
+        }
+        for kind, cases in self._problems.items():
+            (first, sentence), n = cases[0], len(cases)
+            scans = f"{n} scans are" if n > 1 else "1 scan is"
+            self._tally.notes.append(
+                f"{scans} left out ({kind}), {'the first of them' if n > 1 else 'namely'} {first.stem}: {sentence}"
+                f"{advice.get(kind, '')}."
+            )
+        if self._transcripts_at.is_dir():
+            named = {story.stimulus for scan in self._selection.wanted for story in scan.stories}
+            unused = sorted(path.parent.name for path in self._transcripts_at.glob(f"*/{FILE}"))
+            unused = [name for name in unused if name not in named]
+            if unused:
+                self._tally.notes.append(
+                    f"{len(unused)} transcripts are of audio that no wanted scan played: {', '.join(unused)}."
+                )
+        self._tally.notes += self._odd
+
+    def provenance(self) -> dict[str, Any]:
+        """What was read, and how."""
+        paths = {name: self._transcripts_at / name / FILE for name in sorted(self._transcripts)}
+        return {
+            "source": self._root.name,
+            "fmri": {name: value for name, value in dataclasses.asdict(self._spec).items() if name != "transcripts"},
+            "scans": self._files,
+            "transcripts": {name: file_digest(path) for name, path in paths.items() if path.exists()},
+        }

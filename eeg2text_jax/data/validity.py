@@ -1,0 +1,64 @@
+"""Whether what was read from a data file fits together: the first thing that does not, in a sentence."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eeg2text_jax.errors import UserError
+
+if TYPE_CHECKING:
+    from eeg2text_jax.data.datafile import DataFile
+
+
+def check_sums(data: "DataFile", stated: dict[str, str] | None, found: Mapping[str, str]) -> None:
+    """Compares the checksums that the file states, None in the format without them, with those found.
+
+    Raises:
+      UserError: some differ.
+    """
+    if stated is None:
+        return
+    pairs = {**{name: (stated.get(name), sum_) for name, sum_ in found.items()}}
+    pairs["description"] = stated.get("about"), stated["about now"]
+    for name, (expected, sum_) in pairs.items():
+        if expected != sum_:
+            raise UserError(
+                f"{data.path}: its {name} do not have the checksum that the file states, so it is damaged or was "
+                "edited; make it again with `eeg2text prepare`."
+            )
+
+
+def check_columns(data: "DataFile") -> None:
+    """
+    Raises:
+      UserError: the parts do not fit together, or a sample has no words, no text or features that are not finite.
+    """
+    n, total = len(data.sentence), len(data.features)
+    offsets = data.offsets
+    if not n:
+        raise UserError(f"{data.path}: holds no samples.")
+    lengths = {len(data.subject), len(data.task), len(data.sentence_index), len(offsets) - 1}
+    if lengths != {n} or offsets[0] != 0 or not _within(data, total):
+        raise UserError(f"{data.path}: its columns disagree in length; make it again with `eeg2text prepare`.")
+    if (data.n_words < 1).any():
+        row = int(np.argmax(data.n_words < 1))
+        raise UserError(f"{data.path}: sample {row} ({data.subject[row]}, {data.sentence_id[row]}) has no words.")
+    if isinstance(data.features, np.ndarray) and not np.isfinite(data.features).all():
+        row = int(np.searchsorted(offsets, np.argwhere(~np.isfinite(data.features))[0, 0], side="right")) - 1
+        raise UserError(
+            f"{data.path}: sample {row} ({data.subject[row]}, {data.sentence_id[row]}) has NaN or infinity."
+        )
+    if not all(text.strip() for text in data.sentence):
+        row = next(i for i, text in enumerate(data.sentence) if not text.strip())
+        raise UserError(
+            f"{data.path}: the sentence of sample {row} ({data.subject[row]}, {data.sentence_id[row]}) is empty."
+        )
+
+
+def _within(data: "DataFile", total: int) -> bool:
+    """Whether the samples are what the features hold, none more and none less; windows lie inside the frames."""
+    if data.starts is None:
+        return data.offsets[-1] == total
+    same = len(data.starts) == len(data.text_group) == len(data)
+    return same and data.starts.min() >= 0 and (data.starts + data.n_words).max() <= total

@@ -1,0 +1,80 @@
+"""Which sentence was read, by a generative model: how much likelier this recording makes each candidate.
+
+A text's own probability would decide otherwise (short sentences are likely whatever was read), so a candidate's score
+is its log-likelihood given the recording less its mean log-likelihood given recordings of the dev part under the same
+condition: an estimate of pointwise mutual information, in nats. No other recording of the test part enters.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from eeg2text_jax.data.text import encode_targets
+from eeg2text_jax.decoding.cells import Cell, gather_params
+from eeg2text_jax.decoding.retrieve import cell_rankings, over_slices
+from eeg2text_jax.decoding.sharded import Inputs
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.parallel.arms import shard_map_arms
+from eeg2text_jax.predictions.rankings import Candidates, Ranking, rounded
+from eeg2text_jax.study.study import Study
+
+PRIOR_ROWS = 64  # recordings of the dev part that a text's own likelihood is averaged over
+EVIDENCE = f"log-likelihood less its mean over up to {PRIOR_ROWS} recordings of dev under the same condition, nats"
+
+
+def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candidates) -> Iterator[Ranking]:
+    """`retrieve.retrieve_grid` for the generative objective; time goes with recordings times candidates."""
+    params = gather_params(params, mesh)
+    dev, test = study.split.parts["dev"], study.split.parts["test"]
+    prior = dev[np.unique(np.linspace(0, len(dev) - 1, min(PRIOR_ROWS, len(dev))).round().astype(int))]
+    labels = candidate_labels(study, candidates)
+    program = likelihood_program(study.model, mesh)
+
+    def run(params: Any, fed: Inputs, shared: Inputs) -> jax.Array:
+        # Every device has all texts for each of its rows: what is divided along `data` has the rows first.
+        texts = jnp.broadcast_to(labels[None], (len(shared["mask"]), *labels.shape))
+        return program(params, fed, (shared, texts))
+
+    for condition in study.config.grid.eval_conditions:
+        title = f"likelihoods under {condition}"
+        usual = over_slices(study, params, prior, condition, mesh, run, f"{title}, dev")
+        found = over_slices(study, params, test, condition, mesh, run, title)
+        evidence = usual.mean(axis=1, dtype=np.float64, keepdims=True) - found  # --> [A, R, N]
+        for arm, scores in zip(study.arms, evidence, strict=True):
+            yield from cell_rankings(study, Cell(arm, condition), test, rounded(scores), candidates, "likelihood")
+
+
+def candidate_labels(study: Study, candidates: Candidates) -> np.ndarray:
+    """Token ids of every candidate, padded, int32 `[N, T]`."""
+    ids = encode_targets(study.tokenizer, candidates.references, study.config.text.max_tokens)
+    labels = np.full((len(ids), max(map(len, ids))), study.model.pad_token, np.int32)
+    for row, one in enumerate(ids):
+        labels[row, : len(one)] = one
+    return labels
+
+
+@functools.lru_cache(maxsize=16)
+def likelihood_program(model: Seq2SeqModel, mesh: Mesh) -> Callable[..., jax.Array]:
+    """The jitted `(params, fed, (shared, labels [B, N, T])) -> summed NLL [A, B, N]` in nats, float32.
+
+    Each recording is encoded once; candidates are scored one after the other, as teacher forcing does.
+    """
+
+    def score(params: Any, fed: Inputs, rest: tuple[Inputs, jax.Array]) -> jax.Array:
+        shared, texts = rest
+        hidden, mask = model.encode(params, {**fed, **shared})
+
+        def of_one(labels: jax.Array) -> jax.Array:
+            logits = model.decode(params, model.shift_right(labels), hidden, mask).astype(jnp.float32)
+            picked = jnp.take_along_axis(logits, labels[:, :, None], axis=2)[:, :, 0]
+            losses = jax.nn.logsumexp(logits, axis=2) - picked
+            return jnp.sum(jnp.where(labels != model.pad_token, losses, 0.0), axis=1)
+
+        return jax.lax.map(of_one, texts.swapaxes(0, 1)).swapaxes(0, 1)
+
+    return shard_map_arms(score, mesh)

@@ -1,0 +1,109 @@
+"""Which sentence was read: a score of every candidate for each recording, by the contrastive head.
+
+No text reaches the encoder; candidates are embedded apart from it, by `study.text_targets`.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from eeg2text_jax.data.batches import make_batch
+from eeg2text_jax.decoding.cells import Cell, feed_arms, gather_params
+from eeg2text_jax.decoding.sharded import Inputs, Slice, decode_dataset, plan_slices
+from eeg2text_jax.models.two_towers import ContrastiveModel
+from eeg2text_jax.parallel.arms import shard_map_arms
+from eeg2text_jax.parallel.mesh import DATA
+from eeg2text_jax.parallel.placement import put, put_batch, replicated
+from eeg2text_jax.predictions.rankings import Candidates, Ranking, rounded
+from eeg2text_jax.study.study import Study
+
+COSINE = "cosine of the recording's and the sentence's embedding"
+
+
+def retrieve_grid(study: Study, params: Any, mesh: Mesh, candidates: Candidates) -> Iterator[Ranking]:
+    """Scores all candidates for the test part under every evaluation condition, all arms at once.
+
+    Args:
+      study: of the contrastive objective.
+      params: each arm's parameters, `[A, ...]`.
+      mesh: with axes `("arm", "data")`.
+      candidates: distinct sentences, those of the test part among them.
+
+    Yields:
+      For every condition and arm a row for each sample, in the order of the split.
+    """
+    params = gather_params(params, mesh)
+    rows = study.split.parts["test"]
+    texts = study.targets.vectors[study.targets.rows(candidates.references)].astype(np.float64)
+    texts /= np.maximum(np.linalg.norm(texts, axis=1, keepdims=True), 1e-12)  # --> [N, E]
+    program = embed_program(study.model, mesh)
+    for condition in study.config.grid.eval_conditions:
+        embedded = over_slices(study, params, rows, condition, mesh, program, f"retrieve under {condition}")
+        for arm, brain in zip(study.arms, embedded, strict=True):
+            scores = rounded(brain.astype(np.float64) @ texts.T)
+            yield from cell_rankings(study, Cell(arm, condition), rows, scores, candidates, "contrastive")
+
+
+def over_slices(
+    study: Study,
+    params: Any,
+    rows: np.ndarray,
+    condition: str,
+    mesh: Mesh,
+    run: Callable[[Any, Inputs, Inputs], Any],
+    title: str,
+) -> Any:
+    """`run(params, fed, shared)` on all samples `rows` in slices of like length; leaves `[A, N, ...]` in their order.
+
+    `fed` has each arm's `features [A, B, W, F]` under the condition, `shared` the `mask [B, W]`.
+    """
+    arrays = put(study.arrays._replace(texts=None), replicated(mesh))
+    edges = [words for words, _ in study.config.batch.buckets]
+    size = -(-study.config.decode.batch_size // mesh.shape[DATA]) * mesh.shape[DATA]
+    width = study.config.text.max_tokens
+
+    def decode(part: Slice) -> Any:
+        batch = put_batch(make_batch(study.samples, rows[part.samples], (part.words, width), len(part.samples)), mesh)
+        batch.pop("labels")
+        fed = {"features": feed_arms(study.arms, arrays, condition, batch, mesh)}
+        return run(params, fed, {"mask": batch["mask"]})
+
+    slices = plan_slices(study.samples.n_words()[rows], edges, size)
+    return decode_dataset(slices, decode, title, axis=1, sentences=len(study.arms))
+
+
+@functools.lru_cache(maxsize=16)
+def embed_program(model: ContrastiveModel, mesh: Mesh) -> Callable[..., jax.Array]:
+    """The jitted `(params, fed, shared) -> embeddings [A, B, E]`."""
+
+    def embed(params: Any, fed: Inputs, shared: Inputs) -> jax.Array:
+        return model.embed(params, {**fed, **shared})
+
+    return shard_map_arms(embed, mesh)
+
+
+def cell_rankings(
+    study: Study, cell: Cell, rows: np.ndarray, scores: np.ndarray, candidates: Candidates, mode: str
+) -> Iterator[Ranking]:
+    """The rows of one cell from scores `[R, N]`."""
+    data = study.data
+    for i, own in zip(rows.tolist(), scores, strict=True):
+        yield Ranking(
+            sample_id=study.split.names[i],
+            subject=str(data.subject[i]),
+            task=str(data.task[i]),
+            sentence_id=f"{data.task[i]}:{data.sentence_index[i]}",
+            n_words=int(data.n_words[i]),
+            train_condition=cell.arm.condition,
+            eval_condition=cell.condition,
+            seed=cell.arm.seed,
+            mode=mode,
+            reference=str(data.sentence[i]),
+            prediction=candidates.references[int(np.argmax(own))],
+            scores=own,
+            candidates=candidates,
+        )

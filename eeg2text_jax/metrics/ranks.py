@@ -1,0 +1,147 @@
+"""Ranks among N candidates: top-k with shared credit for ties, chance, and what the number of words alone gives.
+
+A tie is never favourable: of candidates with one score, those places of the first k that are left to them are theirs
+with equal chance. Where all scores are equal each candidate is in the first k with the probability k / N, which is
+chance.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from eeg2text_jax.predictions.rankings import Ranking
+
+STATISTICS = ("top1", "top5", "percentile", "rows")
+TOP = (1, 5)
+
+
+def counts_above(scores: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How many of the scores `[R, N]` are above, and how many equal to, those of the candidates `chosen` (int `[m]`).
+
+    Returns:
+      `above` and `equal`, int `[R, m]`; a candidate equals itself.
+    """
+    above, equal = np.empty((2, len(scores), len(chosen)), int)
+    for row, values in enumerate(scores):
+        ordered, own = np.sort(values), values[chosen]
+        last = np.searchsorted(ordered, own, "right")
+        above[row], equal[row] = len(values) - last, last - np.searchsorted(ordered, own, "left")
+    return above, equal
+
+
+def statistics(scores: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """`STATISTICS` of the candidates `chosen`, float `[R, m, 4]`: shares of the first one and five; rank; 1.
+
+    The rank is a share, too: of the other candidates, those that are below, half of those that tie.
+    """
+    above, equal = counts_above(scores, chosen)
+    n = scores.shape[1]
+    shares = [np.clip(k - above, 0, equal) / equal for k in TOP]
+    rank = above + (equal + 1) / 2
+    return np.stack([*shares, (n - rank) / (n - 1), np.ones(rank.shape)], axis=-1)
+
+
+def chance(n: int, k: int) -> float:
+    """The probability that a candidate drawn at random is among the first `k` of `n`."""
+    return min(k / n, 1.0)
+
+
+def chance_interval(n: int, k: int, sentences: int, level: float = 0.95) -> tuple[float, float]:
+    """Between which shares top-k lies by chance, as if all rows of a sentence went together.
+
+    The binomial interval over sentences: readers of one sentence may err together, so that they are no more evidence
+    than one.
+    """
+    low, high = stats.binom.interval(level, sentences, chance(n, k))
+    return float(low) / sentences, float(high) / sentences
+
+
+def by_length(row: Ranking) -> np.ndarray:
+    """Scores `[N]` of who knows the number of words of the recording and nothing else: nearer is higher."""
+    return -np.abs(row.candidates.n_words - row.n_words)
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """Shares in percent over some rows; chance where there is one."""
+
+    top1: float
+    top5: float
+    percentile: float
+
+    @classmethod
+    def of(cls, summed: np.ndarray) -> "Figures":
+        """From `STATISTICS` summed over rows."""
+        return cls(*(100.0 * summed[:3] / summed[3]).tolist())
+
+
+def right_statistics(rows: Sequence[Ranking], scores: Sequence[np.ndarray]) -> np.ndarray:
+    """`STATISTICS` of every row's right candidate, `[R, 4]`."""
+    return np.stack([statistics(s[None], np.array([r.right]))[0, 0] for r, s in zip(rows, scores, strict=True)])
+
+
+def score_rankings(rows: Sequence[Ranking]) -> list[dict[str, Any]]:
+    """Figures of every cell, as `metrics.score.score_cells` lays them out, with those of every subject.
+
+    Figures are percentages: `top-1`, `top-5`, `rank` (percentile; 50 is chance), `top-1 in stratum` (among sentences of
+    one task and nearly one length); what the number of words alone gives (`top-5 by length`); and chance.
+    """
+    cells: dict[tuple, list[Ranking]] = {}
+    for row in rows:
+        cells.setdefault((row.train_condition, row.eval_condition, row.seed, row.mode), []).append(row)
+    return [_cell(key, found) for key, found in cells.items()]
+
+
+def _cell(key: tuple, rows: list[Ranking]) -> dict[str, Any]:
+    names = dict(zip(("train_condition", "eval_condition", "seed", "mode"), key, strict=True))
+    by_subject: dict[str, list[Ranking]] = {}
+    for row in rows:
+        by_subject.setdefault(row.subject, []).append(row)
+    sentences = len({row.sentence_id for row in rows})
+    return {
+        **names,
+        "rows": len(rows),
+        "sentences": sentences,
+        "candidates": sorted({len(row.candidates) for row in rows}),
+        "metrics": _figures(rows),
+        "chance_interval_top-5": _interval(rows, sentences),
+        "by_subject": {
+            subject: {"rows": len(own), **{name: one["value"] for name, one in _figures(own).items()}}
+            for subject, own in sorted(by_subject.items())
+        },
+    }
+
+
+def _interval(rows: Sequence[Ranking], sentences: int) -> list[float]:
+    n = min(len(row.candidates) for row in rows)
+    return [100.0 * share for share in chance_interval(n, 5, sentences)]
+
+
+def _figures(rows: Sequence[Ranking]) -> dict[str, dict[str, Any]]:
+    found = Figures.of(right_statistics(rows, [row.scores for row in rows]).sum(0))
+    lengths = Figures.of(right_statistics(rows, [by_length(row) for row in rows]).sum(0))
+    sizes = [len(row.candidates) for row in rows]
+    n = "-".join(map(str, dict.fromkeys((min(sizes), max(sizes)))))
+    inside = [_in_stratum(row) for row in rows]
+    values = {
+        "top-1": found.top1,
+        "top-5": found.top5,
+        "rank": found.percentile,
+        "top-1 in stratum": 100.0 * float(np.mean([first for first, _ in inside])),
+        "top-5 by length": lengths.top5,
+        "chance top-1": 100.0 * float(np.mean([chance(size, 1) for size in sizes])),
+        "chance top-5": 100.0 * float(np.mean([chance(size, 5) for size in sizes])),
+        "chance top-1 in stratum": 100.0 * float(np.mean([1 / size for _, size in inside])),
+    }
+    signature = f"of {n} distinct sentences|ties:shared|average:rows"
+    return {name: {"value": value, "signature": signature, "lower_is_better": False} for name, value in values.items()}
+
+
+def _in_stratum(row: Ranking) -> tuple[float, int]:
+    """The share of first place among the candidates of the row's stratum, and how many these are."""
+    alike = np.flatnonzero(row.candidates.strata == row.candidates.strata[row.right])
+    own = np.flatnonzero(alike == row.right)
+    return float(statistics(row.scores[None, alike], own)[0, 0, 0]) if len(alike) > 1 else 1.0, len(alike)

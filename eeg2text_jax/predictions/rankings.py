@@ -1,0 +1,225 @@
+"""The file of rankings: for each recording a score of every candidate sentence, written by `decode`.
+
+JSON lines, read by `score` and `audit`. The first line is a header whose `candidates` are lists of sentences by name
+(`{"test": [{"sentence_id", "reference", "task", "n_words", "stratum"}, ...]}`); every other line is one recording in
+one cell: the fields of a prediction, the `prediction` being the text of the candidate ranked first, and
+
+    "list": "test", "scores": [0.31, ...]   one number a candidate, higher is likelier
+    "n": 236, "rank": 4.0, "score": 0.29    candidates; the rank of the right one, ties shared; its score
+    "stratum_n": 7, "stratum_rank": 1.0     the same among those of its task and nearly its length
+
+A reader needs `scores` alone; ranks that are there must be those of the scores.
+"""
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import replacing
+from eeg2text_jax.predictions.file import Lines, Prediction, parse_object, row_key, sentence_key
+
+MODES = ("contrastive", "likelihood")
+DIGITS = 6  # significant ones of a score; ranks are those of the rounded scores
+_OWN = ("list", "scores", "n", "rank", "score", "stratum_n", "stratum_rank")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Candidates:
+    """A list of distinct sentences, `N` of them."""
+
+    name: str
+    references: tuple[str, ...]
+    sentence_ids: tuple[str, ...]
+    tasks: tuple[str, ...]
+    n_words: np.ndarray  # [N]
+    strata: np.ndarray  # [N], sentences of one task and nearly one length
+
+    def place(self, reference: str) -> int:
+        """The number of a sentence in the list. Raises KeyError where it is not in it."""
+        return self._places[sentence_key(reference)]
+
+    def __post_init__(self) -> None:
+        places = {sentence_key(text): number for number, text in enumerate(self.references)}
+        object.__setattr__(self, "_places", places)
+
+    def __len__(self) -> int:
+        return len(self.references)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Ranking(Prediction):
+    """One recording in one cell: a prediction with the scores `[N]` of all candidates."""
+
+    scores: np.ndarray | None = None
+    candidates: Candidates | None = None
+
+    @property
+    def right(self) -> int:
+        """The number of the sentence that was read."""
+        return self.candidates.place(self.reference)
+
+
+def rank_of(scores: np.ndarray, right: int, among: np.ndarray | None = None) -> float:
+    """The rank of candidate `right`, from 1; of candidates that tie, each has the mean of their ranks."""
+    others = scores if among is None else scores[among]
+    return float(np.sum(others > scores[right]) + (np.sum(others == scores[right]) + 1) / 2)
+
+
+def rounded(scores: np.ndarray) -> np.ndarray:
+    """Scores to `DIGITS` significant digits, float64 of the same shape."""
+    scores = np.asarray(scores, np.float64)
+    size = np.floor(np.log10(np.maximum(np.abs(scores), 1e-300)))
+    unit = 10.0 ** (DIGITS - 1 - size)
+    return np.where(scores == 0, 0.0, np.round(scores * unit) / unit)
+
+
+def write_rankings(path: str | os.PathLike[str], header: dict[str, Any], rows: Iterable[Ranking]) -> None:
+    """Writes the file; it is whole or not there. The rows' lists of candidates go before them."""
+    rows = list(rows)
+    lists = {row.candidates.name: row.candidates for row in rows}
+    listed = {name: [_candidate(found, i) for i in range(len(found))] for name, found in lists.items()}
+    with replacing(path) as partial, partial.open("w", encoding="utf8") as file:
+        content = {"header": {**header, "candidates": listed}}
+        print(json.dumps(content, sort_keys=True, ensure_ascii=False), file=file)
+        for row in rows:
+            print(json.dumps(_line(row), ensure_ascii=False), file=file)
+
+
+def _candidate(found: Candidates, i: int) -> dict[str, Any]:
+    about = {"sentence_id": found.sentence_ids[i], "reference": found.references[i], "task": found.tasks[i]}
+    return {**about, "n_words": float(found.n_words[i]), "stratum": int(found.strata[i])}
+
+
+def _line(row: Ranking) -> dict[str, Any]:
+    plain = {name: value for name, value in vars(row).items() if name not in ("scores", "candidates")}
+    right, strata = row.right, row.candidates.strata
+    alike = strata == strata[right]
+    return {
+        **{name: value for name, value in plain.items() if value is not None},
+        "list": row.candidates.name,
+        "n": len(row.candidates),
+        "rank": rank_of(row.scores, right),
+        "stratum_n": int(alike.sum()),
+        "stratum_rank": rank_of(row.scores, right, alike),
+        "score": float(row.scores[right]),
+        "scores": row.scores.tolist(),
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class RankingSet:
+    """The rows of one file."""
+
+    rows: list[Ranking]
+    header: dict[str, Any]
+    path: epath.Path
+
+
+def is_rankings(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as one of rankings does; a file that cannot be read is none."""
+    path = epath.Path(path)
+    if not path.is_file():  # a pipe can be read once only
+        return False
+    with path.open("rb") as file:
+        first = file.readline(1 << 26)
+    if not first.lstrip().startswith(b'{"header"'):
+        return False
+    try:
+        header = json.loads(first)["header"]
+    except (ValueError, KeyError, RecursionError):
+        return False
+    return isinstance(header, dict) and isinstance(header.get("candidates"), dict)
+
+
+def read_rankings(path: str | os.PathLike[str]) -> RankingSet:
+    """Reads the file that `write_rankings` wrote.
+
+    Raises:
+      UserError: the file cannot be read, or a line of it does not say what it should; the line is named.
+    """
+    lines = Lines(path)
+    numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+    number, first = next(numbered, (1, "{}"))
+    header = parse_object(first, lines.path, number).get("header")
+    if not isinstance(header, dict) or not isinstance(header.get("candidates"), dict):
+        raise UserError(f"{lines.path}, line {number}: expected a header with lists of candidates.")
+    lists = {name: _candidates(name, rows, lines.path) for name, rows in header["candidates"].items()}
+    rows: list[Ranking] = []
+    seen: dict[tuple, int] = {}
+    for number, line in numbered:
+        row = _ranking(parse_object(line, lines.path, number), lists, f"{lines.path}, line {number}")
+        if seen.setdefault(row_key(row), number) != number:
+            raise UserError(f"{lines.path}, line {number}: sample {row.sample_id!r} is on line {seen[row_key(row)]}.")
+        rows.append(row)
+    if not rows:
+        raise UserError(f"{lines.path}: no rankings in the file.")
+    return RankingSet(rows, header, lines.path)
+
+
+def _candidates(name: str, rows: Any, path: epath.Path) -> Candidates:
+    where = f"{path}: candidates {name!r}"
+    if not isinstance(rows, list) or len(rows) < 2 or not all(isinstance(row, dict) for row in rows):
+        raise UserError(f"{where}: expected at least two sentences, each an object.")
+    kinds = {"reference": str, "sentence_id": str, "task": str, "n_words": (int, float), "stratum": int}
+    for number, row in enumerate(rows, 1):
+        for field, kind in kinds.items():
+            if not isinstance(row.get(field), kind) or isinstance(row[field], bool):
+                raise UserError(f"{where}, number {number}: {field} is {row.get(field)!r:.60}; expected another kind.")
+    references, ids, tasks, n_words, strata = ([row[field] for row in rows] for field in kinds)
+    return list_of(name, references, ids, tasks, n_words, np.array(strata), where=where)
+
+
+def list_of(
+    name: str,
+    references: Sequence[str],
+    sentence_ids: Sequence[str],
+    tasks: Sequence[str],
+    n_words: Sequence[float],
+    strata: np.ndarray,
+    *,
+    where: str = "candidates",
+) -> Candidates:
+    """A list of candidates. Raises UserError where two are one sentence."""
+    keys = [sentence_key(text) for text in references]
+    if len(set(keys)) < len(keys):
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise UserError(f"{where}: {twice!r:.60} is there twice; expected distinct sentences.")
+    return Candidates(
+        name, tuple(references), tuple(sentence_ids), tuple(tasks), np.array(n_words, float), np.asarray(strata)
+    )
+
+
+def _ranking(row: dict[str, Any], lists: dict[str, Candidates], where: str) -> Ranking:
+    own = {name: row.pop(name) for name in _OWN if name in row}
+    fields = {field.name: field for field in dataclasses.fields(Prediction)}
+    for name, field in fields.items():
+        kind = {"seed": int, "n_words": int}.get(name, str)
+        required = field.default is dataclasses.MISSING
+        if required and (not isinstance(row.get(name), kind) or isinstance(row[name], bool)):
+            raise UserError(f"{where}: {name} is {row.get(name)!r:.60}; expected {kind.__name__}.")
+    if unknown := [name for name in row if name not in fields]:
+        raise UserError(f"{where}: unknown field {unknown[0]!r}; the fields are {', '.join([*fields, *_OWN])}.")
+    if row["mode"] not in MODES:
+        raise UserError(f"{where}: mode is {row['mode']!r}; expected one of {', '.join(MODES)}.")
+    candidates = lists.get(own.get("list", ""))
+    if candidates is None:
+        raise UserError(f"{where}: list is {own.get('list')!r}; the header has {', '.join(lists)}.")
+    scores = own.get("scores")
+    finite = isinstance(scores, list) and all(type(s) in (int, float) and math.isfinite(s) for s in scores)
+    if not finite or len(scores) != len(candidates):
+        raise UserError(f"{where}: expected scores, a finite number for each of {len(candidates)} candidates.")
+    found = Ranking(**row, scores=np.array(scores, float), candidates=candidates)
+    try:
+        right = found.right
+    except KeyError:
+        raise UserError(f"{where}: the reference {found.reference!r:.60} is not among the candidates.") from None
+    if "rank" in own and own["rank"] != rank_of(found.scores, right):
+        raise UserError(f"{where}: rank is {own['rank']!r}; its scores give {rank_of(found.scores, right)}.")
+    return found

@@ -1,0 +1,164 @@
+"""The stages of a run that say which sentence was read: rank the test part's sentences, score, judge."""
+
+import collections
+import dataclasses
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from eeg2text_jax.auditing.page import Section
+from eeg2text_jax.auditing.rank_report import ranking_text, write_ranking_report
+from eeg2text_jax.auditing.strata import length_strata
+from eeg2text_jax.auditing.which_sentence import RankingAudit, audit_rankings, select_rankings
+from eeg2text_jax.decoding.likelihoods import EVIDENCE, rank_by_likelihood
+from eeg2text_jax.decoding.retrieve import COSINE, retrieve_grid
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import write_text
+from eeg2text_jax.metrics.ranks import score_rankings
+from eeg2text_jax.metrics.render import table_markdown
+from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
+from eeg2text_jax.parallel.distributed import is_main
+from eeg2text_jax.predictions.file import sentence_key
+from eeg2text_jax.predictions.rankings import Candidates, Ranking, list_of, read_rankings, write_rankings
+from eeg2text_jax.splits.split import check_same_data, check_same_split
+from eeg2text_jax.study.study import Study
+from eeg2text_jax.study.workdir import DECODED, write_configuration
+from eeg2text_jax.training.loop import trained_params
+from eeg2text_jax.training.waves import waves
+
+
+def is_ranked(config: ConfigDict) -> bool:
+    """Whether a run says which sentence was read."""
+    return config.objective == "contrastive" or config.retrieval.likelihood
+
+
+def candidates_of(study: Study, name: str = "test") -> Candidates:
+    """The distinct sentences of the test part, in the order of the data file; words as their first reading has them."""
+    data, first = study.data, {}
+    for i in np.sort(study.split.parts["test"]).tolist():
+        first.setdefault(sentence_key(str(data.sentence[i])), i)
+    rows = list(first.values())
+    tasks, words = [str(data.task[i]) for i in rows], [int(data.n_words[i]) for i in rows]
+    return list_of(
+        name,
+        [str(data.sentence[i]) for i in rows],
+        [f"{data.task[i]}:{data.sentence_index[i]}" for i in rows],
+        tasks,
+        words,
+        length_strata(tasks, words),
+    )
+
+
+def rank(study: Study) -> None:
+    """Ranks the candidates for every cell with each arm's best parameters, and writes `rankings.jsonl`."""
+    contrastive = study.config.objective == "contrastive"
+    header = {
+        "config": study.config_digest,
+        "split": study.split.digest(),
+        "data": study.data.digest(),
+        "scores": f"{COSINE}|{study.targets.signature}" if contrastive else EVIDENCE,
+    }
+    candidates = candidates_of(study)
+    rows = itertools.chain.from_iterable(_rank_wave(part, candidates) for part in waves(study))
+    if not is_main():
+        collections.deque(rows, maxlen=0)  # takes part in the computation, writes nothing
+        return
+    write_configuration(study.workdir, study.config)
+    study.workdir.unrecord(study.workdir.rankings.name)
+    write_rankings(study.workdir.rankings, header, rows)
+    study.workdir.record(study.workdir.rankings.name, *study.workdir.unrecorded(*DECODED))
+    print(f"wrote {study.workdir.rankings}: {len(candidates)} candidates")
+
+
+def _rank_wave(study: Study, candidates: Candidates) -> Iterator[Ranking]:
+    ranked = retrieve_grid if study.config.objective == "contrastive" else rank_by_likelihood
+    return ranked(study, trained_params(study), study.placement.mesh, candidates)
+
+
+def read_ranked(study: Study) -> list[Ranking]:
+    """The rankings of this run, arms in the order of the grid.
+
+    Raises:
+      UserError: the file was changed, or is of another run.
+    """
+    path = study.workdir.rankings
+    study.workdir.check(path.name)
+    found = read_rankings(path)
+    check_same_split(study.split.digest(), found.header.get("split"), path)
+    check_same_data(study.data.digest(), found.header.get("data"), path)
+    if found.header.get("config") != study.config_digest:
+        raise UserError(
+            f"{path}: is of another run (configuration {found.header.get('config')}, this one is "
+            f"{study.config_digest}); remove it to rank again."
+        )
+    places = {arm.condition: a for a, arm in reversed(list(enumerate(study.arms)))}
+    return sorted(found.rows, key=lambda row: (places[row.train_condition], row.seed))
+
+
+def ranked_results(rows: Sequence[Ranking]) -> dict[str, Any]:
+    """What `results.json` holds of rankings alone."""
+    return {"format": 1, "profile": "which sentence", "cells": score_rankings(rows)}
+
+
+def audit_ranked(
+    config: ConfigDict, rows: Iterable[Ranking], training_text: Sequence[str] | None = None
+) -> RankingAudit | None:
+    """The audit that `config.retrieval` asks for; None where no arm was trained and tested with EEG."""
+    if "eeg" not in config.grid.train_conditions or "eeg" not in config.grid.eval_conditions:
+        return None
+    controls = select_rankings(rows)
+    return audit_rankings(
+        controls.pop("eeg"),
+        controls,
+        endpoint=config.retrieval.endpoint,
+        margin=config.retrieval.margin or None,
+        resamples=config.audit.resamples,
+        seed=config.audit.seed,
+        training_text=training_text,
+    )
+
+
+def judge_ranked(
+    config: ConfigDict,
+    root: Any,
+    rows: Sequence[Ranking],
+    training_text: Sequence[str] | None = None,
+    sections: Sequence[Section] = (),
+) -> RankingAudit | None:
+    """Writes the audit and the report of rankings into the folder `root`, and prints the verdict.
+
+    Of likelihoods, beside the audit of texts, they have names of their own.
+    """
+    found = audit_ranked(config, rows, training_text)
+    if found is None:
+        print("no arm was trained and tested with eeg, so there is nothing to audit.")
+        return None
+    audit, report = "audit.json", "report.html"
+    if config.objective != "contrastive":
+        audit, report = "audit_likelihood.json", "report_likelihood.html"
+    write_text(root / audit, json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n")
+    scores = table_markdown(score_table(ranked_results(rows), config.objective, NARROW_COLUMNS))
+    write_ranking_report(found, root / report, sections=[Section("Scores", scores), *sections])
+    print(ranking_text(found))
+    return found
+
+
+def judge_ranked_folds(
+    config: ConfigDict, place: Path, folds: Sequence[Sequence[Ranking]], header: dict[str, Any]
+) -> RankingAudit | None:
+    """One verdict over all folds: sentences are candidates for, and exchanged with, those of their own fold alone."""
+    rows = [_of_fold(row, k) for k, fold in enumerate(folds, 1) for row in fold]
+    shared: dict[str, Candidates] = {}
+    rows = [dataclasses.replace(r, candidates=shared.setdefault(r.candidates.name, r.candidates)) for r in rows]
+    write_rankings(place / "rankings.jsonl", header, rows)
+    return judge_ranked(config, place, rows)
+
+
+def _of_fold(row: Ranking, k: int) -> Ranking:
+    task = f"{row.task}, fold {k}"
+    return dataclasses.replace(row, task=task, candidates=dataclasses.replace(row.candidates, name=f"fold {k}"))

@@ -1,0 +1,71 @@
+"""Which fields of a configuration must fit together; each check says what is wrong, or nothing."""
+
+from collections.abc import Callable
+
+from ml_collections import ConfigDict
+
+from eeg2text_jax.errors import first_line
+from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.splits.methods import FROM_FILE
+
+
+def _recordings(config: ConfigDict) -> str:
+    recordings = config.data.recordings
+    if recordings.compat and recordings.measure not in ("GD", "FFD", "TRT"):
+        return f"data.recordings.measure is {recordings.measure!r}; expected GD, FFD or TRT with compat=wang-ji."
+    return ""
+
+
+def _split(config: ConfigDict) -> str:
+    if config.split.method == FROM_FILE and not config.split.path:
+        return "split.path is ''; expected a certificate or split file in JSON, as split.method is 'file'."
+    return ""
+
+
+def _encoder(config: ConfigDict) -> str:
+    width, heads = config.model.encoder_width, config.model.encoder_heads
+    if config.model.encoder_layers and width % heads:
+        return f"model.encoder_width is {width}; expected a multiple of model.encoder_heads ({heads}), or 0."
+    return ""
+
+
+def _microbatches(config: ConfigDict) -> str:
+    size, accumulate = config.batch.size, config.train.accumulate
+    if size % accumulate:
+        return f"train.accumulate is {accumulate}; expected a divisor of batch.size ({size})."
+    return _contrastive(config) if config.objective == "contrastive" else ""
+
+
+def _contrastive(config: ConfigDict) -> str:
+    """The loss compares all rows of a batch, and there is no backbone that a step one could begin with."""
+    only = {"train.accumulate": 1, "train.label_smoothing": 0.0, "step_one.steps": 0}
+    for name, value in only.items():
+        section, field = name.split(".")
+        if config[section][field] != value:
+            return f"{name} is {config[section][field]}; expected {value} with objective=contrastive."
+    if config.batch.size < 2:
+        return f"batch.size is {config.batch.size}; expected at least 2 with objective=contrastive."
+    return ""
+
+
+class _AnyTokens:
+    """Token ids of no model in particular, with which settings of decoding can be checked."""
+
+    start_token, pad_token, eos_token = 0, 1, 2
+
+
+def _decoding(config: ConfigDict) -> str:
+    try:
+        GenerationSpec.from_fields(config.decode, _AnyTokens())
+    except TypeError as error:
+        return f"decode has a setting of the wrong type ({first_line(error)}); see GenerationSpec."
+    return ""
+
+
+TOGETHER: dict[str, Callable[[ConfigDict], str]] = {
+    "data": _recordings,
+    "split": _split,
+    "model": _encoder,
+    "train": _microbatches,
+    "decode": _decoding,
+}

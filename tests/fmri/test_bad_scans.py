@@ -1,0 +1,189 @@
+"""Scans that are not as they should be: a sentence a kind, the others kept, nothing half-written."""
+
+import gzip
+import json
+import os
+import shutil
+
+import nibabel
+import numpy as np
+import pytest
+
+from eeg2text_jax.cli import main
+from eeg2text_jax.data.datafile import read_datafile
+from eeg2text_jax.data.fmri.bids_tree import write_scan, write_transcript
+from eeg2text_testing.bids_stories import GRID, WINDOW, make_tree, story, volumes
+
+SCAN = "sub-01/func/sub-01_task-tunnel"
+FLAGS = [f"--config.data.fmri.grid={GRID}", f"--config.data.fmri.window={WINDOW}"]
+
+
+def annexed(path):
+    path.unlink()
+    path.symlink_to("../../.git/annex/objects/XX/image.nii.gz")
+
+
+def pointer(path):
+    path.write_text("/annex/objects/XX/image.nii.gz\n")
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+def flipped(path):
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 255
+    path.write_bytes(raw)
+
+
+def longer(path):
+    with gzip.open(path) as file:
+        raw = file.read()
+    with gzip.open(path, "wb") as file:
+        file.write(raw + bytes(48))
+
+
+def events(path, *rows):
+    lines = ["onset\tduration\ttrial_type\tstim_file", *rows]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def other_grid(path):
+    nibabel.save(nibabel.Nifti1Image(np.zeros((5, 4, 3, 40), np.int16), np.eye(4)), path)
+
+
+def header_tr(path):
+    image = nibabel.load(path)
+    image = nibabel.Nifti1Image(np.asarray(image.dataobj), np.eye(4), image.header)
+    image.header["pixdim"][4] = 2.0
+    nibabel.save(image, path)
+
+
+IMAGE, SIDECAR, EVENTS = f"{SCAN}_bold.nii.gz", f"{SCAN}_bold.json", f"{SCAN}_events.tsv"
+ALIGN = "stimuli/gentle/tunnel/align.csv"
+TUNNEL = "tunnel_audio.wav"
+CASES = {
+    "annexed image": (IMAGE, annexed, "not downloaded", "datalad get"),
+    "pointer": (IMAGE, pointer, "not downloaded", "is a pointer"),
+    "no image": (IMAGE, os.remove, "no image", "no image beside its sidecar"),
+    "no sidecar": (SIDECAR, os.remove, "no sidecar", "which says how long a TR is"),
+    "empty sidecar": (SIDECAR, lambda p: p.write_text("{}"), "unreadable sidecar", "RepetitionTime"),
+    "sidecar of zeros": (SIDECAR, lambda p: p.write_bytes(bytes(20)), "unreadable sidecar", "how long a TR is"),
+    "a TR in milliseconds": (
+        SIDECAR, lambda p: p.write_text(json.dumps({"RepetitionTime": 1500})), "impossible TR", "1500"),
+    "no events": (EVENTS, os.remove, "no events", "when the story was played"),
+    "events without a story": (EVENTS, lambda p: events(p, f"0\t9\tmusic\t{TUNNEL}"), "no story", "trial_type story"),
+    "overlapping stories": (
+        EVENTS, lambda p: events(p, f"3\t20\tstory\t{TUNNEL}", f"20\t9\tstory\t{TUNNEL}"), "overlapping stories",
+        "at 20 s begins before the one at 3 s has ended"),
+    "a story without audio": (EVENTS, lambda p: events(p, "3\t20\tstory\tn/a"), "no audio named", "stim_file"),
+    "a negative duration": (EVENTS, lambda p: events(p, f"3\t-2\tstory\t{TUNNEL}"), "unreadable events", "-2"),
+    "an onset that is a word": (EVENTS, lambda p: events(p, f"x\t2\tstory\t{TUNNEL}"), "unreadable events", "'x'"),
+    "events of one column": (EVENTS, lambda p: p.write_text("onset\n3\n"), "unreadable events", "duration"),
+    "another grid": (IMAGE, other_grid, "another grid", "5 x 4 x 3 x 40"),
+    "a header with another TR": (IMAGE, header_tr, "contradictory TR", "2 s by its header and of 1.5 s"),
+    "a truncated gz": (IMAGE, cut, "damaged image", "cannot be read to its end"),
+    "a flipped byte in a gz": (IMAGE, flipped, "damaged image", ""),
+    "more than the header says": (IMAGE, longer, "damaged image", "more bytes"),
+    "not an image": (IMAGE, lambda p: p.write_text("x" * 2000), "damaged image", "no NIfTI image"),
+    "no transcript": (ALIGN, os.remove, "no transcript", "data.fmri.transcripts"),
+    "an annexed transcript": (ALIGN, annexed, "transcript not downloaded", "stimuli/gentle"),
+    "a transcript of three columns": (ALIGN, lambda p: p.write_text("a,a,1\n"), "unreadable transcript", "3 columns"),
+    "a transcript that goes backwards in a word": (
+        ALIGN, lambda p: p.write_text("a,a,2,1\n"), "unreadable transcript", "the times 2 and 1"),
+    "a transcript without times": (ALIGN, lambda p: p.write_text("a,,,\n"), "unreadable transcript", "no word with a"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    return make_tree(tmp_path_factory.mktemp("tree") / "bids")
+
+
+@pytest.fixture
+def tree(original, tmp_path):
+    return shutil.copytree(original, tmp_path / "bids", symlinks=True)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_scan_that_cannot_be_used_is_named_and_left_out(case, tree, tmp_path, capsys):
+    name, damage, kind, said = CASES[case]
+    damage(tree / name)
+    assert main(["prepare", str(tree), f"--out={tmp_path / 'data.h5'}", *FLAGS]) == 0
+    output = capsys.readouterr()
+    lines = [line for line in output.err.splitlines() if f"({kind})" in line]
+    assert len(lines) == 1, output.err
+    assert "sub-01_task-tunnel" in lines[0]
+    assert said in lines[0]
+    assert kind in output.out, "the table of what was dropped"
+    data = read_datafile(tmp_path / "data.h5")
+    assert not ((data.subject == "sub-01") & (data.task == "tunnel")).any()
+    assert ((data.subject == "sub-02") & (data.task == "twice")).any()
+
+
+@pytest.mark.parametrize("case", ["annexed image", "no sidecar", "a truncated gz", "events without a story"])
+def test_where_strict_the_first_one_stops_it(case, tree, tmp_path, capsys):
+    name, damage, *_ = CASES[case]
+    damage(tree / name)
+    out = tmp_path / "out" / "data.h5"
+    assert main(["prepare", str(tree), f"--out={out}", "--config.data.fmri.strict=True", *FLAGS]) == 2
+    error = capsys.readouterr().err
+    assert len(error.strip().splitlines()) == 1
+    assert "sub-01_task-tunnel" in error
+    assert "Traceback" not in error
+    assert not out.parent.exists() or not [path for path in out.parent.iterdir() if "lock" not in path.name]
+
+
+def test_fewer_frames_than_the_events_say(tree, tmp_path, capsys):
+    write_scan(tree, "sub-01", "tunnel", volumes(1, 1, 20), 1.5, story(3.0, 45.0, "tunnel"))
+    assert main(["prepare", str(tree), f"--out={tmp_path / 'data.h5'}", *FLAGS]) == 0
+    output = capsys.readouterr()
+    line = next(line for line in output.err.splitlines() if "sub-01_task-tunnel" in line)
+    assert "has 20 frames and its events go to frame 32: windows beyond the end are dropped" in line
+    data = read_datafile(tmp_path / "data.h5")
+    own = data.sentence_index[(data.subject == "sub-01") & (data.task == "tunnel")]
+    assert own.tolist() == list(range(15))  # frames 2 to 19, 15 windows of 4
+
+
+def test_a_first_word_far_from_its_story_is_mended_where_it_is_known_and_said_where_not(tree, tmp_path, capsys):
+    gentle = tree / "stimuli" / "gentle"
+    rows = [("so", "so", 2.0, 2.5), ("it", "it", 22.6, 22.9), ("goes", "goes", 24.1, 24.5)]
+    for name in ("prettymouth", "other"):
+        write_transcript(gentle, name, rows)
+        write_scan(tree, "sub-01", name, volumes(1, 7), 1.5, story(21.0, 18.0, name, music=0.0))
+    assert main(["prepare", str(tree), f"--out={tmp_path / 'data.h5'}", *FLAGS]) == 0
+    said = capsys.readouterr().err
+    assert (
+        "prettymouth has its first word at 2 s of the audio, where the story begins at 21 s; taken: 'so' at 21 s"
+        in said
+    )
+    assert (
+        "of other has its first word at 2 s of the audio, where the story begins at 21 s: is it the transcript" in said
+    )
+    data = read_datafile(tmp_path / "data.h5")
+    texts = {task: data.sentence[data.task == task][0] for task in ("prettymouth", "other")}
+    assert texts == {"prettymouth": "so it goes", "other": "it goes"}
+
+
+def test_a_folder_without_anything_usable_is_an_error(tree, tmp_path, capsys):
+    for path in tree.glob("sub-*/func/*_bold.nii.gz"):
+        annexed(path)
+    assert main(["prepare", str(tree), f"--out={tmp_path / 'data.h5'}", *FLAGS]) == 2
+    error = capsys.readouterr().err
+    assert "none of the 13 scans wanted can be used. 13 scans are left out (not downloaded)" in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "data.h5").exists()
+
+
+def test_names_that_the_folder_does_not_have(tree, tmp_path, capsys):
+    out = f"--out={tmp_path / 'data.h5'}"
+    for flag, said in (
+        ("--config.data.fmri.tasks=('tunel',)", "data.fmri.tasks names 'tunel'"),
+        ("--config.data.fmri.exclude=list.json", "there is no such file; data.fmri.exclude"),
+        ("--config.data.fmri.grid=(4, 4, 9)", "has 9 slices"),
+        ("--config.data.fmri.window=99", "no window is left"),
+    ):
+        assert main(["prepare", str(tree), out, *FLAGS, flag]) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "data.h5").exists()

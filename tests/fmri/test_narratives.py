@@ -1,0 +1,128 @@
+"""Scans of stories as Narratives has them -> windows: every frame and every word where the tables say."""
+
+import numpy as np
+import pytest
+
+from eeg2text_jax.data.datafile import DataFile, read_datafile
+from eeg2text_jax.data.prepare import prepare
+from eeg2text_jax.data.tally import Tally
+from eeg2text_jax.study.configuration import load_config
+from eeg2text_testing.bids_stories import GRID, WINDOW, frame_of, make_tree
+
+
+def make(root, out, **fields) -> tuple[DataFile, Tally]:
+    config = load_config("default").data
+    with config.unlocked():
+        config.fmri.update({"grid": GRID, "window": WINDOW, "dtype": "float32", **fields})
+    tally = prepare(config, out, [str(root)])
+    return read_datafile(out), tally
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["packed", "plain"])
+def made(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tree")
+    return make(make_tree(folder / "bids", packed=request.param), folder / "data.h5")
+
+
+def windows(data: DataFile, subject: str, task: str) -> dict[int, tuple[list[int], str]]:
+    """First segment -> frames in the scan and text of each window."""
+    rows = np.flatnonzero((data.subject == subject) & (data.task == task))
+    return {int(data.sentence_index[i]): (frame_of(data.words(i)).tolist(), str(data.sentence[i])) for i in rows}
+
+
+def test_frames_and_words_of_a_story_that_begins_with_its_audio(made):
+    """Audio and story at 3.0 s, TR 1.5: frames 2 to 31; word k begins at 3.3 + 3k s, that is in frame 2 + 2k."""
+    data, _ = made
+    found = windows(data, "sub-01", "tunnel")
+    words = ["Once", "there", "was", "a", "Zorblax", "named, quote", "null", "who", "nan", "ran", "and", "none", "home"]
+    assert sorted(found) == list(
+        range(25)
+    )  # the last word is in the 25th frame of 30, so the last 2 of 27 windows have none
+    for start, (frames, text) in found.items():
+        assert frames == list(range(2 + start, 2 + start + WINDOW))
+        assert text == " ".join(w for k, w in enumerate(words) if start <= 2 * k < start + WINDOW)
+
+
+def test_windows_without_words_are_counted_as_dropped(made):
+    _, tally = made
+    assert tally.dropped["sub-01", "tunnel", "no words"] == 2
+    assert tally.kept["sub-01", "tunnel"] == 25
+
+
+def test_a_story_that_was_begun_early_has_the_same_text_at_the_same_segment(made):
+    """Story row at 9 s for two subjects and at 3 s for the third, music at 0 for all: frames 6 to 17 and 2 to 13."""
+    data, tally = made
+    usual, early = windows(data, "sub-01", "pretty"), windows(data, "sub-03", "pretty")
+    assert {start: text for start, (_, text) in usual.items()} == {s: text for s, (_, text) in early.items()}
+    assert usual[6][0] == [6, 7, 8, 9]
+    assert early[6][0] == [2, 3, 4, 5]
+    assert usual[6][1] == "so it was"  # 9.2, 11.2, 13.2 s: frames 6, 7, 8; the next one at 15.2 s is in frame 10
+    assert [note for note in tally.notes if "sub-03_task-pretty" in note and "-6 s" in note]
+
+
+def test_the_repetition_time_of_each_scan_is_its_own(made):
+    """Words at 2 + 5.07 k s: with a TR of 1.5 in frame floor(t / 1.5), with 1.52 in floor(t / 1.52)."""
+    data, _ = made
+    begins = 2.0 + 5.07 * np.arange(10)
+    for subject, tr, n in (("sub-01", 1.5, 36), ("sub-02", 1.52, 36)):
+        places = np.floor(begins / tr).astype(int)
+        names = np.array(["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"])
+        found = windows(data, subject, "slow")
+        for start in range(n - WINDOW + 1):
+            inside = (places >= start) & (places < start + WINDOW)
+            assert (start in found) == inside.any()
+            if inside.any():
+                assert found[start] == (list(range(start, start + WINDOW)), " ".join(names[inside]))
+    assert windows(data, "sub-01", "slow") != windows(data, "sub-02", "slow")
+
+
+def test_no_window_goes_across_the_gap_between_two_stories_of_one_audio(made):
+    """Audio at 1.5 s; stories at 4.5 s (frames 3 to 12) and 31.5 s (21 to 28)."""
+    data, _ = made
+    found = windows(data, "sub-02", "twice")
+    assert sorted(found) == [*range(2, 9), *range(20, 25)]  # segments count from the audio's beginning
+    assert found[2] == ([3, 4, 5, 6], "a b c")
+    assert found[20] == ([21, 22, 23, 24], "u v w")
+    assert found[24][0] == [25, 26, 27, 28]
+
+
+def test_one_run_is_taken_and_the_excluded_and_wide_scans_are_not(made):
+    data, tally = made
+    assert "excluded" not in data.task
+    assert tally.drops("sub-02", "excluded") == {"excluded by the data set's list": 5}
+    assert tally.drops("sub-01", "pie") == {"a further run": 7}
+    assert sorted(set(data.subject[data.task == "pie"])) == ["sub-01"]
+    assert (data.subject == "sub-01")[data.task == "pie"].sum() == 7
+    assert any(
+        "2 transcripts are of audio that no wanted scan played: excluded, unheard" in note for note in tally.notes
+    )
+
+
+def test_all_runs_lag_stride_and_half_precision(tmp_path):
+    root = make_tree(tmp_path / "bids")
+    data, _ = make(root, tmp_path / "a.h5", runs="all", lag_tr=3, stride=WINDOW, dtype="float16", tasks=("pie",))
+    assert len(data) == 4  # frames 4 to 13 twice, windows begun at 4 and 8
+    frames = [frame_of(data.words(i)).tolist() for i in range(4)]
+    assert frames == [[7, 8, 9, 10], [11, 12, 13, 14]] * 2
+    assert data.sentence_id.tolist() == ["pie:4", "pie:8"] * 2
+    assert data.sentence[0] == "I ate a"  # 6, 8, 10 and 12 s: frames 4, 5, 6 and 8
+
+
+def test_a_trend_is_taken_off_and_a_mask_leaves_zeros(tmp_path):
+    from eeg2text_jax.data.fmri.bids_tree import write_scan
+    from eeg2text_testing.bids_stories import story
+
+    root = make_tree(tmp_path / "bids")
+    rng = np.random.default_rng(0)
+    values = 1000 + rng.normal(0, 5, (*GRID, 40)) + np.linspace(0, 300, 40) + np.linspace(0, 20, 40) ** 2
+    values[0] /= 100  # outside of the brain
+    write_scan(root, "sub-09", "pie", values.astype(np.float32), 1.5, story(6.0, 15.0, "pie", music=0.0))
+    data, _ = make(root, tmp_path / "a.h5", detrend=2, mask=0.3, tasks=("pie",), clip=2.0)
+    own = data.words(int(np.flatnonzero(data.subject == "sub-09")[0]))
+    assert (own[:, 0] == 0).all()
+    time = np.linspace(-1, 1, 40)
+    design = np.stack([time**0, time, time**2], 1)
+    flat = values[1:].reshape(-1, 40).T.astype(np.float32).astype(np.float64)
+    rest = flat - design @ np.linalg.lstsq(design, flat, rcond=None)[0]
+    expected = np.clip(rest / rest.std(0), -2, 2)[4 : 4 + WINDOW].reshape(WINDOW, 3, *GRID[1:])
+    np.testing.assert_allclose(own[:, 1:], expected, atol=2e-3)

@@ -1,0 +1,85 @@
+"""The index of the real data set, ds002345, from its metadata alone: what there is, without an image."""
+
+import json
+import tarfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from eeg2text_jax.cli import main
+from eeg2text_jax.data.fmri.fmri_spec import FmriSpec
+from eeg2text_jax.data.fmri.scans import find_scans, not_here, select
+from eeg2text_jax.data.fmri.stories import aligned
+
+ARCHIVE = Path(__file__).parents[2].parent / "shared" / "data" / "narratives_ds002345_metadata.tar.xz"
+pytestmark = pytest.mark.skipif(not ARCHIVE.exists(), reason="the metadata of ds002345 are not beside the project")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("narratives")
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(folder, filter="fully_trusted")  # its links lead nowhere on purpose
+    return folder / "ds002345"
+
+
+@pytest.fixture(scope="module")
+def scans(root):
+    return find_scans(root)
+
+
+def test_scans_pairs_subjects_and_tasks_of_the_64_64_27_grid(root, scans):
+    every = select(root, scans, FmriSpec(runs="all"))
+    assert len(scans) == 873
+    assert every.counts() == "446 scans, 432 pairs of subject and task, 235 subjects, 12 tasks"
+    assert every.others == 873 - 446
+    first = select(root, scans, FmriSpec())
+    assert len(first.wanted) == 432
+    # In units of the usual 1.5 s, as the set's own list of events counts; 17 scans of milkyway have a TR of 1.52 s by
+    # their sidecars, so that 404 s are 266 of their frames and not 269.
+    assert sum(scan.frames(1.5) for scan in first.wanted) == 245_112
+    assert sum(scan.windows(10, tr=1.5) for scan in first.wanted) == 241_062
+    assert Counter((scan.task, scan.tr) for scan in first.wanted if scan.tr != 1.5) == {("milkyway", 1.52): 17}
+    assert sum(scan.frames() for scan in first.wanted) == 245_112 - 17 * 3
+    assert sum(scan.windows(10) for scan in first.wanted) == 241_062 - 17 * 3
+
+
+def test_stories_are_where_the_set_has_them(root, scans):
+    wanted = select(root, scans, FmriSpec()).wanted
+    own = dict(zip([scan.stem for scan in wanted], aligned([scan.stories for scan in wanted]), strict=True))
+    both = own["sub-139_task-slumlordreach"] if "sub-139_task-slumlordreach" in own else next(
+        stories for stem, stories in own.items() if "slumlordreach" in stem)  # fmt: skip
+    assert [story.frames(1.5) for story in both] == [range(20, 622), range(646, 1196)]
+    assert {story.audio_start for story in both} == {4.5}
+    shifted = {stem: story.moved for stem, stories in own.items() for story in stories if story.moved}
+    assert shifted == {"sub-038_task-milkyway": -6.0, "sub-038_task-prettymouth": -6.0, "sub-105_task-milkyway": -7.5,
+                       "sub-105_task-prettymouth": -7.5}  # fmt: skip
+    starts = {stories[0].stimulus: round(stories[0].audio_start / 1.5) for stem, stories in own.items()
+              if stem not in shifted}  # fmt: skip
+    assert starts == {
+        "pieman": 0, "prettymouth": 0, "milkywayoriginal": 0, "milkywayvodka": 0, "milkywaysynonyms": 0, "21styear": 0,
+        "tunnel": 2, "lucy": 2, "slumlordreach": 3, "merlin": 3, "sherlock": 3, "notthefallintact": 3,
+        "notthefalllongscram": 3, "notthefallshortscram": 3,
+    }  # fmt: skip
+
+
+def test_the_list_of_scans_to_exclude_is_a_test_of_names(root, scans):
+    """A stem in the list covers all runs of that name; the subject of another story stays."""
+    listed = root / "list.json"
+    listed.write_text(json.dumps({"pieman": {"sub-021": ["sub-021_task-pieman"]}, "lucy": {}}))
+    selection = select(root, scans, FmriSpec(runs="all", exclude=str(listed)))
+    left = [scan.stem for scan in selection.left_out["excluded by the data set's list"]]
+    assert left == [scan.stem for scan in scans if scan.stem.startswith("sub-021_task-pieman")]
+    assert len(left) >= 1
+
+
+def test_images_that_are_not_downloaded_are_one_sentence(root, scans, tmp_path, capsys):
+    assert {not_here(scan.image).partition("|")[0] for scan in scans} == {"not downloaded"}
+    assert main(["prepare", str(root), f"--out={tmp_path / 'data.h5'}"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("432 scans are left out (not downloaded)") == 1
+    assert "none of the 432 scans wanted can be used" in said
+    assert "datalad get" in said
+    assert len(said.splitlines()) < 4
+    assert list(tmp_path.iterdir()) == []

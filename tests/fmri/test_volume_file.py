@@ -1,0 +1,142 @@
+"""Volumes in a data file: windows of frames as they were written, read one by one; damage is said."""
+
+import json
+import pickle
+
+import h5py
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from eeg2text_jax.conditions import CONDITIONS
+from eeg2text_jax.conditions.condition import ConditionContext, apply_condition, condition_key
+from eeg2text_jax.conditions.donors import donor_table, train_means
+from eeg2text_jax.data.batches import Samples, batch_shapes, feature_scale, make_batch
+from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
+from eeg2text_jax.data.volume_file import VolumeWriter
+from eeg2text_jax.errors import UserError
+
+GRID, L, FRAMES = (4, 3, 2), 3, 12
+
+
+def make(path, dtype="float32", subjects=2) -> tuple[DataFile, np.ndarray]:
+    """Windows of three frames, each begun one after the last, of two stimuli for every subject."""
+    rng = np.random.default_rng(0)
+    whole = []
+    with VolumeWriter(path, GRID, dtype, "standardized voxels") as writer:
+        for subject in range(subjects):
+            for task in ("one", "two"):
+                frames = rng.normal(size=(FRAMES, *GRID))
+                start = writer.add_frames(frames)
+                whole.append(frames.astype(dtype).astype(np.float32))
+                for k in range(FRAMES - L + 1):
+                    text = " ".join(f"{task}{k + j}" for j in range(L))
+                    writer.add_window(start + k, L, sentence=text, subject=f"S{subject}", task=task,
+                                      sentence_index=7 + k, text_group="both")  # fmt: skip
+        writer.provenance = {"source": "made"}
+    return read_datafile(path), np.concatenate(whole)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_windows_are_the_frames_that_were_written(tmp_path, dtype):
+    data, whole = make(tmp_path / "data.h5", dtype)
+    assert (data.recording, data.feature_shape, data.n_features, data.is_windows) == ("fmri", GRID, 24, True)
+    assert len(data) == 4 * (FRAMES - L + 1)
+    assert set(data.n_words) == {L}
+    assert data.words(11).dtype == np.float32
+    for i in range(len(data)):
+        scan, k = divmod(i, FRAMES - L + 1)
+        np.testing.assert_array_equal(data.words(i), whole[scan * FRAMES + k :][:L])
+    assert data.sentence_id[1] == "one:8"
+    assert set(data.text_group) == {"both"}
+    again = pickle.loads(pickle.dumps(data.features))
+    np.testing.assert_array_equal(again[5:7], whole[5:7])
+
+
+def test_what_was_changed_has_another_digest(tmp_path):
+    first, _ = make(tmp_path / "a.h5")
+    assert first.digest() == make(tmp_path / "b.h5")[0].digest() == read_outline(tmp_path / "a.h5").digest()
+    assert first.digest() != make(tmp_path / "c.h5", "float16")[0].digest()
+    for name, change in (("starts", 1), ("sentence_index", 1)):
+        with h5py.File(tmp_path / "b.h5", "r+") as file:
+            file[name][3] += change
+        with pytest.raises(UserError, match="do not have the checksum"):
+            read_datafile(tmp_path / "b.h5")
+        make(tmp_path / "b.h5")
+
+
+def test_a_damaged_frame_is_said_when_it_is_read(tmp_path):
+    data, whole = make(tmp_path / "data.h5")
+    with h5py.File(tmp_path / "data.h5", "r") as file:
+        place = file["features"].id.get_chunk_info(4).byte_offset
+    raw = bytearray((tmp_path / "data.h5").read_bytes())
+    raw[place + 9] ^= 1
+    (tmp_path / "data.h5").write_bytes(raw)
+    data = read_datafile(tmp_path / "data.h5")
+    np.testing.assert_array_equal(data.words(0), whole[:L])
+    with pytest.raises(UserError, match="frames 4 to 7 cannot be read"):
+        data.words(4)
+
+
+def test_windows_beyond_the_frames_are_refused(tmp_path):
+    with VolumeWriter(tmp_path / "data.h5", GRID, "float16", "x") as writer:
+        writer.add_frames(np.zeros((FRAMES, *GRID)))
+        with pytest.raises(ValueError, match="a window of 3 frames from 10 on, of 12"):
+            writer.add_window(10, L, sentence="a", subject="S", task="t", sentence_index=0, text_group="t")
+
+
+def samples_of(data: DataFile, **more) -> Samples:
+    mean, scale, *_ = feature_scale(data, np.arange(4), standardize=True)
+    targets = [np.arange(1, 3, dtype=np.int32)] * len(data)
+    return Samples(data, targets, mean, scale, max_words=56, pad_token=0, **more)
+
+
+def test_batches_of_volumes(tmp_path):
+    data, whole = make(tmp_path / "data.h5")
+    donors = donor_table(data, [np.arange(len(data))], 0).donor
+    batch = make_batch(samples_of(data, donors=donors), [3, 10], (5, 4), 3)
+    shapes = batch_shapes((5, 4), 3, data.feature_shape, "labels", "donor")
+    assert {name: (v.shape, v.dtype) for name, v in batch.items()} == {n: (s.shape, s.dtype) for n, s in shapes.items()}
+    np.testing.assert_array_equal(batch["features"][0, :L], whole[3:6])
+    np.testing.assert_array_equal(batch["features"][1, :L], whole[FRAMES : FRAMES + L])
+    assert not batch["features"][:, L:].any()
+    np.testing.assert_array_equal(batch["donor"][0, :L], data.words(donors[3]))
+
+
+def test_no_window_is_lent_to_one_that_shares_a_segment(tmp_path):
+    data, _ = make(tmp_path / "data.h5")
+    table = donor_table(data, [np.arange(20), np.arange(20, 40)], 3)
+    assert (table.level == 0).all(), "the same subject and stimulus"
+    apart = np.abs(data.sentence_index[table.donor] - data.sentence_index)
+    assert (apart >= L).all()
+    assert sorted(table.donor) == list(range(40)), "each window is lent once"
+
+
+def test_every_condition_takes_volumes_as_it_takes_flat_features(tmp_path):
+    data, whole = make(tmp_path / "data.h5")
+    means, subject = train_means(data, np.arange(20))
+    np.testing.assert_allclose(means[0], whole[: 2 * FRAMES].mean(0), atol=1e-6)
+    np.testing.assert_allclose(means[0], means[1], atol=1e-6)  # the other subject is not in the train part
+    rows = np.array([0, 12, 33])
+    volumes = jnp.stack([jnp.asarray(data.words(i)) for i in rows])
+    mask = jnp.arange(L)[None] < jnp.array([3, 2, 1])[:, None]
+    context = ConditionContext(condition_key(1), jnp.asarray(rows, jnp.int32), jnp.zeros((), jnp.int32))
+    for name in CONDITIONS:
+        found = []
+        for shape in ((-1,), GRID):
+            own = context._replace(
+                subject=jnp.asarray(subject[rows]), means=jnp.asarray(means).reshape(3, *shape),
+                donor=volumes[::-1].reshape(3, L, *shape),
+            )  # fmt: skip
+            found.append(apply_condition(name, volumes.reshape(3, L, *shape), mask, own))
+        assert found[1].shape == volumes.shape, name
+        np.testing.assert_array_equal(found[0].reshape(volumes.shape), found[1], err_msg=name)
+        assert not jnp.where(mask[:, :, None, None, None], 0, found[1]).any(), name
+
+
+def test_the_file_says_what_it_is(tmp_path):
+    make(tmp_path / "data.h5")
+    with h5py.File(tmp_path / "data.h5", "r") as file:
+        assert file.attrs["format"] == "eeg2text-volumes-1"
+        assert set(json.loads(file.attrs["checksums"])) == {"features", "samples", "sentences", "frames", "about"}
+        assert file["features"].chunks == (1, *GRID)

@@ -1,0 +1,81 @@
+"""The contrastive loss and its gradients against PyTorch, and what shares a sentence."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from eeg2text_jax.training.clip import clip_loss
+
+B, E = 7, 5
+
+
+def drawn(seed=0):
+    rng = np.random.default_rng(seed)
+    brain = rng.normal(size=(B, E)).astype(np.float32)
+    brain /= np.linalg.norm(brain, axis=1, keepdims=True)
+    return brain, rng.normal(size=(B, E)).astype(np.float32)
+
+
+def of_torch(brain, text, scale, symmetric, rows=None):
+    """As open_clip and transformers have it: cross-entropy of the cosines' rows, and of their columns."""
+    rows = list(range(len(brain))) if rows is None else rows
+    b = torch.tensor(brain[rows], requires_grad=True)
+    s = torch.tensor(scale, requires_grad=True)
+    t = torch.nn.functional.normalize(torch.tensor(text[rows]), dim=1)
+    logits = s * b @ t.T
+    target = torch.arange(len(rows))
+    loss = torch.nn.functional.cross_entropy(logits, target, reduction="sum")
+    if symmetric:
+        loss = (loss + torch.nn.functional.cross_entropy(logits.T, target, reduction="sum")) / 2
+    loss.backward()
+    return loss.item(), b.grad.numpy(), s.grad.item()
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_loss_and_gradients_are_torchs(symmetric):
+    brain, text = drawn()
+    ids, weight = jnp.arange(B, dtype=jnp.int32), jnp.ones(B, jnp.float32)
+
+    def loss(brain, scale):
+        return clip_loss(brain, jnp.asarray(text), ids, weight, scale, symmetric)
+
+    value, gradients = jax.value_and_grad(loss, (0, 1))(jnp.asarray(brain), jnp.float32(14.3))
+    expected, of_brain, of_scale = of_torch(brain, text, 14.3, symmetric)
+    assert float(value) == pytest.approx(expected, rel=1e-5)
+    np.testing.assert_allclose(gradients[0], of_brain, rtol=1e-4, atol=1e-5)
+    assert float(gradients[1]) == pytest.approx(of_scale, rel=1e-3)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_rows_that_fill_the_batch_change_nothing(symmetric):
+    brain, text = drawn()
+    weight = np.ones(B, np.float32)
+    weight[[2, 5]] = 0
+    brain[2] = np.nan_to_num(brain[2]) * 0 + brain[0]
+    found = clip_loss(
+        jnp.asarray(brain), jnp.asarray(text), jnp.arange(B, dtype=jnp.int32), jnp.asarray(weight), 3.0, symmetric
+    )
+    expected, *_ = of_torch(brain, text, 3.0, symmetric, [0, 1, 3, 4, 6])
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_readers_of_one_sentence_are_never_each_others_negatives(symmetric):
+    """Each of the two rows of a sentence is compared with the others as if the second were not in the batch."""
+    brain, text = drawn()
+    text[4] = text[1]
+    sentence = np.array([0, 1, 2, 3, 1, 5, 6], np.int32)
+    weight = jnp.ones(B, jnp.float32)
+    found = clip_loss(jnp.asarray(brain), jnp.asarray(text), jnp.asarray(sentence), weight, 5.0, symmetric)
+    logits = 5.0 * brain @ (text / np.linalg.norm(text, axis=1, keepdims=True)).T
+    expected = 0.0
+    for i in range(B):
+        others = [j for j in range(B) if j == i or sentence[j] != sentence[i]]
+        rows, columns = np.exp(logits[i, others]).sum(), np.exp(logits[others, i]).sum()
+        forth, back = np.log(rows) - logits[i, i], np.log(columns) - logits[i, i]
+        expected += (forth + back) / 2 if symmetric else forth
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+    naive = clip_loss(jnp.asarray(brain), jnp.asarray(text), jnp.arange(B, dtype=jnp.int32), weight, 5.0, symmetric)
+    assert float(naive) > float(found) + 0.1, "a false negative would have cost something"

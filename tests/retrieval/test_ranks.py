@@ -1,0 +1,150 @@
+"""Ranks, ties and chance: a score matrix made by hand, scipy's distributions, and files."""
+
+import dataclasses
+import itertools
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.metrics.ranks import chance, chance_interval, counts_above, score_rankings, statistics
+from eeg2text_jax.predictions.rankings import (
+    Ranking,
+    is_rankings,
+    list_of,
+    rank_of,
+    read_rankings,
+    rounded,
+    write_rankings,
+)
+
+SCORES = np.array([[0.9, 0.1, 0.5, 0.5], [0.2, 0.2, 0.2, 0.2], [0.0, 3.0, 2.0, 1.0]])
+
+
+def test_ranks_of_a_matrix_made_by_hand():
+    above, equal = counts_above(SCORES, np.arange(4))
+    assert above.tolist() == [[0, 3, 1, 1], [0, 0, 0, 0], [3, 0, 1, 2]]
+    assert equal.tolist() == [[1, 1, 2, 2], [4, 4, 4, 4], [1, 1, 1, 1]]
+    assert [[rank_of(row, c) for c in range(4)] for row in SCORES] == [[1, 4, 2.5, 2.5], [2.5] * 4, [4, 1, 2, 3]]
+    found = statistics(SCORES, np.arange(4))
+    assert found[..., 0].tolist() == [[1, 0, 0, 0], [0.25] * 4, [0, 1, 0, 0]]
+    assert found[..., 1].tolist() == [[1] * 4, [1] * 4, [1] * 4], "of four, all are among five"
+    np.testing.assert_allclose(found[..., 2], [[1, 0, 0.5, 0.5], [0.5] * 4, [0, 1, 2 / 3, 1 / 3]])
+
+
+def test_ties_share_what_is_left_of_the_first_five_as_scipys_hypergeometric_has_it():
+    """Two above, six that tie, four below: three places are drawn among the six."""
+    scores = np.array([[9.0, 8.0, *[5.0] * 6, *[1.0] * 4]])
+    found = statistics(scores, np.arange(12))[0, :, 1]
+    assert found.tolist() == [1, 1, *[0.5] * 6, *[0] * 4]
+    assert found[2] == pytest.approx(1 - stats.hypergeom.pmf(0, 6, 1, 3))
+    assert found.sum() == 5
+
+
+def test_shares_are_means_over_all_orders_of_those_that_tie():
+    rng = np.random.default_rng(0)
+    scores = rng.integers(0, 3, (1, 6)).astype(float)
+    expected = np.zeros((6, 2))
+    orders = list(itertools.permutations(range(6)))
+    for order in orders:
+        ranked = sorted(range(6), key=lambda c, order=order: (-scores[0, c], order[c]))
+        for k, top in enumerate((1, 5)):
+            expected[ranked[:top], k] += 1 / len(orders)
+    np.testing.assert_allclose(statistics(scores, np.arange(6))[0, :, :2], expected, atol=1e-12)
+
+
+def test_chance_is_scipys():
+    for n, k in ((4, 5), (236, 5), (12, 1)):
+        assert chance(n, k) == pytest.approx(1 - stats.hypergeom.pmf(0, n, 1, min(k, n)))
+    low, high = chance_interval(236, 5, 100)
+    assert stats.binom.cdf(low * 100 - 1, 100, 5 / 236) < 0.025 <= stats.binom.cdf(low * 100, 100, 5 / 236)
+    assert stats.binom.cdf(high * 100 - 1, 100, 5 / 236) < 0.975 <= stats.binom.cdf(high * 100, 100, 5 / 236)
+
+
+def candidates(n=8):
+    texts = [f"sentence number {i}" for i in range(n)]
+    strata = np.arange(n) // 4
+    return list_of("test", texts, [f"T:{i}" for i in range(n)], ["T"] * n, 3.0 + strata, strata)
+
+
+def ranking(i, scores, found, **changes):
+    fields = {
+        "sample_id": f"S/T:{i}", "subject": "S", "task": "T", "sentence_id": f"T:{i}", "n_words": 3 + i // 4,
+        "train_condition": "eeg", "eval_condition": "eeg", "seed": 0, "mode": "contrastive",
+        "reference": found.references[i], "prediction": found.references[int(np.argmax(scores))],
+    }  # fmt: skip
+    return Ranking(**{**fields, **changes}, scores=np.asarray(scores, float), candidates=found)
+
+
+def test_figures_of_a_cell():
+    found = candidates()
+    rows = [ranking(i, np.arange(8) == i, found) for i in range(4)]
+    rows += [ranking(i, np.zeros(8), found, subject="U", sample_id=f"U/{i}") for i in range(4)]
+    (cell,) = score_rankings(rows)
+    values = {name: figure["value"] for name, figure in cell["metrics"].items()}
+    assert values["top-1"] == pytest.approx(100 * (4 + 4 / 8) / 8)
+    assert values["top-5"] == pytest.approx(100 * (4 + 4 * 5 / 8) / 8)
+    assert values["top-1 in stratum"] == pytest.approx(100 * (4 + 4 / 4) / 8)
+    assert (values["chance top-1"], values["chance top-5"], values["chance top-1 in stratum"]) == (12.5, 62.5, 25)
+    assert values["top-5 by length"] == 100, "four have the length, and five are allowed"
+    assert cell["by_subject"]["S"]["top-1"] == 100
+    assert cell["by_subject"]["U"]["top-1"] == 12.5
+    assert (cell["rows"], cell["sentences"], cell["candidates"]) == (8, 4, [8])
+
+
+def test_file_is_read_back(tmp_path):
+    rng, path = np.random.default_rng(0), tmp_path / "rankings.jsonl"
+    rows = [ranking(i, rounded(rng.normal(size=8)), candidates()) for i in range(3)]
+    write_rankings(path, {"split": "abc"}, rows)
+    assert is_rankings(path)
+    found = read_rankings(path)
+    assert found.header["split"] == "abc"
+    for row, back in zip(rows, found.rows, strict=True):
+        assert vars(back) | {"scores": None, "candidates": None} == vars(row) | {"scores": None, "candidates": None}
+        np.testing.assert_array_equal(back.scores, row.scores)
+    line = json.loads(path.read_text().splitlines()[1])
+    assert (line["n"], line["stratum_n"], line["rank"]) == (8, 4, rank_of(rows[0].scores, 0))
+    write_rankings(tmp_path / "again.jsonl", {"split": "abc"}, found.rows)
+    assert (tmp_path / "again.jsonl").read_bytes() == path.read_bytes()
+
+
+def test_rounding_keeps_six_digits():
+    np.testing.assert_array_equal(
+        rounded(np.array([0.12345678, -98765.4321, 0.0, 1e-9])), [0.123457, -98765.4, 0, 1e-9]
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scores": [1.0]}, "expected scores, a finite number for each of 8"),
+        ({"scores": [float("nan")] * 8}, "expected scores, a finite number"),
+        ({"rank": 7.0}, r"rank is 7.0; its scores give"),
+        ({"list": "dev"}, "list is 'dev'; the header has test"),
+        ({"mode": "free_running"}, "mode is 'free_running'; expected one of contrastive, likelihood"),
+        ({"reference": "another"}, "'another' is not among the candidates"),
+        ({"seed": "0"}, "seed is '0'; expected int"),
+        ({"nothing": 1}, "unknown field 'nothing'"),
+    ],
+)
+def test_files_that_are_wrong_are_refused_by_line(tmp_path, change, message):
+    path = tmp_path / "rankings.jsonl"
+    write_rankings(path, {}, [ranking(0, np.arange(8), candidates())])
+    header, line = path.read_text().splitlines()
+    path.write_text(f"{header}\n{json.dumps(json.loads(line) | change)}\n")
+    with pytest.raises(UserError, match=f"line 2: .*{message}"):
+        read_rankings(path)
+
+
+def test_one_sentence_twice_among_the_candidates_is_refused():
+    with pytest.raises(UserError, match="is there twice; expected distinct sentences"):
+        list_of("test", ["a  b", "a b"], ["1", "2"], ["T", "T"], [2, 2], np.zeros(2, int))
+
+
+def test_a_sample_twice_in_a_cell_is_refused(tmp_path):
+    row = ranking(0, np.arange(8), candidates())
+    write_rankings(tmp_path / "r.jsonl", {}, [row, dataclasses.replace(row, subject="other")])
+    with pytest.raises(UserError, match="line 3: sample 'S/T:0' is on line 2"):
+        read_rankings(tmp_path / "r.jsonl")
