@@ -191,9 +191,8 @@ def judge(study: Study, results: dict[str, Any]) -> None:
     if is_ranked(config):
         judge_ranked(config, root, read_ranked(study), _train_text(study), _curves(study))
         if config.objective == "contrastive":
-            print(
-                f"everything is in {address_of(root)}: report.html, results.md, results.json, rankings.jsonl, audit.json"
-            )
+            made = "report.html, results.md, results.json, rankings.jsonl, audit.json"
+            print(f"everything is in {address_of(root)}: {made}")
             return
     verdict = verdict_of(study)
     if verdict is None:
