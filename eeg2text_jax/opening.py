@@ -11,10 +11,9 @@ from eeg2text_jax.backbones.build import random_spec
 from eeg2text_jax.decoding.cells import check_decoding
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.model_metrics import check_configured
-from eeg2text_jax.parallel.distributed import initialize, is_main, main_first
+from eeg2text_jax.parallel.distributed import initialize, is_main, main_first, workdir_at
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.pretrained.folder import checkpoint_folder
-from eeg2text_jax.stores.mirror import mirrored
 from eeg2text_jax.study.grid import arms
 from eeg2text_jax.study.ranges import check_config, notes
 from eeg2text_jax.study.study import Study, open_study
@@ -45,7 +44,7 @@ def begun(config: ConfigDict, root: str, make: bool = True) -> Iterator[Study]:
     for note in notes(config):
         print(note)
     with contextlib.ExitStack() as stack:
-        root = stack.enter_context(mirrored(root, leader=is_main(), host=jax.process_index()))
+        root = stack.enter_context(workdir_at(root))
 
         def open_it() -> Study:
             check_before(config)

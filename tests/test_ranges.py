@@ -94,6 +94,7 @@ MORE = {  # out of range in a way of their own
     "grid.seeds": [[0, 1.5], [-1], [0, 0], [True], ["a"]],
     "grid.train_conditions": [["egg"], ["eeg", "eeg"], [3]],
     "grid.eval_conditions": [["label_shuffle"], ["eeg", "eeg"], ["gaze"]],
+    "train.tracker": ["tensorboard", "wandb:", "wandb: a"],
     "train.profile": ["3", "0:2", "4:3", "a:b"],
     "parallel.mesh": [[1], [1, -1], [1, 0.5], [0, 0, 0]],
 }  # fmt: skip

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import file_digest, naming, partial_of, remove, write_text
+from eeg2text_jax.files import file_digest, remove, replacing, write_text
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.stores.address import Address, is_address, notes_of, parse
 from eeg2text_jax.stores.store import Advance, Entry, Store, StoreError, open_store
@@ -117,21 +117,15 @@ def _nothing(size: int) -> None:
 
 
 def _take_one(store: Store, entry: Entry, path: Path, advance: Advance) -> Stamp:
-    partial = Path(partial_of(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    remove(partial)
-    try:
-        with naming(path):
-            stated = store.download(entry.key, partial, advance)
-            size = partial.stat().st_size
-            if size != entry.size or (stated and stated != file_digest(partial)):
-                raise StoreError(
-                    f"{entry.key}: {size} bytes arrived that are not the {entry.size} that were written there (by "
-                    f"their {'SHA-256' if stated else 'number'}); start again, or put the object back."
-                )
-            partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path) as partial:
+        stated = store.download(entry.key, Path(partial), advance)
+        size = partial.stat().length
+        if size != entry.size or (stated and stated != file_digest(partial)):
+            raise StoreError(
+                f"{entry.key}: {size} bytes arrived that are not the {entry.size} that were written there (by "
+                f"their {'SHA-256' if stated else 'number'}); start again, or put the object back."
+            )
     return stamp_of(path)
 
 

@@ -48,9 +48,10 @@ class Mirror:
       address: the workdir.
       store: its bucket.
       folder: the folder of this machine.
+      lease: what keeps other processes out.
     """
 
-    def __init__(self, address: Address, store: Store, folder: Path, lease: Lease | None = None):
+    def __init__(self, address: Address, store: Store, folder: Path, lease: Lease):
         self._address, self._store, self.folder, self._lease = address, store, folder, lease
         self._notes = Notes(folder)
         self._spool = cache_folder() / "spool" / str(os.getpid()) / str(id(self))
@@ -72,8 +73,7 @@ class Mirror:
         there = Files({name: entry for name, entry in there.items() if name not in ("", LOCK)})
         finished = there.finished()
         for name in sorted(there.keys() - finished.keys(), key=lambda name: name.endswith(UNFINISHED)):
-            if self._lease:
-                self._store.delete(there[name].key)
+            self._store.delete(there[name].key)
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._notes.held():
             copying.sweep(self.folder, finished)
@@ -104,7 +104,7 @@ class Mirror:
 
     def check(self) -> None:
         """Raises what sending met."""
-        error = self._error or (self._lease and self._lease.lost)
+        error = self._error or self._lease.lost
         if error:
             raise error
 
@@ -220,33 +220,18 @@ def _grouped(names: Sequence[str], known: set[str]) -> list[tuple[str, list[str]
     return [("" if unit.startswith("\0") else unit, found) for unit, found in groups.items()]
 
 
-_MIRRORS: list[tuple[Mirror, bool]] = []  # open ones of this process, and whether it sends them
+_MIRRORS: list[Mirror] = []  # open ones of this process
 
 
 def told() -> None:
     """What `files` calls when something was finished."""
-    for mirror, sends in _MIRRORS:
-        if sends:
-            mirror.look()
-
-
-def settle_all(*, leader: bool) -> None:
-    """On the host that writes: all that is finished is in the buckets. On others: the folders are as the buckets."""
-    for mirror, _ in _MIRRORS:
-        if leader:
-            mirror.settle()
-        else:
-            mirror.pull()
+    for mirror in _MIRRORS:
+        mirror.look()
 
 
 @contextlib.contextmanager
-def mirrored(place: str, *, leader: bool = True, host: int = 0) -> Iterator[str]:
+def mirrored(place: str) -> Iterator[str]:
     """The folder of this machine to work in for a workdir `place`: itself, or one that is mirrored in a bucket.
-
-    Args:
-      place: a path, or an address.
-      leader: whether this host writes; it alone then holds the bucket's folder against other processes.
-      host: number of this host, for a folder of its own.
 
     Raises:
       UserError: the bucket cannot be read or written, or another process is at work in the folder.
@@ -255,30 +240,25 @@ def mirrored(place: str, *, leader: bool = True, host: int = 0) -> Iterator[str]
         yield place
         return
     address = parse(place)
-    store = open_store(address)
-    folder = address.run if not host else address.run.with_name(f"{address.run.name}.host{host}")
-    with Lease(store, address) if leader else contextlib.nullcontext() as lease:
+    store, folder = open_store(address), address.run
+    with Lease(store, address) as lease:
         mirror = Mirror(address, store, folder, lease)
         mirror.pull()
-        if leader:
-            mirror.start()
-        entry = (mirror, leader)
-        _MIRRORS.append(entry)
+        mirror.start()
+        _MIRRORS.append(mirror)
         copying.OPEN.add(folder)
         if told not in files.TELL:
             files.TELL.append(told)
         try:
             yield str(folder)
-            if leader:
-                mirror.settle()
+            mirror.settle()
         except StoreError:
             raise
         except BaseException:
             with contextlib.suppress(StoreError):  # what is finished is sent, whatever ended the work
-                if leader:
-                    mirror.settle()
+                mirror.settle()
             raise
         finally:
-            _MIRRORS.remove(entry)
+            _MIRRORS.remove(mirror)
             copying.OPEN.discard(folder)
             mirror.close()

@@ -135,6 +135,15 @@ def span() -> Range:
     return Range(holds, "the first and the last step with a colon between, as '10:12', or ''")
 
 
+def tracker() -> Range:
+    """A tracker and, behind a colon, the project there; or nothing."""
+
+    def holds(value: Any) -> bool:
+        return isinstance(value, str) and re.fullmatch(r"|(wandb|trackio)(:[\w.-]{1,100})?", value) is not None
+
+    return Range(holds, "wandb or trackio, with :PROJECT behind it or not, or ''")
+
+
 def shares() -> Range:
     def holds(value: Any) -> bool:
         try:

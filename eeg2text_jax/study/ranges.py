@@ -27,6 +27,7 @@ from eeg2text_jax.study.kinds import (
     shares,
     span,
     text,
+    tracker,
     whole,
 )
 from eeg2text_jax.study.metric_names import ENDPOINTS, MEANING, WHICH_SENTENCE
@@ -76,6 +77,7 @@ RANGES: dict[str, Range] = {
     "train.eval_every": whole(1),
     "train.save_every": whole(1),
     "train.log_every": whole(1),
+    "train.tracker": tracker(),
     "train.profile": span(),
     "train.label_smoothing": number(0, 1, below=True),
     "train.accumulate": whole(1, 1_000_000),

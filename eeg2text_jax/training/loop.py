@@ -4,6 +4,7 @@ the authors' two-step training.
 
 import dataclasses
 import functools
+import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -17,12 +18,13 @@ from eeg2text_jax.data.batches import Batch, evaluation_batches, training_batche
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.arms import compile_step
-from eeg2text_jax.parallel.distributed import to_host
+from eeg2text_jax.parallel.distributed import is_main, to_host
 from eeg2text_jax.parallel.placement import Placement, arms_mapping
 from eeg2text_jax.pretrained.start import start_from_checkpoint
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.splits.split import check_same_data, check_same_split
-from eeg2text_jax.study.configuration import fields_digest
+from eeg2text_jax.stores.address import address_of
+from eeg2text_jax.study.configuration import fields_digest, to_json
 from eeg2text_jax.study.grid import Arm, init_keys
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir
@@ -32,6 +34,7 @@ from eeg2text_jax.training.metrics_log import MetricsLog, write_lines
 from eeg2text_jax.training.pace import Pace, Pending, StepProfile, not_finite
 from eeg2text_jax.training.state import TrainState, init_state, keep_best, make_optimizer, trainable_only
 from eeg2text_jax.training.step import GridProgram
+from eeg2text_jax.training.tracker import Tracker
 
 
 def train(study: Study) -> TrainState:
@@ -61,7 +64,8 @@ def train(study: Study) -> TrainState:
             return state
         announce(study, placement, first)
         with (
-            MetricsLog(study.workdir.root, first, lines) as log,
+            tracker_of(study) as tracker,
+            MetricsLog(study.workdir.root, first, lines, tracker) as log,
             ProgressLine("train", config.steps, first) as progress,
             profile,
         ):
@@ -86,6 +90,13 @@ def train(study: Study) -> TrainState:
                     break
         checkpoints.wait()
     return state
+
+
+def tracker_of(study: Study) -> Tracker:
+    """What `train.tracker` asks for, on the host that writes."""
+    root, config = str(study.workdir.root), study.config
+    wanted = config.train.tracker if is_main() else ""
+    return Tracker(wanted, address_of(root), root, map(str, study.arms), json.loads(to_json(config)))
 
 
 def announce(study: Study, placement: Placement, first: int) -> None:
