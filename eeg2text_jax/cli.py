@@ -27,6 +27,7 @@ COMMANDS = {
     "audit": "does the model use the EEG? a verdict for any predictions files",
     "judge": "tune a soft prompt that says whether a text kept the meaning: LATTEScore",
     "export": "trained parameters -> a folder that transformers loads",
+    "records": "results, predictions and what to cite in formats that other tools load",
     "preflight": "compile training and decoding for a TPU that is not there: memory, fit, communication",
     "configs": "the configurations that travel with the package; `copy NAME` gives one to edit",
     "bench": "throughput of decoding and training beside PyTorch and CTranslate2",

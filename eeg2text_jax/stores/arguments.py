@@ -13,7 +13,7 @@ from eeg2text_jax.stores.address import Address, address_of, cache_folder, is_ad
 from eeg2text_jax.stores.copying import Files, at_hand
 from eeg2text_jax.stores.store import Store, open_store
 
-WRITTEN = ("out", "json", "html", "rows", "png", "trace")  # options that name what a command makes
+WRITTEN = ("out", "json", "croissant", "html", "rows", "png", "trace")  # options that name what a command makes
 WORKED_IN = ("run", "train", "decode", "judge")  # commands whose --workdir is mirrored, see `mirror`
 
 
