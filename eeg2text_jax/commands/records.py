@@ -20,7 +20,7 @@ from eeg2text_jax.files import write_text
 from eeg2text_jax.predictions.read import read_any
 from eeg2text_jax.records.every_eval_ever import About, portable, records
 from eeg2text_jax.records.hub_results import hub_files
-from eeg2text_jax.records.results import read_results
+from eeg2text_jax.records.scored import read_results
 
 HUB_NAME = r"[\w.-]+/[\w.-]+"
 
