@@ -5,13 +5,12 @@ One record an arm, with a result for each figure of each cell of it. Source: git
 """
 
 import dataclasses
-import hashlib
-import json
 import re
 import uuid
 from collections.abc import Iterator
 from typing import Any
 
+from eeg2text_jax.files import content_digest
 from eeg2text_jax.versions import __version__
 
 SCHEMA = "0.3.0"
@@ -77,8 +76,8 @@ def records(results: dict[str, Any], about: About) -> Iterator[tuple[str, dict[s
             "model_info": model,
             "evaluation_results": found,
         }
-        digest = hashlib.sha256(json.dumps(record | {"retrieved_timestamp": ""}, sort_keys=True).encode()).digest()
-        identity = uuid.UUID(bytes=digest[:16], version=4)  # of the content: written again, it has the same name
+        digest = content_digest(record | {"retrieved_timestamp": ""})
+        identity = uuid.UUID(hex=digest[:32], version=4)  # of the content: written again, it has the same name
         yield f"data/{portable(about.dataset)}/{portable(developer)}/{portable(arm)}/{identity}.json", record
 
 

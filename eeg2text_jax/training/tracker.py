@@ -5,7 +5,6 @@ hangs, training neither waits nor ends. What came of it is said once.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import queue
@@ -14,6 +13,8 @@ import sys
 import threading
 from collections.abc import Iterable, Mapping
 from typing import IO, Any
+
+from eeg2text_jax.files import content_digest
 
 PROJECT = "eeg2text"
 MOST_WAITING = 1000  # lines; those beyond are dropped
@@ -35,7 +36,7 @@ class Tracker:
         self._package, _, project = wanted.partition(":")
         self._arms = list(arms)
         group = os.path.basename(os.path.normpath(place)) or "run"
-        mark = hashlib.sha256(json.dumps([place, dict(config)], sort_keys=True, default=str).encode()).hexdigest()[:8]
+        mark = content_digest([place, dict(config)])[:8]
         # The same run again, after a kill, goes on with the same runs of the tracker.
         runs = {arm: f"{mark}-{arm.replace('/', '-')}" for arm in self._arms}
         self._begin = {"package": self._package, "project": project or PROJECT, "group": f"{group}-{mark}"}
