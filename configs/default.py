@@ -16,8 +16,9 @@ def get_config() -> ConfigDict:
     c.compilation_cache = "~/.cache/eeg2text_jax"  # compiled programs are kept here between runs; empty: nowhere
 
     c.data = ConfigDict()
-    # "synthetic", a data file (.h5), a table (.tsv, .csv), arrays (.npz), Parquet files or a data set saved by
-    # `datasets`, raw recordings that MNE reads or a BIDS folder, or ZuCo's: a file, a folder or a glob
+    # "synthetic", "synthetic-fmri", a data file (.h5), a table (.tsv, .csv), arrays (.npz), Parquet files or a data set
+    # saved by `datasets`, raw recordings that MNE reads, a BIDS folder of EEG or fMRI, or ZuCo's: a file, a folder or a
+    # glob
     c.data.source = "synthetic"
     c.data.max_words = 56  # longer recordings are cut to this many words
     c.data.standardize = True  # each feature by its mean and standard deviation over the train part
@@ -30,6 +31,18 @@ def get_config() -> ConfigDict:
     c.data.synthetic.features = 64  # F
     c.data.synthetic.vocabulary = 300  # distinct words
     c.data.synthetic.seed = 0
+
+    c.data.synthetic_fmri = ConfigDict()  # used when data.source is "synthetic-fmri"; read as data.fmri says
+    c.data.synthetic_fmri.signal = 1.0  # how much of the patterns is about the word, 0 (nothing) to 1
+    c.data.synthetic_fmri.subjects = 12
+    c.data.synthetic_fmri.stories = 24
+    c.data.synthetic_fmri.heard = 12  # stories of each subject, a scan each
+    c.data.synthetic_fmri.frames = 60  # of a story, 1.5 s each and about a word
+    c.data.synthetic_fmri.grid = (16, 16, 8)  # voxels, in place of data.fmri.grid
+    c.data.synthetic_fmri.vocabulary = 100  # distinct words
+    c.data.synthetic_fmri.lag_tr = 3  # frames from a word to its pattern; data.fmri.lag_tr undoes it
+    c.data.synthetic_fmri.seed = 0
+    c.data.synthetic_fmri.folder = ""  # where the BIDS tree is left; empty: it is removed once it is read
 
     # Names of columns in the header of a table, of arrays, Parquet files and data sets; all but features and sentence
     # may be absent.
@@ -115,7 +128,8 @@ def get_config() -> ConfigDict:
 
     c.split = ConfigDict()
     # unique_text (no text of the test part trains), f (no subject either); file (see path); and the published ones that
-    # leak: unique_sent, unique_subj, a (by subject), c (pooled), d (by sentence id within a task)
+    # leak: unique_sent, unique_subj, a (by subject), b (by task), c (pooled), d (by sentence id within a task), e (one
+    # run of consecutive samples of each task). Windows of stories are split by story in unique_text, b and f.
     c.split.method = "unique_text"
     c.split.ratio = (0.8, 0.1, 0.1)  # train, dev, test
     c.split.seed = 0

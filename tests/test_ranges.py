@@ -38,7 +38,8 @@ ZERO = {
     "decode.no_repeat_ngram_size", "decode.length_penalty", "decode.compactions", "audit.seed",
     "audit.margin", "metrics.layer", "contrastive.layer", "retrieval.margin",
     "data.raw.highpass", "data.raw.lowpass", "data.raw.notch", "data.raw.resample", "data.raw.margin",
-    "data.fmri.lag_tr", "data.fmri.detrend", "data.fmri.mask",
+    "data.fmri.lag_tr", "data.synthetic_fmri.signal", "data.synthetic_fmri.lag_tr", "data.synthetic_fmri.seed",
+    "data.fmri.detrend", "data.fmri.mask",
 }  # fmt: skip
 NEGATIVE = {"decode.length_penalty", "metrics.layer", "contrastive.layer"}
 EMPTY = {
@@ -51,11 +52,12 @@ FREE_TEXT = {
     "data.columns.sentence_index", "data.columns.word", "data.columns.mask", "data.columns.features_are",
     "data.raw.begin", "data.raw.end", "data.raw.text", "data.raw.texts", "data.raw.word", "data.raw.names",
     "data.raw.task", "data.raw.reference", "data.fmri.transcripts", "data.fmri.exclude", "metrics.encoder",
-    "metrics.judge", "contrastive.text",
+    "data.synthetic_fmri.folder", "metrics.judge", "contrastive.text",
 }  # fmt: skip
 MORE = {  # out of range in a way of their own
     **{f"data.columns.{name}": [""] for name in ("features", "sentence", "word")},
     "data.raw.text": [""],
+    "data.synthetic_fmri.grid": [[64, 64], [0, 1, 1]],
     "data.fmri.grid": [[64, 64], [0, 1, 1], [4, 4, 4, 4]],
     "data.fmri.same_text": [[["alone"]], [["a", "b"], "c"]],
     "data.raw.texts": ["gs://bucket/texts.tsv"],

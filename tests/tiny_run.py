@@ -53,6 +53,11 @@ def tiny_config(**changes: object) -> ConfigDict:
     return config
 
 
+def data_spec(kind: type, section: str, **changes: object) -> object:
+    """`kind` with the defaults of a section of `config.data` and `changes`."""
+    return kind(**{**load_config("default").data[section], **changes})
+
+
 def get_config(argument: str = "{}") -> ConfigDict:
     """This file as a configuration file: `--config=tests/tiny_run.py:JSON`, an object of `changes`."""
     return tiny_config(**json.loads(argument))

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from eeg2text_jax.data.arrow import write_parquet
 from eeg2text_jax.data.check import check_datafile, scale_figure
@@ -15,9 +16,10 @@ from eeg2text_jax.splits.certificate import certify, certify_data, paper_table1,
 from eeg2text_jax.splits.folds import SUBJECTS, make_folds
 from eeg2text_jax.splits.leakage import OVERLAP
 from eeg2text_jax.splits.methods import FROM_FILE, METHODS, make_split
-from eeg2text_jax.splits.split import readings_of
+from eeg2text_jax.splits.split import check_ratio, readings_of
+from eeg2text_jax.splits.split_map import split_map
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
-from eeg2text_jax.study.configuration import parse_config
+from eeg2text_jax.study.configuration import load_config, parse_config
 
 SPLIT = "eeg2text split DATA.h5 --method=f: divides a data file and certifies it; --audit judges any split."
 
@@ -78,10 +80,7 @@ def check(argv: Sequence[str]) -> int:
     findings = check_datafile(flags.data)
     print(findings.text())
     if flags.png and findings.spread is not None:
-        flags.png.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(flags.png) as partial:
-            scale_figure(findings).savefig(str(partial), format="png", dpi=120)
-        print(f"wrote {flags.png}")
+        write_figure(scale_figure(findings), flags.png)
     return 2 if findings.problems else 0
 
 
@@ -104,10 +103,12 @@ def export_data(argv: Sequence[str]) -> int:
 def _parse_split(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="eeg2text split", description=SPLIT)
     parser.add_argument("data", nargs="?", help="data file (.h5) of `eeg2text prepare`")
-    parser.add_argument("--method", default="unique_text", help=f"one of {', '.join([*METHODS, FROM_FILE])}")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--ratio", type=_ratio, default=(0.8, 0.1, 0.1), help="train,dev,test; 0.8,0.1,0.1 by default")
-    parser.add_argument("--path", default="", help="split file, for --method=file")
+    usual = load_config("default").split
+    ratio = ",".join(map(str, usual.ratio))
+    parser.add_argument("--method", default=usual.method, help=f"one of {', '.join([*METHODS, FROM_FILE])}")
+    parser.add_argument("--seed", type=int, default=usual.seed)
+    parser.add_argument("--ratio", type=_ratio, default=usual.ratio, help=f"train,dev,test; {ratio} by default")
+    parser.add_argument("--path", default=usual.path, help="split file, for --method=file")
     parser.add_argument(
         "--audit", metavar="JSON", help="judge this split file; with DATA.h5 its texts are compared too"
     )
@@ -118,6 +119,7 @@ def _parse_split(argv: list[str]) -> argparse.Namespace:
         "--folds", default="", help="several splits that together test every text: a number, or subjects"
     )
     parser.add_argument("--json", metavar="OUT", help="where to write the certificate; of folds, OUT_1.json and so on")
+    parser.add_argument("--map", type=Path, metavar="OUT.png", help="a picture of what methods a to f keep and share")
     arguments = parser.parse_args(argv)
     if not 0 < arguments.overlap <= 1:
         raise UserError(f"--overlap: expected a share above 0 and up to 1, got {arguments.overlap}.")
@@ -150,7 +152,17 @@ def split(argv: list[str]) -> int:
     if arguments.json:
         write_split_file(arguments.json, certificate)
         print(f"wrote {arguments.json}")
+    if arguments.map and data is not None:
+        write_figure(split_map(data, check_ratio(arguments.ratio), arguments.seed), arguments.map)
     return 0
+
+
+def write_figure(figure: Any, out: Path) -> None:
+    """A matplotlib figure as PNG, whole or not at all."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(out) as partial:
+        figure.savefig(str(partial), format="png", dpi=120)
+    print(f"wrote {out}")
 
 
 def _folds(arguments: argparse.Namespace, data: DataFile | None) -> int:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import glob
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from eeg2text_jax.data.arrays import open_arrays
 from eeg2text_jax.data.arrow import is_dataset, open_dataset, open_parquet
 from eeg2text_jax.data.datafile import DataWriter
 from eeg2text_jax.data.fmri.fmri_spec import FmriSpec
+from eeg2text_jax.data.fmri.planted import PlantedSpec, write_planted
 from eeg2text_jax.data.fmri.prepare_scans import prepare_scans
 from eeg2text_jax.data.fmri.scans import is_fmri
 from eeg2text_jax.data.raw.choices import RawSpec
@@ -46,6 +48,9 @@ def prepare(config: ConfigDict, out: Path, sources: Sequence[str] = ()) -> Tally
     if len(sources) == 1 and is_fmri(sources[0]):
         prepare_scans(Path(sources[0]), FmriSpec(**config.fmri), out, tally)
         return tally
+    if sources == ("synthetic-fmri",):
+        _prepare_planted(config, out, tally)
+        return tally
     source = _open(config, sources, tally)
     counted = tally.count(source.samples)
     first = next(counted, None)  # tells the width, and fails before a file is made
@@ -57,6 +62,17 @@ def prepare(config: ConfigDict, out: Path, sources: Sequence[str] = ()) -> Tally
         made = {"reader": f"eeg2text_jax {__version__}", "samples": sum(tally.kept.values())}
         writer.provenance = {**source.provenance, **made}
     return tally
+
+
+def _prepare_planted(config: ConfigDict, out: Path, tally: Tally) -> None:
+    """Makes a BIDS tree, reads it as any other, and removes it again if it is not to be kept."""
+    spec = PlantedSpec(**config.synthetic_fmri)
+    with tempfile.TemporaryDirectory() as temporary:
+        root = Path(spec.folder or temporary) / "planted"
+        if root.exists():
+            raise UserError(f"{root}: is there already; name another data.synthetic_fmri.folder, or read that one.")
+        write_planted(root, spec)
+        prepare_scans(root, FmriSpec(**{**config.fmri, "grid": spec.grid, "transcripts": ""}), out, tally)
 
 
 def _open(config: ConfigDict, sources: tuple[str, ...], tally: Tally) -> Source:
@@ -77,9 +93,9 @@ def _open(config: ConfigDict, sources: tuple[str, ...], tally: Tally) -> Source:
     for source in sources:
         if not (Path(source).is_dir() or Path(source).suffix in SUFFIXES or glob.has_magic(source)):
             raise UserError(
-                f"{source!r} is no source; expected 'synthetic', one table (.tsv, .csv), arrays (.npz), Parquet files, "
-                "a data set saved by `datasets`, a data file (.h5, without preparing), what MNE reads, a BIDS folder, "
-                f"or ZuCo recordings: files ({', '.join(SUFFIXES)}), folders or globs."
+                f"{source!r} is no source; expected 'synthetic', 'synthetic-fmri', one table (.tsv, .csv), arrays "
+                "(.npz), Parquet files, a data set saved by `datasets`, a data file (.h5, without preparing), what MNE "
+                f"reads, a BIDS folder, or ZuCo recordings: files ({', '.join(SUFFIXES)}), folders or globs."
             )
     spec = RecordingSpec(**config.recordings)
     recordings = Recordings(sources, spec, tally)

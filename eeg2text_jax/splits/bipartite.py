@@ -10,15 +10,16 @@ import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.split import PARTS, Split, normalize, part_sizes
+from eeg2text_jax.splits.split import PARTS, Split, part_sizes, text_units
 
 NONE = -1  # of a node or an edge that is in no part
 
 
 def f(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """(f) for EEG: the parts' subjects are disjoint, their normalized texts too; the other samples are discarded.
+    """(f): the parts' subjects are disjoint, their normalized texts too; the other samples are discarded.
 
-    On a full grid of 12 subjects (cut 9/1/2) it keeps (81 + 1 + 4) / 144 = 59.7% of the samples.
+    On a full grid of 12 subjects (cut 9/1/2) it keeps (81 + 1 + 4) / 144 = 59.7% of the samples. Of windows, which
+    overlap, the texts are the text groups, and it is these that are cut at the ratio.
     """
     subjects, subject = np.unique(data.subject.astype(str), return_inverse=True)
     if len(subjects) < len(PARTS):
@@ -26,8 +27,13 @@ def f(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
             f"{data.path}: split 'f' gives each part subjects of its own, and there are "
             f"{len(subjects)} of them; expected {len(PARTS)} or more, or take split 'unique_text'."
         )
-    _, text = np.unique([normalize(text) for text in data.sentence], return_inverse=True)
-    part = split_graph(subject, text, ratio, np.random.default_rng(seed), cut="u")
+    names, text = np.unique(text_units(data), return_inverse=True)
+    if data.is_windows and len(names) < len(PARTS):
+        raise UserError(
+            f"{data.path}: split 'f' gives each part stories of its own, and there are {len(names)} text groups; "
+            f"expected {len(PARTS)} or more."
+        )
+    part = split_graph(subject, text, ratio, np.random.default_rng(seed), cut="v" if data.is_windows else "u")
     return Split.of(data, "f", seed, {name: np.flatnonzero(part == k) for k, name in enumerate(PARTS)})
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.splits.leakage import (
     OVERLAP,
+    SEGMENT,
     SENTENCE_ID,
     assess_leakage,
     find_duplicates,
@@ -135,7 +136,9 @@ def duplicate_lines(certificate: dict[str, Any], readings: Readings) -> list[str
 def verdict(certificate: dict[str, Any]) -> str:
     """One sentence on whether subjects, texts or near-duplicates of the test part were seen in training."""
     pair = certificate["leakage"][0]
-    how, texts = list(pair["shared_texts"].items())[min(1, len(pair["shared_texts"]) - 1)]
+    named = list(pair["shared_texts"])
+    how = SEGMENT if SEGMENT in named else named[min(1, len(named) - 1)]
+    texts = pair["shared_texts"][how]
     near = [
         d
         for d in certificate.get("duplicates", ())

@@ -10,7 +10,7 @@ import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.split import PARTS, Split, check_ratio, normalize
+from eeg2text_jax.splits.split import PARTS, Split, check_ratio, text_units
 
 SUBJECTS = "subjects"  # as many folds as there are: leave one subject out
 Groups = list[np.ndarray]  # of units: the test part of each fold
@@ -33,7 +33,7 @@ def make_folds(data: DataFile, method: str, folds: int | str, ratio: Sequence[fl
     """
     rng = np.random.default_rng(seed)
     _, subject = np.unique(data.subject.astype(str), return_inverse=True)
-    _, text = np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)
+    _, text = np.unique(text_units(data), return_inverse=True)
     n_subjects, n_texts = subject.max() + 1, text.max() + 1
     if method not in ("unique_text", "f", "a"):
         raise UserError(f"--folds: split.method is {method!r}; expected unique_text, f or a.")

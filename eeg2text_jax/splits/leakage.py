@@ -17,6 +17,8 @@ from eeg2text_jax.splits.split import NORMALIZATIONS, Readings, normalize, token
 
 PAIRS = (("train", "test"), ("train", "dev"), ("dev", "test"))
 SENTENCE_ID = "sentence-id"  # texts compared by task and index alone
+SEGMENT = "segment"  # of windows: the text of one TR, by stimulus and number, whatever the strings are
+STORY = "story"  # of windows: all of a text group
 
 
 def leakage_rate(train: np.ndarray, test: np.ndarray, n_units: int | None = None) -> float:
@@ -85,11 +87,19 @@ def text_keys(readings: Readings) -> dict[str, np.ndarray]:
 def assess_leakage(readings: Readings, parts: dict[str, np.ndarray]) -> list[Leakage]:
     """Every pair of `PAIRS`: shared subjects and texts, and both rates."""
     keys = text_keys(readings)
+    if readings.text_group is not None:
+        keys[STORY] = readings.text_group
     n_subjects = len(set(readings.subject))
     found = []
     for seen, judged in PAIRS:
         a, b = parts[seen], parts[judged]
         subjects = readings.subject
+        shared = {name: len(set(key[a]) & set(key[b])) for name, key in keys.items()}
+        rates = {name: leakage_rate(key[a], key[b]) for name, key in keys.items()}
+        if readings.segments is not None:
+            there, here = (segments_of(readings.segments[rows]) for rows in (a, b))
+            shared = {SEGMENT: len(np.intersect1d(there, here)), **shared}
+            rates = {SEGMENT: segment_leakage_rate(there, here), **rates}
         found.append(
             Leakage(
                 seen=seen,
@@ -97,11 +107,18 @@ def assess_leakage(readings: Readings, parts: dict[str, np.ndarray]) -> list[Lea
                 shared_subjects=sorted(set(subjects[a]) & set(subjects[b])),
                 bslr_over_test=leakage_rate(subjects[a], subjects[b]),
                 bslr_over_all=leakage_rate(subjects[a], subjects[b], n_subjects),
-                shared_texts={name: len(set(key[a]) & set(key[b])) for name, key in keys.items()},
-                tslr={name: leakage_rate(key[a], key[b]) for name, key in keys.items()},
+                shared_texts=shared,
+                tslr=rates,
             )
         )
     return found
+
+
+def segments_of(windows: np.ndarray) -> np.ndarray:
+    """The segments of windows `[N, 2]` (first, how many), one window after the other."""
+    first, length = windows.T
+    begins = np.cumsum(length) - length
+    return np.repeat(first - begins, length) + np.arange(length.sum())
 
 
 OVERLAP = 0.8  # distinct words in common over distinct words in either, from which two texts count as near-duplicates

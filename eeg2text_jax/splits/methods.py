@@ -2,15 +2,17 @@
 
 Splits that shuffle one kind of unit and cut the shuffled list: methods (a), (c) and (d) of the splitting paper.
 
-All three leak (`papers/003`, section 3.2): (a) shares texts, (c) texts and subjects, (d) subjects. They are here to
-show what a leak does to scores and to reproduce published numbers. (b) shuffles tasks, of which ZuCo has too few, and
-(e) takes consecutive samples, which for whole sentences is (d).
+All leak (`papers/003`, section 3.2): (a) shares texts, (b) subjects, (c) texts and subjects, (d) and (e) subjects and,
+where samples are windows that overlap, texts. They are here to show what a leak does to scores and to reproduce
+published numbers. (b) shuffles tasks, of which ZuCo has too few; of windows it shuffles text groups, as tasks may tell
+the same story. (e) takes consecutive samples.
 
 `unique_text`: a text is in one part only, whoever read it and in whichever task or release.
 
 The authors' own splits, by position in the recordings' lists, as Wang & Ji's `data.py` makes them.
 """
 
+import dataclasses
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -19,15 +21,18 @@ import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError, did_you_mean
-from eeg2text_jax.splits.bipartite import f
+from eeg2text_jax.splits.bipartite import at_least_one, f
 from eeg2text_jax.splits.split import PARTS, Split, check_ratio, normalize, part_sizes
 from eeg2text_jax.splits.splitfile import read_split_file
 
 
 def deal(units: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Shuffles the distinct values of `units` `[N]` and cuts them at `ratio`; every sample follows its unit."""
+    """Shuffles the distinct values of `units` `[N]` and cuts them at `ratio`; every sample follows its unit.
+
+    No part is left without a unit where there are three or more.
+    """
     distinct, group = np.unique(units, return_inverse=True)
-    bounds = np.cumsum(part_sizes(len(distinct), ratio))[:-1]
+    bounds = np.cumsum(at_least_one(part_sizes(len(distinct), ratio)))[:-1]
     chosen = np.split(rng.permutation(len(distinct)), bounds)
     return {name: np.flatnonzero(np.isin(group, units)) for name, units in zip(PARTS, chosen, strict=True)}
 
@@ -56,8 +61,40 @@ def by_sentence(data: DataFile, ratio: tuple[float, float, float], seed: int) ->
     return Split.of(data, "d", seed, {name: np.sort(np.concatenate(lists)) for name, lists in rows.items()})
 
 
+def by_task(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
+    """(b): all samples of a task, of windows those of a text group, go together; subjects are in every part."""
+    units = data.text_group if data.is_windows else data.task
+    return Split.of(data, "b", seed, deal(units.astype(str), ratio, np.random.default_rng(seed)))
+
+
+def by_block(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
+    """(e): inside each task one run of consecutive samples is dev's and one test's, the same for all subjects.
+
+    Windows that overlap share text where the runs meet.
+    """
+    rng = np.random.default_rng(seed)
+    part = np.zeros(len(data), np.int64)
+    for task in np.unique(data.task.astype(str)):
+        inside = np.flatnonzero(data.task == task)
+        places, place = np.unique(data.sentence_index[inside], return_inverse=True)
+        train, *others = part_sizes(len(places), ratio)
+        cuts = np.sort(rng.integers(0, train + 1, 2))  # how much of train is before the one and before the other
+        of_place = np.zeros(len(places), np.int64)
+        begin = 0
+        for cut, k in zip(np.diff(cuts, prepend=0), rng.permutation([1, 2]), strict=True):
+            of_place[begin + cut : begin + cut + others[k - 1]] = k
+            begin += cut + others[k - 1]
+        part[inside] = of_place[place]
+    return Split.of(data, "e", seed, {name: np.flatnonzero(part == k) for k, name in enumerate(PARTS)})
+
+
 def unique_text(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """Shuffles the distinct normalized texts and cuts them at `ratio`; every reading follows its text."""
+    """Shuffles the distinct normalized texts and cuts them at `ratio`; every reading follows its text.
+
+    Windows of a story overlap, so of windows the text groups are shuffled, as (b) does.
+    """
+    if data.is_windows:
+        return dataclasses.replace(by_task(data, ratio, seed), method="unique_text")
     texts = np.array([normalize(text) for text in data.sentence])
     return Split.of(data, "unique_text", seed, deal(texts, ratio, np.random.default_rng(seed)))
 
@@ -129,8 +166,10 @@ METHODS: dict[str, Callable[[DataFile, tuple[float, float, float], int], Split]]
     "unique_sent": unique_sent,
     "unique_subj": unique_subj,
     "a": by_subject,
+    "b": by_task,
     "c": pooled,
     "d": by_sentence,
+    "e": by_block,
     "f": f,
 }
 FROM_FILE = "file"  # the parts that a split file names

@@ -45,6 +45,8 @@ class Readings:
     """One entry a sample in every column, object arrays `[N]`.
 
     `sample_id` is unique. `text` is None where only ids are known: then sentences are compared by `sentence_id`.
+    Of windows, `segments` int64 `[N, 2]` are the number of the first segment, apart for every stimulus, and how many
+    there are; `text_group` says which story a stimulus tells.
     """
 
     sample_id: np.ndarray
@@ -52,6 +54,8 @@ class Readings:
     task: np.ndarray
     sentence_id: np.ndarray
     text: np.ndarray | None
+    segments: np.ndarray | None = None
+    text_group: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.sample_id)
@@ -59,8 +63,20 @@ class Readings:
 
 def readings_of(data: DataFile) -> Readings:
     """The readings of a data file, in its order."""
-    sentence_id = data.sentence_id
-    return Readings(sample_ids(data.subject, sentence_id), data.subject, data.task, sentence_id, data.sentence)
+    sentence_id, segments = data.sentence_id, None
+    if data.is_windows:
+        stimulus = np.unique(data.task.astype(str), return_inverse=True)[1]
+        first = stimulus * (data.sentence_index.max() + data.n_words.max() + 1) + data.sentence_index
+        segments = np.stack([first, data.n_words], axis=1)
+    names = sample_ids(data.subject, sentence_id)
+    return Readings(names, data.subject, data.task, sentence_id, data.sentence, segments, data.text_group)
+
+
+def text_units(data: DataFile) -> np.ndarray:
+    """What a split by text divides, `[N]`: normalized texts; of windows, whose texts overlap, the text groups."""
+    if data.is_windows:
+        return data.text_group.astype(str)
+    return np.array([normalize(text) for text in data.sentence])
 
 
 def sample_ids(subjects: Sequence[str], sentence_ids: Sequence[str]) -> np.ndarray:

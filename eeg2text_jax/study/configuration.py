@@ -198,7 +198,16 @@ class Stage:
 STAGES = {
     "data": Stage(
         ("data.h5",),
-        ("data.source", "data.synthetic", "data.columns", "data.table", "data.recordings", "data.raw", "data.fmri"),
+        (
+            "data.source",
+            "data.synthetic",
+            "data.columns",
+            "data.table",
+            "data.recordings",
+            "data.raw",
+            "data.fmri",
+            "data.synthetic_fmri",
+        ),
     ),
     "split": Stage(("split.json",), ("split",)),
     "tokenizer": Stage(("tokenizer",), ("text.tokenizer", "text.vocab_size", "model.checkpoint")),

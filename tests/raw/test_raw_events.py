@@ -5,6 +5,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from tiny_run import data_spec
 
 from eeg2text_jax.cli import main
 from eeg2text_jax.data.raw.choices import RawSpec
@@ -30,7 +31,7 @@ def test_patterns_of_codes():
 
 
 def test_annotations_with_texts_behind_a_prefix():
-    spec = RawSpec(begin="sentence/*", end="stop")
+    spec = data_spec(RawSpec, "raw", begin="sentence/*", end="stop")
     found, dropped = readings(FILE, [event(1.0, "sentence/a  b"), event(2.0, "stop"), event(3.0, "sentence/c")], (),
                               spec, None)  # fmt: skip
     assert found == [Reading("a b", 1.0, 2.0)]
@@ -38,7 +39,7 @@ def test_annotations_with_texts_behind_a_prefix():
 
 
 def test_words_without_durations_go_on_until_the_next():
-    spec = RawSpec(begin="b", end="e", word="w*")
+    spec = data_spec(RawSpec, "raw", begin="b", end="e", word="w*")
     events = [event(1.0, "b", text="x y"), event(1.1, "w1"), event(1.5, "w2", 0.2), event(2.0, "e"), event(2.5, "w3")]
     (found,), _ = readings(FILE, events, ("text",), spec, None)
     assert found.words == ((1.1, 1.5), (1.5, 1.7))
@@ -105,7 +106,7 @@ def test_events_of_a_real_data_set(chisco):
     assert columns == ["onset", "duration", "trial_type", "value", "sample"]
     assert {event.duration for event in events} == {0.0}
     assert ("event_65329", "65329") in {event.codes for event in events}
-    spec = RawSpec(begin="65329", end="65381", text="trial_type")
+    spec = data_spec(RawSpec, "raw", begin="65329", end="65381", text="trial_type")
     total = sum(len(readings(file, read_events(events_table(file))[1], columns, spec, None)[0]) for file in files)
     assert total == 17056
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from simulated_study import Study
 
-from eeg2text_jax.data.recordings.features import Fields, UnreadableRecording
+from eeg2text_jax.data.recordings.features import BANDS, Fields, UnreadableRecording
 from eeg2text_jax.data.recordings.mat_v73 import read_mat_v73
 
 FILE = "resultsZAB_SR.mat"
@@ -18,10 +18,10 @@ READ = """
 import resource, sys
 from pathlib import Path
 from eeg2text_jax.data.recordings.mat_v73 import read_mat_v73
-from eeg2text_jax.data.recordings.features import Fields, UnreadableRecording
+from eeg2text_jax.data.recordings.features import BANDS, Fields, UnreadableRecording
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    list(read_mat_v73(Path(sys.argv[1]), Fields()))
+    list(read_mat_v73(Path(sys.argv[1]), Fields("GD", BANDS)))
 except UnreadableRecording as error:
     print(error)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
@@ -63,7 +63,7 @@ def test_what_is_claimed_must_be_stored(path, options):
             del group[name]
             group.create_dataset(name, (60_000, 1), h5py.ref_dtype, chunks=(1 << 10, 1), **options)
     with pytest.raises(UnreadableRecording, match=r"claims \(60000, 1\) entries, and the file holds 0 bytes of it"):
-        list(read_mat_v73(path, Fields()))
+        list(read_mat_v73(path, Fields("GD", BANDS)))
 
 
 @pytest.mark.parametrize("kind", ["external storage", "virtual", "external link", "soft link"])
@@ -84,7 +84,7 @@ def test_bytes_of_other_files_do_not_become_features(path, tmp_path, kind):
             references = group["mean_t1"]
             references[0, 0] = made.ref
     with pytest.raises(UnreadableRecording, match=r"in another file|is a link to another place"):
-        list(read_mat_v73(path, Fields()))
+        list(read_mat_v73(path, Fields("GD", BANDS)))
 
 
 def make(file: h5py.File, kind: str, secret: Path, other: Path) -> h5py.Dataset:
@@ -101,4 +101,4 @@ def test_sentence_data_that_is_a_link(path, tmp_path):
         del file["sentenceData"]
         file["sentenceData"] = h5py.ExternalLink(str(other), "/sentenceData")
     with pytest.raises(UnreadableRecording, match="sentenceData is a link to another place"):
-        list(read_mat_v73(path, Fields()))
+        list(read_mat_v73(path, Fields("GD", BANDS)))

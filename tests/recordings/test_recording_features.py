@@ -6,7 +6,8 @@ import torch
 
 from eeg2text_jax.data.recordings.features import Choices, Dropped, Sentence, Word, corrected, repaired
 
-RAW = Choices(zscore=False)
+PLAIN = Choices("keep", zscore=True)
+RAW = Choices("keep", zscore=False)
 
 
 def word(content: str, fixations: float | None = 1.0, value: float = 1.0, bands: int = 2) -> Word:
@@ -34,7 +35,7 @@ def test_fixated_words_in_order_and_band_major() -> None:
 def test_zscore_is_torch_std() -> None:
     row = np.random.default_rng(0).gamma(2, 2, 210)
     w = Word("a", 1.0, (row[:105], row[105:]))
-    features, _ = corrected(sentence(w), Choices(), "GD")
+    features, _ = corrected(sentence(w), PLAIN, "GD")
     tensor = torch.from_numpy(row)
     np.testing.assert_allclose(features[0], (tensor - tensor.mean()) / tensor.std(), rtol=1e-6)
 
@@ -79,9 +80,9 @@ def test_single_fixation_measure_takes_the_words_that_have_it() -> None:
 )
 def test_reasons_to_drop(given: Sentence | None, reason: str) -> None:
     with pytest.raises(Dropped, match=reason):
-        corrected(given, Choices(), "GD")
+        corrected(given, PLAIN, "GD")
 
 
 def test_typing_errors_of_the_recordings() -> None:
     assert repaired("feels emp11111ty , a film.1") == "feels empty , a film."
-    assert corrected(sentence(word("emp11111ty")), Choices(), "GD")[1] == "empty"
+    assert corrected(sentence(word("emp11111ty")), PLAIN, "GD")[1] == "empty"

@@ -21,11 +21,12 @@ from eeg2text_jax.data.recordings.mat_v73 import read_mat_v73
 from eeg2text_testing.zuco_files import write_v5, write_v73
 
 FILE = "resultsZAB_SR.mat"
+PLAIN = Fields("GD", BANDS)
 
 
 def read(study: Study, form: str, fields: Fields | None = None) -> list[Sentence]:
     reader = read_mat_v73 if form == "v73" else read_mat_v5
-    return list(reader(getattr(study, form) / FILE, fields or Fields()))
+    return list(reader(getattr(study, form) / FILE, fields or PLAIN))
 
 
 def flat(value: object) -> np.ndarray:
@@ -36,7 +37,7 @@ def flat(value: object) -> np.ndarray:
 @pytest.mark.parametrize("measure", MEASURES)
 def test_v5_reads_what_loadmat_reads(study: Study, measure: str) -> None:
     expected = scipy.io.loadmat(study.v5 / FILE, squeeze_me=True, struct_as_record=False)["sentenceData"]
-    got = read(study, "v5", Fields(measure))
+    got = read(study, "v5", Fields(measure, BANDS))
     assert [sentence.content for sentence in got] == [sentence.content for sentence in expected] == list(TEXTS)
     for ours, theirs in zip(got, expected, strict=True):
         np.testing.assert_array_equal(
@@ -55,7 +56,7 @@ def test_v5_reads_what_loadmat_reads(study: Study, measure: str) -> None:
 @pytest.mark.parametrize("measure", ["GD", "SFD"])
 @pytest.mark.parametrize("form", ["v7", "v73"])
 def test_formats_agree(study: Study, form: str, measure: str) -> None:
-    for a, b in zip(read(study, "v5", Fields(measure)), read(study, form, Fields(measure)), strict=True):
+    for a, b in zip(read(study, "v5", Fields(measure, BANDS)), read(study, form, Fields(measure, BANDS)), strict=True):
         assert (a.content, a.tokens, a.word_fields) == (b.content, b.tokens, b.word_fields)
         assert (a.words is None) == (b.words is None)
         np.testing.assert_array_equal(np.concatenate(a.means), np.concatenate(b.means))
@@ -102,7 +103,11 @@ def test_v73_with_one_empty_array_for_all_and_arrays_lying_down(tmp_path: Path) 
             references = words[name][()]
             del words[name]
             words.create_dataset(name, data=references.T, dtype=h5py.ref_dtype)
-    pairs = zip(read_mat_v5(tmp_path / "a.mat", Fields()), read_mat_v73(tmp_path / "b.mat", Fields()), strict=True)
+    pairs = zip(
+        read_mat_v5(tmp_path / "a.mat", PLAIN),
+        read_mat_v73(tmp_path / "b.mat", PLAIN),
+        strict=True,
+    )
     for one, other in pairs:  # to the end, where shared references are judged
         for u, v in zip(one.words, other.words, strict=True):
             assert (u.content, u.fixations) == (v.content, v.fixations)
@@ -118,7 +123,7 @@ def test_v73_reference_to_another_array_is_noticed(study: Study, tmp_path: Path)
         references[3] = file[file["sentenceData/word"][SHIFTED, 0]]["FFD_t1"][2]
         words["GD_t1"][...] = references
     with pytest.raises(UnreadableRecording, match="two of its references lead to the same array"):
-        list(read_mat_v73(path, Fields()))
+        list(read_mat_v73(path, PLAIN))
 
 
 @pytest.mark.parametrize("write", [write_v5, write_v73])
@@ -126,7 +131,7 @@ def test_a_file_with_a_single_sentence(tmp_path: Path, write: object) -> None:
     content = make_content(1)[:1]
     write(tmp_path / FILE, content)
     reader = read_mat_v5 if write is write_v5 else read_mat_v73
-    (sentence,) = reader(tmp_path / FILE, Fields())
+    (sentence,) = reader(tmp_path / FILE, PLAIN)
     assert sentence.content == TEXTS[0]
     assert len(sentence.words) == 5
 
@@ -137,7 +142,10 @@ def test_double_precision_is_read_in_full(tmp_path: Path) -> None:
     next(word for word in content[0]["word"] if word["nFixations"] is not None)["GD_t1"] = value
     write_v5(tmp_path / "a.mat", content)
     write_v73(tmp_path / "b.mat", content)
-    for sentences in (read_mat_v5(tmp_path / "a.mat", Fields()), read_mat_v73(tmp_path / "b.mat", Fields())):
+    for sentences in (
+        read_mat_v5(tmp_path / "a.mat", PLAIN),
+        read_mat_v73(tmp_path / "b.mat", PLAIN),
+    ):
         word = next(word for word in next(sentences).words if word.fixations)
         assert word.eeg[0].dtype == np.float64
         assert word.eeg[0][0] == 1 / 3
@@ -152,7 +160,7 @@ def test_memory_is_that_of_what_is_read(tmp_path: Path, compress: bool) -> None:
     write_v5(tmp_path / FILE, content, compress=compress)
     tracemalloc.start()
     try:
-        assert sum(1 for _ in read_mat_v5(tmp_path / FILE, Fields())) == 3
+        assert sum(1 for _ in read_mat_v5(tmp_path / FILE, PLAIN)) == 3
         assert tracemalloc.get_traced_memory()[1] < 5e6
     finally:
         tracemalloc.stop()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eeg2text_jax.data.recordings.features import Fields, UnreadableRecording
+from eeg2text_jax.data.recordings.features import BANDS, Fields, UnreadableRecording
 from eeg2text_jax.data.recordings.wang_ji_pickle import Forbidden, array, load_plain, read_pickle
 
 
@@ -55,7 +55,7 @@ def test_forbidden_names_are_refused_before_anything_runs(tmp_path: Path, make: 
     target, path = tmp_path / "executed", tmp_path / "task1-SR-dataset.pickle"
     path.write_bytes(pickle.dumps(make(target), protocol))
     with pytest.raises(UnreadableRecording, match="nothing was executed: it names "):
-        read_pickle(path, Fields())
+        read_pickle(path, Fields("GD", BANDS))
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from simulated_study import MISSING, NO_SINGLE, REJECTED, SHIFTED, TEXTS, UNREAD, Study, make_content
+from tiny_run import data_spec
 
 from eeg2text_jax.data.recordings.samples import Recordings, RecordingSpec
 from eeg2text_jax.data.tally import Tally
@@ -15,7 +16,8 @@ from eeg2text_testing.wang_ji_scripts import BANDS, dump, pickle_v5, pickle_v73
 from eeg2text_testing.zuco_files import write_v5, write_v73
 
 FILE = "resultsZAB_SR.mat"
-COMPAT = RecordingSpec(compat="wang-ji")
+PLAIN = data_spec(RecordingSpec, "recordings")
+COMPAT = data_spec(RecordingSpec, "recordings", compat="wang-ji")
 Made = dict[int, tuple[str, np.ndarray]]
 
 
@@ -66,7 +68,7 @@ def assert_same(a: Made, b: Made) -> None:
 @pytest.mark.parametrize("measure", ["GD", "FFD", "TRT"])
 @pytest.mark.parametrize("form", ["v5", "v73"])
 def test_files_give_what_their_pickle_gives(study: Study, pickles: dict[str, Path], form: str, measure: str) -> None:
-    spec = RecordingSpec(compat="wang-ji", measure=measure)
+    spec = data_spec(RecordingSpec, "recordings", compat="wang-ji", measure=measure)
     from_files, tally = samples(getattr(study, form) / FILE, spec)
     from_pickle, other = samples(pickles[form], spec)
     assert_same(from_files, from_pickle)
@@ -98,7 +100,7 @@ def test_quirks_of_v5(study: Study) -> None:
 def test_quirks_of_v73(study: Study) -> None:
     """Every token of the sentence was fixated: after k skipped tokens, words have EEG from k places earlier."""
     shifted, tally = samples(study.v73 / FILE)
-    right, _ = samples(study.v73 / FILE, RecordingSpec())
+    right, _ = samples(study.v73 / FILE, PLAIN)
     words = TEXTS[SHIFTED].split()
     kept = [i for i, word in enumerate(words) if word != "--"]
     np.testing.assert_array_equal(shifted[SHIFTED][1], right[SHIFTED][1][: len(kept)])
@@ -113,19 +115,19 @@ def test_sentence_without_own_mean_is_dropped_by_theirs_only(tmp_path: Path) -> 
     content[0]["mean_a1"] = np.full((1, 105), np.nan, np.float32)
     write_v5(tmp_path / FILE, content)
     assert 0 not in samples(tmp_path / FILE)[0]
-    assert 0 in samples(tmp_path / FILE, RecordingSpec())[0]
+    assert 0 in samples(tmp_path / FILE, PLAIN)[0]
 
 
 def test_pickle_of_either_converter_in_the_corrected_reading(study: Study, pickles: dict[str, Path]) -> None:
     """A v5 pickle has all that the corrected reading needs; one made from v7.3 keeps its shift."""
-    assert_same(samples(study.v5 / FILE, RecordingSpec())[0], samples(pickles["v5"], RecordingSpec())[0])
+    assert_same(samples(study.v5 / FILE, PLAIN)[0], samples(pickles["v5"], PLAIN)[0])
 
 
 def test_measures_that_pickles_lack(pickles: dict[str, Path]) -> None:
     with pytest.raises(UserError, match="hold GD, FFD, TRT, not GPT"):
-        samples(pickles["v5"], RecordingSpec(measure="GPT"))
+        samples(pickles["v5"], data_spec(RecordingSpec, "recordings", measure="GPT"))
     with pytest.raises(UserError, match="knows GD, FFD and TRT"):
-        RecordingSpec(measure="SFD", compat="wang-ji")
+        data_spec(RecordingSpec, "recordings", measure="SFD", compat="wang-ji")
 
 
 def test_subjects_of_a_pickle_come_sorted_and_may_be_excluded(tmp_path: Path, pickles: dict[str, Path]) -> None:
@@ -141,6 +143,6 @@ def test_subjects_of_a_pickle_come_sorted_and_may_be_excluded(tmp_path: Path, pi
 def test_v73_written_from_other_content_differs(tmp_path: Path, study: Study) -> None:
     """What makes the comparisons above able to fail."""
     write_v73(tmp_path / FILE, make_content(9)[SHIFTED : SHIFTED + 1])
-    other, original = (samples(path / FILE, RecordingSpec())[0] for path in (tmp_path, study.v73))
+    other, original = (samples(path / FILE, PLAIN)[0] for path in (tmp_path, study.v73))
     assert other[0][0] == original[SHIFTED][0]
     assert not np.array_equal(other[0][1], original[SHIFTED][1])

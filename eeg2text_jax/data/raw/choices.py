@@ -7,38 +7,34 @@ from eeg2text_jax.errors import UserError
 
 Band = tuple[float, float]  # Hz
 
-# The bands of ZuCo (Hollenstein et al. 2018): theta, alpha, beta and gamma, each in two.
-ZUCO_BANDS: tuple[Band, ...] = (
-    (4.0, 6.0), (6.5, 8.0), (8.5, 10.0), (10.5, 13.0), (13.5, 18.0), (18.5, 30.0), (30.5, 40.0), (40.5, 49.5),
-)  # fmt: skip
 VOLTS = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "nV": 1e-9}
 
 
 @dataclasses.dataclass(frozen=True)
 class RawSpec:
-    """The fields of `config.data.raw`; `configs/default.py` says what each means."""
+    """The fields of `config.data.raw`; `configs/default.py` says what each means, and has the defaults."""
 
-    begin: str = ""
-    end: str = ""
-    text: str = "text"
-    texts: str = ""
-    word: str = ""
-    names: str = ""
-    task: str = ""
-    channels: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    units: str = ""
-    reference: str = "average"
-    highpass: float = 0.0
-    lowpass: float = 0.0
-    notch: float = 0.0
-    resample: float = 0.0
-    bands: tuple[Band, ...] = ZUCO_BANDS
-    log: bool = True
-    window: float = 0.5
-    step: float = 0.5
-    margin: float = 2.0
-    strict: bool = False
+    begin: str
+    end: str
+    text: str
+    texts: str
+    word: str
+    names: str
+    task: str
+    channels: tuple[str, ...]
+    exclude: tuple[str, ...]
+    units: str
+    reference: str
+    highpass: float
+    lowpass: float
+    notch: float
+    resample: float
+    bands: tuple[Band, ...]
+    log: bool
+    window: float
+    step: float
+    margin: float
+    strict: bool
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bands", tuple((float(low), float(high)) for low, high in self.bands))

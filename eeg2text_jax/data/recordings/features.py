@@ -47,8 +47,8 @@ class UnreadableRecording(UserError):
 class Fields:
     """Which of a word's EEG is read: band amplitudes in µV of one gaze measure."""
 
-    measure: str = "GD"
-    bands: tuple[str, ...] = BANDS
+    measure: str
+    bands: tuple[str, ...]
 
     def __post_init__(self) -> None:
         if self.measure not in MEASURES:
@@ -123,8 +123,8 @@ class Choices:
     zscore: subtract each word's mean and divide by its standard deviation (ddof 1) over its own F values.
     """
 
-    non_words: str = "keep"
-    zscore: bool = True
+    non_words: str
+    zscore: bool
 
 
 def corrected(sentence: Sentence | None, choices: Choices, measure: str) -> tuple[np.ndarray, str]:

@@ -10,7 +10,6 @@ import numpy as np
 
 from eeg2text_jax.data.datafile import Sample
 from eeg2text_jax.data.recordings.features import (
-    BANDS,
     CHANNELS,
     LARGEST,
     Choices,
@@ -39,16 +38,16 @@ WANG_JI = "wang-ji"
 
 @dataclasses.dataclass(frozen=True)
 class RecordingSpec:
-    """How recordings are read; the fields of `config.data.recordings`."""
+    """How recordings are read; the fields of `config.data.recordings`, where the defaults are."""
 
-    measure: str = "GD"
-    bands: tuple[str, ...] = BANDS
-    non_words: str = "keep"
-    zscore: bool = True
-    compat: str = ""
-    exclude: tuple[str, ...] = ("YMH",)
-    task: str = ""
-    strict: bool = False
+    measure: str
+    bands: tuple[str, ...]
+    non_words: str
+    zscore: bool
+    compat: str
+    exclude: tuple[str, ...]
+    task: str
+    strict: bool
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bands", tuple(self.bands))

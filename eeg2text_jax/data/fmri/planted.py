@@ -1,0 +1,157 @@
+"""Made-up fMRI of people who hear stories, with a dial for how much it knows of the words: a whole BIDS tree.
+
+Stories are walks over a made-up vocabulary in which every word has four likely successors (as in `data/synthetic.py`),
+spoken at about one word a TR. A word's latent vector becomes a smooth pattern of voxels by maps that the subjects share
+in part; it appears `lag_tr` frames after the word and a weaker one a frame later, on top of a slow drift and of noise.
+With `signal` below 1 a part of the vector is replaced by one drawn afresh for every occurrence, so that null data
+differ from planted ones in information alone.
+
+What is written is what a scanner and an aligner leave: NIfTI, sidecars, events and align.csv. Some words are not found
+in the audio, as with a real aligner, and music goes before each story.
+"""
+
+import dataclasses
+import itertools
+from pathlib import Path
+
+import numpy as np
+
+from eeg2text_jax.data.fmri.bids_tree import Aligned, write_description, write_scan, write_transcript
+from eeg2text_jax.data.synthetic import LATENT_WIDTH, SUCCESSOR_PROBABILITIES, make_vocabulary
+from eeg2text_jax.errors import UserError
+
+TR = 1.5
+MUSIC, ONSET, AFTER = 1.5, 6.0, 12.0  # seconds: of music, of the story, from its end to the scan's
+UNALIGNED = 0.03  # share of words that the aligner did not find
+BLURRED = 0.3  # of a pattern, a frame later
+OWN_MAPS = 0.2  # share of a subject's maps that is its own
+BASELINE, SIZE = 1000.0, 10.0  # of a voxel in the brain, and how far patterns move it
+DRIFT, NOISE = 15.0, 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class PlantedSpec:
+    """What to make; the fields of `config.data.synthetic_fmri`."""
+
+    signal: float
+    subjects: int
+    stories: int
+    heard: int
+    frames: int
+    grid: tuple[int, int, int]
+    vocabulary: int
+    lag_tr: int
+    seed: int
+    folder: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "grid", tuple(self.grid))
+        if self.heard > self.stories:
+            raise UserError(
+                f"data.synthetic_fmri.heard is {self.heard}; expected at most data.synthetic_fmri.stories "
+                f"({self.stories})."
+            )
+
+
+def write_planted(root: Path, spec: PlantedSpec) -> None:
+    """Writes the tree. The stories follow from seed, their number and length, and vocabulary, whatever the signal."""
+    words, stories = _texts(spec)
+    write_description(root, "planted stories")
+    rng = np.random.default_rng([spec.seed, 1])
+    latent = rng.standard_normal((spec.vocabulary, LATENT_WIDTH))
+    shared = _maps(spec.grid, rng)
+    brain = _brain(spec.grid)
+    names = [f"story{number + 1:02d}" for number in range(spec.stories)]
+    for name, story in zip(names, stories, strict=True):
+        write_transcript(root / "stimuli" / "gentle", name, _aligned(story, words, rng))
+    heard = _who_hears_what(spec, rng)
+    for subject in range(spec.subjects):
+        own = np.sqrt(1 - OWN_MAPS) * shared + np.sqrt(OWN_MAPS) * _maps(spec.grid, rng)
+        for number in heard[subject]:
+            fresh = rng.standard_normal((len(stories[number][0]), LATENT_WIDTH))
+            source = spec.signal * latent[stories[number][0]] + np.sqrt(1 - spec.signal**2) * fresh
+            volumes = _volumes(spec, source, stories[number][1], own, brain, rng)
+            file = f"{names[number]}_audio.wav"
+            seconds = spec.frames * TR
+            events = [(MUSIC, ONSET - MUSIC - 0.5, "music", file), (ONSET, seconds, "story", file)]
+            write_scan(root, f"sub-{subject + 1:02d}", names[number], volumes, TR, events)
+
+
+Story = tuple[np.ndarray, np.ndarray]  # numbers of its words [n], seconds from its onset at which they begin [n]
+
+
+def _texts(spec: PlantedSpec) -> tuple[list[str], list[Story]]:
+    rng = np.random.default_rng([spec.seed, 0])
+    words = make_vocabulary(spec.vocabulary, rng)
+    successors = np.stack([rng.choice(spec.vocabulary, 4, replace=False) for _ in range(spec.vocabulary)])
+    stories = []
+    for _ in range(spec.stories):
+        begins = (np.arange(spec.frames) + rng.uniform(0.05, 0.95, spec.frames)) * TR
+        begins = begins[rng.random(spec.frames) > 0.05]  # a pause now and then
+        numbers = [int(rng.integers(spec.vocabulary))]
+        for choice in rng.choice(4, len(begins) - 1, p=SUCCESSOR_PROBABILITIES):
+            numbers.append(int(successors[numbers[-1], choice]))
+        stories.append((np.array(numbers), begins))
+    return words, stories
+
+
+def _aligned(story: Story, words: list[str], rng: np.random.Generator) -> list[Aligned]:
+    """Rows of align.csv; times are those of the audio, which begins with the music."""
+    rows: list[Aligned] = []
+    lost = rng.random(len(story[0])) < UNALIGNED
+    lost[[0, -1]] = False
+    for number, begin, unknown in zip(*story, lost, strict=True):
+        start = round(float(begin) + ONSET - MUSIC, 3)
+        rows.append((words[number], "", None, None) if unknown else (words[number], words[number], start, start + 0.3))
+    return rows
+
+
+def _who_hears_what(spec: PlantedSpec, rng: np.random.Generator) -> list[np.ndarray]:
+    """Stories of each subject: as many for all, and each story about as often as the others."""
+    order = itertools.chain.from_iterable(rng.permutation(spec.stories) for _ in itertools.count())
+    found = []
+    for _ in range(spec.subjects):
+        own: list[int] = []
+        while len(own) < spec.heard:
+            number = int(next(order))
+            own += [] if number in own else [number]
+        found.append(np.sort(own))
+    return found
+
+
+def _maps(grid: tuple[int, int, int], rng: np.random.Generator) -> np.ndarray:
+    """Smooth patterns of unit variance, `[LATENT_WIDTH, voxels]`: a few blobs each, at places of their own."""
+    axes = np.stack(np.meshgrid(*map(np.arange, grid), indexing="ij"), -1).reshape(-1, 3)
+    found = np.zeros((LATENT_WIDTH, len(axes)))
+    for row in found:
+        for _ in range(6):
+            centre, width = rng.uniform(0, grid), rng.uniform(0.8, 1.8)
+            row += rng.standard_normal() * np.exp(-((axes - centre) ** 2).sum(1) / (2 * width**2))
+        row /= row.std() + 1e-9
+    return found
+
+
+def _brain(grid: tuple[int, int, int]) -> np.ndarray:
+    """Which voxels are in the brain, an ellipsoid; bool `[voxels]`."""
+    axes = np.stack(np.meshgrid(*(np.linspace(-1, 1, n) for n in grid), indexing="ij"), -1)
+    return ((axes**2).sum(-1) <= 1.6).reshape(-1)
+
+
+def _volumes(
+    spec: PlantedSpec, source: np.ndarray, begins: np.ndarray, maps: np.ndarray, brain: np.ndarray,
+    rng: np.random.Generator,
+) -> np.ndarray:  # fmt: skip
+    """One scan, int16 `[X, Y, Z, frames]`; `source` `[words, LATENT_WIDTH]`."""
+    first = round(ONSET / TR)
+    length = first + spec.frames + round(AFTER / TR) + spec.lag_tr
+    drive = np.zeros((length + 1, LATENT_WIDTH))
+    frame = np.floor((ONSET + begins) / TR + 1e-9).astype(int) + spec.lag_tr
+    np.add.at(drive, frame, source)
+    np.add.at(drive, frame + 1, BLURRED * source)
+    time = np.linspace(-1, 1, length)[:, None]
+    slow = rng.standard_normal((2, maps.shape[1]))
+    values = SIZE * drive[:length] @ maps / np.sqrt(LATENT_WIDTH)
+    values += DRIFT * (time * slow[0] + time**2 * slow[1])
+    values += NOISE * rng.standard_normal(values.shape)
+    values = np.where(brain, BASELINE + values, 20 + 0.1 * values)
+    return np.ascontiguousarray(np.rint(values).astype(np.int16).T.reshape(*spec.grid, length))

@@ -1,0 +1,63 @@
+"""A picture of what each method of splitting keeps: subjects by texts, each sample in the colour of its part."""
+
+from typing import Any
+
+import numpy as np
+
+from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.splits.methods import METHODS, make_split
+from eeg2text_jax.splits.split import PARTS, Split, text_units
+
+SHOWN = ("a", "b", "c", "d", "e", "f")
+_COLOURS = {"nothing": "#ffffff", "discarded": "#d9d9d9", "train": "#3b6fb6", "dev": "#e0a030", "test": "#c2403a",
+            "several parts": "#7d5ba6"}  # fmt: skip
+
+
+def part_cells(data: DataFile, split: Split) -> np.ndarray:
+    """For each subject and text which of `_COLOURS` its samples are, int `[subjects, texts]`.
+
+    Of windows the texts are text groups, else tasks' sentences in the order of their texts.
+    """
+    subject = np.unique(data.subject.astype(str), return_inverse=True)[1]
+    text = np.unique(text_units(data), return_inverse=True)[1]
+    counts = np.zeros((subject.max() + 1, text.max() + 1, len(PARTS) + 1), np.int64)
+    part = np.full(len(data), len(PARTS))
+    for k, name in enumerate(PARTS):
+        part[split.parts[name]] = k
+    np.add.at(counts, (subject, text, part), 1)
+    in_parts = (counts[..., : len(PARTS)] > 0).sum(axis=-1)
+    cells = np.where(in_parts == 1, counts[..., : len(PARTS)].argmax(axis=-1) + 2, in_parts)
+    cells = np.where(in_parts > 1, len(_COLOURS) - 1, cells)
+    return np.where((in_parts == 0) & (counts[..., -1] > 0), 1, cells)
+
+
+def split_map(data: DataFile, ratio: tuple[float, float, float], seed: int, methods: tuple[str, ...] = SHOWN) -> Any:
+    """A matplotlib figure with a panel for each method, and how many samples it keeps.
+
+    A method that these data do not allow has its reason in the place of the panel.
+    """
+    from matplotlib.colors import ListedColormap
+    from matplotlib.figure import Figure  # slow to import, and seldom needed
+    from matplotlib.patches import Patch
+
+    figure = Figure(figsize=(3.2 * len(methods), 4.2), layout="constrained")
+    colours = ListedColormap(list(_COLOURS.values()))
+    for axes, method in zip(np.atleast_1d(figure.subplots(1, len(methods))), methods, strict=True):
+        axes.set(xticks=[], yticks=[], xlabel="text group" if data.is_windows else "text", ylabel="subject")
+        try:
+            split = make_split(data, method, ratio, seed) if method in METHODS else None
+        except UserError as error:
+            axes.set_title(f"({method})")
+            axes.text(0.5, 0.5, str(error).rpartition(": ")[2], wrap=True, ha="center", va="center", fontsize=7,
+                      transform=axes.transAxes)  # fmt: skip
+            continue
+        axes.imshow(part_cells(data, split), cmap=colours, vmin=0, vmax=len(_COLOURS) - 1, aspect="auto",
+                    interpolation="nearest")  # fmt: skip
+        sizes = " / ".join(f"{len(split.parts[name]):,}" for name in PARTS)
+        axes.set_title(f"({method}) keeps {split.kept / len(data):.0%}\n{sizes}", fontsize=9)
+    figure.legend(
+        handles=[Patch(facecolor=colour, edgecolor="#888888", label=name) for name, colour in _COLOURS.items()],
+        loc="outside lower center", ncols=len(_COLOURS), fontsize=8,
+    )  # fmt: skip
+    return figure

@@ -1,0 +1,87 @@
+"""Planted stories: a real BIDS tree, read by the reader that everybody uses; the dial moves information alone."""
+
+import nibabel
+import numpy as np
+import pytest
+
+from eeg2text_jax.data.datafile import read_datafile
+from eeg2text_jax.data.fmri.planted import PlantedSpec, write_planted
+from eeg2text_jax.data.prepare import prepare
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.study.configuration import load_config
+
+SMALL = {"subjects": 4, "stories": 8, "heard": 8, "frames": 60, "grid": (8, 8, 5), "vocabulary": 20}
+
+
+def config_of(signal=1.0, **fields):
+    config = load_config("default").data
+    with config.unlocked():
+        config.source = "synthetic-fmri"
+        config.synthetic_fmri.update({**SMALL, "signal": signal, **fields})
+        config.fmri.update({"lag_tr": 3, "detrend": 2, "mask": 0.2, "window": 5, "stride": 5, "dtype": "float32"})
+    return config
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("planted")
+    for name, signal in (("planted", 1.0), ("null", 0.0)):
+        prepare(config_of(signal), folder / f"{name}.h5")
+    return read_datafile(folder / "planted.h5"), read_datafile(folder / "null.h5")
+
+
+def decodable(data) -> float:
+    """How far least squares on the other half of the subjects predicts which words a window has: mean correlation."""
+    words = sorted({word for text in data.sentence for word in text.split()})
+    counts = np.array([[text.split().count(word) for word in words] for text in data.sentence], float)
+    means = np.stack([data.words(i).mean(0).reshape(-1) for i in range(len(data))])
+    train = np.isin(data.subject, ["sub-01", "sub-02"]) & (data.task < "story07")
+    test = np.isin(data.subject, ["sub-03", "sub-04"]) & (data.task >= "story07")
+    x, y = means[train], counts[train] - counts[train].mean(0)
+    weights = np.linalg.solve(x.T @ x + 10 * np.eye(x.shape[1]), x.T @ y)
+    found, truth = means[test] @ weights, counts[test]
+    found, truth = ((v - v.mean(0)) / (v.std(0) + 1e-9) for v in (found, truth))
+    return float((found * truth).mean())
+
+
+def test_the_dial_moves_information_alone(made):
+    planted, null = made
+    assert planted.sentence.tolist() == null.sentence.tolist()
+    assert planted.sentence_id.tolist() == null.sentence_id.tolist()
+    assert len(planted) == 4 * 8 * 12
+    assert planted.feature_shape == (8, 8, 5)
+    assert decodable(planted) > 0.3, "unseen subjects, unseen stories"
+    assert abs(decodable(null)) < 0.1
+    for data in made:
+        whole = data.features[0 : len(data.features)]
+        assert 0.95 < whole[whole != 0].std() < 1.15, "1 over the run, whose end is silent"
+        assert 0.1 < (whole == 0).all(axis=0).mean() < 0.8, "outside of the brain"
+
+
+def test_the_tree_is_what_a_scanner_leaves(tmp_path):
+    spec = PlantedSpec(**{**config_of().synthetic_fmri, "subjects": 1, "heard": 2})
+    write_planted(tmp_path, spec)
+    scans = sorted(tmp_path.glob("sub-01/func/*_bold.nii.gz"))
+    assert len(scans) == 2
+    image = nibabel.load(scans[0])
+    assert image.shape == (8, 8, 5, 4 + 60 + 8 + 3)
+    assert image.header.get_zooms()[3] == 1.5
+    assert image.get_data_dtype() == np.int16
+    assert len(list(tmp_path.glob("stimuli/gentle/*/align.csv"))) == 8
+    events = scans[0].with_name(scans[0].name.replace("_bold.nii.gz", "_events.tsv")).read_text().splitlines()
+    assert [line.split("\t")[2] for line in events] == ["trial_type", "music", "story"]
+    assert any(line.endswith(",,") for path in tmp_path.glob("stimuli/gentle/*/align.csv")
+               for line in path.read_text().splitlines())  # fmt: skip
+
+
+def test_a_tree_that_is_kept_is_read_as_any_other(tmp_path):
+    config = config_of(folder=str(tmp_path / "kept"))
+    prepare(config, tmp_path / "a.h5")
+    with config.unlocked():
+        config.fmri.grid = (8, 8, 5)
+    prepare(config, tmp_path / "b.h5", [str(tmp_path / "kept" / "planted")])
+    assert read_datafile(tmp_path / "a.h5").digest() == read_datafile(tmp_path / "b.h5").digest()
+    with pytest.raises(UserError, match="is there already"):
+        prepare(config, tmp_path / "c.h5")
+    with pytest.raises(UserError, match=r"heard is 9; expected at most .*stories \(8\)"):
+        prepare(config_of(heard=9), tmp_path / "c.h5")

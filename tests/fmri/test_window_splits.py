@@ -1,0 +1,113 @@
+"""Splits of windows: what each method leaks, counted by hand and against the paper's Table 1."""
+
+import numpy as np
+import pytest
+
+from eeg2text_jax.cli import main
+from eeg2text_jax.data.datafile import DataFile, read_datafile
+from eeg2text_jax.data.volume_file import VolumeWriter
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.splits.certificate import certify_data, verdict
+from eeg2text_jax.splits.leakage import assess_leakage, segment_leakage_rate, segments_of
+from eeg2text_jax.splits.methods import make_split
+from eeg2text_jax.splits.split import PARTS, readings_of
+
+L, RATIO = 10, (0.8, 0.1, 0.1)
+GROUPS = {"scrambled": "whole"}
+
+
+def windows(path, heard: dict[str, list[str]], frames: int = 60) -> DataFile:
+    """`heard`: stimulus -> subjects; every window of `L` frames of each."""
+    with VolumeWriter(path, (1, 1, 1), "float16", "x") as writer:
+        for stimulus, subjects in heard.items():
+            for subject in subjects:
+                start = writer.add_frames(np.zeros((frames, 1, 1, 1)))
+                for k in range(frames - L + 1):
+                    text = " ".join(f"{stimulus}{k + j}" for j in range(L))
+                    writer.add_window(start + k, L, sentence=text, subject=subject, task=stimulus, sentence_index=3 + k,
+                                      text_group=GROUPS.get(stimulus, stimulus))  # fmt: skip
+    return read_datafile(path)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> DataFile:
+    rng = np.random.default_rng(0)
+    names = [f"story{i}" for i in range(10)] + ["whole", "scrambled"]
+    heard = {name: [f"S{s:02d}" for s in np.sort(rng.choice(20, 8, replace=False))] for name in names}
+    return windows(tmp_path_factory.mktemp("windows") / "data.h5", heard)
+
+
+def leak(data, method, seed=1):
+    split = make_split(data, method, RATIO, seed)
+    return split, assess_leakage(readings_of(data), split.parts)[0]
+
+
+def test_a_boundary_costs_25_clipped_segments():
+    """papers/003, section 4: of windows of ten that overlap a cut, test counts 1 to 9 and train 9 to 1."""
+    train = segments_of(np.array([[k, L] for k in range(51)]))
+    test = segments_of(np.array([[k, L] for k in range(51, 102)]))
+    assert segment_leakage_rate(train, test) == pytest.approx(25 / len(test))
+    assert segments_of(np.array([[5, 3], [2, 2]])).tolist() == [5, 6, 7, 2, 3]
+
+
+def test_f_and_b_keep_stories_apart_whatever_their_stimuli_are_called(data):
+    for method in ("b", "unique_text", "f"):
+        for seed in range(5):
+            split, found = leak(data, method, seed)
+            assert found.tslr["segment"] == 0
+            assert found.shared_texts["story"] == 0, "two tellings of one story are one text"
+            if method == "f":
+                assert found.shared_subjects == []
+                assert found.bslr_over_all == 0
+                assert 0.2 < split.kept / len(data) < 1
+            else:
+                assert found.shared_subjects
+                assert split.kept == len(data)
+
+
+def test_a_c_d_and_e_leak_what_the_paper_says(data):
+    _, a = leak(data, "a")
+    assert (a.tslr["segment"], a.bslr_over_test) == (pytest.approx(1, abs=0.02), 0)
+    _, c = leak(data, "c")
+    assert c.tslr["segment"] > 0.98
+    assert c.bslr_over_test == pytest.approx(0.125, abs=0.04)
+    split, d = leak(data, "d")
+    assert d.tslr["segment"] > 0.6
+    assert d.tslr["sentence-id"] == 0
+    split, e = leak(data, "e")
+    for task in np.unique(data.task):
+        for part in ("dev", "test"):
+            rows = [i for i in split.parts[part] if data.task[i] == task]
+            places = np.unique(data.sentence_index[rows])
+            assert np.ptp(places) == len(places) - 1, "one run of consecutive windows"
+            assert len(places) == {"dev": 5, "test": 6}[part]
+    assert 0 < e.tslr["segment"] < d.tslr["segment"]
+
+
+def test_e_leaks_two_boundaries_a_subject_and_story(tmp_path):
+    """200 windows: test has 20, and 25 clipped hits at each end that has train beside it."""
+    data = windows(tmp_path / "data.h5", {"one": ["A"], "two": ["A"], "three": ["B"]}, frames=209)
+    rates = [leak(data, "e", seed)[1].tslr["segment"] for seed in range(8)]
+    assert max(rates) == pytest.approx(2 * 25 / 200, abs=0.03)
+    assert min(rates) > 0.05
+
+
+def test_certificate_command_and_map(data, tmp_path, capsys):
+    split = make_split(data, "f", RATIO, 1)
+    certificate = certify_data(data, split, RATIO)
+    assert verdict(certificate).startswith("train and test share no texts (by segment)")
+    assert [row["tslr"]["segment"] for row in certificate["leakage"]] == [0, 0, 0]
+    made, picture = tmp_path / "split.json", tmp_path / "map.png"
+    arguments = [str(data.path), "--method=f", "--seed=1", f"--json={made}", f"--map={picture}"]
+    assert main(["split", *arguments]) == 0
+    said = capsys.readouterr().out
+    assert "TSLR, segment" in said
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    again = make_split(data, "file", RATIO, 0, made)
+    assert all((again.parts[name] == split.parts[name]).all() for name in PARTS)
+
+
+def test_two_stories_are_too_few_for_f(tmp_path):
+    data = windows(tmp_path / "data.h5", {"whole": ["A", "B"], "scrambled": ["B", "C"], "other": ["C"]})
+    with pytest.raises(UserError, match="there are 2 text groups; expected 3 or more"):
+        make_split(data, "f", RATIO, 0)
