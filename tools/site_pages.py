@@ -21,10 +21,10 @@ def configuration_page() -> str:
     about = "Made from `configs/default.py`, the only home of defaults; `--config.SECTION.FIELD=VALUE` sets a field."
     out = ["# Configuration", "", about, ""]
     said: list[str] = []
-    open_value = ""
+    open_brackets = 0
     for line in lines:
-        if open_value:  # a value that goes on over several lines
-            open_value = "" if line.rstrip().endswith(("))", "))  # fmt: skip")) else open_value
+        if open_brackets:  # a value that goes on over several lines
+            open_brackets += _brackets(line)
             continue
         if line.strip().startswith("#"):
             said.append(line.strip().removeprefix("#").strip())
@@ -40,14 +40,18 @@ def configuration_page() -> str:
             sentence = f"{meaning[:1].upper()}{meaning[1:].removesuffix('.')}."
             out += ["", f"## {name}", "", *([sentence, ""] if meaning else []), *HEAD]
             continue
-        if value.count("(") > value.count(")"):
-            open_value = name
+        if open_brackets := _brackets(value):
             value += " ..."
         if "." not in name and not out[-1].startswith("|"):
             out += HEAD
         cells = (f"`{name}`", f"`{value}`", meaning)
         out.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(out) + "\n"
+
+
+def _brackets(text: str) -> int:
+    """How many are opened and not closed."""
+    return text.count("(") - text.count(")")
 
 
 def notebook_page(path: Path) -> str:
