@@ -96,12 +96,13 @@ def export_data(argv: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="DATA.parquet")
     parser.add_argument("--croissant", type=Path, metavar="OUT.json", help="describe the file in Croissant, beside it")
     parser.add_argument("--name", default="", help="of the data set, for --croissant; default: that of the file")
+    parser.add_argument("--cite", default="", help="how to cite the data set, for --croissant")
     parser.add_argument("--licence", default="", help="of the data set, a name or an address, for --croissant")
     flags = parser.parse_args(argv)
     data = read_datafile(flags.data)
     write_parquet(data, flags.out)
     if flags.croissant:
-        write_croissant(data, flags.out, flags.croissant, flags.name or flags.out.stem, flags.licence)
+        write_croissant(data, flags.out, flags.croissant, flags.name or flags.out.stem, flags.licence, flags.cite)
         print(f"wrote {flags.croissant}")
     print(f"wrote {flags.out}: {len(data)} samples of {data.n_features} features a word")
     return 0

@@ -21,8 +21,9 @@ _VOCABULARY = {
     "conformsTo": "dct:conformsTo",
 }
 _TERMS = (
-    "citeAs column extract field fileProperty fileObject fileSet format includes isLiveDataset jsonPath key md5 "
-    "parentField path recordSet references regex repeated replace separator source subField transform"
+    "citeAs column equivalentProperty extract field fileProperty fileObject fileSet format includes isLiveDataset "
+    "jsonPath key md5 parentField path recordSet references regex repeated replace samplingRate separator "
+    "source subField transform"
 )
 _CONTEXT = _VOCABULARY | {
     **{term: f"cr:{term}" for term in _TERMS.split()},
@@ -38,12 +39,13 @@ _COLUMNS = {
 }
 
 
-def write_croissant(data: DataFile, parquet: Path, out: Path, name: str, licence: str = "") -> None:
+def write_croissant(data: DataFile, parquet: Path, out: Path, name: str, licence: str = "", cite: str = "") -> None:
     """Describes the Parquet file `parquet`, which `write_parquet` made of `data`, in the file `out` beside it.
 
     Args:
       name: of the data set.
       licence: its licence, a name or an address; empty: none is stated.
+      cite: how to cite the data, BibTeX best; empty: nothing is stated.
     """
     fields = [_field(column, kind, said) for column, (kind, said) in _COLUMNS.items()]
     about: dict[str, Any] = {
@@ -73,6 +75,8 @@ def write_croissant(data: DataFile, parquet: Path, out: Path, name: str, licence
     }
     if licence:
         about["license"] = licence
+    if cite:
+        about["citeAs"] = cite
     write_text(out, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
 
 
