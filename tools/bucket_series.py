@@ -34,7 +34,7 @@ def series(server: Server, out: Path, kills: int, seed: int) -> int:
     source, folder = server.address("data/planted.h5"), out / f"{server.scheme}_folder"
     made = [argument for argument in arguments() if "--config" in argument and "=" in argument]
     failures += start(out, "prepare", "synthetic", *made, f"--out={source}").wait() != 0
-    command = ("run", *arguments(data__source=source))
+    command = ("run", *arguments(data__source=source, train__steps=12, train__save_every=3))
     whole = start(out, *command, f"--workdir={folder}")
     if whole.wait():
         sys.exit(whole.output())
