@@ -1,14 +1,15 @@
 """Metrics that need a model, for what scores and audits: settings checked, and only what is asked for loaded."""
 
 from collections.abc import Sequence
-from typing import Any
-
-from ml_collections import ConfigDict
+from typing import TYPE_CHECKING, Any
 
 from eeg2text_jax.auditing.endpoints import Endpoint, endpoint_of, named, primary_endpoint
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.metric import Metric
 from eeg2text_jax.study.metric_names import BLEU_1, ENCODED, JUDGED
+
+if TYPE_CHECKING:  # 30 ms, for which scoring a file need not wait
+    from ml_collections import ConfigDict
 
 
 class Makers:
@@ -72,7 +73,7 @@ def makers_of(
     return Makers(makers)
 
 
-def configured(config: ConfigDict) -> tuple[list[str], Makers | None]:
+def configured(config: "ConfigDict") -> tuple[list[str], Makers | None]:
     """Names of the metrics that a run scores with besides those on words, and what makes these and its endpoints.
 
     Raises:
@@ -87,7 +88,7 @@ def configured(config: ConfigDict) -> tuple[list[str], Makers | None]:
     return names, makers
 
 
-def check_configured(config: ConfigDict) -> None:
+def check_configured(config: "ConfigDict") -> None:
     """Looks whether there are an encoder and a judge where a run will need them, before it begins; loads nothing large.
 
     Raises:

@@ -14,11 +14,12 @@ from eeg2text_jax.model_metrics import check_configured
 from eeg2text_jax.parallel.distributed import initialize, is_main, main_first, workdir_at
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.pretrained.folder import checkpoint_folder
+from eeg2text_jax.study.config_file import check_configuration, forget, open_workdir, product
 from eeg2text_jax.study.grid import arms
 from eeg2text_jax.study.ranges import check_config, notes
 from eeg2text_jax.study.study import Study, open_study
 from eeg2text_jax.study.text_targets import check_encoder
-from eeg2text_jax.study.workdir import OPENED, Workdir, check_configuration, find_workdir, forget, held, open_workdir
+from eeg2text_jax.study.workdir import OPENED, Workdir, find_workdir, held
 from eeg2text_jax.training.state import make_optimizer
 
 
@@ -125,7 +126,7 @@ def open_finished(config: ConfigDict, root: str) -> Study:
     for path in (*own_data, workdir.split, workdir.tokenizer):
         if not path.exists():
             raise UserError(f"{path}: there is no such file, so training has not begun; `eeg2text train` makes it.")
-    if not workdir.product("training"):
+    if not product(workdir, "training"):
         raise UserError(f"{root}: has no checkpoint; `eeg2text train` makes one.")
     workdir.check(*OPENED, workdir.metrics.name)
     study = open_study(config, workdir)

@@ -28,9 +28,10 @@ from eeg2text_jax.predictions.selection import select_cells
 from eeg2text_jax.rank_run import audit_ranked, is_ranked, judge_ranked, rank, ranked_results, read_ranked
 from eeg2text_jax.splits.split import check_same_data, check_same_split
 from eeg2text_jax.stores.address import address_of
+from eeg2text_jax.study.config_file import write_configuration
 from eeg2text_jax.study.metric_names import WORDS
 from eeg2text_jax.study.study import Study
-from eeg2text_jax.study.workdir import DECODED, write_configuration
+from eeg2text_jax.study.workdir import DECODED
 from eeg2text_jax.training.loop import trained_params
 from eeg2text_jax.training.metrics_log import write_curves
 from eeg2text_jax.training.pictures import write_reconstructions

@@ -26,8 +26,9 @@ from eeg2text_jax.parallel.distributed import is_main
 from eeg2text_jax.predictions.file import sentence_key
 from eeg2text_jax.predictions.rankings import Candidates, Ranking, list_of, read_rankings, write_rankings
 from eeg2text_jax.splits.split import check_same_data, check_same_split
+from eeg2text_jax.study.config_file import write_configuration
 from eeg2text_jax.study.study import Study
-from eeg2text_jax.study.workdir import DECODED, write_configuration
+from eeg2text_jax.study.workdir import DECODED
 from eeg2text_jax.training.loop import trained_params
 from eeg2text_jax.training.waves import waves
 

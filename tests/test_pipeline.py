@@ -16,9 +16,9 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.predictions.file import read_predictions
 from eeg2text_jax.pretrained.load import load_pretrained
+from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.grid import init_keys
 from eeg2text_jax.study.study import open_study
-from eeg2text_jax.study.workdir import open_workdir
 from eeg2text_jax.training.loop import DevLoss, make_initial_state, make_program, trained_params
 from eeg2text_jax.training.step import GridProgram
 from eeg2text_jax.training.waves import train_arms

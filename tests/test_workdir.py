@@ -12,8 +12,9 @@ import pytest
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
+from eeg2text_jax.study.config_file import forget, open_workdir
 from eeg2text_jax.study.configuration import fields_digest, load_config, stage_of
-from eeg2text_jax.study.workdir import Workdir, find_workdir, forget, held, open_workdir
+from eeg2text_jax.study.workdir import Workdir, find_workdir, held
 
 DEMO = str(Path(__file__).parents[1] / "configs/demo.py")
 
@@ -71,7 +72,7 @@ def test_what_nothing_finished_depends_on_may_change(begun, finished, field, val
     [
         ("data.h5", "data.synthetic.sentences", 50, "split, text.tokenizer"),
         ("split.json", "data.synthetic.sentences", 50, "text.tokenizer"),
-        ("tokenizer", "text.vocab_size", 400, "grid.eval_conditions, decode"),
+        ("tokenizer", "text.vocab_size", 400, "contrastive.text, contrastive.layer, contrastive.hashed, grid.eval"),
         ("wave_1/x", "decode.num_beams", None, None),
         ("waves.json", "parallel.wave", 2, "grid.eval_conditions, decode, audit"),
         ("predictions.jsonl", "decode.num_beams", 3, "audit, compilation_cache"),

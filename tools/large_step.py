@@ -20,9 +20,9 @@ from eeg2text_jax.data.batches import make_batch, stack_seeds
 from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.preflight.programs import VOCABULARY
+from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.configuration import load_config
 from eeg2text_jax.study.study import Study, open_study
-from eeg2text_jax.study.workdir import open_workdir
 from eeg2text_jax.training.loop import make_initial_state, make_program
 
 PAPER = Path(__file__).parents[1] / "configs/paper.py"

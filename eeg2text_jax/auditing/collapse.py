@@ -202,7 +202,7 @@ def _overlap(texts: Sequence[str], sentence: np.ndarray, rng: np.random.Generato
     """Mean Jaccard overlap of the word sets of two rows of different sentences, over random pairs."""
     first, second = rng.integers(len(texts), size=(2, PAIRS))
     apart = sentence[first] != sentence[second]
-    chosen = zip(first[apart].tolist(), second[apart].tolist(), strict=True)
-    pairs = [(set(words_apart(texts[a])), set(words_apart(texts[b]))) for a, b in chosen]
-    values = [len(a & b) / max(1, len(a | b)) for a, b in pairs]
+    pairs = [(texts[a], texts[b]) for a, b in zip(first[apart].tolist(), second[apart].tolist(), strict=True)]
+    words = {text: set(words_apart(text)) for text in {*itertools.chain.from_iterable(pairs)}}
+    values = [len(words[a] & words[b]) / max(1, len(words[a] | words[b])) for a, b in pairs]
     return float(np.mean(values)) if values else float("nan")

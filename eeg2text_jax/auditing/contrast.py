@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import special
 
 from eeg2text_jax.auditing import statistics
 from eeg2text_jax.auditing.align import Condition
@@ -100,7 +99,8 @@ def contrast(conditions: Sequence[Resampled], score: Score) -> Contrast:
     if seeds_are_level:
         mde = max(mde, statistics.seed_detectable_effect(seed_effects))
     low, high = _interval(effect, boot_draws, permutation_sd, 0.90)
-    mde = max(mde, (1 + special.ndtri(0.9) / special.ndtri(0.95)) * (effect - low))  # the interval must exclude 0, too
+    ratio = statistics.normal_quantile(0.9) / statistics.normal_quantile(0.95)
+    mde = max(mde, (1 + ratio) * (effect - low))  # the interval must exclude 0, too
     return Contrast(
         scores=tuple(scores.tolist()),
         nulls=tuple(nulls.tolist()),
@@ -129,7 +129,7 @@ def _stack(totals: Sequence[np.ndarray]) -> np.ndarray:
 def _interval(effect: float, draws: np.ndarray, sd: float, level: float) -> tuple[float, float]:
     tail = (1 - level) / 2
     low, high = np.quantile(draws, [tail, 1 - tail])
-    reach = float(special.ndtri(1 - tail)) * sd
+    reach = statistics.normal_quantile(1 - tail) * sd
     return float(min(low, effect - reach)), float(max(high, effect + reach))
 
 

@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from scipy import sparse, special
+from scipy import sparse
 
 from eeg2text_jax.auditing.strata import Blocks
 
@@ -202,9 +202,9 @@ def minimum_detectable_effect(sd: float, in_place: np.ndarray, alpha: float = 0.
     average over the permutations at hand when e is as low as it is in 1 - `power` of the sets. It is infinite where
     too many permutations leave everything in place.
     """
-    from scipy import optimize  # slow to import, and scoring a file needs none of it
+    from scipy import optimize, special  # slow to import, and scoring a file needs none of it
 
-    moved, quantile = 1 - in_place, special.ndtri(power)
+    moved, quantile = 1 - in_place, normal_quantile(power)
 
     def shortfall(x: float) -> float:
         return float(special.ndtr(quantile - x * moved).mean()) - alpha
@@ -212,6 +212,12 @@ def minimum_detectable_effect(sd: float, in_place: np.ndarray, alpha: float = 0.
     if shortfall(1e3) > 0:
         return float("inf")
     return float(optimize.brentq(shortfall, 0.0, 1e3) * sd)
+
+
+def normal_quantile(probability: float) -> float:
+    from scipy import special  # slow to import, and scoring a file needs none of it
+
+    return float(special.ndtri(probability))
 
 
 def seed_p_value(effects: np.ndarray) -> float:

@@ -29,8 +29,9 @@ from eeg2text_jax.pretrained.embedding import TextEmbedder
 from eeg2text_jax.pretrained.encoders import load_encoder
 from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.stores.mirror import mirrored
+from eeg2text_jax.study.config_file import product, write_configuration
 from eeg2text_jax.study.configuration import differences, to_json
-from eeg2text_jax.study.workdir import Workdir, held, write_configuration
+from eeg2text_jax.study.workdir import Workdir, held
 
 TOY = "toy"
 SOURCES = {"edits": "controlled edits", "templates": "template pairs"}  # what `pairs` names beside files
@@ -87,7 +88,7 @@ def _check_same(config: ConfigDict, workdir: Workdir) -> None:
     if "prompt" not in before:
         raise UserError(f"{workdir.root}: holds a run of another command; take another --workdir.")
     found = [line for line in differences(json.loads(to_json(config)), before) if line.partition(" ")[0] not in LATER]
-    if found and workdir.product("training"):
+    if found and product(workdir, "training"):
         raise UserError(
             f"{workdir.root} belongs to another configuration (its config.json): {', '.join(found[:3])}; take another "
             f"--workdir or these values. What may change here: {', '.join(LATER)}."

@@ -1,8 +1,7 @@
 """The folder of one run: what is where in it, whose it is, and who is at work in it.
 
-`config.json` says what the run was begun with. A field of the configuration is fixed once something that depends on it
-is finished (see `stages`), and may change until then. `finished.json` holds the SHA-256 of what is finished and read
-again: a file that has been changed since is refused by its name.
+`finished.json` holds the SHA-256 of what is finished and read again: a file that has been changed since is refused by
+its name. What is in `config.json` is the subject of `config_file`: scoring a file of the folder reads no fields.
 """
 
 import contextlib
@@ -14,12 +13,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from etils import epath
-from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError, first_line
-from eeg2text_jax.files import file_digest, files_below, is_local, locked, partial_of, remove, write_text
-from eeg2text_jax.study.configuration import STAGES, differences, from_stage, stage_of, to_json
-from eeg2text_jax.study.ranges import RENAMED
+from eeg2text_jax.files import file_digest, files_below, is_local, locked, partial_of, write_text
 
 # What a start reads that an earlier one wrote, and what scoring and exporting read.
 OPENED = ("data.h5", "split.json", "tokenizer", "targets.npz", "waves.json")
@@ -72,12 +68,6 @@ class Workdir:
     def finished(self) -> epath.Path:
         return self.root / "finished.json"
 
-    def product(self, stage: str) -> str | None:
-        """What a stage has left in the folder; None where it has not been finished."""
-        found = (path for pattern in STAGES[stage].products for path in sorted(self.root.glob(pattern)))
-        whole = (path for path in found if "tmp" not in path.name)  # orbax's name for a save under way
-        return next((str(path.relative_to(self.root)) for path in whole), None)
-
     def record(self, *names: str) -> None:
         """Notes the digests of finished files and folders, those that are there, as what later starts shall find."""
         self._note({name: self._digests(name) for name in names})
@@ -127,7 +117,7 @@ class Workdir:
     def _recorded(self) -> dict[str, str]:
         if not self.finished.exists():
             return {}
-        noted = _read_object(self.finished, "put the file back, or remove it to have the files taken as they are")
+        noted = read_object(self.finished, "put the file back, or remove it to have the files taken as they are")
         if not all(isinstance(digest, str) for digest in noted.values()):
             raise UserError(f"{self.finished}: is damaged; expected a digest for each file. Put the file back.")
         return noted
@@ -141,7 +131,7 @@ def held(root: str) -> Iterator[None]:
       UserError: another process is at work in the folder, or it is something else than a workdir.
     """
     folder = epath.Path(root)
-    _check_ours(folder)
+    check_ours(folder)
     made = list(itertools.takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -151,25 +141,6 @@ def held(root: str) -> Iterator[None]:
         with contextlib.suppress(OSError, ValueError):  # not empty
             for path in made:
                 path.rmdir()
-
-
-def open_workdir(root: str, config: ConfigDict) -> Workdir:
-    """Makes the folder, or checks that what is finished in it was made with the same configuration.
-
-    Of what is not finished, remains of a killed process are removed, and the configuration may be another one: it takes
-    the place of `config.json`.
-
-    Raises:
-      UserError: the folder belongs to another configuration, or is something else.
-    """
-    workdir = Workdir(epath.Path(root))
-    _check_ours(workdir.root)
-    if workdir.config.exists():
-        check_configuration(workdir, config)
-        _sweep(workdir.root)
-    workdir.root.mkdir(parents=True, exist_ok=True)
-    write_configuration(workdir, config)
-    return workdir
 
 
 def find_workdir(root: str) -> Workdir:
@@ -191,62 +162,7 @@ def check_unchanged(path: str | os.PathLike[str]) -> None:
         Workdir(path.parent).check(path.name)
 
 
-def read_configuration(workdir: Workdir) -> dict[str, Any]:
-    """The content of `config.json`, with today's names of fields.
-
-    Raises:
-      UserError: it is not JSON.
-    """
-    content = _read_object(workdir.config, f"put the file back, remove {workdir.root} or take another --workdir")
-    for old, new in RENAMED.items():
-        (section, name), (_, renamed) = old.split("."), new.split(".")
-        if name in content.get(section, {}):
-            content[section][renamed] = content[section].pop(name)
-    return content
-
-
-def check_configuration(workdir: Workdir, config: ConfigDict) -> None:
-    """
-    Raises:
-      UserError: a field differs on which something depends that is finished; it says which, and what may change.
-    """
-    differing = differences(json.loads(to_json(config)), read_configuration(workdir))
-    products = {stage: workdir.product(stage) for stage in STAGES}
-    fixed: dict[str, list[str]] = {}
-    for difference in differing:
-        later = from_stage(stage_of(difference.partition(" ")[0]))
-        product = next((products[stage] for stage in later if products[stage]), None)
-        if product:
-            fixed.setdefault(product, []).append(difference)
-    if not fixed:
-        return
-    last = [stage for stage in STAGES if products[stage]][-1]
-    free = [field for stage in from_stage(last)[1:] for field in STAGES[stage].fields]
-    what = "; ".join(f"{product} was made with {_some(fields)}" for product, fields in fixed.items())
-    raise UserError(
-        f"{workdir.root} belongs to another configuration (its config.json): {what}; take another --workdir or these "
-        f"values. What may change here: {', '.join(free)}."
-    )
-
-
-def write_configuration(workdir: Workdir, config: ConfigDict) -> None:
-    """Writes `config.json`, unless it says the same already."""
-    text = to_json(config)
-    if not workdir.config.exists() or workdir.config.read_bytes() != text.encode():
-        write_text(workdir.config, text)
-
-
-def forget(workdir: Workdir) -> None:
-    """Takes back the configuration of a run that was refused before anything was made."""
-    if not any(map(workdir.product, STAGES)):
-        remove(workdir.config)
-
-
-def _some(fields: list[str]) -> str:
-    return f"{', '.join(fields[:3])}{' and more' if len(fields) > 3 else ''}"
-
-
-def _check_ours(root: epath.Path) -> None:
+def check_ours(root: epath.Path) -> None:
     """Refuses a folder that is no workdir; a run that was killed in its first moment may have left its first files."""
     first = (partial_of(root / "config.json").name, ".lock")
     if (root / "config.json").exists() or not root.exists():
@@ -255,14 +171,7 @@ def _check_ours(root: epath.Path) -> None:
         raise UserError(f"{root} is not empty and holds no run of eeg2text; take another --workdir.")
 
 
-def _sweep(root: epath.Path) -> None:
-    """Removes what killed processes had begun to write."""
-    for pattern in (".*.partial", ".*.lock", "*/.*.partial", "*/*/.*.partial"):
-        for path in root.glob(pattern):
-            remove(path)
-
-
-def _read_object(path: epath.Path, advice: str) -> dict[str, Any]:
+def read_object(path: epath.Path, advice: str) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
     except ValueError as error:

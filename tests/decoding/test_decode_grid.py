@@ -14,8 +14,8 @@ from eeg2text_jax.decoding.cells import decode_grid
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import read_predictions, write_predictions
 from eeg2text_jax.splits.split import Split
+from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.study import make_samples, open_study
-from eeg2text_jax.study.workdir import open_workdir
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from configs import default

@@ -16,8 +16,8 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.export_run import write_export
 from eeg2text_jax.pretrained.folder import SUMS
 from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.study import open_study
-from eeg2text_jax.study.workdir import open_workdir
 
 F = 5
 SHAPES = {

@@ -17,8 +17,8 @@ from eeg2text_jax.export_run import exported
 from eeg2text_jax.metrics.ranks import score_rankings
 from eeg2text_jax.predictions.rankings import read_rankings
 from eeg2text_jax.rank_run import candidates_of, judge_ranked_folds
+from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.study import open_study
-from eeg2text_jax.study.workdir import open_workdir
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.loop import trained_params
 from eeg2text_jax.training.waves import train_arms

@@ -9,9 +9,9 @@ import pytest
 from tiny_run import tiny_config
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.ranges import check_config
 from eeg2text_jax.study.study import open_study
-from eeg2text_jax.study.workdir import open_workdir
 from eeg2text_jax.training.loop import make_initial_state, make_program, trained_params
 from eeg2text_jax.training.metrics_log import MetricsLog, stale
 from eeg2text_jax.training.stages import frozen_paths, stages

@@ -12,8 +12,9 @@ from eeg2text_jax import pipeline
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.placement import arms_mapping
 from eeg2text_jax.predictions.file import read_predictions
+from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.study import open_study
-from eeg2text_jax.study.workdir import Workdir, open_workdir
+from eeg2text_jax.study.workdir import Workdir
 from eeg2text_jax.training import waves
 from eeg2text_testing.forked_runs import logged_metrics
 
