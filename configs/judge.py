@@ -47,6 +47,9 @@ def get_config(argument: str = "") -> ConfigDict:
     c.batch = ConfigDict()
     c.batch.size = 16  # pairs, the same for all arms
     c.batch.widths = (64, 96, 128, 192, 512)  # tokens of a pair without the prompt; a compilation each
+    # Positions that a device computes together, of all its arms side by side; larger batches (of the widest bucket)
+    # are computed in pieces. 0: no limit
+    c.batch.at_once = 16384
 
     c.train = ConfigDict()
     c.train.steps = 10_000

@@ -152,6 +152,25 @@ def test_export_holds_the_best_parameters_for_us_and_for_pytorch(finished, expor
     assert "| eeg | free_running |" in card
 
 
+def test_a_run_is_scored_and_decided_by_meaning_where_it_is_asked_for(finished, exported, tmp_path):
+    """With the exported model's own encoder; what was trained and decoded before stays."""
+    root = tmp_path / "again"
+    shutil.copytree(finished, root)
+    asked = {"metrics__names": ("bertscore", "similarity"), "metrics__encoder": str(exported)}
+    pipeline.run(tiny_config(**asked, audit__endpoint="similarity", audit__secondary=("bertscore-f",)), str(root))
+    results, verdict = (json.loads((root / name).read_text()) for name in ("results.json", "audit.json"))
+    scored = [cell for cell in results["cells"] if "unscored" not in cell]
+    assert len(scored) >= 4
+    for cell in scored:
+        assert cell["metrics"].keys() >= {"word_bleu-1", "bertscore-f", "similarity"}
+        assert cell["metrics"]["bertscore-f"]["signature"].startswith("model:exported[sha256:")
+    assert (verdict["metric"], verdict["margin"]) == ("similarity", 1.5)
+    labels = [figure["label"] for figure in verdict["comparisons"][0]["secondary"]]
+    assert {"BLEU-1", "BERTScore F"} <= {*labels}
+    assert "similarity" in (root / "report.html").read_text().lower()
+    assert (root / "predictions.jsonl").read_bytes() == (finished / "predictions.jsonl").read_bytes()
+
+
 def test_export_decodes_raw_features_as_the_run_did(finished, exported):
     data, split = read_datafile(finished / "data.h5"), json.loads((finished / "split.json").read_text())
     rows = {p.sample_id: p for p in free_running(finished / "predictions.jsonl") if eeg_to_eeg(p)}

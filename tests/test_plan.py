@@ -1,6 +1,7 @@
 """The plan of the package: imports run downwards between folders, in no circle anywhere, and no two names are alike."""
 
 import graphlib
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,17 @@ ROOT = Path(__file__).parents[1]
 LINT = "import sys; from importlinter.cli import lint_imports as lint; sys.exit(lint(no_cache=True, no_logo=True))"
 
 # Names that two modules share, as they say the same: a command, and what it calls.
-SHARED = {"audit", "prepare", "score", "split", "__init__"}
+SHARED = {"audit", "score", "__init__"}
+
+# What is written once, and where.
+HOMES = {
+    r"\w*partial\.(replace|rename)\(": "files.py",  # write, then rename
+    r"sha256\(json\.dumps\([^()]*sort_keys": "files.py",
+    r"\bdifflib\.": "errors.py",  # did you mean
+    r"splitlines\(\)\[0\]|\.join\(str\(error\)\.split": "errors.py",  # an error's first line, an error on one line
+    r"\bprocess_index\(\)": "parallel/distributed.py",  # the main host
+    r"\bimport importlib\.metadata|from importlib\.metadata|eeg2text_jax-\{": "versions.py",
+}
 
 
 def lint(root: Path) -> subprocess.CompletedProcess:
@@ -66,3 +77,10 @@ def test_no_module_outgrows_a_subject():
     for path in (ROOT / "eeg2text_jax").rglob("*.py"):
         lines = path.read_text().splitlines()
         assert len(lines) <= 300, f"{path.name} has {len(lines)} lines"
+
+
+@pytest.mark.parametrize(("idiom", "home"), HOMES.items())
+def test_each_idiom_is_written_once(idiom, home):
+    paths = [*(ROOT / "eeg2text_jax").rglob("*.py"), *(ROOT / "configs").glob("*.py")]
+    found = [path for path in paths if re.search(idiom, path.read_text(encoding="utf8"))]
+    assert found == [ROOT / "eeg2text_jax" / home]

@@ -7,7 +7,7 @@ For BLEU-1 and every endpoint that the encoder serves, on the T5 outputs (EEG/EE
 - the content null in two ways: every reference keeps its number of rows, as the audit has it, and row counts travel
   with the predictions, as first measured (BERTScore +0.09, similarity +0.22): both from the same tables;
 - the verdict with reference words in 10 % of the places of the EEG file, which must be *uses EEG*.
-The planted file is written to DIR/planted.jsonl, for the command itself.
+For the command itself the planted file is written to DIR/planted.jsonl, and its control to DIR/control.jsonl.
 """
 
 import argparse
@@ -69,8 +69,8 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     eeg, noise = ([r for r in read_any(args.decodes / name).predictions if r.mode == "free_running"] for name in FILES)
     signal = planted(eeg, released(args.decodes), 0.1)
-    write_predictions(args.out / "planted.jsonl", signal, {"eval_condition": "eeg"})
-    write_predictions(args.out / "control.jsonl", noise, {"eval_condition": "noise"})
+    write_predictions(args.out / "planted.jsonl", {}, signal)
+    write_predictions(args.out / "control.jsonl", {}, noise)
     for name in NAMES:
         metric = ENDPOINTS[name].metric
         makers = makers_of([metric], None if name == "bleu-1" else args.encoder, None)

@@ -31,8 +31,8 @@ ENVIRONMENT = {
 
 
 def preflight(argv: list[str]) -> int:
-    """Status 0: both programs fit and no collective crosses the arms; 1 otherwise. Of a judge, its tuning step."""
-    of_judge = any(re.match(r"--config=.*\bjudge\.py", argument) for argument in argv)
+    """Status 0: both programs fit and no collective crosses the arms; 1 otherwise. Of a judge, tuning and scoring."""
+    of_judge = any(re.match(r"--config=(.*[/\\])?judge(\.py)?(:|$)", argument) for argument in argv)
     ranges = JUDGE_RANGES if of_judge else None
     arguments = parse_config(argv, "preflight", options=("topology",), optional=("json", "effort"), ranges=ranges)
     effort = arguments.options["effort"] or "least"
@@ -49,6 +49,8 @@ def preflight(argv: list[str]) -> int:
 
         fit = judge_fit(arguments.config, topology, effort)
         print(fit)
+        if arguments.options["json"]:
+            write_text(epath.Path(arguments.options["json"]), json.dumps(fit.to_json(), indent=1) + "\n")
         return 0 if fit.good else 1
     report = estimate(arguments.config, topology, effort, say=lambda line: sys.stderr.write(f"{line}\n"))
     print(to_text(report))

@@ -138,8 +138,18 @@ def add_details(
         rows = rows_of[cell_key(cell)]
         if flags.by:
             cell["by_subject"] = by_subject(rows, **options)
+            add_decisions(cell["by_subject"])
         if flags.rows:
             lines += [json.dumps(row, ensure_ascii=False) for row in row_figures(rows, **options)]
+
+
+def add_decisions(subjects: dict[str, dict[str, Any]]) -> None:
+    """Whether a model would be accepted for each subject, where LATTEScore was asked for: `judge.speakers.BARS`."""
+    if any("lattescore" in row for row in subjects.values()):
+        from eeg2text_jax.judge.speakers import decided
+
+        for row in subjects.values():
+            row["accepted"] = decided(row)
 
 
 def cell_key(cell: dict[str, Any]) -> tuple:
@@ -156,10 +166,18 @@ def rows_by_cell(predictions: Sequence[Prediction]) -> dict[tuple, list[Predicti
 def show_subjects(cell: dict[str, Any]) -> None:
     """Prints a line for each subject, with the figures that the narrow table has and the decisions they lead to."""
     figures = [name for *_, name in NARROW_COLUMNS if any(name in row for row in cell["by_subject"].values())]
-    table = RichTable("subject", "rows", *figures, title=f"by subject: {title_of(cell)}")
+    decisions = next((list(row["accepted"]) for row in cell["by_subject"].values() if "accepted" in row), [])
+    accepted = [f"accepted by {name.replace('_', ' ')}" for name in decisions]
+    table = RichTable("subject", "rows", *figures, *accepted, title=f"by subject: {title_of(cell)}")
     for subject, row in cell["by_subject"].items():
-        table.add_row(subject, str(row["rows"]), *(f"{row[name]:.2f}" if name in row else "–" for name in figures))
+        shown = [f"{row[name]:.2f}" if name in row else "–" for name in figures]
+        shown += ["yes" if row["accepted"].get(name) else "no" for name in decisions]
+        table.add_row(subject, str(row["rows"]), *shown)
     Console().print(table)
+    if decisions:
+        print(
+            "accepted: a word accuracy (100 - WER) of at least 80, a LATTEScore of at least 70 (Tomanek et al. 2023)."
+        )
 
 
 def add_flags(cells: Sequence[dict[str, Any]], predictions: Sequence[Prediction]) -> None:

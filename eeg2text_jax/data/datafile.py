@@ -15,9 +15,9 @@ import hashlib
 import json
 import math
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import h5py
@@ -37,7 +37,7 @@ from eeg2text_jax.data.layout import (
 )
 from eeg2text_jax.data.validity import check_columns, check_sums
 from eeg2text_jax.errors import UserError, first_line
-from eeg2text_jax.files import locked, partial_of
+from eeg2text_jax.files import locked, replacing
 
 # What h5py raises on damaged files, depending on which of the library's layers notices.
 _ERRORS = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, MemoryError, OverflowError)
@@ -70,16 +70,15 @@ class DataWriter:
 
     def __init__(self, path: str | os.PathLike[str], n_features: int, features_are: str):
         self.path = Path(path)
-        self._partial = Path(partial_of(self.path))
         self._n_features, self._features_are = n_features, features_are
         self._columns: dict[str, list[Any]] = {name: [] for name in (*STRINGS, "sentence_index")}
         self._offsets = [0]
         self._hash = hashlib.sha256()  # of the features so far
         self.provenance: dict[str, Any] = {}
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = contextlib.ExitStack()
-        self._lock.enter_context(locked(self.path.with_name(f".{self.path.name}.lock"), str(self.path)))
-        self._disk = PatientFile(str(self._partial), "w+")
+        self._held = contextlib.ExitStack()
+        self._held.enter_context(locked(self.path.with_name(f".{self.path.name}.lock"), str(self.path)))
+        self._disk = PatientFile(str(self._held.enter_context(replacing(self.path))), "w+")
         self._file = h5py.File(self._disk, "w")
         self._file.attrs["format"] = self._format
         self._file.attrs["features_are"] = features_are
@@ -115,18 +114,17 @@ class DataWriter:
     def __enter__(self) -> "DataWriter":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+    def __exit__(self, *raised: Any) -> None:
         try:
-            if kind is None:
+            if raised[0] is None:
                 self._finish()
             self._file.close()
             self._disk.close()
             self._disk.check()
-            if kind is None:
-                self._partial.replace(self.path)
-        finally:
-            self._partial.unlink(missing_ok=True)
-            self._lock.close()
+        except BaseException:
+            self._held.__exit__(*sys.exc_info())
+            raise
+        self._held.__exit__(*raised)
 
     def _finish(self) -> None:
         """Writes what is known once all samples are there."""

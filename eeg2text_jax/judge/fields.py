@@ -30,6 +30,7 @@ RANGES: dict[str, Range] = {
     "optim.grad_clip": number(0, 1e9),
     "batch.size": whole(1, 100_000),
     "batch.widths": many(whole(8, 512)),
+    "batch.at_once": whole(0),
     "train.steps": whole(1),
     "train.eval_every": whole(1),
     "train.save_every": whole(1),

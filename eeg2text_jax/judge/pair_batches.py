@@ -1,7 +1,7 @@
 """Pairs as token ids, in batches of a few widths; the batch of a step follows from the seed and the step alone."""
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -71,12 +71,14 @@ def block(
     return found
 
 
-def slices(lengths: Sequence[int], widths: Sequence[int], size: int) -> Iterator[tuple[np.ndarray, int]]:
-    """(rows, width) of batches that hold every pair once, shortest first."""
+def slices(
+    lengths: Sequence[int], widths: Sequence[int], size: Callable[[int], int]
+) -> Iterator[tuple[np.ndarray, int]]:
+    """(rows, width) of batches that hold every pair once, shortest first; `size` says how many of a width."""
     lengths, widths = np.asarray(lengths, int), np.asarray(sorted(widths), int)
     bucket = np.searchsorted(widths, lengths)
     for number, width in enumerate(widths.tolist()):
         inside = np.flatnonzero(bucket == number)
         inside = inside[np.argsort(lengths[inside], kind="stable")]
-        for start in range(0, len(inside), size):
-            yield inside[start : start + size], width
+        for start in range(0, len(inside), size(width)):
+            yield inside[start : start + size(width)], width

@@ -16,6 +16,7 @@ from jax.sharding import AbstractMesh, Mesh
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.parallel.arms import each_arm
+from eeg2text_jax.parallel.mesh import ARM, DATA
 from eeg2text_jax.training.step import summed_loss
 
 Batch = Mapping[str, jax.Array]  # ids int32 [B, S], length int32 [B], yes bool [B], weight float32 [B]
@@ -53,6 +54,8 @@ class TuneProgram:
       optimizer: learning rate -> optimizer of one prompt.
       mapping: of several arms on one device, see `parallel.arms.each_arm`.
       mesh: where it runs; None on a single device.
+      at_once: positions of a batch, of all arms of a device that run side by side, that are computed together; a
+        larger batch is computed in pieces, whose gradients are summed. 0: no limit.
     """
 
     model: Seq2SeqModel
@@ -61,6 +64,7 @@ class TuneProgram:
     optimizer: Callable[[Any], optax.GradientTransformation]
     mapping: str = "vmap"
     mesh: Mesh | AbstractMesh | None = None
+    at_once: int = 0
 
     def initial_state(self, prompt: jax.Array) -> TuneState:
         """The state before the first step, from prompts `[A, P, D]`."""
@@ -92,7 +96,7 @@ class TuneProgram:
         def update(prompt, opt_state, rate, key, shared):
             frozen, batch, step = shared
             key = jax.random.fold_in(key, step) if self._drops else None
-            value, gradient = jax.value_and_grad(self.loss)(prompt, frozen, batch, key)
+            value, gradient = self._loss_and_gradient(prompt, frozen, batch, key)
             with jax.numpy_dtype_promotion("standard"):  # optax raises floats to its int32 step count
                 updates, opt_state = self.optimizer(rate).update(gradient, opt_state, prompt)
             metrics = {"loss": value, "grad_norm": jnp.linalg.norm(gradient)}
@@ -109,14 +113,56 @@ class TuneProgram:
         Args:
           prompt: float32 `[P, D]`.
         """
+        total, count = self._summed_loss(prompt, frozen, batch, key)
+        return total / jnp.maximum(count, 1.0)
+
+    def _summed_loss(
+        self, prompt: jax.Array, frozen: Params, batch: Batch, key: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
+        """The loss summed over tokens, and their number."""
         targets = self._targets()
         labels = jnp.where(batch["yes"][:, None], targets[:1], targets[1:])
         keys = (None, None) if key is None else tuple(jax.random.split(key))
         hidden, mask = read_pairs(self.model, frozen, prompt, batch, keys[0])
         shifted = self.model.shift_right(labels)
         logits = self.model.decode(frozen, shifted, hidden, mask, dropout_key=keys[1])
-        total, count = summed_loss(logits, labels, batch["weight"], self.model.pad_token)
-        return total / jnp.maximum(count, 1.0)
+        return summed_loss(logits, labels, batch["weight"], self.model.pad_token)
+
+    def _loss_and_gradient(
+        self, prompt: jax.Array, frozen: Params, batch: Batch, key: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
+        """`loss` and its gradient in the prompt, in as many pieces of the batch as `at_once` asks for."""
+        size, width = batch["ids"].shape
+        pieces = self.pieces(size, width + len(prompt))
+        if pieces == 1:
+            return jax.value_and_grad(self.loss)(prompt, frozen, batch, key)
+        # Every device has the same share of each piece: neighbouring rows, which lie on one device, go apart.
+        parts = {name: one.reshape(size // pieces, pieces, *one.shape[1:]) for name, one in batch.items()}
+        summed = jax.value_and_grad(self._summed_loss, has_aux=True)
+
+        def add(done: tuple, number: jax.Array) -> tuple[tuple, None]:
+            part = {name: jax.lax.dynamic_index_in_dim(one, number, 1, keepdims=False) for name, one in parts.items()}
+            (total, count), gradient = summed(
+                prompt, frozen, part, None if key is None else jax.random.fold_in(key, number)
+            )
+            return (done[0] + total, done[1] + count, done[2] + gradient), None
+
+        nothing = jnp.zeros((), jnp.float32)
+        (total, count, gradient), _ = jax.lax.scan(add, (nothing, nothing, jnp.zeros_like(prompt)), jnp.arange(pieces))
+        count = jnp.maximum(count, 1.0)
+        return total / count, gradient / count
+
+    def pieces(self, size: int, width: int) -> int:
+        """In how many pieces a batch of `size` rows, `width` positions each, is computed: the fewest within `at_once`.
+
+        Rows are divided evenly, and no finer than the devices along the batch.
+        """
+        along = 1 if self.mesh is None else self.mesh.shape[DATA]
+        arms = len(self.rates) // (1 if self.mesh is None else self.mesh.shape[ARM])
+        arms = 1 if self.mapping == "map" else arms
+        allowed = [n for n in range(1, size + 1) if size % n == 0 and size // n % along == 0] or [1]
+        fits = [n for n in allowed if arms * width * size // n // along <= self.at_once]
+        return min(fits, default=allowed[-1]) if self.at_once else 1
 
     def score_step(self, prompt: jax.Array, batch: Batch, frozen: Params) -> jax.Array:
         """Log-likelihoods of both labels under every prompt `[A, P, D]`: `[A, B, 2]`, yes first."""

@@ -43,6 +43,16 @@ class Speaker(NamedTuple):
         return {name: None if value is None else value >= BARS[name] for name, value in found.items()}
 
 
+def decided(figures: Mapping[str, float]) -> dict[str, bool]:
+    """Decisions from figures of a score by name: `wer` and `lattescore`, where they are there."""
+    known = {}
+    if "wer" in figures:
+        known["word_accuracy"] = 100.0 - min(100.0, figures["wer"])
+    if "lattescore" in figures:
+        known["latte"] = figures["lattescore"]
+    return {name: value >= BARS[name] for name, value in known.items()}
+
+
 def by_speaker(found: Utterances) -> list[Speaker]:
     """One line for each speaker, in order of first appearance."""
     names = list(dict.fromkeys(found.speaker))

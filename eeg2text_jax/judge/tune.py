@@ -1,5 +1,6 @@
 """Tuning of soft prompts as a page: restore, then step, log, look at dev, save until done."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -66,6 +67,7 @@ def make_program(config: ConfigDict, model: Any, labels: Labels, mesh: Any = Non
         optimizer=lambda rate: make_optimizer(config.optim, config.train.steps, rate),
         mapping=arms_mapping(config.parallel),
         mesh=mesh,
+        at_once=config.batch.at_once,
     )
 
 
@@ -199,6 +201,12 @@ def _log(log: MetricsLog, step: int, losses: Sequence[jax.Array], arms: Sequence
     return f"loss {mean.mean():.3f}"
 
 
+def dev_rows(config: ConfigDict, program: TuneProgram, width: int) -> int:
+    """Pairs of `width` tokens that are scored at once: of four batches, as nothing is kept for a backward pass."""
+    rows = 4 * config.batch.size
+    return rows // program.pieces(rows, (width + config.prompt.length) // 4)
+
+
 class DevScores:
     """Accuracy and AUC of every arm's prompt on the dev part, float32 `[A, 2]`; calls must be of equal shapes."""
 
@@ -206,9 +214,10 @@ class DevScores:
         pairs: Sequence[Pair] = task.parts.dev
         self.yes = np.array([pair.preserved for pair in pairs])
         ids = encode([(pair.reference, pair.hypothesis) for pair in pairs], "dev pair")
-        size, pad = 4 * config.batch.size, task.frozen.model.pad_token
+        pad = task.frozen.model.pad_token
+        size = functools.partial(dev_rows, config, program)
         self._batches = [
-            (rows, placement.batch(block(ids, self.yes, rows, width, size, pad)))
+            (rows, placement.batch(block(ids, self.yes, rows, width, size(width), pad)))
             for rows, width in slices(list(map(len, ids)), config.batch.widths, size)
         ]
         where = NamedSharding(placement.mesh, PartitionSpec())

@@ -6,6 +6,7 @@ The frozen model is that of a checkpoint's config.json; its weights are not read
 import dataclasses
 import functools
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.judge.program import stored_as
-from eeg2text_jax.judge.tune import arms_of, make_program
+from eeg2text_jax.judge.tune import arms_of, dev_rows, make_program
 from eeg2text_jax.judge.wording import Labels
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.mesh import ARM, make_mesh, mesh_shape
@@ -29,34 +30,57 @@ LABELS = Labels(("yes", "no"), ((7,), (9,)))  # of one piece each, as in T5 and 
 
 @dataclasses.dataclass(frozen=True)
 class JudgeFit:
-    """The tuning step on one device, in bytes."""
+    """The programs of the widest bucket on one device, in bytes; `pieces` of a tuning step's batch are in turn."""
 
     arms: int
     pairs: int
+    pieces: int
     tokens: int
+    scored: int  # pairs of a scoring step
     frozen: int
-    compiled: Compiled
+    tuning: Compiled
+    scoring: Compiled
     limit: int
 
     @property
     def good(self) -> bool:
-        """Whether it fits and prompts do not wait for each other."""
-        crossing = [one for one in self.compiled.collectives or () if ARM in one.axes]
-        return self.compiled.total <= self.limit and not crossing
+        """Whether both fit and prompts do not wait for each other."""
+        crossing = [c for one in (self.tuning, self.scoring) for c in one.collectives or () if ARM in c.axes]
+        return max(self.tuning.total, self.scoring.total) <= self.limit and not crossing
 
     def __str__(self) -> str:
-        parts = (self.compiled.total, self.limit, self.frozen, self.compiled.temporaries or 0)
-        total, limit, frozen, temporaries = (f"{size / GIB:.2f} GiB" for size in parts)
-        verdict = "fits" if self.compiled.total <= self.limit else "DOES NOT FIT"
+        pieces = f" in {self.pieces} pieces" if self.pieces > 1 else ""
+        tuning = f"tuning step of {self.arms} prompts, batch {self.pairs}{pieces}, {self.tokens} tokens"
+        scoring = f"scoring {self.scored} pairs under {self.arms} prompts, {self.tokens} tokens"
+        lines = [self._line(tuning, self.tuning), self._line(scoring, self.scoring)]
+        lines.append(f"frozen weights, there once: {self.frozen / GIB:.2f} GiB")
+        if self.tuning.total > self.limit:
+            lines.append(
+                "remedies: model.remat=True with model.keep=nothing, a lower batch.at_once, narrower batch.widths"
+            )
+        return "\n".join(lines)
+
+    def _line(self, what: str, one: Compiled) -> str:
+        verdict = "fits" if one.total <= self.limit else "DOES NOT FIT"
+        temporaries = "" if one.temporaries is None else f", temporaries {one.temporaries / GIB:.2f} GiB"
         return (
-            f"tuning step of {self.arms} prompts, batch {self.pairs}, {self.tokens} tokens: {total} of {limit} a chip, "
-            f"{verdict} (compiled in {self.compiled.seconds:.0f} s)\n  frozen weights, there once: {frozen}; "
-            f"temporaries {temporaries}"
+            f"{what}: {one.total / GIB:.2f} of {self.limit / GIB:.2f} GiB a chip, {verdict}{temporaries} (compiled in "
+            f"{one.seconds:.0f} s)"
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, for `--json`."""
+        numbers = {name: getattr(self, name) for name in ("arms", "pairs", "pieces", "tokens", "scored")}
+        sizes = {"frozen_bytes": self.frozen, "usable_bytes": self.limit, "good": self.good}
+        programs = {
+            name: {"total_bytes": one.total, "argument_bytes": one.arguments, "temporary_bytes": one.temporaries}
+            for name, one in {"tuning": self.tuning, "scoring": self.scoring}.items()
+        }
+        return numbers | sizes | {"programs": programs}
 
 
 def judge_fit(config: ConfigDict, topology: Topology, effort: str) -> JudgeFit:
-    """Compiles the tuning step on the widest bucket for a slice.
+    """Compiles the tuning step on the widest bucket for a slice, and what scores the dev part.
 
     Raises:
       UserError: the checkpoint's folder has no config.json, or the topology is not usable.
@@ -79,16 +103,23 @@ def judge_fit(config: ConfigDict, topology: Topology, effort: str) -> JudgeFit:
     state = placement.abstract(program.state_shapes(config.prompt.length))
     frozen = _placed(jax.eval_shape(functools.partial(stored_as, dtype=config.param_dtype), model.shapes), mesh)
     size, width = int(config.batch.size), int(max(config.batch.widths))
-    kinds = {"ids": ((size, width), "int32"), "length": ((size,), "int32"), "yes": ((size,), "bool")}
-    kinds["weight"] = ((size,), "float32")
-    rows = batch_sharding(mesh)
-    batch = {name: jax.ShapeDtypeStruct(shape, jnp.dtype(kind), sharding=rows) for name, (shape, kind) in kinds.items()}
     keys = jax.eval_shape(lambda: jax.vmap(jax.random.key)(jnp.arange(arms, dtype=jnp.uint32)))
     keys = jax.ShapeDtypeStruct(keys.shape, keys.dtype, sharding=arm_sharding(mesh))
     step = jax.jit(program.tune_step, donate_argnums=0, out_shardings=(placement.shardings(state), arm_sharding(mesh)))
-    compiled = compile_program(Program(step, (state, batch, frozen, keys)), mesh, effort)
+    tuning = compile_program(Program(step, (state, _batch(size, width, mesh), frozen, keys)), mesh, effort)
+    scored = dev_rows(config, program, width)
+    score = jax.jit(program.score_step, out_shardings=replicated(mesh))
+    scoring = compile_program(Program(score, (state.prompt, _batch(scored, width, mesh), frozen)), mesh, effort)
     weights = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(frozen))
-    return JudgeFit(arms, size, width, weights, compiled, usable(topology.chip))
+    pieces = program.pieces(size, width + config.prompt.length)
+    return JudgeFit(arms, size, pieces, width, scored, weights, tuning, scoring, usable(topology.chip))
+
+
+def _batch(size: int, width: int, mesh: jax.sharding.Mesh) -> dict[str, jax.ShapeDtypeStruct]:
+    kinds = {"ids": ((size, width), "int32"), "length": ((size,), "int32"), "yes": ((size,), "bool")}
+    kinds["weight"] = ((size,), "float32")
+    rows = batch_sharding(mesh)
+    return {name: jax.ShapeDtypeStruct(shape, jnp.dtype(kind), sharding=rows) for name, (shape, kind) in kinds.items()}
 
 
 def _placed(shapes: dict, mesh: jax.sharding.Mesh) -> dict:

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.judge.controlled import edit_sentence, make_pairs, make_speakers
 from eeg2text_jax.judge.edits import BREAKING, HARMLESS, Corpus
@@ -57,11 +58,22 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_files_are_refused_by_line(tmp_path, name):
+def test_bad_files_are_refused_by_line(tmp_path, name, capsys):
     text, message = BAD[name]
+    path = write(tmp_path, text)
     with pytest.raises(UserError, match=message) as refused:
-        read_pairs(write(tmp_path, text))
+        read_pairs(path)
     assert "pairs.tsv" in str(refused.value)
+    refused_by_the_command(path, str(refused.value), capsys)
+
+
+def refused_by_the_command(path, message, capsys):
+    """One sentence and status 2, and nothing but the configuration in the folder."""
+    config, work = f"--config=configs/judge.py:checkpoint={path.parent},pairs={path}", path.parent / "work"
+    assert main(["judge", config, f"--workdir={work}", "--config.compilation_cache="]) == 2
+    told = capsys.readouterr().err.strip().splitlines()
+    assert told == [f"eeg2text judge: {message}"]
+    assert [found.name for found in work.iterdir() if not found.name.startswith(".")] == ["config.json"]
 
 
 def test_other_files_are_refused(tmp_path):
@@ -100,7 +112,14 @@ def test_the_first_rating_counts_and_the_second_goes_to_kappa():
     assert sum(map(len, (parts.train, parts.dev, parts.test))) == 41
 
 
-def test_too_few_references_and_single_classes_are_refused():
+def test_too_few_references_and_single_classes_are_refused(tmp_path, capsys):
+    nine, no = HEADER + "a b\ta\tyes\nc d\tc\tno\n", [f"one {i} two\tx\tno\n" for i in range(30)]
+    path = write(tmp_path, nine)
+    refused_by_the_command(path, f"{path}: has 2 different references with an error; expected at least 10.", capsys)
+    path = write(tmp_path, HEADER + "".join(no))
+    config = f"--config=configs/judge.py:checkpoint={tmp_path},pairs={path}"
+    assert main(["judge", config, f"--workdir={tmp_path / 'other'}", "--config.compilation_cache="]) == 2
+    assert "part has only those that lose" in capsys.readouterr().err
     with pytest.raises(UserError, match="has 9 different references"):
         divide(some_pairs(9), (0.6, 0.2, 0.2), 0, "file")
     with pytest.raises(UserError, match="part has only those that lose"):

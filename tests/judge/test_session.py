@@ -53,25 +53,56 @@ def test_everything_is_written_and_says_where_its_labels_come_from(finished):
     assert results["slices"][0]["n"] == results["counts"]["test"]["pairs"]
 
 
-def test_killed_while_tuning_it_ends_with_the_same_bytes(finished, tmp_path, monkeypatch):
+def test_killed_while_tuning_and_while_scoring_it_ends_with_the_same_bytes(finished, tmp_path, monkeypatch):
     root, _ = finished
-    whole = tune.PairBatches.__call__
-
-    def killed(self, step):
-        if step == 3:
-            raise KeyboardInterrupt
-        return whole(self, step)
-
     again = tmp_path / "work"
-    monkeypatch.setattr(tune.PairBatches, "__call__", killed)
-    with pytest.raises(KeyboardInterrupt):
-        judge(tiny_config(), str(again))
-    monkeypatch.setattr(tune.PairBatches, "__call__", whole)
+    with monkeypatch.context() as patched:
+        patched.setattr(tune.PairBatches, "__call__", dies(tune.PairBatches.__call__, after=3))
+        with pytest.raises(KeyboardInterrupt):
+            judge(tiny_config(), str(again))
+    with monkeypatch.context() as patched:  # on the dev part, which is scored after the tuning
+        patched.setattr(Asker, "_read", dies(Asker._read, after=1))
+        with pytest.raises(KeyboardInterrupt):
+            judge(tiny_config(), str(again))
     assert not (again / "judge").exists()
+    assert not (again / "results.json").exists()
     judge(tiny_config(), str(again))
     assert contents(again) == contents(root)
     judge(tiny_config(), str(again))  # once more changes nothing
     assert contents(again) == contents(root)
+
+
+def dies(whole, after):
+    """The same method, until it was called some times."""
+    calls = []
+
+    def method(*args):
+        calls.append(args)
+        if len(calls) > after:
+            raise KeyboardInterrupt
+        return whole(*args)
+
+    return method
+
+
+def test_a_score_that_is_killed_writes_nothing_and_then_the_same(finished, tmp_path, monkeypatch):
+    root, _ = finished
+    file = tmp_path / "out.csv"
+    said = [f"the boy saw {n} houses in {place}" for n in ("two", "four") for place in ("rome", "paris")]
+    file.write_text("target,prediction\n" + "".join(f"{said[0]},{text}\n" for text in said))
+
+    def score(name, status=0):
+        out, rows = tmp_path / f"{name}.json", tmp_path / f"{name}.jsonl"
+        flags = ["--mode=free_running", "--metrics=wer,lattescore", f"--judge={root / 'judge'}"]
+        assert main(["score", str(file), *flags, f"--json={out}", f"--rows={rows}"]) == status
+        return None if status else (out.read_bytes(), rows.read_bytes())
+
+    whole = score("whole")
+    with monkeypatch.context() as patched:
+        patched.setattr(Asker, "_read", dies(Asker._read, after=1))
+        score("again", status=130)
+    assert not list(tmp_path.glob("again*"))
+    assert score("again") == whole
 
 
 def test_a_workdir_of_other_settings_or_another_command_is_refused(finished, tmp_path):
@@ -132,6 +163,10 @@ def test_score_prints_it_with_its_signature_by_subject_and_by_row(finished, tmp_
     assert means[0] == 100
     assert cell["by_subject"]["A"]["lattescore-mean"] == pytest.approx(np.mean(means[:2]))
     assert cell["by_subject"]["B"]["rows"] == 1
+    for row in cell["by_subject"].values():
+        assert row["accepted"] == {"word_accuracy": row["wer"] <= 20, "latte": row["lattescore"] >= 70}
+    assert cell["by_subject"]["A"]["accepted"]["word_accuracy"]  # two of fourteen words are wrong
+    assert "accepted by latte" in " ".join(printed.split())
     assert cell["metrics"]["lattescore-mean"]["value"] == pytest.approx(np.mean(means))
 
 

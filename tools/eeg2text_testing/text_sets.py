@@ -55,7 +55,7 @@ def released(folder: Path) -> World:
     references = list(dict.fromkeys(row.reference for row in held))
     sentence = np.array([references.index(row.reference) for row in held])
     style = list(dict.fromkeys(row.prediction for row in read(STYLE)))
-    return World(references, np.sort(sentence), list(groups.values()), style, (0.01, 0.02, 0.03, 0.05, 0.1), False)
+    return World(references, np.sort(sentence), list(groups.values()), style, (0.01, 0.02, 0.03, 0.1), False)
 
 
 def templates(n: int = 112, seed: int = 0) -> World:

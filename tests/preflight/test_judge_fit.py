@@ -1,0 +1,106 @@
+"""A judge's preflight: compiled for the CPU instead of a TPU, and by the real compiler where it is installed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from configs.judge import get_config
+from eeg2text_jax.cli import main
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.judge.program import stored_as
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.preflight import judge_fit as module
+from eeg2text_jax.preflight.compiling import parse_topology
+from eeg2text_jax.preflight.judge_fit import judge_fit
+from eeg2text_jax.pretrained.load import read_config, spec_of
+
+ROOT = Path(__file__).parents[2]
+SHAPE = {"model_type": "t5", "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4, "vocab_size": 500}
+SHAPE |= {"decoder_start_token_id": 0, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+SEEDS = "--config.seeds=(0,1,2,3,4,5,6,7)"
+SMALL = [SEEDS, "--config.dtype=bfloat16", "--config.param_dtype=bfloat16", "--config.batch.widths=(16,48)"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(SHAPE))
+    return tmp_path
+
+
+@pytest.fixture
+def on_cpu(monkeypatch):
+    monkeypatch.setattr(module, "tpu_devices", lambda topology: jax.devices()[:1])
+
+
+def frozen_bytes(folder):
+    model = Seq2SeqModel(spec_of(read_config(folder), folder), None, "bfloat16")
+    made = stored_as(model.init(jax.random.key(0)), "bfloat16")
+    return sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(made))
+
+
+def test_memory_of_eight_prompts_over_one_frozen_copy(folder, on_cpu, tmp_path, capsys):
+    out, place = tmp_path / "fit.json", ["preflight", f"--config=judge:checkpoint={folder},pairs=edits"]
+    at_once = "--config.batch.at_once=1800"
+    assert main([*place, "--topology=v5e:1x1", *SMALL, at_once, f"--json={out}"]) == 0
+    told, text = json.loads(out.read_text()), capsys.readouterr().out
+    assert (told["arms"], told["pairs"], told["tokens"]) == (8, 16, 48)
+    assert told["pieces"] == 4  # 8 prompts, 4 pairs, 53 positions
+    assert told["scored"] == 16  # 8 prompts, 16 pairs, a quarter of 53 positions
+    assert told["frozen_bytes"] == frozen_bytes(folder)
+    for program in told["programs"].values():  # weights once, beside prompts and a batch of some kB
+        assert 0 < program["argument_bytes"] - told["frozen_bytes"] < 100_000
+        assert program["total_bytes"] >= program["argument_bytes"] + program["temporary_bytes"]
+    assert "tuning step of 8 prompts, batch 16 in 4 pieces, 48 tokens" in text
+    assert text.count(" GiB a chip, fits") == 2
+
+
+def test_what_does_not_fit_says_so_and_ends_with_1(folder, on_cpu, monkeypatch, capsys):
+    monkeypatch.setattr(module, "usable", lambda chip: frozen_bytes(folder))
+    command = ["preflight", f"--config=configs/judge.py:checkpoint={folder},pairs=edits", "--topology=v5e:1x1"]
+    assert main([*command, *SMALL]) == 1
+    text = capsys.readouterr().out
+    assert "DOES NOT FIT" in text
+    assert "remedies: model.remat=True" in text
+
+
+def test_pieces_save_memory(folder, on_cpu):
+    config = get_config(f"checkpoint={folder},pairs=edits")
+    config.batch.widths = (64,)
+    taken = {}
+    for at_once in (0, 300):
+        config.batch.at_once = at_once
+        fit = judge_fit(config, parse_topology("v5e:1x1"), "least")
+        taken[fit.pieces] = fit.tuning.temporaries
+    assert taken.keys() == {1, 16}
+    assert taken[16] < 0.4 * taken[1]
+
+
+@pytest.mark.parametrize(
+    ("topology", "message"), [("h100:8", "for TPUs only"), ("v5e:1x1", "expected a folder with config.json")]
+)
+def test_what_cannot_be_compiled_is_refused(topology, message, tmp_path, on_cpu):
+    config = get_config(f"checkpoint={tmp_path},pairs=edits")
+    with pytest.raises(UserError, match=message):
+        judge_fit(config, parse_topology(topology), "least")
+
+
+def test_the_real_compiler_on_one_chip(folder, tmp_path):
+    found = "import importlib.util, sys; sys.exit(importlib.util.find_spec('libtpu') is None)"
+    if subprocess.run([sys.executable, "-c", found], check=False).returncode:
+        pytest.skip("libtpu is not installed: pip install '.[preflight]'")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("XLA_", "JAX_"))}
+    out, config = tmp_path / "fit.json", f"--config=configs/judge.py:checkpoint={folder},pairs=edits"
+    command = [sys.executable, "-m", "eeg2text_jax", "preflight", config, "--topology=v5e:1x1", *SMALL, f"--json={out}"]
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    told = json.loads(out.read_text())
+    assert told["good"]
+    assert told["frozen_bytes"] == frozen_bytes(folder)
+    # Weights once, padded to the compiler's tiles: an axis of eight arms would make them eight times as large.
+    assert told["programs"]["tuning"]["argument_bytes"] < 2 * told["frozen_bytes"] + 500_000
