@@ -80,8 +80,20 @@ class _Work:
                 f"{self._root}: none of the {len(self._selection.wanted)} scans wanted can be used. "
                 f"{' '.join(self._tally.notes)}"
             )
+        self._miss_stories(found)
         placed = aligned([scan.stories for scan in found])
         return [dataclasses.replace(scan, stories=own) for scan, own in zip(found, placed, strict=True)]
+
+    def _miss_stories(self, scans: list[Scan]) -> None:
+        """Notes scans with fewer stories of an audio than other scans have."""
+        counts = [(scan, collections.Counter(story.stimulus for story in scan.stories)) for scan in scans]
+        most = collections.Counter()
+        for _, own in counts:
+            most |= own
+        for scan, own in counts:
+            for name, n in own.items():
+                if n < most[name]:
+                    self._odd[f"{scan.stem}: its events have {n} of the {most[name]} stories of {name}."] = None
 
     def _lacks_text(self, scan: Scan) -> str:
         for story in scan.stories:
