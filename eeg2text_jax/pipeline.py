@@ -32,6 +32,7 @@ from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import DECODED, write_configuration
 from eeg2text_jax.training.loop import trained_params
 from eeg2text_jax.training.metrics_log import write_curves
+from eeg2text_jax.training.pictures import write_reconstructions
 from eeg2text_jax.training.waves import train_arms, waves
 
 
@@ -211,9 +212,12 @@ def judge(study: Study, results: dict[str, Any]) -> None:
 
 
 def _curves(study: Study) -> list[Section]:
-    """The losses as a section of the report, where they are there."""
+    """The losses as sections of the report, where they are there."""
     if not study.workdir.metrics.exists():
         print(f"{study.workdir.metrics}: there is no such file, so the report has no curves.")
         return []
     write_curves(study.workdir.metrics, study.workdir.root / "loss.png")
-    return [Section("Loss", images=[study.workdir.root / "loss.png"])]
+    sections = [Section("Loss", images=[study.workdir.root / "loss.png"])]
+    if pictures := write_reconstructions(study):
+        sections.append(Section("Reconstruction before the text", images=pictures))
+    return sections

@@ -34,6 +34,9 @@ WRONG = {
 ZERO = {
     "seed", "data.synthetic.signal", "data.synthetic.seed", "data.table.word_column", "split.seed",
     "model.encoder_layers", "model.encoder_width", "model.dropout", "optim.warmup_steps", "optim.weight_decay",
+    "optim.lr_end", "train.patience", "pretrain.series.hidden",
+    *(f"pretrain.{stage}.{name}" for stage in ("snapshot", "series")
+      for name in ("steps", "lr_end", "warmup_steps", "patience")),
     "optim.momentum", "optim.grad_clip", "train.label_smoothing", "step_one.steps", "parallel.wave",
     "decode.no_repeat_ngram_size", "decode.length_penalty", "decode.compactions", "audit.seed",
     "audit.margin", "metrics.layer", "contrastive.layer", "retrieval.margin",

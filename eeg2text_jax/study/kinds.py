@@ -109,6 +109,16 @@ def buckets() -> Range:
                  "large as the one before it in both, as ((16, 24), (56, 56))")  # fmt: skip
 
 
+def channels() -> Range:
+    """Sizes of layers, one after the other."""
+    one = whole(1, 100_000)
+
+    def holds(value: Any) -> bool:
+        return isinstance(value, tuple | list) and 1 <= len(value) <= 20 and all(map(one.holds, value))
+
+    return Range(holds, f"a tuple of at least one entry, each {one.expected}")
+
+
 def bands() -> Range:
     """Pairs of frequencies in Hz, the second above the first."""
     one = pair(number(0, 100_000, above=True))

@@ -58,6 +58,18 @@ def write_lines(workdir: epath.Path, lines: Sequence[str]) -> None:
         write_text(workdir / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
 
 
+def stale(lines: Sequence[str]) -> int:
+    """How many of the last losses on dev were below none before them, of whatever arm."""
+    best: dict[str, float] = {}
+    since = 0
+    for row in map(json.loads, lines):
+        losses = {name: value for name, value in row.items() if name.startswith("dev_loss/")}
+        if losses:
+            better = {name: value for name, value in losses.items() if value < best.get(name, math.inf)}
+            since, best = (0 if better else since + 1), best | better
+    return since
+
+
 class _Events:
     """A TensorBoard event file, written in this thread.
 
