@@ -105,7 +105,8 @@ class AuditResult:
     flags: list[Flag]
     notes: list[str]
     examples: list[Example]
-    recording: str = "eeg"  # what was recorded, whose name stands for EEG in words: see `recorded.py`
+    # what was recorded, whose name stands for EEG in words: see `recorded.py`
+    recording: str = dataclasses.field(default="eeg", kw_only=True)
 
     @property
     def deciding(self) -> Comparison:
