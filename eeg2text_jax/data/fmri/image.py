@@ -48,7 +48,8 @@ class Run:
             last = min(first + BLOCK, stop)
             self._kept.seek(first * self._header.frame_bytes)
             values = self._header.values(self._kept.read((last - first) * self._header.frame_bytes))
-            values -= self.basis[first:last] @ self.trend
+            for curve, size in zip(self.basis[first:last].T, self.trend, strict=True):
+                values -= curve[:, None] * size  # a matrix product this narrow is slower: its threads wait
             values *= self.scale
             np.clip(values, -self.spec.clip, self.spec.clip, out=values)
             if self._header.dtype.kind == "f":  # whose voxels may have been NaN
@@ -172,7 +173,7 @@ class _Sums:
             self._first = values[0].copy()
         values -= self._first
         own = self.basis[self._done : self._done + len(values)]
-        self._products += own.T @ values
+        self._products += np.einsum("tk,tv->kv", own, values)
         self._squares += np.einsum("tv,tv->v", values, values)
         self._done += len(values)
 
