@@ -151,11 +151,23 @@ def get_config() -> ConfigDict:
     c.model.checkpoint = ""  # folder or Hub name with pretrained weights; empty: random weights of model.shape
     c.model.dtype = "float32"  # of the computation; parameters, loss and softmax are float32
     c.model.shape = ConfigDict()  # Hugging Face configuration fields of a backbone with random weights
-    c.model.encoder_layers = 6  # of the EEG encoder; 0: the naive model without one
-    c.model.encoder_heads = 8
+    # Of the brain: "transformer" (the paper's), "unicorn" (see model.unicorn and pretrain), "lstm" (bidirectional, as
+    # the R1 Translator's), "none" (the authors' naive model: the bridge alone; as "transformer" with no layers).
+    c.model.encoder = "transformer"
+    c.model.encoder_layers = 6
+    c.model.encoder_heads = 8  # of the transformer's attention
     c.model.encoder_ffn = 2048
-    c.model.encoder_width = 0  # features are projected to this width first; 0: width F, padded so heads divide it
-    c.model.dropout = 0.1  # of the EEG encoder; the backbone has its own in its configuration
+    # Features are projected to this width first; 0: width F, padded so heads divide it; of "lstm": units a direction;
+    # of "unicorn" 0 is the width of the language model.
+    c.model.encoder_width = 0
+    c.model.dropout = 0.1  # of the brain encoder; the backbone has its own in its configuration
+    # What no source says of UniCoRN: all of it is ours (the abstract has a snapshot encoder, a transformer, a bridge).
+    c.model.unicorn = ConfigDict()
+    c.model.unicorn.channels = (16, 32, 64, 128)  # a convolution each, which halves a volume: 64x64x27 -> 4x4x2
+    c.model.unicorn.hidden = 1024  # units of the hidden layer of a word's features
+    c.model.unicorn.activation = "gelu"  # gelu | relu
+    c.model.unicorn.positions = "sinusoidal"  # of the snapshots in their series: sinusoidal | none
+    c.model.unicorn.bridge = "linear"  # linear | relu, which the paper's EEG encoder has
     c.model.remat = False  # compute each layer again in the backward pass instead of keeping what it computed ...
     c.model.keep = "products"  # ... but for its matrix products ("products"), or for its input alone ("nothing")
     c.model.prompt = ""  # text whose embeddings go before the EEG positions
@@ -169,7 +181,10 @@ def get_config() -> ConfigDict:
     c.optim.name = "adamw"  # adamw | adafactor | sgd
     c.optim.trainable = "all"  # all | first: what the authors' step one updates (see step_one, which sets it)
     c.optim.lr = 1e-3
-    c.optim.schedule = "cosine"  # constant | linear | cosine | step
+    c.optim.schedule = "cosine"  # constant | linear | cosine | geometric | step
+    c.optim.lr_end = (
+        0.0  # what linear, cosine and geometric decay to, the last step's rate; geometric needs one above 0
+    )
     c.optim.decay_every = 1000  # steps between drops of the step schedule ...
     c.optim.decay_rate = 0.1  # ... and their factor
     c.optim.warmup_steps = 100
@@ -180,8 +195,10 @@ def get_config() -> ConfigDict:
     c.train = ConfigDict()
     c.train.steps = 1000  # batches; every arm sees all of them
     c.train.eval_every = 100  # steps between losses on dev; the best one's parameters are decoded
+    c.train.patience = 0  # so many losses on dev in a row, none lower than before in any arm, end training; 0: never
     c.train.save_every = 100  # steps between checkpoints
     c.train.log_every = 20  # steps between lines in metrics.jsonl
+    c.train.tracker = ""  # "wandb" or "trackio", ":PROJECT" behind it if you like: curves there too; empty: nowhere
     c.train.profile = ""  # "START:END": a profile of these steps in DIR/profile, which XProf opens; empty: none
     c.train.label_smoothing = 0.0
     c.train.accumulate = 1  # microbatches that a batch is computed in, one after the other: less memory, same gradient
@@ -191,6 +208,37 @@ def get_config() -> ConfigDict:
     c.step_one = ConfigDict()  # a training before the training, in which optim.trainable is "first"
     c.step_one.steps = 0  # batches of it; its best parameters are what train begins with; 0: there is none
     c.step_one.lr = 1e-3  # in place of optim.lr
+
+    # Trainings before the text, of model.encoder "unicorn": it reconstructs what it is fed, first single snapshots (a
+    # volume, or a word's features), then series of them, with a mirror that is thrown away. Arms are those of the grid:
+    # the noise arm reconstructs noise. The optimizer is optim's, but for what stands here.
+    c.pretrain = ConfigDict()
+    c.pretrain.enabled = False  # False: the encoder is random when the text begins, which is UniCoRN* in the papers
+    c.pretrain.loss = "mae"  # mae | mse; no source says which
+    c.pretrain.mask = False  # judge by the voxels that vary over the train part alone, as inside of a brain mask
+    c.pretrain.freeze_snapshot = False  # train the transformer alone in the second stage
+    c.pretrain.freeze_encoder = False  # train all but the brain encoder with the text; its bridge is always trained
+    c.pretrain.snapshot = ConfigDict()
+    c.pretrain.snapshot.steps = 1000  # batches; 0: no such stage
+    c.pretrain.snapshot.batch_size = 32  # samples (sentences or windows), with all snapshots of each
+    c.pretrain.snapshot.lr = 1e-3
+    c.pretrain.snapshot.lr_end = 1e-6
+    c.pretrain.snapshot.schedule = "linear"  # "decaying to 1e-6" is all that is said
+    c.pretrain.snapshot.warmup_steps = 0
+    c.pretrain.snapshot.eval_every = 100
+    c.pretrain.snapshot.patience = 0
+    c.pretrain.series = ConfigDict()  # the same fields
+    c.pretrain.series.steps = 1000
+    c.pretrain.series.batch_size = 32
+    c.pretrain.series.lr = 1e-3
+    c.pretrain.series.lr_end = 1e-6
+    c.pretrain.series.schedule = "linear"
+    c.pretrain.series.warmup_steps = 0
+    c.pretrain.series.eval_every = 100
+    c.pretrain.series.patience = 0
+    # Share of the snapshots that are hidden from the encoder in the second stage, which alone are then judged. With 0,
+    # as in the paper, the transformer may hand each snapshot on as it is.
+    c.pretrain.series.hidden = 0.0
 
     c.contrastive = ConfigDict()  # of objective "contrastive"
     # Frozen text encoder (a checkpoint, or minilm) whose embeddings are the targets; empty: hashed tf-idf of words.

@@ -48,3 +48,63 @@ def fenced(head: "Callable[[jax.Array], jax.Array]", x: "jax.Array", true: "jax.
         return jax.lax.cond(true, head, lambda _: jnp.zeros(nothing.shape, nothing.dtype), x)
 
     return jax.lax.platform_dependent(x, cpu=branch, default=head)
+
+
+def convolve(x: "jax.Array", kernel: "jax.Array") -> "jax.Array":
+    """A convolution of volumes `[N, X, Y, Z, C]`, stride 2, padding 1, kernel `[3, 3, 3, C, D]`, as one matrix product.
+
+    XLA:CPU computes three-dimensional convolutions one number at a time: forward and backward of 32 volumes of
+    64 x 64 x 27 through four of them and four transposed ones took 122 s, in this form 1.6 s.
+    """
+    return patches(x) @ kernel.reshape(-1, kernel.shape[-1])
+
+
+def convolve_back(x: "jax.Array", kernel: "jax.Array", shape: tuple[int, ...]) -> "jax.Array":
+    """The transposed convolution: `[N, x, y, z, D]`, kernel `[3, 3, 3, C, D]` -> `[N, *shape, C]`; see `convolve`."""
+    return add_patches(x @ kernel.reshape(-1, kernel.shape[-1]).T, shape)
+
+
+def patches(x: "jax.Array") -> "jax.Array":
+    """`[N, X, Y, Z, C] -> [N, x, y, z, 27 C]`, x = ceil(X / 2): the 3 x 3 x 3 voxels around every other one.
+
+    One axis after the other, and by slices of the two halves of an axis: gathers, and slices with a stride, are slow.
+    """
+    import jax.numpy as jnp
+
+    for axis in (3, 2, 1):
+        even, odd = _halves(x, axis)
+        x = jnp.concatenate([_moved(odd, axis, 1), even, odd], axis=-1)
+    return x
+
+
+def add_patches(x: "jax.Array", shape: tuple[int, ...]) -> "jax.Array":
+    """The transpose of `patches`: `[N, x, y, z, 27 C] -> [N, *shape, C]`."""
+    import jax
+    import jax.numpy as jnp
+
+    for axis in (1, 2, 3):
+        before, at, after = jnp.split(x, 3, axis=-1)
+        both = jnp.stack([at, after + _moved(before, axis, -1)], axis=axis + 1)
+        both = both.reshape(*x.shape[:axis], -1, *at.shape[axis + 1 :])
+        x = jax.lax.slice_in_dim(both, 0, shape[axis - 1], axis=axis)
+    return x
+
+
+def _halves(x: "jax.Array", axis: int) -> "tuple[jax.Array, jax.Array]":
+    """Entries 0, 2, 4, ... and 1, 3, 5, ... of an axis, 0 where there is none."""
+    import jax
+    import jax.numpy as jnp
+
+    if x.shape[axis] % 2:
+        x = jnp.pad(x, [(0, int(number == axis)) for number in range(x.ndim)])
+    x = x.reshape(*x.shape[:axis], -1, 2, *x.shape[axis + 1 :])
+    return tuple(jax.lax.index_in_dim(x, half, axis + 1, keepdims=False) for half in (0, 1))
+
+
+def _moved(x: "jax.Array", axis: int, by: int) -> "jax.Array":
+    """Entries one place further on (`by` 1) or back (-1) along an axis, with 0 where nothing comes from."""
+    import jax
+    import jax.numpy as jnp
+
+    edge = (1, -1, 0) if by > 0 else (-1, 1, 0)
+    return jax.lax.pad(x, jnp.zeros((), x.dtype), [edge if number == axis else (0, 0, 0) for number in range(x.ndim)])

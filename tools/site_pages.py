@@ -21,10 +21,10 @@ def configuration_page() -> str:
     about = "Made from `configs/default.py`, the only home of defaults; `--config.SECTION.FIELD=VALUE` sets a field."
     out = ["# Configuration", "", about, ""]
     said: list[str] = []
-    open_value = ""
+    unclosed = 0  # brackets
     for line in lines:
-        if open_value:  # a value that goes on over several lines
-            open_value = "" if line.rstrip().endswith(("))", "))  # fmt: skip")) else open_value
+        if unclosed:  # a value that goes on over several lines
+            unclosed += _opened(line)
             continue
         if line.strip().startswith("#"):
             said.append(line.strip().removeprefix("#").strip())
@@ -40,14 +40,19 @@ def configuration_page() -> str:
             sentence = f"{meaning[:1].upper()}{meaning[1:].removesuffix('.')}."
             out += ["", f"## {name}", "", *([sentence, ""] if meaning else []), *HEAD]
             continue
-        if value.count("(") > value.count(")"):
-            open_value = name
+        if unclosed := _opened(value):
             value += " ..."
         if "." not in name and not out[-1].startswith("|"):
             out += HEAD
         cells = (f"`{name}`", f"`{value}`", meaning)
         out.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(out) + "\n"
+
+
+def _opened(code: str) -> int:
+    """Brackets that a line opens, less those that it closes."""
+    code = code.partition("  #")[0]
+    return sum(code.count(bracket) for bracket in "([{") - sum(code.count(bracket) for bracket in ")]}")
 
 
 def notebook_page(path: Path) -> str:

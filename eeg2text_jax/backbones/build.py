@@ -1,6 +1,8 @@
-"""Configuration -> model: which backbone, of what shape, behind which EEG encoder."""
+"""Configuration -> model: which backbone, of what shape, behind which brain encoder."""
 
 import importlib
+import math
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -16,23 +18,25 @@ from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
 DTYPES = ("float32", "bfloat16", "float16")
 
 
-def build_model(config: ConfigDict, n_features: int, tokenizer: Any) -> Seq2SeqModel:
+def build_model(config: ConfigDict, feature_shape: int | Sequence[int], tokenizer: Any) -> Seq2SeqModel:
     """A model with random weights: backbone of `config.shape` and the tokenizer's vocabulary.
 
     Args:
       config: the `model` section of the configuration.
-      n_features: F, numbers per word.
+      feature_shape: F, numbers per word, or (X, Y, Z) of volumes.
       tokenizer: of transformers; gives the vocabulary size and special tokens.
 
     Raises:
       UserError: an unknown backbone, dtype or field of `shape`, or a tokenizer without end or padding token.
     """
     spec = random_spec(config.backbone, config.shape.to_dict(), tokenizer)
-    return model_around(spec, config, n_features, tokenizer)
+    return model_around(spec, config, feature_shape, tokenizer)
 
 
-def model_around(spec: Seq2SeqSpec, config: ConfigDict, n_features: int, tokenizer: Any) -> Seq2SeqModel:
-    """The model with EEG encoder and bridge that `config` (the `model` section) asks for around a backbone."""
+def model_around(
+    spec: Seq2SeqSpec, config: ConfigDict, feature_shape: int | Sequence[int], tokenizer: Any
+) -> Seq2SeqModel:
+    """The model with brain encoder and bridge that `config` (the `model` section) asks for around a backbone."""
     if config.dtype not in DTYPES:
         raise UserError(f"config.model.dtype is {config.dtype!r}; it must be one of {', '.join(DTYPES)}.")
     prompt = tokenizer(config.prompt, add_special_tokens=False)["input_ids"] if config.prompt else []
@@ -40,16 +44,56 @@ def model_around(spec: Seq2SeqSpec, config: ConfigDict, n_features: int, tokeniz
         raise UserError(
             f"config.model.prompt has token {max(prompt)}, which the encoder's vocabulary lacks; shorten it."
         )
-    eeg = EEGSpec(
-        features=n_features,
-        layers=config.encoder_layers,
+    eeg = brain_spec(config, feature_shape, tuple(prompt), spec.d_model)
+    return Seq2SeqModel(spec, eeg, dtype=config.dtype, remat=config.remat, keep=config.keep)
+
+
+def brain_spec(
+    config: ConfigDict, feature_shape: int | Sequence[int], prompt: tuple[int, ...] = (), d_model: int = 0
+) -> EEGSpec:
+    """Description of the brain encoder that `config` (the `model` section) asks for.
+
+    Args:
+      feature_shape: F, or (X, Y, Z) of volumes.
+      d_model: width of the language model, which is UniCoRN's own where the configuration gives none.
+
+    Raises:
+      UserError: volumes would be taken as words of as many features as they have voxels, or heads do not divide the
+        width.
+    """
+    shape = (feature_shape,) if isinstance(feature_shape, int) else tuple(map(int, feature_shape))
+    unicorn, volume = config.encoder == "unicorn", shape if len(shape) > 1 else ()
+    if volume and not unicorn and not config.encoder_width:
+        raise UserError(
+            f"config.model.encoder_width is 0, which is for words; a volume has {math.prod(shape):,} voxels: give the "
+            "width that they are projected to, as 256."
+        )
+    width = config.encoder_width or (d_model if unicorn else 0)
+    if unicorn and width % config.encoder_heads:
+        raise UserError(
+            f"config.model.encoder_heads is {config.encoder_heads}, which does not divide the width {width}; choose "
+            "another number of heads or an encoder_width."
+        )
+    own = config.unicorn
+    details = {
+        "channels": tuple(own.channels) if volume else (),
+        "hidden": 0 if volume else own.hidden,
+        "activation": own.activation,
+        "positions": own.positions,
+        "bridge": own.bridge,
+    }
+    return EEGSpec(
+        features=math.prod(shape),
+        layers=0 if config.encoder == "none" else config.encoder_layers,
         heads=config.encoder_heads,
         ffn=config.encoder_ffn,
-        width=config.encoder_width,
+        width=width,
         dropout=config.dropout,
-        prompt=tuple(prompt),
+        prompt=prompt,
+        kind=config.encoder,
+        volume=volume,
+        **(details if unicorn else {}),
     )
-    return Seq2SeqModel(spec, eeg, dtype=config.dtype, remat=config.remat, keep=config.keep)
 
 
 def backbone_module(name: str) -> ModuleType:

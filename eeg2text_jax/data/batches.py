@@ -6,7 +6,7 @@ as much as one order for all would (at ZuCo's size 6 MB for 32 sentences of 56 w
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Required, TypedDict
 
 import grain
@@ -240,10 +240,14 @@ def training_batches(
 
 def evaluation_batches(samples: Samples, rows: np.ndarray, buckets: Sequence[Bucket], size: int) -> list[Batch]:
     """Every sample of `rows` once, shortest first; the last batch of a bucket is filled with rows of weight 0."""
+    return list(each_evaluation_batch(samples, rows, buckets, size))
+
+
+def each_evaluation_batch(samples: Samples, rows: np.ndarray, buckets: Sequence[Bucket], size: int) -> Iterator[Batch]:
+    """The same ones, each made when it is asked for: of volumes, all are more than fits into memory."""
     plan = EpochPlan(samples.n_words()[rows], samples.n_tokens(rows), buckets, size, seed=0)
-    return [
-        make_batch(samples, rows[np.sort(chosen)], bucket, size) for chosen, bucket in sorted(plan.epoch(0), key=_shape)
-    ]
+    for chosen, bucket in sorted(plan.epoch(0), key=_shape):
+        yield make_batch(samples, rows[np.sort(chosen)], bucket, size)
 
 
 def _shape(batch: tuple[np.ndarray, Bucket]) -> tuple[Bucket, int]:

@@ -17,7 +17,7 @@ from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.parallel.arms import each_arm
 from eeg2text_jax.parallel.mesh import ARM, DATA
-from eeg2text_jax.training.step import summed_loss
+from eeg2text_jax.training.objectives import summed_loss
 
 Batch = Mapping[str, jax.Array]  # ids int32 [B, S], length int32 [B], yes bool [B], weight float32 [B]
 LabelIds = tuple[tuple[int, ...], tuple[int, ...]]  # of yes and of no

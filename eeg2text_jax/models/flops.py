@@ -4,24 +4,30 @@ XLA's own count is unreliable where layers are scanned or recomputed. Counted ar
 for each multiply-add, positions at padding included, since the device computes those, too.
 """
 
-from eeg2text_jax.models.eeg2text import encoder_width, stack_spec
+from eeg2text_jax.models.brain.lstm import hidden_width
+from eeg2text_jax.models.brain.transformer import encoder_width, stack_spec
+from eeg2text_jax.models.brain.unicorn import series_spec, snapshot_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.models.spec import StackSpec
+from eeg2text_jax.models.reconstruction import ReconstructionModel
+from eeg2text_jax.models.spec import EEGSpec, StackSpec
 from eeg2text_jax.models.two_towers import LENGTH_FEATURES, ContrastiveModel
 
+AnyModel = Seq2SeqModel | ContrastiveModel | ReconstructionModel
 
-def training_flops(model: Seq2SeqModel | ContrastiveModel, batch: int, words: int, tokens: int) -> float:
+
+def training_flops(model: AnyModel, batch: int, words: int, tokens: int) -> float:
     """Forward and backward of one batch for one arm: the backward pass costs twice the forward one."""
+    if isinstance(model, ReconstructionModel):
+        series = stack_flops(series_spec(model.eeg), words, words, 0) if model.of == "series" else 0.0
+        return 3.0 * batch * (2.0 * words * snapshot_flops(model.eeg) + series)
     if isinstance(model, ContrastiveModel):
         return 3.0 * batch * tower_flops(model, batch, words)
     return 3.0 * batch * (encode_flops(model, words) + decode_flops(model, words, tokens))
 
 
 def tower_flops(model: ContrastiveModel, batch: int, words: int) -> float:
-    """One recording through EEG encoder and output, and its cosines with the texts of its batch."""
-    width = encoder_width(model.eeg)
-    project = 2.0 * words * model.eeg.features * width if model.eeg.width else 0.0
-    encoder = project + stack_flops(stack_spec(model.eeg), words, words, 0) + 2.0 * words * width * model.width
+    """One recording through brain encoder and output, and its cosines with the texts of its batch."""
+    encoder = brain_flops(model.eeg, words, model.width)
     return encoder + 2.0 * model.width * (LENGTH_FEATURES + model.outputs) + 2.0 * batch * model.outputs
 
 
@@ -49,12 +55,22 @@ def encode_flops(model: Seq2SeqModel, words: int) -> float:
     total = stack_flops(model.spec.encoder, source, source, 0)
     if model.spec.encoder.width != model.spec.decoder.width:
         total += 2.0 * source * model.spec.encoder.width * model.spec.decoder.width
-    if model.eeg is None:
-        return total
-    width = encoder_width(model.eeg)
-    if model.eeg.width:
-        total += 2.0 * words * model.eeg.features * width
-    return total + stack_flops(stack_spec(model.eeg), words, words, 0) + 2.0 * words * width * model.spec.d_model
+    return total if model.eeg is None else total + brain_flops(model.eeg, words, model.spec.d_model)
+
+
+def brain_flops(eeg: EEGSpec, words: int, d_model: int) -> float:
+    """One sentence through brain encoder and bridge."""
+    if eeg.kind == "lstm":
+        hidden = hidden_width(eeg)
+        inputs = eeg.features + max(eeg.layers - 1, 0) * 2 * hidden
+        return 16.0 * words * hidden * (inputs + eeg.layers * hidden) + 4.0 * words * hidden * d_model
+    if eeg.kind == "unicorn":
+        series = stack_flops(series_spec(eeg), words, words, 0)
+        return words * (snapshot_flops(eeg) + 2.0 * eeg.width * d_model) + series
+    width, total = encoder_width(eeg), 0.0
+    if eeg.width:
+        total += 2.0 * words * eeg.features * width
+    return total + stack_flops(stack_spec(eeg), words, words, 0) + 2.0 * words * width * d_model
 
 
 def decode_flops(model: Seq2SeqModel, words: int, tokens: int) -> float:

@@ -73,15 +73,22 @@ class Seq2SeqSpec:
 
 @dataclasses.dataclass(frozen=True)
 class EEGSpec:
-    """EEG encoder and bridge in front of a backbone (the paper: 6 layers, 8 heads, 2048, ReLU, dropout 0.1)."""
+    """Brain encoder and bridge in front of a backbone (the paper: 6 layers, 8 heads, 2048, ReLU, dropout 0.1)."""
 
-    features: int  # F
+    features: int  # F; of volumes the number of voxels
     layers: int = 6  # 0: the authors' naive model, the bridge alone
     heads: int = 8
     ffn: int = 2048
     width: int = 0  # project to this width first; 0: F, padded with zeros to a multiple of heads
     dropout: float = 0.1
     prompt: tuple[int, ...] = ()  # token ids embedded before the EEG positions
+    kind: str = "transformer"  # which encoder, a name in `brain.ENCODERS`
+    volume: tuple[int, ...] = ()  # (X, Y, Z) where the features are volumes
+    channels: tuple[int, ...] = ()  # of UniCoRN's convolutions, each of which halves a volume
+    hidden: int = 0  # UniCoRN: units of the hidden layer of a word
+    activation: str = "relu"  # of UniCoRN
+    positions: Literal["sinusoidal", "none"] = "none"  # of UniCoRN's series
+    bridge: str = "relu"  # of UniCoRN's bridge: "relu" or "linear"
 
 
 def head_dim(width: int, heads: int) -> int:

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from eeg2text_jax.models.eeg2text import EEGEncoder, Inputs
+from eeg2text_jax.models.brain.encoder import encode_brain, make_encoder
+from eeg2text_jax.models.eeg2text import Inputs
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params, bind, in_compute_dtype, init_params, structure_of
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
@@ -22,7 +23,7 @@ HIGHEST_SCALE = math.log(100.0)  # of the learned temperature's inverse, as in C
 
 
 class BrainTower(nnx.Module):
-    """The EEG encoder of the generative model, the mean over words, and a dense layer to the width of the targets.
+    """The brain encoder of the generative model, the mean over words, and a dense layer to the width of the targets.
 
     The number of words is added to the mean openly. A mean shows it to some arms and hides it from others: of constant
     features it is the same whatever the length, of noise it shrinks as sentences grow. An arm that could not know the
@@ -30,7 +31,7 @@ class BrainTower(nnx.Module):
     """
 
     def __init__(self, model: "ContrastiveModel", dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        self.eeg = EEGEncoder(model.eeg, model.width, dtype, rngs)
+        self.eeg = make_encoder(model.eeg, model.width, dtype, rngs)
         self.length = nnx.Linear(LENGTH_FEATURES, model.width, dtype=dtype, rngs=rngs)
         self.output = nnx.Linear(model.width, model.outputs, dtype=dtype, rngs=rngs)
         if model.learn_temperature:
@@ -40,7 +41,8 @@ class BrainTower(nnx.Module):
         """`features [B, W, F]` and `mask [B, W]` -> `[B, E]` of length 1, float32."""
         mask = inputs["mask"]
         with jax.named_scope("eeg_encoder"):
-            words = self.eeg(inputs["features"], mask, dropout_key=dropout_key, **options).astype(jnp.float32)
+            words, mask = encode_brain(self.eeg, inputs["features"], mask, dropout_key=dropout_key, **options)
+            words = words.astype(jnp.float32)
         real = mask[..., None].astype(jnp.float32)
         count = jnp.sum(real, axis=1)  # --> [B, 1]
         pooled = jnp.sum(words * real, axis=1) / jnp.maximum(count, 1.0)

@@ -1,7 +1,7 @@
 """What training starts from when the configuration names a checkpoint: its parameters, and random ones for the rest."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import jax
@@ -52,7 +52,9 @@ def checkpoint_config(folder: Path, tokenizer: PreTrainedTokenizerBase) -> Pretr
     )
 
 
-def model_from_checkpoint(config: ConfigDict, n_features: int, tokenizer: PreTrainedTokenizerBase) -> Seq2SeqModel:
+def model_from_checkpoint(
+    config: ConfigDict, feature_shape: int | Sequence[int], tokenizer: PreTrainedTokenizerBase
+) -> Seq2SeqModel:
     """The model of `config` (the `model` section) whose backbone is that of `config.checkpoint`.
 
     Raises:
@@ -66,7 +68,7 @@ def model_from_checkpoint(config: ConfigDict, n_features: int, tokenizer: PreTra
             f"set config.model.backbone={spec.backbone}."
         )
     check_tokenizer(tokenizer, spec, folder)
-    return model_around(spec, config, n_features, tokenizer)
+    return model_around(spec, config, feature_shape, tokenizer)
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, spec: Seq2SeqSpec, folder: Path) -> None:

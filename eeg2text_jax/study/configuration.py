@@ -212,7 +212,7 @@ STAGES = {
     "split": Stage(("split.json",), ("split",)),
     "tokenizer": Stage(("tokenizer",), ("text.tokenizer", "text.vocab_size", "model.checkpoint")),
     "targets": Stage(("targets.npz",), ("contrastive.text", "contrastive.layer", "contrastive.hashed")),
-    "training": Stage(("checkpoints/step_*", "step_one/checkpoints/step_*", "wave_*", "waves.json"), ()),
+    "training": Stage(("checkpoints/step_*", "*/checkpoints/step_*", "wave_*", "waves.json"), ()),
     "decoding": Stage(("predictions.jsonl", "rankings.jsonl"), ("grid.eval_conditions", "decode")),
     "": Stage(
         (),
@@ -225,6 +225,7 @@ STAGES = {
             "train.save_every",
             "train.log_every",
             "train.profile",
+            "train.tracker",
         ),
     ),
 }

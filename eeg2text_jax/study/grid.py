@@ -43,12 +43,14 @@ class StudyArrays(NamedTuple):
       dropout: keys `[A]`.
       condition: the key of all random conditions, a scalar.
       means: float32 `[S + 1, F]`, see `ConditionContext`; None where no condition needs it.
+      voxels: float32 of a snapshot's shape, 1 where a reconstruction is judged; None: everywhere.
       texts: what the contrastive objective compares with; None with the generative one.
     """
 
     dropout: jax.Array
     condition: jax.Array
     means: jax.Array | None
+    voxels: jax.Array | None = None
     texts: TextArrays | None = None
 
 

@@ -12,11 +12,13 @@ from ml_collections import ConfigDict
 from eeg2text_jax.backbones import BACKBONES
 from eeg2text_jax.conditions import CONDITIONS, TRAINING_ONLY
 from eeg2text_jax.errors import UserError, did_you_mean
+from eeg2text_jax.models.brain import ENCODERS
 from eeg2text_jax.splits.methods import FROM_FILE, METHODS
 from eeg2text_jax.study.data_ranges import DATA_RANGES
 from eeg2text_jax.study.kinds import (
     Range,
     buckets,
+    channels,
     flag,
     many,
     number,
@@ -27,16 +29,28 @@ from eeg2text_jax.study.kinds import (
     shares,
     span,
     text,
+    tracker,
     whole,
 )
 from eeg2text_jax.study.metric_names import ENDPOINTS, MEANING, WHICH_SENTENCE
 from eeg2text_jax.study.together import TOGETHER
 
+STAGE = {  # of a training before the text
+    "steps": whole(0),
+    "batch_size": whole(1, 1_000_000),
+    "lr": number(0, 100, above=True),
+    "lr_end": number(0, 100),
+    "schedule": one_of("constant", "linear", "cosine", "geometric"),
+    "warmup_steps": whole(0),
+    "eval_every": whole(1),
+    "patience": whole(0),
+}
+
 # In the order of configs/default.py.
 RANGES: dict[str, Range] = {
     "seed": whole(0),
     "objective": one_of("generate", "contrastive"),
-    "compilation_cache": place(),
+    "compilation_cache": place(local=True),
     **DATA_RANGES,
     "split.method": one_of(*METHODS, FROM_FILE),
     "split.ratio": shares(),
@@ -51,11 +65,17 @@ RANGES: dict[str, Range] = {
     "model.checkpoint": place(),
     "model.dtype": one_of("float32", "bfloat16"),  # float16 would need its loss scaled
     "model.shape": settings(),
+    "model.encoder": one_of(*ENCODERS),
     "model.encoder_layers": whole(0, 1000),
     "model.encoder_heads": whole(1, 10_000),
     "model.encoder_ffn": whole(1, 1_000_000),
     "model.encoder_width": whole(0, 1_000_000),
     "model.dropout": number(0, 1, below=True),
+    "model.unicorn.channels": channels(),
+    "model.unicorn.hidden": whole(1, 1_000_000),
+    "model.unicorn.activation": one_of("gelu", "relu"),
+    "model.unicorn.positions": one_of("sinusoidal", "none"),
+    "model.unicorn.bridge": one_of("linear", "relu"),
     "model.remat": flag(),
     "model.keep": one_of("products", "nothing"),
     "model.prompt": text(),
@@ -65,7 +85,8 @@ RANGES: dict[str, Range] = {
     "optim.name": one_of("adamw", "adafactor", "sgd"),
     "optim.trainable": one_of("all", "first"),
     "optim.lr": number(0, 100, above=True),
-    "optim.schedule": one_of("constant", "linear", "cosine", "step"),
+    "optim.schedule": one_of("constant", "linear", "cosine", "geometric", "step"),
+    "optim.lr_end": number(0, 100),
     "optim.decay_every": whole(1),
     "optim.decay_rate": number(0, 1, above=True),
     "optim.warmup_steps": whole(0),
@@ -74,14 +95,23 @@ RANGES: dict[str, Range] = {
     "optim.grad_clip": number(0, 1e9),
     "train.steps": whole(1),
     "train.eval_every": whole(1),
+    "train.patience": whole(0),
     "train.save_every": whole(1),
     "train.log_every": whole(1),
+    "train.tracker": tracker(),
     "train.profile": span(),
     "train.label_smoothing": number(0, 1, below=True),
     "train.accumulate": whole(1, 1_000_000),
     "train.rng": one_of("threefry", "rbg"),
     "step_one.steps": whole(0),
     "step_one.lr": number(0, 100, above=True),
+    "pretrain.enabled": flag(),
+    "pretrain.loss": one_of("mae", "mse"),
+    "pretrain.mask": flag(),
+    "pretrain.freeze_snapshot": flag(),
+    "pretrain.freeze_encoder": flag(),
+    **{f"pretrain.{stage}.{name}": range for stage in ("snapshot", "series") for name, range in STAGE.items()},
+    "pretrain.series.hidden": number(0, 1, below=True),
     "contrastive.text": place(),
     "contrastive.layer": whole(-1, 1000),
     "contrastive.hashed": whole(8, 1_000_000),
@@ -173,10 +203,15 @@ def fields(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def notes(config: ConfigDict) -> list[str]:
     """Sentences on what a run will not do as the configuration reads."""
     found = []
-    for section, steps in (("train", config.train.steps), ("step_one", config.step_one.steps)):
-        if steps and config.optim.warmup_steps > steps // 2:
+    stages = [("optim", "train", config.optim, config.train.steps)]
+    stages += [("optim", "step_one", config.optim, config.step_one.steps)]
+    if config.pretrain.enabled:
+        own = [(f"pretrain.{name}", config.pretrain[name]) for name in ("snapshot", "series")]
+        stages += [(name, name, section, section.steps) for name, section in own]
+    for section, counted, rates, steps in stages:
+        if steps and rates.warmup_steps > steps // 2:
             found.append(
-                f"optim.warmup_steps is {config.optim.warmup_steps}, more than half of {section}.steps ({steps}): "
+                f"{section}.warmup_steps is {rates.warmup_steps}, more than half of {counted}.steps ({steps}): "
                 f"the warm-up is cut to {steps // 2} steps."
             )
     return found

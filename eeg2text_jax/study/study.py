@@ -20,6 +20,7 @@ from eeg2text_jax.data.text import encode_targets, load_tokenizer, longer_than, 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.pretrained.folder import checkpoint_folder
@@ -28,6 +29,7 @@ from eeg2text_jax.splits.certificate import certify_data, part_table, verdict
 from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.split import Split
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
+from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.study.configuration import fields_digest
 from eeg2text_jax.study.grid import Arm, StudyArrays, arms, dropout_keys
 from eeg2text_jax.study.text_targets import TextTargets, open_targets
@@ -45,9 +47,10 @@ class Study:
     tokenizer: PreTrainedTokenizerBase
     samples: Samples
     arms: tuple[Arm, ...]
-    model: Seq2SeqModel | ContrastiveModel
+    model: Seq2SeqModel | ContrastiveModel | ReconstructionModel  # the last in stages before the text
     arrays: StudyArrays
     targets: TextTargets | None = None  # of the contrastive objective
+    before: "Study | None" = None  # the stage whose best parameters training begins with
 
     @functools.cached_property
     def placement(self) -> Placement:
@@ -81,7 +84,7 @@ def open_study(config: ConfigDict, workdir: Workdir, *, other_texts: bool = Fals
     split = open_split(config, workdir, data, other_texts=other_texts)
     tokenizer = open_tokenizer(config, workdir, data, split)
     build = model_from_checkpoint if config.model.checkpoint else build_model
-    model = build(config.model, data.n_features, tokenizer)
+    model = build(config.model, data.feature_shape, tokenizer)
     samples, means = make_samples(config, data, split, tokenizer, model.pad_token)
     dropout = dropout_keys(grid_arms, config.seed, config.train.rng)
     arrays = StudyArrays(dropout, condition_key(config.seed), means)
@@ -109,7 +112,7 @@ def open_data(config: ConfigDict, workdir: Workdir) -> DataFile:
     """The data file of `config.data.source`: that file itself, or one prepared from it once."""
     source = str(config.data.source)
     if source.endswith(".h5"):
-        return read_datafile(source)
+        return read_datafile(at_hand(source))
     if not workdir.data.exists():
         print(f"preparing {source} ...")
         tally = prepare(config.data, workdir.data)

@@ -24,7 +24,7 @@ def _split(config: ConfigDict) -> str:
 
 def _encoder(config: ConfigDict) -> str:
     width, heads = config.model.encoder_width, config.model.encoder_heads
-    if config.model.encoder_layers and width % heads:
+    if config.model.encoder in ("transformer", "unicorn") and config.model.encoder_layers and width % heads:
         return f"model.encoder_width is {width}; expected a multiple of model.encoder_heads ({heads}), or 0."
     return ""
 
@@ -48,6 +48,35 @@ def _contrastive(config: ConfigDict) -> str:
     return ""
 
 
+def _rates(config: ConfigDict) -> str:
+    if config.optim.schedule == "geometric" and not config.optim.lr_end:
+        return "optim.lr_end is 0.0; expected a number above 0, which a geometric decay never reaches."
+    return ""
+
+
+def _pretraining(config: ConfigDict) -> str:
+    own = config.pretrain
+    if not own.enabled:
+        return ""
+    if config.model.encoder != "unicorn":
+        return (
+            f"pretrain.enabled is True and model.encoder is {config.model.encoder!r}; expected 'unicorn', the encoder "
+            "that has a mirror to reconstruct with, or pretrain.enabled=False."
+        )
+    for name in ("snapshot", "series"):
+        stage = own[name]
+        if stage.schedule == "geometric" and not stage.lr_end:
+            return f"pretrain.{name}.lr_end is 0.0; expected a number above 0, which a geometric decay never reaches."
+        if stage.batch_size % config.train.accumulate:
+            return (
+                f"train.accumulate is {config.train.accumulate}; expected a divisor of pretrain.{name}.batch_size "
+                f"({stage.batch_size})."
+            )
+    if own.freeze_snapshot and not own.snapshot.steps:
+        return "pretrain.freeze_snapshot is True and pretrain.snapshot.steps 0; expected steps, or a random half stays."
+    return ""
+
+
 class _AnyTokens:
     """Token ids of no model in particular, with which settings of decoding can be checked."""
 
@@ -66,6 +95,8 @@ TOGETHER: dict[str, Callable[[ConfigDict], str]] = {
     "data": _recordings,
     "split": _split,
     "model": _encoder,
+    "optim": _rates,
     "train": _microbatches,
+    "pretrain": _pretraining,
     "decode": _decoding,
 }

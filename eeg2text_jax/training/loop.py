@@ -1,10 +1,8 @@
-"""Training of all arms as a page: restore, then step, log, evaluate, save until done; and step one of
-the authors' two-step training.
-"""
+"""Training of all arms of a stage as a page: restore, then step, log, evaluate, save until done."""
 
-import dataclasses
 import functools
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -13,25 +11,40 @@ import orbax.checkpoint as ocp
 from jax.sharding import AbstractMesh, Mesh
 from ml_collections import ConfigDict
 
-from eeg2text_jax.data.batches import Batch, evaluation_batches, training_batches
+from eeg2text_jax.backbones.mapping import flatten, unflatten
+from eeg2text_jax.data.batches import Batch, each_evaluation_batch, training_batches
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.models.flops import AnyModel
 from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.reconstruction import ReconstructionModel
+from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.parallel.arms import compile_step
-from eeg2text_jax.parallel.distributed import to_host
+from eeg2text_jax.parallel.distributed import is_main, to_host
 from eeg2text_jax.parallel.placement import Placement, arms_mapping
 from eeg2text_jax.pretrained.start import start_from_checkpoint
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.splits.split import check_same_data, check_same_split
-from eeg2text_jax.study.configuration import fields_digest
+from eeg2text_jax.stores.address import address_of
+from eeg2text_jax.study.configuration import fields_digest, to_json
 from eeg2text_jax.study.grid import Arm, init_keys
 from eeg2text_jax.study.study import Study
-from eeg2text_jax.study.workdir import Workdir
 from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
 from eeg2text_jax.training.clip import ContrastiveProgram
-from eeg2text_jax.training.metrics_log import MetricsLog, write_lines
-from eeg2text_jax.training.pace import Pace, Pending, StepProfile, not_finite
-from eeg2text_jax.training.state import TrainState, init_state, keep_best, make_optimizer, trainable_only
+from eeg2text_jax.training.metrics_log import MetricsLog, stale, write_lines
+from eeg2text_jax.training.pace import Pace, Pending, StepProfile, by_arm, not_finite
+from eeg2text_jax.training.reconstruct import ReconstructionProgram
+from eeg2text_jax.training.stages import carried_over, frozen_paths, overlaid, stage_before
+from eeg2text_jax.training.state import (
+    TrainState,
+    init_state,
+    keep_best,
+    make_optimizer,
+    trainable_only,
+    without_frozen,
+)
 from eeg2text_jax.training.step import GridProgram
+from eeg2text_jax.training.tracker import Tracker
+from eeg2text_jax.training.trivial import trivial_losses
 
 
 def train(study: Study) -> TrainState:
@@ -48,7 +61,7 @@ def train(study: Study) -> TrainState:
     profile = StepProfile(config.profile, study.workdir.root)
 
     with Checkpoints(study.workdir.root) as checkpoints, Preemption() as preemption:
-        state, iterator, lines = restore_or_init(study, program, placement, checkpoints)
+        state, iterator, lines, ended = restore_or_init(study, program, placement, checkpoints)
         formats = placement.formats(state)
         state = jax.device_put(state, formats, donate=True)
         train_step = compile_step(program.train_step, placement.mesh, formats)
@@ -56,15 +69,18 @@ def train(study: Study) -> TrainState:
         dev_loss = DevLoss(study, program)
         arrays = placement.constants(study.arrays)
         first = int(state.step)
-        if first >= config.steps:
+        if first >= config.steps or ended:
             write_lines(study.workdir.root, lines)
             return state
         announce(study, placement, first)
         with (
-            MetricsLog(study.workdir.root, first, lines) as log,
+            tracker_of(study) as tracker,
+            MetricsLog(study.workdir.root, first, lines, tracker) as log,
             ProgressLine("train", config.steps, first) as progress,
             profile,
         ):
+            if not first and isinstance(study.model, ReconstructionModel):
+                log.add(0, by_arm(study.arms, trivial_losses(study, program)))
             pending = Pending(study, log, progress, Pace(study.model, len(study.arms), placement.mesh))
             for step in range(first + 1, config.steps + 1):
                 with profile.step(step):
@@ -76,16 +92,23 @@ def train(study: Study) -> TrainState:
                     loss = dev_loss(state.params)
                     state = keep(state, loss)
                     pending.dev(step, to_host(loss))
-                last = step == config.steps or preemption.stop_after(step)
+                    ended = stale(log.lines) >= config.patience > 0
+                last = step == config.steps or ended or preemption.stop_after(step)
                 if step % config.save_every == 0 or last:
                     pending.flush()
-                    checkpoints.save(
-                        step, state, {**_origin(study), "iterator": iterator.get_state(), "log": log.lines}
-                    )
+                    info = {"iterator": iterator.get_state(), "log": log.lines, "ended": ended}
+                    checkpoints.save(step, state, {**_origin(study), **info})
                 if last:
                     break
         checkpoints.wait()
     return state
+
+
+def tracker_of(study: Study) -> Tracker:
+    """What `train.tracker` asks for, on the host that writes."""
+    root, config = str(study.workdir.root), study.config
+    wanted = config.train.tracker if is_main() else ""
+    return Tracker(wanted, address_of(root), root, map(str, study.arms), json.loads(to_json(config)))
 
 
 def announce(study: Study, placement: Placement, first: int) -> None:
@@ -110,8 +133,8 @@ def trained_params(study: Study) -> Any:
     }
     with Checkpoints(study.workdir.root, read_only=True) as checkpoints:
         restored = checkpoints.restore(abstract._replace(**unread))
-        step = 0 if restored is None else restored[0]
-        if step < study.config.train.steps:
+        step, ended = (0, False) if restored is None else (restored[0], restored[2].get("ended", False))
+        if step < study.config.train.steps and not ended:
             raise UserError(
                 f"{checkpoints.directory}: training stands at step {step} of {study.config.train.steps}; "
                 "finish it with `eeg2text train` or `eeg2text run`."
@@ -127,21 +150,33 @@ def trained_params(study: Study) -> Any:
 
 
 def make_program(
-    config: ConfigDict, model: Seq2SeqModel, arms: tuple[Arm, ...], mesh: Mesh | AbstractMesh | None = None
+    config: ConfigDict,
+    model: AnyModel,
+    arms: tuple[Arm, ...],
+    mesh: Mesh | AbstractMesh | None = None,
 ) -> GridProgram:
     """The compiled side of a grid, to run on a mesh; without one it only describes the state."""
-    kind = GridProgram
-    if config.objective == "contrastive":
-        kind = functools.partial(ContrastiveProgram, symmetric=config.contrastive.symmetric)
-    return kind(
+    frozen = frozen_paths(config, model)
+    optimizer = without_frozen(make_optimizer(config.optim, config.train.steps), frozen)
+    return program_kind(config, model)(
         model=model,
         arms=arms,
-        optimizer=trainable_only(make_optimizer(config.optim, config.train.steps), model, config.optim.trainable),
+        optimizer=trainable_only(optimizer, model, config.optim.trainable),
         label_smoothing=config.train.label_smoothing,
         mapping=arms_mapping(config.parallel),
         accumulate=config.train.accumulate,
         mesh=mesh,
+        frozen=frozen,
     )
+
+
+def program_kind(config: ConfigDict, model: AnyModel) -> Callable[..., GridProgram]:
+    """Which program trains a model; what it needs besides the rest is given already."""
+    if isinstance(model, ReconstructionModel):
+        return functools.partial(ReconstructionProgram, error=config.pretrain.loss)
+    if isinstance(model, ContrastiveModel):
+        return functools.partial(ContrastiveProgram, symmetric=config.contrastive.symmetric)
+    return GridProgram
 
 
 class Begun(NamedTuple):
@@ -150,6 +185,7 @@ class Begun(NamedTuple):
     state: TrainState
     iterator: Iterator[Batch]  # at the position in the data
     lines: list[str]  # of metrics.jsonl until then
+    ended: bool = False  # whether it came to its end before its last step
 
 
 def restore_or_init(study: Study, program: GridProgram, placement: Placement, checkpoints: Checkpoints) -> Begun:
@@ -175,7 +211,7 @@ def restore_or_init(study: Study, program: GridProgram, placement: Placement, ch
     _, state, info = restored
     _check_origin(study, info, checkpoints)
     iterator.set_state(info["iterator"])
-    return Begun(state, iterator, info["log"])
+    return Begun(state, iterator, info["log"], info.get("ended", False))
 
 
 def _origin(study: Study) -> dict[str, Any]:
@@ -199,17 +235,25 @@ def _check_origin(study: Study, info: dict[str, Any], checkpoints: Checkpoints) 
 
 
 def make_initial_state(study: Study, program: GridProgram, placement: Placement) -> TrainState:
-    """The state before the first step: after a step one its best, else from the checkpoint if any, else random."""
+    """The state before the first step.
+
+    Parameters are the best of the stage before, if any; what that lacks, or all, is from the checkpoint, else random.
+    """
     keys, checkpoint = init_keys(study.arms, study.config.seed), study.config.model.checkpoint
     shardings = placement.shardings(program.state_shapes())
-    if first := step_one(study):
-        params = trained_params(first)
-    elif checkpoint and study.config.objective == "generate":
+    before = stage_before(study)
+    carried = {} if before is None else carried_over(trained_params(before), study.model.shapes)
+    if carried.keys() >= flatten(study.model.shapes).keys():
+        params = unflatten(carried)
+    elif checkpoint and isinstance(study.model, Seq2SeqModel):
         start = start_from_checkpoint(study.model, checkpoint, keys, placement.shardings)
         print(f"{checkpoint}: {start.summary()}")
-        params = start.params
+        params = overlaid(start.params, carried)
     else:
-        return jax.jit(program.initial_state, out_shardings=shardings)(placement.constants(keys))
+        begin = jax.jit(program.initial_state, out_shardings=shardings)
+        if not carried:
+            return begin(placement.constants(keys))
+        params = overlaid(begin(placement.constants(keys)).params, carried)
     make_state = functools.partial(init_state, optimizer=program.optimizer)
     return jax.jit(make_state, donate_argnums=0, out_shardings=shardings)(params)
 
@@ -220,21 +264,15 @@ class DevLoss:
     def __init__(self, study: Study, program: GridProgram):
         config = study.config.batch
         rows = study.split.parts["dev"]
-        self._batches = evaluation_batches(study.samples, rows, config.buckets, config.size)
+        self._make = functools.partial(each_evaluation_batch, study.samples, rows, config.buckets, config.size)
+        # Volumes are read anew every time.
+        self._batches = list(self._make()) if len(study.data.feature_shape) == 1 else None
         self._step = jax.jit(program.eval_step)
         self._placement = study.placement
         self._arrays = self._placement.constants(study.arrays)
 
     def __call__(self, params: Any) -> jax.Array:
-        parts = [self._step(params, self._placement.batch(batch), self._arrays) for batch in self._batches]
+        parts = [
+            self._step(params, self._placement.batch(batch), self._arrays) for batch in self._batches or self._make()
+        ]
         return sum(loss for loss, _ in parts) / sum(count for _, count in parts)
-
-
-def step_one(study: Study) -> Study | None:
-    """The study of step one, in a folder of its own for checkpoints and curves; None where there is no such step."""
-    if not study.config.step_one.steps:
-        return None
-    config = study.config.copy_and_resolve_references()
-    config.train.steps, config.optim.lr, config.optim.trainable = config.step_one.steps, config.step_one.lr, "first"
-    config.step_one.steps = 0  # nothing goes before it
-    return dataclasses.replace(study, config=config, workdir=Workdir(study.workdir.root / "step_one"))

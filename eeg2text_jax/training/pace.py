@@ -4,7 +4,7 @@ waiting for input; and a profile of some steps, which XProf opens.
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +17,7 @@ from eeg2text_jax.data.batches import Batch
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.flops import training_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.parallel.mesh import chip_of_device
 from eeg2text_jax.progress import ProgressLine
@@ -105,7 +106,7 @@ class Pace:
       mesh: the devices; the share of their peak (MFU) is told where `parallel.chips` knows it.
     """
 
-    def __init__(self, model: Seq2SeqModel, n_arms: int, mesh: Mesh):
+    def __init__(self, model: Seq2SeqModel | ReconstructionModel, n_arms: int, mesh: Mesh):
         chip = chip_of_device(mesh.devices.flat[0].device_kind)
         self._model, self._n_arms = model, n_arms
         self._peak = chip.flops * mesh.size if chip else None
@@ -200,8 +201,8 @@ class Pending:
         note = "  ".join(f"{arm} {loss:.3f}" for arm, loss in zip(self._arms, losses, strict=True))
         self._progress.advance(1, f"loss {note}  {rates['samples_per_s']:.0f} samples/s")
         if step % self._every == 0:
-            norms = self._by_arm("grad_norm", metrics["grad_norm"])
-            self._log.add(step, {**self._by_arm("loss", losses), **norms, **rates})
+            values = by_arm(self._arms, {"loss": losses, "grad_norm": metrics["grad_norm"]})
+            self._log.add(step, {**values, **rates})
             self._pace.restart()
 
     def dev(self, step: int, losses: np.ndarray) -> None:
@@ -216,10 +217,12 @@ class Pending:
                 f"the loss of arm {not_finite(self._arms, losses)} on dev is not finite after step {step}, that on "
                 "train was; lower optim.lr or look at the features of the dev part."
             )
-        self._log.add(step, self._by_arm("dev_loss", losses))
+        self._log.add(step, by_arm(self._arms, {"dev_loss": losses}))
 
-    def _by_arm(self, name: str, values: np.ndarray) -> dict[str, float]:
-        return {f"{name}/{arm}": float(value) for arm, value in zip(self._arms, values, strict=True)}
+
+def by_arm(arms: Sequence[Arm], values: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Values `[A]` by name as `name/arm`, one after the other."""
+    return {f"{name}/{arm}": float(value) for name, of in values.items() for arm, value in zip(arms, of, strict=True)}
 
 
 def not_finite(arms: Sequence[Arm], values: np.ndarray) -> Arm:

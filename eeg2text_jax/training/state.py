@@ -2,6 +2,7 @@
 
 Every leaf but `step` has the arms on its first axis."""
 
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import jax
@@ -12,8 +13,37 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.reconstruction import ReconstructionModel
 
 Phase = Literal["first", "all"]
+
+
+def is_frozen(path: tuple, frozen: Sequence[str]) -> bool:
+    """Whether a path of `jax.tree_util` lies at or below one of those in `frozen`, as "eeg/snapshot"."""
+    name = "/".join(str(key.key) for key in path)
+    return any(name == top or name.startswith(f"{top}/") for top in frozen)
+
+
+def held(params: Any, frozen: Sequence[str]) -> Any:
+    """The same parameters, none of the frozen ones with a gradient."""
+    if not frozen:
+        return params
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: jax.lax.stop_gradient(leaf) if is_frozen(path, frozen) else leaf, params
+    )
+
+
+def without_frozen(optimizer: optax.GradientTransformation, frozen: Sequence[str]) -> optax.GradientTransformation:
+    """The optimizer of all but the frozen parameters, which it keeps nothing of and never moves."""
+    if not frozen:
+        return optimizer
+
+    def label(params: Any) -> Any:
+        return jax.tree_util.tree_map_with_path(
+            lambda path, _: "frozen" if is_frozen(path, frozen) else "trained", params
+        )
+
+    return optax.partition({"trained": optimizer, "frozen": optax.set_to_zero()}, label)
 
 
 def trainable_mask(model: Seq2SeqModel, params: Any, phase: Phase = "all") -> Any:
@@ -43,7 +73,7 @@ def trainable_mask(model: Seq2SeqModel, params: Any, phase: Phase = "all") -> An
 
 
 def trainable_only(
-    optimizer: optax.GradientTransformation, model: Seq2SeqModel, phase: Phase
+    optimizer: optax.GradientTransformation, model: Seq2SeqModel | ReconstructionModel, phase: Phase
 ) -> optax.GradientTransformation:
     """The optimizer on what `phase` leaves free: the rest enters no gradient norm and does not decay either.
 
@@ -52,6 +82,8 @@ def trainable_only(
     """
     if phase not in get_args(Phase):
         raise UserError(f"config.optim.trainable is {phase!r}; it must be one of {', '.join(get_args(Phase))}.")
+    if isinstance(model, ReconstructionModel):
+        return optimizer
     frozen_positions = model.spec.encoder.frozen_positions or model.spec.decoder.frozen_positions
     if phase == "all" and model.spec.logits_bias != "frozen" and not frozen_positions:
         return optimizer
@@ -68,24 +100,31 @@ Rate = float | jax.Array
 
 
 def make_schedule(config: ConfigDict, steps: int, lr: Rate | None = None) -> optax.Schedule:
-    """Learning rate by step: linear warm-up to `lr`, then constant, linear or cosine to zero, or step decay.
+    """Learning rate by step: linear warm-up to `lr`, then constant; linear, cosine or geometric to `lr_end`; or steps.
+
+    An end above 0 is the rate of the last step; 0 would be that of the step after it, as the last one shall do
+    something.
 
     Raises:
       UserError: `schedule` is not known.
     """
     warmup = min(int(config.warmup_steps), steps // 2)
-    rest = steps - warmup
+    end = config.get("lr_end", 0.0)
+    rest = steps - warmup - (1 if end else 0)
     lr = config.lr if lr is None else lr
     if config.schedule == "constant":
         after = optax.constant_schedule(lr)
     elif config.schedule == "linear":
-        after = optax.linear_schedule(lr, 0.0, max(rest, 1))
+        after = optax.linear_schedule(lr, end, max(rest, 1))
     elif config.schedule == "cosine":
-        after = optax.cosine_decay_schedule(lr, max(rest, 1))
+        after = optax.cosine_decay_schedule(lr, max(rest, 1), end / lr if end else 0.0)
+    elif config.schedule == "geometric":
+        after = optax.exponential_decay(lr, max(rest, 1), end / lr, end_value=end)
     elif config.schedule == "step":
         after = optax.exponential_decay(lr, config.decay_every, config.decay_rate, staircase=True)
     else:
-        raise UserError(f"optim.schedule is {config.schedule!r}; expected 'constant', 'linear', 'cosine' or 'step'.")
+        known = "'constant', 'linear', 'cosine', 'geometric' or 'step'"
+        raise UserError(f"optim.schedule is {config.schedule!r}; expected {known}.")
     return optax.join_schedules([optax.linear_schedule(0.0, lr, max(warmup, 1)), after], [warmup])
 
 
@@ -151,7 +190,7 @@ def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainSta
     )
 
 
-def init_params(model: Seq2SeqModel, keys: jax.Array) -> Any:
+def init_params(model: Seq2SeqModel | ReconstructionModel, keys: jax.Array) -> Any:
     """Random parameters of every arm, each `[A, ...]`, from keys `[A]`."""
     return jax.vmap(model.init)(keys)
 

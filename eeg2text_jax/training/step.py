@@ -18,49 +18,10 @@ from eeg2text_jax.data.batches import Batch
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.arms import choose_by_arm, each_arm
 from eeg2text_jax.study.grid import Arm, StudyArrays
-from eeg2text_jax.training.state import TrainState, init_params, init_state
+from eeg2text_jax.training.objectives import count_tokens, summed_loss
+from eeg2text_jax.training.state import TrainState, held, init_params, init_state
 
-
-def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0) -> jax.Array:
-    """Negative log-likelihood of every label in nats, float32 `[B, T]`.
-
-    Args:
-      logits: float32 `[B, T, V]`.
-      labels: int32 `[B, T]`.
-      label_smoothing: share of the target distribution spread evenly over the vocabulary.
-    """
-    logits = logits.astype(jnp.float32)
-    log_norm = jax.nn.logsumexp(logits, axis=-1)
-    # A gather from logits that are divided along V or the batch, XLA may partition across the arms; a sum it does not.
-    chosen = labels[..., None] == jnp.arange(logits.shape[-1], dtype=labels.dtype)[None, None]
-    losses = log_norm - jnp.sum(jnp.where(chosen, logits, 0.0), axis=-1)
-    if label_smoothing:
-        losses = (1 - label_smoothing) * losses + label_smoothing * (log_norm - logits.mean(axis=-1))
-    return losses
-
-
-@jax.named_scope("head_loss")
-def summed_loss(
-    logits: jax.Array, labels: jax.Array, weight: jax.Array, pad_token: int, label_smoothing: float = 0.0
-) -> tuple[jax.Array, jax.Array]:
-    """Summed loss over the real tokens of the real rows, and their number (both float32 scalars).
-
-    Args:
-      logits: `[B, T, V]`.
-      labels: int32 `[B, T]`, padded with `pad_token`.
-      weight: float32 `[B]`, 0 for rows that only fill the batch.
-    """
-    counted = _counted(labels, weight, pad_token)
-    return jnp.sum(token_losses(logits, labels, label_smoothing) * counted), jnp.sum(counted)
-
-
-def count_tokens(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Array:
-    """Number of real tokens of the real rows, a float32 scalar."""
-    return jnp.sum(_counted(labels, weight, pad_token))
-
-
-def _counted(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Array:
-    return (labels != pad_token).astype(jnp.float32) * weight[:, None]  # [B, T]
+Loss = Callable[[Any, Batch, jax.Array], jax.Array]  # (parameters, rows, dropout key) -> a scalar
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,11 +32,12 @@ class GridProgram:
       model: the model, the same for all arms.
       arms: the arms, in the order of the first axis of every parameter.
       optimizer: applied to each arm on its own.
-      label_smoothing: see `loss.token_losses`.
+      label_smoothing: see `objectives.token_losses`.
       mapping: of several arms on one device, see `parallel.arms.each_arm`.
       mesh: where it runs; None on a single device.
       accumulate: microbatches that a batch is cut into, one after the other; the gradient is that of the batch. It
         divides the batch.
+      frozen: paths of parameters that get no gradient, with all below them, as "eeg/snapshot".
     """
 
     model: Seq2SeqModel
@@ -85,6 +47,7 @@ class GridProgram:
     mapping: str
     accumulate: int = 1
     mesh: Mesh | AbstractMesh | None = None
+    frozen: tuple[str, ...] = ()
 
     def initial_state(self, keys: jax.Array) -> TrainState:
         """The state before the first step, with random parameters from keys `[A]`."""
@@ -136,8 +99,12 @@ class GridProgram:
         def evaluate(params, rows, _):
             return self._loss(params, rows, None)
 
+        return self._each_arm(evaluate, (params, self.fed(batch, study)), None)
+
+    def fed(self, batch: Batch, study: StudyArrays) -> dict[str, jax.Array]:
+        """What every arm is fed and judged by in an evaluation, each `[A, B, ...]`, from a batch `[B, ...]`."""
         of_all = jax.tree.map(lambda leaf: leaf[None], dict(batch))
-        return self._each_arm(evaluate, (params, self._rows(of_all, study, jnp.zeros((), jnp.int32))), None)
+        return self._rows(of_all, study, jnp.zeros((), jnp.int32))
 
     def _share_dropout(self, keys: jax.Array) -> bool:
         """Whether all arms drop the same units: those of one seed do, and `rbg`, which under `vmap` draws from the
@@ -152,7 +119,11 @@ class GridProgram:
         def loss(params: Any, rows: Batch, key: jax.Array) -> jax.Array:
             return self._loss(params, rows, key)[0] / count
 
-        gradient_of = jax.value_and_grad(loss)
+        return self._accumulated(loss, params, rows, key)
+
+    def _accumulated(self, loss: Loss, params: Any, rows: Batch, key: jax.Array) -> tuple[jax.Array, Any]:
+        """The sum of `loss` over the microbatches of a batch, and its gradient; frozen parameters have none."""
+        gradient_of = jax.value_and_grad(lambda params, rows, key: loss(held(params, self.frozen), rows, key))
         if self.accumulate == 1:
             return gradient_of(params, rows, key)
 

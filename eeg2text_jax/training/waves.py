@@ -18,7 +18,9 @@ from eeg2text_jax.parallel.distributed import is_main, main_first
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir
-from eeg2text_jax.training.loop import make_program, step_one, train, trained_params
+from eeg2text_jax.training.loop import make_program, train, trained_params
+from eeg2text_jax.training.stages import stage_names, stages
+from eeg2text_jax.training.trivial import reconstruction_lines
 
 STATE_SHARE = 0.7  # of a device's memory; the rest is for what a step computes
 
@@ -35,10 +37,12 @@ def train_arms(study: Study) -> None:
     for number, part in enumerate(parts, start=1):
         if len(parts) > 1:
             print(f"wave {number} of {len(parts)}")
-        if first := step_one(part):
-            print("step one")
-            train(first)
-        train(part)
+        *earlier, text = stages(part)
+        for stage in earlier:
+            print(stage.workdir.root.name.replace("_", " "))
+            train(stage)
+            print(*reconstruction_lines(stage), sep="\n", end="")
+        train(text)
     if len(parts) > 1 and is_main():
         curves = [(part.workdir.metrics).read_text() for part in parts]
         write_text(study.workdir.metrics, "".join(curves))
@@ -86,7 +90,7 @@ def _arms_at_once(study: Study) -> int:
         return json.loads(noted.read_text())["arms_at_once"]
     if wanted:
         return _even(n_arms, wanted)
-    if any((study.workdir.root / name).exists() for name in ("checkpoints", "step_one")):
+    if any((study.workdir.root / name).exists() for name in ("checkpoints", *stage_names(study.config))):
         return n_arms
     size = _arms_that_fit(study)
     if size < n_arms:

@@ -11,7 +11,7 @@ import torch
 from test_properties import BARTISH, EEG, make_model
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.eeg2text import encoder_width
+from eeg2text_jax.models.brain.transformer import encoder_width
 from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.training.state import trainable_mask, trainable_only
 
@@ -67,7 +67,7 @@ def test_equals_torch(n_features: int) -> None:
         "kernel": jnp.asarray(bridge.weight.detach().numpy().T),
         "bias": jnp.asarray(bridge.bias.detach().numpy()),
     }
-    ours = jax.jit(lambda params: model._bind(params).eeg(jnp.asarray(x), jnp.asarray(MASK)))(params)
+    ours = jax.jit(lambda params: model._bind(params).eeg(jnp.asarray(x), jnp.asarray(MASK))[0])(params)
     np.testing.assert_allclose(ours[MASK], expected[MASK], atol=1e-5)
 
 
@@ -108,7 +108,7 @@ def test_prompt_goes_before_the_eeg() -> None:
     hidden, hidden_mask = encode(params, {"features": x, "mask": mask})
     assert hidden.shape == (3, 9, BARTISH.width)
     np.testing.assert_array_equal(hidden_mask, np.concatenate([np.ones((3, 3), bool), MASK], axis=1))
-    embeddings = jax.jit(lambda params: model._bind(params).eeg(x, mask))(params)
+    embeddings = jax.jit(lambda params: model._bind(params).eeg(x, mask)[0])(params)
     prompt = params["backbone"]["shared"]["embedding"][jnp.array([5, 7, 9])]
     joined = jnp.concatenate([jnp.broadcast_to(prompt, (3, 3, 16)), embeddings], axis=1)
     expected, _ = encode(params, {"inputs_embeds": joined, "mask": hidden_mask})

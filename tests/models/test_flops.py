@@ -17,7 +17,7 @@ from eeg2text_jax.models.flops import search_flops, training_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.search.settings import GenerationSpec
-from eeg2text_jax.training.step import summed_loss
+from eeg2text_jax.training.objectives import summed_loss
 
 WORDS, TOKENS, BATCH = 9, 7, 3
 LAYERS = {f"{side}_{field}": n for side in ("encoder", "decoder") for field, n in (("layers", 2), ("ffn_dim", 80))}

@@ -20,7 +20,7 @@ from eeg2text_jax.models.layers import dropout
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.parallel.placement import REPLICATED, Placement
 from eeg2text_jax.study.grid import Arm, dropout_keys
-from eeg2text_jax.training.step import token_losses
+from eeg2text_jax.training.objectives import token_losses
 
 ARMS = (Arm("eeg", 0), Arm("noise", 0))
 TOLERANCE = 1e-5

@@ -8,7 +8,8 @@ from tiny_run import tiny_config
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.study.study import open_study
 from eeg2text_jax.study.workdir import open_workdir
-from eeg2text_jax.training.loop import make_initial_state, make_program, step_one, trained_params
+from eeg2text_jax.training.loop import make_initial_state, make_program, trained_params
+from eeg2text_jax.training.stages import step_one
 from eeg2text_jax.training.state import trainable_mask
 from eeg2text_jax.training.waves import train_arms
 from eeg2text_testing.forked_runs import logged_metrics

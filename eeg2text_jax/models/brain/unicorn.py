@@ -1,0 +1,140 @@
+"""UniCoRN's encoder (Xi et al. 2023) as far as sources tell, and the mirror that reconstructs what it was fed.
+
+Its paper's abstract and the re-evaluation of 2024 say: an encoder of single snapshots, a transformer over the series of
+them, both trained by reconstruction with a decoder that mirrors the encoder and is thrown away; then a language model
+is fed. No source says more and there is no public code, so layers, widths, activation and positions are fields of the
+configuration, with defaults of ours: this is a UniCoRN, not the UniCoRN.
+
+A snapshot is one volume or one word's features. `W` snapshots make a series.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from eeg2text_jax.models.brain.convolutions import Convolution, Mirror, halved
+from eeg2text_jax.models.brain.inputs import at_padding
+from eeg2text_jax.models.layers import ACTIVATIONS
+from eeg2text_jax.models.spec import EEGSpec, StackSpec
+from eeg2text_jax.models.stack import Stack
+
+_HE, _XAVIER = jax.nn.initializers.he_normal(), jax.nn.initializers.xavier_uniform()
+
+
+class UnicornEncoder(nnx.Module):
+    """Snapshots one by one, the transformer over their series, and the bridge `H W + b`, or `relu` of it."""
+
+    def __init__(self, spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
+        self.snapshot = Snapshots(spec, dtype, rngs)
+        self.series = Series(spec, dtype, rngs)
+        self.bridge = nnx.Linear(spec.width, d_model, dtype=dtype, kernel_init=_XAVIER, rngs=rngs)
+        self.spec = spec
+
+    def __call__(self, features: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
+        """Words `[B, W, F]` or volumes `[B, W, X, Y, Z]`, mask `[B, W]` -> `[B, W, D]` and the mask."""
+        z = self.bridge(self.series(self.snapshot(features, mask), mask, **options))
+        return jax.nn.relu(z) if self.spec.bridge == "relu" else z, mask
+
+
+class Snapshots(nnx.Module):
+    """Each snapshot alone, `[B, W, ...] -> [B, W, d]`: convolutions that halve a volume, or a word's hidden layer."""
+
+    def __init__(self, spec: EEGSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
+        for number, (n_in, n_out) in enumerate(_pairs(spec)):
+            setattr(self, f"conv_{number}", Convolution(n_in, n_out, dtype, rngs))
+        if not spec.volume:
+            self.inner = nnx.Linear(spec.features, spec.hidden, dtype=dtype, kernel_init=_HE, rngs=rngs)
+        self.outer = nnx.Linear(inner_width(spec), spec.width, dtype=dtype, kernel_init=_XAVIER, rngs=rngs)
+        self.spec, self.dtype = spec, dtype
+
+    @jax.named_scope("snapshot")
+    def __call__(self, features: jax.Array, mask: jax.Array) -> jax.Array:
+        act = ACTIVATIONS[self.spec.activation]
+        # Whatever stands at padded positions, infinities included, must not reach a sum.
+        x = jnp.where(at_padding(mask, features.ndim), features, 0.0).astype(self.dtype)
+        if not self.spec.volume:
+            return self.outer(act(self.inner(x)))
+        x = x.reshape(-1, *self.spec.volume, 1)
+        for number in range(len(self.spec.channels)):
+            x = act(getattr(self, f"conv_{number}")(x))
+        return self.outer(x.reshape(*mask.shape, -1))
+
+
+class Series(nnx.Module):
+    """Pre-norm transformer over the snapshots, with positions; `[B, W, d] -> [B, W, d]`.
+
+    Without a norm after it, so that it begins near the identity and the mirror knows what it is handed.
+    """
+
+    def __init__(self, spec: EEGSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
+        self.encoder = Stack(series_spec(spec), dtype, rngs)
+
+    @jax.named_scope("series")
+    def __call__(self, x: jax.Array, mask: jax.Array, **options) -> jax.Array:
+        return self.encoder(x, mask, **options)
+
+
+class Reconstruction(nnx.Module):
+    """The mirror of `Snapshots`: `[B, W, d] -> [B, W, ...]`, float32. It is there while reconstructing alone."""
+
+    def __init__(self, spec: EEGSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
+        self.outer = nnx.Linear(spec.width, inner_width(spec), dtype=dtype, kernel_init=_HE, rngs=rngs)
+        for number, (n_in, n_out) in enumerate(_pairs(spec)):
+            setattr(self, f"conv_{number}", Mirror(n_out, n_in, dtype, rngs))
+        if not spec.volume:
+            self.inner = nnx.Linear(spec.hidden, spec.features, dtype=dtype, kernel_init=_XAVIER, rngs=rngs)
+        self.spec = spec
+
+    @jax.named_scope("mirror")
+    def __call__(self, x: jax.Array) -> jax.Array:
+        spec, act = self.spec, ACTIVATIONS[self.spec.activation]
+        hidden = act(self.outer(x))
+        if not spec.volume:
+            return self.inner(hidden).astype(jnp.float32)
+        grids = halved(spec.volume, len(spec.channels))
+        hidden = hidden.reshape(-1, *grids[-1], spec.channels[-1])
+        for number in reversed(range(len(spec.channels))):
+            hidden = getattr(self, f"conv_{number}")(hidden, grids[number])
+            hidden = act(hidden) if number else hidden
+        return hidden.reshape(*x.shape[:2], *spec.volume).astype(jnp.float32)
+
+
+def series_spec(spec: EEGSpec) -> StackSpec:
+    """The transformer over snapshots in the words of the shared stack."""
+    return StackSpec(
+        layers=spec.layers,
+        width=spec.width,
+        heads=spec.heads,
+        head_dim=spec.width // spec.heads,
+        ffn=spec.ffn,
+        activation=spec.activation,
+        pre_norm=True,
+        positions=spec.positions,
+        dropout=spec.dropout,
+        attention_dropout=spec.dropout,
+        activation_dropout=spec.dropout,
+        init_std=None,
+    )
+
+
+def inner_width(spec: EEGSpec) -> int:
+    """Numbers between the two halves of a snapshot's network: the smallest grid's, or the hidden layer's."""
+    if not spec.volume:
+        return spec.hidden
+    return math.prod(halved(spec.volume, len(spec.channels))[-1]) * spec.channels[-1]
+
+
+def snapshot_flops(spec: EEGSpec) -> float:
+    """One snapshot through its network; the mirror takes as many."""
+    total = 2.0 * inner_width(spec) * spec.width
+    if not spec.volume:
+        return total + 2.0 * spec.features * spec.hidden
+    grids = halved(spec.volume, len(spec.channels))[1:]
+    return total + sum(54.0 * a * b * math.prod(grid) for (a, b), grid in zip(_pairs(spec), grids, strict=True))
+
+
+def _pairs(spec: EEGSpec) -> list[tuple[int, int]]:
+    """Channels in and out of each convolution; none for words."""
+    return list(zip((1, *spec.channels), spec.channels, strict=False)) if spec.volume else []

@@ -1,0 +1,71 @@
+"""What is minimised: the loss of a text, of labels and logits; or that of a reconstruction, of what was fed."""
+
+import jax
+import jax.numpy as jnp
+
+
+def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0) -> jax.Array:
+    """Negative log-likelihood of every label in nats, float32 `[B, T]`.
+
+    Args:
+      logits: float32 `[B, T, V]`.
+      labels: int32 `[B, T]`.
+      label_smoothing: share of the target distribution spread evenly over the vocabulary.
+    """
+    logits = logits.astype(jnp.float32)
+    log_norm = jax.nn.logsumexp(logits, axis=-1)
+    # A gather from logits that are divided along V or the batch, XLA may partition across the arms; a sum it does not.
+    chosen = labels[..., None] == jnp.arange(logits.shape[-1], dtype=labels.dtype)[None, None]
+    losses = log_norm - jnp.sum(jnp.where(chosen, logits, 0.0), axis=-1)
+    if label_smoothing:
+        losses = (1 - label_smoothing) * losses + label_smoothing * (log_norm - logits.mean(axis=-1))
+    return losses
+
+
+@jax.named_scope("head_loss")
+def summed_loss(
+    logits: jax.Array, labels: jax.Array, weight: jax.Array, pad_token: int, label_smoothing: float = 0.0
+) -> tuple[jax.Array, jax.Array]:
+    """Summed loss over the real tokens of the real rows, and their number (both float32 scalars).
+
+    Args:
+      logits: `[B, T, V]`.
+      labels: int32 `[B, T]`, padded with `pad_token`.
+      weight: float32 `[B]`, 0 for rows that only fill the batch.
+    """
+    counted = _counted(labels, weight, pad_token)
+    return jnp.sum(token_losses(logits, labels, label_smoothing) * counted), jnp.sum(counted)
+
+
+def count_tokens(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Array:
+    """Number of real tokens of the real rows, a float32 scalar."""
+    return jnp.sum(_counted(labels, weight, pad_token))
+
+
+def _counted(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Array:
+    return (labels != pad_token).astype(jnp.float32) * weight[:, None]  # [B, T]
+
+
+LOSSES = {"mae": jnp.abs, "mse": jnp.square}
+
+
+@jax.named_scope("reconstruction_loss")
+def reconstruction_loss(
+    given: jax.Array, made: jax.Array, judged: jax.Array, weight: jax.Array, kind: str, voxels: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """Summed mean error of the snapshots, and their number (both float32 scalars).
+
+    Args:
+      given: what was fed, `[B, W, ...]`.
+      made: its reconstruction, of the same shape or one that broadcasts.
+      judged: bool `[B, W]`, the snapshots that count.
+      weight: float32 `[B]`, 0 for rows that only fill the batch.
+      kind: "mae" or "mse".
+      voxels: float32 `[...]`, 1 at those that count, 0 at others; None: all count.
+    """
+    counted = judged.astype(jnp.float32) * weight[:, None]  # [B, W]
+    error = LOSSES[kind](given.astype(jnp.float32) - made)
+    axes = tuple(range(2, given.ndim))
+    means = error.mean(axis=axes) if voxels is None else (error * voxels[None, None]).sum(axis=axes) / voxels.sum()
+    # What stands at padding may be anything.
+    return jnp.sum(jnp.where(counted > 0, means * counted, 0.0)), jnp.sum(counted)

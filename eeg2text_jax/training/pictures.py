@@ -1,0 +1,104 @@
+"""Pictures of reconstructions: losses on dev beside the trivial predictors', and slices of a volume and its mirror."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from etils import epath
+from matplotlib.figure import Figure
+
+from eeg2text_jax.data.batches import each_evaluation_batch
+from eeg2text_jax.files import replacing
+from eeg2text_jax.parallel.distributed import to_host
+from eeg2text_jax.study.study import Study
+from eeg2text_jax.training.loop import make_program, trained_params
+from eeg2text_jax.training.metrics_log import COLOURS, DASHES
+from eeg2text_jax.training.stages import RECONSTRUCTIONS, stages
+from eeg2text_jax.training.trivial import TRIVIAL
+
+
+def write_figure(figure: Figure, out: epath.Path) -> None:
+    """Writes a PNG, whole or not at all."""
+    with replacing(out) as partial, partial.open("wb") as file:
+        figure.savefig(file, format="png", dpi=150)
+
+
+def write_reconstructions(study: Study) -> list[epath.Path]:
+    """Writes what there is to see of a study's reconstructions into its workdir; nothing where it has none."""
+    chain = [stage for stage in stages(study) if stage.workdir.root.name in RECONSTRUCTIONS]
+    chain = [stage for stage in chain if stage.workdir.metrics.exists()]
+    if not chain:
+        return []
+    root, written = study.workdir.root, []
+    curves = {stage.workdir.root.name: {"": rows_of(stage.workdir.metrics)} for stage in chain}
+    pictures = {"reconstruction.png": lambda: curves_figure(curves, list(map(str, study.arms)))}
+    if len(study.data.feature_shape) == 3:
+        pictures["volume.png"] = lambda: slices_figure(*a_reconstruction(chain[-1]))
+    for name, make in pictures.items():
+        write_figure(make(), root / name)
+        written.append(root / name)
+    return written
+
+
+def rows_of(metrics: epath.Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in metrics.read_text().splitlines()]
+
+
+def curves_figure(curves: Mapping[str, Mapping[str, list[dict[str, Any]]]], arms: Sequence[str]) -> Figure:
+    """Losses on dev by step, a panel for each stage, and lines at those of the trivial predictors.
+
+    Args:
+      curves: stage -> label, as of a split -> rows of its metrics.
+      arms: names of those that are drawn.
+    """
+    figure = Figure(figsize=(4.2 * len(curves), 3.6), layout="constrained")
+    for axes, (stage, by_label) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
+        series = [(label, rows, arm) for label, rows in by_label.items() for arm in arms]
+        for number, (label, rows, arm) in enumerate(series):
+            style = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number // len(COLOURS) % len(DASHES)]}
+            points = [(row["step"], row[f"dev_loss/{arm}"]) for row in rows if f"dev_loss/{arm}" in row]
+            axes.plot(*zip(*points, strict=True), lw=1.6, marker="o", ms=3, label=f"{label} {arm}".strip(), **style)
+            for trivial, dash in zip(TRIVIAL, ((0, (4, 2)), (0, (1, 2))), strict=True):
+                level, name = rows[0][f"{trivial}/{arm}"], f"{label} {arm}: {trivial}".strip()
+                axes.axhline(level, lw=0.9, linestyle=dash, color=style["color"], label=name if not label else None)
+        axes.set_title(f"{stage} reconstructed", fontsize=10)
+        axes.set_xlabel("step")
+        axes.set_ylabel("loss on dev")
+        axes.set_ylim(bottom=0)
+        axes.legend(frameon=False, fontsize=7)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def slices_figure(given: np.ndarray, made: np.ndarray) -> Figure:
+    """The three middle slices of a volume `[X, Y, Z]`, and of its reconstruction, in one scale of colours."""
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    most = float(np.abs(given).max()) or 1.0
+    for row, (name, volume) in zip(figure.subplots(2, 3), (("fed", given), ("reconstructed", made)), strict=True):
+        for axes, axis in zip(row, range(3), strict=True):
+            middle = volume.shape[axis] // 2
+            image = axes.imshow(np.take(volume, middle, axis).T, origin="lower", cmap="RdBu_r", vmin=-most, vmax=most)
+            axes.set_title(f"{name}, {'xyz'[axis]} = {middle}", fontsize=9)
+            axes.set_xticks([])
+            axes.set_yticks([])
+    figure.colorbar(image, ax=figure.axes, shrink=0.6, label="standard deviations")
+    return figure
+
+
+def a_reconstruction(stage: Study) -> tuple[np.ndarray, np.ndarray]:
+    """The middle volume of the first sample of dev as the first arm is fed it, and its reconstruction, `[X, Y, Z]`."""
+    rows = stage.split.parts["dev"][:1]
+    batch = next(each_evaluation_batch(stage.samples, rows, stage.config.batch.buckets, 1))
+    program = make_program(stage.config, stage.model, stage.arms)
+    params = jax.tree.map(lambda leaf: jnp.asarray(to_host(leaf)[0]), trained_params(stage))
+
+    def both(params: Any) -> tuple[jax.Array, jax.Array]:
+        fed = program.fed(batch, stage.arrays)
+        return fed["features"][0], stage.model.reconstruct(params, fed["features"][0], fed["mask"][0])[0]
+
+    place = int(stage.samples.n_words()[rows[0]]) // 2
+    given, made = jax.jit(both)(params)
+    return np.asarray(given[0, place]), np.asarray(made[0, place])

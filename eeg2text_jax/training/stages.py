@@ -1,0 +1,114 @@
+"""The stages of a training, in their order: snapshots reconstructed, their series, the authors' step one, the text.
+
+A stage is the study with another model or other numbers, trained by the same loop in a folder of its own (`snapshot`,
+`series`, `step_one`; the text in the workdir itself). Each begins with the best parameters that the one before it has
+of the same names, and what it has besides is drawn as if there had been none.
+"""
+
+import dataclasses
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from eeg2text_jax.backbones.mapping import flatten, unflatten
+from eeg2text_jax.models.flops import AnyModel
+from eeg2text_jax.models.reconstruction import ReconstructionModel
+from eeg2text_jax.models.two_towers import ContrastiveModel
+from eeg2text_jax.study.study import Study
+from eeg2text_jax.study.workdir import Workdir
+from eeg2text_jax.training.varying import varying_voxels
+
+RECONSTRUCTIONS = ("snapshot", "series")
+
+
+def stages(study: Study) -> list[Study]:
+    """The stages of a study of a text, itself the last one; each knows the one `before` it."""
+    chain: list[Study] = []
+    for name in stage_names(study.config):
+        begun = chain[-1] if chain else None
+        chain.append(_step_one(study, begun) if name == "step_one" else _reconstruction(study, name, begun))
+    return [*chain, dataclasses.replace(study, before=chain[-1]) if chain else study]
+
+
+def stage_names(config: ConfigDict) -> list[str]:
+    """Names of the stages before the text, which are those of their folders."""
+    first = [name for name in RECONSTRUCTIONS if config.pretrain.enabled and config.pretrain[name].steps]
+    return [*first, *(["step_one"] if config.step_one.steps else [])]
+
+
+def stage_before(study: Study) -> Study | None:
+    """The stage whose best parameters a study begins with; None where it begins anew."""
+    if study.before is not None:
+        return study.before
+    return next(iter(stages(study)[-2::-1]), None)
+
+
+def step_one(study: Study) -> Study | None:
+    """The authors' step one; None where there is no such step."""
+    return next((stage for stage in stages(study) if stage.workdir.root.name == "step_one"), None)
+
+
+def frozen_paths(config: ConfigDict, model: AnyModel) -> tuple[str, ...]:
+    """Parameters that are not trained, with all below them."""
+    if isinstance(model, ReconstructionModel):
+        return ("eeg/snapshot", "mirror") if model.of == "series" and config.pretrain.freeze_snapshot else ()
+    if not config.pretrain.freeze_encoder or model.eeg is None:
+        return ()
+    return tuple(f"eeg/{part}" for part in model.shapes["eeg"] if part != "bridge")
+
+
+def carried_over(before: Any, shapes: Any) -> dict[str, Any]:
+    """The parameters, by path, that an earlier stage has for one whose parameters have these shapes."""
+    wanted = flatten(shapes)
+    return {path: leaf for path, leaf in flatten(before).items() if path in wanted}
+
+
+def overlaid(params: Any, carried: dict[str, Any]) -> Any:
+    """Parameters with those of an earlier stage in their places."""
+    return unflatten({**flatten(params), **carried})
+
+
+def _step_one(study: Study, before: Study | None) -> Study:
+    config = _alone(study.config)
+    config.train.steps, config.optim.lr, config.optim.trainable = (
+        study.config.step_one.steps,
+        config.step_one.lr,
+        "first",
+    )
+    return dataclasses.replace(study, config=config, workdir=_folder(study, "step_one"), before=before)
+
+
+def _reconstruction(study: Study, name: str, before: Study | None) -> Study:
+    config = _alone(study.config)
+    own = study.config.pretrain[name]
+    config.batch.size = own.batch_size
+    config.train.update(steps=own.steps, eval_every=own.eval_every, patience=own.patience)
+    config.optim.update(
+        lr=own.lr, lr_end=own.lr_end, schedule=own.schedule, warmup_steps=own.warmup_steps, trainable="all"
+    )
+    text = study.model.base if isinstance(study.model, ContrastiveModel) else study.model
+    model = ReconstructionModel(
+        eeg=dataclasses.replace(text.eeg, prompt=()),
+        of=name,
+        pad_token=text.pad_token,
+        hidden_share=study.config.pretrain.series.hidden if name == "series" else 0.0,
+        dtype=text.dtype,
+        remat=text.remat,
+        keep=text.keep,
+    )
+    voxels = varying_voxels(study) if study.config.pretrain.mask else None
+    arrays = study.arrays._replace(voxels=voxels)
+    return dataclasses.replace(
+        study, config=config, model=model, arrays=arrays, workdir=_folder(study, name), before=before
+    )
+
+
+def _alone(config: ConfigDict) -> ConfigDict:
+    """The configuration of a stage: nothing goes before it but what it is told."""
+    config = config.copy_and_resolve_references()
+    config.pretrain.enabled, config.step_one.steps = False, 0
+    return config
+
+
+def _folder(study: Study, name: str) -> Workdir:
+    return Workdir(study.workdir.root / name)

@@ -1,0 +1,85 @@
+"""What a reconstruction is worth: its loss on dev beside those of predicting zero, and each voxel's mean over train.
+
+The mean is that of what an arm is fed: of noise it is about zero, too.
+"""
+
+import functools
+import json
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from eeg2text_jax.data.batches import Batch, each_evaluation_batch
+from eeg2text_jax.models.brain.inputs import at_padding
+from eeg2text_jax.models.reconstruction import ReconstructionModel
+from eeg2text_jax.parallel.distributed import to_host
+from eeg2text_jax.study.study import Study
+from eeg2text_jax.training.objectives import reconstruction_loss
+from eeg2text_jax.training.reconstruct import ReconstructionProgram
+
+TRIVIAL = ("zero", "mean")
+MEAN_OF = 1000  # samples of the train part, evenly spread, that a mean is taken over
+
+
+def trivial_losses(study: Study, program: ReconstructionProgram) -> dict[str, np.ndarray]:
+    """Losses of the two trivial predictors on dev, by name `[A]`."""
+    arrays, place = study.placement.constants(study.arrays), study.placement.batch
+
+    def batches(rows: np.ndarray) -> Any:
+        return map(
+            place, each_evaluation_batch(study.samples, rows, study.config.batch.buckets, study.config.batch.size)
+        )
+
+    train = study.split.parts["train"]
+    some = train[np.linspace(0, len(train) - 1, min(len(train), MEAN_OF)).astype(int)]
+    sums = jax.jit(functools.partial(_sums, program))
+    total, count = functools.reduce(_add, (sums(batch, arrays) for batch in batches(some)))
+    mean = total / count.reshape(-1, *(1,) * (total.ndim - 1))
+    judge = jax.jit(functools.partial(_judge, program))
+    (zero, by_mean), number = functools.reduce(
+        _add, (judge(batch, arrays, mean) for batch in batches(study.split.parts["dev"]))
+    )
+    return {"zero": to_host(zero / number), "mean": to_host(by_mean / number)}
+
+
+def reconstruction_lines(study: Study) -> list[str]:
+    """A line for each arm of a reconstructing stage: its best loss on dev beside those of the trivial predictors."""
+    if not isinstance(study.model, ReconstructionModel):
+        return []
+    rows = [json.loads(line) for line in study.workdir.metrics.read_text().splitlines()]
+    lines = []
+    for arm in study.arms:
+        best = min(row[f"dev_loss/{arm}"] for row in rows if f"dev_loss/{arm}" in row)
+        zero, mean = (rows[0][f"{name}/{arm}"] for name in TRIVIAL)
+        lines.append(
+            f"{study.model.of} of {arm} reconstructed: {study.config.pretrain.loss} {best:.4f} on dev; zero has "
+            f"{zero:.4f}, the mean over train {mean:.4f} ({best / min(zero, mean):.1%} of the lower one)"
+        )
+    return [*lines, ""]
+
+
+def _add(one: Any, other: Any) -> Any:
+    return jax.tree.map(jnp.add, one, other)
+
+
+def _sums(program: ReconstructionProgram, batch: Batch, arrays: Any) -> tuple[jax.Array, jax.Array]:
+    """Sum of the snapshots that each arm is fed, `[A, ...]`, and their number `[A]`."""
+    fed = program.fed(batch, arrays)
+    counted = fed["mask"].astype(jnp.float32) * fed["weight"][..., None]  # [A, B, W]
+    features = jnp.where(at_padding(fed["mask"], fed["features"].ndim), fed["features"], 0.0)
+    return jnp.sum(features * at_padding(counted, features.ndim), axis=(1, 2)), counted.sum(axis=(1, 2))
+
+
+def _judge(program: ReconstructionProgram, batch: Batch, arrays: Any, mean: jax.Array) -> tuple[tuple, jax.Array]:
+    """Summed losses of both predictors, each `[A]`, and the number of snapshots."""
+    fed = program.fed(batch, arrays)
+
+    def of_arm(rows: dict[str, jax.Array], mean: jax.Array) -> tuple[tuple, jax.Array]:
+        given, mask, weight = rows["features"], rows["mask"], rows["weight"]
+        loss = functools.partial(reconstruction_loss, kind=program.error, voxels=arrays.voxels)
+        zero, number = loss(given, jnp.zeros((1,) * given.ndim), mask, weight)
+        return (zero, loss(given, mean[None, None], mask, weight)[0]), number
+
+    return jax.vmap(of_arm)({name: fed[name] for name in ("features", "mask", "weight")}, mean)

@@ -1,0 +1,215 @@
+"""Training before the text: what each stage hands on, where it stops, and that a kill in any of them costs nothing."""
+
+import json
+import math
+
+import jax
+import numpy as np
+import pytest
+from tiny_run import tiny_config
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.study.ranges import check_config
+from eeg2text_jax.study.study import open_study
+from eeg2text_jax.study.workdir import open_workdir
+from eeg2text_jax.training.loop import make_initial_state, make_program, trained_params
+from eeg2text_jax.training.metrics_log import MetricsLog, stale
+from eeg2text_jax.training.stages import frozen_paths, stages
+from eeg2text_jax.training.state import make_optimizer, make_schedule
+from eeg2text_jax.training.trivial import reconstruction_lines
+from eeg2text_jax.training.waves import train_arms
+from eeg2text_testing.forked_runs import final_checkpoint, logged_metrics
+
+STAGE = {"steps": 4, "batch_size": 8, "eval_every": 2, "lr": 1e-2}
+UNICORN = {
+    "model__encoder": "unicorn",
+    "model__unicorn__hidden": 16,
+    "model__dropout": 0.0,
+    "shape": {"dropout": 0.0},
+    "pretrain__enabled": True,
+    **{f"pretrain__{name}__{field}": value for name in ("snapshot", "series") for field, value in STAGE.items()},
+    "train__steps": 4,
+    "train__eval_every": 2,
+}
+FOLDERS = ("snapshot", "series", "")
+
+
+def open_tiny(root, **changes):
+    config = tiny_config(**{**UNICORN, **changes})
+    check_config(config)
+    return open_study(config, open_workdir(str(root), config))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A study of three stages, trained without a break."""
+    study = open_tiny(tmp_path_factory.mktemp("stages") / "whole")
+    train_arms(study)
+    return study
+
+
+def begun(study):
+    """Parameters before the first step, as numpy."""
+    state = make_initial_state(study, make_program(study.config, study.model, study.arms), study.placement)
+    return jax.tree.map(np.asarray, state.params)
+
+
+def equal(one, other) -> list[bool]:
+    return [np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True)]
+
+
+def test_each_stage_begins_with_the_best_of_the_one_before(whole):
+    snapshot, series, text = stages(whole)
+    best = [jax.tree.map(np.asarray, trained_params(stage)) for stage in (snapshot, series)]
+    first = begun(series)
+    assert all(equal(first["eeg"]["snapshot"], best[0]["eeg"]["snapshot"]) + equal(first["mirror"], best[0]["mirror"]))
+    last = begun(text)
+    for part in ("snapshot", "series"):
+        assert all(equal(last["eeg"][part], best[1]["eeg"][part]))
+    assert "mirror" not in last
+    assert not any(
+        equal(begun(snapshot)["eeg"]["snapshot"]["inner"]["kernel"], last["eeg"]["snapshot"]["inner"]["kernel"])
+    )
+
+
+def test_unicorn_star_begins_at_random(whole, tmp_path):
+    star = open_tiny(tmp_path / "star", pretrain__enabled=False)
+    (only,) = stages(star)
+    assert only is star
+    drawn, trained = begun(star), begun(stages(whole)[-1])
+    assert not any(equal(drawn["eeg"]["snapshot"]["inner"]["kernel"], trained["eeg"]["snapshot"]["inner"]["kernel"]))
+    assert all(equal(drawn["eeg"]["bridge"], trained["eeg"]["bridge"]))
+    assert all(equal(drawn["backbone"], trained["backbone"]))
+
+
+def test_losses_are_said_beside_those_of_trivial_predictors(whole):
+    study = stages(whole)[0]
+    (line,) = (line for line in reconstruction_lines(study) if "of eeg/0" in line)
+    first = logged_metrics(study.workdir.root)[0]
+    dev = study.split.parts["dev"]
+    words = np.concatenate([study.samples.features(int(i)) for i in dev])
+    assert math.isclose(first["zero/eeg/0"], np.abs(words).mean(), rel_tol=1e-4)
+    train = np.concatenate([study.samples.features(int(i)) for i in study.split.parts["train"]])
+    assert math.isclose(first["mean/eeg/0"], np.abs(words - train.mean(axis=0)).mean(), rel_tol=1e-4)
+    assert f"zero has {first['zero/eeg/0']:.4f}, the mean over train {first['mean/eeg/0']:.4f}" in line
+
+
+def test_a_kill_in_each_stage_costs_nothing(whole, tmp_path, monkeypatch):
+    """Killed while the losses of step 3 are logged, each stage in turn goes on from its step 2."""
+    root = tmp_path / "killed"
+    add = MetricsLog.add
+    for folder in FOLDERS:
+
+        def killed(self, step, scalars, folder=folder):
+            add(self, step, scalars)
+            if step == 3 and self._workdir == root / folder:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(MetricsLog, "add", killed)
+            with pytest.raises(KeyboardInterrupt):
+                train_arms(open_tiny(root))
+    train_arms(open_tiny(root))
+    for folder in FOLDERS:
+        (step, expected, _), (last, found, _) = (
+            final_checkpoint(whole.workdir.root / folder),
+            final_checkpoint(root / folder),
+        )
+        assert step == last == 4
+        assert expected.keys() == found.keys()
+        for name, values in expected.items():
+            np.testing.assert_array_equal(values, found[name], err_msg=f"{folder}: {name}")
+        assert logged_metrics(whole.workdir.root / folder) == logged_metrics(root / folder)
+
+
+def test_frozen_parameters_are_not_in_the_optimizer(tmp_path):
+    study = open_tiny(tmp_path / "frozen", pretrain__freeze_encoder=True, pretrain__freeze_snapshot=True)
+    _, series, text = stages(study)
+    assert frozen_paths(series.config, series.model) == ("eeg/snapshot", "mirror")
+    for stage, kept in ((series, {"eeg/series"}), (text, {"eeg/bridge", "backbone"})):
+        program = make_program(stage.config, stage.model, stage.arms)
+        state = program.state_shapes()
+        paths = [
+            jax.tree_util.keystr(path, simple=True, separator="/")
+            for path, _ in jax.tree_util.tree_leaves_with_path(state.opt_state)
+        ]
+        moments = [path for path in paths if "/mu/" in path]
+        assert moments
+        assert all(any(f"/mu/{name}" in path for name in kept) for path in moments)
+
+
+def test_frozen_parameters_have_no_gradient(tmp_path, whole):
+    program = make_program(whole.config, whole.model, whole.arms)
+    frozen = make_program(open_tiny(tmp_path / "f", pretrain__freeze_encoder=True).config, whole.model, whole.arms)
+    params = jax.tree.map(lambda leaf: leaf[0], begun(whole))
+    rows = {
+        "features": np.ones((2, 20, 12), np.float32),
+        "mask": np.ones((2, 20), bool),
+        "weight": np.ones(2, np.float32),
+    }
+    rows["labels"] = np.full((2, 56), 5, np.int32)
+    for one, expected in ((program, True), (frozen, False)):
+        gradient = jax.jit(lambda params, one=one: one._gradient(params, dict(rows), jax.random.key(0))[1])(params)
+        assert any(np.any(leaf) for leaf in jax.tree.leaves(gradient["eeg"]["bridge"]))
+        for part in ("snapshot", "series"):
+            assert any(np.any(leaf) for leaf in jax.tree.leaves(gradient["eeg"][part])) == expected
+
+
+def test_a_stage_ends_early_and_stays_ended(tmp_path, capsys):
+    """At a learning rate that ruins it, no loss on dev is below the first one."""
+    changes = {f"pretrain__snapshot__{name}": value for name, value in
+               {"steps": 50, "eval_every": 1, "patience": 2, "lr": 3.0, "lr_end": 3.0}.items()}  # fmt: skip
+    study = open_tiny(tmp_path / "early", **changes, pretrain__series__steps=0)
+    train_arms(study)
+    rows = logged_metrics(study.workdir.root / "snapshot")
+    assert rows[-1]["step"] < 20
+    assert stale([json.dumps(row) for row in rows]) == 2
+    before = final_checkpoint(study.workdir.root / "snapshot")
+    capsys.readouterr()
+    train_arms(study)
+    assert "train:" not in capsys.readouterr().out
+    assert final_checkpoint(study.workdir.root / "snapshot")[0] == before[0]
+
+
+def test_stale_counts_what_no_arm_improved_upon():
+    def line(**losses: float) -> str:
+        return json.dumps({"step": 1, **{f"dev_loss/{name}/0": value for name, value in losses.items()}})
+
+    assert stale([]) == 0
+    assert stale([line(eeg=2.0, noise=1.0), line(eeg=2.1, noise=1.0)]) == 1
+    assert stale([line(eeg=2.0, noise=1.0), line(eeg=2.1, noise=1.0), line(eeg=2.0, noise=0.9)]) == 0
+    assert stale([line(eeg=2.0), json.dumps({"step": 2, "loss/eeg/0": 1.0}), line(eeg=2.0), line(eeg=3.0)]) == 2
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "geometric"])
+def test_the_last_step_has_the_last_rate(schedule):
+    config = tiny_config(optim__schedule=schedule, optim__lr=1e-4, optim__lr_end=1e-6, optim__warmup_steps=0).optim
+    rate = make_schedule(config, 101)
+    with jax.numpy_dtype_promotion("standard"):
+        first, middle, last = (float(rate(step)) for step in (0, 50, 100))
+    assert math.isclose(first, 1e-4, rel_tol=1e-5)
+    assert math.isclose(last, 1e-6, rel_tol=1e-4)
+    if schedule == "geometric":
+        assert math.isclose(middle, 1e-5, rel_tol=1e-4)
+    make_optimizer(config, 101)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model__encoder": "lstm"}, r"model\.encoder is 'lstm'; expected 'unicorn'"),
+        (
+            {"pretrain__series__schedule": "geometric", "pretrain__series__lr_end": 0.0},
+            r"pretrain\.series\.lr_end is 0",
+        ),
+        ({"optim__schedule": "geometric"}, r"optim\.lr_end is 0"),
+        (
+            {"train__accumulate": 4, "pretrain__snapshot__batch_size": 6},
+            r"divisor of pretrain\.snapshot\.batch_size \(6\)",
+        ),
+        ({"pretrain__freeze_snapshot": True, "pretrain__snapshot__steps": 0}, r"pretrain\.snapshot\.steps 0"),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(changes, said):
+    with pytest.raises(UserError, match=said):
+        check_config(tiny_config(**{**UNICORN, **changes}))
