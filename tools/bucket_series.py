@@ -43,7 +43,8 @@ def series(server: Server, out: Path, kills: int, seed: int) -> int:
     span = time.monotonic() - begun
     workdir = server.address("runs/one")
     for number in range(kills):
-        forked, moment = start(out, *command, f"--workdir={workdir}"), rng.uniform(0.3, 0.95) * span
+        forked = start(out, *command, f"--workdir={workdir}")
+        moment = (0.2 + 0.75 * (number + rng.random()) / kills) * span  # one in each part of a run
         end = time.monotonic() + moment
         while time.monotonic() < end and not forked.ended():
             time.sleep(0.01)
@@ -55,6 +56,15 @@ def series(server: Server, out: Path, kills: int, seed: int) -> int:
     last = start(out, *command, f"--workdir={workdir}")
     status = last.wait()
     failures += report(last, "the last start") + (status != 0)
+    for argv in (
+        ("score", f"{workdir}/predictions.jsonl", f"--json={server.address('scores.json')}"),
+        ("export", f"--workdir={workdir}", f"--out={server.address('model')}"),
+        ("records", workdir, f"--out={server.address('records')}"),
+    ):
+        other = start(out, *argv)
+        if other.wait():
+            failures += 1
+            print(f"{' '.join(argv)} failed:\n{other.output()[-1000:]}", flush=True)
     found = Forked(functools.partial(compare, server, workdir, folder), out / "log_of_comparing")
     failures += found.wait() != 0
     print(f"{server.scheme}: {found.output().strip()}", flush=True)

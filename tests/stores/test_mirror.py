@@ -220,11 +220,16 @@ def test_sentences_about_what_cannot_be_opened(server, monkeypatch, capsys):
             patch.delitem(sys.modules, f"eeg2text_jax.stores.{module}", raising=False)
         extra = "s3" if server.scheme == "s3" else "gcs"
         assert f"pip install 'eeg2text_jax[{extra}]'" in said(server.address("data.h5"))
-    for name in server.environment:  # nobody listens there
-        if "http" in server.environment[name]:
-            monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.setenv("EEG2TEXT_BUCKET_SECONDS", "0.2")
+    monkeypatch.setattr(s3_store, "ATTEMPTS", 1)
+    (name,) = (name for name, value in server.environment.items() if "http" in value)
+    monkeypatch.setenv(name, "http://127.0.0.1:9")  # nobody listens there
     assert "does not answer" in said(server.address("data.h5"))
+    with socket.create_server(("127.0.0.1", 0)) as hangs:  # takes connections, and says nothing
+        monkeypatch.setenv(name, f"http://127.0.0.1:{hangs.getsockname()[1]}")
+        begun = time.monotonic()
+        assert "does not answer" in said(server.address("data.h5"))
+        assert time.monotonic() - begun < 30
 
 
 @pytest.mark.parametrize("served", ["s3"], indirect=True)
