@@ -274,7 +274,7 @@ def test_a_bucket_that_disappears_ends_the_work_and_keeps_what_was_finished(serv
 def test_several_hosts_are_told_at_once(monkeypatch):
     """Each would write its part of a checkpoint into a folder of its own."""
     monkeypatch.setattr("jax.process_count", lambda: 4)
-    with pytest.raises(UserError, match="gs://lab/run: 4 hosts write one checkpoint together .* mount the bucket"):
+    with pytest.raises(UserError, match=r"gs://lab/run: 4 hosts write one checkpoint together .* mount the bucket"):
         workdir_at("gs://lab/run")
     with workdir_at("folder") as root:
         assert root == "folder"
