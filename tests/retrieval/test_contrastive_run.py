@@ -19,6 +19,7 @@ from eeg2text_jax.export_run import exported
 from eeg2text_jax.metrics.ranks import score_rankings
 from eeg2text_jax.predictions.file import FIELDS, Prediction, write_predictions
 from eeg2text_jax.predictions.rankings import read_rankings, write_rankings
+from eeg2text_jax.preflight.programs import make_outline
 from eeg2text_jax.rank_run import candidates_of, judge_ranked_folds, rank, read_ranked
 from eeg2text_jax.study.study import open_study
 from eeg2text_jax.study.workdir import Workdir, open_workdir
@@ -131,6 +132,8 @@ def test_what_a_contrastive_run_cannot_do_is_one_sentence(whole):
     study = open_study(config, open_workdir(str(whole), config))
     with pytest.raises(UserError, match=r"is a run of objective=contrastive, whose model writes no text"):
         exported(study, {})
+    with pytest.raises(UserError, match="preflight compiles training and decoding of objective=generate"):
+        make_outline(config)
     other = contrastive(contrastive__hashed=64)
     with pytest.raises(UserError, match=r"targets.npz was made with contrastive.hashed \(now 64, there 32\)"):
         pipeline.run(other, str(whole))
