@@ -27,6 +27,7 @@ from eeg2text_jax.predictions.file import Prediction, read_predictions, write_pr
 from eeg2text_jax.predictions.selection import select_cells
 from eeg2text_jax.rank_run import audit_ranked, is_ranked, judge_ranked, rank, ranked_results, read_ranked
 from eeg2text_jax.splits.split import check_same_data, check_same_split
+from eeg2text_jax.stores.address import address_of
 from eeg2text_jax.study.metric_names import WORDS
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import DECODED, write_configuration
@@ -76,6 +77,7 @@ def predict(study: Study) -> None:
         "data": study.data.digest(),
         "tokenizer": study.tokenizer_digest,
         "decode": study.config.decode.to_dict(),
+        **({"recording": study.data.recording} if study.data.recording != "eeg" else {}),
         "teacher_forced": "argmax at the reference's positions, cut at the first end token among them",
     }
     predictions = itertools.chain.from_iterable(map(_decode_wave, waves(study)))
@@ -86,7 +88,7 @@ def predict(study: Study) -> None:
     study.workdir.unrecord(study.workdir.predictions.name)
     write_predictions(study.workdir.predictions, header, predictions)
     study.workdir.record(study.workdir.predictions.name, *study.workdir.unrecorded(*DECODED))
-    print(f"wrote {study.workdir.predictions}")
+    print(f"wrote {address_of(study.workdir.predictions)}")
 
 
 def _decode_wave(study: Study) -> Iterator[Prediction]:
@@ -159,7 +161,8 @@ def verdict_of(study: Study) -> AuditResult | None:
     train_text = _train_text(study)
     if config.objective == "contrastive":
         return audit_ranked(config, read_ranked(study), train_text)
-    return audit_rows(config, read_predictions(study.workdir.predictions).predictions, train_text)
+    rows = read_predictions(study.workdir.predictions).predictions
+    return audit_rows(config, rows, train_text, study.data.recording)
 
 
 def _train_text(study: Study) -> list[str]:
@@ -167,7 +170,10 @@ def _train_text(study: Study) -> list[str]:
 
 
 def audit_rows(
-    config: ConfigDict, rows: Iterable[Prediction], training_text: Sequence[str] | None = None
+    config: ConfigDict,
+    rows: Iterable[Prediction],
+    training_text: Sequence[str] | None = None,
+    recording: str = "eeg",
 ) -> AuditResult:
     """The audit that `config.audit` asks for, of rows decoded here: EEG against every other evaluation condition."""
     controls = select_cells(rows, "eeg")
@@ -182,6 +188,7 @@ def audit_rows(
         seed=config.audit.seed,
         training_text=training_text,
         proof=DECODED_HERE,
+        recording=recording,
     )
 
 
@@ -191,7 +198,8 @@ def judge(study: Study, results: dict[str, Any]) -> None:
     if is_ranked(config):
         judge_ranked(config, root, read_ranked(study), _train_text(study), _curves(study))
         if config.objective == "contrastive":
-            print(f"everything is in {root}: report.html, results.md, results.json, rankings.jsonl, audit.json")
+            made = "report.html, results.md, results.json, rankings.jsonl, audit.json"
+            print(f"everything is in {address_of(root)}: {made}")
             return
     verdict = verdict_of(study)
     if verdict is None:
@@ -202,7 +210,7 @@ def judge(study: Study, results: dict[str, Any]) -> None:
     sections = [Section("Scores", table), *_curves(study)]
     write_report(verdict, root / "report.html", sections=sections)
     print(result_text(verdict))
-    print(f"everything is in {root}: report.html, results.md, results.json, predictions.jsonl, audit.json")
+    print(f"everything is in {address_of(root)}: report.html, results.md, results.json, predictions.jsonl, audit.json")
 
 
 def _curves(study: Study) -> list[Section]:
