@@ -60,8 +60,8 @@ SMALL = {
     "model.dropout": 0.0,
     "pretrain.enabled": True,
     **{f"pretrain.{stage}.{name}": value for stage in ("snapshot", "series")
-       for name, value in {"steps": 200, "lr": 3e-3, "eval_every": 50}.items()},
-    "train.steps": 500,
+       for name, value in {"steps": 100, "lr": 3e-3, "eval_every": 50}.items()},
+    "train.steps": 400,
     "train.eval_every": 50,
     "optim.lr": 3e-3,
     "parallel.arms": "auto",
