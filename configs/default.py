@@ -198,6 +198,7 @@ def get_config() -> ConfigDict:
     c.train.patience = 0  # so many losses on dev in a row, none lower than before in any arm, end training; 0: never
     c.train.save_every = 100  # steps between checkpoints
     c.train.log_every = 20  # steps between lines in metrics.jsonl
+    c.train.tracker = ""  # "wandb" or "trackio", ":PROJECT" behind it if you like: curves there too; empty: nowhere
     c.train.profile = ""  # "START:END": a profile of these steps in DIR/profile, which XProf opens; empty: none
     c.train.label_smoothing = 0.0
     c.train.accumulate = 1  # microbatches that a batch is computed in, one after the other: less memory, same gradient

@@ -2,18 +2,22 @@
 
 `eeg2text run --config=configs/demo.py --workdir=/tmp/planted` plants the words in the "EEG"; with
 `--config=configs/demo.py:null` the "EEG" knows nothing and three seeds are trained. See README.md for the figures.
+`demo.py:planted,objective=contrastive` and `demo.py:null,objective=contrastive` ask which sentence was read.
 """
 
 from ml_collections import ConfigDict
 
 from configs import default
+from configs.arguments import parse
 from eeg2text_jax.errors import UserError
 
 
-def get_config(data: str = "planted") -> ConfigDict:
-    """`data` is "planted" (signal 1, one seed) or "null" (signal 0, three seeds)."""
+def get_config(argument: str = "planted") -> ConfigDict:
+    """Data, "planted" (signal 1, one seed) or "null" (signal 0, three seeds), and after a comma the objective."""
+    data, _, rest = argument.partition(",")
     if data not in ("planted", "null"):
-        raise UserError(f"configs/demo.py:{data}: expected `planted` or `null` after the colon.")
+        raise UserError(f"configs/demo.py:{argument}: expected `planted` or `null` after the colon.")
+    given = parse(rest, f"configs/demo.py:{data}", objective=("generate", "contrastive"))
     c = default.get_config()
     c.data.synthetic.signal = 1.0 if data == "planted" else 0.0
     c.grid.seeds = (0,) if data == "planted" else (0, 1, 2)
@@ -35,4 +39,15 @@ def get_config(data: str = "planted") -> ConfigDict:
     c.train.steps = 400
     c.train.eval_every = 50
     c.parallel.arms = "auto"
+    if given.objective == "contrastive":
+        set_contrastive(c)
     return c
+
+
+def set_contrastive(c: ConfigDict) -> None:
+    """Which sentence was read: arms for EEG and for what it must beat, on the same data."""
+    c.objective = "contrastive"
+    c.contrastive.width = 128
+    c.batch.size = 64  # a recording is told apart from so many others
+    c.grid.train_conditions = ("eeg", "noise", "length_only")
+    c.grid.eval_conditions = ("eeg", "noise", "length_only", "shuffled")

@@ -6,6 +6,8 @@ frequency, so they are a condition of their own: `--config.data.table.feature_co
 
 Arguments: `backbone=bart|pegasus|t5|bert2bert`, a small one with random weights, or with `checkpoint` a folder or a
 name on the Hub; `backbone=bert2bert,checkpoint=minilm` warm-starts both sides from MiniLM.
+`objective=contrastive` asks which sentence was read instead of writing it (docs/retrieval.md), with `text=minilm`, or
+another text encoder, as targets.
 """
 
 from ml_collections import ConfigDict
@@ -55,8 +57,22 @@ def set_model(c: ConfigDict, backbone: str, checkpoint: str) -> None:
     c.optim.warmup_steps = 30
 
 
+def set_contrastive(c: ConfigDict, text: str = "") -> None:
+    """Which sentence was read: arms for EEG and for what it must beat, three seeds each."""
+    c.objective = "contrastive"
+    c.contrastive.text = text
+    c.contrastive.width = 128
+    c.batch.size = 64  # a recording is told apart from so many others
+    c.grid.train_conditions = ("eeg", "noise", "length_only")
+    c.grid.eval_conditions = ("eeg", "noise", "length_only", "shuffled")
+    c.grid.seeds = (0, 1, 2)
+
+
 def get_config(argument: str = "") -> ConfigDict:
-    given = parse(argument, "configs/zuco_words.py", backbone=tuple(SHAPES), checkpoint="")
+    objectives = ("generate", "contrastive")
+    given = parse(
+        argument, "configs/zuco_words.py", backbone=tuple(SHAPES), checkpoint="", objective=objectives, text=""
+    )
     c = default.get_config()
     c.data.source = "zuco_word_features.tsv"
     c.data.table.feature_columns = EEG_COLUMNS
@@ -68,4 +84,6 @@ def get_config(argument: str = "") -> ConfigDict:
     c.train.steps = 200
     c.train.eval_every = 25
     c.parallel.arms = "auto"
+    if given.objective == "contrastive":
+        set_contrastive(c, given.text)
     return c

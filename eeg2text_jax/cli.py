@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from eeg2text_jax.errors import Terminated, UserError
@@ -27,6 +27,7 @@ COMMANDS = {
     "audit": "does the model use the EEG? a verdict for any predictions files",
     "judge": "tune a soft prompt that says whether a text kept the meaning: LATTEScore",
     "export": "trained parameters -> a folder that transformers loads",
+    "records": "results, predictions and what to cite in formats that other tools load",
     "preflight": "compile training and decoding for a TPU that is not there: memory, fit, communication",
     "configs": "the configurations that travel with the package; `copy NAME` gives one to edit",
     "bench": "throughput of decoding and training beside PyTorch and CTranslate2",
@@ -72,11 +73,11 @@ def main(argv: list[str] | None = None) -> int:
             return 0 if argv else 2
         if name not in COMMANDS:
             raise UserError(f"there is no such command; the commands are {', '.join(COMMANDS)}.")
-        _refuse_buckets(rest)
-        with _terminable():
+        _refuse_addresses(rest)
+        with _terminable(), _placed(name, rest) as rest:
             return command(name)(rest)
     except UserError as error:
-        print(f"eeg2text {name}: {error}", file=sys.stderr)
+        print(f"eeg2text {name}: {_readable(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader (`| head`) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -96,17 +97,32 @@ def main(argv: list[str] | None = None) -> int:
         return 130
 
 
-def _refuse_buckets(arguments: list[str]) -> None:
+def _refuse_addresses(arguments: list[str]) -> None:
     """
     Raises:
-      UserError: an argument names a place in a bucket, of which reading and writing do not know.
+      UserError: an argument names a place on the web, or in a kind of bucket of which reading and writing do not know.
     """
     for argument in arguments:
-        if re.match(r"(?!--config\.).*?(^|=)(gs|s3|az|hf|https?)://", argument):  # of fields, `ranges` says it
+        if re.match(r"(?!--config\.).*?(^|=)(az|abfss?|hf|https?|ftp)://", argument):  # of fields, `ranges` says it
             raise UserError(
-                f"{argument}: places in a bucket or on the web are not read or written; mount the bucket as a folder "
-                "(gcsfuse, s3fs) or copy it, and name that."
+                f"{argument}: places on the web are not read or written, of buckets those of gs:// and s3:// are; copy "
+                "it, or mount it as a folder, and name that."
             )
+
+
+def _placed(name: str, arguments: list[str]) -> AbstractContextManager[list[str]]:
+    """Copies of what is in buckets for the time of a command; without an address nothing of it is imported."""
+    if not any(re.match(r"(?!--config\.).*?(^|=)(gs|s3)://", argument) for argument in arguments):
+        return nullcontext(arguments)
+    from eeg2text_jax.stores.arguments import placed
+
+    return placed(name, arguments)
+
+
+def _readable(sentence: str) -> str:
+    """With addresses of buckets in place of their copies' paths, where there are any."""
+    stores = sys.modules.get("eeg2text_jax.stores.arguments")
+    return stores.readable(sentence) if stores else sentence
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from eeg2text_jax.pretrained.export import CardFacts, export_checkpoint, model_c
 from eeg2text_jax.pretrained.folder import checkpoint_folder
 from eeg2text_jax.pretrained.start import checkpoint_config
 from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.study.grid import Arm
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir, find_workdir, read_configuration
@@ -51,6 +52,7 @@ def finished_study(root: str) -> Study:
     Raises:
       UserError: there is no finished run in `root`, or something of it was changed.
     """
+    root = at_hand(root)
     workdir = find_workdir(root)
     config = ConfigDict(_tuples(read_configuration(workdir))).lock()
     study = open_finished(config, root)

@@ -9,7 +9,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from etils import epath
@@ -19,6 +19,14 @@ from eeg2text_jax.errors import UserError
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)  # what file systems without locks say
 
 CHUNK = 1 << 20  # bytes read at once
+
+TELL: list[Callable[[], None]] = []  # who wants to know that a file or folder has got its name
+
+
+def tell() -> None:
+    """Says that a file or folder has got its name."""
+    for listener in TELL:
+        listener()
 
 
 @contextlib.contextmanager
@@ -39,6 +47,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[epath.Path]:
         with contextlib.suppress(OSError):
             remove(partial)
         raise
+    tell()
 
 
 @contextlib.contextmanager

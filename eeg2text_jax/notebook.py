@@ -35,6 +35,8 @@ from eeg2text_jax.pretrained.eeg_file import FEEDING
 from eeg2text_jax.splits.certificate import certify_data
 from eeg2text_jax.splits.split import Split
 from eeg2text_jax.splits.splitfile import write_split_file
+from eeg2text_jax.stores.address import is_address
+from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.study.configuration import load_config
 from eeg2text_jax.study.ranges import RANGES, fields, refusal
 from eeg2text_jax.study.study import Study
@@ -241,7 +243,7 @@ def load(place: str | os.PathLike[str]) -> Run | Exported:
     >>> sorted(run.split)
     ['dev', 'test', 'train']
     """
-    path = Path(place)
+    path = Path(place := at_hand(place))
     if (path / FEEDING).exists() or not path.exists():
         return load_export(os.fspath(place))
     with contextlib.redirect_stdout(io.StringIO()):
@@ -250,6 +252,8 @@ def load(place: str | os.PathLike[str]) -> Run | Exported:
 
 def _written(split: Split, data: str | os.PathLike[str] | DataFile, root: str) -> str:
     """The split as a file beside the workdir."""
+    if is_address(root):
+        raise UserError(f"{root}: of a run in a bucket, give the split as a method or as a split file in split.path.")
     if not isinstance(data, DataFile):
         data = read_datafile(data)
     path = Path(f"{root}_split.json")

@@ -11,7 +11,7 @@ from eeg2text_jax.backbones.build import random_spec
 from eeg2text_jax.decoding.cells import check_decoding
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.model_metrics import check_configured
-from eeg2text_jax.parallel.distributed import initialize, is_main, main_first
+from eeg2text_jax.parallel.distributed import initialize, is_main, main_first, workdir_at
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.pretrained.folder import checkpoint_folder
 from eeg2text_jax.study.grid import arms
@@ -44,6 +44,7 @@ def begun(config: ConfigDict, root: str, make: bool = True) -> Iterator[Study]:
     for note in notes(config):
         print(note)
     with contextlib.ExitStack() as stack:
+        root = stack.enter_context(workdir_at(root))
 
         def open_it() -> Study:
             check_before(config)

@@ -27,6 +27,7 @@ from eeg2text_jax.predictions.file import Prediction, read_predictions, write_pr
 from eeg2text_jax.predictions.selection import select_cells
 from eeg2text_jax.rank_run import audit_ranked, is_ranked, judge_ranked, rank, ranked_results, read_ranked
 from eeg2text_jax.splits.split import check_same_data, check_same_split
+from eeg2text_jax.stores.address import address_of
 from eeg2text_jax.study.metric_names import WORDS
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import DECODED, write_configuration
@@ -86,7 +87,7 @@ def predict(study: Study) -> None:
     study.workdir.unrecord(study.workdir.predictions.name)
     write_predictions(study.workdir.predictions, header, predictions)
     study.workdir.record(study.workdir.predictions.name, *study.workdir.unrecorded(*DECODED))
-    print(f"wrote {study.workdir.predictions}")
+    print(f"wrote {address_of(study.workdir.predictions)}")
 
 
 def _decode_wave(study: Study) -> Iterator[Prediction]:
@@ -191,7 +192,8 @@ def judge(study: Study, results: dict[str, Any]) -> None:
     if is_ranked(config):
         judge_ranked(config, root, read_ranked(study), _train_text(study), _curves(study))
         if config.objective == "contrastive":
-            print(f"everything is in {root}: report.html, results.md, results.json, rankings.jsonl, audit.json")
+            made = "report.html, results.md, results.json, rankings.jsonl, audit.json"
+            print(f"everything is in {address_of(root)}: {made}")
             return
     verdict = verdict_of(study)
     if verdict is None:
@@ -202,7 +204,7 @@ def judge(study: Study, results: dict[str, Any]) -> None:
     sections = [Section("Scores", table), *_curves(study)]
     write_report(verdict, root / "report.html", sections=sections)
     print(result_text(verdict))
-    print(f"everything is in {root}: report.html, results.md, results.json, predictions.jsonl, audit.json")
+    print(f"everything is in {address_of(root)}: report.html, results.md, results.json, predictions.jsonl, audit.json")
 
 
 def _curves(study: Study) -> list[Section]:

@@ -29,6 +29,9 @@ from eeg2text_jax.splits.certificate import certify_data
 from eeg2text_jax.splits.folds import make_folds
 from eeg2text_jax.splits.split import Split
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
+from eeg2text_jax.stores.address import address_of
+from eeg2text_jax.stores.copying import at_hand
+from eeg2text_jax.stores.mirror import mirrored
 from eeg2text_jax.study.configuration import differences, to_json
 from eeg2text_jax.study.ranges import check_config
 
@@ -54,7 +57,11 @@ def run_folds(config: ConfigDict, root: str, folds: str) -> AuditResult | None:
         raise UserError(f"--folds is {folds!r}; expected a number of folds, or 'subjects' to leave out one at a time.")
     if config.parallel.hosts != "one":
         raise UserError(f"--folds: parallel.hosts is {config.parallel.hosts!r}; folds run on one host.")
-    place = Path(root)
+    with mirrored(root) as local:
+        return _run_in(config, Path(local), folds)
+
+
+def _run_in(config: ConfigDict, place: Path, folds: str) -> AuditResult | None:
     _check_same(place, config, folds)
     data = _data(config, place)
     splits = make_folds(data, config.split.method, folds, config.split.ratio, config.split.seed)
@@ -65,7 +72,7 @@ def run_folds(config: ConfigDict, root: str, folds: str) -> AuditResult | None:
         certificate = _certificate(place / f"fold_{k}.json", data, split, config)
         own = config.copy_and_resolve_references()
         own.update_from_flattened_dict(
-            {"data.source": str(data.path), "split.method": "file", "split.path": str(certificate)}
+            {"data.source": address_of(data.path), "split.method": "file", "split.path": address_of(certificate)}
         )
         run(own.lock(), str(place / f"fold_{k}"))
         if is_ranked(config):
@@ -111,7 +118,8 @@ def judge_folds(
     table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
     write_report(verdict, place / "report.html", sections=[Section("Scores", table)])
     print(result_text(verdict))
-    print(f"everything is in {place}: report.html, results.md, results.json, predictions.jsonl, audit.json, fold_*")
+    made = "report.html, results.md, results.json, predictions.jsonl, audit.json, fold_*"
+    print(f"everything is in {address_of(place)}: {made}")
     return verdict
 
 
@@ -136,7 +144,7 @@ def _data(config: ConfigDict, place: Path) -> DataFile:
     """The data file of all folds, prepared once."""
     source = str(config.data.source)
     if source.endswith(".h5"):
-        return read_datafile(source)
+        return read_datafile(at_hand(source))
     if not (place / "data.h5").exists():
         print(f"preparing {source} ...")
         tally = prepare(config.data, place / "data.h5")

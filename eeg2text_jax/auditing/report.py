@@ -4,6 +4,7 @@ import html
 import os
 from collections.abc import Iterable, Sequence
 
+from eeg2text_jax.auditing.citation import BIBTEX
 from eeg2text_jax.auditing.figures import bootstrap_figure, effect_figure, null_figure, subject_figure
 from eeg2text_jax.auditing.page import Section, image, section_part, table, write_page
 from eeg2text_jax.auditing.result import (
@@ -202,4 +203,5 @@ def _method_part(result: AuditResult) -> str:
         "rows. A difference also needs a 90 % interval that excludes 0. Intervals: as many bootstrap draws over "
         f"sentences{seeds}. Equivalence: 90 % interval inside ±{result.margin:g}. Minimum detectable effect: 90 % "
         f"power at one-sided 5 %. With several controls all must be beaten. Random seed {result.seed}.</p>"
+        f"<details><summary>BibTeX</summary><pre>{html.escape(BIBTEX)}</pre></details>"
     )

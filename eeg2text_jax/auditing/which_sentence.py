@@ -57,15 +57,16 @@ def select_rankings(rows: Iterable[Ranking]) -> dict[str, list[Ranking]]:
       UserError: no arm was trained and tested with EEG.
     """
     found: dict[str, list[Ranking]] = {"eeg": []}
+    arms: dict[str, list[Ranking]] = {}
     for row in rows:
         train, evaluation = row.train_condition, row.eval_condition
         if train == "eeg":
             found.setdefault(evaluation, []).append(row)
         elif evaluation == ("eeg" if train == "label_shuffle" else train):
-            found.setdefault(f"the arm trained on {train}", []).append(row)
+            arms.setdefault(f"the arm trained on {train}", []).append(row)
     if not found["eeg"]:
         raise UserError("no arm was trained and tested with eeg, so there is nothing to audit.")
-    return found
+    return found | arms
 
 
 def audit_rankings(

@@ -12,6 +12,7 @@ from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
 from eeg2text_jax.data.prepare import prepare as make_datafile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
+from eeg2text_jax.records.croissant import write_croissant
 from eeg2text_jax.splits.certificate import certify, certify_data, paper_table1, split_report
 from eeg2text_jax.splits.folds import SUBJECTS, make_folds
 from eeg2text_jax.splits.leakage import OVERLAP
@@ -93,9 +94,16 @@ def export_data(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="eeg2text export-data", description=export_data.__doc__.partition("\n")[0])
     parser.add_argument("data", type=Path, metavar="DATA.h5")
     parser.add_argument("--out", type=Path, required=True, metavar="DATA.parquet")
+    parser.add_argument("--croissant", type=Path, metavar="OUT.json", help="describe the file in Croissant, beside it")
+    parser.add_argument("--name", default="", help="of the data set, for --croissant; default: that of the file")
+    parser.add_argument("--cite", default="", help="how to cite the data set, for --croissant")
+    parser.add_argument("--licence", default="", help="of the data set, a name or an address, for --croissant")
     flags = parser.parse_args(argv)
     data = read_datafile(flags.data)
     write_parquet(data, flags.out)
+    if flags.croissant:
+        write_croissant(data, flags.out, flags.croissant, flags.name or flags.out.stem, flags.licence, flags.cite)
+        print(f"wrote {flags.croissant}")
     print(f"wrote {flags.out}: {len(data)} samples of {data.n_features} features a word")
     return 0
 

@@ -27,6 +27,7 @@ from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.data.word_table import table_samples
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
+from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.versions import __version__
 
 ARRAYS = {".npz": open_arrays, ".parquet": open_parquet}
@@ -43,7 +44,7 @@ def prepare(config: ConfigDict, out: Path, sources: Sequence[str] = ()) -> Tally
     Raises:
       UserError: the source is missing or damaged; nothing is left at `out` then.
     """
-    sources = tuple(sources) or (str(config.source),)
+    sources = tuple(map(at_hand, sources or (str(config.source),)))
     tally = Tally()
     if len(sources) == 1 and is_fmri(sources[0]):
         prepare_scans(Path(sources[0]), FmriSpec(**config.fmri), out, tally)

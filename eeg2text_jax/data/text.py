@@ -10,6 +10,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.stores.copying import at_hand
 
 # Files of which tokenizers are made: those of the library tokenizers, of BART, of BERT, of SentencePiece.
 VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "*.model", "*.spm")
@@ -22,6 +23,7 @@ def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBas
     Raises:
       UserError: there is no tokenizer in `folder`, or it has no padding or end token.
     """
+    folder = at_hand(folder)
     if Path(folder).is_dir() and not has_vocabulary(Path(folder)):
         raise UserError(
             f"{folder}: holds no tokenizer (expected tokenizer.json, or the vocabulary of one); "

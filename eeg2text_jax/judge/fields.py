@@ -3,7 +3,7 @@
 from eeg2text_jax.study.kinds import Range, flag, many, number, one_of, pair, place, shares, text, whole
 
 RANGES: dict[str, Range] = {
-    "compilation_cache": place(),
+    "compilation_cache": place(local=True),
     "checkpoint": place(empty=False),
     "dtype": one_of("float32", "bfloat16"),
     "param_dtype": one_of("float32", "bfloat16"),

@@ -15,6 +15,7 @@ from eeg2text_jax.files import content_digest, file_digest, replacing
 from eeg2text_jax.judge.frozen import Frozen, load_frozen
 from eeg2text_jax.judge.wording import Labels, Wording
 from eeg2text_jax.pretrained.tensor_files import open_safetensors, write_safetensors
+from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.versions import OWN_VERSION, __version__
 
 FORMAT = 1
@@ -93,7 +94,7 @@ def read_judge(folder: str | os.PathLike[str]) -> Judge:
     Raises:
       UserError: it is none, or something in it is not what was written.
     """
-    folder = Path(folder)
+    folder = Path(at_hand(folder))
     path = folder / FILE
     try:
         text = path.read_bytes().decode("utf8")

@@ -19,6 +19,7 @@ import jiwer
 import numpy as np
 
 from eeg2text_jax.errors import UserError, did_you_mean
+from eeg2text_jax.stores.copying import at_hand
 
 COLUMNS = ("reference", "hypothesis", "label", "speaker", "severity", "speech_type", "rater", "id", "kind")
 NEEDED = COLUMNS[:3]
@@ -74,7 +75,7 @@ def read_pairs(path: str | Path, labels: Meaning = "") -> list[Pair]:
     Raises:
       UserError: the file cannot be read; the message names the line.
     """
-    path = Path(path)
+    path = Path(at_hand(path))
     records = _records(path)
     if not records:
         raise UserError(f"{path}: is empty; expected a header with {', '.join(NEEDED)} and a line for each pair.")

@@ -27,6 +27,8 @@ from eeg2text_jax.metrics.meaning import Similarity
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.pretrained.embedding import TextEmbedder
 from eeg2text_jax.pretrained.encoders import load_encoder
+from eeg2text_jax.stores.copying import at_hand
+from eeg2text_jax.stores.mirror import mirrored
 from eeg2text_jax.study.configuration import differences, to_json
 from eeg2text_jax.study.workdir import Workdir, held, write_configuration
 
@@ -69,8 +71,8 @@ def begun(config: ConfigDict, root: str) -> Iterator[Workdir]:
     """
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
-    with held(root):
-        workdir = Workdir(epath.Path(root))
+    with mirrored(root) as local, held(local):
+        workdir = Workdir(epath.Path(local))
         if workdir.config.exists():
             _check_same(config, workdir)
         write_configuration(workdir, config)
@@ -112,7 +114,7 @@ def sentences_of(config: ConfigDict) -> list[str]:
     if not config.sentences:
         return list(templates.sentences(1000))
     try:
-        text = Path(config.sentences).read_text(encoding="utf-8-sig")
+        text = Path(at_hand(config.sentences)).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{config.sentences}: cannot be read as UTF-8 text, a sentence a line; check the path."

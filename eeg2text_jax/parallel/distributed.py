@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import jax
@@ -10,6 +11,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.stores.address import is_address
+from eeg2text_jax.stores.mirror import mirrored
 
 Result = TypeVar("Result")
 
@@ -88,6 +91,20 @@ def main_first(make: Callable[[], Result]) -> Result:
     if failed:
         raise UserError("the first host could not go on; its message says why.")
     return made if is_main() else make()
+
+
+def workdir_at(place: str) -> AbstractContextManager[str]:
+    """The folder of this machine to work in for a workdir `place`, see `mirror.mirrored`; call it behind `initialize`.
+
+    Raises:
+      UserError: on entering, or at once where several hosts would write a checkpoint into folders of their own.
+    """
+    if is_address(place) and jax.process_count() > 1:
+        raise UserError(
+            f"{place}: {jax.process_count()} hosts write one checkpoint together and need a folder that all of them "
+            "see; mount the bucket (gcsfuse) and name that, or run on one host."
+        )
+    return mirrored(place)
 
 
 def main_decides(decide: Callable[[], int]) -> int:

@@ -23,6 +23,7 @@ from eeg2text_jax.preflight.compiling import Compiled, Topology, compile_program
 from eeg2text_jax.preflight.estimate import usable
 from eeg2text_jax.preflight.programs import Program
 from eeg2text_jax.pretrained.load import read_config, spec_of
+from eeg2text_jax.stores.copying import at_hand
 
 GIB = 2**30
 LABELS = Labels(("yes", "no"), ((7,), (9,)))  # of one piece each, as in T5 and PEGASUS; which ones costs nothing
@@ -87,7 +88,7 @@ def judge_fit(config: ConfigDict, topology: Topology, effort: str) -> JudgeFit:
     """
     if topology.chip.platform != "tpu":
         raise UserError(f"--topology={topology.name}: a judge is compiled for TPUs only; take v5e:1x1, say.")
-    folder = Path(config.checkpoint).expanduser()
+    folder = Path(at_hand(config.checkpoint)).expanduser()
     if not (folder / "config.json").is_file():
         raise UserError(f"{config.checkpoint}: expected a folder with config.json; weights need not be in it.")
     spec = spec_of(read_config(folder), folder)

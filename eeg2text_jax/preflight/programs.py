@@ -25,6 +25,7 @@ from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.placement import Placement, batch_sharding, fed_sharding, replicated, seeds_sharding
 from eeg2text_jax.pretrained.start import model_from_checkpoint
 from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.study.grid import Arm, StudyArrays, arms, dropout_keys
 from eeg2text_jax.study.ranges import check_config
 from eeg2text_jax.training.loop import make_program
@@ -142,7 +143,7 @@ def make_outline(config: ConfigDict) -> Outline:
     if config.parallel.arms == "auto":  # which is about the machine that this is run on
         config = config.copy_and_resolve_references()
         config.parallel.arms = "vmap"
-    checkpoint = Path(config.model.checkpoint).expanduser()
+    checkpoint = Path(at_hand(config.model.checkpoint)).expanduser()
     if config.model.checkpoint and checkpoint.is_dir():
         tokenizer = load_tokenizer(config.text.tokenizer or checkpoint)
         model = model_from_checkpoint(config.model, features, tokenizer)

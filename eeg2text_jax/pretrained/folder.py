@@ -22,6 +22,7 @@ from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.files import file_digest
 from eeg2text_jax.pretrained import eeg_file
 from eeg2text_jax.pretrained.tensor_files import not_weights, open_flax, open_safetensors, torch_name
+from eeg2text_jax.stores.copying import at_hand
 
 
 def open_torch(path: Path) -> dict[str, np.ndarray]:
@@ -143,7 +144,7 @@ def checkpoint_folder(name: str | Path) -> Path:
 
 
 def _find(name: str | Path) -> Path:
-    folder, name = Path(name).expanduser(), str(name)
+    folder, name = Path(at_hand(name)).expanduser(), str(name)
     if folder.is_dir():
         return folder
     if name in PACKAGES:

@@ -25,6 +25,7 @@ from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import content_digest, write_text
 from eeg2text_jax.splits.split import PARTS, Readings, Split, readings_of
+from eeg2text_jax.stores.copying import at_hand
 
 FORMAT = "eeg2text-split-2"  # of a certificate that says which data it is of
 _NAMES = {"train": ("train",), "dev": ("dev", "val", "valid", "validation"), "test": ("test",)}
@@ -210,7 +211,7 @@ def read_split_file(path: str | os.PathLike[str]) -> SplitFile:
     Raises:
       UserError: the file is missing, is not JSON of the form above, or its ids do not have the hash it states.
     """
-    path = epath.Path(path)
+    path = epath.Path(at_hand(path))
     try:
         record = json.loads(path.read_text("utf8"))
     except OSError as error:

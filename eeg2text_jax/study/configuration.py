@@ -225,6 +225,7 @@ STAGES = {
             "train.save_every",
             "train.log_every",
             "train.profile",
+            "train.tracker",
         ),
     ),
 }

@@ -12,9 +12,10 @@ from ml_collections import ConfigDict
 from eeg2text_jax.data.epochs import is_nested
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.split import check_ratio
+from eeg2text_jax.stores.address import is_address
 
 MOST = 2**31 - 1  # of what is counted in int32
-BUCKET = re.compile(r"^(?!file:)[a-z][a-z0-9]+://", re.IGNORECASE)  # gs://, s3://, https://
+ELSEWHERE = re.compile(r"^(?!file:)[a-z][a-z0-9]+://", re.IGNORECASE)  # gs://, s3://, https://
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,11 +60,15 @@ def text(*, empty: bool = True) -> Range:
     return Range(holds, "a line of text" + (" or ''" if empty else ", not an empty one"))
 
 
-def place(*, empty: bool = True) -> Range:
-    """A file or folder of this machine, or a name on the Hub."""
+def place(*, empty: bool = True, local: bool = False) -> Range:
+    """A file or folder of this machine or, unless it must be `local`, in a bucket; or a name on the Hub."""
     line = text(empty=empty)
-    expected = f"a path{' or empty text' if empty else ''}; a bucket (gs://) must be mounted as a folder first"
-    return Range(lambda value: line.holds(value) and not BUCKET.match(value), expected)
+    expected = "a path of this machine" if local else "a path, or gs://BUCKET/PATH, or s3://BUCKET/PATH"
+
+    def holds(value: Any) -> bool:
+        return line.holds(value) and (not ELSEWHERE.match(value) or (not local and is_address(value)))
+
+    return Range(holds, f"{expected}{', or empty text' if empty else ''}")
 
 
 def many(of: Range, *, least: int = 1, most: int = MOST) -> Range:
@@ -138,6 +143,15 @@ def span() -> Range:
         return value == "" or (found is not None and int(found[1]) <= int(found[2]))
 
     return Range(holds, "the first and the last step with a colon between, as '10:12', or ''")
+
+
+def tracker() -> Range:
+    """A tracker and, behind a colon, the project there; or nothing."""
+
+    def holds(value: Any) -> bool:
+        return isinstance(value, str) and re.fullmatch(r"|(wandb|trackio)(:[\w.-]{1,100})?", value) is not None
+
+    return Range(holds, "wandb or trackio, with :PROJECT behind it or not, or ''")
 
 
 def shares() -> Range:

@@ -29,6 +29,7 @@ from eeg2text_jax.study.kinds import (
     shares,
     span,
     text,
+    tracker,
     whole,
 )
 from eeg2text_jax.study.metric_names import ENDPOINTS, MEANING, WHICH_SENTENCE
@@ -49,7 +50,7 @@ STAGE = {  # of a training before the text
 RANGES: dict[str, Range] = {
     "seed": whole(0),
     "objective": one_of("generate", "contrastive"),
-    "compilation_cache": place(),
+    "compilation_cache": place(local=True),
     **DATA_RANGES,
     "split.method": one_of(*METHODS, FROM_FILE),
     "split.ratio": shares(),
@@ -97,6 +98,7 @@ RANGES: dict[str, Range] = {
     "train.patience": whole(0),
     "train.save_every": whole(1),
     "train.log_every": whole(1),
+    "train.tracker": tracker(),
     "train.profile": span(),
     "train.label_smoothing": number(0, 1, below=True),
     "train.accumulate": whole(1, 1_000_000),

@@ -1,6 +1,7 @@
 """Training of all arms of a stage as a page: restore, then step, log, evaluate, save until done."""
 
 import functools
+import json
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -18,12 +19,13 @@ from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.parallel.arms import compile_step
-from eeg2text_jax.parallel.distributed import to_host
+from eeg2text_jax.parallel.distributed import is_main, to_host
 from eeg2text_jax.parallel.placement import Placement, arms_mapping
 from eeg2text_jax.pretrained.start import start_from_checkpoint
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.splits.split import check_same_data, check_same_split
-from eeg2text_jax.study.configuration import fields_digest
+from eeg2text_jax.stores.address import address_of
+from eeg2text_jax.study.configuration import fields_digest, to_json
 from eeg2text_jax.study.grid import Arm, init_keys
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
@@ -41,6 +43,7 @@ from eeg2text_jax.training.state import (
     without_frozen,
 )
 from eeg2text_jax.training.step import GridProgram
+from eeg2text_jax.training.tracker import Tracker
 from eeg2text_jax.training.trivial import trivial_losses
 
 
@@ -71,7 +74,8 @@ def train(study: Study) -> TrainState:
             return state
         announce(study, placement, first)
         with (
-            MetricsLog(study.workdir.root, first, lines) as log,
+            tracker_of(study) as tracker,
+            MetricsLog(study.workdir.root, first, lines, tracker) as log,
             ProgressLine("train", config.steps, first) as progress,
             profile,
         ):
@@ -98,6 +102,13 @@ def train(study: Study) -> TrainState:
                     break
         checkpoints.wait()
     return state
+
+
+def tracker_of(study: Study) -> Tracker:
+    """What `train.tracker` asks for, on the host that writes."""
+    root, config = str(study.workdir.root), study.config
+    wanted = config.train.tracker if is_main() else ""
+    return Tracker(wanted, address_of(root), root, map(str, study.arms), json.loads(to_json(config)))
 
 
 def announce(study: Study, placement: Placement, first: int) -> None:

@@ -14,6 +14,7 @@ from tensorboardX.summary import scalar
 
 from eeg2text_jax.files import replacing, write_text
 from eeg2text_jax.parallel.distributed import is_main
+from eeg2text_jax.training.tracker import Tracker
 
 
 class MetricsLog:
@@ -22,12 +23,13 @@ class MetricsLog:
     Args:
       workdir: where `metrics.jsonl` and `tensorboard/` are.
       step: the step that training goes on from.
+      tracker: what else is told.
       lines: what was logged until then. The checkpoint says it, not the file, which is written anew: it may have lines
         of steps that will be done again, and may have been changed or deleted.
     """
 
-    def __init__(self, workdir: epath.Path, step: int, lines: Sequence[str] = ()):
-        self._workdir, self.lines = workdir, list(lines)
+    def __init__(self, workdir: epath.Path, step: int, lines: Sequence[str] = (), tracker: Tracker | None = None):
+        self._workdir, self.lines, self._tracker = workdir, list(lines), tracker
         write_lines(workdir, self.lines)
         self._events = _Events(str(workdir / "tensorboard"), step) if is_main() else None
 
@@ -38,6 +40,8 @@ class MetricsLog:
         write_lines(self._workdir, self.lines)
         if self._events:
             self._events.add(step, scalars)
+        if self._tracker:
+            self._tracker.add(step, scalars)
 
     def __enter__(self) -> "MetricsLog":
         return self

@@ -16,7 +16,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.export_run import exported
 from eeg2text_jax.metrics.ranks import score_rankings
 from eeg2text_jax.predictions.rankings import read_rankings
-from eeg2text_jax.rank_run import candidates_of
+from eeg2text_jax.rank_run import candidates_of, judge_ranked_folds
 from eeg2text_jax.study.study import open_study
 from eeg2text_jax.study.workdir import open_workdir
 from eeg2text_jax.training.checkpoint import Checkpoints
@@ -176,3 +176,15 @@ def test_ranking_may_be_asked_for_of_a_finished_run():
     assert pipeline.decoded_files(tiny_config()) == ["predictions.jsonl"]
     assert pipeline.decoded_files(tiny_config(retrieval__likelihood=True)) == ["rankings.jsonl", "predictions.jsonl"]
     assert pipeline.decoded_files(contrastive()) == ["rankings.jsonl"]
+
+
+def test_folds_have_candidates_of_their_own_and_one_verdict(whole, tmp_path):
+    found = read_rankings(whole / "rankings.jsonl").rows
+    texts = list(dict.fromkeys(row.reference for row in found))
+    folds = [[row for row in found if texts.index(row.reference) % 2 == k] for k in (0, 1)]
+    verdict = judge_ranked_folds(contrastive(), tmp_path, folds, {"splits": ["a", "b"]})
+    again = read_rankings(tmp_path / "rankings.jsonl")
+    assert set(again.header["candidates"]) == {"fold 1", "fold 2"}
+    assert {(row.task[-6:], row.candidates.name) for row in again.rows} == {("fold 1",) * 2, ("fold 2",) * 2}
+    assert verdict.n_sentences == len(texts)
+    assert json.loads((tmp_path / "audit.json").read_text())["verdict"] == verdict.verdict.value

@@ -15,6 +15,7 @@ from eeg2text_jax.data.volume_file import VolumeWriter
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
 from eeg2text_jax.progress import ProgressLine
+from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.versions import __version__
 
 NO_WORDS, BEYOND = "no words", "beyond the end of the scan"
@@ -48,7 +49,7 @@ class _Work:
 
     def __init__(self, root: Path, spec: FmriSpec, tally: Tally, selection: Selection):
         self._root, self._spec, self._tally, self._selection = root, spec, tally, selection
-        self._transcripts_at = Path(spec.transcripts) if spec.transcripts else root / "stimuli" / "gentle"
+        self._transcripts_at = Path(at_hand(spec.transcripts)) if spec.transcripts else root / "stimuli" / "gentle"
         self._transcripts: dict[str, Transcript | UserError] = {}
         self._used: dict[str, Transcript] = {}  # as mended
         self._problems: dict[str, list[tuple[Scan, str]]] = collections.defaultdict(list)  # by kind

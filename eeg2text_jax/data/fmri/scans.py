@@ -14,6 +14,7 @@ from typing import Any
 from eeg2text_jax.data.fmri.fmri_spec import FmriSpec
 from eeg2text_jax.data.fmri.stories import Story, read_stories
 from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.stores.copying import at_hand
 
 IMAGES = ("_bold.nii.gz", "_bold.nii")
 _NAME = re.compile(r"(?P<subject>sub-[a-zA-Z0-9]+)_(?:.+_)?task-(?P<task>[a-zA-Z0-9]+)(?:_run-(?P<run>[0-9]+))?")
@@ -140,7 +141,7 @@ def select(root: Path, scans: Sequence[Scan], spec: FmriSpec) -> Selection:
             f"{root}: none of its {len(scans)} functional scans has {spec.grid[2]} slices, as data.fmri.grid "
             f"({', '.join(map(str, spec.grid))}) says."
         )
-    listed = read_exclusions(root, spec.exclude)
+    listed = read_exclusions(root, at_hand(spec.exclude))
     left_out: dict[str, list[Scan]] = {}
     wanted, taken = [], set()
     for scan in on_grid:

@@ -23,6 +23,7 @@ from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
 from eeg2text_jax.progress import ProgressLine
+from eeg2text_jax.stores.copying import at_hand
 
 BEYOND = "beyond the recording"
 FLAT = "flat channel"
@@ -53,7 +54,7 @@ class RawRecordings:
         self._spec, self._tally = spec, tally
         self._unmatched: list[str] = []  # sentences on recordings in which no event begins one
         self._files = find_raw(sources, spec.names, spec.task)
-        self._texts = Texts(Path(spec.texts), spec.text) if spec.texts else None
+        self._texts = Texts(Path(at_hand(spec.texts)), spec.text) if spec.texts else None
         self._read = {file.path: self._from_table(file) for file in self._files}
         _refuse_absent(sources, self._files, [found for found in self._read.values() if found])
         self.channels = self._first_channels()

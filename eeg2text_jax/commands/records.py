@@ -1,0 +1,111 @@
+"""`eeg2text records WORKDIR --out=DIR`: what a run found, in the formats that other tools load.
+
+DIR/data/...                 a record of Every Eval Ever for each arm
+DIR/.eval_results/*.yaml     for a model's repository on the Hugging Face Hub, with --dataset
+DIR/predictions.parquet      every prediction, for pandas and datasets, where pyarrow is installed
+DIR/citation.bib             what to cite
+"""
+
+import argparse
+import json
+import re
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from eeg2text_jax.auditing.citation import BIBTEX
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import write_text
+from eeg2text_jax.predictions.read import read_any
+from eeg2text_jax.records.every_eval_ever import About, portable, records
+from eeg2text_jax.records.hub_results import hub_files
+from eeg2text_jax.records.scored import read_results
+
+HUB_NAME = r"[\w.-]+/[\w.-]+"
+
+
+def main(argv: Sequence[str]) -> int:
+    flags = parse(argv)
+    place, out = flags.workdir, flags.out
+    path = place / "results.json" if place.is_dir() else place
+    results = read_results(path)
+    verdict = _verdict(path.with_name("audit.json"))
+    evaluated = path.stat().st_mtime
+    about = About(
+        model=flags.model or f"local/{portable(path.absolute().parent.name)}",
+        dataset=flags.dataset or flags.dataset_name or _source(path.with_name("config.json")),
+        organization=flags.organization,
+        relationship=flags.relationship,
+        evaluated=evaluated,
+        recorded=time.time(),
+        details={"profile": str(results.get("profile", "")), "split": str(results.get("split", "")), **verdict},
+    )
+    made = {name: json.dumps(record, indent=1, ensure_ascii=False) + "\n" for name, record in records(results, about)}
+    if flags.dataset:
+        date = datetime.fromtimestamp(evaluated, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        hub = dict(hub_files(results, flags.dataset, flags.metric, date))
+        if not hub:
+            raise UserError(f"--metric={flags.metric}: no cell of {path} has this figure.")
+        made |= hub
+    made["citation.bib"] = BIBTEX
+    for name, text in made.items():
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        write_text(out / name, text)
+    print("\n".join(f"wrote {out / name}" for name in made))
+    _write_predictions(path.with_name("predictions.jsonl"), out)
+    return 0
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "eeg2text records", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("workdir", type=Path, metavar="WORKDIR", help="of a finished run, or a results file")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write into")
+    parser.add_argument("--model", default="", metavar="ORG/NAME", help="what the model is called; default: the folder")
+    parser.add_argument("--dataset", default="", metavar="ORG/NAME", help="the data set's name on the Hub")
+    parser.add_argument("--dataset-name", default="", metavar="NAME", help="what the data are called, if not there")
+    parser.add_argument("--metric", default="word_bleu-1", help="the figure for .eval_results (word_bleu-1)")
+    parser.add_argument("--organization", default="unknown", metavar="NAME", help="who reports")
+    relations = ("first_party", "third_party", "collaborative", "other")
+    parser.add_argument("--relationship", choices=relations, default="first_party", help="of evaluator to model")
+    flags = parser.parse_args(argv)
+    for option in ("model", "dataset"):
+        if (value := getattr(flags, option)) and not re.fullmatch(HUB_NAME, value):
+            raise UserError(f"--{option}={value}: expected ORGANIZATION/NAME.")
+    return flags
+
+
+def _verdict(path: Path) -> dict[str, str]:
+    """The audit's verdict, where the run has one."""
+    try:
+        found = json.loads(path.read_bytes())
+        return {"verdict": str(found["verdict"]), "verdict_sentence": str(found["sentence"])}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: is not what an audit writes; put the file back, or remove it.") from error
+
+
+def _source(path: Path) -> str:
+    """What the data are called, by the run's configuration."""
+    try:
+        return Path(str(json.loads(path.read_bytes())["data"]["source"])).name
+    except (OSError, ValueError, KeyError, TypeError):
+        return "unnamed data"
+
+
+def _write_predictions(path: Path, out: Path) -> None:
+    from eeg2text_jax.records.prediction_table import write_prediction_table
+
+    if not path.exists():
+        return
+    try:
+        write_prediction_table(read_any(path), out / "predictions.parquet")
+    except UserError as error:
+        if "not installed" not in str(error):
+            raise
+        print(f"no predictions.parquet: {error}")
+        return
+    print(f"wrote {out / 'predictions.parquet'}")

@@ -1,0 +1,1 @@
+"""What a run found, in the formats that other tools load."""

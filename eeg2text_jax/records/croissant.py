@@ -1,0 +1,86 @@
+"""Croissant metadata of exported data: what is in the Parquet file, in the vocabulary that data catalogues read.
+
+Source: docs.mlcommons.org/croissant, version 1.0.
+"""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.files import file_digest, write_text
+
+_VOCABULARY = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "sc": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "dct": "http://purl.org/dc/terms/",
+    "conformsTo": "dct:conformsTo",
+}
+_TERMS = (
+    "citeAs column equivalentProperty extract field fileProperty fileObject fileSet format includes isLiveDataset "
+    "jsonPath key md5 parentField path recordSet references regex repeated replace samplingRate separator "
+    "source subField transform"
+)
+_CONTEXT = _VOCABULARY | {
+    **{term: f"cr:{term}" for term in _TERMS.split()},
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+}
+_COLUMNS = {
+    "sentence": ("sc:Text", "The sentence that was read."),
+    "subject": ("sc:Text", "Who read it."),
+    "task": ("sc:Text", "The task in which it was read."),
+    "sentence_index": ("sc:Integer", "Number of the sentence within its task, the same for every subject."),
+}
+
+
+def write_croissant(data: DataFile, parquet: Path, out: Path, name: str, licence: str = "", cite: str = "") -> None:
+    """Describes the Parquet file `parquet`, which `write_parquet` made of `data`, in the file `out` beside it.
+
+    Args:
+      name: of the data set.
+      licence: its licence, a name or an address; empty: none is stated.
+      cite: how to cite the data, BibTeX best; empty: nothing is stated.
+    """
+    fields = [_field(column, kind, said) for column, (kind, said) in _COLUMNS.items()]
+    about: dict[str, Any] = {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": name,
+        "description": (
+            f"{len(data)} samples, each one subject reading one sentence. Beside the columns below, `features` holds a "
+            f"list of {data.n_features} numbers for every word: {data.features_are}."
+        ),
+        "version": "1.0.0",
+        "datePublished": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "isLiveDataset": False,
+        "distribution": [
+            {
+                "@type": "cr:FileObject",
+                "@id": "parquet",
+                "name": parquet.name,
+                "contentUrl": parquet.name,
+                "contentSize": f"{parquet.stat().st_size} B",
+                "encodingFormat": "application/x-parquet",
+                "sha256": file_digest(parquet),
+            }
+        ],
+        "recordSet": [{"@type": "cr:RecordSet", "@id": "samples", "name": "samples", "field": fields}],
+    }
+    if licence:
+        about["license"] = licence
+    if cite:
+        about["citeAs"] = cite
+    write_text(out, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+
+
+def _field(column: str, kind: str, said: str) -> dict[str, Any]:
+    source = {"fileObject": {"@id": "parquet"}, "extract": {"column": column}}
+    identity = {"@type": "cr:Field", "@id": f"samples/{column}", "name": column}
+    return {**identity, "description": said, "dataType": kind, "source": source}

@@ -1,0 +1,122 @@
+"""Results as records of Every Eval Ever, a schema in which evaluations of any kind of model are collected.
+
+One record an arm, with a result for each figure of each cell of it. Source: github.com/evaleval/every_eval_ever, schema
+0.3.0. Its own validator takes the folder as it is written here.
+"""
+
+import dataclasses
+import re
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from eeg2text_jax.files import content_digest
+from eeg2text_jax.versions import __version__
+
+SCHEMA = "0.3.0"
+_BOUNDED = ("token_bleu", "word_bleu", "rouge", "top")  # figures in percent that have a highest one
+
+
+@dataclasses.dataclass(frozen=True)
+class About:
+    """What a record says besides the figures.
+
+    Attributes:
+      model: `ORGANIZATION/NAME`; the arm is put behind it.
+      dataset: what the data are called.
+      organization: who reports.
+      relationship: of who evaluated to who made the model.
+      evaluated, recorded: seconds since 1970.
+      details: of the run: hashes, the verdict.
+    """
+
+    model: str
+    dataset: str
+    organization: str
+    relationship: str
+    evaluated: float
+    recorded: float
+    details: dict[str, str]
+
+
+def records(results: dict[str, Any], about: About) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Names below the folder, `data/COLLECTION/DEVELOPER/MODEL/UUID.json`, each with its record."""
+    arms = dict.fromkeys((cell["train_condition"], cell["seed"]) for cell in results["cells"])
+    developer, _, name = about.model.rpartition("/")
+    for condition, seed in arms:
+        cells = [cell for cell in results["cells"] if (cell["train_condition"], cell["seed"]) == (condition, seed)]
+        found = [entry for cell in cells for entry in _results(cell, about)]
+        if not found:
+            continue
+        arm = f"{name}-{condition}-seed{seed}"
+        model = {
+            "name": arm,
+            "id": f"{developer}/{arm}",
+            "developer": developer,
+            "additional_details": {
+                "deployment_type": "self_deployed",
+                "model_availability": "unknown",
+                "train_condition": condition,
+                "seed": str(seed),
+            },
+        }
+        record = {
+            "schema_version": SCHEMA,
+            "evaluation_id": f"{portable(about.dataset)}/{developer}/{arm}/{about.evaluated:.0f}",
+            "evaluation_timestamp": f"{about.evaluated:.0f}",
+            "retrieved_timestamp": f"{about.recorded:.0f}",
+            "source_metadata": {
+                "source_name": "eeg2text_jax",
+                "source_type": "evaluation_run",
+                "source_organization_name": about.organization,
+                "evaluator_relationship": about.relationship,
+                "additional_details": about.details,
+            },
+            "eval_library": {"name": "eeg2text_jax", "version": __version__},
+            "model_info": model,
+            "evaluation_results": found,
+        }
+        digest = content_digest(record | {"retrieved_timestamp": ""})
+        identity = uuid.UUID(hex=digest[:32], version=4)  # of the content: written again, it has the same name
+        yield f"data/{portable(about.dataset)}/{portable(developer)}/{portable(arm)}/{identity}.json", record
+
+
+def _results(cell: dict[str, Any], about: About) -> Iterator[dict[str, Any]]:
+    evaluated = f"{cell['eval_condition']}, {cell['mode']}"
+    for name, metric in cell["metrics"].items():
+        low, high = _bounds(name, metric["lower_is_better"])
+        yield {
+            "evaluation_result_id": f"{cell['eval_condition']}/{cell['mode']}/{name}",
+            "evaluation_name": f"EEG-to-text, evaluated on {evaluated}",
+            "source_data": {
+                "dataset_name": about.dataset,
+                "source_type": "other",
+                "additional_details": {"eval_condition": cell["eval_condition"], "mode": cell["mode"]},
+            },
+            "metric_config": {
+                "evaluation_description": "decoded text against the sentence that was read",
+                "metric_id": name,
+                "metric_name": name,
+                "metric_unit": "percent",
+                "lower_is_better": metric["lower_is_better"],
+                "score_type": "continuous",
+                "min_score": low,
+                "max_score": high,
+                "additional_details": {"signature": metric["signature"]},
+            },
+            "score_details": {
+                "score": metric["value"],
+                "details": {"rows": str(cell["rows"]), "sentences": str(cell.get("sentences", ""))},
+            },
+        }
+
+
+def _bounds(name: str, lower_is_better: bool) -> tuple[float | str, float | str]:
+    if lower_is_better:
+        return 0, "Infinity"  # error rates: more insertions than words
+    return (0, 100) if name.startswith(_BOUNDED) else ("-Infinity", "Infinity")
+
+
+def portable(name: str) -> str:
+    """A name as a part of a path that every system takes."""
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "unnamed"

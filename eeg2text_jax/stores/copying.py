@@ -1,0 +1,188 @@
+"""Copies of what is in a bucket: made with progress, held against checksums, and made again only where they differ."""
+
+import contextlib
+import fcntl
+import fnmatch
+import glob
+import json
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import file_digest, remove, replacing, write_text
+from eeg2text_jax.progress import ProgressLine
+from eeg2text_jax.stores.address import Address, is_address, notes_of, parse
+from eeg2text_jax.stores.store import Advance, Entry, Store, StoreError, open_store
+
+UNFINISHED = ".unfinished"  # an object in a folder that is being written or removed
+MEGABYTE = 1 << 20
+WORTH_A_LINE = 16 * MEGABYTE
+_AT_ONCE = 4  # objects that are copied side by side
+
+Stamp = list[int]  # tells two versions of a local file apart without reading them
+
+
+def stamp_of(path: Path) -> Stamp:
+    found = path.stat()
+    return [found.st_mtime_ns, found.st_size, found.st_ino]
+
+
+class Notes:
+    """For each file of a local folder: its stamp, and the tag of the object that had the same content then."""
+
+    def __init__(self, folder: Path):
+        self._folder, self._path = folder, notes_of(folder)
+        self.known: dict[str, tuple[Stamp, str]] = {}
+        with contextlib.suppress(OSError, ValueError):
+            self.known = {name: (stamp, tag) for name, (stamp, tag) in json.loads(self._path.read_text()).items()}
+
+    def is_current(self, name: str, tag: str) -> bool:
+        """Whether the local file is what the object with this tag holds."""
+        with contextlib.suppress(OSError):
+            return self.known.get(name) == (stamp_of(self._folder / name), tag)
+        return False
+
+    def write(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(self._path, json.dumps(self.known))
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """One process at a time copies into the folder; others wait."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.with_suffix(".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+class Files(dict[str, Entry]):
+    """Objects below an address by their names relative to it; "" where the address is an object itself."""
+
+    @classmethod
+    def of(cls, store: Store, address: Address) -> "Files":
+        found = store.entries(address.key)
+        start = f"{address.key}/" if address.key else ""
+        files = cls({entry.key.removeprefix(start): entry for entry in found if entry.key.startswith(start)})
+        files.update(("", entry) for entry in found if entry.key == address.key)
+        return cls({name: entry for name, entry in files.items() if not name.endswith("/")})  # empty: "folders"
+
+    def finished(self) -> "Files":
+        """Without the folders that were being written or removed when a process was killed."""
+        open_folders = [name.removesuffix(UNFINISHED) for name in self if name.endswith(f"/{UNFINISHED}")]
+        return Files({name: entry for name, entry in self.items() if not name.startswith(tuple(open_folders))})
+
+
+def take(store: Store, files: Files, folder: Path, notes: Notes, title: str) -> int:
+    """Makes `folder` hold what `files` names, wherever it does not yet; returns how many were copied.
+
+    Raises:
+      UserError: an object did not arrive as it was written, or the disk is full.
+    """
+    wanted = [(name, entry) for name, entry in files.items() if not notes.is_current(name, entry.tag)]
+    total = sum(entry.size for _, entry in wanted)
+    with _progress(title, total) as advance, ThreadPoolExecutor(_AT_ONCE) as workers:
+        jobs = [workers.submit(_take_one, store, entry, folder / name, advance) for name, entry in wanted]
+        try:
+            for (name, entry), job in zip(wanted, jobs, strict=True):
+                notes.known[name] = (job.result(), entry.tag)
+        finally:
+            workers.shutdown(cancel_futures=True)
+            if wanted:
+                notes.write()
+    return len(wanted)
+
+
+@contextlib.contextmanager
+def _progress(title: str, total: int) -> Iterator[Advance]:
+    if total < WORTH_A_LINE:
+        yield _nothing
+        return
+    lock, seen = threading.Lock(), [0]
+    with ProgressLine(f"{title}, MB", total // MEGABYTE) as line:
+
+        def advance(size: int) -> None:
+            with lock:
+                before, seen[0] = seen[0] // MEGABYTE, seen[0] + size
+                if seen[0] // MEGABYTE > before:
+                    line.advance(seen[0] // MEGABYTE - before)
+
+        yield advance
+
+
+def _nothing(size: int) -> None:
+    """Of small copies no progress is shown."""
+
+
+def _take_one(store: Store, entry: Entry, path: Path, advance: Advance) -> Stamp:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as partial:
+        stated = store.download(entry.key, Path(partial), advance)
+        size = partial.stat().length
+        if size != entry.size or (stated and stated != file_digest(partial)):
+            raise StoreError(
+                f"{entry.key}: {size} bytes arrived that are not the {entry.size} that were written there (by "
+                f"their {'SHA-256' if stated else 'number'}); start again, or put the object back."
+            )
+    return stamp_of(path)
+
+
+def sweep(folder: Path, keep: Iterable[str]) -> None:
+    """Removes files of `folder` that are not named, and folders that hold none."""
+    kept = set(keep)
+    for place, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            path = Path(place) / name
+            if path.relative_to(folder).as_posix() not in kept and name != ".lock":
+                path.unlink()
+        if Path(place) != folder:
+            with contextlib.suppress(OSError):
+                os.rmdir(place)
+
+
+def at_hand(place: str | os.PathLike[str]) -> str:
+    """A place of this machine with the content of `place`: itself, or a copy of what is there in a bucket.
+
+    A folder's copy has all that is in it; a glob's, what it matches. A copy that is there is taken where it still is
+    what the bucket has.
+
+    Raises:
+      UserError: there is nothing at the address, or the bucket cannot be read.
+    """
+    place = os.fspath(place)
+    if not is_address(place):
+        return place
+    address = parse(place)
+    pattern = ""
+    if glob.has_magic(address.key):
+        parts = PurePosixPath(address.key).parts
+        first = next(i for i, part in enumerate(parts) if glob.has_magic(part))
+        pattern = "/".join(parts[first:])
+        address = Address(address.scheme, address.bucket, "/".join(parts[:first]))
+    if any(address.run.is_relative_to(root) for root in OPEN):
+        return str(address.run)
+    store = open_store(address)
+    files = Files.of(store, address).finished()
+    if pattern:
+        files = Files({name: entry for name, entry in files.items() if fnmatch.fnmatch(name, pattern)})
+    if not files:
+        raise UserError(f"{place}: there is nothing at this address; look at it.")
+    if "" in files:
+        files = Files({"": files[""]})
+    _copy(store, address, files, exact=not pattern)
+    return str(address.copy / pattern)
+
+
+OPEN: set[Path] = set()  # runs of this process, whose folders are ahead of the bucket
+
+
+def _copy(store: Store, address: Address, files: Files, *, exact: bool) -> None:
+    notes = Notes(address.copy)
+    with notes.held():
+        if address.copy.is_dir() and "" in files:
+            remove(address.copy)  # what was a folder is an object now
+        take(store, files, address.copy, notes, f"copying {address}")
+        if exact and "" not in files:
+            sweep(address.copy, files)

@@ -1,0 +1,264 @@
+"""A workdir in a bucket: a folder of this machine that is equal to it at first, and is sent to it as it changes.
+
+Whatever is finished in the folder is sent, in the order in which it was finished, by a thread of its own, while the
+work goes on. So the bucket holds at any time what the folder held a moment ago, and a run that is killed goes on from
+it as it would in a folder. A file is one object, which is whole or not there; a folder of several files that appears
+or goes at once (a checkpoint, the tokenizer) has an object `.unfinished` in it meanwhile, and counts as absent until
+that is gone.
+
+Orbax would write gs:// itself, through TensorFlow or gcsfs, and s3:// not at all; HDF5, safetensors and tokenizers read
+local files alone. Here all of them do what they do in any folder, on both kinds of bucket.
+"""
+
+import collections
+import contextlib
+import os
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from eeg2text_jax import files
+from eeg2text_jax.files import file_digest
+from eeg2text_jax.stores import copying
+from eeg2text_jax.stores.address import Address, cache_folder, is_address, parse
+from eeg2text_jax.stores.copying import UNFINISHED, Files, Notes, Stamp, stamp_of
+from eeg2text_jax.stores.lease import NAME as LOCK
+from eeg2text_jax.stores.lease import Lease
+from eeg2text_jax.stores.store import Store, StoreError, open_store
+
+LOOK_EVERY = 3.0  # seconds; for what nobody tells of: checkpoints, which orbax names, and TensorBoard's events
+MOST_WAITING = 200  # changes that are not sent yet; then the work waits
+LINKED = 1 << 20  # files from this size on are linked, not copied, until they are sent
+
+
+class Change(NamedTuple):
+    """Files that appear, or go, at once."""
+
+    unit: str  # the folder that they are, which is marked meanwhile; "" for single files
+    put: tuple[tuple[str, Path, Stamp], ...]  # name, what to send, the original's stamp
+    gone: tuple[str, ...]
+
+
+class Mirror:
+    """Sends a folder to an address as it changes; see the module. `pull` first.
+
+    Args:
+      address: the workdir.
+      store: its bucket.
+      folder: the folder of this machine.
+      lease: what keeps other processes out.
+    """
+
+    def __init__(self, address: Address, store: Store, folder: Path, lease: Lease):
+        self._address, self._store, self.folder, self._lease = address, store, folder, lease
+        self._notes = Notes(folder)
+        self._spool = cache_folder() / "spool" / str(os.getpid()) / str(id(self))
+        self._seen: dict[str, Stamp] = {}
+        self._turn = threading.Condition()  # guards what follows
+        self._waiting: collections.deque[Change] = collections.deque()
+        self._sending = self._ended = False
+        self._error: Exception | None = None
+        self._count = 0
+        self._thread: threading.Thread | None = None
+
+    def pull(self) -> None:
+        """Makes the folder equal to what is finished in the bucket.
+
+        Raises:
+          StoreError: the bucket cannot be read.
+        """
+        there = Files.of(self._store, self._address)
+        there = Files({name: entry for name, entry in there.items() if name not in ("", LOCK)})
+        finished = there.finished()
+        for name in sorted(there.keys() - finished.keys(), key=lambda name: name.endswith(UNFINISHED)):
+            self._store.delete(there[name].key)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self._notes.held():
+            copying.sweep(self.folder, finished)
+            self._notes.known = {name: known for name, known in self._notes.known.items() if name in finished}
+            copied = copying.take(self._store, finished, self.folder, self._notes, f"copying {self._address}")
+        if copied:
+            print(f"copied {copied} of {len(finished)} files from {self._address}")
+        self._seen = {name: stamp_of(self.folder / name) for name in finished}
+
+    def start(self) -> None:
+        """Begins to send."""
+        self._spool.mkdir(parents=True, exist_ok=True)
+        self._thread = threading.Thread(target=self._work, name=f"sends {self._address}", daemon=True)
+        self._thread.start()
+
+    def look(self) -> None:
+        """Notes what has changed in the folder, to be sent in this order. Waits where too much waits already.
+
+        Raises:
+          StoreError: what was noted before could not be sent.
+        """
+        with self._turn:
+            while len(self._waiting) >= MOST_WAITING and not self._error:
+                self._turn.wait(1.0)
+            self.check()
+            self._waiting.extend(self._found())
+            self._turn.notify_all()
+
+    def check(self) -> None:
+        """Raises what sending met."""
+        error = self._error or self._lease.lost
+        if error:
+            raise error
+
+    def settle(self) -> None:
+        """Returns when everything that is finished in the folder is in the bucket.
+
+        Raises:
+          StoreError: it could not be sent.
+        """
+        self.look()
+        with self._turn:
+            while (self._waiting or self._sending) and not self._error:
+                self._turn.wait(1.0)
+        self.check()
+
+    def close(self) -> None:
+        """Ends sending; what waits is not sent."""
+        with self._turn:
+            self._ended = True
+            self._turn.notify_all()
+        if self._thread:
+            self._thread.join()
+        shutil.rmtree(self._spool, ignore_errors=True)
+        with contextlib.suppress(OSError):  # others of this process may have theirs
+            self._spool.parent.rmdir()
+
+    def _found(self) -> Iterator[Change]:
+        now = dict(_finished_files(self.folder))
+        changed = sorted((born, name) for name, (stamp, born) in now.items() if self._seen.get(name) != stamp)
+        folders = {part for name in self._seen for part in _folders(name)}
+        for unit, names in _grouped([name for _, name in changed], folders):
+            kept = [(name, self._keep(name), now[name][0]) for name in names]
+            self._seen |= {name: now[name][0] for name in names}
+            yield Change(unit, tuple((name, path, stamp) for name, path, stamp in kept if path), ())
+        left = {part for name in now for part in _folders(name)}
+        for unit, names in _grouped(sorted(self._seen.keys() - now.keys()), left):
+            for name in names:
+                del self._seen[name]
+            yield Change(unit, (), tuple(names))
+
+    def _keep(self, name: str) -> Path | None:
+        """The file as it is now, whatever becomes of it until it is sent; None where it is gone."""
+        self._count += 1
+        place = self._spool / str(self._count)
+        with contextlib.suppress(FileNotFoundError):
+            if (self.folder / name).stat().st_size < LINKED:
+                shutil.copyfile(self.folder / name, place)
+            else:
+                os.link(self.folder / name, place)
+            return place
+        return None
+
+    def _work(self) -> None:
+        while (change := self._next()) is not None:
+            try:
+                self._send(change)
+            except Exception as error:  # of whatever kind, it ends the work at its next step
+                self._error = error
+            with self._turn:
+                self._sending = False
+                self._turn.notify_all()
+
+    def _next(self) -> Change | None:
+        """What is to be sent now; None at the end, or behind an error."""
+        with self._turn:
+            while not self._ended and not self._error:
+                if self._waiting:
+                    self._sending = True
+                    return self._waiting.popleft()
+                if not self._turn.wait(LOOK_EVERY):
+                    self._waiting.extend(self._found())
+        return None
+
+    def _send(self, change: Change) -> None:
+        marker = self._address.below(f"{change.unit}/{UNFINISHED}").key
+        if change.unit:
+            self._store.delete(marker)
+            self._store.put(marker, b"", None)
+        for name, path, stamp in change.put:
+            tag = self._store.upload(path, self._address.below(name).key, file_digest(path))
+            self._notes.known[name] = (stamp, tag)
+            path.unlink()
+        for name in change.gone:
+            self._store.delete(self._address.below(name).key)
+            self._notes.known.pop(name, None)
+        if change.unit:
+            self._store.delete(marker)
+        self._notes.write()
+
+
+def _finished_files(folder: Path) -> Iterator[tuple[str, tuple[Stamp, int]]]:
+    """Names of files, each with its stamp and when it got its name, without what is being written."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".") and ".orbax-checkpoint-tmp" not in name]
+        for name in names:
+            path = Path(place) / name
+            if not name.startswith("."):
+                with contextlib.suppress(FileNotFoundError):
+                    yield path.relative_to(folder).as_posix(), (stamp_of(path), path.stat().st_ctime_ns)
+
+
+def _folders(name: str) -> list[str]:
+    parts = name.split("/")[:-1]
+    return ["/".join(parts[: n + 1]) for n in range(len(parts))]
+
+
+def _grouped(names: Sequence[str], known: set[str]) -> list[tuple[str, list[str]]]:
+    """Names by the outermost folder that is not `known`; each of the others alone."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        unit = next((folder for folder in _folders(name) if folder not in known), "")
+        groups.setdefault(unit or f"\0{name}", []).append(name)
+    return [("" if unit.startswith("\0") else unit, found) for unit, found in groups.items()]
+
+
+_MIRRORS: list[Mirror] = []  # open ones of this process
+
+
+def told() -> None:
+    """What `files` calls when something was finished."""
+    for mirror in _MIRRORS:
+        mirror.look()
+
+
+@contextlib.contextmanager
+def mirrored(place: str) -> Iterator[str]:
+    """The folder of this machine to work in for a workdir `place`: itself, or one that is mirrored in a bucket.
+
+    Raises:
+      UserError: the bucket cannot be read or written, or another process is at work in the folder.
+    """
+    if not is_address(place):
+        yield place
+        return
+    address = parse(place)
+    store, folder = open_store(address), address.run
+    with Lease(store, address) as lease:
+        mirror = Mirror(address, store, folder, lease)
+        mirror.pull()
+        mirror.start()
+        _MIRRORS.append(mirror)
+        copying.OPEN.add(folder)
+        if told not in files.TELL:
+            files.TELL.append(told)
+        try:
+            yield str(folder)
+            mirror.settle()
+        except StoreError:
+            raise
+        except BaseException:
+            with contextlib.suppress(StoreError):  # what is finished is sent, whatever ended the work
+                mirror.settle()
+            raise
+        finally:
+            _MIRRORS.remove(mirror)
+            copying.OPEN.discard(folder)
+            mirror.close()

@@ -1,0 +1,118 @@
+"""Curves for a tracker beside TensorBoard (W&B, or Trackio, which speaks as it does), each arm a run of one group.
+
+The tracker's package works in a process of its own, fed by a thread with a bounded queue: whatever it does, fails or
+hangs, training neither waits nor ends. What came of it is said once.
+"""
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from typing import IO, Any
+
+from eeg2text_jax.files import content_digest
+
+PROJECT = "eeg2text"
+MOST_WAITING = 1000  # lines; those beyond are dropped
+PATIENCE = 30.0  # seconds that the tracker has for what is left when training ends
+
+
+class Tracker:
+    """Sends scalars to a tracker. Use as a context manager; nothing here raises.
+
+    Args:
+      wanted: `wandb` or `trackio`, and behind a colon the project; "" for none.
+      place: the workdir; it names the group.
+      folder: where a tracker may keep files.
+      arms: names of the arms, each a run.
+      config: what is noted of every run.
+    """
+
+    def __init__(self, wanted: str, place: str, folder: str, arms: Iterable[str], config: Mapping[str, Any]):
+        self._package, _, project = wanted.partition(":")
+        self._arms = list(arms)
+        group = os.path.basename(os.path.normpath(place)) or "run"
+        mark = content_digest([place, dict(config)])[:8]
+        # The same run again, after a kill, goes on with the same runs of the tracker.
+        runs = {arm: f"{mark}-{arm.replace('/', '-')}" for arm in self._arms}
+        self._begin = {"package": self._package, "project": project or PROJECT, "group": f"{group}-{mark}"}
+        self._begin |= {"runs": runs, "config": dict(config), "folder": folder}
+        self._lines: queue.Queue[str | None] = queue.Queue(MOST_WAITING)
+        self._process: subprocess.Popen[str] | None = None
+        self._said = False
+
+    def __enter__(self) -> "Tracker":
+        if self._package:
+            self._put(json.dumps(self._begin, default=str))
+            self._thread = threading.Thread(target=self._work, name=self._package, daemon=True)
+            self._thread.start()
+        return self
+
+    def add(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Sends scalars of one step: those named `WHAT/ARM` to the arm's run, others to all. Never waits."""
+        if not self._package:
+            return
+        rows: dict[str, dict[str, float]] = {arm: {} for arm in self._arms}
+        for name, value in scalars.items():
+            what, _, arm = name.partition("/")
+            for each in [arm] if arm in rows else self._arms:
+                rows[each][what if arm in rows else name] = float(value)
+        self._put(json.dumps({"step": step, "rows": rows}))
+
+    def __exit__(self, *_: object) -> None:
+        if not self._package:
+            return
+        with contextlib.suppress(queue.Full):
+            self._lines.put_nowait(None)
+        self._thread.join(PATIENCE)
+        if self._thread.is_alive():
+            self._say(f"did not take what was sent within {PATIENCE:.0f} s")
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._thread.join(1.0)
+
+    def _put(self, line: str) -> None:
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self._say("does not keep up, so curves there have gaps")
+
+    def _work(self) -> None:
+        """In the thread: starts the tracker's process and feeds it until the end."""
+        try:
+            command = [sys.executable, "-m", "eeg2text_jax.training.tracker_process"]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+            self._process = subprocess.Popen(command, text=True, errors="replace", **pipes)
+            said: list[str] = []
+            listener = threading.Thread(target=_listen, args=(self._process.stderr, said), daemon=True)
+            listener.start()
+            self._feed(self._process)
+            status = self._process.wait()
+            listener.join(1.0)
+            if status > 0:
+                reason = next((line.strip() for line in reversed(said) if line.strip()), f"status {status}")
+                self._say(f"ended with an error ({reason[:200]})")
+        except (OSError, ValueError) as error:
+            self._say(f"could not be started ({error})")
+
+    def _feed(self, process: "subprocess.Popen[str]") -> None:
+        """Passes lines on until the end, or until nobody takes them."""
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            while (line := self._lines.get()) is not None:
+                print(line, file=process.stdin, flush=True)
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            process.stdin.close()
+
+    def _say(self, what: str) -> None:
+        if not self._said:
+            self._said = True
+            print(f"{self._package}: {what}; training goes on, metrics.jsonl and TensorBoard have every line.")
+
+
+def _listen(pipe: IO[str], said: list[str]) -> None:
+    with pipe:
+        said.extend(pipe)

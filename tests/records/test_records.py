@@ -1,0 +1,155 @@
+"""Records, held against readers of others: huggingface_hub, pandas, datasets, mlcroissant, their own validator."""
+
+import copy
+import json
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+from huggingface_hub import parse_eval_result_entries
+
+from eeg2text_jax import cli
+from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
+from eeg2text_jax.records.every_eval_ever import About, records
+
+SCORED = {"value": 12.5, "signature": "nrefs:1", "lower_is_better": False}
+CELL = {
+    "train_condition": "eeg",
+    "eval_condition": "eeg",
+    "seed": 0,
+    "mode": "free_running",
+    "rows": 12,
+    "sentences": 6,
+}
+RESULTS = {
+    "format": 1,
+    "profile": "standard",
+    "cells": [
+        CELL | {"metrics": {"word_bleu-1": SCORED, "wer": SCORED | {"value": 112.0, "lower_is_better": True}}},
+        CELL | {"eval_condition": "noise", "metrics": {"word_bleu-1": SCORED | {"value": 3.0}}},
+        CELL | {"mode": "teacher_forced", "metrics": {}, "unscored": "every prediction is empty"},
+        CELL | {"train_condition": "noise", "seed": 1, "metrics": {"bertscore-f": SCORED | {"value": -3.0}}},
+    ],
+}
+ROW = Prediction("s/t/0", "s", "t", "t/0", 4, "eeg", "eeg", 0, "free_running", "a b", "a c", (3, 4), (3, 5))
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/results.json").write_text(json.dumps(RESULTS))
+    (tmp_path / "run/config.json").write_text(json.dumps({"data": {"source": "gs://lab/zuco.h5"}}))
+    (tmp_path / "run/audit.json").write_text(json.dumps({"verdict": "uses EEG", "sentence": "It does."}))
+    return tmp_path / "run"
+
+
+def written(workdir: Path, *flags: str) -> dict[str, dict]:
+    out = workdir.parent / "out"
+    assert cli.main(["records", str(workdir), f"--out={out}", *flags]) == 0
+    return {path.relative_to(out).as_posix(): json.loads(path.read_text()) for path in out.rglob("*.json")}
+
+
+def test_each_arm_has_a_record_with_its_figures(workdir):
+    made = written(workdir, "--model=lab/reader")
+    assert len(made) == 2
+    eeg, noise = sorted(made.values(), key=lambda record: record["model_info"]["id"])
+    assert eeg["model_info"]["id"] == "lab/reader-eeg-seed0"
+    found = {entry["evaluation_result_id"]: entry for entry in eeg["evaluation_results"]}
+    assert found.keys() == {"eeg/free_running/word_bleu-1", "eeg/free_running/wer", "noise/free_running/word_bleu-1"}
+    assert found["eeg/free_running/wer"]["metric_config"]["max_score"] == "Infinity"
+    assert found["eeg/free_running/wer"]["score_details"]["score"] == 112.0
+    assert noise["evaluation_results"][0]["metric_config"]["min_score"] == "-Infinity"
+    assert eeg["source_metadata"]["additional_details"]["verdict"] == "uses EEG"
+    assert written(workdir, "--model=lab/reader").keys() == made.keys(), "written again, a record has another name"
+
+
+def test_their_own_validator_takes_the_records(workdir):
+    """Their package is for Python 3.12; where it is installed it is asked."""
+    validation = pytest.importorskip("every_eval_ever.eval_types", reason="every_eval_ever is not installed")
+    for record in written(workdir).values():
+        validation.EvaluationLog.model_validate(record)
+
+
+def test_the_hub_reads_its_files(workdir):
+    written(workdir, "--dataset=lab/zuco")
+    paths = sorted((workdir.parent / "out/.eval_results").iterdir())
+    assert [path.name for path in paths] == ["eeg_seed0_eeg_free_running.yaml", "eeg_seed0_noise_free_running.yaml"]
+    (entry,) = parse_eval_result_entries(yaml.safe_load(paths[0].read_text()))
+    assert (entry.dataset_id, entry.task_id, entry.value) == ("lab/zuco", "eeg_free_running", 12.5)
+    assert "word_bleu-1; trained on eeg" in entry.notes
+
+
+def test_predictions_open_in_pandas_and_datasets(workdir, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow", reason="of the extra `parquet`")
+    rows = [ROW, Prediction(*list(vars(ROW).values())[:8], "teacher_forced", "a b", "a", nll=2.5, n_tokens=2)]
+    write_predictions(workdir / "predictions.jsonl", {"config": "1"}, rows)
+    assert cli.main(["records", str(workdir), f"--out={tmp_path / 'out'}"]) == 0
+    table = pandas.read_parquet(tmp_path / "out/predictions.parquet")
+    assert table.prediction.tolist() == ["a c", "a"]
+    assert table.prediction_tokens[0].tolist() == [3, 5]
+    assert math.isnan(table.nll[0])
+    assert len(table) == len(read_predictions(workdir / "predictions.jsonl").predictions)
+    datasets = pytest.importorskip("datasets")
+    options = {"data_files": str(tmp_path / "out/predictions.parquet"), "cache_dir": str(tmp_path / "cache")}
+    assert datasets.load_dataset("parquet", split="train", **options)[1]["nll"] == 2.5
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of rdflib's, in mlcroissant
+def test_croissant_describes_exported_data(tmp_path):
+    pytest.importorskip("pyarrow", reason="of the extra `parquet`")
+    fields = ["--config.data.synthetic.sentences=20", "--config.data.synthetic.features=4"]
+    data, out = tmp_path / "data.h5", tmp_path / "data.parquet"
+    about = tmp_path / "croissant.json"
+    assert cli.main(["prepare", "synthetic", f"--out={data}", *fields]) == 0
+    options = [f"--croissant={about}", "--licence=CC0-1.0", "--cite=Us"]
+    assert cli.main(["export-data", str(data), f"--out={out}", *options]) == 0
+    croissant = json.loads(about.read_text())
+    assert croissant["distribution"][0]["contentUrl"] == "data.parquet"
+    mlcroissant = pytest.importorskip("mlcroissant", reason="mlcroissant is not installed")
+    dataset = mlcroissant.Dataset(str(about))
+    assert not dataset.metadata.ctx.issues.errors
+    assert not dataset.metadata.ctx.issues.warnings
+    assert next(iter(dataset.records("samples")))["samples/subject"] == b"S01"
+
+
+def broken(change) -> dict:
+    results = copy.deepcopy(RESULTS)
+    change(results)
+    return results
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("{", "is not JSON"),
+        ([], "expected results of format 1"),
+        (broken(lambda results: results.update(cells={})), "with a list of cells"),
+        (broken(lambda results: results["cells"][1].pop("seed")), "cell 2: seed is 'None', expected int"),
+        (broken(lambda results: results["cells"][1].update(rows=True)), "cell 2: rows is 'True', expected int"),
+        (broken(lambda results: results["cells"].insert(0, 3)), "cell 1: expected an object, found int"),
+        (
+            broken(lambda results: results["cells"][0]["metrics"]["wer"].update(value="high")),
+            "cell 1, wer: value is 'high', expected number",
+        ),
+        (
+            broken(lambda results: results["cells"][0]["metrics"]["wer"].update(value=math.nan)),
+            "cell 1, wer: its value is not finite",
+        ),
+        (broken(lambda results: results.update(cells=results["cells"][2:3])), "no cell has a score"),
+    ],
+)
+def test_a_results_file_that_breaks_its_schema_is_one_sentence(content, sentence, workdir, capsys):
+    (workdir / "results.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    assert cli.main(["records", str(workdir), f"--out={workdir.parent / 'out'}"]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "results.json" in said
+    assert sentence in said
+    assert not (workdir.parent / "out").exists()
+
+
+def test_names_are_fit_for_paths():
+    about = About("lab/a b", "../zu co", "Lab", "other", 1.0, 2.0, {})
+    (name, _), _ = records(RESULTS, about)
+    assert name.startswith("data/zu-co/lab/a-b-eeg-seed0/")

@@ -1,0 +1,173 @@
+"""The audit of rankings on planted scores: its figures by brute force, its verdicts, and what length alone is worth."""
+
+import json
+
+import numpy as np
+import pytest
+
+from eeg2text_jax import cli
+from eeg2text_jax.auditing.rank_report import ranking_text, write_ranking_report
+from eeg2text_jax.auditing.strata import length_strata
+from eeg2text_jax.auditing.verdict import Verdict
+from eeg2text_jax.auditing.which_sentence import audit_rankings, select_rankings
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.rankings import Ranking, list_of, rounded, write_rankings
+
+SENTENCES, READERS = 60, ("A", "B")
+WORDS = 5 + np.arange(SENTENCES) // 4  # four of each length, twelve in a stratum
+
+
+def candidates():
+    tasks = ["T"] * SENTENCES
+    texts = [" ".join([f"word{i}"] * int(n)) for i, n in enumerate(WORDS)]
+    return list_of("test", texts, [f"T:{i}" for i in range(SENTENCES)], tasks, WORDS, length_strata(tasks, WORDS))
+
+
+def rows(rng, *, own=0.0, length=0.0, condition="eeg", train="eeg", readers=READERS, seed=0):
+    """Scores of noise, with something for the right sentence and something for sentences of its length."""
+    found, made = candidates(), []
+    for i in range(SENTENCES):
+        for reader in readers:
+            scores = rng.normal(size=SENTENCES) + length * (WORDS[i] == WORDS)
+            scores[i] += own
+            made.append(
+                Ranking(
+                    f"{reader}/T:{i}",
+                    reader,
+                    "T",
+                    f"T:{i}",
+                    int(WORDS[i]),
+                    train,
+                    condition,
+                    seed,
+                    "contrastive",
+                    found.references[i],
+                    found.references[int(np.argmax(scores))],
+                    scores=rounded(scores),
+                    candidates=found,
+                )
+            )
+    return made
+
+
+def test_the_effect_is_what_its_definition_says():
+    """How much oftener the right sentence is among five than others of its stratum are, EEG less control."""
+    rng = np.random.default_rng(0)
+    eeg, control = rows(rng, own=1.5), rows(rng, own=0.5, condition="noise")
+    found = audit_rankings(eeg, {"noise": control}, resamples=200, stratum_size=12)
+    wide = length_strata(["T"] * SENTENCES, WORDS, 12)
+
+    def content(made):
+        own, other = [], []
+        for row in made:
+            top = set(np.argsort(-row.scores)[:5].tolist())
+            stratum = np.flatnonzero(wide == wide[row.right]).tolist()
+            own.append(row.right in top)
+            other += [c in top for c in stratum if c != row.right]
+        return 100 * np.mean(own), 100 * np.mean(other)
+
+    (own, null), (control_own, control_null) = content(eeg), content(control)
+    (comparison,) = found.comparisons
+    assert comparison.primary.scores == pytest.approx((own, control_own))
+    assert comparison.primary.nulls == pytest.approx((null, control_null))
+    assert comparison.primary.effect == pytest.approx(own - null - control_own + control_null)
+
+
+def test_planted_uses_eeg_and_says_so():
+    rng = np.random.default_rng(1)
+    found = audit_rankings(rows(rng, own=4), {"noise": rows(rng, condition="noise")}, resamples=500)
+    assert found.verdict is Verdict.USES_EEG
+    assert "the model uses the EEG, as measured against noise" in found.sentence
+    assert found.candidates == (60, 60)
+    assert found.chance == pytest.approx(100 * 5 / 60)
+    low, high = found.chance_interval
+    assert low < found.chance < high
+    assert [s.subject for s in found.comparisons[0].subjects] == ["A", "B"]
+    assert {s.label for s in found.comparisons[0].secondary} == {"top-1", "mean rank (percentile)"}
+
+
+def test_nothing_is_claimed_of_nothing_more_often_than_it_may_be():
+    claims = 0
+    for seed in range(60):
+        rng = np.random.default_rng([2, seed])
+        found = audit_rankings(rows(rng), {"noise": rows(rng, condition="noise")}, resamples=200, seed=seed)
+        claims += found.verdict in (Verdict.USES_EEG, Verdict.BELOW_MARGIN)
+    assert claims <= 7, "one in twenty is allowed; more than seven of sixty come in one of fifty such series"
+
+
+def test_what_length_gives_is_no_content_and_is_named():
+    """Above chance by far, as is the arm that knows the length alone; and not a word of it in the verdict."""
+    rng = np.random.default_rng(3)
+    arm = "length_only"
+    made = [*rows(rng, length=3), *rows(rng, length=3, condition=arm, train=arm)]
+    made += rows(rng, length=3, condition="noise")
+    conditions = select_rankings(made)
+    assert list(conditions) == ["eeg", "noise", "the arm trained on length_only"]
+    found = audit_rankings(conditions.pop("eeg"), conditions, resamples=500)
+    assert found.conditions[0].figures.top5 > 60 > found.chance_interval[1]
+    assert found.verdict not in (Verdict.USES_EEG, Verdict.BELOW_MARGIN)
+    assert found.by_length.top5 == 100, "four sentences of a length, five places"
+    codes = {flag.code for flag in found.flags}
+    assert codes >= {"above_chance_is_no_content", "length_tells"}
+
+
+def test_length_that_eeg_alone_knows_is_no_content_either():
+    """The control does not know the length: the raw gap is wide, within strata of equal lengths there is none."""
+    claims = 0
+    for seed in range(12):
+        rng = np.random.default_rng([4, seed])
+        found = audit_rankings(rows(rng, length=3), {"noise": rows(rng, condition="noise")}, resamples=300, seed=seed)
+        assert found.comparisons[0].primary.observed > 40
+        assert "equal numbers of words" in found.comparisons[0].derived
+        claims += found.verdict in (Verdict.USES_EEG, Verdict.BELOW_MARGIN)
+    assert claims <= 2
+
+
+def test_seeds_are_a_level_and_all_controls_must_be_beaten():
+    rng = np.random.default_rng(5)
+    eeg = [row for seed in range(3) for row in rows(rng, own=4, seed=seed)]
+    weak = [row for seed in range(3) for row in rows(rng, condition="noise", seed=seed)]
+    strong = [row for seed in range(3) for row in rows(rng, own=4, condition="shuffled", seed=seed)]
+    found = audit_rankings(eeg, {"noise": weak, "shuffled": strong}, resamples=300)
+    assert next(c.verdict for c in found.comparisons) is Verdict.USES_EEG
+    assert found.verdict is not Verdict.USES_EEG
+    assert found.comparisons[0].primary.p_seeds is not None
+
+
+def test_too_few_sentences_are_not_judged_and_missing_eeg_is_said():
+    rng = np.random.default_rng(6)
+    few = [r for r in rows(rng, own=4) if int(r.sentence_id[2:]) < 20]
+    found = audit_rankings(few, {}, resamples=100)
+    assert found.verdict is Verdict.NOT_JUDGEABLE
+    with pytest.raises(UserError, match="no arm was trained and tested with eeg"):
+        select_rankings(rows(rng, condition="noise"))
+
+
+def test_scores_that_are_all_equal_are_chance_and_show_nothing():
+    rng = np.random.default_rng(7)
+    eeg = rows(rng)
+    for row in eeg:
+        row.scores[:] = 0.0
+    found = audit_rankings(eeg, {"noise": rows(rng, condition="noise")}, resamples=200)
+    assert found.conditions[0].figures.top5 == pytest.approx(found.chance)
+    assert found.verdict is Verdict.UNDERPOWERED
+
+
+def test_report_json_and_files_of_two_conditions(tmp_path, capsys):
+    rng = np.random.default_rng(8)
+    eeg, control = rows(rng, own=4), rows(rng, condition="noise")
+    for name, made in (("eeg", eeg), ("noise", control)):
+        write_rankings(tmp_path / f"{name}.jsonl", {}, made)
+    arguments = [f"--eeg={tmp_path / 'eeg.jsonl'}", f"--control={tmp_path / 'noise.jsonl'}", "--resamples=200"]
+    outputs = [f"--json={tmp_path / 'audit.json'}", f"--html={tmp_path / 'audit.html'}"]
+    assert cli.main(["audit", *arguments, *outputs, "--endpoint=top-1"]) == 0
+    assert "VERDICT: uses EEG" in capsys.readouterr().out
+    assert json.loads((tmp_path / "audit.json").read_text())["metric"] == "top-1"
+    found = audit_rankings(eeg, {"noise": control}, resamples=200)
+    write_ranking_report(found, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert all(word in page for word in ("number of words alone", "Each subject", "top-5 by chance: 8.3 %"))
+    assert "top-5 by chance: 8.3 %" in ranking_text(found)
+    (tmp_path / "text.txt").write_text("Target string: a\nPredicted string: b\n")
+    assert cli.main(["audit", arguments[0], f"--control={tmp_path / 'text.txt'}"]) == 2
+    assert "holds no rankings, and" in capsys.readouterr().err

@@ -1,0 +1,265 @@
+"""A folder that is mirrored in a bucket, held against servers that we did not write: moto's S3, an emulator of GCS."""
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from eeg2text_jax import cli
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import remove, replacing, write_text
+from eeg2text_jax.stores import lease, mirror, store
+from eeg2text_jax.stores.address import address_of, parse
+from eeg2text_jax.stores.copying import UNFINISHED, Files, at_hand
+from eeg2text_jax.stores.mirror import mirrored
+from eeg2text_jax.stores.store import StoreError, open_store
+
+pytest.importorskip("moto", reason="the extra `test` brings a server of S3")
+from botocore.exceptions import ClientError
+
+from eeg2text_jax.stores import s3_store
+from eeg2text_testing.bucket_servers import BUCKET, SERVERS, s3_client
+
+
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def served(request):
+    with SERVERS[request.param]() as server:
+        yield server
+
+
+@pytest.fixture
+def server(served, tmp_path, monkeypatch):
+    for name, value in {**served.environment, "EEG2TEXT_BUCKET_CACHE": str(tmp_path / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("EEG2TEXT_BUCKET_SECONDS", "2")
+    return served
+
+
+def names(place: str) -> dict[str, int]:
+    return {name: entry.size for name, entry in Files.of(open_store(parse(place)), parse(place)).items()}
+
+
+def content(place: str, name: str) -> bytes | None:
+    found = open_store(parse(place)).read(parse(place).below(name).key)
+    return found and found[0]
+
+
+def test_what_is_finished_is_in_the_bucket(server, tmp_path, monkeypatch):
+    place = server.address("a/run")
+    with mirrored(place) as root:
+        root = Path(root)
+        assert address_of(root / "x.json") == f"{place}/x.json"
+        for n in range(5):
+            write_text(root / "config.json", f'{{"n": {n}}}')
+        with replacing(root / "tokenizer") as partial:
+            partial.mkdir()
+            (partial / "vocab").write_bytes(os.urandom(3 << 20))  # of a size that is linked, not copied
+            (partial / "merges").write_text("m")
+        (root / ".hidden.partial").write_text("not finished")
+        (root / "checkpoints/step_2.orbax-checkpoint-tmp").mkdir(parents=True)
+        (root / "checkpoints/step_2.orbax-checkpoint-tmp/part").write_text("not finished")
+        vocab = (root / "tokenizer/vocab").read_bytes()
+    assert content(place, "config.json") == b'{"n": 4}'
+    assert names(place).keys() == {"config.json", "tokenizer/vocab", "tokenizer/merges"}
+
+    monkeypatch.setenv("EEG2TEXT_BUCKET_CACHE", str(tmp_path / "elsewhere"))
+    with mirrored(place) as root:
+        root = Path(root)
+        assert (root / "tokenizer/vocab").read_bytes() == vocab
+        remove(root / "tokenizer")
+        (root / "config.json").unlink()
+        write_text(root / "results.json", "{}")
+    assert names(place).keys() == {"results.json"}
+    assert not list((tmp_path / "elsewhere/spool").iterdir())
+
+
+def test_changes_arrive_in_their_order(server, monkeypatch):
+    """The bucket is at any time what the folder was a moment ago, though sending is slow."""
+    place, states = server.address("b/run"), []
+    send = mirror.Mirror._send
+
+    def slow(self, change):
+        time.sleep(0.02)
+        send(self, change)
+        states.append({name: content(place, name) for name in ("one", "two")})
+
+    monkeypatch.setattr(mirror.Mirror, "_send", slow)
+    expected = []
+    with mirrored(place) as root:
+        for n in range(6):
+            for name in ("one", "two"):
+                write_text(Path(root) / name, str(n))
+                expected.append((expected[-1] if expected else {"one": None, "two": None}) | {name: str(n).encode()})
+    assert states == expected
+
+
+def test_a_folder_cut_short_counts_as_absent(server, monkeypatch):
+    place = server.address("c/run")
+    with mirrored(place) as root:
+        write_text(Path(root) / "config.json", "{}")
+    upload = type(open_store(parse(place))).upload
+
+    def dies(self, path, key, digest):
+        if key.endswith("/last"):
+            raise KeyError("as if killed")
+        return upload(self, path, key, digest)
+
+    def make() -> None:
+        with mirrored(place) as root, replacing(Path(root) / "checkpoint") as partial:
+            partial.mkdir()
+            (partial / "first").write_text("1")
+            (partial / "last").write_text("2")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(open_store(parse(place))), "upload", dies)
+        with pytest.raises(KeyError):
+            make()
+    assert f"checkpoint/{UNFINISHED}" in names(place)
+    with mirrored(place) as root:
+        assert sorted(path.name for path in Path(root).iterdir()) == ["config.json"]
+    assert names(place).keys() == {"config.json"}
+
+
+def test_who_may_be_in_the_folder(server, monkeypatch):
+    """Of two processes one works; of a holder that died here the lease is taken at once, of others after a while."""
+    place = server.address("d/run")
+    key = parse(place).below(lease.NAME).key
+    monkeypatch.setattr(lease, "BEAT", 0.2)
+    monkeypatch.setattr(lease, "PATIENCE", 1.0)
+    if server.scheme == "gs":  # the emulator does not compare before it writes: the comparison is made here
+        compare_first(monkeypatch, type(open_store(parse(place))))
+    in_use = pytest.raises(UserError, match=f"d/run: is in use by process {os.getpid()} on ")
+    with mirrored(place), in_use, mirrored(place):
+        pass
+    assert not names(place)
+    dead = {"host": socket.gethostname(), "process": 2**22 + 1, "born": "then", "since": "now"}
+    for holder, least in ((dead, 0.0), (dead | {"host": "another"}, 1.0)):
+        bucket = open_store(parse(place))
+        bucket.put(key, json.dumps(holder).encode(), None)
+        begun = time.monotonic()
+        with mirrored(place):
+            assert time.monotonic() - begun >= least
+    with contextlib.suppress(StoreError), mirrored(place) as root:
+        found = open_store(parse(place)).read(key)
+        open_store(parse(place)).put(key, b'{"token": "of another"}', found[1])
+        time.sleep(0.6)
+        with pytest.raises(StoreError, match="another process took it over"):
+            write_text(Path(root) / "x", "x")
+
+
+def compare_first(monkeypatch, kind):
+    put, lock = kind.put, threading.Lock()
+
+    def compared(self, key, content, over):
+        with lock:
+            there = self.find(key)
+            return put(self, key, content, over) if (there and there.tag) == over else None
+
+    monkeypatch.setattr(kind, "put", compared)
+
+
+def test_copies_are_held_against_their_checksum_and_kept(server, tmp_path, monkeypatch, capsys):
+    place = server.address("e/table.bin")
+    source = tmp_path / "source"
+    source.write_bytes(os.urandom(20 << 20))
+    bucket, key = open_store(parse(place)), parse(place).key
+    bucket.upload(source, key, store_digest(source))
+    copy = Path(at_hand(place))
+    assert copy.read_bytes() == source.read_bytes()
+    assert "e/table.bin, MB: 20/20" in capsys.readouterr().out
+    before = copy.stat()
+    assert Path(at_hand(place)).stat() == before, "was copied again"
+    folder = at_hand(server.address("e"))
+    assert (Path(folder) / "table.bin").read_bytes() == source.read_bytes()
+    assert at_hand(server.address("e/*.bin")).endswith("e/*.bin")
+
+    bucket.upload(source, key, "0" * 64)
+    with pytest.raises(UserError, match=r"e/table\.bin: .* that are not the .* SHA-256"):
+        at_hand(place)
+    with pytest.raises(UserError, match="nothing at this address"):
+        at_hand(server.address("e/other"))
+
+
+def store_digest(path: Path) -> str:
+    import hashlib
+
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_commands_read_and_write_addresses(server, tmp_path, capsys):
+    data, out = server.address("f/data.h5"), server.address("f/split.json")
+    fields = ["--config.data.synthetic.sentences=20", "--config.data.synthetic.features=4"]
+    assert cli.main(["prepare", "synthetic", f"--out={data}", *fields]) == 0
+    assert cli.main(["split", data, f"--json={out}"]) == 0
+    assert cli.main(["check", data]) == 0
+    assert f"sent to {data}" in capsys.readouterr().out
+    assert json.loads(content(server.address("f"), "split.json"))["parts"]
+    assert cli.main(["score", server.address("f/nothing.jsonl")]) == 2
+    assert f"{server.scheme}://{BUCKET}/f/nothing.jsonl: there is nothing" in capsys.readouterr().err
+
+
+def test_sentences_about_what_cannot_be_opened(server, monkeypatch, capsys):
+    def said(place: str) -> str:
+        assert cli.main(["prepare", "synthetic", f"--out={place}"]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        return error
+
+    assert "there is no such bucket" in said(f"{server.scheme}://another-bucket/data.h5")
+    assert "expected gs://BUCKET/PATH or s3://BUCKET/PATH" in said(f"{server.scheme}://B/data.h5")
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "boto3" if server.scheme == "s3" else "google.cloud", None)
+        patch.setattr(store, "_CLIENTS", {})
+        for module in ("s3_store", "gcs_store"):
+            patch.delitem(sys.modules, f"eeg2text_jax.stores.{module}", raising=False)
+        extra = "s3" if server.scheme == "s3" else "gcs"
+        assert f"pip install 'eeg2text_jax[{extra}]'" in said(server.address("data.h5"))
+    for name in server.environment:  # nobody listens there
+        if "http" in server.environment[name]:
+            monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.setenv("EEG2TEXT_BUCKET_SECONDS", "0.2")
+    assert "does not answer" in said(server.address("data.h5"))
+
+
+@pytest.mark.parametrize("served", ["s3"], indirect=True)
+def test_wrong_credentials(server, monkeypatch, capsys):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "none")
+    assert cli.main(["prepare", "synthetic", f"--out={server.address('data.h5')}"]) == 2
+    assert "the credentials do not open it" in capsys.readouterr().err
+    for code in ("AccessDenied", "SignatureDoesNotMatch"):  # moto takes any: what S3 answers to wrong ones
+        answer = ClientError({"Error": {"Code": code, "Message": "no"}}, "PutObject")
+        assert "the credentials do not open it" in str(s3_store._translate("s3://recordings", answer))
+
+
+@pytest.mark.parametrize("served", ["s3"], indirect=True)
+def test_a_bucket_that_disappears_ends_the_work_and_keeps_what_was_finished(server, capsys):
+    place = server.address("g/run")
+    client = s3_client(server.environment)
+
+    def work() -> None:
+        with mirrored(place) as root:
+            write_text(Path(root) / "config.json", "{}")
+            mirror._MIRRORS[0].settle()
+            for entry in open_store(parse(place)).entries(""):
+                client.delete_object(Bucket=BUCKET, Key=entry.key)
+            client.delete_bucket(Bucket=BUCKET)
+            for n in range(200):
+                write_text(Path(root) / "metrics.jsonl", str(n))
+                time.sleep(0.02)
+
+    with pytest.raises(StoreError, match="there is no such bucket") as caught:
+        work()
+    assert "\n" not in str(caught.value)
+    client.create_bucket(Bucket=BUCKET)
+    with mirrored(place) as root:
+        write_text(Path(root) / "config.json", "{}")
+    assert names(place).keys() == {"config.json"}

@@ -1,0 +1,19 @@
+"""A run whose data and workdir are in a bucket, killed twice and resumed, ends with the results of one in a folder."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("moto", reason="the extra `test` brings a server of S3")
+ROOT = Path(__file__).parents[2]
+
+
+def test_killed_twice_and_resumed_equals_a_run_in_a_folder(tmp_path):
+    """`tools/bucket_series.py` does the same on gs://, and as often as one likes."""
+    command = [sys.executable, "tools/bucket_series.py", str(tmp_path), "--servers=s3", "--kills=2"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.count("killed after") == 2
+    assert "results are those of a folder" in ended.stdout

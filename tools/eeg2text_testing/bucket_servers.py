@@ -1,0 +1,80 @@
+"""Servers of buckets on the loopback: S3 as moto speaks it, and an emulator of Google Cloud Storage."""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+BUCKET = "recordings"
+
+
+class Server:
+    """A server with one bucket.
+
+    Attributes:
+      scheme: of its addresses.
+      environment: variables by which clients find it, with credentials.
+    """
+
+    def __init__(self, scheme: str, environment: dict[str, str]):
+        self.scheme, self.environment = scheme, environment
+
+    def address(self, key: str) -> str:
+        return f"{self.scheme}://{BUCKET}/{key}"
+
+
+@contextlib.contextmanager
+def s3_server() -> Iterator[Server]:
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        environment = {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+            "AWS_ACCESS_KEY_ID": "someone",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+        s3_client(environment).create_bucket(Bucket=BUCKET)
+        yield Server("s3", environment)
+    finally:
+        server.stop()
+
+
+def s3_client(environment: dict[str, str]) -> Any:
+    import boto3
+
+    return boto3.session.Session().client(
+        "s3",
+        endpoint_url=environment["AWS_ENDPOINT_URL"],
+        aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
+        region_name=environment["AWS_DEFAULT_REGION"],
+    )
+
+
+@contextlib.contextmanager
+def gcs_server() -> Iterator[Server]:
+    from gcp_storage_emulator.server import create_server
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import storage
+
+    logging.getLogger("gcp_storage_emulator").setLevel(logging.ERROR)
+    server = create_server("127.0.0.1", 0, in_memory=True)
+    server.start()
+    try:
+        host, port = server._api._httpd.socket.getsockname()[:2]
+        place = f"http://{host}:{port}"
+        client = storage.Client(
+            project="none", credentials=AnonymousCredentials(), client_options={"api_endpoint": place}
+        )
+        client.create_bucket(BUCKET)
+        yield Server("gs", {"STORAGE_EMULATOR_HOST": place})
+    finally:
+        server.stop()
+
+
+SERVERS = {"s3": s3_server, "gs": gcs_server}
