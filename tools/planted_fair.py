@@ -44,6 +44,8 @@ VOLUMES = {
     "data.fmri.detrend": 2,
     "data.fmri.mask": 0.2,
     "data.fmri.stride": 2,
+    "split.ratio": (0.7, 0.15, 0.15),  # 3146, 104 and 390 windows of 8, 1 and 3 people under split (f)
+    "split.seed": 2,
     "batch.buckets": ((10, 32),),
     "text.max_tokens": 32,
     "decode.max_length": 32,
