@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from eeg2text_jax.auditing.fitness import file_flags
-from eeg2text_jax.commands.ranked import ranked_cells
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.detail import by_subject, row_figures
@@ -84,6 +83,9 @@ def main(argv: list[str]) -> int:
     for path in flags.files:
         check_unchanged(path)
         if is_rankings(path):
+            # With scipy.stats and Matplotlib, which take a second.
+            from eeg2text_jax.commands.ranked import ranked_cells
+
             results["cells"] += [labelled(cell, path, flags.files) for cell in ranked_cells(path)]
             continue
         read = read_any(path, layout=flags.format, columns=columns, mode=flags.mode)
