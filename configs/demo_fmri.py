@@ -20,7 +20,7 @@ def get_config(data: str = "planted") -> ConfigDict:
     c.data.synthetic_fmri.signal = 1.0 if data == "planted" else 0.0
     c.data.synthetic_fmri.grid = (8, 8, 6)
     c.data.synthetic_fmri.vocabulary = 60
-    c.data.synthetic_fmri.stories = 48  # a tenth of them tests: 36 windows that share no text, an audit needs 30
+    c.data.synthetic_fmri.stories = 48  # for 30 windows of the test part and more that share no text, as an audit needs
     c.data.fmri.lag_tr = 3  # as the stories were planted
     c.data.fmri.detrend = 2
     c.data.fmri.mask = 0.2
