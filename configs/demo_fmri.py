@@ -18,6 +18,9 @@ def get_config(data: str = "planted") -> ConfigDict:
     c = demo.get_config("planted")
     c.data.source = "synthetic-fmri"
     c.data.synthetic_fmri.signal = 1.0 if data == "planted" else 0.0
+    c.data.synthetic_fmri.grid = (8, 8, 6)
+    c.data.synthetic_fmri.vocabulary = 60
+    c.data.synthetic_fmri.stories = 48  # for 30 windows of the test part and more that share no text, as an audit needs
     c.data.fmri.lag_tr = 3  # as the stories were planted
     c.data.fmri.detrend = 2
     c.data.fmri.mask = 0.2
@@ -31,11 +34,11 @@ def get_config(data: str = "planted") -> ConfigDict:
     c.model.unicorn.channels = (16, 32)
     c.pretrain.enabled = True
     for stage in (c.pretrain.snapshot, c.pretrain.series):
-        stage.steps = 100
-        stage.eval_every = 50
+        stage.steps = 60
+        stage.eval_every = 30
         stage.batch_size = 16
         stage.lr = 3e-3
-    c.train.steps = 300
+    c.train.steps = 200
     c.decode.max_length = 24
     c.decode.num_beams = 2
     return c

@@ -26,7 +26,7 @@ UNALIGNED = 0.03  # share of words that the aligner did not find
 BLURRED = 0.3  # of a pattern, a frame later
 OWN_MAPS = 0.2  # share of a subject's maps that is its own
 BASELINE, SIZE = 1000.0, 10.0  # of a voxel in the brain, and how far patterns move it
-DRIFT, NOISE = 15.0, 5.0
+DRIFT, NOISE = 15.0, 10.0
 
 
 @dataclasses.dataclass(frozen=True)
