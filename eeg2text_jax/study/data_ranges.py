@@ -28,7 +28,7 @@ DATA_RANGES: dict[str, Range] = {
     "data.synthetic_fmri.vocabulary": whole(20, 100_000),
     "data.synthetic_fmri.lag_tr": whole(0, 100),
     "data.synthetic_fmri.seed": whole(0),
-    "data.synthetic_fmri.folder": place(),
+    "data.synthetic_fmri.folder": place(local=True),
     "data.columns.features": text(empty=False),
     "data.columns.sentence": text(empty=False),
     "data.columns.subject": text(empty=False),
