@@ -288,7 +288,7 @@ def get_config() -> ConfigDict:
     c.audit = ConfigDict()  # of the EEG arms, against every other evaluation condition
     c.audit.endpoint = "bleu-1"  # what decides: bleu-1 | bertscore-f | similarity | lattescore-mean
     c.audit.secondary = ()  # endpoints that are computed, too
-    c.audit.margin = 0.0  # points of it below which a difference in content does not matter; 0: 1, of similarity 1.5
+    c.audit.margin = 0.0  # points of it below which a difference in content does not matter; 0: its own one
     c.audit.resamples = 10_000  # permutations and bootstrap draws
     c.audit.seed = 0
 

@@ -47,9 +47,9 @@ def get_config(argument: str = "") -> ConfigDict:
     c.batch = ConfigDict()
     c.batch.size = 16  # pairs, the same for all arms
     c.batch.widths = (64, 96, 128, 192, 512)  # tokens of a pair without the prompt; a compilation each
-    # Positions that a device computes together, of all its arms side by side; larger batches (of the widest bucket)
-    # are computed in pieces. 0: no limit
-    c.batch.at_once = 16384
+    # Tokens that a device computes together, of all its arms side by side; larger batches (of wide buckets) are
+    # computed in pieces. 0: no limit
+    c.batch.at_once = 8192
 
     c.train = ConfigDict()
     c.train.steps = 10_000
@@ -57,7 +57,7 @@ def get_config(argument: str = "") -> ConfigDict:
     c.train.save_every = 500  # steps between checkpoints
 
     c.model = ConfigDict()
-    c.model.remat = False  # compute each layer again in the backward pass instead of keeping what it computed ...
+    c.model.remat = True  # compute each layer again in the backward pass instead of keeping what it computed ...
     c.model.keep = "products"  # ... but for its matrix products ("products"), or for its input alone ("nothing")
 
     c.split = ConfigDict()
@@ -93,6 +93,7 @@ def get_config(argument: str = "") -> ConfigDict:
 def toy(c: ConfigDict) -> None:
     """What differs for the toy."""
     c.pairs = c.pairs or "templates"
+    c.model.remat = False
     c.encoder = "own"
     c.prompt.population = 40  # without the question words, which template pairs do not have
     c.optim.lr = (0.1, 0.3)

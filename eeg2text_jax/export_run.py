@@ -75,6 +75,14 @@ def _check_writes(study: Study) -> None:
         )
 
 
+def _check_words(study: Study) -> None:
+    if len(study.data.feature_shape) > 1:
+        raise UserError(
+            f"{study.workdir.root}: is a run on volumes, which an export cannot be fed yet; decode them with "
+            "`eeg2text decode --workdir`."
+        )
+
+
 def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
     """Writes parameters of one arm, and all that decoding like the run needs beside them, as the folder `out`.
 
@@ -95,6 +103,7 @@ def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
 
 
 def _feeding(study: Study) -> Feeding:
+    _check_words(study)
     config, samples = study.config, study.samples
     return Feeding(
         mean=samples.mean,

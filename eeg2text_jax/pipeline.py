@@ -77,6 +77,7 @@ def predict(study: Study) -> None:
         "data": study.data.digest(),
         "tokenizer": study.tokenizer_digest,
         "decode": study.config.decode.to_dict(),
+        **({"recording": study.data.recording} if study.data.recording != "eeg" else {}),
         "teacher_forced": "argmax at the reference's positions, cut at the first end token among them",
     }
     predictions = itertools.chain.from_iterable(map(_decode_wave, waves(study)))
@@ -160,7 +161,8 @@ def verdict_of(study: Study) -> AuditResult | None:
     train_text = _train_text(study)
     if config.objective == "contrastive":
         return audit_ranked(config, read_ranked(study), train_text)
-    return audit_rows(config, read_predictions(study.workdir.predictions).predictions, train_text)
+    rows = read_predictions(study.workdir.predictions).predictions
+    return audit_rows(config, rows, train_text, study.data.recording)
 
 
 def _train_text(study: Study) -> list[str]:
@@ -168,7 +170,10 @@ def _train_text(study: Study) -> list[str]:
 
 
 def audit_rows(
-    config: ConfigDict, rows: Iterable[Prediction], training_text: Sequence[str] | None = None
+    config: ConfigDict,
+    rows: Iterable[Prediction],
+    training_text: Sequence[str] | None = None,
+    recording: str = "eeg",
 ) -> AuditResult:
     """The audit that `config.audit` asks for, of rows decoded here: EEG against every other evaluation condition."""
     controls = select_cells(rows, "eeg")
@@ -183,6 +188,7 @@ def audit_rows(
         seed=config.audit.seed,
         training_text=training_text,
         proof=DECODED_HERE,
+        recording=recording,
     )
 
 

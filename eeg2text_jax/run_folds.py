@@ -30,7 +30,6 @@ from eeg2text_jax.splits.folds import make_folds
 from eeg2text_jax.splits.split import Split
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.stores.address import address_of
-from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.stores.mirror import mirrored
 from eeg2text_jax.study.configuration import differences, to_json
 from eeg2text_jax.study.ranges import check_config
@@ -144,7 +143,7 @@ def _data(config: ConfigDict, place: Path) -> DataFile:
     """The data file of all folds, prepared once."""
     source = str(config.data.source)
     if source.endswith(".h5"):
-        return read_datafile(at_hand(source))
+        return read_datafile(source)
     if not (place / "data.h5").exists():
         print(f"preparing {source} ...")
         tally = prepare(config.data, place / "data.h5")

@@ -27,7 +27,7 @@ def start(out: Path, *argv: str) -> Forked:
     return Forked(functools.partial(cli.main, list(argv)), out / "log")
 
 
-def series(server: Server, out: Path, kills: int, seed: int) -> int:
+def series(server: Server, out: Path, kills: int, seed: int, quick: bool) -> int:
     """Prepares, runs, kills and resumes on one server; returns how many things went wrong."""
     os.environ.update(server.environment, EEG2TEXT_BUCKET_CACHE=str(out / f"{server.scheme}_cache"))
     rng, failures = random.Random(seed), 0
@@ -35,15 +35,19 @@ def series(server: Server, out: Path, kills: int, seed: int) -> int:
     made = [argument for argument in arguments() if "--config" in argument and "=" in argument]
     failures += start(out, "prepare", "synthetic", *made, f"--out={source}").wait() != 0
     command = ("run", *arguments(data__source=source, train__steps=12, train__save_every=3))
+    begun = time.monotonic()
     whole = start(out, *command, f"--workdir={folder}")
     if whole.wait():
         sys.exit(whole.output())
-    begun = time.monotonic()
-    failures += start(out, *command, f"--workdir={folder}_again").wait() != 0  # programs are compiled by now
-    span = time.monotonic() - begun
+    span = (time.monotonic() - begun) / 2
+    if not quick:
+        begun = time.monotonic()
+        failures += start(out, *command, f"--workdir={folder}_again").wait() != 0  # programs are compiled by now
+        span = time.monotonic() - begun
     workdir = server.address("runs/one")
     for number in range(kills):
-        forked, moment = start(out, *command, f"--workdir={workdir}"), rng.uniform(0.3, 0.95) * span
+        forked = start(out, *command, f"--workdir={workdir}")
+        moment = (0.2 + 0.75 * (number + rng.random()) / kills) * span  # one in each part of a run
         end = time.monotonic() + moment
         while time.monotonic() < end and not forked.ended():
             time.sleep(0.01)
@@ -55,6 +59,16 @@ def series(server: Server, out: Path, kills: int, seed: int) -> int:
     last = start(out, *command, f"--workdir={workdir}")
     status = last.wait()
     failures += report(last, "the last start") + (status != 0)
+    commands = (
+        ("score", f"{workdir}/predictions.jsonl", f"--json={server.address('scores.json')}"),
+        ("export", f"--workdir={workdir}", f"--out={server.address('model')}"),
+        ("records", workdir, f"--out={server.address('records')}"),
+    )
+    for argv in () if quick else commands:
+        other = start(out, *argv)
+        if other.wait():
+            failures += 1
+            print(f"{' '.join(argv)} failed:\n{other.output()[-1000:]}", flush=True)
     found = Forked(functools.partial(compare, server, workdir, folder), out / "log_of_comparing")
     failures += found.wait() != 0
     print(f"{server.scheme}: {found.output().strip()}", flush=True)
@@ -82,6 +96,7 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--servers", default="s3,gs")
     parser.add_argument("--kills", type=int, default=2)
+    parser.add_argument("--quick", action="store_true", help="without the commands that read a finished run")
     parser.add_argument("--seed", type=int, default=0)
     flags = parser.parse_args()
     out = flags.out.absolute()
@@ -90,7 +105,7 @@ def main() -> int:
     failures = 0
     for name in flags.servers.split(","):
         with SERVERS[name]() as server:
-            failures += series(server, out, flags.kills, flags.seed)
+            failures += series(server, out, flags.kills, flags.seed, flags.quick)
     print(f"{failures} failures")
     return min(failures, 1)
 

@@ -49,7 +49,9 @@ def row(workdir: Path) -> dict[str, Any]:
         "noise": {name: mean(results, "noise", "free_running", figure) for name, figure in FIGURES.items()},
         "forced": [mean(results, arm, "teacher_forced", FIGURES["B-1"]) for arm in ("eeg", "noise")],
         "samples": [certificate["parts"][part]["samples"] for part in ("train", "dev", "test")],
-        "tslr": leakage["tslr"]["letters-digits"],
+        "tslr": leakage["tslr"].get(
+            "segment", leakage["tslr"]["letters-digits"]
+        ),  # of windows, by what is heard in a TR
         "verdict": json.loads(audit.read_text())["verdict"] if audit.exists() else "",
     }
 

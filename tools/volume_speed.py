@@ -127,7 +127,7 @@ def their_step(network: Theirs, x: np.ndarray):
         loss = (network(given) - given).abs().mean()
         loss.backward()
         optimizer.step()
-        return float(loss)
+        return float(loss.detach())
 
     return step
 

@@ -135,7 +135,7 @@ def train(known: list[Known], arms: tuple[Arm, ...]) -> tuple[ContrastiveProgram
         *[jnp.asarray(np.concatenate([k.sentence + first for k, first in zip(known, first_row, strict=False)]))] * 2,
     )
     means = jnp.zeros((2, FEATURES), jnp.float32)  # of standardized words
-    study = StudyArrays(dropout_keys(arms, 0, "threefry"), condition_key(0), means, texts)
+    study = StudyArrays(dropout_keys(arms, 0, "threefry"), condition_key(0), means, texts=texts)
     streams = [
         iter(training_batches(k.samples, k.split.parts["train"], [(WORDS, 1)], BATCH, seed, STEPS, [seed]))
         for seed, k in enumerate(known)

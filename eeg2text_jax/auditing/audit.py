@@ -11,6 +11,7 @@ from eeg2text_jax.auditing.collapse import measure_collapse
 from eeg2text_jax.auditing.compare import compare, gap_flags
 from eeg2text_jax.auditing.contrast import contrast
 from eeg2text_jax.auditing.endpoints import Endpoint, primary_endpoint
+from eeg2text_jax.auditing.recorded import judged
 from eeg2text_jax.auditing.red_flags import LEVELS, Flag
 from eeg2text_jax.auditing.result import AuditResult, Comparison, ConditionSummary, Evidence, Example
 from eeg2text_jax.auditing.retrieval import CandidateScores, EegBits, Key, Retrieval, eeg_bits, retrieve
@@ -61,6 +62,7 @@ def audit(
     training_text: Iterable[str] | None = None,
     proof: str = "",
     candidates: Mapping[str, Mapping[Key, CandidateScores]] | None = None,
+    recording: str = "eeg",
 ) -> AuditResult:
     """Judges whether predictions hold more about the sentence with EEG than with each control.
 
@@ -78,6 +80,7 @@ def audit(
       proof: how it is known that no target reached the decoder; without it, outputs that look as if one had are not
         judged. It is printed.
       candidates: condition -> scores for retrieval, see `eeg2text_jax.auditing.retrieval`.
+      recording: "fmri" where rows are of windows of scans: those that share no segment are judged, and it is called so.
 
     Raises:
       UserError: rows that cannot be compared.
@@ -93,6 +96,7 @@ def audit(
     if name in controls:
         raise ValueError(f"a control has the name of the EEG condition, {name!r}")
     rng = np.random.default_rng(seed)
+    eeg, controls, left_out = judged(eeg, controls, recording)
     aligned = align({name: eeg, **controls}, mode=mode, common=common, stratum_size=stratum_size)
     words = primary_endpoint()
     endpoint = words if endpoint is None or endpoint.is_words else endpoint
@@ -134,8 +138,9 @@ def audit(
         bits=_bits(eeg, controls, resamples, rng),
         retrieval=_retrieval(candidates, resamples, rng),
         flags=sorted(flags, key=lambda flag: LEVELS.index(flag.level)),
-        notes=[*aligned.notes, *notes, *(note for e in (endpoint, *secondary) for note in e.metric.notes())],
+        notes=[*aligned.notes, *left_out, *notes, *(note for e in (endpoint, *secondary) for note in e.metric.notes())],
         examples=pick_examples(aligned, tables[0].rows, endpoint, rng),
+        recording=recording,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from eeg2text_jax.auditing.citation import BIBTEX
 from eeg2text_jax.auditing.figures import bootstrap_figure, effect_figure, null_figure, subject_figure
 from eeg2text_jax.auditing.page import Section, image, section_part, table, write_page
+from eeg2text_jax.auditing.recorded import said
 from eeg2text_jax.auditing.result import (
     DERIVED_HEADINGS,
     EFFECT_HEADINGS,
@@ -34,7 +35,7 @@ def write_report(
     """Writes the page, whole or not at all; `path` may be a `gs://` one. Images are embedded."""
     parts = [verdict_part(result), _effect_part(result), _condition_part(result), flag_part(result)]
     parts += [_collapse_part(result), _example_part(result), *map(section_part, sections), _method_part(result)]
-    write_page(path, title, parts)
+    write_page(path, said(title, result.recording), said(parts, result.recording))
 
 
 def verdict_part(result: AuditResult) -> str:

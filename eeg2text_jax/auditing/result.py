@@ -9,6 +9,7 @@ import numpy as np
 
 from eeg2text_jax.auditing.collapse import Collapse
 from eeg2text_jax.auditing.contrast import Contrast, SubjectEffect
+from eeg2text_jax.auditing.recorded import said
 from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.auditing.retrieval import EegBits, Retrieval
 from eeg2text_jax.auditing.side_channel import SideChannel
@@ -104,6 +105,8 @@ class AuditResult:
     flags: list[Flag]
     notes: list[str]
     examples: list[Example]
+    # what was recorded, whose name stands for EEG in words: see `recorded.py`
+    recording: str = dataclasses.field(default="eeg", kw_only=True)
 
     @property
     def deciding(self) -> Comparison:
@@ -116,7 +119,7 @@ class AuditResult:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; draws are left out and NaN becomes null."""
-        return {**_plain(self), "exit_status": self.exit_status}
+        return said({**_plain(self), "exit_status": self.exit_status}, self.recording)
 
 
 def _plain(value: Any) -> Any:
@@ -221,7 +224,7 @@ def result_text(result: AuditResult) -> str:
         result.sentence,
         f"VERDICT: {result.verdict.value}",
     ]
-    return "\n".join(lines)
+    return said("\n".join(lines), result.recording)
 
 
 def derived_lines(result: AuditResult) -> list[str]:

@@ -42,12 +42,14 @@ def main(argv: list[str]) -> int:
 
         return audit_ranked_files(flags)
     decoders: list[str] = []
+    recordings: list[str] = []
 
     def read(path: Path) -> list[Prediction]:
         check_unchanged(path)
         found = read_any(path, layout=flags.format, columns=columns, mode=flags.mode)
         print(describe(found))
         decoders.append(own_decoder(found))
+        recordings.append(str(found.header.get("recording", "eeg")))
         return join_metadata(found.predictions, flags.meta) if flags.meta else found.predictions
 
     columns = flags.columns.split(",") if flags.columns else None
@@ -72,6 +74,7 @@ def main(argv: list[str]) -> int:
         training_text=read_text(flags.train_text).split("\n") if flags.train_text else None,
         proof=flags.proof or (decoders[0] if all(decoders) else ""),
         candidates=read_candidates(flags.candidates) if flags.candidates else None,
+        recording=recordings[0],
     )
     print(result_text(result))
     if flags.json:

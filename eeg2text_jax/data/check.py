@@ -11,6 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from eeg2text_jax.data.check_volumes import look_at_frames
 from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
 from eeg2text_jax.data.hdf5_disk import check_own
 from eeg2text_jax.errors import UserError, first_line
@@ -53,6 +54,10 @@ def check_datafile(path: Path) -> Findings:
         if not path.exists() or "expected an eeg2text data file" in str(error):
             raise
         findings.problems.append(str(error).removeprefix(f"{path}: "))
+        return findings
+    if outline.is_windows:
+        _look_at_texts(outline, findings)
+        look_at_frames(outline, findings)
         return findings
     n, total = len(outline), _words(path)
     lengths = {len(getattr(outline, name)) for name in ("subject", "task", "sentence_index")} | {

@@ -38,6 +38,7 @@ from eeg2text_jax.data.layout import (
 from eeg2text_jax.data.validity import check_columns, check_sums
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.files import locked, replacing
+from eeg2text_jax.stores.copying import at_hand
 
 # What h5py raises on damaged files, depending on which of the library's layers notices.
 _ERRORS = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, MemoryError, OverflowError)
@@ -224,7 +225,7 @@ def read_datafile(path: str | os.PathLike[str]) -> DataFile:
     >>> len(data), data.n_features, data.sentence[0], data.words(0).shape
     (64, 6, 'the dog saw a', (4, 6))
     """
-    data, stated = _load(Path(path), slice(None))
+    data, stated = _load(Path(at_hand(path)), slice(None))
     check_columns(data)
     check_sums(data, stated, data.digests)
     return data

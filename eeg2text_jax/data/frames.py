@@ -7,6 +7,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from eeg2text_jax.data.half import from_half
 from eeg2text_jax.errors import UserError, first_line
 
 
@@ -35,7 +36,8 @@ class Frames:
           UserError: they cannot be read, or are damaged.
         """
         try:
-            return self._dataset()[rows].astype(np.float32)
+            found = self._dataset()[rows]
+            return from_half(found) if found.dtype == np.float16 else found
         except (OSError, RuntimeError, KeyError) as error:
             raise UserError(
                 f"{self.path}: frames {rows.start} to {rows.stop} cannot be read, the file may be damaged "

@@ -51,7 +51,7 @@ class VolumeWriter(DataWriter):
         frames = np.ascontiguousarray(frames, self._dtype)
         if frames.shape[1:] != self._grid:
             raise ValueError(f"frames must be [n, {self._grid}], got {frames.shape}")
-        if not np.isfinite(frames).all():
+        if not _finite(frames):
             raise ValueError("frames are not finite")
         start, self._n_frames = self._n_frames, self._n_frames + len(frames)
         self._features.resize(self._n_frames, axis=0)
@@ -75,3 +75,9 @@ class VolumeWriter(DataWriter):
     def _digests(self, columns: Mapping[str, Any]) -> dict[str, str]:
         frames = self._hash.hexdigest()
         return {**digests_of(hashlib.sha256(frames.encode()), columns), "frames": frames}
+
+
+def _finite(frames: np.ndarray) -> bool:
+    """Whether all values are; by the exponents' bits, as `isfinite` of half precision takes four times as long."""
+    kind, exponent = (np.uint16, 0x7C00) if frames.dtype == np.float16 else (np.uint32, 0x7F800000)
+    return not ((frames.view(kind) & kind(exponent)) == exponent).any()

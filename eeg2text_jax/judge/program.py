@@ -54,7 +54,7 @@ class TuneProgram:
       optimizer: learning rate -> optimizer of one prompt.
       mapping: of several arms on one device, see `parallel.arms.each_arm`.
       mesh: where it runs; None on a single device.
-      at_once: positions of a batch, of all arms of a device that run side by side, that are computed together; a
+      at_once: tokens of a batch, of all arms of a device that run side by side, that are computed together; a
         larger batch is computed in pieces, whose gradients are summed. 0: no limit.
     """
 
@@ -133,7 +133,7 @@ class TuneProgram:
     ) -> tuple[jax.Array, jax.Array]:
         """`loss` and its gradient in the prompt, in as many pieces of the batch as `at_once` asks for."""
         size, width = batch["ids"].shape
-        pieces = self.pieces(size, width + len(prompt))
+        pieces = self.pieces(size, width)
         if pieces == 1:
             return jax.value_and_grad(self.loss)(prompt, frozen, batch, key)
         # Every device has the same share of each piece: neighbouring rows, which lie on one device, go apart.
@@ -153,7 +153,7 @@ class TuneProgram:
         return total / count, gradient / count
 
     def pieces(self, size: int, width: int) -> int:
-        """In how many pieces a batch of `size` rows, `width` positions each, is computed: the fewest within `at_once`.
+        """In how many pieces a batch of `size` rows, `width` tokens each, is computed: the fewest within `at_once`.
 
         Rows are divided evenly, and no finer than the devices along the batch.
         """

@@ -204,7 +204,7 @@ def _log(log: MetricsLog, step: int, losses: Sequence[jax.Array], arms: Sequence
 def dev_rows(config: ConfigDict, program: TuneProgram, width: int) -> int:
     """Pairs of `width` tokens that are scored at once: of four batches, as nothing is kept for a backward pass."""
     rows = 4 * config.batch.size
-    return rows // program.pieces(rows, (width + config.prompt.length) // 4)
+    return rows // program.pieces(rows, width // 4)
 
 
 class DevScores:

@@ -14,6 +14,7 @@ from eeg2text_jax.predictions.csv_rows import read_csv
 from eeg2text_jax.predictions.file import MODES, Lines, PredictionSet, is_own, parse_predictions
 from eeg2text_jax.predictions.foreign import UNKNOWN, complete
 from eeg2text_jax.predictions.json_rows import read_json
+from eeg2text_jax.stores.copying import at_hand
 
 FORMATS = ("jsonl", *LAYOUTS, "E", "F", "H", "J")
 BLOCK_NOTES = {
@@ -52,7 +53,7 @@ def read_any(
     >>> sorted({row.eval_condition for row in rows})
     ['eeg', 'noise', 'shuffled']
     """
-    path = epath.Path(path)
+    path = epath.Path(at_hand(path))
     if layout is not None and layout not in FORMATS:
         raise UserError(f"--format={layout}: there is no such layout; the layouts are {', '.join(FORMATS)}.")
     if mode is not None and mode not in MODES:

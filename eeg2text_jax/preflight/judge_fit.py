@@ -112,7 +112,7 @@ def judge_fit(config: ConfigDict, topology: Topology, effort: str) -> JudgeFit:
     score = jax.jit(program.score_step, out_shardings=replicated(mesh))
     scoring = compile_program(Program(score, (state.prompt, _batch(scored, width, mesh), frozen)), mesh, effort)
     weights = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(frozen))
-    pieces = program.pieces(size, width + config.prompt.length)
+    pieces = program.pieces(size, width)
     return JudgeFit(arms, size, pieces, width, scored, weights, tuning, scoring, usable(topology.chip))
 
 

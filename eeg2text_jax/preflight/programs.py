@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 from eeg2text_jax.backbones.build import build_model
 from eeg2text_jax.conditions.condition import condition_key, needs
 from eeg2text_jax.data.batches import batch_shapes
+from eeg2text_jax.data.datafile import read_outline
 from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.decoding.sharded import generate_program
 from eeg2text_jax.errors import UserError
@@ -55,7 +56,7 @@ class Outline:
     config: ConfigDict
     model: Seq2SeqModel
     arms: tuple[Arm, ...]
-    features: int  # F
+    features: tuple[int, ...]  # (F,), or (X, Y, Z) of volumes
 
     @property
     def bucket(self) -> tuple[int, int]:
@@ -89,7 +90,7 @@ class Outline:
         spec = GenerationSpec.from_fields(self.config.decode, self.model)
         params = placement.abstract(self._program().state_shapes().params)
         rows, shared = fed_sharding(mesh), batch_sharding(mesh)
-        features = jax.ShapeDtypeStruct((len(self.arms), size, words, self.features), jnp.float32, sharding=rows)
+        features = jax.ShapeDtypeStruct((len(self.arms), size, words, *self.features), jnp.float32, sharding=rows)
         mask = jax.ShapeDtypeStruct((size, words), jnp.bool_, sharding=shared)
         keys = None
         if spec.do_sample:
@@ -109,7 +110,7 @@ class Outline:
 
     def _study_arrays(self) -> StudyArrays:
         keys = jax.eval_shape(lambda: (dropout_keys(self.arms, 0, self.config.train.rng), condition_key(0)))
-        means = jax.ShapeDtypeStruct((2, self.features), jnp.float32) if "means" in self._needs else None
+        means = jax.ShapeDtypeStruct((2, *self.features), jnp.float32) if "means" in self._needs else None
         return StudyArrays(*keys, means)
 
     @property
@@ -126,8 +127,8 @@ def make_outline(config: ConfigDict) -> Outline:
     """The outline of a configuration; reads no data.
 
     The model has the shape of a checkpoint in a local folder; else that of `model.shape`, also where the configuration
-    names a checkpoint on the Hub, with the vocabulary of the backbone's usual tokenizer. F is that of ZuCo's EEG or of
-    the synthetic data.
+    names a checkpoint on the Hub, with the vocabulary of the backbone's usual tokenizer. Features are those of the data
+    file if it is there, of the synthetic data, of ZuCo's EEG, or for `narratives.h5` volumes of `data.fmri.grid`.
 
     Raises:
       UserError: a field of the configuration is not usable.
@@ -153,16 +154,20 @@ def make_outline(config: ConfigDict) -> Outline:
     return Outline(config, model, arms(config)[:together], features)
 
 
-def _features(config: ConfigDict) -> int:
-    """F of the data that the configuration names, which need not be there."""
+def _features(config: ConfigDict) -> tuple[int, ...]:
+    """Shape of a position of the data that the configuration names, which need not be there."""
     source = str(config.data.source)
     if source == "synthetic":
-        return int(config.data.synthetic.features)
+        return (int(config.data.synthetic.features),)
+    if source == "synthetic-fmri":
+        return tuple(config.data.synthetic_fmri.grid)
     if source.endswith((".tsv", ".csv")):
-        return len(config.data.table.feature_columns) or ZUCO_FEATURES
+        return (len(config.data.table.feature_columns) or ZUCO_FEATURES,)
     if source.endswith(".h5"):
-        return ZUCO_FEATURES
-    return ZUCO_CHANNELS * len(config.data.recordings.bands)
+        if Path(source).exists():
+            return read_outline(source).feature_shape
+        return tuple(config.data.fmri.grid) if Path(source).stem == "narratives" else (ZUCO_FEATURES,)
+    return (ZUCO_CHANNELS * len(config.data.recordings.bands),)
 
 
 class TokenIds:

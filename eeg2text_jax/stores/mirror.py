@@ -175,7 +175,10 @@ class Mirror:
                     self._sending = True
                     return self._waiting.popleft()
                 if not self._turn.wait(LOOK_EVERY):
-                    self._waiting.extend(self._found())
+                    try:
+                        self._waiting.extend(self._found())
+                    except OSError as error:  # this machine's disk is full
+                        self._error = error
         return None
 
     def _send(self, change: Change) -> None:

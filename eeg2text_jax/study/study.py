@@ -29,7 +29,6 @@ from eeg2text_jax.splits.certificate import certify_data, part_table, verdict
 from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.split import Split
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
-from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.study.configuration import fields_digest
 from eeg2text_jax.study.grid import Arm, StudyArrays, arms, dropout_keys
 from eeg2text_jax.study.text_targets import TextTargets, open_targets
@@ -112,7 +111,7 @@ def open_data(config: ConfigDict, workdir: Workdir) -> DataFile:
     """The data file of `config.data.source`: that file itself, or one prepared from it once."""
     source = str(config.data.source)
     if source.endswith(".h5"):
-        return read_datafile(at_hand(source))
+        return read_datafile(source)
     if not workdir.data.exists():
         print(f"preparing {source} ...")
         tally = prepare(config.data, workdir.data)

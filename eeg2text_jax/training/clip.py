@@ -60,11 +60,11 @@ class ContrastiveProgram(GridProgram):
     def _gradient(self, params: Any, rows: Batch, key: jax.Array) -> tuple[jax.Array, Any]:
         """Mean loss over the rows of one arm's batch, and its gradient."""
 
-        def loss(params: Any) -> jax.Array:
+        def loss(params: Any, rows: Batch, key: jax.Array) -> jax.Array:
             total, count = self._loss(params, rows, key)
             return total / jnp.maximum(count, 1.0)
 
-        return jax.value_and_grad(loss)(params)
+        return self._accumulated(loss, params, rows, key)
 
     def _loss(self, params: Any, rows: Batch, key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         """Summed loss of one arm and the number of rows."""

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from eeg2text_jax.cli import main
 from eeg2text_jax.conditions import CONDITIONS
 from eeg2text_jax.conditions.condition import ConditionContext, apply_condition, condition_key
 from eeg2text_jax.conditions.donors import donor_table, train_means
@@ -76,6 +77,20 @@ def test_a_damaged_frame_is_said_when_it_is_read(tmp_path):
     np.testing.assert_array_equal(data.words(0), whole[:L])
     with pytest.raises(UserError, match="frames 4 to 7 cannot be read"):
         data.words(4)
+
+
+def test_check_reads_all_frames(tmp_path, capsys):
+    path = tmp_path / "data.h5"
+    make(path, "float16")
+    assert main(["check", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "48 frames of 4 x 3 x 2 voxels, windows of 3 to 3, 1 text groups" in said
+    assert "no problem" in said
+    with h5py.File(path, "r+") as file:
+        file["features"][7] = 0
+    read_datafile(path)
+    assert main(["check", str(path)]) == 2
+    assert "its frames do not have the checksum that the file states" in capsys.readouterr().out
 
 
 def test_windows_beyond_the_frames_are_refused(tmp_path):

@@ -1,6 +1,7 @@
 """Every brain encoder behind one interface: words or volumes and a mask in, embeddings and a mask out."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,8 @@ from tiny_run import tiny_config
 from eeg2text_jax.backbones.build import brain_spec
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.brain import ENCODERS
+from eeg2text_jax.models.brain.encoder import make_encoder
+from eeg2text_jax.models.nnx_bridge import bind, init_params, structure_of
 from eeg2text_jax.models.spec import EEGSpec
 
 LENGTHS = (4, 6, 1)
@@ -33,9 +36,9 @@ def recorded(shape: tuple[int, ...]) -> np.ndarray:
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_what_stands_at_padding_does_not_matter(kind, shape) -> None:
-    model = make_model(BARTISH, spec_of(kind, shape))
-    params = jax.jit(model.init)(jax.random.key(0))
-    run = jax.jit(lambda x: model._bind(params).eeg(x, jnp.asarray(MASK)))
+    make = functools.partial(make_encoder, spec_of(kind, shape), BARTISH.width, jnp.dtype("float32"))
+    structure, params = structure_of(make)[0], jax.jit(functools.partial(init_params, make))(jax.random.key(0))
+    run = jax.jit(lambda x: bind(structure, params)(x, jnp.asarray(MASK)))
     x = recorded(shape)
     spoilt = x.copy()
     spoilt[~MASK] = np.inf

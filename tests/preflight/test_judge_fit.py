@@ -46,12 +46,12 @@ def frozen_bytes(folder):
 
 def test_memory_of_eight_prompts_over_one_frozen_copy(folder, on_cpu, tmp_path, capsys):
     out, place = tmp_path / "fit.json", ["preflight", f"--config=judge:checkpoint={folder},pairs=edits"]
-    at_once = "--config.batch.at_once=1800"
+    at_once = "--config.batch.at_once=1600"
     assert main([*place, "--topology=v5e:1x1", *SMALL, at_once, f"--json={out}"]) == 0
     told, text = json.loads(out.read_text()), capsys.readouterr().out
     assert (told["arms"], told["pairs"], told["tokens"]) == (8, 16, 48)
-    assert told["pieces"] == 4  # 8 prompts, 4 pairs, 53 positions
-    assert told["scored"] == 16  # 8 prompts, 16 pairs, a quarter of 53 positions
+    assert told["pieces"] == 4  # 8 prompts, 4 pairs, 48 tokens
+    assert told["scored"] == 16  # 8 prompts, 16 pairs, a quarter of 48 tokens
     assert told["frozen_bytes"] == frozen_bytes(folder)
     for program in told["programs"].values():  # weights once, beside prompts and a batch of some kB
         assert 0 < program["argument_bytes"] - told["frozen_bytes"] < 100_000

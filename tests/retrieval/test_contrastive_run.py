@@ -1,5 +1,6 @@
 """A contrastive run from end to end, killed and begun again; and a generative one that ranks by likelihood."""
 
+import dataclasses
 import json
 import shutil
 
@@ -7,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from etils import epath
 from tiny_run import tiny_config
 
 from eeg2text_jax import cli, pipeline
@@ -15,10 +17,12 @@ from eeg2text_jax.decoding.teacher_forced import teacher_forced
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.export_run import exported
 from eeg2text_jax.metrics.ranks import score_rankings
-from eeg2text_jax.predictions.rankings import read_rankings
-from eeg2text_jax.rank_run import candidates_of, judge_ranked_folds
+from eeg2text_jax.predictions.file import FIELDS, Prediction, write_predictions
+from eeg2text_jax.predictions.rankings import read_rankings, write_rankings
+from eeg2text_jax.preflight.programs import make_outline
+from eeg2text_jax.rank_run import candidates_of, judge_ranked_folds, rank, read_ranked
 from eeg2text_jax.study.study import open_study
-from eeg2text_jax.study.workdir import open_workdir
+from eeg2text_jax.study.workdir import Workdir, open_workdir
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.loop import trained_params
 from eeg2text_jax.training.waves import train_arms
@@ -128,6 +132,8 @@ def test_what_a_contrastive_run_cannot_do_is_one_sentence(whole):
     study = open_study(config, open_workdir(str(whole), config))
     with pytest.raises(UserError, match=r"is a run of objective=contrastive, whose model writes no text"):
         exported(study, {})
+    with pytest.raises(UserError, match="preflight compiles training and decoding of objective=generate"):
+        make_outline(config)
     other = contrastive(contrastive__hashed=64)
     with pytest.raises(UserError, match=r"targets.npz was made with contrastive.hashed \(now 64, there 32\)"):
         pipeline.run(other, str(whole))
@@ -147,13 +153,12 @@ def test_likelihoods_rank_what_teacher_forcing_scores(tmp_path):
     """Evidence is the NLL that `teacher_forced` gives, less nothing but a constant of each candidate."""
     config = tiny_config(
         retrieval__likelihood=True, model__encoder_layers=0, split__ratio=(0.4, 0.1, 0.5), train__steps=2,
-        train__eval_every=2, grid__train_conditions=("eeg",), decode__max_length=4, decode__num_beams=1,
+        train__eval_every=2, grid__train_conditions=("eeg",), optim__name="sgd",
     )  # fmt: skip
-    root = tmp_path / "run"
-    pipeline.run(config, str(root))
-    found = read_rankings(root / "rankings.jsonl").rows
-    rows = [row for row in found if row.eval_condition == "eeg"]
-    study = open_study(config, open_workdir(str(root), config))
+    study = open_study(config, open_workdir(str(tmp_path / "run"), config))
+    train_arms(study)
+    rank(study)
+    rows = [row for row in read_ranked(study) if row.eval_condition == "eeg"]
     params = jax.tree.map(lambda leaf: leaf[0], trained_params(study))
     labels = candidate_labels(study, candidates_of(study))
     names = {study.split.names[i]: i for i in study.split.parts["test"]}
@@ -165,10 +170,26 @@ def test_likelihoods_rank_what_teacher_forcing_scores(tmp_path):
         nll = np.asarray(teacher_forced(study.model, params, repeated, jnp.asarray(labels)).nll, np.float64)
         prior = row.scores + nll if prior is None else prior
         np.testing.assert_allclose(row.scores + nll, prior, rtol=1e-5, atol=1e-3)
-    results = json.loads((root / "results.json").read_text())
-    assert {c["mode"] for c in results["cells"]} == {"free_running", "teacher_forced", "likelihood"}
-    assert (root / "audit_likelihood.json").exists()
-    assert (root / "report_likelihood.html").exists()
+
+
+def test_likelihoods_stand_beside_what_was_written(whole, tmp_path):
+    """Tables and audits of both, of rankings that stand for likelihoods and predictions that repeat the first."""
+    config = contrastive()
+    study = open_study(config, open_workdir(str(whole), config))
+    rows = [dataclasses.replace(row, mode="likelihood") for row in read_ranked(study)]
+    with config.unlocked():
+        config.objective, config.retrieval.likelihood = "generate", True
+    study = dataclasses.replace(study, config=config, workdir=Workdir(epath.Path(tmp_path)))
+    header = {"split": study.split.digest(), "data": study.data.digest(), "config": study.config_digest}
+    write_rankings(study.workdir.rankings, header, rows)
+    plain = [{name: getattr(row, name) for name in FIELDS} for row in rows]
+    written = [Prediction(**{**fields, "mode": "free_running"}) for fields in plain]
+    write_predictions(study.workdir.predictions, header, written)
+    results = pipeline.score(study)
+    assert {cell["mode"] for cell in results["cells"]} == {"free_running", "likelihood"}
+    pipeline.judge(study, results)
+    for name in ("audit.json", "audit_likelihood.json", "report.html", "report_likelihood.html"):
+        assert (tmp_path / name).stat().st_size > 0
 
 
 def test_ranking_may_be_asked_for_of_a_finished_run():

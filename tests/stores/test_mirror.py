@@ -14,6 +14,7 @@ import pytest
 from eeg2text_jax import cli
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import remove, replacing, write_text
+from eeg2text_jax.parallel.distributed import workdir_at
 from eeg2text_jax.stores import lease, mirror, store
 from eeg2text_jax.stores.address import address_of, parse
 from eeg2text_jax.stores.copying import UNFINISHED, Files, at_hand
@@ -220,11 +221,16 @@ def test_sentences_about_what_cannot_be_opened(server, monkeypatch, capsys):
             patch.delitem(sys.modules, f"eeg2text_jax.stores.{module}", raising=False)
         extra = "s3" if server.scheme == "s3" else "gcs"
         assert f"pip install 'eeg2text_jax[{extra}]'" in said(server.address("data.h5"))
-    for name in server.environment:  # nobody listens there
-        if "http" in server.environment[name]:
-            monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.setenv("EEG2TEXT_BUCKET_SECONDS", "0.2")
+    monkeypatch.setattr(s3_store, "ATTEMPTS", 1)
+    (name,) = (name for name, value in server.environment.items() if "http" in value)
+    monkeypatch.setenv(name, "http://127.0.0.1:9")  # nobody listens there
     assert "does not answer" in said(server.address("data.h5"))
+    with socket.create_server(("127.0.0.1", 0)) as hangs:  # takes connections, and says nothing
+        monkeypatch.setenv(name, f"http://127.0.0.1:{hangs.getsockname()[1]}")
+        begun = time.monotonic()
+        assert "does not answer" in said(server.address("data.h5"))
+        assert time.monotonic() - begun < 30
 
 
 @pytest.mark.parametrize("served", ["s3"], indirect=True)
@@ -263,3 +269,12 @@ def test_a_bucket_that_disappears_ends_the_work_and_keeps_what_was_finished(serv
     with mirrored(place) as root:
         write_text(Path(root) / "config.json", "{}")
     assert names(place).keys() == {"config.json"}
+
+
+def test_several_hosts_are_told_at_once(monkeypatch):
+    """Each would write its part of a checkpoint into a folder of its own."""
+    monkeypatch.setattr("jax.process_count", lambda: 4)
+    with pytest.raises(UserError, match=r"gs://lab/run: 4 hosts write one checkpoint together .* mount the bucket"):
+        workdir_at("gs://lab/run")
+    with workdir_at("folder") as root:
+        assert root == "folder"

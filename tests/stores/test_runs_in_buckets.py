@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_killed_twice_and_resumed_equals_a_run_in_a_folder(tmp_path):
     """`tools/bucket_series.py` does the same on gs://, and as often as one likes."""
-    command = [sys.executable, "tools/bucket_series.py", str(tmp_path), "--servers=s3", "--kills=2"]
+    command = [sys.executable, "tools/bucket_series.py", str(tmp_path), "--servers=s3", "--kills=2", "--quick"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.count("killed after") == 2

@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from eeg2text_jax.study.configuration import fields_digest, load_config
+from eeg2text_jax.study.ranges import check_config
 from eeg2text_jax.training import tracker
 from eeg2text_jax.training.tracker import Tracker
 
@@ -88,3 +90,12 @@ def test_one_that_hangs_holds_nothing_up(content, package, tmp_path, monkeypatch
 def test_none_starts_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(tracker.subprocess, "Popen", None)
     track(tmp_path, wanted="")
+
+
+def test_a_tracker_changes_nothing_of_a_run():
+    """A run may be resumed with another one, or none: no digest depends on it."""
+    config = load_config("default")
+    other = config.copy_and_resolve_references()
+    other.train.tracker = "wandb:reading"
+    check_config(other)
+    assert fields_digest(config, "training") == fields_digest(other, "training")

@@ -15,10 +15,11 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from eeg2text_jax.data.fmri.fmri_spec import FmriSpec
+from eeg2text_jax.data.half import to_half
 from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError, first_line
 
-BLOCK = 32  # frames at once: 14 MB of float32 on the usual grid
+BLOCK = 8  # frames at once: 3.5 MB of float32 on the usual grid, which a processor's cache holds
 IN_MEMORY = 1 << 27  # bytes of a run that need no file
 ROUNDING = 1e-6  # of a voxel's mean: a smaller deviation is what float32 leaves of a constant
 TOLERANCE = 0.05  # seconds between what header and sidecar call a TR
@@ -26,7 +27,7 @@ TOLERANCE = 0.05  # seconds between what header and sidecar call a TR
 
 @dataclasses.dataclass
 class Run:
-    """A run that was read; `length` frames. Use as a context manager, which gives the temporary file back.
+    """A run that was read; `length` frames. Close it when through with it.
 
     Fields:
       trend: float32 `[degree + 1, voxels]`, what is taken off: coefficients of `basis` `[length, degree + 1]`.
@@ -42,21 +43,21 @@ class Run:
     _header: "_Header"
 
     def frames(self, start: int, stop: int) -> Iterator[np.ndarray]:
-        """Standardized frames, float32 `[at most BLOCK, X, Y, Z]` at a time."""
+        """Standardized frames in the type of the data file, `[at most BLOCK, X, Y, Z]` at a time."""
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
             self._kept.seek(first * self._header.frame_bytes)
             values = self._header.values(self._kept.read((last - first) * self._header.frame_bytes))
-            values -= self.basis[first:last] @ self.trend
+            for curve, size in zip(self.basis[first:last].T, self.trend, strict=True):
+                values -= curve[:, None] * size  # a matrix product this narrow is slower: its threads wait
             values *= self.scale
             np.clip(values, -self.spec.clip, self.spec.clip, out=values)
-            np.nan_to_num(values, copy=False, nan=0.0)
-            yield self._header.upright(values)
+            if self._header.dtype.kind == "f":  # whose voxels may have been NaN
+                np.nan_to_num(values, copy=False, nan=0.0)
+            yield self._header.upright(to_half(values) if self.spec.dtype == "float16" else values)
 
-    def __enter__(self) -> "Run":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Gives the temporary file back."""
         self._kept.close()
 
 
@@ -172,7 +173,7 @@ class _Sums:
             self._first = values[0].copy()
         values -= self._first
         own = self.basis[self._done : self._done + len(values)]
-        self._products += own.T @ values
+        self._products += np.einsum("tk,tv->kv", own, values)
         self._squares += np.einsum("tv,tv->v", values, values)
         self._done += len(values)
 

@@ -1,7 +1,10 @@
 """A BIDS folder of stories in the scanner -> a data file of volumes; one run in memory at a time, at most."""
 
 import collections
+import concurrent.futures
+import contextlib
 import dataclasses
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +37,8 @@ def prepare_scans(root: Path, spec: FmriSpec, out: Path, tally: Tally) -> None:
         VolumeWriter(out, spec.grid, spec.dtype, spec.features_are()) as writer,
         ProgressLine("read scans", len(usable)) as progress,
     ):
-        for scan in usable:
-            work.add(scan, writer)
+        for scan, run in zip(usable, work.runs(usable), strict=True):
+            work.add(scan, run, writer)
             progress.advance(1, scan.stem)
         work.note()
         if not tally.kept:
@@ -78,8 +81,20 @@ class _Work:
                 f"{self._root}: none of the {len(self._selection.wanted)} scans wanted can be used. "
                 f"{' '.join(self._tally.notes)}"
             )
+        self._miss_stories(found)
         placed = aligned([scan.stories for scan in found])
         return [dataclasses.replace(scan, stories=own) for scan, own in zip(found, placed, strict=True)]
+
+    def _miss_stories(self, scans: list[Scan]) -> None:
+        """Notes scans with fewer stories of an audio than other scans have."""
+        counts = [(scan, collections.Counter(story.stimulus for story in scan.stories)) for scan in scans]
+        most = collections.Counter()
+        for _, own in counts:
+            most |= own
+        for scan, own in counts:
+            for name, n in own.items():
+                if n < most[name]:
+                    self._odd[f"{scan.stem}: its events have {n} of the {most[name]} stories of {name}."] = None
 
     def _lacks_text(self, scan: Scan) -> str:
         for story in scan.stories:
@@ -100,18 +115,39 @@ class _Work:
         except UserError as error:
             return error
 
-    def add(self, scan: Scan, writer: VolumeWriter) -> None:
-        """Reads a scan's image and appends its windows; an image that is damaged leaves the file as it was."""
+    def runs(self, scans: Sequence[Scan]) -> Iterator[Run | UserError]:
+        """The images of scans or what is wrong with them, in turn; while one is looked at the next one is read."""
+        with concurrent.futures.ThreadPoolExecutor(1) as reader:
+            waiting = [reader.submit(self._read, scan) for scan in scans[:1]]
+            try:
+                for following in [*scans[1:], None]:
+                    found = waiting.pop().result()
+                    if following is not None:
+                        waiting.append(reader.submit(self._read, following))
+                    yield found
+            finally:  # somebody stopped in the middle
+                for left in waiting:
+                    if isinstance(run := left.result(), Run):
+                        run.close()
+
+    def _read(self, scan: Scan) -> Run | UserError:
         try:
-            with read_run(scan.image, self._spec, scan.tr) as run:
-                for story in scan.stories:
-                    self._add_story(scan, story, run, writer)
-                self._files.append({"name": scan.image.name, "bytes": scan.image.stat().st_size, "tr": scan.tr,
-                                    "frames": run.length})  # fmt: skip
+            return read_run(scan.image, self._spec, scan.tr)
         except UserError as error:
             if "|" not in str(error):
                 raise
-            self._refuse(scan, str(error))
+            return error
+
+    def add(self, scan: Scan, run: Run | UserError, writer: VolumeWriter) -> None:
+        """Appends a scan's windows; an image that is damaged leaves the file as it was."""
+        if isinstance(run, UserError):
+            self._refuse(scan, str(run))
+            return
+        with contextlib.closing(run):
+            for story in scan.stories:
+                self._add_story(scan, story, run, writer)
+            self._files.append({"name": scan.image.name, "bytes": scan.image.stat().st_size, "tr": scan.tr,
+                                "frames": run.length})  # fmt: skip
 
     def _add_story(self, scan: Scan, story: Story, run: Run, writer: VolumeWriter) -> None:
         spec, tally, frames = self._spec, self._tally, story.frames(scan.tr)

@@ -61,6 +61,8 @@ def read_stories(path: Path) -> tuple[Story, ...]:
             raise UserError(
                 f"no audio named|a story in {path.name} names no audio file (stim_file), so no transcript is its"
             )
+        if not row["stim_file"].isprintable():
+            raise UserError(f"unreadable events|{path.name} names an audio file {row['stim_file']!r}, which is no name")
         name = Path(row["stim_file"]).name.rpartition(".")[0] or row["stim_file"]
         stories.append(Story(name.removesuffix("_audio"), row["onset"], row["duration"], begun[row["stim_file"]]))
     if not stories:
@@ -82,6 +84,8 @@ def _rows(path: Path) -> list[dict]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file, delimiter="\t", strict=True))
         for row in rows:
+            if None in row or None in row.values():
+                raise ValueError("its rows have unequal numbers of columns")
             for name in ("onset", "duration"):
                 row[name] = float(row[name]) if row[name] not in _EMPTY else math.nan
             row.update({name: (row[name] or "").strip() for name in ("trial_type", "stim_file")})

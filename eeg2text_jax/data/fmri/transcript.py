@@ -48,6 +48,8 @@ def read_transcript(path: Path) -> Transcript:
             for row in reader:
                 if len(row) != 4:
                     raise ValueError(f"line {reader.line_num} has {len(row)} columns")
+                if any(ord(character) < 32 and not character.isspace() for cell in row for character in cell):
+                    raise ValueError(f"line {reader.line_num} has a character that is no text")
                 word, _, start, end = (cell.strip() for cell in row)
                 if bool(start) != bool(end):
                     raise ValueError(f"line {reader.line_num} has a start without an end, or an end without a start")

@@ -1,0 +1,41 @@
+"""The demonstration on fMRI: planted stories, a small UniCoRN, minutes on two CPU cores; `bash tools/demo_fmri.sh`.
+
+`eeg2text run --config=configs/demo_fmri.py --workdir=/tmp/planted` plants the words in made-up volumes, which are
+written as a BIDS tree and read as any other; unseen subjects hear unseen stories (split f). With
+`--config=configs/demo_fmri.py:null` the volumes know nothing.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import demo
+from eeg2text_jax.errors import UserError
+
+
+def get_config(data: str = "planted") -> ConfigDict:
+    """`data` is "planted" (signal 1) or "null" (signal 0)."""
+    if data not in ("planted", "null"):
+        raise UserError(f"configs/demo_fmri.py:{data}: expected `planted` or `null` after the colon.")
+    c = demo.get_config("planted")
+    c.data.source = "synthetic-fmri"
+    c.data.synthetic_fmri.signal = 1.0 if data == "planted" else 0.0
+    c.data.fmri.lag_tr = 3  # as the stories were planted
+    c.data.fmri.detrend = 2
+    c.data.fmri.mask = 0.2
+    c.data.fmri.stride = 5
+    c.split.method = "f"
+    c.text.vocab_size = 900
+    c.text.max_tokens = 24
+    c.batch.buckets = ((10, 24),)
+    c.model.encoder = "unicorn"
+    c.model.unicorn.hidden = 128
+    c.model.unicorn.channels = (16, 32)
+    c.pretrain.enabled = True
+    for stage in (c.pretrain.snapshot, c.pretrain.series):
+        stage.steps = 100
+        stage.eval_every = 50
+        stage.batch_size = 16
+        stage.lr = 3e-3
+    c.train.steps = 300
+    c.decode.max_length = 24
+    c.decode.num_beams = 2
+    return c

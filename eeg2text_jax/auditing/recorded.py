@@ -1,0 +1,52 @@
+"""What was recorded, in the audit's words; and which windows of a story count as sentences of their own."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eeg2text_jax.predictions.file import Prediction
+
+NAMES = {"eeg": "EEG", "fmri": "fMRI"}
+_EEG = re.compile(r"(?<![\w+/])EEG(?![\w+/=])")  # a word of its own, not a part of an embedded image
+
+
+def said(text: Any, recording: str) -> Any:
+    """A text, or all texts in lists and dictionaries, with the name of the recording in the place of EEG."""
+    if recording not in NAMES or recording == "eeg":
+        return text
+    if isinstance(text, dict):
+        return {name: value if name == "examples" else said(value, recording) for name, value in text.items()}
+    if isinstance(text, list | tuple):
+        return type(text)(said(value, recording) for value in text)
+    return _EEG.sub(NAMES[recording], text) if isinstance(text, str) else text
+
+
+def disjoint(rows: Sequence[Prediction]) -> list[Prediction]:
+    """Rows of windows that share no segment of their stimulus, from its first window on.
+
+    Windows that overlap have text and frames in common, so that neither their references nor their predictions can be
+    exchanged as those of separate sentences can: a permutation would find content in what is smooth in time.
+    """
+    next_free: dict[str, int] = {}
+    kept = set()
+    for task, first, length in sorted({(row.task, _first(row), row.n_words) for row in rows}):
+        if first >= next_free.get(task, 0):
+            next_free[task] = first + length
+            kept.add((task, first, length))
+    return [row for row in rows if (row.task, _first(row), row.n_words) in kept]
+
+
+def judged(
+    eeg: Sequence[Prediction], controls: Mapping[str, Sequence[Prediction]], recording: str
+) -> tuple[Sequence[Prediction], Mapping[str, Sequence[Prediction]], list[str]]:
+    """The rows that are judged, of windows those that are `disjoint`; and a sentence on those left out, if any are."""
+    if recording != "fmri":
+        return eeg, controls, []
+    kept = disjoint(eeg)
+    said_so = f"windows overlap: {len(kept)} of {len(eeg)} rows share no segment with another window and are judged"
+    apart = {name: disjoint(rows) for name, rows in controls.items()}
+    return kept, apart, [said_so] if len(kept) < len(eeg) else []
+
+
+def _first(row: Prediction) -> int:
+    return int(row.sentence_id.rpartition(":")[2])

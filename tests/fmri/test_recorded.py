@@ -1,0 +1,63 @@
+"""The audit of windows: those that overlap are not judged as sentences of their own; words follow the recording."""
+
+import json
+
+import numpy as np
+
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.recorded import disjoint, said
+from eeg2text_jax.auditing.report import write_report
+from eeg2text_jax.auditing.result import result_text
+from eeg2text_jax.predictions.file import Prediction
+
+L = 10
+
+
+def smooth(rng, n: int, stories: int, knows: bool) -> tuple[list[Prediction], list[Prediction]]:
+    """Rows of every window of some stories, with recordings and with noise; predictions change as slowly as texts."""
+    eeg, noise = [], []
+    for story in range(stories):
+        words = [f"w{k}" for k in rng.integers(40, size=n + L)]
+        others = [[f"w{k}" for k in rng.integers(40, size=n + L)] for _ in range(2)]
+        for first in range(n):
+            name = f"t{story}:{first}"
+            row = {"sample_id": f"S/{name}", "subject": "S", "task": f"t{story}", "sentence_id": name, "n_words": L,
+                   "train_condition": "eeg", "seed": 0, "mode": "free_running",
+                   "reference": " ".join(words[first : first + L])}  # fmt: skip
+            own = words if knows else others[0]
+            eeg.append(Prediction(**row, eval_condition="eeg", prediction=" ".join(own[first : first + L])))
+            noise.append(Prediction(**row, eval_condition="noise", prediction=" ".join(others[1][first : first + L])))
+    return eeg, noise
+
+
+def test_windows_that_are_judged_share_no_segment():
+    eeg, _ = smooth(np.random.default_rng(0), 47, 2, True)
+    kept = disjoint(eeg)
+    assert [row.sentence_id for row in kept] == [f"t{s}:{k}" for s in range(2) for k in (0, 10, 20, 30, 40)]
+
+
+def test_windows_that_only_drift_are_not_called_content():
+    """Predictions that are as smooth as the texts and unrelated to them, judged at the 5 % level."""
+    found = []
+    for seed in range(10):
+        eeg, noise = smooth(np.random.default_rng(seed), 60, 4, False)
+        found.append(audit(eeg, {"noise": noise}, resamples=200, recording="fmri").verdict.value)
+    assert found.count("uses EEG") <= 2
+
+
+def test_the_words_are_those_of_the_recording(tmp_path):
+    eeg, noise = smooth(np.random.default_rng(1), 200, 4, True)
+    result = audit(eeg, {"noise": noise}, resamples=200, recording="fmri", proof="decoded without targets")
+    text = result_text(result)
+    assert "VERDICT: uses fMRI" in text
+    assert "uses the fMRI" in text
+    assert "windows overlap: 80 of 800 rows share no segment" in text
+    assert "EEG" not in text
+    assert result.to_json()["verdict"] == "uses fMRI"
+    assert "EEG" not in json.dumps(result.to_json())
+    write_report(result, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "Does the model use the fMRI?" in page
+    assert "EEG" not in page
+    assert audit(eeg, {"noise": noise}, resamples=200, proof="decoded").to_json()["verdict"] == "uses EEG"
+    assert said("uses EEG, /EEG+ stays", "fmri") == "uses fMRI, /EEG+ stays"

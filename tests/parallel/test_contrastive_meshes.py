@@ -1,0 +1,48 @@
+"""A contrastive step is the same on any mesh: a batch divided over devices is still one batch of candidates."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import optax
+import tiny_grid
+
+from eeg2text_jax.conditions.condition import condition_key
+from eeg2text_jax.models.two_towers import ContrastiveModel
+from eeg2text_jax.parallel.arms import compile_step
+from eeg2text_jax.parallel.distributed import to_host
+from eeg2text_jax.parallel.mesh import make_mesh
+from eeg2text_jax.parallel.placement import REPLICATED, put_training_batch, replicated
+from eeg2text_jax.study.grid import StudyArrays, TextArrays, dropout_keys
+from eeg2text_jax.training.clip import ContrastiveProgram
+
+SENTENCES, WIDTH = 30, 12
+
+
+def trained(arm: int, data: int, steps: int = 3) -> tuple[np.ndarray, dict]:
+    """Losses `[steps, A]` and parameters after some steps on a mesh of `arm * data` devices."""
+    model = ContrastiveModel(tiny_grid.make_model(dropout=0.0), 8, WIDTH, 0.1, True)
+    mesh = make_mesh(arm, data, jax.devices()[: arm * data])
+    program = ContrastiveProgram(model, tiny_grid.ARMS[:2], optax.sgd(0.1), 0.0, "vmap", mesh=mesh)
+    rng = np.random.default_rng(0)
+    of_sample = rng.integers(0, SENTENCES, 1000).astype(np.int32)
+    texts = TextArrays(rng.normal(size=(SENTENCES, WIDTH)).astype(np.float32), of_sample, of_sample)
+    study = StudyArrays(dropout_keys(program.arms, 0, "threefry"), condition_key(0), None, texts=texts)
+    study = jax.device_put(study, replicated(mesh))
+    state, shardings = tiny_grid.make_state(dataclasses.replace(program), mesh, REPLICATED)
+    step = compile_step(program.train_step, mesh, shardings)
+    losses = []
+    for number in range(steps):
+        batch = put_training_batch(tiny_grid.of_all(tiny_grid.make_batch(number)), mesh)
+        state, metrics = step(state, batch, study)
+        losses.append(to_host(metrics["loss"]))
+    return np.array(losses), jax.tree.map(np.asarray, state.params)
+
+
+def test_losses_and_parameters_are_those_of_one_device():
+    expected, params = trained(1, 1)
+    assert np.isfinite(expected).all()
+    for arm, data in ((1, 4), (2, 2)):
+        losses, found = trained(arm, data)
+        np.testing.assert_allclose(losses, expected, rtol=2e-5)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, params)

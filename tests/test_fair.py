@@ -1,0 +1,123 @@
+"""The fair benchmark's configurations: the paper's settings, what they refuse, and the table that they end in."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.study.ranges import check_config, fields
+from eeg2text_jax.training.pictures import curves_figure, slices_figure
+
+ROOT = Path(__file__).parents[1]
+FAIR, LEAKAGE = (str(ROOT / f"configs/{name}.py") for name in ("fair", "leakage"))
+
+
+@pytest.mark.parametrize("data", ["zuco", "narratives"])
+def test_unicorn_has_the_papers_settings(data):
+    config = load_config(f"{FAIR}:model=unicorn,data={data},samples=900")
+    check_config(config)
+    assert (config.split.method, tuple(config.split.ratio)) == ("f", (0.8, 0.1, 0.1))
+    assert (config.model.encoder, config.model.checkpoint) == ("unicorn", "facebook/bart-large")
+    assert (config.batch.size, config.train.steps) == (90, 10 * 10)
+    assert (config.optim.lr, config.optim.lr_end) == (1e-4, 1e-6)
+    of = {"zuco": 24, "narratives": 32}[data]
+    for stage in (config.pretrain.snapshot, config.pretrain.series):
+        assert (stage.lr, stage.lr_end, stage.batch_size) == (1e-4, 1e-6, of)
+        assert stage.steps == 15 * -(-900 // of)
+    assert config.data.fmri.window == 10
+    star = load_config(f"{FAIR}:model=unicorn,data={data},samples=900,pretrain=no")
+    assert dict(fields(config)).items() ^ dict(fields(star)).items() == {
+        ("pretrain.enabled", True),
+        ("pretrain.enabled", False),
+    }
+
+
+def test_eeg2text_has_its_own_or_the_same_budget():
+    own, equal = (
+        load_config(f"{FAIR}:model=eeg2text,data=zuco,samples=900,budget={name}") for name in ("paper", "equal")
+    )
+    for config in (own, equal):
+        check_config(config)
+        assert (config.model.encoder, config.model.encoder_layers) == ("transformer", 6)
+    assert (own.optim.name, own.optim.lr, own.train.steps) == ("sgd", 1e-6, 80 * 29)
+    unicorn = load_config(f"{FAIR}:model=unicorn,data=zuco,samples=900")
+    for section in ("optim", "train", "batch", "text", "decode"):
+        assert equal[section] == unicorn[section]
+    for section in ("text", "decode", "split"):
+        assert own[section] == unicorn[section]
+
+
+@pytest.mark.parametrize("method", "abcdef")
+def test_leakage_is_the_fair_benchmark_under_another_split(method):
+    config = load_config(f"{LEAKAGE}:method={method},samples=900")
+    check_config(config)
+    assert (config.split.method, config.optim.lr, config.train.steps) == (method, 1e-3, 10 * 10)
+    star = load_config(f"{LEAKAGE}:method={method},pretrain=no,samples=900,epochs=30")
+    assert (star.pretrain.enabled, star.optim.lr, star.train.steps) == (False, 1e-4, 300)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (f"{FAIR}:model=eeg2text,data=narratives", "EEG2Text is for words; expected data=zuco"),
+        (f"{FAIR}:data=zuco,samples=many", "samples is 'many'; expected a whole number above 0"),
+        (f"{LEAKAGE}:method=b,data=zuco", "method=b is for stories"),
+        (f"{LEAKAGE}:lr=fast", "epochs and lr are numbers"),
+        (f"{LEAKAGE}:method=g", "method is 'g'; it must be one of f, e, d, c, b, a"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(place, said):
+    with pytest.raises(UserError, match=said):
+        load_config(place)
+
+
+def test_table_has_a_row_a_run(tmp_path):
+    def cell(train, mode, bleu):
+        metrics = {"word_bleu-1": {"value": bleu}, "rouge-1-r": {"value": 5.0}}
+        return {"train_condition": train, "eval_condition": train, "mode": mode, "metrics": metrics}
+
+    cells = [cell("eeg", "free_running", 20.0), cell("eeg", "free_running", 30.0), cell("noise", "free_running", 11.0)]
+    cells += [cell("eeg", "teacher_forced", 40.0), cell("noise", "teacher_forced", 41.0)]
+    files = {
+        "config": {"model": {"encoder": "unicorn"}, "pretrain": {"enabled": False}, "split": {"method": "f"}},
+        "split": {
+            "parts": {name: {"samples": n} for name, n in (("train", 80), ("dev", 9), ("test", 11))},
+            "leakage": [{"tslr": {"letters-digits": 0.125}}],
+        },
+        "results": {"cells": cells},
+        "audit": {"verdict": "uses fMRI"},
+    }
+    for name, content in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    out = tmp_path / "table.json"
+    command = [sys.executable, str(ROOT / "tools/fair_table.py"), str(tmp_path), f"--json={out}"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.splitlines()
+    assert "22.83   5.69   1.43   0.48  15.55  24.80  19.04" in printed[1]
+    assert "unicorn*, split f" in printed[2]
+    assert "25.00      -      -      -   5.00" in printed[2]
+    assert printed[2].endswith("80 / 9 / 11  12.5%  uses fMRI")
+    assert json.loads(out.read_text())[0]["forced"] == [40.0, 41.0]
+
+
+def test_pictures_have_the_trivial_predictors_and_three_slices():
+    rows = [{"step": 0, "zero/eeg/0": 0.8, "mean/eeg/0": 0.7}, {"step": 1, "dev_loss/eeg/0": 0.9}]
+    rows += [{"step": 2, "loss/eeg/0": 0.4}, {"step": 3, "dev_loss/eeg/0": 0.5}]
+    figure = curves_figure({"snapshot": {"(a)": rows, "(f)": rows}, "series": {"(f)": rows}}, ["eeg/0"])
+    first, second = figure.axes
+    curves = [
+        line.get_xydata().tolist() for line in first.lines if len(line.get_xdata()) == 2 and line.get_marker() == "o"
+    ]
+    assert curves == [[[1, 0.9], [3, 0.5]]] * 2
+    levels = sorted({line.get_ydata()[0] for line in second.lines if line.get_marker() != "o"})
+    assert levels == [0.7, 0.8]
+    import numpy as np
+
+    volume = np.arange(4 * 5 * 6.0).reshape(4, 5, 6)
+    shown = [axes.images[0].get_array() for axes in slices_figure(volume, -volume).axes if axes.images]
+    assert len(shown) == 6
+    np.testing.assert_array_equal(shown[1], volume[:, 2].T)
+    np.testing.assert_array_equal(shown[5], -volume[:, :, 3].T)
