@@ -13,8 +13,9 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
-from eeg2text_jax.models.layers import dropout
+from eeg2text_jax.models.layers import draw_kept, drop
 
 LANES = 128  # columns of a TPU's registers and of its matrix unit
 
@@ -145,8 +146,57 @@ def attend(
     dropout_key: jax.Array | None = None,
 ) -> jax.Array:
     """Queries `[X, Y, Tq, Dh]`, keys and values `[X, Y, Tk, Dh]` -> `[X, Y, Tq, Dh]`, whichever of heads is X."""
+    return _attend(rate, queries, keys, values, tuple(biases), dropout_key)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend(rate, queries, keys, values, biases, key):
+    weights = _weights(queries, keys, biases)
+    dropped = drop(weights, draw_kept(weights.shape, rate, key), rate)
+    return jnp.einsum("xyqk,xykd->xyqd", dropped.astype(values.dtype), values)
+
+
+def _weights(queries: jax.Array, keys: jax.Array, biases: Sequence[jax.Array]) -> jax.Array:
+    """Each query's weights, `[X, Y, Tq, Tk]` float32."""
     scores = jnp.einsum("xyqd,xykd->xyqk", queries, keys, preferred_element_type=jnp.float32)
     for bias in biases:
         scores = scores + bias
-    weights = dropout(jax.nn.softmax(scores, axis=-1), rate, dropout_key)
-    return jnp.einsum("xyqk,xykd->xyqd", weights.astype(values.dtype), values)
+    return jax.nn.softmax(scores, axis=-1)
+
+
+# Autodiff of the above makes a TPU take the exponential of every score six times, once for whatever reads a weight or
+# the gradient of a score. Here both are computed once, in the dtype that products are computed in, and the weighted
+# sum of a row's gradients is that of the row's result times its gradient (as in FlashAttention, Dao et al. 2022).
+def _attend_forward(rate, queries, keys, values, biases, key):
+    weights = lax.optimization_barrier(_weights(queries, keys, biases).astype(values.dtype))
+    kept = draw_kept(weights.shape, rate, key)
+    mixed = jnp.einsum("xyqk,xykd->xyqd", _dropped(weights, kept, rate), values)
+    return mixed, (queries, keys, values, biases, weights, kept, mixed)
+
+
+def _attend_backward(rate, known, gradient):
+    queries, keys, values, biases, weights, kept, mixed = known
+    along = jnp.sum(gradient.astype(jnp.float32) * mixed.astype(jnp.float32), axis=-1, keepdims=True)
+    to_weights = jnp.einsum("xyqd,xykd->xyqk", gradient, values, preferred_element_type=jnp.float32)
+    to_scores = weights.astype(jnp.float32) * (drop(to_weights, kept, rate) - along)
+    to_scores = lax.optimization_barrier(to_scores.astype(queries.dtype))
+    return (
+        jnp.einsum("xyqk,xykd->xyqd", to_scores, keys),
+        jnp.einsum("xyqk,xyqd->xykd", to_scores, queries),
+        jnp.einsum("xyqk,xyqd->xykd", _dropped(weights, kept, rate), gradient),
+        tuple(_summed(to_scores.astype(bias.dtype), bias.shape) for bias in biases),
+        None,
+    )
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
+
+
+def _dropped(weights: jax.Array, kept: jax.Array | None, rate: float) -> jax.Array:
+    return drop(weights.astype(jnp.float32), kept, rate).astype(weights.dtype)
+
+
+def _summed(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """The transpose of broadcasting `shape` to that of `x`."""
+    axes = [axis for axis, (wide, narrow) in enumerate(zip(x.shape, shape, strict=True)) if wide != narrow]
+    return x.sum(axes, keepdims=True)

@@ -57,6 +57,7 @@ def scan_layers(
     dtype: jnp.dtype,
     remat: Keep | None = None,
     unroll: bool = False,
+    late: bool = False,
 ) -> jax.Array:
     """The layers one after the other: `body(layer, x, each, shared) -> x` of the same shape.
 
@@ -66,11 +67,15 @@ def scan_layers(
       shared: what all layers see.
       remat: what is kept for the backward pass, see `remat.scan_keeping`; None: all that a layer computes.
       unroll: write the layers out one by one.
+      late: on a TPU, cast weights of feed-forward networks where they are used, for small batches.
     """
     structure, state = nnx.split(stacked)
     params = nnx.to_pure_dict(state)
 
     def cast(params: Params) -> Params:
+        if late and "ffn" in params and dtype != jnp.float32:
+            unforeseen = params["ffn_norm"]["scale"]
+            params = {**params, "ffn": jax.tree.map(lambda leaf: _cast_late(leaf, unforeseen), params["ffn"])}
         return in_compute_dtype(params, dtype)
 
     def layer(params: Params, shared: Any, x: jax.Array, each: Any) -> jax.Array:
@@ -79,6 +84,23 @@ def scan_layers(
     if remat is not None:
         return scan_keeping(layer, params, shared, x, each, remat, cast)
     return lax.scan(lambda x, i: (layer(i[0], shared, x, i[1]), None), x, (params, each), unroll=unroll)[0]
+
+
+def _cast_late(weights: jax.Array, unforeseen: jax.Array) -> jax.Array:
+    """The same; on a TPU, with a zero added that its compiler cannot foresee, made of another parameter of the layer.
+
+    Weights of a feed-forward network are then cast in passing, where a layer uses them; the compiler would cast those
+    of all layers before the loop, to memory and back (6 of 140 ms for T5-large, batch 32, by its estimate). A product
+    of many rows reads its weights several times, and would cast them as often: 12 feed-forward networks of BART-large
+    with their gradient take 33.0 ms in place of 32.3 at 7168 rows.
+    """
+
+    def add_zero(weights: jax.Array, unforeseen: jax.Array) -> jax.Array:
+        return weights + jnp.minimum(jnp.abs(unforeseen[0]), 0.0)
+
+    if weights.ndim < 2:
+        return weights
+    return lax.platform_dependent(weights, unforeseen, tpu=add_zero, default=lambda weights, _: weights)
 
 
 # Parts of the model, as the compiler's clock names them, of the parameters by the first name that they have in a model.

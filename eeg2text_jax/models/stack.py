@@ -9,6 +9,7 @@ from flax import nnx
 from eeg2text_jax.models.attention import Attention, RelativeBias, mask_bias, padding_bias
 from eeg2text_jax.models.cache import Cache, LayerCache, history_bias, own_position
 from eeg2text_jax.models.layers import (
+    MANY_ROWS,
     FeedForward,
     LearnedPositions,
     Norm,
@@ -146,7 +147,8 @@ class Stack(nnx.Module):
         x = self._embed(x, positions, length, start).reshape(-1, width)
         if self.spec.layers:
             shared = (seen, hidden_seen), learned, rows
-            x = scan_layers(self.layers, body, x, keys, shared, dtype=self.dtype, remat=remat, unroll=unroll)
+            options = {"dtype": self.dtype, "remat": remat, "unroll": unroll, "late": x.shape[0] < MANY_ROWS}
+            x = scan_layers(self.layers, body, x, keys, shared, **options)
         return self._finish(x, end).reshape(batch, length, width)
 
     def init_cache(self, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:

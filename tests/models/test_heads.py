@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from eeg2text_jax.models.attention import MASK_VALUE, Attention
-from eeg2text_jax.models.heads import Heads, gather, spread
+from eeg2text_jax.models.heads import Heads, attend, gather, spread
+from eeg2text_jax.models.layers import dropout
 from eeg2text_jax.models.spec import StackSpec
 
 
@@ -39,6 +40,28 @@ def test_side_by_side_equals_apart(heads: int, head_dim: int, bias: bool) -> Non
 
     for found, expected in zip(jax.tree.leaves(gradients(together)), jax.tree.leaves(gradients(apart)), strict=True):
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+def test_gradients_are_those_of_autodiff(rate: float) -> None:
+    """By queries, keys, values and biases of all shapes, as one arm and mapped over two."""
+    shapes = [(2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 8), (1, 3, 1, 7), (2, 1, 5, 7), (1, 1, 5, 7)]
+    numbers = [jax.random.normal(jax.random.key(i), (2, *shape)) for i, shape in enumerate(shapes)]
+    key = jax.random.key(9)
+
+    def plain(queries, keys, values, *biases):
+        weights = jax.nn.softmax(jnp.einsum("xyqd,xykd->xyqk", queries, keys) + sum(biases), axis=-1)
+        return jnp.einsum("xyqk,xykd->xyqd", dropout(weights, rate, key), values)
+
+    def ours(queries, keys, values, *biases):
+        return attend(queries, keys, values, biases, rate, key)
+
+    def gradients(function):
+        loss = lambda *a: jnp.sum(jnp.sin(function(*a)))  # noqa: E731
+        return jax.jit(jax.vmap(jax.value_and_grad(loss, tuple(range(6)))))(*numbers)
+
+    for found, expected in zip(jax.tree.leaves(gradients(ours)), jax.tree.leaves(gradients(plain)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_gather_is_the_transpose_of_spread() -> None:
