@@ -98,7 +98,7 @@ def _cast_late(weights: jax.Array, unforeseen: jax.Array) -> jax.Array:
     def add_zero(weights: jax.Array, unforeseen: jax.Array) -> jax.Array:
         return weights + jnp.minimum(jnp.abs(unforeseen[0]), 0.0)
 
-    if weights.ndim < 2:
+    if weights.ndim < 2 or weights.dtype != unforeseen.dtype:  # biases; weights that are kept in the compute dtype
         return weights
     return lax.platform_dependent(weights, unforeseen, tpu=add_zero, default=lambda weights, _: weights)
 
