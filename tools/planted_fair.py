@@ -17,6 +17,7 @@ from fair_table import mean, row, table
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.fitness import DECODED_HERE
+from eeg2text_jax.auditing.recorded import said
 from eeg2text_jax.cli import main as eeg2text
 from eeg2text_jax.predictions.file import read_predictions
 from eeg2text_jax.predictions.selection import select_cells
@@ -58,10 +59,10 @@ def ratio(workdir: Path) -> str:
         )
     arm = "label_shuffle" if workdir.name == "shuffled" else "eeg"
     controls = select_cells(read_predictions(workdir / "predictions.jsonl").predictions, arm)
-    found = audit(controls.pop("eeg"), controls, proof=DECODED_HERE).verdict.value
+    found = audit(controls.pop("eeg"), controls, proof=DECODED_HERE, recording="fmri").verdict.value
     return (
         f"{workdir.name:<9} BLEU-1 {scores['eeg']:6.2f} with recordings, {scores['noise']:6.2f} with noise: "
-        f"{scores['eeg'] / max(scores['noise'], 1e-9):.2f} times; {found}"
+        f"{scores['eeg'] / max(scores['noise'], 1e-9):.2f} times; {said(found, 'fmri')}"
     )
 
 
