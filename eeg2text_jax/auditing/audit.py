@@ -122,7 +122,7 @@ def audit(
         _decide(found, fitness.bars(flags, name, found.control), aligned, conditions, endpoint.label, margin)
         for found in evidence
     ]
-    deciding = _deciding(comparisons, alone=not controls)
+    deciding = deciding_one(comparisons, alone=not controls)
     return AuditResult(
         verdict=deciding.verdict,
         sentence=deciding.sentence,
@@ -131,7 +131,7 @@ def audit(
         margin=margin,
         resamples=resamples,
         seed=seed,
-        **_counts(aligned),
+        **counts(aligned),
         design_effect=effect,
         conditions=conditions,
         comparisons=comparisons,
@@ -144,7 +144,7 @@ def audit(
     )
 
 
-def _counts(aligned: Aligned) -> dict[str, Any]:
+def counts(aligned: Aligned) -> dict[str, Any]:
     """What was judged, and how much of it."""
     return {
         "mode": aligned.mode,
@@ -157,7 +157,7 @@ def _counts(aligned: Aligned) -> dict[str, Any]:
     }
 
 
-def _deciding(comparisons: Sequence[Comparison], *, alone: bool) -> Comparison:
+def deciding_one(comparisons: Sequence[Comparison], *, alone: bool) -> Comparison:
     """The comparison whose verdict is that of all."""
     decided = comparisons[0].verdict if alone else verdict.overall([c.verdict for c in comparisons])
     return next(c for c in comparisons if c.verdict is decided)

@@ -13,6 +13,7 @@ import numpy as np
 
 from eeg2text_jax.auditing import fitness, verdict
 from eeg2text_jax.auditing.align import Aligned, align
+from eeg2text_jax.auditing.audit import counts, deciding_one
 from eeg2text_jax.auditing.compare import SUBJECT_RESAMPLES
 from eeg2text_jax.auditing.contrast import contrast, subject_effects
 from eeg2text_jax.auditing.rank_table import RankEndpoint, rank_endpoint, rank_side_channel, rank_tables
@@ -125,23 +126,16 @@ def audit_rankings(
         _decide(found, fitness.bars(flags, name, found.control), aligned, conditions, chosen, margin, held)
         for found in evidence
     ]
-    outcome = comparisons[0].verdict if not controls else verdict.overall([c.verdict for c in comparisons])
-    deciding = next(c for c in comparisons if c.verdict is outcome)
+    deciding = deciding_one(comparisons, alone=not controls)
     return RankingAudit(
-        verdict=outcome,
+        verdict=deciding.verdict,
         sentence=deciding.sentence,
         metric=chosen.label,
         signature=SIGNATURE,
-        mode=aligned.mode,
         margin=margin,
         resamples=resamples,
         seed=seed,
-        n_rows=len(aligned.eeg.rows),
-        n_sentences=len(aligned.references),
-        n_subjects=len({row.subject for row in aligned.eeg.rows} - {""}),
-        n_strata=int(aligned.strata.max()) + 1,
-        task_known=aligned.task_known,
-        seeds=aligned.seeds,
+        **counts(aligned),
         design_effect=design_effect(chosen.score, tables[0].rows.own, aligned.eeg.sentence),
         conditions=conditions,
         comparisons=comparisons,

@@ -12,7 +12,6 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.conditions.condition import ConditionContext, condition_inputs
 from eeg2text_jax.data.batches import Batch, make_batch
-from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.data.text import decode_tokens
 from eeg2text_jax.decoding.generate import Generated
 from eeg2text_jax.decoding.sharded import Slice, decode_dataset, generate_arms, plan_slices, teacher_forced_arms
@@ -153,7 +152,7 @@ def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothMo
         scores = decoded.teacher_forced if mode == "teacher_forced" else None
         for k, i in enumerate(rows):
             written = {"prediction": texts[k], "prediction_tokens": tokens[mode][k], "reference_tokens": targets[k]}
-            yield _prediction(study.data, study.split.names[i], int(i), cell, mode, written | _likelihood(scores, k))
+            yield Prediction(**row_fields(study, cell, int(i), mode), **written, **_likelihood(scores, k))
 
 
 def _likelihood(forced: TeacherForced | None, k: int) -> dict[str, Any]:
@@ -162,20 +161,21 @@ def _likelihood(forced: TeacherForced | None, k: int) -> dict[str, Any]:
     return {"nll": float(forced.nll[k]), "n_tokens": int(forced.n_tokens[k])}
 
 
-def _prediction(data: DataFile, name: str, i: int, cell: Cell, mode: str, written: dict[str, Any]) -> Prediction:
-    return Prediction(
-        sample_id=name,
-        subject=str(data.subject[i]),
-        task=str(data.task[i]),
-        sentence_id=f"{data.task[i]}:{data.sentence_index[i]}",
-        n_words=int(data.n_words[i]),
-        train_condition=cell.arm.condition,
-        eval_condition=cell.condition,
-        seed=cell.arm.seed,
-        mode=mode,
-        reference=str(data.sentence[i]),
-        **written,
-    )
+def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
+    """What a row of predictions or of rankings says of sample `i` and of how it was made."""
+    data = study.data
+    return {
+        "sample_id": study.split.names[i],
+        "subject": str(data.subject[i]),
+        "task": str(data.task[i]),
+        "sentence_id": f"{data.task[i]}:{data.sentence_index[i]}",
+        "n_words": int(data.n_words[i]),
+        "train_condition": cell.arm.condition,
+        "eval_condition": cell.condition,
+        "seed": cell.arm.seed,
+        "mode": mode,
+        "reference": str(data.sentence[i]),
+    }
 
 
 def _free_tokens(free: Generated) -> list[np.ndarray]:

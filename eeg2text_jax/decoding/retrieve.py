@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from eeg2text_jax.data.batches import make_batch
-from eeg2text_jax.decoding.cells import Cell, feed_arms, gather_params
+from eeg2text_jax.decoding.cells import Cell, feed_arms, gather_params, row_fields
 from eeg2text_jax.decoding.sharded import Inputs, Slice, decode_dataset, plan_slices
 from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.parallel.arms import shard_map_arms
@@ -90,19 +90,9 @@ def cell_rankings(
     study: Study, cell: Cell, rows: np.ndarray, scores: np.ndarray, candidates: Candidates, mode: str
 ) -> Iterator[Ranking]:
     """The rows of one cell from scores `[R, N]`."""
-    data = study.data
     for i, own in zip(rows.tolist(), scores, strict=True):
         yield Ranking(
-            sample_id=study.split.names[i],
-            subject=str(data.subject[i]),
-            task=str(data.task[i]),
-            sentence_id=f"{data.task[i]}:{data.sentence_index[i]}",
-            n_words=int(data.n_words[i]),
-            train_condition=cell.arm.condition,
-            eval_condition=cell.condition,
-            seed=cell.arm.seed,
-            mode=mode,
-            reference=str(data.sentence[i]),
+            **row_fields(study, cell, i, mode),
             prediction=candidates.references[int(np.argmax(own))],
             scores=own,
             candidates=candidates,

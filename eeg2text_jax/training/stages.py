@@ -8,6 +8,9 @@ of the same names, and what it has besides is drawn as if there had been none.
 import dataclasses
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 from ml_collections import ConfigDict
 
 from eeg2text_jax.backbones.mapping import flatten, unflatten
@@ -16,9 +19,9 @@ from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir
-from eeg2text_jax.training.varying import varying_voxels
 
 RECONSTRUCTIONS = ("snapshot", "series")
+LOOKED_AT = 200  # samples of the train part, evenly spread
 
 
 def stages(study: Study) -> list[Study]:
@@ -96,7 +99,7 @@ def _reconstruction(study: Study, name: str, before: Study | None) -> Study:
         remat=text.remat,
         keep=text.keep,
     )
-    voxels = varying_voxels(study) if study.config.pretrain.mask else None
+    voxels = _varying_voxels(study) if study.config.pretrain.mask else None
     arrays = study.arrays._replace(voxels=voxels)
     return dataclasses.replace(
         study, config=config, model=model, arrays=arrays, workdir=_folder(study, name), before=before
@@ -112,3 +115,17 @@ def _alone(config: ConfigDict) -> ConfigDict:
 
 def _folder(study: Study, name: str) -> Workdir:
     return Workdir(study.workdir.root / name)
+
+
+def _varying_voxels(study: Study) -> jax.Array:
+    """float32 of a snapshot's shape: 1 at the voxels, or features, of more than one value over the train part.
+
+    Outside of a brain mask a recording has one value, whatever was done to it. Looked at are 200 samples.
+    """
+    train = study.split.parts["train"]
+    rows = train[np.linspace(0, len(train) - 1, min(len(train), LOOKED_AT)).astype(int)]
+    least = most = study.samples.features(int(rows[0]))[0]
+    for row in rows:
+        snapshots = study.samples.features(int(row))
+        least, most = np.minimum(least, snapshots.min(axis=0)), np.maximum(most, snapshots.max(axis=0))
+    return jnp.asarray(least < most, jnp.float32)
