@@ -55,9 +55,8 @@ def main() -> None:
     print("| classifier | " + " | ".join(f"{row['slice']} ({row['n']})" for row in rows) + " |")
     print("|---" * (len(rows) + 1) + "|")
     for name in test:
-        found = [row["auc"][name] for row in rows]
-        low, high = found[0]["interval"]
-        cells = [f"{found[0]['value']:.3f} ({low:.2f}-{high:.2f})", *(f"{one['value']:.2f}" for one in found[1:])]
+        first, *others = (row["auc"][name] for row in rows)
+        cells = [shown(first, 3), *(shown(one, 2) for one in others)]
         print(f"| {name} | " + " | ".join(cells) + " |")
     hard = max(row["auc"][name]["value"] for row in rows for name in test if row["slice"].removeprefix("kind ") in HARD)
     print(f"largest AUC of negation, number, antonym: {hard:.3f}")
@@ -73,6 +72,12 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     counts = {"counts": parts.counts(), "slices": rows, "speakers": table}
     (args.out / "edit_baselines.json").write_text(json.dumps(counts, indent=1), encoding="utf8")
+
+
+def shown(found: dict, digits: int) -> str:
+    """An AUC with its interval."""
+    low, high = found["interval"]
+    return f"{found['value']:.{digits}f} ({low:.2f}-{high:.2f})"
 
 
 def labels(part: list[Pair]) -> np.ndarray:

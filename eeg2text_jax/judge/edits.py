@@ -23,17 +23,18 @@ class Corpus:
     """All sentences that are edited: what replaces a word or a name comes out of the others."""
 
     sentences: tuple[str, ...]
-    counts: Counter
-    content: tuple[str, ...]  # words with meaning, lower case
-    names: tuple[str, ...]  # capitalized in the middle of a sentence
+    counts: Counter  # of all words, lower case
+    content: tuple[str, ...]  # words with meaning that are written in lower case
+    names: tuple[str, ...]  # capitalized in the middle of a sentence, and never in lower case
 
     @classmethod
     def of(cls, sentences: Sequence[str]) -> "Corpus":
         """The distinct sentences of a usable length, and what is in them."""
         usable = [text for text in dict.fromkeys(" ".join(s.split()) for s in sentences) if _usable(text)]
         counts = Counter(core(word).lower() for text in usable for word in text.split())
-        content = sorted(w for w in counts if len(w) > 2 and w.isalpha() and w not in lexicon.STOP)
-        names = {core(word) for text in usable for word in text.split()[1:] if _is_name(word)}
+        spelled = {core(word) for text in usable for word in text.split()[1:]}  # as in the middle of a sentence
+        content = sorted(w for w in spelled if len(w) > 2 and w.isalpha() and w.islower() and w not in lexicon.STOP)
+        names = {word for word in spelled if _is_name(word) and word.lower() not in spelled}
         return cls(tuple(usable), counts, tuple(content), tuple(sorted(names)))
 
 
@@ -182,8 +183,8 @@ def _is_name(word: str) -> bool:
 
 
 def entity(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """A name for another sentence's."""
-    places = [i for i in range(1, len(words)) if _is_name(words[i])]
+    """A name for another sentence's; a common word within a name (World War) would be put right."""
+    places = [i for i in range(1, len(words)) if core(words[i]) in corpus.names]
     here = {core(word) for word in words}
     others = [name for name in corpus.names if name not in here]
     if not places or not others:
@@ -193,7 +194,10 @@ def entity(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | 
 
 
 def confusion(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """A word with meaning for another one that sounds a little like it."""
+    """A word with meaning for another one that sounds a little like it.
+
+    One letter is not enough (son, song): a listener puts it right.
+    """
     places = [i for i in _places(words, corpus.content.__contains__) if not _is_name(words[i])]
     rng.shuffle(places)
     for at in places[:4]:
@@ -203,7 +207,7 @@ def confusion(words: list[str], rng: random.Random, corpus: Corpus) -> list[str]
             for other in corpus.content
             if other[:4] != word[:4]
             and abs(len(other) - len(word)) <= len(word) // 2
-            and Levenshtein.distance(word, other, score_cutoff=len(word) // 2) <= len(word) // 2
+            and 2 <= Levenshtein.distance(word, other, score_cutoff=len(word) // 2) <= len(word) // 2
         ]
         if near:
             return [*words[:at], put(words[at], rng.choice(near)), *words[at + 1 :]]
@@ -211,12 +215,12 @@ def confusion(words: list[str], rng: random.Random, corpus: Corpus) -> list[str]
 
 
 def drop(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """The rarest quarter of the words with meaning, two at least, left out."""
-    places = _places(words, lambda word: len(word) > 2 and word not in lexicon.STOP)
+    """The rarest third of the words with meaning, two at least, left out; a year or a date can be missed."""
+    places = _places(words, lambda word: len(word) > 2 and word.isalpha() and word not in lexicon.STOP)
     if len(places) < 3:
         return None
     rarest = sorted(places, key=lambda i: (corpus.counts[core(words[i]).lower()], i))
-    gone = set(rarest[: max(2, round(len(places) / 4))])
+    gone = set(rarest[: max(2, round(len(places) / 3))])
     return [word for i, word in enumerate(words) if i not in gone]
 
 

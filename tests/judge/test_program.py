@@ -12,9 +12,14 @@ import pytest
 from ml_collections import ConfigDict
 from tiny_judge import tiny_batch, tiny_config, tiny_frozen, tiny_labels
 
+from eeg2text_jax.judge import frozen as module
+from eeg2text_jax.judge.frozen import Asker
 from eeg2text_jax.judge.program import TuneProgram, keep_best, label_scores, stored_as, with_dropout
+from eeg2text_jax.judge.templates import toy_pairs
+from eeg2text_jax.judge.toy import toy_wording
 from eeg2text_jax.judge.tune import make_program
 from eeg2text_jax.parallel.mesh import make_mesh
+from eeg2text_jax.pretrained.embedding import plan_batches
 from eeg2text_jax.training.state import make_optimizer
 
 
@@ -127,6 +132,22 @@ def test_padding_and_the_company_of_others_move_no_score():
     np.testing.assert_allclose(np.asarray(ask(batch=wide)), whole, atol=1e-6)
     turned = {name: value[::-1][:3] for name, value in batch.items()}
     np.testing.assert_allclose(np.asarray(ask(batch=turned)), whole[::-1][:3], atol=1e-6)
+
+
+def test_a_judge_compiles_once_a_bucket_and_answers_alike_on_one_device_and_eight(monkeypatch):
+    frozen = tiny_frozen()
+    prompt = np.random.default_rng(3).normal(size=(5, 32))
+    pairs = [(pair.reference, " ".join([pair.hypothesis] * times)) for pair in toy_pairs(20, 5) for times in (1, 3, 9)]
+    judge = Asker(frozen, prompt, toy_wording(), tiny_labels(frozen))
+    used = {(width, rows) for _, width, rows in plan_batches(list(map(len, judge.encoder(pairs, "row"))), 8)}
+    before = module._ask._cache_size()
+    many = judge.scores(pairs)
+    assert module._ask._cache_size() - before == len(used) == len({width for width, _ in used}) > 1
+    judge.scores(pairs[::-1])
+    assert module._ask._cache_size() - before == len(used)
+    monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
+    one = Asker(frozen, prompt, toy_wording(), tiny_labels(frozen)).scores(pairs[::-1])[::-1]
+    np.testing.assert_allclose(one, many, atol=1e-6)
 
 
 def test_the_best_prompt_is_kept_ties_by_auc_then_by_time():

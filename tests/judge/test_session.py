@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from spoilt_judges import HOSTILE
 from tiny_judge import tiny_config
 
 from eeg2text_jax.cli import main
@@ -186,41 +187,26 @@ def test_flags_that_do_not_belong_together(flags, message, tmp_path, capsys):
     assert message in capsys.readouterr().err
 
 
-def change(folder, **fields):
-    content = json.loads((folder / "judge.json").read_text())
-    content.update(fields)
-    (folder / "judge.json").write_text(json.dumps(content))
-
-
-HOSTILE = {
-    "no judge.json": (lambda d: (d / "judge.json").unlink(), "there is no such file"),
-    "no JSON": (lambda d: (d / "judge.json").write_text("{"), "is not JSON"),
-    "deep": (lambda d: (d / "judge.json").write_text("[" * 100_000), "is not JSON"),
-    "a list": (lambda d: (d / "judge.json").write_text("[]"), "has the format 'list'"),
-    "another format": (lambda d: change(d, format=2), "has the format 2; expected 1"),
-    "a threshold": (lambda d: change(d, threshold=7), "the threshold is 7.0"),
-    "a threshold of text": (lambda d: change(d, threshold="1"), "threshold is '1'"),
-    "a template": (lambda d: change(d, wording={"name": "x", "template": "{reference.__class__}"}), "lacks {ref"),
-    "labels": (lambda d: change(d, labels={"words": ["yes"], "ids": [[3]]}), "labels are not two words"),
-    "other ids": (lambda d: change(d, labels={"words": ["yes", "no"], "ids": [[3], [5]]}), "has other token ids"),
-    "an exact": (lambda d: change(d, exact="maybe"), "exact is 'maybe'"),
-    "a source": (lambda d: change(d, source="people"), "source is 'people'"),
-    "weights": (lambda d: change(d, weights_sha256="f" * 64), "was tuned on other weights"),
-    "tokenizer": (lambda d: change(d, tokenizer="x"), "was tuned on other tokenizer"),
-    "a changed threshold": (lambda d: change(d, threshold=0.25), "was changed since it was written"),
-    "a checkpoint": (lambda d: change(d, checkpoint="../nowhere"), "there is no such folder"),
-    "no prompt": (lambda d: (d / "prompt.safetensors").unlink(), "there is no such file"),
-    "a pickle": (lambda d: (d / "prompt.safetensors").write_bytes(b"\x80\x04cos\nsystem\n."), "prompt.safetensors"),
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_spoilt_judge_is_refused_with_its_file(name, judged):
+def test_a_spoilt_judge_is_refused_with_its_file(name, judged, capsys):
     spoil, message = HOSTILE[name]
     spoil(judged)
     with pytest.raises(UserError, match=r"judge|nowhere") as refused:
         load_judged(judged)
     assert message in str(refused.value)
+    refused_by_score(judged, str(refused.value), capsys)
+
+
+def refused_by_score(judged, message, capsys, said="the girl sold two houses in rome"):
+    """One sentence and status 2, and nothing written."""
+    file, out = judged.parent / "out.csv", judged.parent / "out.json"
+    file.write_text(f"target,prediction\nthe boy saw two houses in rome,{said}\n")
+    flags = ["--mode=free_running", "--metrics=lattescore", f"--judge={judged}", f"--json={out}"]
+    assert main(["score", str(file), *flags]) == 2
+    (told,) = capsys.readouterr().err.strip().splitlines()
+    assert told.startswith("eeg2text score: ")
+    assert message in told
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(
@@ -233,13 +219,15 @@ def test_a_spoilt_judge_is_refused_with_its_file(name, judged):
         (np.ones((5, 32), np.float32), "another SHA-256"),
     ],
 )
-def test_a_spoilt_prompt_is_refused(prompt, message, judged):
+def test_a_spoilt_prompt_is_refused(prompt, message, judged, capsys):
     write_safetensors(judged / "prompt.safetensors", {"prompt": prompt}, {})
     with pytest.raises(UserError, match=message):
         read_judge(judged)
+    refused_by_score(judged, message, capsys)
 
 
-def test_long_pairs_are_named_or_cut_alike(finished):
+def test_long_pairs_are_named_or_cut_alike(finished, judged, capsys):
+    refused_by_score(judged, "the model takes 507", capsys, said=" ".join(["the boy"] * 600))
     root, _ = finished
     made, frozen = load_judged(root / "judge")
     long = " ".join(["the boy"] * 600)

@@ -13,7 +13,8 @@ from tiny_encoders import KINDS, OTHERS, SENTENCES, write_encoder
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.bertscore import BertScore, Embedded, match_tables, read_baseline
-from eeg2text_jax.pretrained.embedding import TextEmbedder
+from eeg2text_jax.pretrained import embedding
+from eeg2text_jax.pretrained.embedding import TextEmbedder, plan_batches
 from eeg2text_jax.pretrained.encoders import load_encoder
 
 needs_bert_score = pytest.mark.skipif(
@@ -146,6 +147,19 @@ def test_one_device_equals_eight(folders):
     for ids, state in zip(embedder.tokens(SENTENCES), states, strict=True):
         alone = loaded.encoder.hidden(loaded.params, jnp.asarray(ids[None]), jnp.ones((1, len(ids)), bool))[0]
         np.testing.assert_allclose(state, np.asarray(alone), atol=1e-5)
+
+
+def test_texts_compile_once_a_bucket(folders):
+    embedder = TextEmbedder(load_encoder(folders["roberta"], 1))
+    texts = [" ".join(SENTENCES[:n]) for n in range(1, 9)]
+    lengths = list(map(len, embedder.tokens(texts)))
+    used = {(width, rows) for _, width, rows in plan_batches(lengths, 8)}
+    before = embedding._encode._cache_size()
+    embedder.states(embedder.tokens(texts))
+    assert embedding._encode._cache_size() - before == len(used) == len({width for width, _ in used}) > 1
+    embedder.forget()
+    embedder.states(embedder.tokens(texts[::-1]))
+    assert embedding._encode._cache_size() - before == len(used)
 
 
 def test_idf_without_any_weight_is_refused(folders):

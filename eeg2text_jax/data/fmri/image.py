@@ -5,7 +5,6 @@ are stored). So its frames are kept, as they were stored, in a temporary file wh
 from there. Reading at random places with an index into the packed file was no help: what is read is all of it.
 """
 
-import concurrent.futures
 import dataclasses
 import tempfile
 from collections.abc import Iterator
@@ -43,18 +42,21 @@ class Run:
     _header: "_Header"
 
     def frames(self, start: int, stop: int) -> Iterator[np.ndarray]:
-        """Standardized frames in the type of the data file, `[at most BLOCK, X, Y, Z]` at a time."""
+        """Standardized frames in the type of the data file, `[at most BLOCK, X, Y, Z]`, each good until the next."""
+        room, out = self._header.room(), np.empty((BLOCK, *self._header.shape[:3]), self.spec.dtype)
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
             self._kept.seek(first * self._header.frame_bytes)
-            values = self._header.values(self._kept.read((last - first) * self._header.frame_bytes))
+            values = self._header.values(self._kept.read((last - first) * self._header.frame_bytes), room)
             for curve, size in zip(self.basis[first:last].T, self.trend, strict=True):
                 values -= curve[:, None] * size  # a matrix product this narrow is slower: its threads wait
             values *= self.scale
             np.clip(values, -self.spec.clip, self.spec.clip, out=values)
             if self._header.dtype.kind == "f":  # whose voxels may have been NaN
                 np.nan_to_num(values, copy=False, nan=0.0)
-            yield self._header.upright(to_half(values) if self.spec.dtype == "float16" else values)
+            for frame, place in zip(values, out, strict=False):
+                _set_upright(place, to_half(frame) if self.spec.dtype == "float16" else frame)
+            yield out[: len(values)]
 
     def close(self) -> None:
         """Gives the temporary file back."""
@@ -75,16 +77,25 @@ class _Header:
     def frame_bytes(self) -> int:
         return int(np.prod(self.shape[:3])) * self.dtype.itemsize
 
-    def values(self, raw: bytes) -> np.ndarray:
-        """Float32 `[frames, voxels]`, in the order of the file: X fastest."""
-        found = np.frombuffer(raw, self.dtype).astype(np.float32).reshape(-1, int(np.prod(self.shape[:3])))
-        if (self.slope, self.inter) != (1.0, 0.0):
-            found = found * np.float32(self.slope) + np.float32(self.inter)
-        return found
+    def room(self) -> np.ndarray:
+        """Where `values` finds room: new memory for each block would be 0.2 of the time of it all, in page faults."""
+        return np.empty((BLOCK, int(np.prod(self.shape[:3]))), np.float32)
 
-    def upright(self, values: np.ndarray) -> np.ndarray:
-        """`[frames, voxels]` as `[frames, X, Y, Z]`."""
-        return values.reshape(len(values), *self.shape[2::-1]).transpose(0, 3, 2, 1)
+    def values(self, raw: bytes, room: np.ndarray) -> np.ndarray:
+        """Float32 `[frames, voxels]`, the first rows of `room`, in the order of the file: X fastest."""
+        found = np.frombuffer(raw, self.dtype).reshape(-1, room.shape[1])
+        values = room[: len(found)]
+        np.copyto(values, found, casting="unsafe")
+        if (self.slope, self.inter) != (1.0, 0.0):
+            values *= np.float32(self.slope)
+            values += np.float32(self.inter)
+        return values
+
+
+def _set_upright(place: np.ndarray, frame: np.ndarray) -> None:
+    """Sets `[X, Y, Z]` to a frame as it is in the file; a layer at a time, in half the time of one transposition."""
+    for z, layer in enumerate(frame.reshape(place.shape[::-1])):
+        place[:, :, z] = layer.T
 
 
 def read_run(path: Path, spec: FmriSpec, tr: float) -> Run:
@@ -97,12 +108,12 @@ def read_run(path: Path, spec: FmriSpec, tr: float) -> Run:
     header = _read_header(path, spec, tr)
     kept = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115
     try:
-        sums = _Sums(header, spec.detrend)
+        sums, room = _Sums(header, spec.detrend), header.room()
         with library("nibabel", "fmri").openers.ImageOpener(str(path)) as file:
             file.read(header.offset)
-            for raw in _ahead(file, header):
+            for raw in _blocks(file, header):
                 kept.write(raw)
-                sums.add(header.values(raw))
+                sums.add(header.values(raw, room))
             if file.read(1):
                 raise ValueError("it has more bytes than its header says")
         trend, scale = sums.finish(spec.mask)
@@ -141,19 +152,14 @@ def _read_header(path: Path, spec: FmriSpec, tr: float) -> _Header:
     return header
 
 
-def _ahead(file: BinaryIO, header: _Header) -> Iterator[bytes]:
-    """All frames as they are stored, some at a time; while they are looked at the next are unpacked."""
-    left = header.shape[3]
-    with concurrent.futures.ThreadPoolExecutor(1) as reader:
-        following = reader.submit(file.read, min(left, BLOCK) * header.frame_bytes)
-        while left:
-            count, raw = min(left, BLOCK), following.result()
-            if len(raw) != count * header.frame_bytes:
-                raise EOFError(f"it ends {left * header.frame_bytes - len(raw)} bytes early")
-            left -= count
-            if left:
-                following = reader.submit(file.read, min(left, BLOCK) * header.frame_bytes)
-            yield raw
+def _blocks(file: BinaryIO, header: _Header) -> Iterator[bytes]:
+    """All frames as they are stored, some at a time."""
+    for left in range(header.shape[3], 0, -BLOCK):
+        size = min(left, BLOCK) * header.frame_bytes
+        raw = file.read(size)
+        if len(raw) != size:
+            raise EOFError(f"it ends {left * header.frame_bytes - len(raw)} bytes early")
+        yield raw
 
 
 class _Sums:

@@ -1,9 +1,10 @@
-"""A BIDS folder of stories in the scanner -> a data file of volumes; one run in memory at a time, at most."""
+"""A BIDS folder of stories in the scanner -> a data file of volumes; a few runs in memory at a time, at most."""
 
 import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.versions import __version__
 
+READERS = min(4, os.cpu_count() or 1)  # scans read at the same time; each takes up to 0.2 GB
 NO_WORDS, BEYOND = "no words", "beyond the end of the scan"
 
 
@@ -116,14 +118,14 @@ class _Work:
             return error
 
     def runs(self, scans: Sequence[Scan]) -> Iterator[Run | UserError]:
-        """The images of scans or what is wrong with them, in turn; while one is looked at the next one is read."""
-        with concurrent.futures.ThreadPoolExecutor(1) as reader:
-            waiting = [reader.submit(self._read, scan) for scan in scans[:1]]
+        """The images of scans or what is wrong with them, in turn; while one is looked at the next ones are read."""
+        with concurrent.futures.ThreadPoolExecutor(READERS) as readers:
+            waiting = collections.deque(readers.submit(self._read, scan) for scan in scans[:READERS])
             try:
-                for following in [*scans[1:], None]:
-                    found = waiting.pop().result()
+                for following in [*scans[READERS:], *[None] * min(READERS, len(scans))]:
+                    found = waiting.popleft().result()
                     if following is not None:
-                        waiting.append(reader.submit(self._read, following))
+                        waiting.append(readers.submit(self._read, following))
                     yield found
             finally:  # somebody stopped in the middle
                 for left in waiting:
