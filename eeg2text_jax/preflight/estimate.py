@@ -136,7 +136,7 @@ def estimate(
     """Compiles training step and beam search for a TPU slice with one of `EFFORTS`, or lowers them for GPUs.
 
     Args:
-      largest: whether to look for the largest batch that fits, which takes up to four more compilations.
+      largest: whether to look for the largest batch that fits, which takes up to six more compilations.
 
     Raises:
       UserError: the configuration or the topology is not usable.
