@@ -3,8 +3,8 @@
     python tools/kill_judging.py DIR [--kills 6] [-- --config.FIELD=VALUE ...]
 
 The toy at a reduced size, whole into DIR/whole; then into DIR/killed_N with SIGKILL in the Nth part of the whole run's
-seconds, every other time at the first checkpoint if that comes before, and the same command to its end. Judge, prompt,
-results, pairs and the curve of losses must be the same bytes.
+seconds, every other time when the first checkpoint is there, and the same command to its end. Judge, prompt, results,
+pairs and the curve of losses must be the same bytes.
 """
 
 import argparse
@@ -44,8 +44,9 @@ def main() -> None:
         killed = args.folder / f"killed_{number}"
         process = subprocess.Popen([*command, f"--workdir={killed}"], stdout=subprocess.DEVNULL)
         begun, moment = time.monotonic(), seconds * (number + random.Random(number).random()) / args.kills
-        while process.poll() is None and time.monotonic() - begun < moment:
-            if number % 2 and list((killed / "checkpoints").glob("step_*")):
+        while process.poll() is None:
+            there = any((killed / "checkpoints").glob("step_*")) if number % 2 else time.monotonic() - begun > moment
+            if there:
                 break
             time.sleep(0.05)
         moment = time.monotonic() - begun
