@@ -34,7 +34,9 @@ def preflight(argv: list[str]) -> int:
     """Status 0: both programs fit and no collective crosses the arms; 1 otherwise. Of a judge, tuning and scoring."""
     of_judge = any(re.match(r"--config=(.*[/\\])?judge(\.py)?(:|$)", argument) for argument in argv)
     ranges = JUDGE_RANGES if of_judge else None
-    arguments = parse_config(argv, "preflight", options=("topology",), optional=("json", "effort"), ranges=ranges)
+    arguments = parse_config(
+        argv, "preflight", options=("topology",), optional=("json", "effort", "largest"), ranges=ranges
+    )
     effort = arguments.options["effort"] or "least"
     os.environ.update(ENVIRONMENT)  # before JAX is imported
     from eeg2text_jax.preflight.compiling import EFFORTS, parse_topology
@@ -44,6 +46,9 @@ def preflight(argv: list[str]) -> int:
     topology = parse_topology(arguments.options["topology"])
     if effort not in EFFORTS:
         raise UserError(f"--effort={effort}: expected one of {', '.join(EFFORTS)}.")
+    largest = arguments.options["largest"] or "yes"
+    if largest not in ("yes", "no"):
+        raise UserError(f"--largest={largest}: expected yes or no, whether to look for the largest batch that fits.")
     if of_judge:
         from eeg2text_jax.preflight.judge_fit import judge_fit
 
@@ -52,7 +57,9 @@ def preflight(argv: list[str]) -> int:
         if arguments.options["json"]:
             write_text(epath.Path(arguments.options["json"]), json.dumps(fit.to_json(), indent=1) + "\n")
         return 0 if fit.good else 1
-    report = estimate(arguments.config, topology, effort, say=lambda line: sys.stderr.write(f"{line}\n"))
+    report = estimate(
+        arguments.config, topology, effort, lambda line: sys.stderr.write(f"{line}\n"), largest=largest == "yes"
+    )
     print(to_text(report))
     if arguments.options["json"]:
         write_text(epath.Path(arguments.options["json"]), json.dumps(to_json(report), indent=1) + "\n")

@@ -14,6 +14,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental.layout import Layout, with_layout_constraint
 
 from eeg2text_jax.models.layers import draw_kept, drop
 
@@ -168,7 +169,7 @@ def _weights(queries: jax.Array, keys: jax.Array, biases: Sequence[jax.Array]) -
 # the gradient of a score. Here both are computed once, in the dtype that products are computed in, and the weighted
 # sum of a row's gradients is that of the row's result times its gradient (as in FlashAttention, Dao et al. 2022).
 def _attend_forward(rate, queries, keys, values, biases, key):
-    weights = lax.optimization_barrier(_weights(queries, keys, biases).astype(values.dtype))
+    weights = lax.optimization_barrier(_queries_last(_weights(queries, keys, biases).astype(values.dtype)))
     kept = draw_kept(weights.shape, rate, key)
     mixed = jnp.einsum("xyqk,xykd->xyqd", _dropped(weights, kept, rate), values)
     return mixed, (queries, keys, values, biases, weights, kept, mixed)
@@ -190,6 +191,17 @@ def _attend_backward(rate, known, gradient):
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
+
+
+def _queries_last(weights: jax.Array) -> jax.Array:
+    """The same; on a TPU those of self-attention lie with the queries along its registers' columns.
+
+    Its compiler chooses so by itself but for T5's encoder, where softmax and dropout took 2.4 ms in place of 1.3.
+    """
+    if weights.shape[2] != weights.shape[3]:
+        return weights
+    layout = Layout(major_to_minor=(0, 1, 3, 2))
+    return lax.platform_dependent(weights, tpu=lambda x: with_layout_constraint(x, layout), default=lambda x: x)
 
 
 def _dropped(weights: jax.Array, kept: jax.Array | None, rate: float) -> jax.Array:

@@ -130,15 +130,20 @@ class Report:
         return (program.compiled.total if program.compiled else program.arguments) <= self.limit
 
 
-def estimate(config: ConfigDict, topology: Topology, effort: str, say: Callable[[str], None] = print) -> Report:
+def estimate(
+    config: ConfigDict, topology: Topology, effort: str, say: Callable[[str], None] = print, *, largest: bool = True
+) -> Report:
     """Compiles training step and beam search for a TPU slice with one of `EFFORTS`, or lowers them for GPUs.
+
+    Args:
+      largest: whether to look for the largest batch that fits, which takes up to six more compilations.
 
     Raises:
       UserError: the configuration or the topology is not usable.
     """
     outline = make_outline(config)
     if topology.chip.platform == "tpu":
-        return _preflight_tpu(outline, topology, effort, say)
+        return _preflight_tpu(outline, topology, effort, say, largest)
     placement = Placement.from_config(config, len(outline.arms), topology.shape[0])
     programs = []
     for task in (_training(outline, placement), _search(outline, placement)):
@@ -149,7 +154,9 @@ def estimate(config: ConfigDict, topology: Topology, effort: str, say: Callable[
     return _report(outline, placement, topology, programs, None, None)
 
 
-def _preflight_tpu(outline: Outline, topology: Topology, effort: str, say: Callable[[str], None]) -> Report:
+def _preflight_tpu(
+    outline: Outline, topology: Topology, effort: str, say: Callable[[str], None], largest: bool
+) -> Report:
     placement = Placement.from_config(outline.config, len(outline.arms), tpu_devices(topology))
     step, limit, size = placement.mesh.shape[DATA], usable(topology.chip), int(outline.config.batch.size)
     tasks = [_training(outline, placement), _search(outline, placement)]
@@ -168,14 +175,15 @@ def _preflight_tpu(outline: Outline, topology: Topology, effort: str, say: Calla
     # The compiler uses about one and a half cores, so that two compilations at a time take less than one by one.
     with ThreadPoolExecutor(2) as pool:
         compiling = [pool.submit(compile_task, task) for task in tasks]
-        first = compiling[0]
-        other = second_size(size, first.result().total, step, limit)
-        second = pool.submit(train, other) if other != size else first
+        second = first = compiling[0]
+        other = second_size(size, first.result().total, step, limit) if largest else size
+        if other != size:
+            second = pool.submit(train, other)
         compiled = [task.result() for task in compiling]
         known = {size: compiled[0].total, other: second.result().total}
     programs = [_program_report(task, taken, topology.chip) for task, taken in zip(tasks, compiled, strict=True)]
-    largest = largest_batch(lambda n: train(n).total, known, step, limit)
-    return _report(outline, placement, topology, programs, largest, effort)
+    found = largest_batch(lambda n: train(n).total, known, step, limit) if largest else None
+    return _report(outline, placement, topology, programs, found, effort)
 
 
 def usable(chip: Chip) -> int:

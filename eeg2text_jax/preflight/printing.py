@@ -9,6 +9,7 @@ from eeg2text_jax.parallel.hlo_clock import Estimate
 from eeg2text_jax.parallel.mesh import ARM, Chip
 from eeg2text_jax.preflight.compiling import EFFORT_OPTION
 from eeg2text_jax.preflight.estimate import ProgramReport, Report, Task
+from eeg2text_jax.preflight.programs import LargestBatch
 
 GIB = 2**30
 
@@ -132,7 +133,10 @@ def to_text(report: Report) -> str:
     several = [program for program in report.programs if program.task.arms and program.compiled]
     if report.effort == "full" and several:
         lines += ["", *mapping_lines(several)]
-    lines += ["", _largest_line(report)] if compiled else ["", GPU_NOTE]
+    if not compiled:
+        lines += ["", GPU_NOTE]
+    elif report.largest is not None:
+        lines += ["", _largest_line(report.largest)]
     return "\n".join(lines)
 
 
@@ -208,8 +212,7 @@ def remedies(report: Report, program: ProgramReport) -> list[str]:
     return choices or ["more devices, or a chip with more memory"]
 
 
-def _largest_line(report: Report) -> str:
-    largest = report.largest
+def _largest_line(largest: LargestBatch) -> str:
     tried = ", ".join(f"{size}: {_gib(taken)}" for size, taken in largest.tried.items())
     if not largest.size:
         return f"largest batch of the training step that fits: none was found (compiled {tried})"

@@ -202,6 +202,12 @@ def test_an_unknown_field_of_the_configuration(capsys):
     assert "did you mean 'batch.size'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--effort=most", "--largest=perhaps"])
+def test_unknown_choices(option, capsys):
+    assert main(["preflight", "--config=configs/demo.py", "--topology=v5e:2x4", option]) == 2
+    assert f"{option}: expected " in capsys.readouterr().err
+
+
 def test_libtpu_that_is_missing(monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["preflight", as_flag(parallel__mesh=(0, 0)), "--topology=v5e:2x4"]) == 2

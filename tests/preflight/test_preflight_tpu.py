@@ -54,7 +54,7 @@ def test_a_tiny_grid_for_eight_chips(tmp_path):
 
 def test_the_compilers_clock_on_one_chip(tmp_path):
     """Two arms on one chip, both ways, every bucket, and the search: all have times, the loops' lengths are known."""
-    options = ("--topology=v5e:1x1", "--effort=full")
+    options = ("--topology=v5e:1x1", "--effort=full", "--largest=no")
     told, text = preflight(
         tmp_path / "report.json", *options, model__encoder_layers=0, batch__buckets=((10, 12), (20, 56))
     )
@@ -75,4 +75,6 @@ def test_the_compilers_clock_on_one_chip(tmp_path):
     # The rest are the encoders, of both arms, each with a search of its own.
     assert 0 < search["milliseconds"] - 2 * 11 * search["step"]["milliseconds"] < 0.5 * search["milliseconds"]
     assert text.count("estimated by the compiler, not measured: ") == 4
+    assert told["largest_batch"] is None
+    assert "largest batch" not in text
     assert "the arms of a device, training step as estimated by the compiler" in text
