@@ -6,7 +6,7 @@ JAX is imported where it is used: the process may be started anew before it is n
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import jax
@@ -48,6 +48,43 @@ def fenced(head: "Callable[[jax.Array], jax.Array]", x: "jax.Array", true: "jax.
         return jax.lax.cond(true, head, lambda _: jnp.zeros(nothing.shape, nothing.dtype), x)
 
     return jax.lax.platform_dependent(x, cpu=branch, default=head)
+
+
+def summed_by_blocks(
+    function: "Callable[[Any, jax.Array, Any], jax.Array]", shared: Any, x: "jax.Array", fixed: Any, blocks: int
+) -> "jax.Array":
+    """`function(shared, x, fixed)`, a scalar that is a sum over axis 1 of `x` and `fixed`, in that many blocks of it.
+
+    Differentiable by `shared` and `x`: each block's gradient is computed with its value, so that what lies between is
+    that of one block. Logits of a batch are memory that nobody has touched, and on a CPU each page of it is a fault.
+    """
+    import jax
+    import jax.numpy as jnp
+    from jax import lax
+
+    def cut(rows: jax.Array) -> jax.Array:
+        return jnp.moveaxis(rows.reshape(len(rows), blocks, -1, *rows.shape[2:]), 1, 0)
+
+    @jax.custom_vjp
+    def run(shared: Any, x: jax.Array, fixed: Any) -> jax.Array:
+        return lax.map(lambda part: function(shared, *part), jax.tree.map(cut, (x, fixed))).sum()
+
+    def forward(shared: Any, x: jax.Array, fixed: Any) -> tuple[jax.Array, Any]:
+        def add(sums: Any, part: Any) -> tuple[Any, jax.Array]:
+            value, (to_shared, to_x) = jax.value_and_grad(function, argnums=(0, 1))(shared, *part)
+            return jax.tree.map(lambda a, b: a + b.astype(a.dtype), sums, (value, to_shared)), to_x
+
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), (jnp.zeros(()), shared))
+        (value, to_shared), to_x = lax.scan(add, zeros, jax.tree.map(cut, (x, fixed)))
+        return value, (to_shared, jnp.moveaxis(to_x, 0, 1).reshape(x.shape))
+
+    def backward(kept: Any, gradient: jax.Array) -> tuple[Any, jax.Array, None]:
+        to_shared, to_x = kept
+        to_shared = jax.tree.map(lambda mine, leaf: (mine * gradient).astype(leaf.dtype), to_shared, shared)
+        return to_shared, to_x * gradient.astype(to_x.dtype), None
+
+    run.defvjp(forward, backward)
+    return run(shared, x, fixed)
 
 
 def convolve(x: "jax.Array", kernel: "jax.Array") -> "jax.Array":

@@ -35,7 +35,7 @@ bench() { # NAME ARGUMENTS...: runs `eeg2text bench ARGUMENTS` and keeps its JSO
 
 train_peer=() decode_peers=()
 has torch && train_peer=(--peer=torch) && decode_peers+=(transformers)
-has ctranslate2 && decode_peers+=(ctranslate2)
+has ctranslate2 && decode_peers+=(ctranslate2 ctranslate2-int8)
 bench decode --stage=decode --shape="$shape" --peer="$(IFS=,; echo "${decode_peers[*]}")"
 bench test_set --stage=test_set --shape="$shape"
 bench train --stage=train --shape="$shape" --dtype=float32 --input "${train_peer[@]}"

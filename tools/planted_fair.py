@@ -57,9 +57,11 @@ def ratio(workdir: Path) -> str:
             if (cell["train_condition"], cell["eval_condition"], cell["mode"])
             == ("label_shuffle", "eeg", "free_running")
         )
-    arm = "label_shuffle" if workdir.name == "shuffled" else "eeg"
-    controls = select_cells(read_predictions(workdir / "predictions.jsonl").predictions, arm)
-    found = audit(controls.pop("eeg"), controls, proof=DECODED_HERE, recording="fmri").verdict.value
+    if workdir.name == "shuffled":  # has no arm of the recordings, so that its run has judged nothing
+        controls = select_cells(read_predictions(workdir / "predictions.jsonl").predictions, "label_shuffle")
+        found = audit(controls.pop("eeg"), controls, proof=DECODED_HERE, recording="fmri").verdict.value
+    else:
+        found = json.loads((workdir / "audit.json").read_text())["verdict"]
     return (
         f"{workdir.name:<9} BLEU-1 {scores['eeg']:6.2f} with recordings, {scores['noise']:6.2f} with noise: "
         f"{scores['eeg'] / max(scores['noise'], 1e-9):.2f} times; {said(found, 'fmri')}"

@@ -3,7 +3,8 @@
 The work is the paper's: an EEG encoder of the paper's size in front of a BART of random weights, 5 beams, repetition
 penalty 5, no repeated 2-grams, every sentence forced to the full length. All decoders take turns, several times; the
 best time of each counts, so that a busy machine disturbs the comparison least. Peers: `transformers` decodes the same
-encoder states with the same weights and must write the same tokens; `ctranslate2` reads text of the same length.
+encoder states with the same weights and must write the same tokens; `ctranslate2` reads text of the same length, and
+`ctranslate2-int8` does so with weights of another precision.
 """
 
 import argparse
@@ -24,9 +25,12 @@ from eeg2text_jax.bench.peers import ctranslate2_decoder, torch_bart, transforme
 from eeg2text_jax.bench.profiles import profile, profile_lines
 from eeg2text_jax.bench.workload import SHAPES
 from eeg2text_jax.decoding.generate import search
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.flops import head_flops, stack_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.search.settings import GenerationSpec
+
+PEERS = ("transformers", "ctranslate2", "ctranslate2-int8")
 
 
 class Work(NamedTuple):
@@ -77,7 +81,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--batch", type=lambda s: [int(n) for n in s.split(",")], default=[1, 8, 32], help="1,8,32")
     parser.add_argument("--words", type=int, default=24, help="EEG positions of a batch")
     parser.add_argument("--steps", type=int, default=56, help="tokens of every sentence, the start token among them")
-    parser.add_argument("--peer", default="", help="transformers,ctranslate2")
+    parser.add_argument("--peer", default="", help=",".join(PEERS))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2, help="of CTranslate2")
     parser.add_argument("--trace", default="", help="folder for a profile of one decoding of every batch; also printed")
@@ -124,12 +128,16 @@ def make_peers(work: Work, names: list[str], threads: int) -> dict[str, Callable
     """The peers asked for, with our weights."""
     if not names:
         return {}
+    for name in names:
+        if name not in PEERS:
+            raise UserError(f"--peer: there is no peer {name!r}; expected some of {','.join(PEERS)}.")
     backbone = flatten({"backbone": jax.device_get(work.params)["backbone"]})
     theirs = torch_bart(work.config, export(bart.table(work.model.spec), backbone))
     hidden, mask = map(np.asarray, jax.jit(work.model.encode)(work.params, work.inputs))
     peers = {
         "transformers": lambda: transformers_decoder(theirs, hidden, mask, work.spec),
-        "ctranslate2": lambda: ctranslate2_decoder(theirs, mask, work.spec, threads),
+        "ctranslate2": lambda: ctranslate2_decoder(theirs, mask, work.spec, threads, "float32"),
+        "ctranslate2-int8": lambda: ctranslate2_decoder(theirs, mask, work.spec, threads, "int8"),
     }
     return {name: peers[name]() for name in names}
 
@@ -213,7 +221,7 @@ def show(report: dict[str, Any]) -> None:
     for row in sorted(report["rows"], key=lambda row: row["batch"]):
         pace, step = row["sentences_per_second"], 1e3 * min(row["seconds"]) / (report["steps"] - 1)
         ratio = f"   eeg2text_jax is {ours[row['batch']] / pace:.2f} x" if row["decoder"] != "eeg2text_jax" else ""
-        print(f"batch {row['batch']:>3}  {row['decoder']:<13} {pace:6.2f} sentences/s  {step:7.1f} ms/step{ratio}")
+        print(f"batch {row['batch']:>3}  {row['decoder']:<16} {pace:6.2f} sentences/s  {step:7.1f} ms/step{ratio}")
     for row in report["floor"]:
         print(
             f"batch {row['batch']:>3}  a step is {row['gflop']:.2f} GFLOP at {row['gflop_per_s']:.0f} GFLOP/s = "

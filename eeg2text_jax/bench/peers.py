@@ -73,8 +73,8 @@ class _Vocabulary:
         return list(self.get_vocab())[token]
 
 
-def ctranslate2_decoder(model: Any, mask: np.ndarray, spec: GenerationSpec, threads: int) -> Decoder:
-    """CTranslate2 in float32 on random text as long as our inputs: it runs its own text encoder.
+def ctranslate2_decoder(model: Any, mask: np.ndarray, spec: GenerationSpec, threads: int, compute_type: str) -> Decoder:
+    """CTranslate2 in a type ("float32", "int8") on random text as long as our inputs: it runs its own text encoder.
 
     Its tokens are not compared, only its pace; the number of steps is forced on both sides.
     """
@@ -84,7 +84,7 @@ def ctranslate2_decoder(model: Any, mask: np.ndarray, spec: GenerationSpec, thre
     folder = tempfile.mkdtemp(prefix="bench-ctranslate2-")
     converted.validate()
     converted.save(folder)
-    translator = ctranslate2.Translator(folder, device="cpu", compute_type="float32", intra_threads=threads)
+    translator = ctranslate2.Translator(folder, device="cpu", compute_type=compute_type, intra_threads=threads)
     rng = np.random.default_rng(0)
     texts = [[f"t{t}" for t in rng.integers(4, model.config.vocab_size, size=n)] for n in mask.sum(axis=1)]
 

@@ -99,7 +99,7 @@ def first_losses(work: Work, ours: OurTraining, theirs: TorchTraining) -> dict[s
 def measure(
     work: Work, ours: OurTraining, contestants: dict[str, Callable[[Batch], Any]], repeats: int, trace: str
 ) -> dict[str, Any]:
-    """Times a step of every bucket by every contestant in turn; the first round only warms up."""
+    """Times a step of every bucket by every contestant in turn."""
     compiled = {bucket: ours.compile(work.examples[bucket]) for bucket in work.buckets}
     times = in_turn(contestants, work.examples, repeats)
     profiles = {}
@@ -128,15 +128,19 @@ def measure(
 def in_turn(
     contestants: dict[str, Callable[[Batch], Any]], batches: dict[Bucket, Batch], repeats: int
 ) -> dict[tuple[str, Bucket], list[float]]:
-    """Seconds of every contestant's steps, after one that does not count."""
+    """Seconds of every contestant's steps, each after one that does not count.
+
+    In training a step follows its like. Behind another program's it waits for memory that was given back meanwhile: on
+    a virtual machine that returns free pages to its host, 3 of 11 seconds.
+    """
     times: dict[tuple[str, Bucket], list[float]] = {}
-    for round_ in range(repeats + 1):
+    for _ in range(repeats):
         for bucket, batch in batches.items():
             for name, step in contestants.items():
+                step(batch)
                 begun = time.perf_counter()
                 step(batch)
-                if round_:
-                    times.setdefault((name, bucket), []).append(time.perf_counter() - begun)
+                times.setdefault((name, bucket), []).append(time.perf_counter() - begun)
     return times
 
 

@@ -1,6 +1,7 @@
 """An encoder-decoder language model from its description: embeddings, two stacks, output head."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +31,15 @@ class Embedding(nnx.Module):
         return jnp.where((ids == self.frozen_token)[..., None], jax.lax.stop_gradient(x), x)
 
 
+def logits_of(x: jax.Array, table: jax.Array, bias: jax.Array | None) -> jax.Array:
+    """Hidden states `[..., D]`, `[V, D]` and `[V]` -> logits `[..., V]`, float32."""
+    logits = jnp.einsum("...d,vd->...v", x, table, preferred_element_type=jnp.float32)
+    return logits if bias is None else logits + bias.reshape(*[1] * (logits.ndim - 1), -1)
+
+
+ReadOut = Callable[[jax.Array, jax.Array, jax.Array | None], Any]  # as `logits_of`
+
+
 class Head(nnx.Module):
     """Hidden states `[..., D]` -> logits `[..., V]`, float32."""
 
@@ -51,17 +61,15 @@ class Head(nnx.Module):
         return (tied if self.spec.tied_head else self.embedding[...]).astype(self.dtype)
 
     @jax.named_scope("head_loss")
-    def __call__(self, x: jax.Array, table: jax.Array) -> jax.Array:
-        """`table [V, D]` is that of `table`, which a loop over tokens asks for once."""
+    def __call__(self, x: jax.Array, table: jax.Array, read_out: ReadOut = logits_of) -> Any:
+        """`table [V, D]` is that of `table`, which a loop over tokens asks for once; `read_out` makes the result."""
         if self.spec.head_transform:
             x = self.transform_norm(ACTIVATIONS[self.spec.decoder.activation](self.transform(x)))
-        logits = jnp.einsum("...d,vd->...v", x * self.spec.head_scale, table, preferred_element_type=jnp.float32)
-        if self.spec.logits_bias == "none":
-            return logits
-        bias = self.bias[...]
-        # BART's and PEGASUS's final_logits_bias is a buffer of the checkpoint: loaded, added, never trained.
-        bias = jax.lax.stop_gradient(bias) if self.spec.logits_bias == "frozen" else bias
-        return logits + bias.reshape(*[1] * (logits.ndim - 1), -1)
+        bias = None if self.spec.logits_bias == "none" else self.bias[...]
+        if self.spec.logits_bias == "frozen":
+            # BART's and PEGASUS's final_logits_bias is a buffer of the checkpoint: loaded, added, never trained.
+            bias = jax.lax.stop_gradient(bias)
+        return read_out(x * self.spec.head_scale, table, bias)
 
 
 class EncoderDecoder(nnx.Module):
@@ -96,13 +104,20 @@ class EncoderDecoder(nnx.Module):
         return hidden if self.spec.encoder.width == self.spec.decoder.width else self.projection(hidden)
 
     def decode(
-        self, ids: jax.Array, mask: jax.Array | None, hidden: jax.Array, hidden_mask: jax.Array, **options
-    ) -> jax.Array:
-        """Target ids `[B, T]`, shifted right, and the encoder's output -> logits `[B, T, V]`."""
+        self,
+        ids: jax.Array,
+        mask: jax.Array | None,
+        hidden: jax.Array,
+        hidden_mask: jax.Array,
+        *,
+        read_out: ReadOut = logits_of,
+        **options,
+    ) -> Any:
+        """Targets `[B, T]`, shifted right, and the encoder's output -> logits `[B, T, V]`, or what `read_out` makes."""
         x = self.embed_targets(ids)
         with jax.named_scope("decoder"):
             x = self.decoder(x, mask, hidden, hidden_mask, **options)
-        return self._logits(x)
+        return self.head(x, self.head.table(self._table().embedding[...]), read_out)
 
     def decode_step(self) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
         """(tokens `[B*K]`, their position, cache) -> (logits `[B*K, V]`, the cache with them)."""
@@ -118,6 +133,3 @@ class EncoderDecoder(nnx.Module):
 
     def _table(self) -> Embedding:
         return self.shared if self.spec.shared_embeddings else self.decoder_embedding
-
-    def _logits(self, x: jax.Array) -> jax.Array:
-        return self.head(x, self.head.table(self._table().embedding[...]))

@@ -11,6 +11,7 @@ from flax import nnx
 
 from eeg2text_jax.models.cache import Cache
 from eeg2text_jax.models.eeg2text import EEG2Text, Inputs
+from eeg2text_jax.models.encoder_decoder import ReadOut, logits_of
 from eeg2text_jax.models.nnx_bridge import Params, bind, in_compute_dtype, init_params, structure_of
 from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
@@ -78,17 +79,25 @@ class Seq2SeqModel:
         decoder_mask: jax.Array | None = None,
         *,
         dropout_key: jax.Array | None = None,
-    ) -> jax.Array:
+        read_out: ReadOut = logits_of,
+    ) -> Any:
         """Logits of all target positions at once: `[B, T, V]` float32.
 
         `inputs` holds one of `features [B, W, F]`, `inputs_embeds [B, S, D]`, `input_ids [B, S]`, and `mask` bool;
-        `decoder_input_ids [B, T]` are the labels shifted right.
+        `decoder_input_ids [B, T]` are the labels shifted right. Another `read_out` makes something else of the last
+        hidden states `[B, T, D]`, the head's table `[V, D]` and its bias `[V]`.
         """
         encode_key, decode_key = (None, None) if dropout_key is None else jax.random.split(dropout_key)
         network = self._bind_for_training(params)
         hidden, mask = network.encode(inputs, encode_key, **self._options)
         return network.backbone.decode(
-            decoder_input_ids, decoder_mask, hidden, mask, dropout_key=decode_key, **self._options
+            decoder_input_ids,
+            decoder_mask,
+            hidden,
+            mask,
+            read_out=read_out,
+            dropout_key=decode_key,
+            **self._options,
         )
 
     def encode(

@@ -188,7 +188,8 @@ def continue_live(candidates: Candidates, beams: int) -> tuple[jax.Array, jax.Ar
 def keep_finished(candidates: Candidates, state: BeamState, spec: GenerationSpec) -> BeamState:
     """Merges hypotheses that just ended into the K best finished ones.
 
-    Candidates behind the first K exist to keep K hypotheses alive; they may not finish.
+    Candidates behind the first K exist to keep K hypotheses alive; they may not finish. One that ended is better than a
+    slot that was never filled, also where both are impossible: a forced token leaves one continuation to all beams.
     """
     ended = candidates.ends & (jnp.arange(candidates.ends.shape[1]) < spec.num_beams)[None, :]
     closed = ~state.improvable
@@ -198,13 +199,14 @@ def keep_finished(candidates: Candidates, state: BeamState, spec: GenerationSpec
     scores += jnp.where(closed, IMPOSSIBLE, 0.0)[:, None] + jnp.where(ended, 0.0, IMPOSSIBLE)
     lengths = jnp.broadcast_to(state.length + 1, ended.shape)
     merged = jnp.concatenate([state.done_scores, scores], axis=1)  # [B, K + C]
-    best, chosen = jax.lax.top_k(merged, spec.num_beams)
+    filled = jnp.concatenate([state.done, ended & ~closed[:, None]], axis=1)
+    chosen = jax.lax.top_k(jnp.where(filled, merged, merged + IMPOSSIBLE), spec.num_beams)[1]
 
     def merge(old: jax.Array, new: jax.Array) -> jax.Array:
         return _beams(jnp.concatenate([old, new], axis=1), chosen)
 
     return state._replace(
-        done_scores=best,
+        done_scores=merge(state.done_scores, scores),
         done_tokens=merge(state.done_tokens, candidates.sequences),
         done_lengths=merge(state.done_lengths, lengths),
         done=merge(state.done, ended),

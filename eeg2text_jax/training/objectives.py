@@ -1,7 +1,14 @@
 """What is minimised: the loss of a text, of labels and logits; or that of a reconstruction, of what was fed."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+
+from eeg2text_jax.cpu import summed_by_blocks
+from eeg2text_jax.models.encoder_decoder import logits_of
+
+BLOCK = 1 << 26  # bytes of logits at once
 
 
 def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0) -> jax.Array:
@@ -15,7 +22,7 @@ def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 
     logits = logits.astype(jnp.float32)
     log_norm = jax.nn.logsumexp(logits, axis=-1)
     # A gather from logits that are divided along V or the batch, XLA may partition across the arms; a sum it does not.
-    chosen = labels[..., None] == jnp.arange(logits.shape[-1], dtype=labels.dtype)[None, None]
+    chosen = labels[..., None] == jnp.arange(logits.shape[-1], dtype=labels.dtype).reshape(*[1] * labels.ndim, -1)
     losses = log_norm - jnp.sum(jnp.where(chosen, logits, 0.0), axis=-1)
     if label_smoothing:
         losses = (1 - label_smoothing) * losses + label_smoothing * (log_norm - logits.mean(axis=-1))
@@ -35,6 +42,33 @@ def summed_loss(
     """
     counted = _counted(labels, weight, pad_token)
     return jnp.sum(token_losses(logits, labels, label_smoothing) * counted), jnp.sum(counted)
+
+
+@jax.named_scope("head_loss")
+def summed_loss_by_blocks(
+    x: jax.Array,
+    table: jax.Array,
+    bias: jax.Array | None,
+    *,
+    labels: jax.Array,
+    weight: jax.Array,
+    pad_token: int,
+    label_smoothing: float = 0.0,
+) -> tuple[jax.Array, jax.Array]:
+    """`summed_loss` of `logits_of(x, table, bias)`; logits and their gradient are there for some positions at a time.
+
+    Args:
+      x: the decoder's hidden states, `[B, T, D]`, with `table` `[V, D]` and `bias` `[V]`; the rest as there.
+    """
+
+    def of_block(head: Any, x: jax.Array, rows: tuple[jax.Array, jax.Array]) -> jax.Array:
+        labels, counted = (leaf.reshape(-1) for leaf in rows)
+        return jnp.sum(token_losses(logits_of(x.reshape(-1, x.shape[-1]), *head), labels, label_smoothing) * counted)
+
+    counted = _counted(labels, weight, pad_token)
+    length, smallest = labels.shape[1], -(-4 * labels.size * len(table) // BLOCK)
+    blocks = next((n for n in range(smallest, length) if length % n == 0), length)
+    return summed_by_blocks(of_block, (table, bias), x, (labels, counted), blocks), jnp.sum(counted)
 
 
 def count_tokens(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Array:

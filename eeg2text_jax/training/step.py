@@ -18,7 +18,7 @@ from eeg2text_jax.data.batches import Batch
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.arms import choose_by_arm, each_arm
 from eeg2text_jax.study.grid import Arm, StudyArrays
-from eeg2text_jax.training.objectives import count_tokens, summed_loss
+from eeg2text_jax.training.objectives import count_tokens, summed_loss, summed_loss_by_blocks
 from eeg2text_jax.training.state import TrainState, held, init_params, init_state
 
 Loss = Callable[[Any, Batch, jax.Array], jax.Array]  # (parameters, rows, dropout key) -> a scalar
@@ -143,9 +143,19 @@ class GridProgram:
         """Summed loss of one arm and the number of tokens."""
         inputs = {"features": rows["features"], "mask": rows["mask"]}
         labels, pad = rows["labels"], self.model.pad_token
-        logits = self.model.forward(params, inputs, self.model.shift_right(labels), dropout_key=key)
         smoothing = self.label_smoothing if key is not None else 0.0
-        return summed_loss(logits, labels, rows["weight"], pad, smoothing)
+        judged = {"labels": labels, "weight": rows["weight"], "pad_token": pad, "label_smoothing": smoothing}
+        forward = functools.partial(self.model.forward, params, inputs, self.model.shift_right(labels), dropout_key=key)
+        if self._on_a_cpu:
+            return forward(read_out=functools.partial(summed_loss_by_blocks, **judged))
+        return summed_loss(forward(), **judged)
+
+    @property
+    def _on_a_cpu(self) -> bool:
+        """Whether it runs on one CPU device, where less memory is less time (`cpu.summed_by_blocks`)."""
+        if self.mesh is None:
+            return jax.default_backend() == "cpu"
+        return isinstance(self.mesh, Mesh) and [d.platform for d in self.mesh.devices.flat] == ["cpu"]
 
     def _rows(self, batch: Batch, study: StudyArrays, step: jax.Array) -> dict[str, jax.Array]:
         """Each arm's features, mask, labels and weights, `[A, B, ...]`, from its seed's batch of `[S, B, ...]`."""

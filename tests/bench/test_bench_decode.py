@@ -25,6 +25,8 @@ def test_a_missing_peer_is_named(monkeypatch, capsys):
     flags = ["--shape=tiny", "--batch=1", "--words=4", "--steps=4", "--repeats=1", "--peer=ctranslate2"]
     assert main(["bench", "--stage=decode", *flags]) == 2
     assert "ctranslate2 is not installed" in capsys.readouterr().err
+    assert main(["bench", "--stage=decode", *flags[:-1], "--peer=ctranslate"]) == 2
+    assert "there is no peer 'ctranslate'; expected some of transformers,ctranslate2," in capsys.readouterr().err
 
 
 def test_a_test_set_of_free_lengths(tmp_path, capsys):

@@ -16,11 +16,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "parallel"))
 import tiny_grid
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.models.encoder_decoder import logits_of
 from eeg2text_jax.models.layers import dropout
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.parallel.placement import REPLICATED, Placement
 from eeg2text_jax.study.grid import Arm, dropout_keys
-from eeg2text_jax.training.objectives import token_losses
+from eeg2text_jax.training import objectives
+from eeg2text_jax.training.objectives import summed_loss, summed_loss_by_blocks, token_losses
 
 ARMS = (Arm("eeg", 0), Arm("noise", 0))
 TOLERANCE = 1e-5
@@ -90,6 +92,38 @@ def test_loss_is_that_of_pytorch():
         )
         found = token_losses(jnp.asarray(logits), jnp.asarray(labels, jnp.int32), smoothing)
         np.testing.assert_allclose(found.reshape(-1), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("length", [12, 7])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_the_loss_by_blocks_is_that_of_whole_logits(length, with_bias, monkeypatch):
+    """Value and gradient, of padded labels, rows that count nothing and another factor; no logits of all positions."""
+    batch, width, vocab, smoothing = 4, 6, 33, 0.1
+    monkeypatch.setattr(objectives, "BLOCK", 4 * 4 * batch * vocab)  # four positions
+    keys = jax.random.split(jax.random.key(0), 4)
+    head = {
+        "x": jax.random.normal(keys[0], (batch, length, width)),
+        "table": jax.random.normal(keys[1], (vocab, width)),
+    }
+    if with_bias:
+        head["bias"] = jax.random.normal(keys[2], (vocab,))
+    labels = jax.random.randint(keys[3], (batch, length), 0, vocab).at[1, 3:].set(1)
+    judged = {"labels": labels, "weight": jnp.array([1.0, 1, 0, 1]), "pad_token": 1, "label_smoothing": smoothing}
+
+    def whole(head):
+        summed, count = summed_loss(logits_of(head["x"], head["table"], head.get("bias")), **judged)
+        return 3 * summed / count
+
+    def by_blocks(head):
+        summed, count = summed_loss_by_blocks(head["x"], head["table"], head.get("bias"), **judged)
+        return 3 * summed / count
+
+    expected, found = jax.value_and_grad(whole)(head), jax.jit(jax.value_and_grad(by_blocks))(head)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, expected)
+    np.testing.assert_allclose(by_blocks(head), expected[0], rtol=1e-6)
+    text = [str(jax.make_jaxpr(jax.value_and_grad(function))(head)) for function in (whole, by_blocks)]
+    assert [f"f32[{batch},{length},{vocab}]" in one for one in text] == [True, False]
+    assert [f"f32[{batch * length},{vocab}]" in one for one in text] == [False, False]
 
 
 @pytest.mark.parametrize("rng", ["threefry", "rbg"])

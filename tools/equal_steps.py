@@ -1,0 +1,143 @@
+"""Trains small models of all backbones 20 steps on every mesh of eight CPU devices, held against the plainest path.
+
+python tools/equal_steps.py [--backbones=bart,pegasus,t5,bert2bert] [--cases=WORDS]
+
+That path is one device, no layer computed again, attention as autodiff makes it, logits of all positions, whole
+batches. Held against it are losses, the gradient of the last step and where 20 steps led: layers computed again, both
+ways; arms one after the other; microbatches; meshes of arms and data; divided parameters. `--cases` takes those whose
+names have these words. About ten minutes on two cores.
+"""
+
+import argparse
+import dataclasses
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "parallel"))
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import tiny_grid
+
+from eeg2text_jax.backbones.build import random_spec
+from eeg2text_jax.models import heads
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.layers import dropout
+from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
+from eeg2text_jax.parallel import placement
+from eeg2text_jax.parallel.mesh import make_mesh
+from eeg2text_jax.training.step import GridProgram
+
+LOSS, PARAMETER = 1e-5, 1e-4  # relative; of parameters, by the norm of the difference over the norm of all steps
+SHAPES = {
+    "bart": {"d_model": 16, "max_position_embeddings": 64, "encoder_layers": 2, "decoder_layers": 2}
+    | {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32},
+    "t5": {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2},
+    "bert2bert": {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    | {"max_position_embeddings": 64},
+}
+SHAPES["pegasus"] = SHAPES["bart"]
+CASES: dict[str, dict[str, Any]] = {  # mesh, options of the model, options of the program
+    "one device": {},
+    "layers computed again": {"model": {"remat": True}},
+    "... and nothing kept": {"model": {"remat": True, "keep": "nothing"}},
+    "arms one after the other": {"model": {"remat": True}, "program": {"mapping": "map"}},
+    **{f"mesh {a}x{d}": {"mesh": (a, d), "model": {"remat": True}} for a, d in ((2, 4), (4, 2), (8, 1), (1, 8))},
+    "parameters divided, 2x4": {"mesh": (2, 4), "rules": placement.FULLY_SHARDED},
+    "four microbatches": {"model": {"remat": True}, "program": {"accumulate": 4}},
+    "four microbatches, mesh 2x4": {"mesh": (2, 4), "model": {"remat": True}, "program": {"accumulate": 4}},
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--backbones", default="bart,pegasus,t5,bert2bert")
+    parser.add_argument("--cases", default="", help="words in the names of the cases")
+    args = parser.parse_args()
+    jax.config.update("jax_num_cpu_devices", 8)
+    wrong, start = 0, time.monotonic()
+    for backbone in args.backbones.split(","):
+        for name, off in compare(backbone, args.cases):
+            wrong += not equal(off)
+            said = "losses {:.1e}, gradient {:.1e}, parameters {:.1e}".format(*off)
+            print(f"{'equal' if equal(off) else 'DIFFERS'}: {backbone}, {name}: {said}", flush=True)
+    print(f"{wrong} different; {time.monotonic() - start:.0f} s")
+    return 1 if wrong else 0
+
+
+def compare(backbone: str, words: str = "") -> Iterator[tuple[str, tuple[float, float, float]]]:
+    """Every case of a backbone with these words in its name; how far off its losses, gradient and parameters are."""
+    placement.FSDP_MIN_SIZE = 1
+    spec = random_spec(backbone, {**SHAPES[backbone], "vocab_size": tiny_grid.VOCABULARY}, tiny_grid.Tokens())
+    references: dict[bool, Any] = {}
+    for name, case in ((name, case) for name, case in CASES.items() if words in name):
+        still = "accumulate" in case.get("program", {})  # microbatches draw dropout of their own
+        if still not in references:
+            references[still] = plain(spec, still)
+        yield name, distances(references[still], train(spec, still, **case))
+
+
+def equal(off: tuple[float, float, float]) -> bool:
+    return off[0] < LOSS and max(off[1:]) < PARAMETER
+
+
+def train(spec: Seq2SeqSpec, still: bool, mesh=(1, 1), rules=placement.REPLICATED, model=None, program=None) -> tuple:
+    """Losses `[steps, A]`, the last step's gradient and the way that the parameters went, `[A, ...]` each."""
+    eeg = EEGSpec(features=tiny_grid.F, layers=1, heads=2, ffn=16, dropout=0.0 if still else 0.1)
+    network = Seq2SeqModel(without_dropout(spec) if still else spec, eeg, **model or {})
+    made = tiny_grid.make_program(tiny_grid.ARMS, network, **program or {})
+    # What a gradient is, the state tells: a trace without decay remembers the last one.
+    made = dataclasses.replace(made, optimizer=optax.chain(optax.trace(0.0), optax.sgd(0.005)))
+    devices = make_mesh(*mesh, jax.devices()[: mesh[0] * mesh[1]])
+    before = tiny_grid.make_params(made)
+    state, losses, _ = tiny_grid.train(made, devices, rules)
+    way = jax.tree.map(lambda after, first: np.asarray(after) - first, state.params, before)
+    return losses, jax.tree.map(np.asarray, state.opt_state[0].trace), way
+
+
+def plain(spec: Seq2SeqSpec, still: bool) -> tuple:
+    attend, by_blocks = heads.attend, GridProgram._on_a_cpu
+    heads.attend, GridProgram._on_a_cpu = plain_attend, False
+    try:
+        return train(spec, still)
+    finally:
+        heads.attend, GridProgram._on_a_cpu = attend, by_blocks
+
+
+def plain_attend(queries, keys, values, biases, rate=0.0, dropout_key=None) -> jax.Array:
+    """Attention in four lines, differentiated by JAX."""
+    scores = jnp.einsum("xyqd,xykd->xyqk", queries, keys)
+    for bias in biases:
+        scores = scores + bias
+    return jnp.einsum("xyqk,xykd->xyqd", dropout(jax.nn.softmax(scores, axis=-1), rate, dropout_key), values)
+
+
+def without_dropout(spec: Seq2SeqSpec) -> Seq2SeqSpec:
+    def still(stack):
+        names = [f.name for f in dataclasses.fields(stack) if "dropout" in f.name]
+        return dataclasses.replace(stack, **dict.fromkeys(names, 0.0))
+
+    return dataclasses.replace(spec, encoder=still(spec.encoder), decoder=still(spec.decoder))
+
+
+def distances(expected: tuple, found: tuple) -> tuple[float, float, float]:
+    loss = float(np.max(np.abs(found[0] - expected[0]) / np.abs(expected[0])))
+    return loss, *(distance(found[i], expected[i]) for i in (1, 2))
+
+
+def distance(found: Any, expected: Any) -> float:
+    """The largest difference of an array, by its norm; what is nothing but rounding is held against all of it."""
+    ours, theirs = jax.tree.leaves(found), jax.tree.leaves(expected)
+    whole = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in theirs))
+    return max(
+        float(np.linalg.norm(a - b) / max(np.linalg.norm(b), 1e-3 * whole)) for a, b in zip(ours, theirs, strict=True)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
