@@ -45,14 +45,13 @@ def main() -> None:
         process = subprocess.Popen([*command, f"--workdir={killed}"], stdout=subprocess.DEVNULL)
         begun, moment = time.monotonic(), seconds * (number + random.Random(number).random()) / args.kills
         while process.poll() is None:
-            there = any((killed / "checkpoints").glob("step_*")) if number % 2 else time.monotonic() - begun > moment
-            if there:
+            if steps_of(killed) if number % 2 else time.monotonic() - begun > moment:
                 break
             time.sleep(0.05)
         moment = time.monotonic() - begun
         process.kill()
         process.wait()
-        steps = sorted(int(path.name.removeprefix("step_")) for path in (killed / "checkpoints").glob("step_*"))
+        steps = steps_of(killed)
         at = f"behind step {steps[-1]}" if steps else "before a checkpoint"
         subprocess.run([*command, f"--workdir={killed}"], check=True, stdout=subprocess.DEVNULL)
         different = [name for name in PRODUCTS if (whole / name).read_bytes() != (killed / name).read_bytes()]
@@ -62,6 +61,12 @@ def main() -> None:
         )
         if different:
             raise SystemExit(1)
+
+
+def steps_of(workdir: Path) -> list[int]:
+    """Of the checkpoints that were written to their end."""
+    names = (path.name.removeprefix("step_") for path in (workdir / "checkpoints").glob("step_*"))
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 if __name__ == "__main__":
