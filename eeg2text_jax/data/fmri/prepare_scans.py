@@ -4,6 +4,7 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -120,16 +121,16 @@ class _Work:
     def runs(self, scans: Sequence[Scan]) -> Iterator[Run | UserError]:
         """The images of scans or what is wrong with them, in turn; while one is looked at the next ones are read."""
         with concurrent.futures.ThreadPoolExecutor(READERS) as readers:
-            waiting = collections.deque(readers.submit(self._read, scan) for scan in scans[:READERS])
+            left = iter(scans)
+            waiting = collections.deque(readers.submit(self._read, scan) for scan in itertools.islice(left, READERS))
             try:
-                for following in [*scans[READERS:], *[None] * min(READERS, len(scans))]:
+                while waiting:
                     found = waiting.popleft().result()
-                    if following is not None:
-                        waiting.append(readers.submit(self._read, following))
+                    waiting.extend(readers.submit(self._read, scan) for scan in itertools.islice(left, 1))
                     yield found
             finally:  # somebody stopped in the middle
-                for left in waiting:
-                    if isinstance(run := left.result(), Run):
+                for unread in waiting:
+                    if isinstance(run := unread.result(), Run):
                         run.close()
 
     def _read(self, scan: Scan) -> Run | UserError:
