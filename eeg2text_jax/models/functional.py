@@ -125,14 +125,14 @@ class Seq2SeqModel:
 
     def init_cache(self, params: Params, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
         """Cache for `B * beams` sequences of at most `max_length` tokens over `encode`'s output."""
-        return self._bind(params).backbone.decoder.init_cache(hidden, mask, beams, max_length)
+        return self._bind(params, biases=False).backbone.decoder.init_cache(hidden, mask, beams, max_length)
 
     def decode_step(self, params: Params) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
         """The decoder's step: tokens int32 `[B*K]`, their position, cache -> logits `[B*K, V]` float32, new cache.
 
         What all steps share is prepared here: call it outside of the loop that steps.
         """
-        return self._bind(params).backbone.decode_step()
+        return self._bind(params, biases=False).backbone.decode_step()
 
     def shift_right(self, labels: jax.Array) -> jax.Array:
         """Labels `[B, T]` -> decoder inputs `[B, T]`: the start token first, -100 as padding."""
@@ -147,8 +147,8 @@ class Seq2SeqModel:
     def _make(self) -> Callable[[nnx.Rngs], EEG2Text]:
         return functools.partial(EEG2Text, self.spec, self.eeg, jnp.dtype(self.dtype))
 
-    def _bind(self, params: Params) -> EEG2Text:
-        return bind(_structure(self)[0], in_compute_dtype(params, jnp.dtype(self.dtype)))
+    def _bind(self, params: Params, *, biases: bool = True) -> EEG2Text:
+        return bind(_structure(self)[0], in_compute_dtype(params, jnp.dtype(self.dtype), biases=biases))
 
     def _bind_for_training(self, params: Params) -> EEG2Text:
         """The same but for layers that are computed again: those are cast one by one."""

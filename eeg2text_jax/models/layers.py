@@ -116,8 +116,11 @@ class Dense(nnx.Linear):
         return product(self.plain(x))
 
     def plain(self, x: jax.Array) -> jax.Array:
-        """The same, not to be kept."""
-        return super().__call__(x)
+        """The same, not to be kept. A bias that is left in float32 is added before the result is rounded."""
+        if self.bias is None or self.bias[...].dtype == self.dtype:
+            return super().__call__(x)
+        y = jnp.matmul(x.astype(self.dtype), self.kernel[...], preferred_element_type=self.bias[...].dtype)
+        return (y + self.bias[...].reshape(*(1,) * (y.ndim - 1), -1)).astype(self.dtype)
 
 
 def make_dense(

@@ -118,19 +118,23 @@ def _cast_late(weights: jax.Array, unforeseen: jax.Array) -> jax.Array:
 SCOPES = {"eeg": "eeg_encoder", "head": "head_loss", "encoder": "encoder", "decoder": "decoder"}
 
 
-def in_compute_dtype(params: Params, dtype: jnp.dtype, part: str | None = None, *, layers: bool = True) -> Params:
+def in_compute_dtype(
+    params: Params, dtype: jnp.dtype, part: str | None = None, *, layers: bool = True, biases: bool = True
+) -> Params:
     """Kernels and biases of dense layers in the dtype that these compute in, everything else as it is.
 
     Here, and not where a layer uses them: a loop over tokens then reads half of the bytes.
 
     Args:
       layers: also those of stacked layers.
+      biases: or else kernels alone. In a loop over tokens a TPU copies one bfloat16 row of a stack into the layout of a
+        vector whenever it adds it, and float32 it adds as it lies (0.12 of 1.80 ms for 84 biases of BART-large).
     """
     if "kernel" in params:
         with jax.named_scope(part or "other"):
-            return {name: leaf.astype(dtype) for name, leaf in params.items()}
+            return {name: leaf.astype(dtype) if biases or name != "bias" else leaf for name, leaf in params.items()}
     return {
-        name: in_compute_dtype(sub, dtype, part or SCOPES.get(name), layers=layers)
+        name: in_compute_dtype(sub, dtype, part or SCOPES.get(name), layers=layers, biases=biases)
         if isinstance(sub, dict) and (layers or name != "layers")
         else sub
         for name, sub in params.items()

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 
 from eeg2text_jax.search.settings import GenerationSpec
 
-COMPARED = 128  # longer texts are not compared token by token
+LANES = 128  # elements in a row of a TPU's registers
+LONGEST = 128  # tokens of which a TPU looks back by products
 
 
 def process(scores: jax.Array, tokens: jax.Array, length: jax.Array, spec: GenerationSpec) -> jax.Array:
@@ -21,11 +22,11 @@ def process(scores: jax.Array, tokens: jax.Array, length: jax.Array, spec: Gener
     if penalty != 1.0 or size:
         arguments = scores, tokens, length
         default = partial(look_back, penalty=penalty, size=size)
-        if tokens.shape[1] > COMPARED:
+        if tokens.shape[1] > LONGEST:
             scores = default(*arguments)
         else:
-            comparing = partial(look_back_by_comparing, penalty=penalty, size=size)
-            scores = jax.lax.platform_dependent(*arguments, tpu=comparing, default=default)
+            by_products = partial(look_back_by_products, penalty=penalty, size=size)
+            scores = jax.lax.platform_dependent(*arguments, tpu=by_products, default=default)
     if spec.min_length:
         scores = jnp.where(length < spec.min_length, suppress(scores, spec.eos_token_id), scores)
     if spec.forced_bos_token_id is not None:
@@ -51,25 +52,30 @@ def look_back(scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: 
     return ban_repeated_ngrams(scores, tokens, length, size) if size else scores
 
 
-def look_back_by_comparing(
+def look_back_by_products(
     scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: float, size: int
 ) -> jax.Array:
-    """The same as a comparison of every score's token with all that are written.
+    """The same, with what is to happen to every score from a matrix product of one-hot tokens.
 
-    A TPU writes single scores by laying out all of them anew, and back, which takes several times as long.
+    A TPU writes single scores by laying out all of them anew, and back, which takes several times as long; to compare
+    each with 56 tokens takes its vector units 0.24 ms (BART-large, 160 rows), the products and what follows 0.16.
     """
-    vocabulary = scores.shape[1]
+    total, vocabulary = tokens.shape[1], scores.shape[1]
     written = _written(tokens, length, vocabulary)  # [N, T]
     rank = jnp.ones(tokens.shape, jnp.int32)  # 1: penalized, 2: banned, too
     if size:
         banned = _banned(tokens, length, size)
         rank += jnp.pad(banned, ((0, 0), (size - 1, 0))).astype(jnp.int32)
     same = written[:, :, None] == written[:, None, :]  # [N, T, T]
-    rank = jnp.max(jnp.where(same, rank[:, None, :], 0), axis=2)  # of a token, wherever it stands: any place will do
-    candidates = jnp.arange(vocabulary, dtype=tokens.dtype)[None, :]
-    found = jnp.zeros(scores.shape, jnp.int32)
-    for t in range(tokens.shape[1]):
-        found = jnp.where(written[:, t, None] == candidates, rank[:, t, None], found)
+    rank = jnp.max(jnp.where(same, rank[:, None, :], 0), axis=2)  # of a token, wherever it stands
+    first = jnp.argmax(same, axis=2) == jnp.arange(total)[None, :]
+    rank = jnp.where(first & (written < vocabulary), rank, 0)  # once a token, so that sums are ranks
+    rows = jax.nn.one_hot(written // LANES, -(-vocabulary // LANES), dtype=jnp.bfloat16) * rank[:, :, None].astype(
+        jnp.bfloat16
+    )
+    columns = jax.nn.one_hot(written % LANES, LANES, dtype=jnp.bfloat16)
+    found = jnp.einsum("ntr,ntc->nrc", rows, columns, preferred_element_type=jnp.float32)  # [N, V / LANES, LANES]
+    found = found.reshape(scores.shape[0], -1)[:, :vocabulary]
     if penalty != 1.0:
         scores = jnp.where(found > 0, jnp.where(scores < 0, scores * penalty, scores / penalty), scores)
     return jnp.where(found > 1, -jnp.inf, scores)

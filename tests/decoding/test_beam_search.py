@@ -7,7 +7,7 @@ import pytest
 from slow_reference import slow_beam_search
 from toy_models import MarkovModel, first_order, random_tables, sentences
 
-from eeg2text_jax.decoding.generate import generate
+from eeg2text_jax.decoding.generate import generate, search
 from eeg2text_jax.search.settings import GenerationSpec
 
 START, PAD, END, A, B, C, D = range(7)
@@ -177,3 +177,23 @@ def test_going_on_with_half_of_the_batch_changes_no_result(settings):
         assert halved.steps.max() == whole.steps.max()
         assert halved.steps.sum() < whole.steps.sum()
         assert (halved.steps >= halved.lengths - 1).all()
+
+
+@pytest.mark.parametrize("compactions", [0, 2])
+@pytest.mark.parametrize("settings", [*SETTINGS, {"do_sample": True}], ids=lambda s: "-".join(s) or "plain")
+def test_asking_ahead_as_on_a_tpu_changes_no_result(monkeypatch, settings, compactions):
+    """Also with what a TPU does in place of a scatter."""
+    params = random_tables(np.random.default_rng(4), 11, 14, spread=3.0)
+    chosen = spec(max_length=9, num_beams=3, num_return_sequences=3, **settings)
+    key, taken = jax.random.key(0), []
+
+    def as_a_tpu(*args, tpu, default=None, **others):
+        taken.append(tpu)
+        return tpu(*args)
+
+    usual = generate(MODEL, params, sentences(11), chosen, key=key)
+    monkeypatch.setattr(jax.lax, "platform_dependent", as_a_tpu)
+    ahead = jax.jit(lambda params: search(MODEL, params, sentences(11), chosen, key, compactions))(params)
+    assert len(taken) > 1 if {"repetition_penalty", "no_repeat_ngram_size"} & set(settings) else len(taken) == 1
+    for name in ("sequences", "lengths", "scores"):
+        np.testing.assert_array_equal(getattr(ahead, name), getattr(usual, name))
