@@ -72,7 +72,7 @@ def test_a_test_set_decodes_as_its_sentences_do_alone_in_few_traces():
     found = decode_dataset(slices, lambda part: generate(model, params, sentence_inputs(part.samples), SPEC), "test")
     assert len(slices) == 8
     assert set(traces) == {(15,)}
-    assert len(traces) <= 3  # once a loop, and once before a TPU's; more batches, no more traces
+    assert len(traces) <= 2  # a while_loop traces its body at most twice; more batches, no more traces
     for i in (0, 11, 36):
         alone = generate(MODEL, params, sentence_inputs([i]), SPEC)
         np.testing.assert_array_equal(found.sequences[i], alone.sequences[0])
