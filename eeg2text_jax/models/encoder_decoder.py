@@ -12,6 +12,7 @@ from eeg2text_jax.models.cache import Cache
 from eeg2text_jax.models.layers import ACTIVATIONS, Norm, make_dense
 from eeg2text_jax.models.spec import Seq2SeqSpec
 from eeg2text_jax.models.stack import Stack
+from eeg2text_jax.parallel.batch_axis import replicate, shard_rows
 
 
 class Embedding(nnx.Module):
@@ -25,7 +26,7 @@ class Embedding(nnx.Module):
     @jax.named_scope("embeddings")
     def __call__(self, ids: jax.Array) -> jax.Array:
         """Token ids `[B, T]` -> `[B, T, D]`, float32."""
-        x = self.embedding[...][ids] * self.scale
+        x = shard_rows(self.embedding[...][ids]) * self.scale
         if self.frozen_token is None:
             return x
         return jnp.where((ids == self.frozen_token)[..., None], jax.lax.stop_gradient(x), x)
@@ -58,7 +59,7 @@ class Head(nnx.Module):
     @jax.named_scope("head_loss")
     def table(self, tied: jax.Array) -> jax.Array:
         """The head's own table or `tied [V, D]`, the decoder's embeddings, in the dtype that is computed in."""
-        return (tied if self.spec.tied_head else self.embedding[...]).astype(self.dtype)
+        return replicate((tied if self.spec.tied_head else self.embedding[...]).astype(self.dtype))
 
     @jax.named_scope("head_loss")
     def __call__(self, x: jax.Array, table: jax.Array, read_out: ReadOut = logits_of) -> Any:

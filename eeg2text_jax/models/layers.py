@@ -16,6 +16,7 @@ from jax.experimental.layout import Layout, with_layout_constraint
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.spec import StackSpec
+from eeg2text_jax.parallel.batch_axis import data_shards
 
 
 def gelu(x: jax.Array) -> jax.Array:
@@ -49,7 +50,7 @@ def product(x: jax.Array) -> jax.Array:
 
 def row_major(x: jax.Array) -> jax.Array:
     """Rows `[R, D]`, of a large batch row by row in a TPU's memory: its compiler would take columns, and copy."""
-    if x.shape[0] < MANY_ROWS:
+    if x.shape[0] // data_shards() < MANY_ROWS:
         return x
     layout = Layout(major_to_minor=tuple(range(x.ndim)))
     return jax.lax.platform_dependent(x, tpu=lambda x: with_layout_constraint(x, layout), default=lambda x: x)
