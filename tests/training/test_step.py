@@ -164,6 +164,60 @@ def test_a_step_of_all_arms_drops_what_a_step_of_each_seed_does(rng, batch):
     np.testing.assert_allclose(together[0], np.concatenate(alone), rtol=TOLERANCE)
 
 
+def one_arm(condition="eeg", dropout=0.5, accumulate=1):
+    """The program of one arm, its state and what is constant."""
+    program = tiny_grid.make_program(
+        (Arm(condition, 0),), tiny_grid.make_model(dropout=dropout), accumulate=accumulate, label_smoothing=0.0
+    )
+    program = dataclasses.replace(program, optimizer=optax.trace(0.0))
+    mesh = make_mesh(1, 1, jax.devices()[:1])
+    state, _ = tiny_grid.make_state(program, mesh, REPLICATED)
+    return program, state, tiny_grid.study_arrays(program, mesh)
+
+
+@pytest.mark.parametrize(
+    ("condition", "dropout", "differs"),
+    [("eeg", 0.5, True), ("eeg", 0.0, False), ("noise", 0.0, False), ("noise_redrawn", 0.0, True)],
+)
+def test_each_step_drops_other_units_and_redraws_only_what_is_redrawn(batch, condition, dropout, differs):
+    """The same parameters and batch at two steps: dropout has a key, and `noise_redrawn` a draw, for each."""
+    program, state, study = one_arm(condition, dropout)
+    step = jax.jit(lambda state: program.train_step(state, tiny_grid.of_all(batch), study)[1]["loss"])
+    first, second = (float(step(state._replace(step=jnp.int32(number)))[0]) for number in (3, 4))
+    assert first == float(step(state._replace(step=jnp.int32(3)))[0])
+    assert (abs(first - second) > 1e-4) == differs
+
+
+def test_each_microbatch_has_a_dropout_key_of_its_own():
+    """By a loss that is a draw from its key."""
+    program = one_arm(accumulate=3)[0]
+    key, rows = jax.random.key(1), {"mask": jnp.ones((6, 2))}
+    found, _ = program._accumulated(lambda x, _, key: jax.random.uniform(key) * x, jnp.float32(1.0), rows, key)
+    drawn = [float(jax.random.uniform(jax.random.fold_in(key, number))) for number in range(3)]
+    np.testing.assert_allclose(found, sum(drawn), rtol=1e-6)
+    assert len(set(drawn)) == 3
+
+
+def test_nothing_is_dropped_or_smoothed_in_evaluation(batch):
+    """A model with dropout and smoothing has on dev the loss of one without, at its parameters."""
+    program, state, study = one_arm(dropout=0.0)
+    expected = jax.jit(program.eval_step)(state.params, batch, study)
+    dropped = dataclasses.replace(program, model=tiny_grid.make_model(dropout=0.5), label_smoothing=0.3)
+    np.testing.assert_allclose(jax.jit(dropped.eval_step)(state.params, batch, study), expected, rtol=1e-6)
+
+
+def test_rows_that_fill_a_batch_train_nothing(batch):
+    """Whatever is in them: other words, other labels, other noise."""
+    assert (batch["weight"] == 0).any()
+    filler, other = batch["weight"] == 0, tiny_grid.make_batch(9)
+    changed = {
+        name: np.where(filler.reshape(-1, *[1] * (leaf.ndim - 1)), other[name], leaf)
+        for name, leaf in batch.items()
+        if name != "weight"
+    }
+    assert_same(loss_and_gradient({**changed, "weight": batch["weight"]}), loss_and_gradient(batch))
+
+
 def test_settings_that_cannot_be_are_said():
     with pytest.raises(UserError, match=r"train.rng = 'philox'; expected 'threefry' or 'rbg'"):
         dropout_keys(ARMS, 0, "philox")
