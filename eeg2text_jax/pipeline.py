@@ -197,7 +197,7 @@ def judge(study: Study, results: dict[str, Any]) -> None:
     """Writes `audit.json` and `report.html` and prints the verdict."""
     root, config = study.workdir.root, study.config
     if is_ranked(config):
-        judge_ranked(config, root, read_ranked(study), _train_text(study), _curves(study))
+        judge_ranked(config, root, read_ranked(study), _train_text(study), _of_the_run(study))
         if config.objective == "contrastive":
             made = "report.html, results.md, results.json, rankings.jsonl, audit.json"
             print(f"everything is in {address_of(root)}: {made}")
@@ -208,19 +208,20 @@ def judge(study: Study, results: dict[str, Any]) -> None:
         return
     write_text(root / "audit.json", json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n")
     table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
-    sections = [Section("Scores", table), *_curves(study)]
+    sections = [Section("Scores", table), *_of_the_run(study)]
     write_report(verdict, root / "report.html", sections=sections)
     print(result_text(verdict))
     print(f"everything is in {address_of(root)}: report.html, results.md, results.json, predictions.jsonl, audit.json")
 
 
-def _curves(study: Study) -> list[Section]:
-    """The losses as sections of the report, where they are there."""
+def _of_the_run(study: Study) -> list[Section]:
+    """Who lent to whom under `shuffled`, and the losses, as sections of the report, where they are there."""
+    sections = [Section("Shuffled", study.samples.donor_note)] if study.samples.donor_note else []
     if not study.workdir.metrics.exists():
         print(f"{study.workdir.metrics}: there is no such file, so the report has no curves.")
-        return []
+        return sections
     write_curves(study.workdir.metrics, study.workdir.root / "loss.png")
-    sections = [Section("Loss", images=[study.workdir.root / "loss.png"])]
+    sections.append(Section("Loss", images=[study.workdir.root / "loss.png"]))
     if pictures := write_reconstructions(study):
         sections.append(Section("Reconstruction before the text", images=pictures))
     return sections

@@ -16,12 +16,12 @@ from eeg2text_jax.parallel.batch_axis import replicate, shard_rows
 
 
 class Embedding(nnx.Module):
-    """Table of token vectors `[V, D]`."""
+    """Table of token vectors `[V, D]`; looking up `frozen_token` trains nothing."""
 
-    def __init__(self, spec: Seq2SeqSpec, rows: int, width: int, rngs: nnx.Rngs) -> None:
+    def __init__(self, spec: Seq2SeqSpec, rows: int, width: int, frozen_token: int | None, rngs: nnx.Rngs) -> None:
         init = jax.nn.initializers.normal(spec.embedding_std)
         self.embedding = nnx.Param(init(rngs.params(), (rows, width), jnp.float32))
-        self.scale, self.frozen_token = spec.embedding_scale, spec.pad_token if spec.frozen_pad else None
+        self.scale, self.frozen_token = spec.embedding_scale, frozen_token
 
     @jax.named_scope("embeddings")
     def __call__(self, ids: jax.Array) -> jax.Array:
@@ -78,11 +78,12 @@ class EncoderDecoder(nnx.Module):
 
     def __init__(self, spec: Seq2SeqSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         if spec.shared_embeddings:
-            self.shared = Embedding(spec, spec.vocab_size, spec.d_model, rngs)
+            frozen = spec.pad_token if spec.frozen_pad else None
+            self.shared = Embedding(spec, spec.vocab_size, spec.d_model, frozen, rngs)
         else:
             rows = spec.encoder_vocab_size or spec.vocab_size
-            self.encoder_embedding = Embedding(spec, rows, spec.encoder.width, rngs)
-            self.decoder_embedding = Embedding(spec, spec.vocab_size, spec.decoder.width, rngs)
+            self.encoder_embedding = Embedding(spec, rows, spec.encoder.width, spec.own_pads[0], rngs)
+            self.decoder_embedding = Embedding(spec, spec.vocab_size, spec.decoder.width, spec.own_pads[1], rngs)
         self.encoder = Stack(spec.encoder, dtype, rngs)
         if spec.encoder.width != spec.decoder.width:
             self.projection = make_dense(spec.decoder, spec.encoder.width, spec.decoder.width, dtype, rngs)
