@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from eeg2text_jax.errors import Terminated, UserError
+from eeg2text_jax.outputs import check_outputs
 
 # name -> its line in the overview. Each is a function `argv -> status` of a module of `eeg2text_jax.commands`, imported
 # only when asked for, so that `eeg2text score` does not wait for JAX.
@@ -74,6 +75,7 @@ def main(argv: list[str] | None = None) -> int:
         if name not in COMMANDS:
             raise UserError(f"there is no such command; the commands are {', '.join(COMMANDS)}.")
         _refuse_addresses(rest)
+        check_outputs(name, rest)
         with _terminable(), _placed(name, rest) as rest:
             return command(name)(rest)
     except UserError as error:
