@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from eeg2text_jax.errors import Terminated, UserError
+from eeg2text_jax.errors import Terminated, UserError, did_you_mean
+from eeg2text_jax.outputs import check_outputs
+from eeg2text_jax.versions import __version__
 
 # name -> its line in the overview. Each is a function `argv -> status` of a module of `eeg2text_jax.commands`, imported
 # only when asked for, so that `eeg2text score` does not wait for JAX.
@@ -71,9 +73,13 @@ def main(argv: list[str] | None = None) -> int:
         if name in ("-h", "--help", "help"):
             print(usage(), flush=True)
             return 0 if argv else 2
+        if name in ("-V", "--version"):
+            print(f"eeg2text {__version__}", flush=True)
+            return 0
         if name not in COMMANDS:
-            raise UserError(f"there is no such command; the commands are {', '.join(COMMANDS)}.")
+            raise UserError(f"there is no such command; {did_you_mean(name, COMMANDS)} See `eeg2text --help`.")
         _refuse_addresses(rest)
+        check_outputs(name, rest)
         with _terminable(), _placed(name, rest) as rest:
             return command(name)(rest)
     except UserError as error:
@@ -93,8 +99,13 @@ def main(argv: list[str] | None = None) -> int:
         print(f"eeg2text {name}: {end}", file=sys.stderr)
         return 143
     except KeyboardInterrupt:
-        print(f"eeg2text {name}: interrupted.", file=sys.stderr)
+        print(f"eeg2text {name}: interrupted; {_after_interruption(name)}", file=sys.stderr)
         return 130
+
+
+def _after_interruption(name: str) -> str:
+    resumes = name in ("run", "train", "decode", "judge")
+    return "the same command resumes from what is finished." if resumes else "start the same command again."
 
 
 def _refuse_addresses(arguments: list[str]) -> None:

@@ -52,8 +52,10 @@ def run_folds(config: ConfigDict, root: str, folds: str) -> AuditResult | None:
       UserError: see `make_folds` and `pipeline.run`; or `root` holds folds of another configuration.
     """
     check_config(config)
-    if not (folds.isdecimal() or folds == "subjects"):
-        raise UserError(f"--folds is {folds!r}; expected a number of folds, or 'subjects' to leave out one at a time.")
+    if folds != "subjects" and not (folds.isdecimal() and int(folds) >= 2):
+        raise UserError(
+            f"--folds is {folds!r}; expected a number of folds from 2, or 'subjects' to leave out one at a time."
+        )
     if config.parallel.hosts != "one":
         raise UserError(f"--folds: parallel.hosts is {config.parallel.hosts!r}; folds run on one host.")
     with mirrored(root) as local:
