@@ -161,7 +161,7 @@ def verdict_of(study: Study) -> AuditResult | None:
         return None
     train_text = _train_text(study)
     if config.objective == "contrastive":
-        return audit_ranked(config, read_ranked(study), train_text)
+        return audit_ranked(config, read_ranked(study), train_text, study.data.recording)
     rows = read_predictions(study.workdir.predictions).predictions
     return audit_rows(config, rows, train_text, study.data.recording)
 
@@ -197,7 +197,7 @@ def judge(study: Study, results: dict[str, Any]) -> None:
     """Writes `audit.json` and `report.html` and prints the verdict."""
     root, config = study.workdir.root, study.config
     if is_ranked(config):
-        judge_ranked(config, root, read_ranked(study), _train_text(study), _of_the_run(study))
+        judge_ranked(config, root, read_ranked(study), _train_text(study), _of_the_run(study), study.data.recording)
         if config.objective == "contrastive":
             made = "report.html, results.md, results.json, rankings.jsonl, audit.json"
             print(f"everything is in {address_of(root)}: {made}")
