@@ -47,7 +47,7 @@ def test_windows_that_only_drift_are_not_called_content():
 
 def test_the_words_are_those_of_the_recording(tmp_path):
     eeg, noise = smooth(np.random.default_rng(1), 200, 4, True)
-    result = audit(eeg, {"noise": noise}, resamples=200, recording="fmri", proof="decoded without targets")
+    result = audit(eeg, {"noise": noise}, resamples=200, recording="fmri", proof="it was decoded without any targets")
     text = result_text(result)
     assert "VERDICT: uses fMRI" in text
     assert "uses the fMRI" in text
@@ -59,5 +59,8 @@ def test_the_words_are_those_of_the_recording(tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert "Does the model use the fMRI?" in page
     assert "EEG" not in page
-    assert audit(eeg, {"noise": noise}, resamples=200, proof="decoded").to_json()["verdict"] == "uses EEG"
+    assert (
+        audit(eeg, {"noise": noise}, resamples=200, proof="it was decoded without any targets").to_json()["verdict"]
+        == "uses EEG"
+    )
     assert said("uses EEG, /EEG+ stays", "fmri") == "uses fMRI, /EEG+ stays"
