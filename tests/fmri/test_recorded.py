@@ -19,12 +19,13 @@ def smooth(rng, n: int, stories: int, knows: bool) -> tuple[list[Prediction], li
     for story in range(stories):
         words = [f"w{k}" for k in rng.integers(40, size=n + L)]
         others = [[f"w{k}" for k in rng.integers(40, size=n + L)] for _ in range(2)]
+        heard = [w if rng.random() < 0.9 else "w?" for w in words]
         for first in range(n):
             name = f"t{story}:{first}"
             row = {"sample_id": f"S/{name}", "subject": "S", "task": f"t{story}", "sentence_id": name, "n_words": L,
                    "train_condition": "eeg", "seed": 0, "mode": "free_running",
                    "reference": " ".join(words[first : first + L])}  # fmt: skip
-            own = words if knows else others[0]
+            own = heard if knows else others[0]
             eeg.append(Prediction(**row, eval_condition="eeg", prediction=" ".join(own[first : first + L])))
             noise.append(Prediction(**row, eval_condition="noise", prediction=" ".join(others[1][first : first + L])))
     return eeg, noise
