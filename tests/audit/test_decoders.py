@@ -15,7 +15,7 @@ RESAMPLES = 300
 def written(readers, seed=0):
     """References of 6 to 20 words with marks between them, and rows of random words of as many readers."""
     rng = random.Random(seed)
-    vocabulary = [f"w{int(rng.paretovariate(0.7))}" for _ in range(4000)]
+    vocabulary = [f"w{int(rng.paretovariate(0.5))}" for _ in range(4000)]
     rows = []
     for s in range(SENTENCES):
         words = rng.choices(vocabulary, k=rng.randrange(6, 21))
