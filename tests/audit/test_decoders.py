@@ -79,8 +79,9 @@ def quick(rows, controls, **options):
     return audit(rows, controls, resamples=RESAMPLES, **options)
 
 
-@pytest.mark.parametrize("readers", [1, 10, 18])
-@pytest.mark.parametrize("right", [0.2, 0.3, 0.6, 0.85, 0.97])
+@pytest.mark.parametrize(
+    ("readers", "right"), [(1, 0.2), (1, 0.6), (1, 0.97), (10, 0.2), (10, 0.6), (10, 0.9), (18, 0.3), (18, 0.85)]
+)
 def test_a_decoder_that_works_uses_the_eeg_with_and_without_control(readers, right):
     rows = decoded(*written(readers), right)
     for maker in (rows, word_by_word(*written(readers), right)):
@@ -140,7 +141,7 @@ LEAKS = {
 }
 
 
-@pytest.mark.parametrize("readers", [4, 10])
+@pytest.mark.parametrize("readers", [4])
 @pytest.mark.parametrize("leak", LEAKS)
 def test_what_only_a_target_explains_is_contradicted_whatever_is_stated(leak, readers):
     share, text = LEAKS[leak]
