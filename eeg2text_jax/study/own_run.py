@@ -1,5 +1,6 @@
 """Whether a predictions file is what the run of its folder wrote: shown by digests, never by which fields it has."""
 
+import itertools
 import json
 from typing import Any
 
@@ -43,7 +44,8 @@ def is_of_its_run(found: PredictionSet) -> bool:
 def _trained(workdir: Workdir, header: dict[str, Any], config: ConfigDict) -> bool:
     """Whether a checkpoint of the folder says that it is of this split and configuration."""
     wanted = {"split": header.get("split"), "config": fields_digest(config, "training")}
-    for path in workdir.root.rglob("checkpoints/step_*/info/metadata"):
+    below = ("checkpoints/step_*/info/metadata", "*/checkpoints/step_*/info/metadata")  # of waves
+    for path in itertools.chain.from_iterable(map(workdir.root.glob, below)):
         try:
             info = json.loads(path.read_bytes())
         except (OSError, ValueError):
