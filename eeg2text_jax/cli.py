@@ -2,6 +2,7 @@
 
 import errno
 import importlib
+import itertools
 import os
 import re
 import signal
@@ -108,12 +109,17 @@ def _after_interruption(name: str) -> str:
     return "the same command resumes from what is finished." if resumes else "start the same command again."
 
 
+STATEMENTS = ("--proof", "--licence")  # an address may stand there; nothing is read from it
+
+
 def _refuse_addresses(arguments: list[str]) -> None:
     """
     Raises:
       UserError: an argument names a place on the web, or in a kind of bucket of which reading and writing do not know.
     """
-    for argument in arguments:
+    for before, argument in itertools.pairwise(["", *arguments]):
+        if before in STATEMENTS or argument.split("=")[0] in STATEMENTS:
+            continue
         if re.match(r"(?!--config\.).*?(^|=)(az|abfss?|hf|https?|ftp)://", argument):  # of fields, `ranges` says it
             raise UserError(
                 f"{argument}: places on the web are not read or written, of buckets those of gs:// and s3:// are; copy "

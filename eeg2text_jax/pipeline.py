@@ -9,8 +9,8 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.fitness import DECODED_HERE
 from eeg2text_jax.auditing.page import Section
+from eeg2text_jax.auditing.provenance import DECODED_HERE
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import AuditResult, result_text
 from eeg2text_jax.decoding.cells import decode_grid
@@ -188,7 +188,7 @@ def audit_rows(
         resamples=config.audit.resamples,
         seed=config.audit.seed,
         training_text=training_text,
-        proof=DECODED_HERE,
+        verified=DECODED_HERE,
         recording=recording,
     )
 

@@ -13,9 +13,10 @@ import numpy as np
 
 from eeg2text_jax.auditing import fitness, verdict
 from eeg2text_jax.auditing.align import Aligned, align
-from eeg2text_jax.auditing.audit import counts, deciding_one
+from eeg2text_jax.auditing.audit import counts
 from eeg2text_jax.auditing.compare import SUBJECT_RESAMPLES
 from eeg2text_jax.auditing.contrast import contrast, subject_effects
+from eeg2text_jax.auditing.decision import deciding_one
 from eeg2text_jax.auditing.rank_table import RankEndpoint, rank_endpoint, rank_side_channel, rank_tables
 from eeg2text_jax.auditing.rank_words import RankedCondition, chance_flags, held_against, in_words
 from eeg2text_jax.auditing.recorded import judged
