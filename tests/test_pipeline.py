@@ -15,9 +15,11 @@ from eeg2text_jax.decoding.exported import load_export
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.predictions.file import read_predictions
+from eeg2text_jax.predictions.read import read_any
 from eeg2text_jax.pretrained.load import load_pretrained
 from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.grid import init_keys
+from eeg2text_jax.study.own_run import is_of_its_run
 from eeg2text_jax.study.study import open_study
 from eeg2text_jax.training.loop import DevLoss, make_initial_state, make_program, trained_params
 from eeg2text_jax.training.step import GridProgram
@@ -246,6 +248,28 @@ def test_changed_predictions_of_a_workdir_are_refused_wherever_they_are_read(fin
     flip_a_token(path)
     assert cli.main([command, *arguments]) == 2
     assert "predictions.jsonl: is not what this run wrote" in capsys.readouterr().err
+
+
+def test_predictions_are_verified_by_digests_of_their_workdir_alone(finished, tmp_path):
+    """Not where they lie by themselves, where a digest differs, or where no checkpoint is of their split."""
+    assert is_of_its_run(read_any(finished / "predictions.jsonl"))
+    alone = tmp_path / "predictions.jsonl"
+    shutil.copy(finished / "predictions.jsonl", alone)
+    assert not is_of_its_run(read_any(alone))
+    for number, change in enumerate((flip_a_token, add_to_the_split, forget_the_checkpoints)):
+        root = tmp_path / str(number)
+        shutil.copytree(finished, root)
+        change(root / "predictions.jsonl")
+        assert not is_of_its_run(read_any(root / "predictions.jsonl"))
+
+
+def add_to_the_split(predictions):
+    split = predictions.parent / "split.json"
+    split.write_text(split.read_text() + " ")
+
+
+def forget_the_checkpoints(predictions):
+    shutil.rmtree(predictions.parent / "checkpoints")
 
 
 def test_predictions_of_another_run_are_refused(finished, tmp_path):

@@ -2,7 +2,7 @@
 
 None of these rules looks at how good a result is. A decoder makes errors of many sizes; its readings of one sentence
 err apart; it places no commas among words that it has wrong. Shown on published decoders of speech, typing and images
-that work, and on published teacher-forced sets: tests/audit/test_structure.py and test_working_decoders.py.
+that work, and on published teacher-forced sets: tests/audit/test_decoders.py and test_working_decoders.py.
 """
 
 import re
