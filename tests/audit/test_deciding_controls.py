@@ -1,0 +1,65 @@
+"""Which control decides, and that the weakest of them does."""
+
+import dataclasses
+import random
+
+import pytest
+from test_decoders import decoded, exchanged, written
+
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.decision import deciding_one
+from eeg2text_jax.auditing.result import Comparison
+from eeg2text_jax.auditing.verdict import Verdict
+
+# What may be said with each verdict, from nothing to most.
+STRENGTH = [
+    Verdict.NOT_JUDGEABLE,
+    Verdict.UNDERPOWERED,
+    Verdict.CONTROL_BETTER,
+    Verdict.EQUIVALENT,
+    Verdict.UNPROVEN,
+    Verdict.BELOW_MARGIN,
+    Verdict.USES_EEG,
+]
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_the_verdict_is_never_stronger_than_that_of_any_deciding_control(seed):
+    rng = random.Random(seed)
+    fields = {field.name: None for field in dataclasses.fields(Comparison)}
+    drawn = [
+        Comparison(**{**fields, "verdict": rng.choice(STRENGTH), "question": "order?" if rng.random() < 0.3 else ""})
+        for _ in range(rng.randrange(1, 6))
+    ]
+    deciding = [c for c in drawn if not c.question]
+    if deciding:
+        found = deciding_one(drawn, alone=False)
+        assert STRENGTH.index(found.verdict) == min(STRENGTH.index(c.verdict) for c in deciding)
+        assert not found.question
+
+
+@pytest.fixture(scope="module")
+def conditions():
+    """A decoder that reads words whatever their order, fed its recording, others' and its recording reversed."""
+    eeg = decoded(*written(4), 0.5)
+    return eeg, {
+        "shuffled": [dataclasses.replace(row, eval_condition="shuffled") for row in exchanged(eeg)],
+        "time_reversed": [dataclasses.replace(row, eval_condition="time_reversed") for row in eeg],
+    }
+
+
+@pytest.mark.parametrize(
+    ("deciding", "verdict"),
+    [(None, Verdict.USES_EEG), (["shuffled"], Verdict.USES_EEG), (["time_reversed"], Verdict.EQUIVALENT)],
+)
+def test_a_control_that_keeps_the_words_features_asks_a_question_of_its_own(conditions, deciding, verdict):
+    eeg, controls = conditions
+    found = audit(eeg, controls, resamples=300, deciding=deciding)
+    assert found.verdict is verdict
+    asked = {c.control: bool(c.question) for c in found.comparisons}
+    assert asked == {"shuffled": deciding == ["time_reversed"], "time_reversed": deciding != ["time_reversed"]}
+
+
+def test_alone_it_decides(conditions):
+    eeg, controls = conditions
+    assert audit(eeg, {"time_reversed": controls["time_reversed"]}, resamples=300).verdict is Verdict.EQUIVALENT
