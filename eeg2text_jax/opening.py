@@ -14,7 +14,7 @@ from eeg2text_jax.model_metrics import check_configured
 from eeg2text_jax.parallel.distributed import initialize, is_main, main_first, workdir_at
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.pretrained.folder import checkpoint_folder
-from eeg2text_jax.study.config_file import check_configuration, forget, open_workdir, product
+from eeg2text_jax.study.config_file import check_configuration, forget, open_workdir, product, write_configuration
 from eeg2text_jax.study.grid import arms
 from eeg2text_jax.study.ranges import check_config, notes
 from eeg2text_jax.study.study import Study, open_study
@@ -42,8 +42,6 @@ def begun(config: ConfigDict, root: str, make: bool = True) -> Iterator[Study]:
     initialize(config.parallel.hosts)
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
-    for note in notes(config):
-        print(note)
     with contextlib.ExitStack() as stack:
         root = stack.enter_context(workdir_at(root))
 
@@ -55,7 +53,10 @@ def begun(config: ConfigDict, root: str, make: bool = True) -> Iterator[Study]:
                 stack.enter_context(held(root))
             return _open(config, root) if make else open_finished(config, root)
 
-        yield main_first(open_it)
+        study = main_first(open_it)
+        for note in notes(study.config):
+            print(note)
+        yield study
 
 
 def check_before(config: ConfigDict) -> None:
@@ -110,6 +111,7 @@ def _open(config: ConfigDict, root: str) -> Study:
             forget(workdir)
         raise
     if is_main():
+        write_configuration(workdir, study.config)  # with the steps that its epochs are
         workdir.record(*workdir.unrecorded(*OPENED))
     return study
 

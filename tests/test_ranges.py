@@ -34,9 +34,10 @@ WRONG = {
 ZERO = {
     "seed", "data.synthetic.signal", "data.synthetic.seed", "data.table.word_column", "split.seed",
     "model.encoder_layers", "model.encoder_width", "model.dropout", "optim.warmup_steps", "optim.weight_decay",
-    "optim.lr_end", "train.patience", "pretrain.series.hidden",
+    "optim.lr_end", "train.patience", "optim.decay_epochs", "train.epochs", "train.eval_epochs", "train.save_epochs",
+    "step_one.epochs", "pretrain.series.hidden",
     *(f"pretrain.{stage}.{name}" for stage in ("snapshot", "series")
-      for name in ("steps", "lr_end", "warmup_steps", "patience")),
+      for name in ("steps", "epochs", "lr_end", "warmup_steps", "eval_epochs", "patience")),
     "optim.momentum", "optim.grad_clip", "train.label_smoothing", "step_one.steps", "parallel.wave",
     "decode.no_repeat_ngram_size", "decode.length_penalty", "decode.compactions", "audit.seed",
     "audit.margin", "metrics.layer", "contrastive.layer", "retrieval.margin",
