@@ -38,7 +38,7 @@ ZERO = {
     *(f"pretrain.{stage}.{name}" for stage in ("snapshot", "series")
       for name in ("steps", "lr_end", "warmup_steps", "patience")),
     "optim.momentum", "optim.grad_clip", "train.label_smoothing", "step_one.steps", "parallel.wave",
-    "decode.no_repeat_ngram_size", "decode.length_penalty", "decode.compactions", "audit.seed",
+    "decode.no_repeat_ngram_size", "decode.length_penalty", "decode.compactions", "decode.top_k", "audit.seed",
     "audit.margin", "metrics.layer", "contrastive.layer", "retrieval.margin",
     "data.raw.highpass", "data.raw.lowpass", "data.raw.notch", "data.raw.resample", "data.raw.margin",
     "data.fmri.lag_tr", "data.synthetic_fmri.signal", "data.synthetic_fmri.lag_tr", "data.synthetic_fmri.seed",
@@ -86,6 +86,7 @@ MORE = {  # out of range in a way of their own
     "contrastive.hashed": [7],
     "audit.secondary": [["wer"], ["similarity", "similarity"]],
     "decode.max_length": [1],
+    "decode.top_p": [1.5],
     "data.synthetic.signal": [1.01],
     "data.synthetic.vocabulary": [19],
     "data.recordings.compat": ["wangji"],
