@@ -276,6 +276,11 @@ def get_config() -> ConfigDict:
     c.decode.repetition_penalty = 5.0
     c.decode.no_repeat_ngram_size = 2
     c.decode.length_penalty = 1.0
+    c.decode.num_return_sequences = 1  # texts of each sentence, best first; the first is scored, all are written
+    c.decode.do_sample = False  # draw what comes next; with beams, their continuations, without replacement
+    c.decode.temperature = 1.0  # these three matter only with do_sample
+    c.decode.top_k = 50  # draw among so many tokens; 0: all
+    c.decode.top_p = 1.0  # draw among the most probable tokens that hold this much together
     c.decode.batch_size = 32  # sentences decoded at once
     # How often decoding goes on with half of the batch once the other half is done: each compiles one more loop, and
     # pays where a step costs by the row, as on a CPU.

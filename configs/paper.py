@@ -6,7 +6,8 @@
 Arguments: `backbone=bart|t5|pegasus`; `tasks`, which names the data file `zuco_TASKS.h5`; `checkpoint`, a folder
 instead of the Hub's name, or `random` for random weights of the same shape (with `tokenizer=FOLDER`); `steps=two`
 for the two-step training that the authors' code can do (20 epochs with most of the language model held go first) and
-that their published runs skip.
+that their published runs skip; `decoding=code` for the beam search that samples, which the authors' code does, where
+their text (`text`, the default) says beam search.
 
 From the paper: batch 32, SGD with learning rate 2e-5, 30 epochs, best epoch by loss on dev; EEG encoder of 6 layers
 with 8 heads (section 3). Epochs are those of the split's own train part, so
@@ -43,6 +44,7 @@ def get_config(argument: str = "") -> ConfigDict:
         checkpoint="",
         tokenizer="",
         steps=("one", "two"),
+        decoding=("text", "code"),
     )
     c = default.get_config()
     c.data.source = f"zuco_{given.tasks}.h5"
@@ -52,6 +54,7 @@ def get_config(argument: str = "") -> ConfigDict:
     c.data.recordings.bands = ("t1", "t2", "a1", "a2", "b1", "b2", "g1", "g2")
     c.split.method = "unique_sent"  # by position within each task; "unique_text" is the one without leakage
     c.decode.teacher_forced_cut = "authors"
+    c.decode.do_sample = given.decoding == "code"
     c.text.tokenizer = given.tokenizer
     c.model.backbone = given.backbone
     c.model.shape = SHAPES[given.backbone]  # of random weights, and what `eeg2text preflight` compiles

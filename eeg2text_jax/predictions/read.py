@@ -135,7 +135,7 @@ def in_mode(read: PredictionSet, mode: str | None) -> PredictionSet:
     kept = [p for p in stated if p.mode == mode]
     if not kept:
         raise UserError(f"{read.path}: no {mode} predictions in the file; it has {read.predictions[0].mode} ones.")
-    return dataclasses.replace(read, predictions=kept)
+    return dataclasses.replace(read, predictions=kept, further=tuple(p for p in read.further if p.mode == mode))
 
 
 def describe(read: PredictionSet) -> str:
