@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import file_digest, remove, replacing, write_text
+from eeg2text_jax.files import file_digest, flock, remove, replacing, write_text
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.stores.address import Address, is_address, notes_of, parse
 from eeg2text_jax.stores.store import Advance, Entry, Store, StoreError, open_store
@@ -54,7 +54,7 @@ class Notes:
         """One process at a time copies into the folder; others wait."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.with_suffix(".lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            flock(file.fileno(), str(self._folder), fcntl.LOCK_EX)
             yield
 
 
