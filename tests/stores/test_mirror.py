@@ -101,6 +101,18 @@ def test_changes_arrive_in_their_order(server, monkeypatch):
     assert states == expected
 
 
+def test_what_is_appended_to_is_sent_at_intervals_and_at_the_end(server):
+    place = server.address("l/run")
+    with mirrored(place) as root:
+        for n in range(5):
+            with (Path(root) / "metrics.jsonl").open("a") as file:
+                file.write("x" * mirror.LINKED + "\n")  # of a size that other files are linked at
+            write_text(Path(root) / "other", str(n))
+        whole = (Path(root) / "metrics.jsonl").read_bytes()
+        assert len(content(place, "metrics.jsonl") or b"") < len(whole)
+    assert content(place, "metrics.jsonl") == whole
+
+
 def test_a_folder_cut_short_counts_as_absent(server, monkeypatch):
     place = server.address("c/run")
     with mirrored(place) as root:
