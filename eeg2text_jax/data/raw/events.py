@@ -46,6 +46,8 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: there is no such table; expected a TSV or CSV file with a header.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read as a table in UTF-8 ({error}).") from error
     if path.suffix == ".csv":
