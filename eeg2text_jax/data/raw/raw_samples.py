@@ -55,6 +55,7 @@ class RawRecordings:
         self._spec, self._tally = spec, tally
         self._unmatched: list[str] = []  # sentences on recordings in which no event begins one
         self._marker_types: dict[str, None] = {}  # those that texts began with
+        self._of_channels: dict[str, list[Path]] = {}  # what is said of channels, and of which files
         self._files = find_raw(sources, spec.names, spec.task)
         self._texts = Texts(Path(at_hand(spec.texts)), spec.text) if spec.texts else None
         self._read = {file.path: self._from_table(file) for file in self._files}
@@ -115,6 +116,9 @@ class RawRecordings:
         absent = sum(not file.here for file in self._files)
         if absent:
             self._tally.notes.append(f"{absent} of {len(self._files)} recordings are not downloaded and were left out.")
+        for note, paths in self._of_channels.items():
+            others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+            self._tally.notes.append(f"{paths[0]}{others}: {note}")
         if self._marker_types:
             self._tally.notes.append(
                 f"BrainVision's marker type was removed from texts: {', '.join(self._marker_types)}."
@@ -141,6 +145,10 @@ class RawRecordings:
         sentences, dropped = found
         for reason, n in dropped.items():
             self._tally.dropped[file.subject, file.task, reason] += n
+        for note in recording.notes:
+            self._of_channels.setdefault(note, []).append(file.path)
+        if recording.warning:
+            self._tally.notes.append(recording.warning)
         if recording.bad:
             self._tally.notes.append(f"{file.path}: calls channels bad that are kept: {', '.join(recording.bad)}.")
         if not sentences:
