@@ -124,10 +124,20 @@ def readings(
         if found and event.onset < found[-1].end - 1e-6:
             raise UserError(
                 f"{file.path}: the sentences at {found[-1].begin:g} s (until {found[-1].end:g} s) and {event.onset:g} "
-                "s overlap; mend the events, or name the code that ends a sentence with data.raw.end."
+                f"s overlap; {_overlap_advice(found[-1], event, text, spec)}"
             )
         found.append(Reading(text, event.onset, end, words))
     return found, dropped
+
+
+def _overlap_advice(before: Reading, event: Event, text: str, spec: RawSpec) -> str:
+    """What to do about an event that lies in the sentence before it: words are often annotated in their sentence."""
+    mend = "mend the events, or name the code that ends a sentence with data.raw.end."
+    inside = event.onset + event.duration <= before.end + 1e-6
+    if spec.word or spec.begin or not inside or len(text.split()) > len(before.text.split()):
+        return mend
+    code = repr(text) if " " in text else text
+    return f"if the second marks a word of the first, name the code of words with data.raw.word={code}; else {mend}"
 
 
 def _begins(
@@ -175,7 +185,7 @@ def _text(file: RawFile, event: Event, trial: int, columns: Sequence[str], spec:
 def _words(begin: float, end: float, events: Sequence[Event], spec: RawSpec) -> tuple[Span, ...]:
     """Spans of the words or fixations of a sentence; one without a duration goes on until the next."""
     own = [event for event in events if begin <= event.onset < end and event.match(spec.word)]
-    stops = [event.onset for event in own[1:]] + [end]
+    stops = [*(event.onset for event in own), end][1:]
     spans = [
         (event.onset, min(event.onset + event.duration if event.duration > 0 else stop, end))
         for event, stop in zip(own, stops, strict=True)
