@@ -85,7 +85,7 @@ def get_config() -> ConfigDict:
     c.data.raw.task = ""  # of recordings whose names do not tell; empty: "reading"
     c.data.raw.channels = ()  # names of the channels to take; empty: all of EEG
     c.data.raw.exclude = ()  # names of channels to leave out
-    c.data.raw.units = ""  # V | mV | uV | nV, of files that do not say; empty: these are refused
+    c.data.raw.units = ""  # V | mV | uV | nV, of channels without a unit of their own; empty: these are refused
     c.data.raw.reference = "average"  # as ZuCo's; names of channels with commas between; empty: as recorded
     # Filters before the bands, in Hz; 0: none, as each band is a filter of its own (all are Butterworth, order 4, forth
     # and back, as in MNE's method "iir").
