@@ -52,6 +52,8 @@ ABOUT_NAMES = {
     **dict.fromkeys(("subject", "subject_id", "subject_name", "subj", "participant", "participant_id"), "subject"),
     **dict.fromkeys(("task", "task_name", "task_id", "task_key", "raw_task_key", "raw_task", "dataset"), "task"),
     **dict.fromkeys(("dataset_name", "data_set", "corpus"), "task"),
+    # what the encoder was fed, row by row: used where the column names few conditions, see `foreign.complete`
+    **dict.fromkeys(("condition", "input", "input_type", "modality", "arm"), "condition"),
     **{name: name for name in ("sentence_id", "sample_id", "train_condition", "eval_condition", "seed", "mode")},
 }
 # the mode as a beginning or an end of a column's name
@@ -92,7 +94,8 @@ def split_mode(name: str) -> tuple[str, str]:
 def known(names: Iterable[str]) -> set[str]:
     bases = {split_mode(name)[0] for name in names}
     pairs = {name for pair in PAIRS for name in pair}
-    return {*REFERENCE_NAMES, *PREDICTION_NAMES, *pairs, *CONDITION_NAMES, *ABOUT_NAMES} & bases
+    abouts = {name for name, field in ABOUT_NAMES.items() if field != "condition"}  # common words, which tell no header
+    return {*REFERENCE_NAMES, *PREDICTION_NAMES, *pairs, *CONDITION_NAMES, *abouts} & bases
 
 
 def knows(names: Iterable[str]) -> bool:

@@ -263,3 +263,26 @@ def test_the_missing_field_has_the_same_name_in_every_run(write):
         for seed in range(4)
     }
     assert said == {f"{path}, line 2: the field 'subject' is missing.\n"}
+
+
+@pytest.mark.parametrize("column", ["condition", "input", "Modality", "arm"])
+def test_a_column_that_names_what_was_fed_parts_the_rows(write, column):
+    rows = [f"{r},{o},{fed}" for fed in ("EEG", "noise") for r, o in EQUAL]
+    path = write("\n".join([f"target,prediction,{column}", *rows]), "both.csv")
+    found = read_any(path)
+    assert [p.eval_condition for p in found.predictions] == ["eeg"] * 6 + ["noise"] * 6
+    assert "not used" not in found.layout
+
+
+def test_a_column_of_that_name_with_other_content_parts_nothing(write):
+    """An input text a row, or one condition for all rows without EEG among them."""
+    for values in ([f"text {n}" for n in range(6)], ["rest", "task"] * 3, ["eeg"] * 6):
+        rows = [f"{r},{o},{value}" for (r, o), value in zip(EQUAL, values, strict=True)]
+        found = read_any(write("\n".join(["target,prediction,input", *rows]), "one.csv"))
+        assert {p.eval_condition for p in found.predictions} == {"unknown"}
+
+
+def test_a_sample_may_recur_under_another_condition(write):
+    rows = [f"{i},{r},{o},{fed}" for fed in ("eeg", "noise") for i, (r, o) in enumerate(EQUAL)]
+    found = read_any(write("\n".join(["sample_id,target,prediction,condition", *rows]), "both.csv"))
+    assert len(found.predictions) == 12
