@@ -202,7 +202,7 @@ def get_config() -> ConfigDict:
     c.train.profile = ""  # "START:END": a profile of these steps in DIR/profile, which XProf opens; empty: none
     c.train.label_smoothing = 0.0
     c.train.accumulate = 1  # microbatches that a batch is computed in, one after the other: less memory, same gradient
-    # Generator of dropout. "rbg" is cheaper on TPU; its masks are the same for all seeds and depend on the backend.
+    # Generator of dropout. "rbg" is cheaper on TPU; its masks depend on the backend.
     c.train.rng = "threefry"
 
     c.step_one = ConfigDict()  # a training before the training, in which optim.trainable is "first"

@@ -2,6 +2,7 @@
 
 import errno
 import importlib
+import itertools
 import os
 import re
 import signal
@@ -11,7 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from eeg2text_jax.errors import Terminated, UserError
+from eeg2text_jax.errors import Terminated, UserError, did_you_mean
+from eeg2text_jax.outputs import check_outputs
+from eeg2text_jax.versions import __version__
 
 # name -> its line in the overview. Each is a function `argv -> status` of a module of `eeg2text_jax.commands`, imported
 # only when asked for, so that `eeg2text score` does not wait for JAX.
@@ -71,9 +74,13 @@ def main(argv: list[str] | None = None) -> int:
         if name in ("-h", "--help", "help"):
             print(usage(), flush=True)
             return 0 if argv else 2
+        if name in ("-V", "--version"):
+            print(f"eeg2text {__version__}", flush=True)
+            return 0
         if name not in COMMANDS:
-            raise UserError(f"there is no such command; the commands are {', '.join(COMMANDS)}.")
+            raise UserError(f"there is no such command; {did_you_mean(name, COMMANDS)} See `eeg2text --help`.")
         _refuse_addresses(rest)
+        check_outputs(name, rest)
         with _terminable(), _placed(name, rest) as rest:
             return command(name)(rest)
     except UserError as error:
@@ -93,8 +100,16 @@ def main(argv: list[str] | None = None) -> int:
         print(f"eeg2text {name}: {end}", file=sys.stderr)
         return 143
     except KeyboardInterrupt:
-        print(f"eeg2text {name}: interrupted.", file=sys.stderr)
+        print(f"eeg2text {name}: interrupted; {_after_interruption(name)}", file=sys.stderr)
         return 130
+
+
+def _after_interruption(name: str) -> str:
+    resumes = name in ("run", "train", "decode", "judge")
+    return "the same command resumes from what is finished." if resumes else "start the same command again."
+
+
+STATEMENTS = ("--proof", "--licence")  # an address may stand there; nothing is read from it
 
 
 def _refuse_addresses(arguments: list[str]) -> None:
@@ -102,7 +117,9 @@ def _refuse_addresses(arguments: list[str]) -> None:
     Raises:
       UserError: an argument names a place on the web, or in a kind of bucket of which reading and writing do not know.
     """
-    for argument in arguments:
+    for before, argument in itertools.pairwise(["", *arguments]):
+        if before in STATEMENTS or argument.split("=")[0] in STATEMENTS:
+            continue
         if re.match(r"(?!--config\.).*?(^|=)(az|abfss?|hf|https?|ftp)://", argument):  # of fields, `ranges` says it
             raise UserError(
                 f"{argument}: places on the web are not read or written, of buckets those of gs:// and s3:// are; copy "

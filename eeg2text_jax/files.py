@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -37,6 +38,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[epath.Path]:
     `path`, so what a killed process left there is written over by the next one.
     """
     path = epath.Path(path)
+    check_replaceable(path)
     partial = partial_of(path)
     remove(partial)
     try:
@@ -48,6 +50,23 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[epath.Path]:
             remove(partial)
         raise
     tell()
+
+
+def check_replaceable(path: str | os.PathLike[str], said: str = "") -> None:
+    """Check that a path is free, a regular file or a folder.
+
+    Raises:
+      UserError: it is a link, a device, a pipe or a socket; `said` names it in the message.
+    """
+    if not is_local(path):
+        return
+    try:
+        mode = os.lstat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    kind = "a symbolic link" if stat.S_ISLNK(mode) else "a device, a pipe or a socket"
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise UserError(f"{said or os.fspath(path)}: is {kind}, which is never written over; name a regular file.")
 
 
 @contextlib.contextmanager
@@ -69,7 +88,7 @@ def partial_of(path: str | os.PathLike[str]) -> epath.Path:
 
 def remove(path: epath.Path) -> None:
     """Removes a file or a folder, if it is there."""
-    if path.is_dir():
+    if path.is_dir() and not (is_local(path) and os.path.islink(path)):
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)

@@ -9,8 +9,8 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.fitness import DECODED_HERE
 from eeg2text_jax.auditing.page import Section
+from eeg2text_jax.auditing.provenance import DECODED_HERE
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import AuditResult, result_text
 from eeg2text_jax.decoding.cells import decode_grid
@@ -161,7 +161,7 @@ def verdict_of(study: Study) -> AuditResult | None:
         return None
     train_text = _train_text(study)
     if config.objective == "contrastive":
-        return audit_ranked(config, read_ranked(study), train_text)
+        return audit_ranked(config, read_ranked(study), train_text, study.data.recording)
     rows = read_predictions(study.workdir.predictions).predictions
     return audit_rows(config, rows, train_text, study.data.recording)
 
@@ -188,7 +188,7 @@ def audit_rows(
         resamples=config.audit.resamples,
         seed=config.audit.seed,
         training_text=training_text,
-        proof=DECODED_HERE,
+        verified=DECODED_HERE,
         recording=recording,
     )
 
@@ -197,7 +197,7 @@ def judge(study: Study, results: dict[str, Any]) -> None:
     """Writes `audit.json` and `report.html` and prints the verdict."""
     root, config = study.workdir.root, study.config
     if is_ranked(config):
-        judge_ranked(config, root, read_ranked(study), _train_text(study), _curves(study))
+        judge_ranked(config, root, read_ranked(study), _train_text(study), _of_the_run(study), study.data.recording)
         if config.objective == "contrastive":
             made = "report.html, results.md, results.json, rankings.jsonl, audit.json"
             print(f"everything is in {address_of(root)}: {made}")
@@ -208,19 +208,20 @@ def judge(study: Study, results: dict[str, Any]) -> None:
         return
     write_text(root / "audit.json", json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n")
     table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
-    sections = [Section("Scores", table), *_curves(study)]
+    sections = [Section("Scores", table), *_of_the_run(study)]
     write_report(verdict, root / "report.html", sections=sections)
     print(result_text(verdict))
     print(f"everything is in {address_of(root)}: report.html, results.md, results.json, predictions.jsonl, audit.json")
 
 
-def _curves(study: Study) -> list[Section]:
-    """The losses as sections of the report, where they are there."""
+def _of_the_run(study: Study) -> list[Section]:
+    """Who lent to whom under `shuffled`, and the losses, as sections of the report, where they are there."""
+    sections = [Section("Shuffled", study.samples.donor_note)] if study.samples.donor_note else []
     if not study.workdir.metrics.exists():
         print(f"{study.workdir.metrics}: there is no such file, so the report has no curves.")
-        return []
+        return sections
     write_curves(study.workdir.metrics, study.workdir.root / "loss.png")
-    sections = [Section("Loss", images=[study.workdir.root / "loss.png"])]
+    sections.append(Section("Loss", images=[study.workdir.root / "loss.png"]))
     if pictures := write_reconstructions(study):
         sections.append(Section("Reconstruction before the text", images=pictures))
     return sections

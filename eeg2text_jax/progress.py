@@ -42,7 +42,8 @@ class ProgressLine:
             new, missing = self._done - self._first, self._total - self._done
             left = f", {elapsed / new * missing:.0f} s left" if new >= UNITS_BEFORE_FORECAST else ""
             rest = left if missing > 0 else f", took {elapsed:.0f} s"
-            print(f"{self._title}: {self._done}/{self._total}  {note}{rest}", flush=True)
+            said = f"{note}{rest}".removeprefix(", ")
+            print(f"{self._title}: {self._done}/{self._total}  {said}", flush=True)
 
     def __enter__(self) -> "ProgressLine":
         if self._bar is not None:

@@ -62,6 +62,7 @@ def rank(study: Study) -> None:
         "config": study.config_digest,
         "split": study.split.digest(),
         "data": study.data.digest(),
+        **({"recording": study.data.recording} if study.data.recording != "eeg" else {}),
         "scores": f"{COSINE}|{study.targets.signature}" if contrastive else EVIDENCE,
     }
     candidates = candidates_of(study)
@@ -107,7 +108,7 @@ def ranked_results(rows: Sequence[Ranking]) -> dict[str, Any]:
 
 
 def audit_ranked(
-    config: ConfigDict, rows: Iterable[Ranking], training_text: Sequence[str] | None = None
+    config: ConfigDict, rows: Iterable[Ranking], training_text: Sequence[str] | None = None, recording: str = "eeg"
 ) -> RankingAudit | None:
     """The audit that `config.retrieval` asks for; None where no arm was trained and tested with EEG."""
     if "eeg" not in config.grid.train_conditions or "eeg" not in config.grid.eval_conditions:
@@ -121,6 +122,7 @@ def audit_ranked(
         resamples=config.audit.resamples,
         seed=config.audit.seed,
         training_text=training_text,
+        recording=recording,
     )
 
 
@@ -130,12 +132,13 @@ def judge_ranked(
     rows: Sequence[Ranking],
     training_text: Sequence[str] | None = None,
     sections: Sequence[Section] = (),
+    recording: str = "eeg",
 ) -> RankingAudit | None:
     """Writes the audit and the report of rankings into the folder `root`, and prints the verdict.
 
     Of likelihoods, beside the audit of texts, they have names of their own.
     """
-    found = audit_ranked(config, rows, training_text)
+    found = audit_ranked(config, rows, training_text, recording)
     if found is None:
         print("no arm was trained and tested with eeg, so there is nothing to audit.")
         return None
@@ -150,14 +153,18 @@ def judge_ranked(
 
 
 def judge_ranked_folds(
-    config: ConfigDict, place: Path, folds: Sequence[Sequence[Ranking]], header: dict[str, Any]
+    config: ConfigDict,
+    place: Path,
+    folds: Sequence[Sequence[Ranking]],
+    header: dict[str, Any],
+    training_text: Sequence[str] | None = None,
 ) -> RankingAudit | None:
     """One verdict over all folds: sentences are candidates for, and exchanged with, those of their own fold alone."""
     rows = [_of_fold(row, k) for k, fold in enumerate(folds, 1) for row in fold]
     shared: dict[str, Candidates] = {}
     rows = [dataclasses.replace(r, candidates=shared.setdefault(r.candidates.name, r.candidates)) for r in rows]
     write_rankings(place / "rankings.jsonl", header, rows)
-    return judge_ranked(config, place, rows)
+    return judge_ranked(config, place, rows, training_text, recording=header.get("recording", "eeg"))
 
 
 def _of_fold(row: Ranking, k: int) -> Ranking:

@@ -6,11 +6,13 @@ folds' sentences were in its training, so that what it writes looks like them.
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ml_collections import ConfigDict
 
+from eeg2text_jax.auditing.collapse import plain_words
 from eeg2text_jax.auditing.page import Section
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import AuditResult, result_text
@@ -52,8 +54,10 @@ def run_folds(config: ConfigDict, root: str, folds: str) -> AuditResult | None:
       UserError: see `make_folds` and `pipeline.run`; or `root` holds folds of another configuration.
     """
     check_config(config)
-    if not (folds.isdecimal() or folds == "subjects"):
-        raise UserError(f"--folds is {folds!r}; expected a number of folds, or 'subjects' to leave out one at a time.")
+    if folds != "subjects" and not (folds.isdecimal() and int(folds) >= 2):
+        raise UserError(
+            f"--folds is {folds!r}; expected a number of folds from 2, or 'subjects' to leave out one at a time."
+        )
     if config.parallel.hosts != "one":
         raise UserError(f"--folds: parallel.hosts is {config.parallel.hosts!r}; folds run on one host.")
     with mirrored(root) as local:
@@ -79,16 +83,22 @@ def _run_in(config: ConfigDict, place: Path, folds: str) -> AuditResult | None:
         if config.objective == "generate":
             rows.append(list(read_predictions(place / f"fold_{k}" / "predictions.jsonl").predictions))
     print(f"\n=== all {len(splits)} folds ===")
-    found = None
+    found, leaked = None, leaked_text(data, splits)
+    header: dict[str, Any] = {"splits": [split.digest() for split in splits]}
+    header |= {"recording": data.recording} if data.recording != "eeg" else {}
     if ranked:
-        found = judge_ranked_folds(config, place, ranked, {"splits": [split.digest() for split in splits]})
+        found = judge_ranked_folds(config, place, ranked, header, leaked)
     if config.objective != "generate":
         return found
-    return judge_folds(config, place, rows, [split.digest() for split in splits])
+    return judge_folds(config, place, rows, header, leaked)
 
 
 def judge_folds(
-    config: ConfigDict, place: Path, rows: Sequence[Sequence[Prediction]], digests: Sequence[str]
+    config: ConfigDict,
+    place: Path,
+    rows: Sequence[Sequence[Prediction]],
+    header: Mapping[str, Any],
+    training_text: Sequence[str] | None = None,
 ) -> AuditResult | None:
     """Scores and audits the predictions of all folds, and writes what a single run does.
 
@@ -96,14 +106,13 @@ def judge_folds(
       config: of the run.
       place: the folder to write into.
       rows: predictions of each fold.
-      digests: hash of each fold's split.
+      header: hashes of the folds' splits, and what was recorded unless that is EEG.
+      training_text: see `leaked_text`.
     """
     # Where a tokenizer is trained, each fold has its own: token ids of two folds are not the same tokens.
     plain = [[dataclasses.replace(p, prediction_tokens=None, reference_tokens=None) for p in fold] for fold in rows]
     together = [row for fold in plain for row in fold]
-    write_predictions(
-        place / "predictions.jsonl", {"splits": list(digests), "decode": config.decode.to_dict()}, together
-    )
+    write_predictions(place / "predictions.jsonl", {**header, "decode": config.decode.to_dict()}, together)
     results = score_rows(config, together)
     write_results(place / "results.json", results)
     write_tables(place, results, side_by_side(together), config.model.backbone)
@@ -112,7 +121,7 @@ def judge_folds(
         print("no arm was trained and tested with eeg, so there is nothing to audit.")
         return None
     apart = [dataclasses.replace(p, task=f"{p.task}, fold {k}") for k, fold in enumerate(plain, 1) for p in fold]
-    verdict = audit_rows(config, apart)
+    verdict = audit_rows(config, apart, training_text, header.get("recording", "eeg"))
     write_text(place / "audit.json", json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n")
     table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
     write_report(verdict, place / "report.html", sections=[Section("Scores", table)])
@@ -120,6 +129,16 @@ def judge_folds(
     made = "report.html, results.md, results.json, predictions.jsonl, audit.json, fold_*"
     print(f"everything is in {address_of(place)}: {made}")
     return verdict
+
+
+def leaked_text(data: DataFile, splits: Sequence[Split]) -> list[str]:
+    """Return the test sentences that the train part of their own fold has, up to case and punctuation."""
+    found = []
+    for split in splits:
+        known = {tuple(plain_words(str(text))) for text in data.sentence[split.parts["train"]]}
+        tested = dict.fromkeys(str(text) for text in data.sentence[split.parts["test"]])
+        found += [text for text in tested if tuple(plain_words(text)) in known]
+    return found
 
 
 def _check_same(place: Path, config: ConfigDict, folds: str) -> None:

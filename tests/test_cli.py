@@ -67,3 +67,58 @@ def test_huge_pages_are_asked_for_unless_the_user_chose(given):
     said, _ = process.communicate(timeout=60)
     expected = {"": HUGE_PAGES, "glibc.malloc.hugetlb=0": given}.get(given, f"{given}:{HUGE_PAGES}")
     assert said == f"{expected} {process.pid} ['run', '--config=a b.py']\n"
+
+
+@pytest.mark.parametrize("flag", ["--version", "-V"])
+def test_the_version_is_printed(flag, capsys):
+    assert cli.main([flag]) == 0
+    assert capsys.readouterr().out == f"eeg2text {cli.__version__}\n"
+
+
+def test_a_misspelt_command_gets_the_nearest_one(capsys):
+    assert cli.main(["scrore"]) == 2
+    assert "did you mean 'score'?" in capsys.readouterr().err
+    assert cli.main(["xyzzy"]) == 2
+    assert "there are run, prepare" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "said"), [("run", "resumes from what is finished"), ("score", "again")])
+def test_an_interruption_says_what_the_same_command_does(name, said, monkeypatch, capsys):
+    def interrupted(_: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "command", lambda _: interrupted)
+    assert cli.main([name]) == 130
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["split data.h5 --seed=-1", "split data.h5 --ratio=a,b,c"])
+def test_a_seed_and_a_ratio_of_split_get_a_sentence(line, capsys):
+    assert cli.main(line.split()) == 2
+    said = capsys.readouterr().err
+    assert f"{line.split()[-1]}: expected" in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("run --config=demo --workdir=", "--workdir= is empty"),
+        ("run --config=demo --workdir=a --workdir=b", "--workdir is given twice"),
+        ("run --config=demo --workdir a --workdir b", "--workdir is given twice"),
+        ("run --config=demo --workdir=new --folds=1", "--folds is '1'"),
+        ("run --config=demo --workdir=new --folds=0", "--folds is '0'"),
+        ("export --workdir= --out=new", "--workdir= is empty"),
+        ("train --config=number.py --workdir=new", "returns 3 (int); expected a ConfigDict"),
+        ("train --config=leaves.py --workdir=new", "cannot be loaded (SystemExit: 3)"),
+    ],
+)
+def test_refused_before_anything_is_left(line, why, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "number.py").write_text("def get_config():\n    return 3\n")
+    (tmp_path / "leaves.py").write_text("import sys\n\n\ndef get_config():\n    sys.exit(3)\n")
+    assert cli.main(line.split()) == 2
+    said = capsys.readouterr().err
+    assert why in said
+    assert said.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["leaves.py", "number.py"]

@@ -16,7 +16,7 @@ from pathlib import Path
 from fair_table import mean, row, table
 
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.fitness import DECODED_HERE
+from eeg2text_jax.auditing.provenance import DECODED_HERE
 from eeg2text_jax.auditing.recorded import said
 from eeg2text_jax.cli import main as eeg2text
 from eeg2text_jax.predictions.file import read_predictions
@@ -59,7 +59,7 @@ def ratio(workdir: Path) -> str:
         )
     if workdir.name == "shuffled":  # has no arm of the recordings, so that its run has judged nothing
         controls = select_cells(read_predictions(workdir / "predictions.jsonl").predictions, "label_shuffle")
-        found = audit(controls.pop("eeg"), controls, proof=DECODED_HERE, recording="fmri").verdict.value
+        found = audit(controls.pop("eeg"), controls, verified=DECODED_HERE, recording="fmri").verdict.value
     else:
         found = json.loads((workdir / "audit.json").read_text())["verdict"]
     return (

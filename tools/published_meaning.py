@@ -81,7 +81,7 @@ def main() -> None:
         print(f"{name}: {result.verdict.value}, margin {result.margin:g} ({taken:.0f} s)\n  {result.sentence}")
         for how, figures in both_nulls(align({"eeg": eeg, "noise": noise}), endpoint, args.resamples).items():
             print(f"  {how}: {figures}")
-        options = {"endpoint": endpoint, "resamples": args.resamples, "proof": "planted here"}
+        options = {"endpoint": endpoint, "resamples": args.resamples, "proof": "the words were planted by this program"}
         found = audit(signal, {"noise": noise}, **options)
         print(f"  planted in 10 % of the places: {found.verdict.value}, {found.sentence}", flush=True)
 

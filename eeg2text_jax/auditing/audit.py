@@ -1,6 +1,6 @@
 """The audit: predictions under EEG and under controls -> does the model use the EEG?"""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,16 +10,18 @@ from eeg2text_jax.auditing.align import Aligned, align
 from eeg2text_jax.auditing.collapse import measure_collapse
 from eeg2text_jax.auditing.compare import compare, gap_flags
 from eeg2text_jax.auditing.contrast import contrast
+from eeg2text_jax.auditing.decision import decide, deciding_one, questions
 from eeg2text_jax.auditing.endpoints import Endpoint, primary_endpoint
+from eeg2text_jax.auditing.provenance import AVERAGED, checked_proof, provenance_of
 from eeg2text_jax.auditing.recorded import judged
 from eeg2text_jax.auditing.red_flags import LEVELS, Flag
-from eeg2text_jax.auditing.result import AuditResult, Comparison, ConditionSummary, Evidence, Example
+from eeg2text_jax.auditing.result import AuditResult, ConditionSummary, Evidence, Example
 from eeg2text_jax.auditing.retrieval import CandidateScores, EegBits, Key, Retrieval, eeg_bits, retrieve
 from eeg2text_jax.auditing.side_channel import GAP_CODES, SideChannel, measure_side_channel
 from eeg2text_jax.auditing.statistics import design_effect
 from eeg2text_jax.auditing.strata import STRATUM_SIZE, stand_ins
+from eeg2text_jax.auditing.structure import SIGNS
 from eeg2text_jax.auditing.table import ContentTable, RowTable, content_tables
-from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.predictions.file import Prediction
 
 
@@ -61,6 +63,9 @@ def audit(
     stratum_size: int = STRATUM_SIZE,
     training_text: Iterable[str] | None = None,
     proof: str = "",
+    verified: str = "",
+    stated_by: str = "the file states",
+    deciding: Collection[str] | None = None,
     candidates: Mapping[str, Mapping[Key, CandidateScores]] | None = None,
     recording: str = "eeg",
 ) -> AuditResult:
@@ -77,8 +82,12 @@ def audit(
       mode: `free_running` or `teacher_forced`; None judges free running where there is any.
       common: judge what the conditions share instead of refusing files that differ.
       training_text: sentences of the training part, to look for test sentences in.
-      proof: how it is known that no target reached the decoder; without it, outputs that look as if one had are not
-        judged. It is printed.
+      proof: how the authors know that no target reached the decoder, a sentence or an address. It is printed, and
+        lifts nothing that the outputs contradict.
+      verified: how it was shown that no target reached the decoder, by who compared the file with its run.
+      stated_by: who says the mode of the rows, and "states".
+      deciding: the controls that decide; the others ask questions of their own. None: all but those that keep the
+        features of the words (`QUESTIONS`).
       candidates: condition -> scores for retrieval, see `eeg2text_jax.auditing.retrieval`.
       recording: "fmri" where rows are of windows of scans: those that share no segment are judged, and it is called so.
 
@@ -95,6 +104,7 @@ def audit(
     """
     if name in controls:
         raise ValueError(f"a control has the name of the EEG condition, {name!r}")
+    proof = checked_proof(proof)
     rng = np.random.default_rng(seed)
     eeg, controls, left_out = judged(eeg, controls, recording)
     aligned = align({name: eeg, **controls}, mode=mode, common=common, stratum_size=stratum_size)
@@ -116,16 +126,22 @@ def audit(
         aligned, tables, derived, conditions[0].content, endpoint, resamples, rng, secondary, in_words
     )
     effect = design_effect(endpoint.score, tables[0].rows.own, aligned.eeg.sentence)
-    flags = _findings(aligned, conditions, _in_words(evidence, in_words, words), training_text, proof) + channel_flags
+    flags = _findings(aligned, conditions, training_text, AVERAGED.search(proof)) + channel_flags
     flags += _warnings(aligned, tables, in_words or tables, conditions, evidence, endpoint, effect)
+    signs = [flag.message for flag in flags if flag.code in SIGNS and flag.level == "severe"]
+    origin = provenance_of(aligned.eeg.mode, verified=verified, proof=proof, stated_by=stated_by, contradictions=signs)
+    asked = questions(aligned, deciding)
     comparisons = [
-        _decide(found, fitness.bars(flags, name, found.control), aligned, conditions, endpoint.label, margin)
+        decide(
+            found, fitness.bars(flags, name, found.control), aligned, conditions, endpoint.label, margin, origin, asked
+        )
         for found in evidence
     ]
-    deciding = deciding_one(comparisons, alone=not controls)
+    decisive = deciding_one(comparisons, alone=not controls)
+    # Levels of content (between and within groups) are further evidence here: they qualify the sentence of `decisive`.
     return AuditResult(
-        verdict=deciding.verdict,
-        sentence=deciding.sentence,
+        verdict=decisive.verdict,
+        sentence=decisive.sentence,
         metric=endpoint.label,
         signature=endpoint.metric.signature,
         margin=margin,
@@ -141,6 +157,7 @@ def audit(
         notes=[*aligned.notes, *left_out, *notes, *(note for e in (endpoint, *secondary) for note in e.metric.notes())],
         examples=pick_examples(aligned, tables[0].rows, endpoint, rng),
         recording=recording,
+        provenance=origin,
     )
 
 
@@ -155,12 +172,6 @@ def counts(aligned: Aligned) -> dict[str, Any]:
         "task_known": aligned.task_known,
         "seeds": aligned.seeds,
     }
-
-
-def deciding_one(comparisons: Sequence[Comparison], *, alone: bool) -> Comparison:
-    """The comparison whose verdict is that of all."""
-    decided = comparisons[0].verdict if alone else verdict.overall([c.verdict for c in comparisons])
-    return next(c for c in comparisons if c.verdict is decided)
 
 
 def _summarize_conditions(
@@ -183,30 +194,15 @@ def _summarize_conditions(
     ]
 
 
-def _in_words(evidence: Sequence[Evidence], tables: Sequence[ContentTable] | None, words: Endpoint) -> list[Evidence]:
-    """The evidence in points of word BLEU-1, in which bounds on what is believed are."""
-    if tables is None:
-        return list(evidence)
-    found = []
-    for index, one in enumerate(evidence, start=1):
-        chosen = [tables[0], tables[index]] if one.control else [tables[0]]
-        primary = contrast([table.sampled for table in chosen], words.score)
-        found.append(Evidence(one.control, primary, {}, one.secondary, one.subjects))
-    return found
-
-
 def _findings(
     aligned: Aligned,
     conditions: Sequence[ConditionSummary],
-    evidence: Sequence[Evidence],
     training_text: Iterable[str] | None,
-    proof: str,
+    averaged: object,
 ) -> list[Flag]:
     """What may bar the verdict."""
     looks = [condition.collapse for condition in conditions]
-    flags = fitness.unfit(aligned, looks, proof)
-    for found in evidence:
-        flags += fitness.unheard_of_gain(aligned, found, looks[0], proof)
+    flags = fitness.unfit(aligned, looks, averaged=bool(averaged))
     return flags if training_text is None else flags + fitness.training_overlap(aligned, training_text)
 
 
@@ -239,40 +235,6 @@ def _warnings(
             totals = np.stack([t.sampled.own.sum(0) for t in chosen] + [t.sampled.null.sum(0) for t in chosen], 1)
             flags += red_flags.sentence_flags(aligned, found.control, found.primary.effect, totals, endpoint.score)
     return flags
-
-
-def _decide(
-    found: Evidence,
-    reasons: Sequence[str],
-    aligned: Aligned,
-    conditions: Sequence[ConditionSummary],
-    metric: str,
-    margin: float,
-) -> Comparison:
-    """The verdict of one comparison and its sentence: reasons that bar it come first."""
-    eeg, derived = aligned.eeg.name, tuple(found.derived.values())
-    known = {
-        "metric": metric,
-        "task_known": aligned.task_known,
-        "n_sentences": len(aligned.references),
-        "n_rows": len(aligned.eeg.rows),
-    }
-    if found.control:
-        summary = next(c for c in conditions if c.name == found.control)
-        outcome = verdict.judge(found.primary, margin, derived, scores_vary=conditions[0].content.varies)
-        figures = verdict.paired_figures(outcome, found.primary, found.derived, eeg=eeg, control=found.control, **known)
-        reading = verdict.paired_reading(
-            outcome, found.primary, derived, eeg=eeg, control=found.control, p_control=summary.p, margin=margin
-        )
-    else:
-        outcome = verdict.judge_alone(found.primary, derived)
-        figures = verdict.alone_figures(found.primary, found.derived, **known)
-        reading = verdict.alone_reading(outcome, found.primary, derived)
-    if reasons:
-        return Comparison(
-            **vars(found), verdict=Verdict.NOT_JUDGEABLE, sentence=verdict.unfit_sentence(reasons, figures)
-        )
-    return Comparison(**vars(found), verdict=outcome, sentence=f"{figures[0].upper()}{figures[1:]}: {reading}.")
 
 
 def _bits(

@@ -18,7 +18,7 @@ FREQUENT = 50  # words: about the function words of a language, 4 of 10 words of
 COPY_WORDS = 5  # a reference of fewer words is met by chance ("selamat datang")
 NEAR_MISS = 0.5  # word error rate of a row: half of its words are right, in their order
 RESIDUE = re.compile(r"</?s>|<pad>|<unk>|<extra_id_\d+>|\[(?:PAD|SEP|CLS|UNK)\]|⁇|�")
-WORD_STUTTER = re.compile(r"(\S+)(?:\s+\1){2,}(?!\S)")
+WORD_STUTTER = re.compile(r"(?!\d+(?!\S))(\S+)(?:\s+\1){2,}(?!\S)")
 MARK_STUTTER = re.compile(r"([^\w\s])(?:\s*\1){4,}")
 
 
@@ -108,6 +108,11 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
         first_vocabulary=len(spoken.first),
         said=sum(any(re.search(r"\w", RESIDUE.sub("", texts[row])) for row in rows) for rows in by_sentence.values()),
     )
+
+
+def sorted_rows(condition: Condition) -> list[tuple[int, str]]:
+    """Sentence and prediction of all rows, in one order: two conditions have equal ones if they are one."""
+    return sorted(zip(condition.sentence.tolist(), condition.texts, strict=True))
 
 
 def plain_spaces(text: str) -> str:

@@ -14,6 +14,7 @@ from eeg2text_jax.auditing.statistics import holm
 from eeg2text_jax.auditing.table import ContentTable, content_tables
 from eeg2text_jax.metrics.metric import MetricError
 
+STYLE_DECIDES = "style decides the scores, not content"
 SUBJECT_RESAMPLES = 1000  # enough for the error bars of a figure
 
 
@@ -101,7 +102,8 @@ def _style_flags(eeg: str, comparison: Evidence) -> list[Flag]:
         return []
     message = (
         f"{eeg} scores {gap:+.2f} against {comparison.control}, but {style:+.2f} of it is there as well when the "
-        "predictions are held against other sentences: a gap in style, in which no content is found"
+        "predictions are held against other sentences: a gap in style; the difference in content is "
+        f"{found.effect:+.2f} ({verdict.p_text(p)})"
     )
     return [Flag("gap_is_style", "warning", message)]
 
@@ -117,9 +119,10 @@ def _disagreement(eeg: str, comparison: Evidence) -> list[Flag]:
     apart = _sign(in_words.gap_interval) * _sign(errors.gap_interval) < 0
     if min(abs(bleu), abs(wer)) < 0.25 or not apart:
         return []
+    reading = "the content is judged apart" if any(map(verdict.is_above, _strata(comparison))) else STYLE_DECIDES
     message = (
         f"BLEU-1 and WER point opposite ways: {eeg} minus {comparison.control} is {bleu:+.2f} BLEU-1 "
-        f"(higher is better) and {wer:+.2f} WER (lower is better); style decides the scores, not content"
+        f"(higher is better) and {wer:+.2f} WER (lower is better); {reading}"
     )
     return [Flag("metrics_disagree", "warning", message)]
 

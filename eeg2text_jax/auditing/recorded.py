@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from eeg2text_jax.predictions.file import Prediction
 
 NAMES = {"eeg": "EEG", "fmri": "fMRI"}
+Row = TypeVar("Row", bound=Prediction)
 _EEG = re.compile(r"(?<![\w+/])EEG(?![\w+/=])")  # a word of its own, not a part of an embedded image
 
 
@@ -21,7 +22,7 @@ def said(text: Any, recording: str) -> Any:
     return _EEG.sub(NAMES[recording], text) if isinstance(text, str) else text
 
 
-def disjoint(rows: Sequence[Prediction]) -> list[Prediction]:
+def disjoint(rows: Sequence[Row]) -> list[Row]:
     """Rows of windows that share no segment of their stimulus, from its first window on.
 
     Windows that overlap have text and frames in common, so that neither their references nor their predictions can be
@@ -29,16 +30,16 @@ def disjoint(rows: Sequence[Prediction]) -> list[Prediction]:
     """
     next_free: dict[str, int] = {}
     kept = set()
-    for task, first, length in sorted({(row.task, _first(row), row.n_words) for row in rows}):
-        if first >= next_free.get(task, 0):
-            next_free[task] = first + length
-            kept.add((task, first, length))
-    return [row for row in rows if (row.task, _first(row), row.n_words) in kept]
+    for story, first, length in sorted({_window(row) for row in rows}):
+        if first >= next_free.get(story, 0):
+            next_free[story] = first + length
+            kept.add((story, first, length))
+    return [row for row in rows if _window(row) in kept]
 
 
 def judged(
-    eeg: Sequence[Prediction], controls: Mapping[str, Sequence[Prediction]], recording: str
-) -> tuple[Sequence[Prediction], Mapping[str, Sequence[Prediction]], list[str]]:
+    eeg: Sequence[Row], controls: Mapping[str, Sequence[Row]], recording: str
+) -> tuple[Sequence[Row], Mapping[str, Sequence[Row]], list[str]]:
     """The rows that are judged, of windows those that are `disjoint`; and a sentence on those left out, if any are."""
     if recording != "fmri":
         return eeg, controls, []
@@ -48,5 +49,7 @@ def judged(
     return kept, apart, [said_so] if len(kept) < len(eeg) else []
 
 
-def _first(row: Prediction) -> int:
-    return int(row.sentence_id.rpartition(":")[2])
+def _window(row: Prediction) -> tuple[str, int, int]:
+    """Story, first segment and length; the story from `sentence_id`, as `task` may name the fold, too."""
+    story, _, first = row.sentence_id.rpartition(":")
+    return story, int(first), row.n_words

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from eeg2text_jax.auditing.align import Aligned, Condition
-from eeg2text_jax.auditing.collapse import Collapse, plain_spaces
+from eeg2text_jax.auditing.collapse import Collapse, plain_spaces, sorted_rows
 from eeg2text_jax.auditing.statistics import Score, content_difference
 
 Level = Literal["severe", "warning", "note"]
@@ -29,6 +29,7 @@ HALF_EMPTY = 0.25  # share of empty rows from which the score is that of a part 
 CARRIES_SCORE = 0.2  # share of the score: of 30 rows or more, each is worth 3 % or less where rows are alike
 CARRIES_EFFECT = 0.5
 SHOWN = 0.005  # points of score that two decimals show
+GROUPS_APART = "groups of subjects read different sentences"  # in a note of the alignment
 SAME_SUBJECTS = 0.9  # share of the sentences that both read from which two subjects count as one
 
 
@@ -155,7 +156,7 @@ def pair_flags(aligned: Aligned, control: Condition, collapses: dict[str, Collap
     Identical predictions do not bar the verdict: they are equivalent, whatever the reason.
     """
     eeg, flags = aligned.eeg, []
-    a, b = (sorted(zip(c.sentence.tolist(), c.texts, strict=True)) for c in (eeg, control))
+    a, b = sorted_rows(eeg), sorted_rows(control)
     if a == b:
         message = (
             f"{eeg.name} and {control.name} have identical predictions in all {len(a)} rows: the input plays no part, "
@@ -198,10 +199,9 @@ def alignment_flags(aligned: Aligned, design_effect: float) -> list[Flag]:
         flags.append(Flag("references_shortened", "warning", message))
     subjects = np.unique([row.subject for row in aligned.eeg.rows], return_inverse=True)[1]
     if confounded_subjects(aligned.eeg.sentence, subjects):
-        message = (
-            "subjects read different sentences: a model that knows the subject alone narrows down the sentence, and "
-            "strata do not cover that"
-        )
+        parted = any(GROUPS_APART in note for note in aligned.notes)
+        covered = "; strata keep to the sentences of one group" if parted else ", and strata do not cover that"
+        message = f"subjects read different sentences: who knows the subject alone narrows down the sentence{covered}"
         flags.append(Flag("subject_tells_sentence", "warning", message))
     if aligned.conditions[1:] and 1 < len(aligned.seeds) < 3:
         message = f"{len(aligned.seeds)} training seeds are pooled; at least 3 are needed to treat seed as a level"

@@ -39,7 +39,13 @@ def write_report(
 
 
 def verdict_part(result: AuditResult) -> str:
-    kind = "good" if result.verdict in CONCLUSIVE else "open" if result.verdict is Verdict.UNDERPOWERED else "bad"
+    kind = (
+        "good"
+        if result.verdict in CONCLUSIVE
+        else "open"
+        if result.verdict in (Verdict.UNDERPOWERED, Verdict.UNPROVEN)
+        else "bad"
+    )
     main = result.deciding
     found = main.primary
     numbers = {
@@ -50,14 +56,20 @@ def verdict_part(result: AuditResult) -> str:
         "training seeds": str(len(result.seeds)),
         "content difference": f"{found.effect:+.2f}",
         "p of the difference": directed_p(result.verdict, found),
-        "minimum detectable effect": f"{found.mde:.2f}",
+        "minimum detectable effect": f"{main.mde:.2f}",
         "margin": f"±{result.margin:g}",
+        **({"free running": result.provenance.level.value} if result.provenance else {}),
     }
     boxes = "".join(f"<div><b>{html.escape(value)}</b><span>{name}</span></div>" for name, value in numbers.items())
     return (
         f'<section class="verdict {kind}"><p class="label">Verdict</p><p class="big">{result.verdict.value}</p>'
-        f'<p>{html.escape(result.sentence)}</p></section><div class="numbers">{boxes}</div>'
+        f"<p>{html.escape(result.sentence)}</p>{provenance_part(result)}</section>"
+        f'<div class="numbers">{boxes}</div>'
     )
+
+
+def provenance_part(result: AuditResult) -> str:
+    return f"<p>Provenance: {html.escape(result.provenance.text)}.</p>" if result.provenance else ""
 
 
 def _effect_part(result: AuditResult) -> str:
@@ -203,6 +215,7 @@ def _method_part(result: AuditResult) -> str:
         f"{exchanged(result.task_known)}, the same for every condition, one-sided; every reference keeps its number of "
         "rows. A difference also needs a 90 % interval that excludes 0. Intervals: as many bootstrap draws over "
         f"sentences{seeds}. Equivalence: 90 % interval inside ±{result.margin:g}. Minimum detectable effect: 90 % "
-        f"power at one-sided 5 %. With several controls all must be beaten. Random seed {result.seed}.</p>"
+        f"power at one-sided 5 %. With several controls all must be beaten; "
+        f"the weakest answer decides. Random seed {result.seed}.</p>"
         f"<details><summary>BibTeX</summary><pre>{html.escape(BIBTEX)}</pre></details>"
     )

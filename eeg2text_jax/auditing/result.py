@@ -9,11 +9,12 @@ import numpy as np
 
 from eeg2text_jax.auditing.collapse import Collapse
 from eeg2text_jax.auditing.contrast import Contrast, SubjectEffect
+from eeg2text_jax.auditing.provenance import Provenance
 from eeg2text_jax.auditing.recorded import said
 from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.auditing.retrieval import EegBits, Retrieval
 from eeg2text_jax.auditing.side_channel import SideChannel
-from eeg2text_jax.auditing.verdict import EXIT_STATUS, Verdict, because, interval_text, p_cell, p_text
+from eeg2text_jax.auditing.verdict import EXIT_STATUS, Verdict, because, interval_text, p_cell, p_text, verdict_mde
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +48,15 @@ class Evidence:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison(Evidence):
-    """What the evidence comes to."""
+    """What the evidence comes to. `question` is what a control asks that does not decide; empty where it decides."""
 
     verdict: Verdict
     sentence: str
+    question: str = ""
+
+    @property
+    def mde(self) -> float:
+        return verdict_mde(self.primary, self.derived.values())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,11 +113,12 @@ class AuditResult:
     examples: list[Example]
     # what was recorded, whose name stands for EEG in words: see `recorded.py`
     recording: str = dataclasses.field(default="eeg", kw_only=True)
+    provenance: Provenance | None = dataclasses.field(default=None, kw_only=True)  # None: of rankings
 
     @property
     def deciding(self) -> Comparison:
         """The comparison that the overall verdict rests on."""
-        return next(c for c in self.comparisons if c.verdict is self.verdict)
+        return next(c for c in self.comparisons if c.verdict is self.verdict and not c.question)
 
     @property
     def exit_status(self) -> int:
@@ -162,7 +169,7 @@ def effect_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
         found = c.primary
         gap, margin = (f"{found.observed:+.2f}", f"{abs(found.smallest_margin):.2f}") if c.control else ("–", "–")
         figures = (gap, f"{found.effect:+.2f}", interval_text(found.interval_90))
-        tests = (directed_p(c.verdict, found), f"{found.mde:.2f}", margin)
+        tests = (directed_p(c.verdict, found), f"{c.mde:.2f}", margin)
         rows.append((c.control or "its null", *figures, *tests, c.verdict.value))
     return rows
 
@@ -220,6 +227,7 @@ def result_text(result: AuditResult) -> str:
         *(f"{flag.level}: {flag.message}." for flag in result.flags),
         *(f"note: {note}" for note in result.notes),
         "",
+        *([f"Provenance: {result.provenance.text}."] if result.provenance else []),
         *(f"{c.sentence}" for c in result.comparisons if c.sentence != result.sentence),
         result.sentence,
         f"VERDICT: {result.verdict.value}",

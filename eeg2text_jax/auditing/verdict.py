@@ -1,12 +1,13 @@
 """The verdict, the sentence that a paper could print, and the exit status for scripts."""
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from eeg2text_jax.auditing.contrast import Contrast
 from eeg2text_jax.auditing.strata import EQUAL_LENGTHS
 
 ALPHA = 0.05  # one-sided
+SHOWN = 0.005  # points of score that two decimals show
 
 
 class Verdict(enum.StrEnum):
@@ -17,6 +18,7 @@ class Verdict(enum.StrEnum):
     CONTROL_BETTER = "control better"
     CONTENT = "content above its null"
     NO_CONTENT = "no content found above its null"
+    UNPROVEN = "content of unproven origin"
     NOT_JUDGEABLE = "not judgeable"
 
 
@@ -30,20 +32,29 @@ EXIT_STATUS = {
     Verdict.CONTROL_BETTER: 6,
     Verdict.NO_CONTENT: 7,
     Verdict.NOT_JUDGEABLE: 8,
+    Verdict.UNPROVEN: 9,
 }
 
-# With several controls all must be beaten: the first of these that any control earns is the verdict.
+# With several controls all must be beaten, and the weakest answer decides: the first of these that any control earns.
 PRECEDENCE = (
     Verdict.NOT_JUDGEABLE,
+    Verdict.UNDERPOWERED,
     Verdict.CONTROL_BETTER,
     Verdict.EQUIVALENT,
-    Verdict.UNDERPOWERED,
+    Verdict.UNPROVEN,
     Verdict.BELOW_MARGIN,
     Verdict.USES_EEG,
 )
 
 
-def judge(contrast: Contrast, margin: float, derived: Sequence[Contrast] = (), *, scores_vary: bool = True) -> Verdict:
+def judge(
+    contrast: Contrast,
+    margin: float,
+    derived: Sequence[Contrast] = (),
+    *,
+    scores_vary: bool = True,
+    identical: bool = False,
+) -> Verdict:
     """EEG against one control. A claim is given only if it holds under `contrast` and each of `derived`.
 
     A difference is claimed where the permutation p is at most 5 % and the 90 % interval lies on the same side of 0 (two
@@ -51,9 +62,11 @@ def judge(contrast: Contrast, margin: float, derived: Sequence[Contrast] = (), *
     90 % interval is inside the margin, which is two one-sided tests at 5 %.
 
     `scores_vary` is false where other references would not have changed EEG's own score (all scores are 0, say): then
-    nothing could be found and nothing is excluded.
+    nothing could be found and nothing is excluded. `identical` outputs are equivalent, whatever they are.
     """
     found = [contrast, *derived]
+    if identical:
+        return Verdict.EQUIVALENT
     if not scores_vary:
         return Verdict.UNDERPOWERED
     inside = all(c.smallest_margin < margin for c in found)
@@ -73,7 +86,7 @@ def judge_alone(contrast: Contrast, derived: Sequence[Contrast] = ()) -> Verdict
 
 def is_above(contrast: Contrast) -> bool:
     """Whether more content is found, by the permutation and by the interval."""
-    return contrast.p_primary <= ALPHA and contrast.effect > 0 and contrast.interval_90[0] > 0
+    return contrast.p_primary <= ALPHA and contrast.effect >= SHOWN and contrast.interval_90[0] > 0
 
 
 def _is_below(contrast: Contrast) -> bool:
@@ -96,10 +109,24 @@ def interval_text(interval: tuple[float, float]) -> str:
     return f"{interval[0]:+.2f} to {interval[1]:+.2f}"
 
 
-def detectable(contrast: Contrast) -> str:
+def verdict_mde(contrast: Contrast, derived: Iterable[Contrast] = ()) -> float:
+    """The minimum detectable effect of the verdict: a claim must pass under all strata, so the largest of theirs."""
+    return max(c.mde for c in (contrast, *derived))
+
+
+def detectable(contrast: Contrast, derived: Iterable[Contrast] = ()) -> str:
     """The minimum detectable effect in words; none where nothing that could be permuted makes a difference."""
-    finite = contrast.mde < float("inf")
-    return f"minimum detectable effect {contrast.mde:.2f}" if finite else "no effect was detectable"
+    least = verdict_mde(contrast, derived)
+    return f"minimum detectable effect {least:.2f}" if least < float("inf") else "no effect was detectable"
+
+
+def uncountable(contrast: Contrast) -> str:
+    """Why nothing can be found, however many sentences there are; "" where something could."""
+    if contrast.mde < float("inf"):
+        return ""
+    if max(map(abs, contrast.scores)) < SHOWN:
+        return "no words can be counted here: every score is 0, against whichever sentence"
+    return "the outputs do not depend on the sentence: against any other one they score the same"
 
 
 def exchanged(task_known: bool) -> str:
@@ -180,7 +207,7 @@ def paired_reading(
     if verdict is Verdict.EQUIVALENT:
         return (
             f"equivalent to {control} within ±{margin:g}{_untold(contrast, derived)} (smallest margin that would have "
-            f"passed {widest:.2f}; {detectable(contrast)})"
+            f"passed {widest:.2f}; {detectable(contrast, derived)})"
         )
     if verdict is Verdict.CONTROL_BETTER:
         held = "content" if p_control <= ALPHA else "none"
@@ -190,9 +217,12 @@ def paired_reading(
             f"less content with {eeg} than with {control}, which speaks against {eeg} and not for {control}; {alone}, "
             f"{chance}"
         )
+    if why := uncountable(contrast):
+        return f"{why}; neither a difference nor equivalence within ±{margin:g} can be claimed"
     return (
         f"underpowered, neither a difference nor equivalence within ±{margin:g} can be claimed"
-        f"{_untold(contrast, derived)} ({detectable(contrast)}; smallest margin that would have passed {widest:.2f})"
+        f"{_untold(contrast, derived)} ({detectable(contrast, derived)}; "
+        f"smallest margin that would have passed {widest:.2f})"
     )
 
 
@@ -235,4 +265,6 @@ def alone_reading(verdict: Verdict, contrast: Contrast, derived: Sequence[Contra
         )
     if contrast.p_primary <= ALPHA:
         return f"the file shows no content that would hold{_untold(contrast, derived)}"
-    return f"the file shows no content ({detectable(contrast)}: what is less would not have been found)"
+    if why := uncountable(contrast):
+        return f"the file shows no content: {why}"
+    return f"the file shows no content ({detectable(contrast, derived)}: what is less would not have been found)"

@@ -13,11 +13,13 @@ import numpy as np
 
 from eeg2text_jax.auditing import fitness, verdict
 from eeg2text_jax.auditing.align import Aligned, align
-from eeg2text_jax.auditing.audit import counts, deciding_one
+from eeg2text_jax.auditing.audit import counts
 from eeg2text_jax.auditing.compare import SUBJECT_RESAMPLES
 from eeg2text_jax.auditing.contrast import contrast, subject_effects
+from eeg2text_jax.auditing.decision import deciding_one
 from eeg2text_jax.auditing.rank_table import RankEndpoint, rank_endpoint, rank_side_channel, rank_tables
 from eeg2text_jax.auditing.rank_words import RankedCondition, chance_flags, held_against, in_words
+from eeg2text_jax.auditing.recorded import judged
 from eeg2text_jax.auditing.red_flags import LEVELS
 from eeg2text_jax.auditing.result import AuditResult, Comparison, Evidence, Secondary
 from eeg2text_jax.auditing.side_channel import GAP_CODES
@@ -82,6 +84,7 @@ def audit_rankings(
     common: bool = False,
     stratum_size: int = STRATUM_SIZE,
     training_text: Iterable[str] | None = None,
+    recording: str = "eeg",
 ) -> RankingAudit:
     """Judges whether recordings tell which sentence was read, more than each control does.
 
@@ -96,6 +99,7 @@ def audit_rankings(
       UserError: rows that cannot be compared.
     """
     rng = np.random.default_rng(seed)
+    eeg, controls, left_out = judged(eeg, controls, recording)
     aligned = align({name: eeg, **controls}, common=common, stratum_size=stratum_size)
     chosen = rank_endpoint(endpoint)
     margin = chosen.margin if margin is None else margin
@@ -142,8 +146,9 @@ def audit_rankings(
         bits=[],
         retrieval=[],
         flags=sorted(flags, key=lambda flag: LEVELS.index(flag.level)),
-        notes=list(aligned.notes),
+        notes=[*aligned.notes, *left_out],
         examples=[],
+        recording=recording,
         **held,
     )
 

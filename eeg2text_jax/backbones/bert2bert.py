@@ -35,6 +35,7 @@ def spec_from_config(config: EncoderDecoderConfig) -> Seq2SeqSpec:
         start_token=_token(config, "decoder_start_token_id", decoder.bos_token_id),
         bos_token=decoder.bos_token_id,
         shared_embeddings=False,
+        own_pads=(config.encoder.pad_token_id, decoder.pad_token_id),
         embedding_std=decoder.initializer_range,
         head_transform=True,
         logits_bias="trained",

@@ -8,7 +8,7 @@ from etils import epath
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.endpoints import Endpoint, named
-from eeg2text_jax.auditing.fitness import DECODED_HERE
+from eeg2text_jax.auditing.provenance import DECODED_HERE, checked_proof
 from eeg2text_jax.auditing.result import result_text
 from eeg2text_jax.auditing.retrieval import read_candidates
 from eeg2text_jax.auditing.strata import STRATUM_SIZE
@@ -16,11 +16,12 @@ from eeg2text_jax.auditing.verdict import EXIT_STATUS
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.model_metrics import endpoints, makers_of
-from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, read_text
+from eeg2text_jax.predictions.file import MODES, Prediction, read_text
 from eeg2text_jax.predictions.rankings import is_rankings
 from eeg2text_jax.predictions.read import check_given_once, describe, read_any
 from eeg2text_jax.predictions.selection import join_metadata, read_conditions
 from eeg2text_jax.study.metric_names import BLEU_1, ENDPOINTS
+from eeg2text_jax.study.own_run import is_of_its_run
 from eeg2text_jax.study.workdir import check_unchanged
 
 EPILOG = (
@@ -41,14 +42,14 @@ def main(argv: list[str]) -> int:
         from eeg2text_jax.commands.ranked import audit_ranked_files
 
         return audit_ranked_files(flags)
-    decoders: list[str] = []
+    ours: list[bool] = []
     recordings: list[str] = []
 
     def read(path: Path) -> list[Prediction]:
         check_unchanged(path)
         found = read_any(path, layout=flags.format, columns=columns, mode=flags.mode)
         print(describe(found))
-        decoders.append(own_decoder(found))
+        ours.append(is_of_its_run(found))
         recordings.append(str(found.header.get("recording", "eeg")))
         return join_metadata(found.predictions, flags.meta) if flags.meta else found.predictions
 
@@ -72,7 +73,10 @@ def main(argv: list[str]) -> int:
         common=flags.common,
         stratum_size=flags.stratum_size,
         training_text=read_text(flags.train_text).split("\n") if flags.train_text else None,
-        proof=flags.proof or (decoders[0] if all(decoders) else ""),
+        proof=flags.proof,
+        verified=DECODED_HERE if all(ours) and not flags.meta else "",
+        stated_by="--mode states" if flags.mode else "the file states",
+        deciding=flags.deciding.split(",") if flags.deciding else None,
         candidates=read_candidates(flags.candidates) if flags.candidates else None,
         recording=recordings[0],
     )
@@ -84,13 +88,6 @@ def main(argv: list[str]) -> int:
 
         write_report(result, flags.html)
     return result.exit_status
-
-
-def own_decoder(found: PredictionSet) -> str:
-    """Proof that no target reached the decoder, of a file that `eeg2text decode` wrote; empty for any other."""
-    if found.layout == "jsonl" and {"config", "decode", "split"} <= found.header.keys():
-        return DECODED_HERE
-    return ""
 
 
 def endpoints_of(flags: argparse.Namespace) -> list[Endpoint]:
@@ -139,8 +136,17 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--proof",
         metavar="TEXT",
-        help="how it is known that no target reached the decoder: is printed, and outputs "
-        "that look as if one had are judged; not needed for files of `eeg2text decode`",
+        type=str,
+        default="",
+        help="how it is known that no target reached the decoder, a sentence or an address: is printed as the authors' "
+        "statement, and lifts nothing that the outputs contradict",
+    )
+    parser.add_argument(
+        "--deciding",
+        metavar="NAMES",
+        default="",
+        help="controls that decide, with commas; default: all but time_reversed and phase_randomized, which keep the "
+        "features of the words and ask questions of their own",
     )
     parser.add_argument("--candidates", type=Path, metavar="FILE", help="candidate scores for retrieval (JSON lines)")
     parser.add_argument("--common", action="store_true", help="judge what the files share instead of refusing")
@@ -150,6 +156,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--format", metavar="LAYOUT", help="layout of the files, where content misleads")
     parser.add_argument("--columns", metavar="REF,PRED", help="columns of a CSV, by name or by number from 1")
     flags = parser.parse_args(argv)
+    given = any(argument.split("=")[0] == "--proof" for argument in argv)
+    flags.proof = checked_proof(flags.proof or (" " if given else ""))
     if flags.margin is not None and not 0 < flags.margin < float("inf"):
         raise UserError(f"--margin={flags.margin}: expected points of the endpoint above 0.")
     if flags.resamples < 100 or flags.stratum_size < 2 or flags.seed < 0:

@@ -129,6 +129,8 @@ def _parse_split(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--json", metavar="OUT", help="where to write the certificate; of folds, OUT_1.json and so on")
     parser.add_argument("--map", type=Path, metavar="OUT.png", help="a picture of what methods a to f keep and share")
     arguments = parser.parse_args(argv)
+    if arguments.seed < 0:
+        raise UserError(f"--seed={arguments.seed}: expected a whole number of at least 0.")
     if not 0 < arguments.overlap <= 1:
         raise UserError(f"--overlap: expected a share above 0 and up to 1, got {arguments.overlap}.")
     if not arguments.data and not arguments.audit:
@@ -137,7 +139,10 @@ def _parse_split(argv: list[str]) -> argparse.Namespace:
 
 
 def _ratio(text: str) -> tuple[float, ...]:
-    return tuple(float(share) for share in text.split(","))
+    try:
+        return tuple(float(share) for share in text.split(","))
+    except ValueError as error:
+        raise UserError(f"--ratio={text}: expected three shares with commas, such as 80,10,10.") from error
 
 
 def split(argv: list[str]) -> int:

@@ -45,11 +45,14 @@ def audit_ranked_files(flags: argparse.Namespace) -> int:
             f"{did_you_mean(endpoint, WHICH_SENTENCE)}"
         )
 
+    recordings: list[str] = []
+
     def read(path: Any) -> list[Ranking]:
         if not is_rankings(path):
             raise UserError(f"{path}: holds no rankings, and {flags.eeg} does; audit files of one kind.")
         check_unchanged(path)
         found = read_rankings(path)
+        recordings.append(str(found.header.get("recording", "eeg")))
         print(describe(found))
         return found.rows
 
@@ -68,6 +71,7 @@ def audit_ranked_files(flags: argparse.Namespace) -> int:
         seed=flags.seed,
         common=flags.common,
         stratum_size=flags.stratum_size,
+        recording=recordings[0],
     )
     print(ranking_text(result))
     if flags.json:

@@ -7,6 +7,7 @@ when the arguments were read: a misspelt option should not wait for it.
 import argparse
 from collections.abc import Sequence
 
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.study.configuration import parse_config
 
 
@@ -58,6 +59,8 @@ def export(argv: Sequence[str]) -> int:
     parser.add_argument("--out", required=True, help="folder to write; it must not exist or be empty")
     parser.add_argument("--arm", default="", help="e.g. eeg/0 (condition/seed); default: the first one trained on EEG")
     flags = parser.parse_args(argv)
+    if not flags.workdir:
+        raise UserError("--workdir= is empty; name the folder of a finished run.")
     from eeg2text_jax.export_run import export_run
     from eeg2text_jax.parallel.distributed import check_devices
 

@@ -176,7 +176,10 @@ def eeg(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.
 
 
 def shuffled(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """The EEG of another sentence: keeps subject, task, length and all statistics of EEG, destroys the content."""
+    """The EEG of another sentence: keeps subject, task and statistics of EEG, destroys the content.
+
+    The length, too, where there is such a sentence; see `donors.DonorTable.summary`.
+    """
     return context.donor
 
 

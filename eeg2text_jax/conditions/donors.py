@@ -26,16 +26,21 @@ class DonorTable:
     Fields:
       donor: int64 `[N]`, rows of the data file; -1 for samples of no part.
       level: int8 `[N]`, an index of `LEVELS`; -1 for samples of no part.
+      n_words: int64 `[N]`, of every sample.
     """
 
     donor: np.ndarray
     level: np.ndarray
+    n_words: np.ndarray
 
-    def summary(self) -> str:
-        """Share of the samples on each level, in words."""
-        used = self.level[self.level >= 0]
-        shares = [(np.mean(used == level), name) for level, name in enumerate(LEVELS)]
-        return ", ".join(f"{share:.1%} {name}" for share, name in shares if share)
+    def summary(self, rows: np.ndarray) -> str:
+        """Where the donors of the samples `rows` are from, in words: shares of the levels, and lengths that differ."""
+        shares = [(np.mean(self.level[rows] == level), name) for level, name in enumerate(LEVELS)]
+        levels = ", ".join(f"{share:.1%} {name}" for share, name in shares if share)
+        gap = np.abs(self.n_words[self.donor[rows]] - self.n_words[rows])
+        if not gap.any():
+            return levels
+        return f"{levels}; {np.mean(gap > 0):.1%} have another length, by {gap[gap > 0].mean():.1f} words on average"
 
 
 def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTable:
@@ -56,8 +61,8 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
     subject, task = columns
     clash = _clashes(data, text, task)
     donor, level = np.full(len(data), -1), np.full(len(data), -1, np.int8)
-    rng = stream_rng(seed, "donors")
-    for part in parts:
+    # A stream for each part: what one holds moves no donor of another.
+    for part, rng in zip(parts, stream_rng(seed, "donors").spawn(len(parts)), strict=True):
         if len(np.unique(text[part])) < 2:
             raise UserError(f"{data.path}: a part has a single text, so 'shuffled' has no other sentence to feed.")
         stratum = np.stack([subject[part], task[part], data.n_words[part]], axis=1)
@@ -65,7 +70,7 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
         _pass_on(part[order], stratum[order], clash, rng, donor, level)
         for i in part[donor[part] < 0]:
             donor[i], level[i] = _nearest(i, part, clash, subject, task, data.n_words, rng)
-    return DonorTable(donor, level)
+    return DonorTable(donor, level, data.n_words)
 
 
 def _clashes(data: DataFile, text: np.ndarray, task: np.ndarray) -> Callable[[Any, Any], np.ndarray]:

@@ -79,6 +79,7 @@ class Samples:
     subject: np.ndarray | None = None  # [N], row of each sample's subject in the table of subject means
     donors: np.ndarray | None = None  # [N], the sample whose EEG stands in for each under `shuffled`
     label_rows: np.ndarray | None = None  # [N], the sample whose text each is trained on under `label_shuffle`
+    donor_note: str = ""  # a sentence on how near the donors of the test part are
 
     def features(self, i: int) -> np.ndarray:
         """Standardized features of sample `i`, float32 `[min(W, max_words), *feature_shape]`."""

@@ -11,7 +11,7 @@ import numpy as np
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import content_digest, file_digest, replacing
+from eeg2text_jax.files import content_digest, file_digest, remove, replacing
 from eeg2text_jax.judge.frozen import Frozen, load_frozen
 from eeg2text_jax.judge.wording import Labels, Wording
 from eeg2text_jax.pretrained.tensor_files import open_safetensors, write_safetensors
@@ -76,16 +76,13 @@ def write_judge(judge: Judge, folder: str | os.PathLike[str]) -> None:
         "version": __version__,
     }
     folder = epath.Path(folder)
-    if folder.exists():  # a folder cannot be renamed onto one with something in it
-        for path in folder.iterdir():
-            path.unlink()
-        folder.rmdir()
     with replacing(folder) as partial:
         partial.mkdir(parents=True)
         write_safetensors(Path(partial) / PROMPT, {"prompt": np.asarray(judge.prompt, np.float32)}, {})
         content["prompt_sha256"] = file_digest(partial / PROMPT)
         content["sha256"] = content_digest(content)
         (partial / FILE).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf8")
+        remove(folder)  # only now: a folder cannot be renamed onto one with something in it
 
 
 def read_judge(folder: str | os.PathLike[str]) -> Judge:

@@ -16,6 +16,7 @@ from flax import nnx
 from eeg2text_jax.models.heads import Heads, attend_apart, attend_together, from_groups, into_groups
 from eeg2text_jax.models.layers import MANY_ROWS, Dense, make_dense, product, row_major
 from eeg2text_jax.models.spec import StackSpec
+from eeg2text_jax.parallel.batch_axis import data_shards
 
 MASK_VALUE = float(jnp.finfo(jnp.float32).min)
 
@@ -60,7 +61,7 @@ class Attention(nnx.Module):
         140 ms for T5-large, batch 32, by the compiler's estimate), and in large batches in any.
         """
         shape = Heads(batch, self.heads, self.rate)
-        if not shape.side_by_side(self.head_dim) or x.shape[0] < MANY_ROWS:
+        if not shape.side_by_side(self.head_dim) or x.shape[0] // data_shards() < MANY_ROWS:
             rows = self._rows(x, context)
             kept = rows if x is context else map(product, rows)
             return self.out(attend_apart(shape, *kept, biases, dropout_key))

@@ -12,20 +12,21 @@ from eeg2text_jax.models.cache import Cache
 from eeg2text_jax.models.layers import ACTIVATIONS, Norm, make_dense
 from eeg2text_jax.models.spec import Seq2SeqSpec
 from eeg2text_jax.models.stack import Stack
+from eeg2text_jax.parallel.batch_axis import replicate, shard_rows
 
 
 class Embedding(nnx.Module):
-    """Table of token vectors `[V, D]`."""
+    """Table of token vectors `[V, D]`; looking up `frozen_token` trains nothing."""
 
-    def __init__(self, spec: Seq2SeqSpec, rows: int, width: int, rngs: nnx.Rngs) -> None:
+    def __init__(self, spec: Seq2SeqSpec, rows: int, width: int, frozen_token: int | None, rngs: nnx.Rngs) -> None:
         init = jax.nn.initializers.normal(spec.embedding_std)
         self.embedding = nnx.Param(init(rngs.params(), (rows, width), jnp.float32))
-        self.scale, self.frozen_token = spec.embedding_scale, spec.pad_token if spec.frozen_pad else None
+        self.scale, self.frozen_token = spec.embedding_scale, frozen_token
 
     @jax.named_scope("embeddings")
     def __call__(self, ids: jax.Array) -> jax.Array:
         """Token ids `[B, T]` -> `[B, T, D]`, float32."""
-        x = self.embedding[...][ids] * self.scale
+        x = shard_rows(self.embedding[...][ids]) * self.scale
         if self.frozen_token is None:
             return x
         return jnp.where((ids == self.frozen_token)[..., None], jax.lax.stop_gradient(x), x)
@@ -58,7 +59,7 @@ class Head(nnx.Module):
     @jax.named_scope("head_loss")
     def table(self, tied: jax.Array) -> jax.Array:
         """The head's own table or `tied [V, D]`, the decoder's embeddings, in the dtype that is computed in."""
-        return (tied if self.spec.tied_head else self.embedding[...]).astype(self.dtype)
+        return replicate((tied if self.spec.tied_head else self.embedding[...]).astype(self.dtype))
 
     @jax.named_scope("head_loss")
     def __call__(self, x: jax.Array, table: jax.Array, read_out: ReadOut = logits_of) -> Any:
@@ -77,11 +78,12 @@ class EncoderDecoder(nnx.Module):
 
     def __init__(self, spec: Seq2SeqSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         if spec.shared_embeddings:
-            self.shared = Embedding(spec, spec.vocab_size, spec.d_model, rngs)
+            frozen = spec.pad_token if spec.frozen_pad else None
+            self.shared = Embedding(spec, spec.vocab_size, spec.d_model, frozen, rngs)
         else:
             rows = spec.encoder_vocab_size or spec.vocab_size
-            self.encoder_embedding = Embedding(spec, rows, spec.encoder.width, rngs)
-            self.decoder_embedding = Embedding(spec, spec.vocab_size, spec.decoder.width, rngs)
+            self.encoder_embedding = Embedding(spec, rows, spec.encoder.width, spec.own_pads[0], rngs)
+            self.decoder_embedding = Embedding(spec, spec.vocab_size, spec.decoder.width, spec.own_pads[1], rngs)
         self.encoder = Stack(spec.encoder, dtype, rngs)
         if spec.encoder.width != spec.decoder.width:
             self.projection = make_dense(spec.decoder, spec.encoder.width, spec.decoder.width, dtype, rngs)

@@ -16,6 +16,7 @@ from jax.experimental.layout import Layout, with_layout_constraint
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.spec import StackSpec
+from eeg2text_jax.parallel.batch_axis import data_shards
 
 
 def gelu(x: jax.Array) -> jax.Array:
@@ -49,7 +50,7 @@ def product(x: jax.Array) -> jax.Array:
 
 def row_major(x: jax.Array) -> jax.Array:
     """Rows `[R, D]`, of a large batch row by row in a TPU's memory: its compiler would take columns, and copy."""
-    if x.shape[0] < MANY_ROWS:
+    if x.shape[0] // data_shards() < MANY_ROWS:
         return x
     layout = Layout(major_to_minor=tuple(range(x.ndim)))
     return jax.lax.platform_dependent(x, tpu=lambda x: with_layout_constraint(x, layout), default=lambda x: x)
@@ -72,9 +73,29 @@ def draw_kept(shape: tuple[int, ...], rate: float, key: jax.Array | None, site: 
     """
     if key is None or rate == 0.0:
         return None
-    bits = jax.random.bits(jax.random.fold_in(key, site), shape, jnp.uint16)
+    bits = drawn(lambda key: jax.random.bits(key, shape, jnp.uint16), jax.random.fold_in(key, site))
     bits = row_major(bits) if len(shape) == 2 else jax.lax.optimization_barrier(bits)  # as rows are
     return bits >= np.uint16(min(round(rate * 2**16), 2**16 - 1))
+
+
+def drawn(draw: Callable[[jax.Array], jax.Array], key: jax.Array) -> jax.Array:
+    """`draw(key)`, under `vmap` that of each key: arms of one seed draw alike, those of another seed differently.
+
+    rbg alone would, under `vmap`, draw for all keys from the first one.
+    """
+    impl = str(jax.random.key_impl(key))
+    if "rbg" not in impl:
+        return draw(key)
+
+    @jax.custom_batching.custom_vmap
+    def of(data: jax.Array) -> jax.Array:
+        return draw(jax.random.wrap_key_data(data, impl=impl))
+
+    @of.def_vmap
+    def of_each(size: int, _: list[bool], data: jax.Array) -> tuple[jax.Array, bool]:
+        return jnp.stack([of(data[i]) for i in range(size)]), True
+
+    return of(jax.random.key_data(key))
 
 
 def drop(x: jax.Array, kept: jax.Array | None, rate: float) -> jax.Array:

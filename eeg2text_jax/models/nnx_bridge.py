@@ -13,6 +13,7 @@ from flax import nnx
 from jax import lax
 
 from eeg2text_jax.models.remat import Keep, scan_keeping
+from eeg2text_jax.parallel.batch_axis import replicate
 
 Params = dict[str, Any]
 
@@ -81,7 +82,7 @@ def scan_layers(
 
     if remat is not None:
         return scan_keeping(layer, params, shared, x, each, remat, cast)
-    return lax.scan(lambda x, i: (layer(i[0], shared, x, i[1]), None), x, (params, each), unroll=unroll)[0]
+    return lax.scan(lambda x, i: (layer(replicate(i[0]), shared, x, i[1]), None), x, (params, each), unroll=unroll)[0]
 
 
 def _some_late(params: Params) -> Params:

@@ -15,6 +15,7 @@ from flax import nnx
 
 from eeg2text_jax.models.brain.inputs import at_padding
 from eeg2text_jax.models.brain.unicorn import Reconstruction, Series, Snapshots
+from eeg2text_jax.models.layers import drawn
 from eeg2text_jax.models.nnx_bridge import Params, bind, in_compute_dtype, init_params, structure_of
 from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import EEGSpec
@@ -82,8 +83,9 @@ class ReconstructionModel:
     def _hidden(self, mask: jax.Array, key: jax.Array | None) -> jax.Array:
         """Snapshots hidden from the encoder, bool `[B, W]`; without a key (on dev) always the same ones."""
         key = jax.random.key(0) if key is None else jax.random.fold_in(key, 1)
-        drawn = jax.random.uniform(key, mask.shape)
-        return mask & ((drawn < self.hidden_share) | (drawn == jnp.where(mask, drawn, 1.0).min(axis=1, keepdims=True)))
+        places = drawn(lambda key: jax.random.uniform(key, mask.shape), key)
+        lowest = jnp.where(mask, places, 1.0).min(axis=1, keepdims=True)
+        return mask & ((places < self.hidden_share) | (places == lowest))
 
     def _make(self) -> functools.partial:
         return functools.partial(_Network, self.eeg, self.of, jnp.dtype(self.dtype))

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from eeg2text_jax.models.layers import PRODUCT
+from eeg2text_jax.parallel.batch_axis import replicate
 
 Keep = Literal["products", "nothing"]
 
@@ -40,7 +41,9 @@ def scan_keeping(
     pullback = _Pullback()
 
     def one_layer(params: Any, number: jax.Array) -> Any:
-        return cast(jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, number, 0, keepdims=False), params))
+        return replicate(
+            cast(jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, number, 0, keepdims=False), params))
+        )
 
     numbers, shapes = jnp.arange(length), jax.eval_shape(cast, jax.tree.map(lambda leaf: leaf[0], params))
 

@@ -60,6 +60,7 @@ class Seq2SeqSpec:
     embedding_std: float = 0.02
     embedding_scale: float = 1.0  # of embedded token ids; given embeddings are taken as they are
     frozen_pad: bool = True  # looking up the padding token trains nothing (PyTorch's padding_idx)
+    own_pads: tuple[int | None, int | None] = (None, None)  # that of each table where they are apart
     tied_head: bool = True  # the output head is the decoder's embedding table
     head_scale: float = 1.0  # of the hidden states that enter the head (T5 v1.0: 1/sqrt(d_model))
     head_transform: bool = False  # dense, activation and norm before the head (BERT)

@@ -21,6 +21,7 @@ from eeg2text_jax.models.layers import (
 from eeg2text_jax.models.nnx_bridge import scan_layers, separate_layers, stack_layers
 from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import StackSpec
+from eeg2text_jax.parallel.batch_axis import data_shards, shard_rows
 
 Sublayer = Callable[[jax.Array, jax.Array | None], jax.Array]  # (rows, dropout key) -> what is added to the rows
 
@@ -94,7 +95,7 @@ class Layer(nnx.Module):
 
     def _around(self, norm: Norm, sublayer: Sublayer, x: jax.Array, key: jax.Array | None) -> jax.Array:
         y = sublayer(norm(x) if self.pre_norm else x, key)
-        x = row_major(x + dropout(y, self.rate, key, site=1))
+        x = shard_rows(row_major(x + dropout(y, self.rate, key, site=1)))
         return x if self.pre_norm else row_major(norm(x))
 
 
@@ -144,12 +145,17 @@ class Stack(nnx.Module):
             (seen, hidden_seen), learned, rows = jax.lax.stop_gradient(shared[0]), *shared[1:]
             return layer(x, batch, (seen, *learned), rows, hidden_seen, key)
 
-        x = self._embed(x, positions, length, start).reshape(-1, width)
+        x = shard_rows(self._embed(shard_rows(x), positions, length, start).reshape(-1, width))
         if self.spec.layers:
             shared = (seen, hidden_seen), learned, rows
-            options = {"dtype": self.dtype, "remat": remat, "unroll": unroll, "late": x.shape[0] < MANY_ROWS}
+            options = {
+                "dtype": self.dtype,
+                "remat": remat,
+                "unroll": unroll,
+                "late": x.shape[0] // data_shards() < MANY_ROWS,
+            }
             x = scan_layers(self.layers, body, x, keys, shared, **options)
-        return self._finish(x, end).reshape(batch, length, width)
+        return shard_rows(self._finish(x, end).reshape(batch, length, width))
 
     def init_cache(self, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
         """A decoder's cache for `B * beams` sequences over the encoder's output `[B, S, D]`."""

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
+from eeg2text_jax.parallel.batch_axis import with_mesh
 from eeg2text_jax.parallel.mesh import ARM, DATA
 from eeg2text_jax.parallel.placement import arm_sharding, replicated, seeds_sharding
 
@@ -46,7 +47,7 @@ def each_arm(
         return _each_local(lambda slices: function(*slices, shared), arguments, mapping)
 
     if mesh is None or mesh.shape[ARM] == 1:
-        return local(arguments, shared)
+        return with_mesh(local, mesh)(arguments, shared)
     arms, everywhere = PartitionSpec(ARM), PartitionSpec()
     return jax.shard_map(
         local, mesh=mesh, in_specs=(arms, everywhere), out_specs=arms, axis_names={ARM}, check_vma=False

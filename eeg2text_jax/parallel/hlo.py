@@ -17,6 +17,7 @@ _GROUPS = re.compile(
     r"replica_groups=(?P<groups>mesh\[.*?\](?:, device_ids=\S+)? \{.*?\}"
     r"|\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?|\{(?:\{[\d,]*\},?)*\})"
 )
+_CHANNEL = re.compile(r"channel_id=(?P<channel>\d+)")
 _PAIRS = re.compile(r"source_target_pairs=\{(?P<pairs>(?:\{\d+,\d+\},?)*)\}")
 
 
@@ -40,12 +41,15 @@ class Collective:
 def collectives(hlo: str, mesh: Mesh) -> list[Collective]:
     """The collectives of a program compiled for `mesh`, from `compiled.as_text()`.
 
+    A TPU's compiler writes an asynchronous collective into each fusion that it overlaps with: its beginning, its parts
+    and its end share a channel, which counts once.
+
     Raises:
       ValueError: an instruction names groups of devices in a form that is not understood.
     """
     module = parse_module(hlo)
     times = _executions(module)
-    found = []
+    found: dict[str | int, Collective] = {}
     for computation, line in module.lines():
         collective = _COLLECTIVE.fullmatch(line.op)
         if collective is None:
@@ -55,8 +59,12 @@ def collectives(hlo: str, mesh: Mesh) -> list[Collective]:
         axes = _axes_of(_device_groups(line, mesh.size), mesh)
         # An asynchronous start's tuple holds its operands, too.
         size = line.bytes(largest_only=bool(collective["start"]) and collective["op"] != "all-reduce")
-        found.append(Collective(collective["op"], axes, size, times.get(computation, 1)))
-    return found
+        one = Collective(collective["op"], axes, size, times.get(computation, 1))
+        channel, overlapped = _CHANNEL.search(line.attributes), "chain_id=" in line.attributes
+        name = channel["channel"] if channel and overlapped else len(found)
+        if name not in found or one.bytes * one.times > found[name].bytes * found[name].times:
+            found[name] = one
+    return list(found.values())
 
 
 def bytes_by_axis(found: Sequence[Collective]) -> dict[str, int]:

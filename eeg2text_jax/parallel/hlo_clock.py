@@ -133,7 +133,7 @@ def estimate(hlo: str, hertz: float, unknown_loops: Sequence[int] = ()) -> Estim
     Raises:
       UnknownLoop: the length of a loop is neither in the program nor told, or more were told than there are.
     """
-    walk = _Walk(parse_module(hlo), hertz, list(unknown_loops))
+    walk = Walk(parse_module(hlo), hertz, list(unknown_loops))
     found = walk.computation(walk.module.entry, 1, OTHER)
     if walk.unknown:
         raise UnknownLoop(f"{len(unknown_loops)} lengths of loops were told, {len(walk.unknown)} too many")
@@ -147,7 +147,7 @@ def parts_of(hlo: str) -> dict[str, str]:
     """
     module = parse_module(hlo)
     loops = sum(line.op == "while" for _, line in module.lines())
-    walk = _Walk(module, 1.0, [1] * loops, every_branch=True)
+    walk = Walk(module, 1.0, [1] * loops, every_branch=True)
     found = walk.computation(module.entry, 1, OTHER)
     return {one.instruction.name: one.part for one in found}
 
@@ -162,7 +162,7 @@ class _Executed:
     milliseconds: float | None
 
 
-class _Walk:
+class Walk:
     """From the entry through everything that runs, loops as often as they turn."""
 
     def __init__(self, module: Module, hertz: float, unknown: list[int], *, every_branch: bool = False):
@@ -185,7 +185,7 @@ class _Walk:
                 for called in (called for role in line.called.values() for called in role):
                     found += self.computation(called, times, own)
             elif not _NOTHING.fullmatch(line.op) and _target(line) not in _NO_WORK:
-                found.append(_Executed(line, self._kind(line) or own, times, self._milliseconds(line)))
+                found.append(_Executed(line, self._kind(line) or own, times, self.milliseconds(line)))
         return found
 
     def total(self, found: Iterable[_Executed], turns: tuple[Estimate, ...] = ()) -> Estimate:
@@ -219,7 +219,8 @@ class _Walk:
             self.turns.append(self.total(one))
         return [line for called in inside for line in self.computation(called, times * turns, part)]
 
-    def _milliseconds(self, line: Instruction) -> float | None:
+    def milliseconds(self, line: Instruction) -> float | None:
+        """Of one execution; None without an estimate."""
         if (cycles := _CYCLES.search(line.attributes)) and int(cycles[1]):
             return 1e3 * int(cycles[1]) / self.hertz
         if (spent := _MICROSECONDS.search(line.attributes)) and float(spent[1]):
@@ -251,7 +252,7 @@ class _Walk:
     def _kind(self, line: Instruction) -> str | None:
         """What an instruction is whatever its scope: an exchange between chips, or data moved without arithmetic."""
         lines = [part for part in self._within(line) if not _NOTHING.fullmatch(part.op)]
-        alone = line.op != "fusion" or self._milliseconds(line) is None  # and not fused with what it overlaps
+        alone = line.op != "fusion" or self.milliseconds(line) is None  # and not fused with what it overlaps
         if alone and any(_COLLECTIVE.fullmatch(part.op) for part in lines):
             return COMMUNICATION
         if not lines or not all(_MOVES.fullmatch(part.op) or _is_scalar(part) for part in lines):

@@ -7,7 +7,7 @@ import dataclasses
 import importlib.util
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 from jax.experimental import topologies
@@ -17,6 +17,7 @@ from eeg2text_jax.errors import UserError, did_you_mean, first_line
 from eeg2text_jax.parallel.hlo import Collective, collectives
 from eeg2text_jax.parallel.hlo_clock import Estimate, UnknownLoop, estimate
 from eeg2text_jax.parallel.mesh import CHIPS, Chip
+from eeg2text_jax.preflight import gpu_clock
 from eeg2text_jax.preflight.programs import Program
 
 
@@ -141,18 +142,49 @@ def compile_program(
         if used is None:
             raise
         return Compiled(used, None, None, None, None, None, time.monotonic() - begun)
-    seconds, memory, hlo = time.monotonic() - begun, compiled.memory_analysis(), compiled.as_text()
+    seconds, hlo = time.monotonic() - begun, compiled.as_text()
+    spent = _estimated(estimate, hlo, clock, unknown_loops) if clock else None
+    return _as_compiled(compiled, hlo, mesh, seconds, spent, unknown)
+
+
+def compile_for_gpu(
+    program: Program, mesh: Mesh, chip: Chip, unknown_loops: Sequence[int] = (), *, timed: bool = True
+) -> Compiled:
+    """`compile_program` for described GPUs, with an ordinal estimate of the time where XLA has models of the chip.
+
+    It has none of an A100 and ends with an error if they are asked for ("Cannot find key: sm_80").
+
+    Raises:
+      UserError: there is no estimate, as the length of a loop is not known.
+    """
+    begun = time.monotonic()
+    options = {**gpu_clock.OPTIONS, gpu_clock.MODELS: timed}
+    compiled = program.function.lower(*program.arguments).compile(compiler_options=options)
+    seconds, hlo = time.monotonic() - begun, compiled.as_text()
+    spent = _estimated(gpu_clock.estimate, hlo, chip, unknown_loops) if timed else None
+    return _as_compiled(compiled, hlo, mesh, seconds, spent, False)
+
+
+def _estimated(
+    model: Callable[..., Estimate], hlo: str, clock: float | Chip, unknown_loops: Sequence[int]
+) -> Estimate | None:
+    try:
+        spent = model(hlo, clock, unknown_loops)
+    except UnknownLoop as error:
+        raise UserError(f"the program's time cannot be estimated: {error}.") from error
+    return spent if spent.costs else None
+
+
+def _as_compiled(
+    compiled: jax.stages.Compiled, hlo: str, mesh: Mesh, seconds: float, spent: Estimate | None, unknown: bool
+) -> Compiled:
+    memory = compiled.memory_analysis()
     parts = (
         memory.argument_size_in_bytes,
         memory.temp_size_in_bytes,
         memory.output_size_in_bytes - memory.alias_size_in_bytes,
         memory.generated_code_size_in_bytes,
     )
-    try:
-        spent = estimate(hlo, clock, unknown_loops) if clock else None
-    except UnknownLoop as error:
-        raise UserError(f"the program's time cannot be estimated: {error}.") from error
-    spent = spent if spent and spent.costs else None
     return Compiled(sum(parts), *parts, tuple(collectives(hlo, mesh)), seconds, spent, unknown)
 
 

@@ -12,7 +12,15 @@ from eeg2text_jax.parallel.hlo import bytes_by_axis
 from eeg2text_jax.parallel.hlo_clock import Estimate
 from eeg2text_jax.parallel.mesh import ARM, DATA, Chip
 from eeg2text_jax.parallel.placement import Placement
-from eeg2text_jax.preflight.compiling import Compiled, Topology, compile_program, lowers_for, tpu_devices
+from eeg2text_jax.preflight.compiling import (
+    Compiled,
+    Topology,
+    compile_for_gpu,
+    compile_program,
+    lowers_for,
+    tpu_devices,
+)
+from eeg2text_jax.preflight.gpu_target import TARGETS, gpu_devices, has_gpu_compiler
 from eeg2text_jax.preflight.programs import (
     USABLE,
     LargestBatch,
@@ -133,7 +141,9 @@ class Report:
 def estimate(
     config: ConfigDict, topology: Topology, effort: str, say: Callable[[str], None] = print, *, largest: bool = True
 ) -> Report:
-    """Compiles training step and beam search for a TPU slice with one of `EFFORTS`, or lowers them for GPUs.
+    """Compile training step and beam search for a TPU slice with one of `EFFORTS`, or for GPUs.
+
+    Without XLA's compiler for GPUs, the programs are lowered for them.
 
     Args:
       largest: whether to look for the largest batch that fits, which takes up to six more compilations.
@@ -144,6 +154,8 @@ def estimate(
     outline = make_outline(config)
     if topology.chip.platform == "tpu":
         return _preflight_tpu(outline, topology, effort, say, largest)
+    if topology.name.split(":")[0] in TARGETS and has_gpu_compiler():
+        return _preflight_gpu(outline, topology, say)
     placement = Placement.from_config(config, len(outline.arms), topology.shape[0])
     programs = []
     for task in (_training(outline, placement), _search(outline, placement)):
@@ -152,6 +164,16 @@ def estimate(
             raise UserError(f"the {task.name} cannot be lowered for {topology.chip.platform}: {refused}")
         programs.append(_program_report(task, None, topology.chip))
     return _report(outline, placement, topology, programs, None, None)
+
+
+def _preflight_gpu(outline: Outline, topology: Topology, say: Callable[[str], None]) -> Report:
+    placement, programs = Placement.from_config(outline.config, len(outline.arms), gpu_devices(topology)), []
+    for task in (_training(outline, placement), _search(outline, placement)):
+        say(f"compiling the {task} ...")
+        timed = TARGETS[topology.name.split(":")[0]].matrix_ops > 0
+        taken = compile_for_gpu(task.program, placement.mesh, topology.chip, task.unknown_loops, timed=timed)
+        programs.append(_program_report(task, taken, topology.chip))
+    return _report(outline, placement, topology, programs, None, "full")
 
 
 def _preflight_tpu(

@@ -9,19 +9,22 @@ from eeg2text_jax.parallel.hlo_clock import Estimate
 from eeg2text_jax.parallel.mesh import ARM, Chip
 from eeg2text_jax.preflight.compiling import EFFORT_OPTION
 from eeg2text_jax.preflight.estimate import ProgramReport, Report, Task
+from eeg2text_jax.preflight.gpu_clock import GpuEstimate
 from eeg2text_jax.preflight.programs import LargestBatch
 
 GIB = 2**30
+ORDINAL = "ordinal, not calibrated: sum of XLA's cost models"
 
 
 def clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
     """The compiler's estimate of the time, and of a search that of one step, too."""
     found, task = program.estimate, program.task
     rate = 1e3 * task.tokens / found.milliseconds
+    name = ORDINAL if isinstance(found, GpuEstimate) else "estimated by the compiler, not measured"
     lines = [
-        f"  estimated by the compiler, not measured: {found.milliseconds:.1f} ms,"
-        f" {program.share_of_peak:.1%} of the chip's peak, {rate:.0f} tokens/s",
+        f"  {name}: {found.milliseconds:.1f} ms, {program.share_of_peak:.1%} of the chip's peak, {rate:.0f} tokens/s",
         *parts_table(found.parts),
+        *([f"    {found}"] if isinstance(found, GpuEstimate) else []),
         *_missing_lines(found, chip),
     ]
     for turn in found.turns[:1]:
@@ -82,7 +85,14 @@ def clock_json(program: ProgramReport, chip: Chip) -> dict[str, Any]:
     """The compiler's estimate; `step` is one of a search."""
     found, task = program.estimate, program.task
     told = {
-        "what_it_is": "the compiler's model of the time, not a measurement",
+        "what_it_is": ORDINAL
+        if isinstance(found, GpuEstimate)
+        else "the compiler's model of the time, not a measurement",
+        **(
+            {"launches": found.launches, "replaced": found.replaced, "modelled": found.modelled}
+            if isinstance(found, GpuEstimate)
+            else {}
+        ),
         "share_of_peak": program.share_of_peak,
         "tokens_per_second": 1e3 * task.tokens / found.milliseconds,
         **_times_json(found, chip),
@@ -117,7 +127,7 @@ MIB = 2**20
 def to_text(report: Report) -> str:
     """What the command prints."""
     chip, config, (words, tokens) = report.topology.chip, report.config, report.bucket
-    compiled = chip.platform == "tpu"
+    compiled = report.effort is not None
     how = f"compiled with {report.effort} effort, not run" if compiled else "lowered, neither compiled nor run"
     mesh = " x ".join(f"{n} {axis}" for axis, n in report.mesh.items())
     lines = [
@@ -142,7 +152,8 @@ def to_text(report: Report) -> str:
 
 GPU_NOTE = (
     "Shown: both programs can be expressed for this platform, and what they are called with. Not shown, since it\n"
-    "takes a GPU's compiler: temporaries and so whether they fit, collectives, and the largest batch."
+    "takes a GPU's compiler: temporaries and so whether they fit, collectives, launches. For h100, h200, a100-80gb\n"
+    "and a100-40gb, pip install 'eeg2text_jax[preflight-cuda]' brings it; it needs no GPU."
 )
 
 
@@ -168,7 +179,7 @@ def _program_lines(report: Report, program: ProgramReport) -> list[str]:
     if program.estimate:
         return lines + clock_lines(program, chip)
     if report.effort == "full" and compiled is not None and compiled.collectives is not None:
-        return [*lines, "  no estimate of the time: the installed libtpu writes none for this chip"]
+        return [*lines, "  no estimate of the time: the compiler has none for this chip"]
     return lines
 
 

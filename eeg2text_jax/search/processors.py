@@ -19,6 +19,7 @@ LONGEST = 128  # tokens of which a TPU looks back by products
 def process(scores: jax.Array, tokens: jax.Array, length: jax.Array, spec: GenerationSpec) -> jax.Array:
     """Applies whatever `spec` switches on to `scores` float32 `[N, V]`."""
     penalty, size = spec.repetition_penalty, spec.no_repeat_ngram_size
+    size = size if size < tokens.shape[1] else 0  # a longer n-gram cannot occur twice
     if penalty != 1.0 or size:
         arguments = scores, tokens, length
         default = partial(look_back, penalty=penalty, size=size)

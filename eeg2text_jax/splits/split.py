@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -125,13 +125,18 @@ class Split:
 
         Checkpoints and predictions carry it.
         """
-        content = json.dumps({name: sorted(self.names[self.parts[name]]) for name in PARTS})
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
+        return parts_digest({name: self.names[self.parts[name]] for name in PARTS})
 
     @property
     def kept(self) -> int:
         """Samples that are in any part."""
         return sum(len(self.parts[name]) for name in PARTS)
+
+
+def parts_digest(samples: Mapping[str, Iterable[str]]) -> str:
+    """Hash of the sample ids of all parts, in whatever order."""
+    content = json.dumps({name: sorted(samples[name]) for name in PARTS})
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def part_sizes(n: int, ratio: tuple[float, float, float]) -> tuple[int, int, int]:

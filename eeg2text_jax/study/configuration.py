@@ -68,6 +68,9 @@ def parse_config(
     for argument in argv:
         _check_override(config, argument)
     argv = _last_of_each(config, argv)
+    for name in (*options, *optional):
+        if sum(bool(re.match(rf"--?{name}(=|$)", argument)) for argument in argv) > 1:
+            raise UserError(f"--{name} is given twice; give it once.")
     values = flags.FlagValues()
     config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=[command, *argv])
     for name in (*options, *optional):
@@ -79,6 +82,8 @@ def parse_config(
     for name in options:
         if values[name].value is None:
             raise UserError(f"--{name} is missing; {usage}")
+        if not values[name].value:
+            raise UserError(f"--{name}= is empty; {usage}")
     if rest and not positional:
         raise UserError(f"unexpected argument {rest[0]!r}; {usage}")
     check_config(config, sections, ranges)
@@ -101,8 +106,13 @@ def load_config(place: str) -> ConfigDict:
         config = get_config(argument) if colon else get_config()
     except UserError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(f"{place}: cannot be loaded ({type(error).__name__}: {first_line(error)}).") from error
+    if not isinstance(config, ConfigDict):
+        raise UserError(
+            f"{place}: get_config returns {config!r:.40} ({type(config).__name__}); expected a ConfigDict, such as "
+            "that of configs/default.py with changes."
+        )
     return config.lock()
 
 

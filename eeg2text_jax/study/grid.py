@@ -64,19 +64,18 @@ def init_keys(grid_arms: tuple[Arm, ...], config_seed: int) -> jax.Array:
     return _keys_by_seed(grid_arms, stream_key(config_seed, "init"))
 
 
-def dropout_keys(grid_arms: tuple[Arm, ...], config_seed: int, rng: str) -> jax.Array:
-    """Keys of all arms' dropout `[A]`: those of their seeds, or with `rbg` one for all.
+RNGS = {"threefry": "threefry2x32", "rbg": "rbg"}  # values of train.rng
 
-    Under `vmap` rbg draws from the first key alone, so that keys of their own would tell apart what is paired.
+
+def dropout_keys(grid_arms: tuple[Arm, ...], config_seed: int, rng: str) -> jax.Array:
+    """Keys of all arms' dropout `[A]`, those of their seeds.
 
     Raises:
       UserError: `rng` (of `config.train`) is not known.
     """
-    if rng == "threefry":
-        return _keys_by_seed(grid_arms, stream_key(config_seed, "dropout"))
-    if rng == "rbg":
-        return jnp.broadcast_to(stream_key(config_seed, "dropout", "rbg"), (len(grid_arms),))
-    raise UserError(f"train.rng = {rng!r}; expected 'threefry' or 'rbg'.")
+    if rng not in RNGS:
+        raise UserError(f"train.rng = {rng!r}; expected 'threefry' or 'rbg'.")
+    return _keys_by_seed(grid_arms, stream_key(config_seed, "dropout", RNGS[rng]))
 
 
 def _keys_by_seed(grid_arms: tuple[Arm, ...], root: jax.Array) -> jax.Array:

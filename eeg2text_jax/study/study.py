@@ -184,11 +184,12 @@ def make_samples(
     """What batches are cut from, and the table of subject means `[S + 1, *feature_shape]` where one is needed."""
     train = split.parts["train"]
     scaling = feature_scale(data, train, config.data.standardize)
-    notes = [scaling.note(), *cuts(config, data, split, tokenizer)]
-    for note in filter(None, notes):
-        print(note)
     conditions = {*config.grid.train_conditions, *config.grid.eval_conditions}
     needed = needs(sorted(conditions))
+    donors = donor_table(data, list(split.parts.values()), config.seed) if "donor" in needed else None
+    donor_note = "" if donors is None else f"shuffled, donors in the test part: {donors.summary(split.parts['test'])}."
+    for note in filter(None, [scaling.note(), *cuts(config, data, split, tokenizer), donor_note]):
+        print(note)
     means, subject = train_means(data, train) if needed & {"means", "subject"} else (None, None)
     samples = Samples(
         data=data,
@@ -198,7 +199,8 @@ def make_samples(
         max_words=config.data.max_words,
         pad_token=pad_token,
         subject=subject if "subject" in needed else None,
-        donors=donor_table(data, list(split.parts.values()), config.seed).donor if "donor" in needed else None,
+        donors=None if donors is None else donors.donor,
+        donor_note=donor_note,
         label_rows=label_rows(data, train, config.seed) if "label_shuffle" in conditions else None,
     )
     return samples, jnp.asarray((means - scaling.mean) / scaling.scale) if "means" in needed else None

@@ -112,6 +112,7 @@ class Checkpoints:
         Raises:
           UserError: the disk is full or the folder cannot be written.
         """
+        info = json.loads(json.dumps(info))  # as it is now: orbax writes it in a thread, while training goes on
         self.wait()
         self._saving = step
         self._check_room(state)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from eeg2text_jax.cpu import summed_by_blocks
 from eeg2text_jax.models.encoder_decoder import logits_of
+from eeg2text_jax.parallel.batch_axis import shard_rows
 
 BLOCK = 1 << 26  # bytes of logits at once
 
@@ -19,7 +20,7 @@ def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 
       labels: int32 `[B, T]`.
       label_smoothing: share of the target distribution spread evenly over the vocabulary.
     """
-    logits = logits.astype(jnp.float32)
+    logits = shard_rows(logits.astype(jnp.float32))
     log_norm = jax.nn.logsumexp(logits, axis=-1)
     # A gather from logits that are divided along V or the batch, XLA may partition across the arms; a sum it does not.
     chosen = labels[..., None] == jnp.arange(logits.shape[-1], dtype=labels.dtype).reshape(*[1] * labels.ndim, -1)

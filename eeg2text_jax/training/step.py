@@ -74,7 +74,8 @@ class GridProgram:
           study: constant over the run.
         """
         keys = jax.vmap(jax.random.fold_in, (0, None))(study.dropout, state.step)
-        shared_key = keys[0] if self._share_dropout(keys) else None
+        # A key that is not mapped is drawn from once for all arms.
+        shared_key = keys[0] if len({arm.seed for arm in self.arms}) == 1 else None
 
         def update(params, opt_state, key, rows, shared_key):
             value, gradient = self._gradient(params, rows, key if shared_key is None else shared_key)
@@ -105,12 +106,6 @@ class GridProgram:
         """What every arm is fed and judged by in an evaluation, each `[A, B, ...]`, from a batch `[B, ...]`."""
         of_all = jax.tree.map(lambda leaf: leaf[None], dict(batch))
         return self._rows(of_all, study, jnp.zeros((), jnp.int32))
-
-    def _share_dropout(self, keys: jax.Array) -> bool:
-        """Whether all arms drop the same units: those of one seed do, and `rbg`, which under `vmap` draws from the
-        first key alone. A key that is not mapped is drawn from once for all of them.
-        """
-        return len({arm.seed for arm in self.arms}) == 1 or str(jax.random.key_impl(keys)) == "rbg"
 
     def _gradient(self, params: Any, rows: Batch, key: jax.Array) -> tuple[jax.Array, Any]:
         """Mean loss over the tokens of one arm's batch, and its gradient; `rows` has the batch on its first axes."""

@@ -20,6 +20,9 @@ USES = {"uses EEG", "detectable but below the margin"}
 NOTHING = {"underpowered", "equivalent to control", "control better"}
 ALONE = {"no content found above its null"}
 UNFIT = {"not judgeable"}
+UNPROVEN = {"content of unproven origin"}
+# What no structure betrays is judged as stated: word-by-word reading has the exact number of words, too.
+STATED = {"uses EEG"}
 REFUSED = {"refused"}
 
 
@@ -70,8 +73,9 @@ def cases() -> dict[str, tuple[Rows, dict[str, Rows], dict, set[str]]]:
     unknown, forced = {"mode": "unknown"}, {"mode": "teacher_forced"}
     return {
         "honest, little": (little, pair, {}, USES),
-        "honest, much, with proof": (much, pair, {"proof": "planted"}, USES),
-        "much, without proof": (much, pair, {}, UNFIT),
+        "honest, much, with proof": (much, pair, {"proof": "the test planted all of it"}, USES),
+        "much, stated by its modes alone": (much, pair, {}, USES),
+        "much, of unknown mode": (stated(much, **unknown), {"noise": stated(noise, **unknown)}, {}, UNPROVEN),
         "nothing": (nothing, pair, {}, NOTHING),
         "nothing alone": (nothing, {}, {}, ALONE),
         "style of frequent words": (styled, pair, {}, NOTHING),
@@ -110,14 +114,14 @@ def cases() -> dict[str, tuple[Rows, dict[str, Rows], dict, set[str]]]:
             UNFIT,
         ),
         "teacher-forced against free": (stated(edited(nothing, right(0.3)), **forced), pair, {}, UNFIT),
-        "teacher-forced, unsaid": (edited(nothing, right(0.3)), pair, {}, UNFIT),
-        "teacher-forced, both unsaid": (
+        "word by word, stated to run free": (edited(nothing, right(0.3)), pair, {}, STATED),
+        "word by word on both sides": (
             stated(edited(nothing, right(0.3)), **unknown),
             {"noise": stated(edited(noise, right(0.3), seed=1), **unknown)},
             {},
-            UNFIT,
+            NOTHING,
         ),
-        "teacher-forced alone, unsaid": (stated(edited(nothing, right(0.35)), **unknown), {}, {}, UNFIT),
+        "word by word alone, of unknown mode": (stated(edited(nothing, right(0.35)), **unknown), {}, {}, UNPROVEN),
         "unknown mode beside a known one": (stated(nothing, **unknown), pair, {}, UNFIT),
         "copies of targets": (edited(nothing, lambda r, _: r.reference, 0.05), pair, {}, UNFIT),
         "copies of targets alone": (edited(nothing, lambda r, _: r.reference, 0.1), {}, {}, UNFIT),
@@ -127,7 +131,7 @@ def cases() -> dict[str, tuple[Rows, dict[str, Rows], dict, set[str]]]:
         "targets in capitals": (edited(nothing, lambda r, _: f"{r.reference.upper()}!", 0.1), pair, {}, UNFIT),
         "targets reordered": (edited(nothing, reordered), pair, {}, UNFIT),
         "beginnings of targets": (edited(nothing, first(0.5)), pair, {}, UNFIT),
-        "sides exchanged": (noise, {"noise": much}, {"proof": "planted"}, {"control better"}),
+        "sides exchanged": (noise, {"noise": much}, {"proof": "the test planted all of it"}, {"control better"}),
         "the same twice": (nothing, {"noise": list(nothing)}, {}, {"equivalent to control"}),
         "empty control": (little, {"noise": edited(noise, lambda r, _: "")}, {}, UNFIT),
         "control of marks": (little, {"noise": edited(noise, lambda r, _: "... </s> <pad>")}, {}, UNFIT),
@@ -136,7 +140,7 @@ def cases() -> dict[str, tuple[Rows, dict[str, Rows], dict, set[str]]]:
         "twenty sentences": (
             [r for r in much if r.reference in few],
             {"noise": [r for r in noise if r.reference in few]},
-            {"proof": "planted"},
+            {"proof": "the test planted all of it"},
             UNFIT,
         ),
         "three sentences": (

@@ -20,7 +20,7 @@ def files(tmp_path):
 
 
 def run(*arguments):
-    return main(["audit", "--resamples", "200", "--proof", "planted", *map(str, arguments)])
+    return main(["audit", "--resamples", "200", "--proof", "the test planted all of it", *map(str, arguments)])
 
 
 def test_pair_of_files(files, capsys):

@@ -15,7 +15,7 @@ from eeg2text_jax.auditing.verdict import EXIT_STATUS, Verdict, judge, overall
 
 
 def quick(eeg, controls, **options):
-    return audit(eeg, controls, **{"resamples": 300, "proof": "planted", **options})
+    return audit(eeg, controls, **{"resamples": 300, "proof": "the test planted all of it", **options})
 
 
 def flags(result):
@@ -54,9 +54,10 @@ def test_judge(contrast, verdict):
 def test_every_control_must_be_beaten():
     assert overall([Verdict.USES_EEG, Verdict.USES_EEG]) is Verdict.USES_EEG
     assert overall([Verdict.USES_EEG, Verdict.UNDERPOWERED]) is Verdict.UNDERPOWERED
-    assert overall([Verdict.UNDERPOWERED, Verdict.EQUIVALENT, Verdict.USES_EEG]) is Verdict.EQUIVALENT
+    assert overall([Verdict.UNDERPOWERED, Verdict.EQUIVALENT, Verdict.USES_EEG]) is Verdict.UNDERPOWERED
+    assert overall([Verdict.EQUIVALENT, Verdict.USES_EEG]) is Verdict.EQUIVALENT
     assert overall([Verdict.CONTROL_BETTER, Verdict.NOT_JUDGEABLE]) is Verdict.NOT_JUDGEABLE
-    assert len(set(EXIT_STATUS.values()) - {1, 2}) == 7  # 0 serves two verdicts; 1 and 2 mean failure
+    assert len(set(EXIT_STATUS.values()) - {1, 2}) == 8  # 0 serves two verdicts; 1 and 2 mean failure
 
 
 def test_planted_information_is_found_against_every_control():

@@ -48,7 +48,7 @@ def two_tasks(task_known, sentences=60, knows_task=0.3, readers=(8, 4), seed=0, 
 def test_what_the_task_explains_is_not_claimed_where_the_task_is_unknown():
     """Within length alone the difference is large; what stands in takes it away, and the report shows both."""
     eeg, noise = two_tasks(task_known=False, sentences=104, knows_task=0.15)
-    result = audit(eeg, {"noise": noise}, resamples=500, proof="planted")
+    result = audit(eeg, {"noise": noise}, resamples=500, proof="the test planted all of it, no target")
     found = result.comparisons[0]
     assert found.primary.p <= 0.01
     assert found.primary.effect > 2 * found.derived["the order of the file"].effect
@@ -63,7 +63,7 @@ def test_what_the_task_explains_is_not_claimed_where_the_task_is_unknown():
 
 def test_where_the_task_is_known_it_is_in_the_strata_and_said():
     eeg, noise = two_tasks(task_known=True)
-    result = audit(eeg, {"noise": noise}, resamples=500, proof="planted")
+    result = audit(eeg, {"noise": noise}, resamples=500, proof="the test planted all of it, no target")
     assert result.comparisons[0].derived == {}
     assert result.comparisons[0].primary.p > 0.05
     assert "other sentences of equal task and length" in result.sentence
@@ -86,7 +86,9 @@ def test_claims_that_only_the_unknown_task_makes_are_as_rare_as_by_chance(shuffl
 
 
 def test_one_file_alone_is_held_to_the_same():
-    result = audit(two_tasks(task_known=False, seed=1)[0], {}, resamples=200, proof="planted")
+    result = audit(
+        two_tasks(task_known=False, seed=1)[0], {}, resamples=200, proof="the test planted all of it, no target"
+    )
     assert result.comparisons[0].primary.p <= 0.05
     assert result.verdict is Verdict.NO_CONTENT
     assert "no content that would hold" in result.sentence
@@ -95,7 +97,7 @@ def test_one_file_alone_is_held_to_the_same():
 def test_content_survives():
     """What is decoded is of the sentence and not of its kind."""
     eeg, noise = ([dataclasses.replace(r, task="") for r in side] for side in simulated_rows(information=0.1))
-    result = audit(eeg, {"noise": noise}, resamples=300, proof="planted")
+    result = audit(eeg, {"noise": noise}, resamples=300, proof="the test planted all of it, no target")
     assert result.verdict is Verdict.USES_EEG
     assert all(c.p <= 0.05 for c in result.comparisons[0].derived.values())
 

@@ -63,7 +63,10 @@ def test_bart_pair_is_collapsed_and_its_metrics_disagree(tmp_path):
 
 def test_teacher_forced_file_ignores_the_recording_and_says_so(tmp_path):
     result = judged(tmp_path, "bart_nr_teacher-forced.txt")
-    assert "30 sentences with several rows, 30 have one and the same prediction" in codes(result)["input_independent"]
+    assert (
+        "30 sentences that every reader has wrong, 30 have one and the same prediction"
+        in codes(result)["input_independent"]
+    )
     assert {"looks_teacher_forced", "length_follows_reference", "literal_padding"} <= codes(result).keys()
     assert "mode_unknown" in codes(result)
     assert result["verdict"] == "not judgeable"
@@ -93,13 +96,13 @@ def test_teacher_forced_beside_free_running_is_not_judged(tmp_path):
             csv.writer(file).writerows([["reference", "prediction"], *lines])
     arguments = ["--eeg", str(tmp_path / "eeg.csv"), "--control", str(tmp_path / "noise.csv"), "--resamples", "100"]
     assert main(["audit", *arguments, "--json", str(tmp_path / "a.json")]) == 8
-    assert {"modes_differ", "looks_teacher_forced"} <= codes(json.loads((tmp_path / "a.json").read_text())).keys()
+    assert "looks_teacher_forced" in codes(json.loads((tmp_path / "a.json").read_text()))
 
 
 def test_meg_content_is_far_above_its_null(tmp_path):
     result = judged(tmp_path, "brain2qwerty_meg.csv")
     content = result["conditions"][0]["content"]
-    assert result["verdict"] == "content above its null"
+    assert result["verdict"] == "content of unproven origin"
     assert content["scores"][0] == pytest.approx(76.27, abs=0.006)
     assert content["effect"] > 50
     assert (result["n_rows"], result["n_sentences"], result["n_subjects"]) == (843, 281, 3)

@@ -66,7 +66,7 @@ def carrying(rows):
 def contrast(observed, null, p, p_less, gap_interval=None):
     values = dict.fromkeys((field.name for field in dataclasses.fields(Contrast)), 0.0)
     values |= {"scores": (10 + observed, 10.0), "nulls": (null, 0.0), "observed": observed, "p_seeds": None}
-    values |= {"p": p, "p_less": p_less, "effect": observed - null}
+    values |= {"p": p, "p_less": p_less, "effect": observed - null, "interval_90": (-1.0, 1.0)}
     return Contrast(**values | {"gap_interval": gap_interval or (observed - 0.1, observed + 0.1)})
 
 
@@ -107,7 +107,7 @@ def test_metrics_disagree_only_where_both_are_beyond_the_noise():
 def test_the_interval_of_a_gap_is_that_of_the_difference_of_scores():
     """A style that is worth points in every sentence: a gap without doubt, and no content."""
     eeg, noise = simulated_rows(style_shift=0.4, sentences=60)
-    found = audit(eeg, {"noise": noise}, resamples=400, proof="planted").comparisons[0]
+    found = audit(eeg, {"noise": noise}, resamples=400, proof="the test planted all of it, no target").comparisons[0]
     low, high = found.primary.gap_interval
     assert 0 < low < found.primary.observed < high
     assert found.primary.interval[0] < 0
@@ -139,7 +139,7 @@ def test_readers_that_make_the_same_errors_were_given_the_target():
     shared = erring(eeg, lambda r: r.sentence_id if r.subject[-1] != "0" or hash_of(r) else r.sample_id)
     fed = audit(shared, {}, resamples=200)
     assert fed.verdict is Verdict.NOT_JUDGEABLE
-    assert "have the same errors" in next(f.message for f in fed.flags if f.code == "needs_proof")
+    assert "have one and the same prediction" in next(f.message for f in fed.flags if f.code == "input_independent")
 
 
 def hash_of(row):

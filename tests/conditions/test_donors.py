@@ -1,5 +1,6 @@
 """Tables of donors, exchanged texts and mean words."""
 
+import dataclasses
 from collections import Counter
 from pathlib import Path
 
@@ -47,7 +48,19 @@ def test_donors_keep_subject_task_length_and_part(data, parts):
     assert nearest.any()
     assert (data.subject[table.donor[nearest]] == data.subject[nearest]).all()
     assert (data.task[table.donor[nearest]] == data.task[nearest]).all()
-    assert f"{exact.mean():.1%} same subject, task and length" in table.summary()
+
+
+def test_how_near_donors_are_is_said_of_a_part(data, parts):
+    """Shares of the levels, of samples whose donor is cut or looped, and by how many words, of that part alone."""
+    table, rows = donor_table(data, parts, seed=0), parts[2]
+    exact = np.mean(table.level[rows] == 0)
+    gap = np.abs(data.n_words[table.donor[rows]] - data.n_words[rows])
+    assert 0 < exact < 1
+    assert f"{exact:.1%} same subject, task and length" in table.summary(rows)
+    expected = f"; {np.mean(gap > 0):.1%} have another length, by {gap[gap > 0].mean():.1f} words on average"
+    assert table.summary(rows).endswith(expected)
+    assert table.summary(rows[gap == 0]).count("length") == 1
+    assert table.summary(rows) != table.summary(parts[0])
 
 
 def test_donors_never_share_the_text(data, parts):
@@ -74,6 +87,17 @@ def test_nearest_donor_is_the_nearest(data, parts):
             ]
             gap = np.abs(data.n_words[allowed] - data.n_words[i]).min()
             assert abs(data.n_words[table.donor[i]] - data.n_words[i]) == gap
+
+
+@pytest.mark.parametrize("changed", [1, 2])
+def test_what_a_part_holds_moves_no_donor_of_another(data, parts, changed):
+    kept = [part for k, part in enumerate(parts) if k != changed]
+    sentence = data.sentence.copy()
+    sentence[parts[changed]] = [f"rewritten text {i % 7}" for i in range(len(parts[changed]))]
+    before, after = (donor_table(one, parts, seed=0) for one in (data, dataclasses.replace(data, sentence=sentence)))
+    for part in kept:
+        np.testing.assert_array_equal(before.donor[part], after.donor[part])
+    assert (before.donor[parts[changed]] != after.donor[parts[changed]]).any()
 
 
 def test_donors_fall_back_step_by_step():

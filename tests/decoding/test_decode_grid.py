@@ -9,13 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from eeg2text_jax.data.batches import make_batch
 from eeg2text_jax.data.text import encode_targets
-from eeg2text_jax.decoding.cells import decode_grid
+from eeg2text_jax.decoding.cells import decode_grid, feed_arms
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.predictions.file import read_predictions, write_predictions
 from eeg2text_jax.splits.split import Split
 from eeg2text_jax.study.config_file import open_workdir
+from eeg2text_jax.study.grid import Arm
 from eeg2text_jax.study.study import make_samples, open_study
+from eeg2text_jax.training.loop import make_program
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from configs import default
@@ -82,6 +86,20 @@ def test_rewriting_every_sentence_leaves_free_running_predictions_identical(stud
     assert free(again) == free(predictions)
     assert [p.reference for p in again] != [p.reference for p in predictions]
     assert [p.nll for p in again] != [p.nll for p in predictions]
+
+
+@pytest.mark.parametrize("condition", ["noise", "phase_randomized", "eeg"])
+def test_arms_of_a_seed_are_tested_on_the_same_noise_and_seeds_on_others(study, condition):
+    """And on what the same arms are trained on, at whatever step."""
+    arms = tuple(Arm(name, seed) for seed in (0, 1) for name in ("eeg", "noise"))
+    rows, mesh = study.split.parts["test"][:3], make_mesh(1, 1, jax.devices()[:1])
+    batch = make_batch(study.samples, rows, (20, 24), len(rows))
+    fed = np.asarray(feed_arms(arms, study.arrays, condition, batch, mesh))
+    np.testing.assert_array_equal(fed[::2], fed[1::2])
+    assert (fed[0] != fed[2]).any() == (condition != "eeg")
+    trained = tuple(Arm(condition, arm.seed) for arm in arms)
+    program = dataclasses.replace(make_program(study.config, study.model, trained), mesh=mesh)
+    np.testing.assert_allclose(fed, program.fed(batch, study.arrays)["features"], rtol=1e-5, atol=1e-6)
 
 
 def test_an_unknown_cut_is_named(study, params):

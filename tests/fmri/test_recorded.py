@@ -19,12 +19,13 @@ def smooth(rng, n: int, stories: int, knows: bool) -> tuple[list[Prediction], li
     for story in range(stories):
         words = [f"w{k}" for k in rng.integers(40, size=n + L)]
         others = [[f"w{k}" for k in rng.integers(40, size=n + L)] for _ in range(2)]
+        heard = [w if rng.random() < 0.9 else "w?" for w in words]
         for first in range(n):
             name = f"t{story}:{first}"
             row = {"sample_id": f"S/{name}", "subject": "S", "task": f"t{story}", "sentence_id": name, "n_words": L,
                    "train_condition": "eeg", "seed": 0, "mode": "free_running",
                    "reference": " ".join(words[first : first + L])}  # fmt: skip
-            own = words if knows else others[0]
+            own = heard if knows else others[0]
             eeg.append(Prediction(**row, eval_condition="eeg", prediction=" ".join(own[first : first + L])))
             noise.append(Prediction(**row, eval_condition="noise", prediction=" ".join(others[1][first : first + L])))
     return eeg, noise
@@ -47,7 +48,7 @@ def test_windows_that_only_drift_are_not_called_content():
 
 def test_the_words_are_those_of_the_recording(tmp_path):
     eeg, noise = smooth(np.random.default_rng(1), 200, 4, True)
-    result = audit(eeg, {"noise": noise}, resamples=200, recording="fmri", proof="decoded without targets")
+    result = audit(eeg, {"noise": noise}, resamples=200, recording="fmri", proof="it was decoded without any targets")
     text = result_text(result)
     assert "VERDICT: uses fMRI" in text
     assert "uses the fMRI" in text
@@ -59,5 +60,8 @@ def test_the_words_are_those_of_the_recording(tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert "Does the model use the fMRI?" in page
     assert "EEG" not in page
-    assert audit(eeg, {"noise": noise}, resamples=200, proof="decoded").to_json()["verdict"] == "uses EEG"
+    assert (
+        audit(eeg, {"noise": noise}, resamples=200, proof="it was decoded without any targets").to_json()["verdict"]
+        == "uses EEG"
+    )
     assert said("uses EEG, /EEG+ stays", "fmri") == "uses fMRI, /EEG+ stays"

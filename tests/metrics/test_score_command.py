@@ -61,7 +61,7 @@ def test_what_cannot_be_scored_is_one_sentence(files, capsys):
         ([twice[0], str(files / "." / "seed0.jsonl")], "seed0.jsonl: the file is given twice"),
         ([twice[0], str(files / "copy.jsonl")], "eeg → eeg, seed 0, teacher_forced is in"),
         ([str(files / "none")], "none: cannot be read"),
-        ([str(files / "A"), "--json", str(files / "none" / "out.json")], "out.json: cannot be written"),
+        ([str(files / "A"), "--json", str(files / "none" / "out.json")], "out.json: there is no folder"),
         ([str(files / "A"), "--tokenizer", str(files / "none")], "none: no tokenizer"),
     ]:
         assert main(["score", *argv]) == 2

@@ -129,8 +129,8 @@ def train(program: GridProgram, mesh: Mesh, rules: Rules, steps: int = STEPS) ->
     return state, np.array(losses), step.as_text()
 
 
-def study_arrays(program: GridProgram, mesh: Mesh) -> StudyArrays:
-    dropout = dropout_keys(program.arms, 0, "threefry")
+def study_arrays(program: GridProgram, mesh: Mesh, rng: str = "threefry") -> StudyArrays:
+    dropout = dropout_keys(program.arms, 0, rng)
     return jax.device_put(StudyArrays(dropout, condition_key(0), None), replicated(mesh))
 
 

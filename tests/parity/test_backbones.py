@@ -58,6 +58,8 @@ CASES = {
         {**BERT, "decoder_num_hidden_layers": 3, "encoder_hidden_size": 16, "encoder_vocab_size": 33,
          "hidden_act": "gelu_new"},
     ),
+    # Three padding tokens: each table keeps the row of its own side's.
+    "bert2bert-pads": Case("bert2bert", {**BERT, "encoder_pad_token_id": 3, "decoder_pad_token_id": 5}),
 }  # fmt: skip
 
 

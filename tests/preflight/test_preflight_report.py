@@ -144,7 +144,7 @@ def test_a_loop_of_unknown_length_has_no_estimate():
     told = compile_program(program, mesh, "full", clock=1e9, unknown_loops=(5,))
     assert told.estimate is None  # a CPU's compiler writes no cycles
     nothing = dataclasses.replace(report(told), effort="full")
-    assert "no estimate of the time: the installed libtpu writes none for this chip" in to_text(nothing)
+    assert "no estimate of the time: the compiler has none for this chip" in to_text(nothing)
 
 
 def test_one_that_does_not_says_what_to_change():

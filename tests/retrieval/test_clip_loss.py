@@ -1,11 +1,20 @@
 """The contrastive loss and its gradients against PyTorch, and what shares a sentence."""
 
+import dataclasses
+import sys
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "parallel"))
+import tiny_grid
+
+from eeg2text_jax.models.spec import EEGSpec
+from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.training.clip import clip_loss
 
 B, E = 7, 5
@@ -79,3 +88,25 @@ def test_readers_of_one_sentence_are_never_each_others_negatives(symmetric):
     assert float(found) == pytest.approx(expected, rel=1e-5)
     naive = clip_loss(jnp.asarray(brain), jnp.asarray(text), jnp.arange(B, dtype=jnp.int32), weight, 5.0, symmetric)
     assert float(naive) > float(found) + 0.1, "a false negative would have cost something"
+
+
+def test_cosines_are_divided_by_the_temperature_fixed_or_learned_and_never_by_less_than_a_hundredth():
+    def scale(temperature, **log_scale):
+        model = ContrastiveModel(None, width=4, outputs=E, temperature=temperature, learn_temperature=bool(log_scale))
+        return float(model.scale({name: jnp.array([value], jnp.float32) for name, value in log_scale.items()}))
+
+    assert scale(0.07) == pytest.approx(1 / 0.07)
+    assert scale(0.07, log_scale=np.log(1 / 0.2)) == pytest.approx(5.0)
+    assert scale(0.07, log_scale=10.0) == pytest.approx(100.0)
+
+
+def test_a_learned_temperature_begins_at_the_configured_one():
+    eeg = EEGSpec(features=3, layers=0)
+    model = ContrastiveModel(
+        dataclasses.replace(tiny_grid.make_model(), eeg=eeg),
+        width=4,
+        outputs=E,
+        temperature=0.2,
+        learn_temperature=True,
+    )
+    assert float(model.scale(model.init(jax.random.key(0)))) == pytest.approx(5.0)

@@ -171,3 +171,17 @@ def test_report_json_and_files_of_two_conditions(tmp_path, capsys):
     (tmp_path / "text.txt").write_text("Target string: a\nPredicted string: b\n")
     assert cli.main(["audit", arguments[0], f"--control={tmp_path / 'text.txt'}"]) == 2
     assert "holds no rankings, and" in capsys.readouterr().err
+
+
+def test_windows_of_scans_are_thinned():
+    """Windows of five and more segments, one a segment: those that overlap are no sentences of their own."""
+    rng = np.random.default_rng(0)
+    eeg, control = rows(rng), rows(rng, condition="noise")
+    found = audit_rankings(eeg, {"noise": control}, resamples=50, recording="fmri")
+    starts, free = [], 0
+    for i, length in enumerate(WORDS):
+        if i >= free:
+            starts, free = [*starts, i], i + int(length)
+    assert found.n_sentences == len(starts)
+    assert f"windows overlap: {2 * len(starts)} of 120 rows share no segment" in " ".join(found.notes)
+    assert audit_rankings(eeg, {"noise": control}, resamples=50).n_sentences == SENTENCES

@@ -12,7 +12,7 @@ from eeg2text_jax.cli import main
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import Prediction, read_predictions
-from eeg2text_jax.run_folds import judge_folds, run_folds
+from eeg2text_jax.run_folds import judge_folds, leaked_text, run_folds
 from eeg2text_jax.splits.certificate import certify_data
 from eeg2text_jax.splits.folds import make_folds
 from eeg2text_jax.splits.splitfile import read_split_file
@@ -88,13 +88,41 @@ def test_one_verdict_over_all_folds(informed, tmp_path):
     config.audit.resamples = 300
     splits = make_folds(data, "unique_text", 3, RATIO, 0)
     rows = [rows_of(data, split, informed, rng) for split in splits]
-    verdict = judge_folds(config, tmp_path, rows, [split.digest() for split in splits])
+    verdict = judge_folds(config, tmp_path, rows, {"splits": [split.digest() for split in splits]})
     assert verdict.n_sentences == 60
     assert (verdict.verdict.value == "uses EEG") == informed
     written = read_predictions(tmp_path / "predictions.jsonl").predictions
     assert {row.task for row in written} == {"SR"}
     assert {row.reference_tokens for row in written} == {None}
     assert (tmp_path / "report.html").exists()
+
+
+def test_windows_are_thinned_over_all_folds_and_leaks_of_a_fold_are_named(tmp_path):
+    """Windows 0, 1, ... of ten segments, every other one in each fold."""
+    config = load_config("own")
+    config.audit.resamples = 50
+    rows = []
+    for fold in range(2):
+        rows.append([])
+        for first in range(fold, 60, 2):
+            for condition in ("eeg", "noise"):
+                rows[fold].append(Prediction(f"S/t:{first}", "S", "t", f"t:{first}", 10, "eeg", condition, 0,
+                                             "free_running", f"w{first} w{first + 1}", "a", (1,), (2,)))  # fmt: skip
+    header = {"splits": ["a", "b"], "recording": "fmri"}
+    verdict = judge_folds(config, tmp_path, rows, header, ["w0 w1"])
+    assert verdict.n_sentences == 6
+    assert any("6 of 60 rows share no segment" in note for note in verdict.notes)
+    assert any("1 of the 6 test sentences are in the training text" in flag.message for flag in verdict.flags)
+    assert read_predictions(tmp_path / "predictions.jsonl").header["recording"] == "fmri"
+
+
+def test_leaked_text_is_of_the_same_fold_alone():
+    data = data_of(3, 12)
+    splits = make_folds(data, "unique_text", 3, RATIO, 0)
+    assert leaked_text(data, splits) == []
+    parts = {**splits[0].parts, "train": np.concatenate([splits[0].parts["train"], splits[0].parts["test"][:1]])}
+    leaking = dataclasses.replace(splits[0], parts=parts)
+    assert leaked_text(data, [leaking, *splits[1:]]) == [str(data.sentence[splits[0].parts["test"][0]])]
 
 
 def test_folds_run_one_after_the_other_and_go_on(tmp_path, monkeypatch):
@@ -115,7 +143,9 @@ def test_folds_run_one_after_the_other_and_go_on(tmp_path, monkeypatch):
 
     monkeypatch.setattr(running, "run", run)
     monkeypatch.setattr(running, "read_predictions", predictions)
-    monkeypatch.setattr(running, "judge_folds", lambda config, place, rows, digests: (len(rows), digests))
+    monkeypatch.setattr(
+        running, "judge_folds", lambda config, place, rows, header, leaked: (len(rows), header["splits"])
+    )
     with pytest.raises(UserError, match="stopped"):
         run_folds(config, str(tmp_path / "all"), "3")
     assert run_folds(config, str(tmp_path / "all"), "3") == (3, [split.digest() for split in splits])

@@ -1,15 +1,18 @@
 """What training does with losses: read late, read together, and never passed over where they are not finite."""
 
+import time
 from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.study.grid import Arm
 from eeg2text_jax.training import pace
+from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.pace import Pending
 
 ARMS = (Arm("eeg", 0), Arm("noise", 0))
@@ -80,3 +83,25 @@ def test_a_loss_on_dev_that_is_not_finite_ends_the_run(pending, value):
     assert log.rows[3]["dev_loss/noise/0"] == 2.0
     with pytest.raises(UserError, match=r"the loss of arm eeg/0 on dev is not finite after step 6"):
         held.dev(6, np.array([value, 2.0]))
+
+
+def test_a_checkpoint_has_what_was_there_when_it_was_saved(tmp_path, monkeypatch):
+    """Losses, position in the data and parameters, though the thread that writes them is slow and training goes on."""
+    write = ocp.JsonCheckpointHandler._save_fn
+
+    async def late(self, info, directory):
+        time.sleep(0.2)
+        await write(self, info, directory)
+
+    monkeypatch.setattr(ocp.JsonCheckpointHandler, "_save_fn", late)
+    lines, iterator = ["first"], {"next_index": 1, "inner": {"epoch": [0]}}
+    state = {"params": jnp.arange(4.0)}
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, state, {"log": lines, "iterator": iterator})
+        lines.append("second")
+        iterator["inner"]["epoch"].append(1)
+        state = jax.jit(lambda state: jax.tree.map(lambda x: x + 1, state), donate_argnums=0)(state)
+        checkpoints.wait()
+        _, found, info = checkpoints.restore(jax.tree.map(ocp.utils.to_shape_dtype_struct, state))
+    assert info == {"log": ["first"], "iterator": {"next_index": 1, "inner": {"epoch": [0]}}}
+    np.testing.assert_array_equal(found["params"], np.arange(4.0))

@@ -18,6 +18,8 @@ import tiny_grid
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.encoder_decoder import logits_of
 from eeg2text_jax.models.layers import dropout
+from eeg2text_jax.models.reconstruction import ReconstructionModel
+from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.parallel.placement import REPLICATED, Placement
 from eeg2text_jax.study.grid import Arm, dropout_keys
@@ -26,6 +28,7 @@ from eeg2text_jax.training.objectives import summed_loss, summed_loss_by_blocks,
 
 ARMS = (Arm("eeg", 0), Arm("noise", 0))
 TOLERANCE = 1e-5
+LAYERS = np.arange(2)
 
 
 def loss_and_gradient(batch, model=None, **options):
@@ -127,22 +130,92 @@ def test_the_loss_by_blocks_is_that_of_whole_logits(length, with_bias, monkeypat
 
 
 @pytest.mark.parametrize("rng", ["threefry", "rbg"])
-def test_arms_of_a_seed_drop_the_same_units(rng):
-    """Under `vmap`, with the keys that the step gives them, alone or beside others."""
+def test_arms_of_a_seed_drop_the_same_units_and_seeds_drop_others(rng):
+    """Under `vmap`, with the keys that the step gives them: as each arm does alone, at every layer of a scan."""
     arms = (Arm("eeg", 0), Arm("noise", 0), Arm("eeg", 1), Arm("noise", 1))
     keys = dropout_keys(arms, 0, rng)
-    program = tiny_grid.make_program(arms)
-    assert program._share_dropout(keys) == (rng == "rbg")
-    ones = jnp.ones((len(arms), 64))
-    if rng == "rbg":
-        masks = jax.vmap(lambda x: dropout(x, 0.5, keys[0]))(ones)
-    else:
-        masks = jax.vmap(lambda x, key: dropout(x, 0.5, key))(ones, keys)
-    np.testing.assert_array_equal(masks[0], masks[1])
-    np.testing.assert_array_equal(masks[2], masks[3])
-    assert (np.asarray(masks[0]) != np.asarray(masks[2])).any() == (rng == "threefry")
-    alone = dropout(ones[0], 0.5, dropout_keys(arms[:1], 0, rng)[0])
-    np.testing.assert_array_equal(masks[0], alone)
+
+    def two_layers(key):
+        return jax.lax.scan(lambda x, site: (x, dropout(x, 0.5, jax.random.fold_in(key, site))), jnp.ones(64), LAYERS)
+
+    masks = np.asarray(jax.jit(jax.vmap(two_layers))(keys)[1])  # --> [A, layers, 64]
+    np.testing.assert_array_equal(masks[::2], masks[1::2])
+    assert abs(np.mean(masks[0] != masks[2]) - 0.5) < 0.25
+    assert abs(np.mean(masks[0, 0] != masks[0, 1]) - 0.5) < 0.25
+    for a, arm in enumerate(arms):
+        np.testing.assert_array_equal(masks[a], two_layers(dropout_keys((arm,), 0, rng)[0])[1])
+
+
+def test_snapshots_are_hidden_by_seed_too():
+    arms = (Arm("eeg", 0), Arm("noise", 0), Arm("eeg", 1))
+    eeg = EEGSpec(features=4, kind="unicorn", hidden=8)
+    model = ReconstructionModel(eeg, "series", pad_token=1, hidden_share=0.5, dtype="float32", remat=False, keep="none")
+    hidden = jax.vmap(lambda key: model._hidden(jnp.ones((4, 16), bool), key))(dropout_keys(arms, 0, "rbg"))
+    np.testing.assert_array_equal(hidden[0], hidden[1])
+    assert (np.asarray(hidden[0]) != np.asarray(hidden[2])).any()
+
+
+@pytest.mark.parametrize("rng", ["threefry", "rbg"])
+def test_a_step_of_all_arms_drops_what_a_step_of_each_seed_does(rng, batch):
+    """With dropout on, side by side under `vmap`."""
+    arms = tuple(Arm(condition, seed) for seed in (0, 1) for condition in ("eeg", "noise_redrawn"))
+    together = updated(arms, tiny_grid.of_all(batch), rng)
+    alone = [updated(arms[own], tiny_grid.of_all(batch), rng)[0] for own in (slice(0, 2), slice(2, 4))]
+    np.testing.assert_allclose(together[0], np.concatenate(alone), rtol=TOLERANCE)
+
+
+def one_arm(condition="eeg", dropout=0.5, accumulate=1):
+    """The program of one arm, its state and what is constant."""
+    program = tiny_grid.make_program(
+        (Arm(condition, 0),), tiny_grid.make_model(dropout=dropout), accumulate=accumulate, label_smoothing=0.0
+    )
+    program = dataclasses.replace(program, optimizer=optax.trace(0.0))
+    mesh = make_mesh(1, 1, jax.devices()[:1])
+    state, _ = tiny_grid.make_state(program, mesh, REPLICATED)
+    return program, state, tiny_grid.study_arrays(program, mesh)
+
+
+@pytest.mark.parametrize(
+    ("condition", "dropout", "differs"),
+    [("eeg", 0.5, True), ("eeg", 0.0, False), ("noise", 0.0, False), ("noise_redrawn", 0.0, True)],
+)
+def test_each_step_drops_other_units_and_redraws_only_what_is_redrawn(batch, condition, dropout, differs):
+    """The same parameters and batch at two steps: dropout has a key, and `noise_redrawn` a draw, for each."""
+    program, state, study = one_arm(condition, dropout)
+    step = jax.jit(lambda state: program.train_step(state, tiny_grid.of_all(batch), study)[1]["loss"])
+    first, second = (float(step(state._replace(step=jnp.int32(number)))[0]) for number in (3, 4))
+    assert first == float(step(state._replace(step=jnp.int32(3)))[0])
+    assert (abs(first - second) > 1e-4) == differs
+
+
+def test_each_microbatch_has_a_dropout_key_of_its_own():
+    """By a loss that is a draw from its key."""
+    program = one_arm(accumulate=3)[0]
+    key, rows = jax.random.key(1), {"mask": jnp.ones((6, 2))}
+    found, _ = program._accumulated(lambda x, _, key: jax.random.uniform(key) * x, jnp.float32(1.0), rows, key)
+    drawn = [float(jax.random.uniform(jax.random.fold_in(key, number))) for number in range(3)]
+    np.testing.assert_allclose(found, sum(drawn), rtol=1e-6)
+    assert len(set(drawn)) == 3
+
+
+def test_nothing_is_dropped_or_smoothed_in_evaluation(batch):
+    """A model with dropout and smoothing has on dev the loss of one without, at its parameters."""
+    program, state, study = one_arm(dropout=0.0)
+    expected = jax.jit(program.eval_step)(state.params, batch, study)
+    dropped = dataclasses.replace(program, model=tiny_grid.make_model(dropout=0.5), label_smoothing=0.3)
+    np.testing.assert_allclose(jax.jit(dropped.eval_step)(state.params, batch, study), expected, rtol=1e-6)
+
+
+def test_rows_that_fill_a_batch_train_nothing(batch):
+    """Whatever is in them: other words, other labels, other noise."""
+    assert (batch["weight"] == 0).any()
+    filler, other = batch["weight"] == 0, tiny_grid.make_batch(9)
+    changed = {
+        name: np.where(filler.reshape(-1, *[1] * (leaf.ndim - 1)), other[name], leaf)
+        for name, leaf in batch.items()
+        if name != "weight"
+    }
+    assert_same(loss_and_gradient({**changed, "weight": batch["weight"]}), loss_and_gradient(batch))
 
 
 def test_settings_that_cannot_be_are_said():
@@ -174,10 +247,10 @@ def test_arms_of_a_seed_share_its_batch_and_seeds_have_their_own():
         updated(arms, {name: np.stack([batch[name] for batch in batches[:2]]) for name in batches[0]})
 
 
-def updated(arms, batch):
+def updated(arms, batch, rng="threefry"):
     """Losses `[A]` and parameters after one step of plain descent."""
     program = dataclasses.replace(tiny_grid.make_program(arms), optimizer=optax.sgd(0.1))
     mesh = make_mesh(1, 1, jax.devices()[:1])
     state, _ = tiny_grid.make_state(program, mesh, REPLICATED)
-    state, metrics = jax.jit(program.train_step)(state, batch, tiny_grid.study_arrays(program, mesh))
+    state, metrics = jax.jit(program.train_step)(state, batch, tiny_grid.study_arrays(program, mesh, rng))
     return np.asarray(metrics["loss"]), jax.device_get(state.params)

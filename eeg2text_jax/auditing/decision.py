@@ -1,0 +1,76 @@
+"""What the evidence of one comparison comes to, and which comparison decides."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from eeg2text_jax.auditing import verdict
+from eeg2text_jax.auditing.align import Aligned
+from eeg2text_jax.auditing.collapse import sorted_rows
+from eeg2text_jax.auditing.provenance import Provenance, joined
+from eeg2text_jax.auditing.result import Comparison, ConditionSummary, Evidence
+from eeg2text_jax.auditing.verdict import Verdict
+
+# Controls that keep the features of the words and take something else away: they do not decide.
+QUESTIONS = {
+    "time_reversed": "does the order of the recording matter?",
+    "phase_randomized": "does it matter how the recording runs, beyond its spectrum?",
+}
+
+
+def deciding_one(comparisons: Sequence[Comparison], *, alone: bool) -> Comparison:
+    """The comparison whose verdict is that of all."""
+    deciding = [c for c in comparisons if not c.question]
+    decided = deciding[0].verdict if alone else verdict.overall([c.verdict for c in deciding])
+    return next(c for c in deciding if c.verdict is decided)
+
+
+def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, str]:
+    """Controls that do not decide -> what they ask. Where none would decide, all do."""
+    names = [condition.name for condition in aligned.conditions[1:]]
+    if deciding is not None:
+        asked = {name: QUESTIONS.get(name, "does it differ from this one?") for name in names if name not in deciding}
+    else:
+        kinds = {c.name: c.rows[0].eval_condition for c in aligned.conditions[1:]}
+        asked = {name: QUESTIONS[kind] for name, kind in kinds.items() if kind in QUESTIONS}
+    return asked if len(asked) < len(names) else {}
+
+
+def decide(
+    found: Evidence,
+    reasons: Sequence[str],
+    aligned: Aligned,
+    conditions: Sequence[ConditionSummary],
+    metric: str,
+    margin: float,
+    origin: Provenance,
+    asked: Mapping[str, str],
+) -> Comparison:
+    """The verdict of one comparison and its sentence: reasons that bar it come first."""
+    eeg, derived = aligned.eeg.name, tuple(found.derived.values())
+    known = {
+        "metric": metric,
+        "task_known": aligned.task_known,
+        "n_sentences": len(aligned.references),
+        "n_rows": len(aligned.eeg.rows),
+    }
+    if found.control:
+        same = sorted_rows(aligned.eeg) == sorted_rows(next(c for c in aligned.conditions if c.name == found.control))
+        summary = next(c for c in conditions if c.name == found.control)
+        outcome = verdict.judge(
+            found.primary, margin, derived, scores_vary=conditions[0].content.varies, identical=same
+        )
+        figures = verdict.paired_figures(outcome, found.primary, found.derived, eeg=eeg, control=found.control, **known)
+        reading = verdict.paired_reading(
+            outcome, found.primary, derived, eeg=eeg, control=found.control, p_control=summary.p, margin=margin
+        )
+    else:
+        outcome = verdict.judge_alone(found.primary, derived)
+        figures = verdict.alone_figures(found.primary, found.derived, **known)
+        reading = verdict.alone_reading(outcome, found.primary, derived)
+    question = asked.get(found.control, "")
+    if reasons:
+        said = verdict.unfit_sentence(reasons, figures)
+        return Comparison(**vars(found), verdict=Verdict.NOT_JUDGEABLE, sentence=said, question=question)
+    outcome, reading = joined(outcome, reading, origin)
+    said = f"{figures[0].upper()}{figures[1:]}: {reading}."
+    said = f"A question of its own, which does not decide ({question}): {said}" if question else said
+    return Comparison(**vars(found), verdict=outcome, sentence=said, question=question)

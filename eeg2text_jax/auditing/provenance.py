@@ -1,0 +1,81 @@
+"""How it is known that no target reached the decoder: the second answer, which the headline joins to the statistics.
+
+A lie in a statement cannot be seen; so the report says whose statement it is.
+"""
+
+import dataclasses
+import enum
+import re
+
+from eeg2text_jax.auditing.verdict import Verdict
+from eeg2text_jax.errors import UserError
+
+DECODED_HERE = "decoded by eeg2text, whose free-running decoder takes no target"
+# The content that needs an origin.
+FOUND = (Verdict.USES_EEG, Verdict.BELOW_MARGIN, Verdict.CONTENT)
+URL = re.compile(r"https?://[^\s/]+\.[^\s/]+\S*")
+PROOF_WORDS = 4
+AVERAGED = re.compile(r"\b(averag|pooled|mean of)", re.IGNORECASE)
+
+
+class Level(enum.StrEnum):
+    """How far it is known that predictions ran free."""
+
+    VERIFIED = "verified"
+    STATED = "stated"
+    UNKNOWN = "not known"
+    CONTRADICTED = "contradicted"
+
+
+@dataclasses.dataclass(frozen=True)
+class Provenance:
+    """Where the predictions come from. `statement` says who says it, or what contradicts it."""
+
+    level: Level
+    statement: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.level.value}{f': {self.statement}' if self.statement else ''}"
+
+
+def provenance_of(mode: str, *, verified: str, proof: str, stated_by: str, contradictions: list[str]) -> Provenance:
+    """What is known of predictions of a mode; what their structure contradicts, no statement lifts."""
+    if contradictions:
+        return Provenance(Level.CONTRADICTED, "; ".join(contradictions))
+    if verified:
+        return Provenance(Level.VERIFIED, verified)
+    if proof:
+        return Provenance(Level.STATED, f"the authors state: {proof}")
+    if mode == "free_running":
+        return Provenance(Level.STATED, f"{stated_by} that the predictions ran free")
+    if mode == "teacher_forced":
+        return Provenance(Level.CONTRADICTED, "the file states that the predictions were teacher-forced")
+    return Provenance(Level.UNKNOWN, "nothing says whether the predictions ran free")
+
+
+def checked_proof(text: str) -> str:
+    """The statement without spaces around it, or "" where none was given.
+
+    Raises:
+      UserError: it is neither a sentence of a few words nor an address.
+    """
+    words = set(re.findall(r"[^\W\d_]{2,}", text.lower()))
+    if text and len(words) < PROOF_WORDS and not URL.fullmatch(text.strip()):
+        raise UserError(
+            f"--proof={text!r}: expected a sentence of {PROOF_WORDS} different words or more, or an address "
+            "(https://...), that says how it is known that no target reached the decoder."
+        )
+    return " ".join(text.split())
+
+
+def joined(outcome: Verdict, reading: str, origin: Provenance) -> tuple[Verdict, str]:
+    """The verdict that statistics and provenance come to, and what it says."""
+    if outcome not in FOUND:
+        return outcome, reading
+    if origin.level is Level.UNKNOWN:
+        return Verdict.UNPROVEN, (
+            "there is content of unproven origin: nothing says that the predictions ran free, and a target in the "
+            "decoder would look the same; --mode=free_running or --proof states it, a run of eeg2text shows it"
+        )
+    return outcome, f"{reading} (free running is {origin.text})"

@@ -1,0 +1,174 @@
+"""An ordinal estimate of a program's time on a GPU, from XLA's cost models in the optimized HLO.
+
+`xla_gpu_collect_cost_model_stats` writes the time that each of XLA's models gives to an instruction: "sol" for
+products by cuBLAS, "indexing-cost-model" for Triton, an unnamed one for other fusions. Some of these times are wrong by
+orders of magnitude (a Triton softmax 2,510 us by the unnamed model and 3 by the other; products with float32 results 16
+ms in place of 0.19), and no GPU has calibrated them. The sum compares programs; it does not predict a measured time.
+"""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from eeg2text_jax.parallel.hlo_clock import Estimate, UnknownLoop, Walk
+from eeg2text_jax.parallel.hlo_text import Instruction, Module, array_bytes, parse_module
+from eeg2text_jax.parallel.mesh import Chip
+
+MODELS = "xla_gpu_collect_cost_model_stats"
+OPTIONS = {MODELS: True, "xla_gpu_enable_triton_gemm": False}  # Triton's products want a GPU to be tuned on
+# A kernel that reaches this share of the chip's peak or bandwidth, and the microseconds of its launch.
+PEAK_SHARE, BANDWIDTH_SHARE, LAUNCH = 0.65, 0.8, 2.0
+FAR = 5.0  # a model's time that is so many times the kernel's roofline is replaced
+
+_MODELS = re.compile(
+    r'"exec_time_us":(?P<time>[\d.e+-]+),"compute_time_us":[\d.e+-]+,"memory_access_time_us":[\d.e+-]+,'
+    r'"name":"(?P<model>[^"]*)"'
+)
+_CONTRACTED = re.compile(r'"lhs_contracting_dimensions":\[([^\]]*)\]|lhs_contracting_dims=\{([\d,]*)\}')
+_SHAPE = re.compile(r"\[([\d,]*)\]")
+
+
+@dataclasses.dataclass(frozen=True)
+class GpuEstimate(Estimate):
+    """The sum of XLA's models, with how many executions they are not the source of.
+
+    Fields:
+      replaced: executions whose model gave less than the roofline or more than 5 times as much, so that a time of ours
+        stands in its place: at 65 % of the peak or 80 % of the bandwidth, and 2 us.
+      modelled: milliseconds of one run where only times of products are replaced, those above twice ours.
+    """
+
+    replaced: int = 0
+    modelled: float = 0.0
+
+    @property
+    def launches(self) -> int:
+        """Kernels and copies that the host launches in one run, those of command buffers among them."""
+        return self.executions
+
+    def __str__(self) -> str:
+        return (
+            f"{self.launches} launches; the time of {self.replaced} is ours, as XLA's model gives less than the"
+            f" roofline or more than {FAR:g} times as much; with the models' own times for all but products"
+            f" {self.modelled:.1f} ms"
+        )
+
+
+def estimate(hlo: str, chip: Chip, unknown_loops: Sequence[int] = ()) -> GpuEstimate:
+    """The ordinal estimate of `compiled.as_text()`.
+
+    Args:
+      hlo: the optimized program, compiled with `OPTIONS`.
+      chip: the GPU.
+      unknown_loops: trip counts of the loops whose length the program does not say, in its order.
+
+    Raises:
+      UnknownLoop: a trip count is neither in the program nor given, or more were given than there are.
+    """
+    walk = _GpuWalk(parse_module(hlo), chip, list(unknown_loops))
+    found = walk.computation(walk.module.entry, 1, "other")
+    if walk.unknown:
+        raise UnknownLoop(f"{len(unknown_loops)} lengths of loops were told, {len(walk.unknown)} too many")
+    total = walk.total(found, tuple(walk.turns))
+    times = [(walk.time(one.instruction), one.times) for one in found]
+    return GpuEstimate(
+        **{field.name: getattr(total, field.name) for field in dataclasses.fields(total)},
+        replaced=sum(count for time, count in times if time.replaced),
+        modelled=sum(time.modelled * count for time, count in times),
+    )
+
+
+class Time(NamedTuple):
+    """Milliseconds of one execution: the one that counts, whether it is ours, and the models' own."""
+
+    milliseconds: float | None
+    replaced: bool
+    modelled: float
+
+
+class _GpuWalk(Walk):
+    """The walk through everything that runs, with times of XLA's models for GPUs."""
+
+    def __init__(self, module: Module, chip: Chip, unknown: list[int]):
+        super().__init__(module, 1.0, unknown)
+        self.chip = chip
+        self._home = {line.name: computation for computation, line in module.lines()}
+
+    def milliseconds(self, line: Instruction) -> float | None:
+        """Of one execution; None where no model knows the instruction."""
+        return self.time(line).milliseconds
+
+    def time(self, line: Instruction) -> Time:
+        """The time of one execution and where it comes from."""
+        models = {found["model"]: float(found["time"]) for found in _MODELS.finditer(line.attributes)}
+        if not models:
+            return Time(None, False, 0.0)
+        given = next(models[name] for name in ("sol", "indexing-cost-model", "", *models) if name in models)
+        moved, flops = self._bytes(line), self._flops(line)
+        floor = 1e6 * max(moved / self.chip.bandwidth, flops / self.chip.flops)
+        ours = self._ours(moved, flops)
+        product = "cublas" in line.attributes
+        credible = given <= (2 * ours if product else FAR * floor + LAUNCH)
+        modelled = ours if product and not credible else given
+        if credible and given >= floor:
+            return Time(given / 1e3, False, modelled / 1e3)
+        return Time(ours / 1e3, True, modelled / 1e3)
+
+    def _ours(self, moved: int, flops: float) -> float:
+        """Microseconds of a kernel that does reasonably well."""
+        reached = moved / self.chip.bandwidth / BANDWIDTH_SHARE, flops / self.chip.flops / PEAK_SHARE
+        return 1e6 * max(reached) + LAUNCH
+
+    def _bytes(self, line: Instruction) -> int:
+        """Read and written, each operand once; of an operand that is sliced, the slice."""
+        if line.op == "fusion":
+            return sum(self._fusion_bytes(name) for name in line.called.get("calls", ()))
+        known = self.module.by_name[self._home[line.name]]
+        results = line.arrays[:1] if "cublas" in line.attributes else line.arrays  # the second is its workspace
+        arrays = [*results, *(array for name in line.operands if name in known for array in known[name].arrays)]
+        return sum(array_bytes(*array) for array in arrays)
+
+    def _fusion_bytes(self, name: str) -> int:
+        lines, known = self.module.computations[name], self.module.by_name[name]
+        moved, sliced = 0, ("dynamic-slice", "gather")
+        for line in lines:
+            if line.op != "parameter":
+                continue
+            users = [user for user in lines if line.name in user.operands]
+            if all(user.op in sliced and user.operands[0] == line.name for user in users):
+                moved += sum(user.bytes() for user in users)
+            elif not all(user.op == "dynamic-update-slice" and user.operands[0] == line.name for user in users):
+                moved += line.bytes()
+        root = next(line for line in lines if line.root)
+        results = [known[one] for one in root.operands if one in known] if root.op == "tuple" else [root]
+        return moved + sum(self._written(one, known) for one in results)
+
+    def _written(self, line: Instruction, known: dict[str, Instruction]) -> int:
+        while line.op in ("bitcast", "copy") and line.operands[0] in known:
+            line = known[line.operands[0]]
+        update = known.get(line.operands[1]) if line.op == "dynamic-update-slice" else None
+        return (update or line).bytes()
+
+    def _flops(self, line: Instruction) -> float:
+        """Of the matrix products in an instruction."""
+        if "cublas" in line.attributes:
+            return self._product(line)
+        called = line.called.get("calls", ()) if line.op == "fusion" else ()
+        return sum(self._product(one) for name in called for one in self.module.computations[name] if one.op == "dot")
+
+    def _product(self, line: Instruction) -> float:
+        contracted, known = _CONTRACTED.search(line.attributes), self.module.by_name[self._home[line.name]]
+        if contracted is None or line.operands[0] not in known:
+            return 0.0
+        lengths = _lengths(known[line.operands[0]].shape)
+        flops = 2.0
+        for axis in re.findall(r"\d+", contracted[1] or contracted[2] or ""):
+            flops *= lengths[int(axis)]
+        for length in _lengths(line.shape):
+            flops *= length
+        return flops
+
+
+def _lengths(shape: str) -> list[int]:
+    return [int(length) for length in _SHAPE.search(shape)[1].split(",") if length]

@@ -1,0 +1,122 @@
+"""Descriptions of NVIDIA GPUs for XLA's compiler, which compiles for a GPU that is not there.
+
+The numbers are those of openxla/xla, `xla/backends/gpu/target_config/specs/*.txtpb`; XLA's cost models and its choice
+of kernels read them.
+"""
+
+import dataclasses
+import importlib.util
+import os
+from pathlib import Path
+
+import jax
+from jax.experimental import topologies
+
+from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.preflight.compiling import Topology
+
+PLUGINS = ("jax_plugins.xla_cuda12", "jax_plugins.xla_cuda13")
+# By XLA's `PrimitiveType` number: vector units a core and their operations a clock (integers, halves, floats, doubles,
+# bfloat16), and halves of a matrix unit's float16 operations a clock (8 bits, halves, floats, bfloat16, float8).
+_VECTOR = {4: (64, 1), 8: (64, 1), 10: (128, 2), 11: (128, 1), 12: (64, 1), 16: (128, 2)}
+_MATRIX = {2: 4, 6: 4, 10: 2, 11: 1, 16: 2, **dict.fromkeys((19, 20, 23, 24, 25, 28, 29, 33), 4)}
+
+
+@dataclasses.dataclass(frozen=True)
+class GpuTarget:
+    """What XLA asks of a GPU.
+
+    Fields:
+      description: its name as the driver has it.
+      capability: CUDA compute capability.
+      cores: streaming multiprocessors.
+      floats: float32 units of a core.
+      clock: GHz.
+      memory: bytes; `bandwidth` in bytes a second, `cache` the L2 cache's bytes.
+      shared: bytes of shared memory of a core, and the most that a block may ask for.
+      matrix_clock: GHz of the matrix units under load; 0 where XLA has no rates of this chip.
+      matrix_ops: float16 operations a clock of one matrix unit, of which a core has 4.
+    """
+
+    description: str
+    capability: tuple[int, int]
+    cores: int
+    floats: int
+    clock: float
+    memory: int
+    bandwidth: int
+    cache: int
+    shared: tuple[int, int]
+    matrix_clock: float = 0.0
+    matrix_ops: int = 0
+
+    def text(self) -> str:
+        """XLA's `GpuTargetConfigProto` as text."""
+        major, minor = self.capability
+        accelerated = "ACCELERATED_FEATURES" if major >= 9 else "NONE"
+        vector = {key: (self.clock, *rate) for key, rate in _VECTOR.items()}
+        matrix = {key: (self.matrix_clock, 4, self.matrix_ops // 2 * halves) for key, halves in _MATRIX.items()}
+        rates = _rates("scalar_unit_description", vector) + _rates("matrix_unit_description", matrix)
+        return f"""gpu_device_info {{
+  threads_per_block_limit: 1024 threads_per_warp: 32 threads_per_core_limit: 2048
+  shared_memory_per_block: 49152
+  shared_memory_per_core: {self.shared[0]} shared_memory_per_block_optin: {self.shared[1]}
+  core_count: {self.cores} fpus_per_core: {self.floats} clock_rate_ghz: {self.clock}
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  thread_dim_limit_x: 1024 thread_dim_limit_y: 1024 thread_dim_limit_z: 64
+  memory_bandwidth: {self.bandwidth} l2_cache_size: {self.cache} device_memory_size: {self.memory}
+  cuda_compute_capability {{ major: {major} minor: {minor} feature_extension: {accelerated} }}
+  registers_per_core_limit: 65536 registers_per_block_limit: 65536
+  {rates if self.matrix_ops else ""}
+  device_vendor: "NVIDIA Corporation" name: "{self.description}" device_address_bits: 64 ecc_enabled: true
+  driver_version: "13.0.0" runtime_version: "12.8.0" compile_time_toolkit_version: "12.8.0" dnn_version: "9.10.0"
+}}
+platform_name: "CUDA"
+dnn_version_info {{ major: 9 minor: 10 patch: 0 }}
+runtime_version {{ major: 12 minor: 8 patch: 0 }}
+device_description_str: "{self.description}"
+"""
+
+
+def _rates(unit: str, rates: dict[int, tuple[float, int, int]]) -> str:
+    infos = [
+        f"rate_infos {{ key: {key} value {{ clock_rate_ghz: {clock} units_per_core: {units} ops_per_clock: {ops} }} }}"
+        for key, (clock, units, ops) in rates.items()
+    ]
+    return "\n".join([unit + " {", *infos, "}\n"])
+
+
+_HOPPER = {"capability": (9, 0), "cores": 132, "floats": 128, "clock": 1.98, "cache": 52428800}
+_HOPPER |= {"shared": (233472, 232448), "matrix_clock": 1.8295201, "matrix_ops": 512}
+_AMPERE = {"capability": (8, 0), "cores": 108, "floats": 64, "clock": 1.41, "cache": 41943040}
+_AMPERE |= {"shared": (167936, 166912)}
+TARGETS = {
+    "h100": GpuTarget("NVIDIA H100 80GB HBM3", memory=84942979072, bandwidth=3352320000000, **_HOPPER),
+    "h200": GpuTarget("NVIDIA H200", memory=151397597184, bandwidth=4800000000000, **_HOPPER),
+    "a100-80gb": GpuTarget("NVIDIA A100-SXM4-80GB", memory=85100068864, bandwidth=2039040000000, **_AMPERE),
+    "a100-40gb": GpuTarget("NVIDIA A100-SXM4-40GB", memory=42331013120, bandwidth=1555200000000, **_AMPERE),
+}
+
+
+def has_gpu_compiler() -> bool:
+    """Whether XLA's compiler for GPUs is installed."""
+    return any(importlib.util.find_spec(name) for name in PLUGINS if importlib.util.find_spec("jax_plugins"))
+
+
+def gpu_devices(topology: Topology) -> list[jax.Device]:
+    """Descriptions of GPUs of one host, which programs can be compiled for and not run on.
+
+    Raises:
+      UserError: XLA cannot describe them.
+    """
+    compiler = importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.cuda_nvcc")
+    for place in (compiler.submodule_search_locations or []) if compiler else []:  # XLA looks for ptxas on PATH
+        os.environ["PATH"] = f"{Path(place) / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    target = TARGETS[topology.name.split(":")[0]].text()
+    try:
+        described = topologies.get_topology_desc(
+            platform="cuda", target_config=target, topology=f"1x1x{topology.shape[0]}"
+        )
+    except Exception as error:
+        raise UserError(f"--topology={topology.name!r}: XLA cannot describe it ({first_line(error)[:200]}).") from error
+    return list(described.devices)

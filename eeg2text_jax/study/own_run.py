@@ -1,0 +1,55 @@
+"""Whether a predictions file is what the run of its folder wrote: shown by digests, never by which fields it has."""
+
+import itertools
+import json
+from typing import Any
+
+from etils import epath
+from ml_collections import ConfigDict
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import file_digest
+from eeg2text_jax.predictions.file import PredictionSet
+from eeg2text_jax.splits.split import parts_digest
+from eeg2text_jax.splits.splitfile import read_split_file
+from eeg2text_jax.study.config_file import read_configuration
+from eeg2text_jax.study.configuration import fields_digest
+from eeg2text_jax.study.workdir import Workdir, read_object
+
+
+def is_of_its_run(found: PredictionSet) -> bool:
+    """Whether digests tie a file to configuration, split and checkpoint of its workdir.
+
+    The folder's list of digests has this file's; the header's configuration and split are those of the folder, and of
+    one of its checkpoints; every sample is of the test part. Who forges a whole folder is not seen here.
+    """
+    workdir = Workdir(epath.Path(found.path).parent)
+    needed = (workdir.config, workdir.split, workdir.finished)
+    if found.layout != "jsonl" or found.path.name != workdir.predictions.name or not all(p.exists() for p in needed):
+        return False
+    try:
+        noted = read_object(workdir.finished, "put the file back")
+        config = ConfigDict(read_configuration(workdir))
+        split = read_split_file(workdir.split)
+    except (UserError, ValueError, TypeError):
+        return False
+    ours = noted.get(found.path.name) == file_digest(found.path)
+    ours &= noted.get(workdir.split.name) == file_digest(workdir.split)
+    ours &= found.header.get("config") == fields_digest(config, "decoding")
+    ours &= found.header.get("split") == parts_digest(split.samples)
+    tested = set(split.samples["test"])
+    return ours and {r.sample_id for r in found.predictions} <= tested and _trained(workdir, found.header, config)
+
+
+def _trained(workdir: Workdir, header: dict[str, Any], config: ConfigDict) -> bool:
+    """Whether a checkpoint of the folder says that it is of this split and configuration."""
+    wanted = {"split": header.get("split"), "config": fields_digest(config, "training")}
+    below = ("checkpoints/step_*/info/metadata", "*/checkpoints/step_*/info/metadata")  # of waves
+    for path in itertools.chain.from_iterable(map(workdir.root.glob, below)):
+        try:
+            info = json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            continue
+        if isinstance(info, dict) and wanted.items() <= info.items():
+            return True
+    return False

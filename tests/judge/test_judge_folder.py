@@ -1,0 +1,54 @@
+"""The folder of a judge: the old one stays until the new one is whole, and nothing behind a link is touched."""
+
+import numpy as np
+import pytest
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.judge import judge_folder
+from eeg2text_jax.judge.judge_folder import Judge, read_judge, write_judge
+from eeg2text_jax.judge.wording import Labels, Wording
+
+
+def made(value):
+    return Judge(
+        checkpoint="tiny",
+        weights="0" * 64,
+        tokenizer="1" * 64,
+        dtype="float32",
+        param_dtype="float32",
+        wording=Wording("own", "{reference} {hypothesis}"),
+        labels=Labels(("yes", "no"), ((1,), (2,))),
+        prompt=np.full((2, 3), value, np.float32),
+        threshold=0.5,
+        threshold_how="given",
+        exact="preserved",
+        source="template pairs",
+        data="2" * 64,
+    )
+
+
+def test_a_new_judge_replaces_the_old_one(tmp_path):
+    write_judge(made(1), tmp_path / "judge")
+    write_judge(made(2), tmp_path / "judge")
+    assert read_judge(tmp_path / "judge").prompt[0, 0] == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["judge"]
+
+
+def test_a_full_disk_leaves_the_old_judge(tmp_path, monkeypatch):
+    write_judge(made(1), tmp_path / "judge")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(judge_folder, "write_safetensors", full)
+    with pytest.raises(OSError, match="No space"):
+        write_judge(made(2), tmp_path / "judge")
+    assert read_judge(tmp_path / "judge").prompt[0, 0] == 1
+
+
+def test_nothing_behind_a_link_is_deleted(tmp_path):
+    write_judge(made(1), tmp_path / "others")
+    (tmp_path / "judge").symlink_to("others")
+    with pytest.raises(UserError, match="is a symbolic link"):
+        write_judge(made(2), tmp_path / "judge")
+    assert read_judge(tmp_path / "others").prompt[0, 0] == 1

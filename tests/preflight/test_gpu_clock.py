@@ -1,0 +1,109 @@
+"""The ordinal clock of GPUs: whose time counts, launches in loops, and programs compiled where the compiler is."""
+
+import pytest
+from tiny_run import as_flag
+
+from eeg2text_jax.cli import main
+from eeg2text_jax.parallel.mesh import CHIPS
+from eeg2text_jax.preflight.gpu_clock import LAUNCH, estimate
+from eeg2text_jax.preflight.gpu_target import TARGETS, has_gpu_compiler
+
+H100 = CHIPS["h100"]
+MILLION = "f32[1000,1000]{1,0}"  # 4 MB: read and written in 2.39 us
+
+
+def models(**times: float) -> str:
+    found = ",".join(
+        f'{{"exec_time_us":{time},"compute_time_us":0.1,"memory_access_time_us":0.2,"name":"{name.replace("_", "-")}"}}'
+        for name, time in times.items()
+    )
+    return f'backend_config={{"reification_cost":[{found}]}}'
+
+
+def program(cost: str, called: str = "") -> str:
+    return f"""HloModule jit_step
+
+%fused (p: f32[1000,1000]) -> f32[1000,1000] {{
+  %p = {MILLION} parameter(0)
+  ROOT %negate = {MILLION} negate(%p)
+}}
+{called}
+ENTRY %main (x: f32[1000,1000]) -> f32[1000,1000] {{
+  %x = {MILLION} parameter(0)
+  ROOT %fusion = {MILLION} fusion(%x), kind=kLoop, calls=%fused, metadata={{op_name="jit(step)/encoder/neg"}}, {cost}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (3.0, True),  # a little above the roofline of 2.39 us
+        (13.0, True),
+        (15.0, False),  # beyond five times the roofline and a launch
+        (1.0, False),  # below the roofline
+        (2510.0, False),
+    ],
+)
+def test_a_time_counts_if_it_is_near_the_roofline(given, kept):
+    found = estimate(program(models(indexing_cost_model=given)), H100)
+    ours = 8e6 / H100.bandwidth / 0.8 * 1e6 + LAUNCH
+    assert found.milliseconds == pytest.approx((given if kept else ours) / 1e3)
+    assert (found.replaced, found.launches, found.modelled) == (int(not kept), 1, pytest.approx(given / 1e3))
+    assert found.parts == {"encoder": found.milliseconds}
+
+
+def test_a_slice_is_not_its_array():
+    """A fusion that slices 1 row of 1,000 moves 8 kB, not 4 MB: a model's 1 us is above that roofline."""
+    text = f"""HloModule jit_step
+
+%fused (p: f32[1000,1000], i: s32[]) -> f32[1,1000] {{
+  %p = {MILLION} parameter(0)
+  %i = s32[] parameter(1)
+  %zero = s32[] constant(0)
+  ROOT %slice = f32[1,1000]{{1,0}} dynamic-slice(%p, %i, %zero), dynamic_slice_sizes={{1,1000}}
+}}
+
+ENTRY %main (x: f32[1000,1000], i: s32[]) -> f32[1,1000] {{
+  %x = {MILLION} parameter(0)
+  %i = s32[] parameter(1)
+  ROOT %fusion = f32[1,1000]{{1,0}} fusion(%x, %i), kind=kLoop, calls=%fused, {models(indexing_cost_model=1.0)}
+}}
+"""
+    found = estimate(text, H100)
+    assert (found.replaced, found.milliseconds) == (0, pytest.approx(1e-3))
+
+
+@pytest.mark.parametrize(("given", "kept"), [(5.0, True), (16163.0, False), (1e-3, False)])
+def test_products(given, kept):
+    text = f"""HloModule jit_step
+
+ENTRY %main (x: f32[1000,1000], y: f32[1000,1000]) -> (f32[1000,1000], s8[4096]) {{
+  %x = {MILLION} parameter(0)
+  %y = {MILLION} parameter(1)
+  ROOT %dot = ({MILLION}, s8[4096]{{0}}) custom-call(%x, %y), custom_call_target="__cublas$lt$matmul", \
+backend_config={{"lhs_contracting_dimensions":["1"],{models(sol=given).removeprefix("backend_config={")}
+}}
+"""
+    found = estimate(text, H100)
+    ours = 12e6 / H100.bandwidth / 0.8 * 1e6 + LAUNCH
+    assert found.milliseconds == pytest.approx((given if kept else ours) / 1e3)
+    assert found.replaced == int(not kept)
+
+
+def test_targets_are_the_chips_of_the_table():
+    assert set(TARGETS) <= set(CHIPS)
+    for name, target in TARGETS.items():
+        assert target.memory == pytest.approx(CHIPS[name].memory, rel=0.08)
+        assert target.bandwidth == pytest.approx(CHIPS[name].bandwidth, rel=0.01)
+        assert target.text().count("{") == target.text().count("}")
+
+
+@pytest.mark.skipif(not has_gpu_compiler(), reason="needs the extra preflight-cuda")
+@pytest.mark.parametrize("topology", ["h100:2", "a100-80gb:1"])
+def test_programs_compile_for_gpus_that_are_not_there(topology, capsys):
+    assert main(["preflight", as_flag(parallel__mesh=(0, 0)), f"--topology={topology}"]) == 0
+    printed = capsys.readouterr().out
+    told = ("ordinal, not calibrated", "launches") if topology == "h100:2" else ("the compiler has none for this chip",)
+    assert all(words in printed for words in told)
+    assert "across arms: none" in printed

@@ -1,0 +1,76 @@
+"""Outputs of commands: regular files only, never an input, never one name twice; found before any work is done."""
+
+import os
+
+import pytest
+
+from eeg2text_jax import cli
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("in", "in.h5", "kept"):
+        (tmp_path / name).write_text("precious")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_text("precious")
+    os.symlink("kept", "link")
+    os.link("in", "hard")
+    os.mkfifo("pipe")
+    return tmp_path
+
+
+BAD = [
+    ("export-data in.h5 --out=in.h5", "input"),
+    ("check in.h5 --png=in.h5", "input"),
+    ("check in.h5 --png in.h5", "input"),
+    ("split in.h5 --json=./in.h5", "input"),
+    ("split in.h5 --map=in.h5", "input"),
+    ("prepare in* --out=in.h5", "input"),
+    ("score in --json=in", "input"),
+    ("score in --js=in", "input"),
+    ("score in --rows=hard", "input"),
+    ("audit --eeg in --control kept --json=kept", "input"),
+    ("score in --json=new --rows=./new", "same place"),
+    ("score in --json=s3://b/new --rows=s3://b/new", "same place"),
+    ("audit --eeg in --json=link", "symbolic link"),
+    ("audit --eeg in --html=/dev/null", "device"),
+    ("score in --json=/dev/stdout", "never written over"),
+    ("score in --json=pipe", "device"),
+    ("score in --json=-", "standard output"),
+    ("score in --json=", "name a file"),
+    ("preflight --json=folder", "is a folder"),
+    ("prepare in --out=folder", "is a folder"),
+    ("score in --json=missing/new", "no folder missing"),
+    ("records in --out=kept", "is a file"),
+    ("export --workdir=w --out=folder", "not empty"),
+]
+
+
+@pytest.mark.parametrize(("line", "why"), BAD)
+def test_an_output_that_would_lose_something_is_refused_before_the_work(line, why, place, monkeypatch, capsys):
+    monkeypatch.setattr(cli, "command", lambda name: pytest.fail("the work began"))
+    assert cli.main(line.split()) == 2
+    said = capsys.readouterr().err
+    assert why in said
+    assert said.count("\n") == 1
+    assert (place / "in").read_text() == (place / "kept").read_text() == (place / "in.h5").read_text() == "precious"
+    assert os.path.islink("link")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "score in --json=new --rows=newer",
+        "score in --json=kept",
+        "audit --eeg folder/file --json=folder/audit.json",
+        "records folder --out=folder",
+        "records folder --out=new",
+        "export --workdir=folder --out=new",
+        "prepare in --out=in2.h5",
+        "score --json=- --help",
+    ],
+)
+def test_a_good_output_reaches_the_command(line, place, monkeypatch):
+    monkeypatch.setattr(cli, "command", lambda name: lambda arguments: 0)
+    assert cli.main(line.split()) == 0
