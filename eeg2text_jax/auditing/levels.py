@@ -25,10 +25,13 @@ from eeg2text_jax.auditing.strata import (
     text_vectors,
 )
 from eeg2text_jax.auditing.table import content_tables, weighted_tables
+from eeg2text_jax.auditing.verdict import interval_text, is_above, p_cell
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import sentence_key
 
 CLUSTERS = (1, 5, 10, 20, 40, 80)
+HEADINGS = ("groups by", "against", "content", "content difference", "95 % CI", "p", "MDE")
+NOT_KNOWN = "of the sentence or only of its kind: not known"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +43,40 @@ class Level:
     groups: int
     between: Contrast | None  # None: fewer than `MIN_SENTENCES` groups of two sentences or more
     within: Contrast | None  # None: fewer than `MIN_SENTENCES` sentences share their group, task and length
+
+    @property
+    def reading(self) -> str:
+        """What content that was found overall is about, as far as this column tells it."""
+        tells, within = (None if side is None else is_above(side) for side in (self.between, self.within))
+        kind = f"tells the category ({self.column})"
+        if tells is None:
+            kind = f"between categories ({self.column}) too few groups to tell"
+        elif not tells:
+            kind = f"nothing found between categories ({self.column})"
+        if within is None:
+            return f"{kind}; within categories too few sentences to tell"
+        if not within:
+            return f"{kind}; nothing found within categories"
+        return f"{kind}; found within categories{', too' if tells else ''}"
+
+
+def about(levels: Sequence[Level], control: str) -> str:
+    """What content against a control is about, column by column."""
+    return "; ".join(level.reading for level in levels if level.control == control) or NOT_KNOWN
+
+
+def level_rows(levels: Sequence[Level]) -> list[tuple[str, ...]]:
+    """Text of the table of levels, under `HEADINGS`."""
+    rows = []
+    for level in levels:
+        about = (f"{level.column} ({level.groups})", level.control or "its null")
+        for side, found in (("between groups", level.between), ("within groups", level.within)):
+            figures = ("too few to tell", "–", "–", "–")
+            if found is not None:
+                figures = (f"{found.effect:+.2f}", interval_text(found.interval), p_cell(found.p_primary))
+                figures += (f"{found.mde:.2f}",)
+            rows.append((*about, side, *figures))
+    return rows
 
 
 def labels_of(aligned: Aligned, groups: Mapping[str, str], column: str) -> np.ndarray:

@@ -179,6 +179,13 @@ def stated_columns(columns: Sequence[str], names: Sequence[str] | None, width: i
     return Columns(reference, dict(zip(keys, predictions, strict=True)), about(names) if names else {})
 
 
+def with_groups(columns: Columns, names: Sequence[str] | None, groups: Sequence[str]) -> Columns:
+    """Columns with those of `groups` that are there, whose values rows carry as `group NAME`."""
+    titles = {name: normalised([name])[0] for name in groups}
+    places = {f"group {name}": [names.index(title)] for name, title in titles.items() if title in (names or ())}
+    return dataclasses.replace(columns, about=columns.about | places)
+
+
 def foreign_row(number: int, fields: Sequence[str], columns: Columns, unit: str = "line") -> ForeignRow:
     """A sample from the fields of its row."""
     outputs = {key: fields[index] for key, index in columns.predictions.items()}

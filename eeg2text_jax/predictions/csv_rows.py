@@ -16,6 +16,7 @@ from eeg2text_jax.predictions.columns import (
     named_columns,
     normalised,
     stated_columns,
+    with_groups,
 )
 from eeg2text_jax.predictions.file import Lines
 from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow
@@ -35,7 +36,9 @@ class Survey:
     spaced: list[int]
 
 
-def read_csv(lines: Lines, columns: Sequence[str] | None, header: bool | None) -> tuple[Iterator[ForeignRow], str]:
+def read_csv(
+    lines: Lines, columns: Sequence[str] | None, header: bool | None, groups: Sequence[str] = ()
+) -> tuple[Iterator[ForeignRow], str]:
     """Rows, and a description of the layout.
 
     `columns` names (or numbers from 1) the reference and one or more predictions; `header` says whether there is a
@@ -52,6 +55,7 @@ def read_csv(lines: Lines, columns: Sequence[str] | None, header: bool | None) -
         chosen = stated_columns(columns, names, len(first), lines.path)
     else:
         chosen = named_columns(names, lines.path) if names else text_columns(survey, lines)
+    chosen = with_groups(chosen, names, groups)
     kind = "F (CSV" if names else "H (CSV without header"
     return rows_of(lines, delimiter, chosen, bool(names)), describe_columns(chosen, names, len(first), kind)
 

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -63,6 +64,7 @@ class PredictionSet:
     """The rows of one predictions file.
 
     `layout` names how the file was laid out, `notes` say what a reader of its figures must know about the reading.
+    `groups` are the columns asked for: by `sentence_key` of a reference, how often it has each label.
     """
 
     predictions: list[Prediction]
@@ -70,6 +72,7 @@ class PredictionSet:
     layout: str
     path: epath.Path
     notes: tuple[str, ...] = ()
+    groups: dict[str, dict[str, Counter]] = dataclasses.field(default_factory=dict)
 
 
 def read_predictions(path: str | os.PathLike[str]) -> PredictionSet:

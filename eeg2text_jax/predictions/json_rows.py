@@ -15,6 +15,7 @@ from eeg2text_jax.predictions.columns import (
     named_columns,
     normalised,
     stated_columns,
+    with_groups,
 )
 from eeg2text_jax.predictions.file import DECODER, Lines, parse_object
 from eeg2text_jax.predictions.foreign import ForeignRow
@@ -22,7 +23,9 @@ from eeg2text_jax.predictions.foreign import ForeignRow
 Item = tuple[int, dict[str, Any]]  # line or place in the list, object
 
 
-def read_json(lines: Lines, columns: Sequence[str] | None, *, by_line: bool) -> tuple[Iterator[ForeignRow], str]:
+def read_json(
+    lines: Lines, columns: Sequence[str] | None, *, by_line: bool, groups: Sequence[str] = ()
+) -> tuple[Iterator[ForeignRow], str]:
     """Rows, and a description of the layout. `by_line`: an object a line, else the file is one JSON text.
 
     Raises UserError (some while the rows are taken) where an item is no object, names are not recognised or differ
@@ -41,6 +44,7 @@ def read_json(lines: Lines, columns: Sequence[str] | None, *, by_line: bool) -> 
     if len(set(names)) < len(names):
         raise UserError(f"{lines.path}, {unit} {number}: two names differ in case or spaces only.")
     chosen = stated_columns(columns, names, len(names), lines.path) if columns else named_columns(names, lines.path)
+    chosen = with_groups(chosen, names, groups)
     keys = list(row)
     return rows_of(number, row, items, keys, chosen, unit, lines.path), describe_columns(chosen, keys, len(keys), kind)
 

@@ -13,6 +13,7 @@ from eeg2text_jax.predictions.blocks import LAYOUTS, Survey, read_blocks, read_w
 from eeg2text_jax.predictions.csv_rows import read_csv
 from eeg2text_jax.predictions.file import MODES, Lines, PredictionSet, is_own, parse_predictions
 from eeg2text_jax.predictions.foreign import UNKNOWN, complete
+from eeg2text_jax.predictions.groups import Collected
 from eeg2text_jax.predictions.json_rows import read_json
 from eeg2text_jax.stores.copying import at_hand
 
@@ -35,6 +36,7 @@ def read_any(
     layout: str | None = None,
     columns: Sequence[str] | None = None,
     mode: str | None = None,
+    groups: Sequence[str] = (),
 ) -> PredictionSet:
     """Reads a predictions file of any layout in `FORMATS`.
 
@@ -42,6 +44,7 @@ def read_any(
       layout: the layout, instead of the one recognised by content.
       columns: of a table or foreign JSON: the reference and one or more predictions, by name or by number from 1.
       mode: for a file that does not say its mode, the mode; for one that does, the only mode to keep.
+      groups: columns of a table or foreign JSON whose labels to keep, see `predictions/groups.py`.
 
     What a file does not say is "unknown"; sentence ids come from the reference text where there are none.
 
@@ -67,14 +70,17 @@ def read_any(
     name = layout or recognise(found, columns)
     notes: list[str] = []
     if name == "J":
-        rows, description = read_json(lines, columns, by_line=found.first == "{" and 2 * found.braces >= found.filled)
+        rows, description = read_json(
+            lines, columns, by_line=found.first == "{" and 2 * found.braces >= found.filled, groups=groups
+        )
     elif name in ("F", "H"):
-        rows, description = read_csv(lines, columns, header={"H": False, "F": True}.get(layout))
+        rows, description = read_csv(lines, columns, header={"H": False, "F": True}.get(layout), groups=groups)
     elif name == "E":
         rows, description = read_words(lines), BLOCK_NOTES[name]
     else:
         (rows, notes), description = read_blocks(lines, name, found), BLOCK_NOTES[name]
-    read = PredictionSet(complete(rows, path), {}, description, path, tuple(notes))
+    rows = Collected(rows)
+    read = PredictionSet(complete(rows, path), {}, description, path, tuple(notes), rows.groups)
     if not read.predictions:
         raise UserError(f"{path}: no predictions in the file.")
     return in_mode(in_one_form(read), mode)
