@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from etils import epath
 
@@ -74,8 +74,9 @@ class Columns:
     predictions: dict[tuple[str, str], int]
     about: dict[str, list[int]]
 
-    def used(self) -> set[int]:
-        return {self.reference, *self.predictions.values(), *(i for found in self.about.values() for i in found)}
+    def used(self, dropped: Collection[str] = ()) -> set[int]:
+        about = (found for name, found in self.about.items() if name not in dropped)
+        return {self.reference, *self.predictions.values(), *(i for found in about for i in found)}
 
 
 def normalised(names: Iterable[str]) -> list[str]:
@@ -199,10 +200,12 @@ def _filled(values: Iterable[str]) -> list[str]:
     return [value for value in values if value.strip().lower() not in MISSING] or values[:1]
 
 
-def describe_columns(columns: Columns, names: Sequence[str] | None, width: int, kind: str) -> str:
-    """Which columns were used as what, and which were not."""
+def describe_columns(
+    columns: Columns, names: Sequence[str] | None, width: int, kind: str, dropped: Collection[str] = ()
+) -> str:
+    """Which columns were used as what, and which were not: of what they tell, `dropped` served nothing."""
     titles = [repr(name) for name in names] if names else [f"column {i + 1}" for i in range(width)]
-    used = columns.used()
+    used = columns.used(dropped)
     unused = [title for i, title in enumerate(titles) if i not in used]
     listed = ", ".join(unused[:8]) + (f" and {len(unused) - 8} more" if len(unused) > 8 else "")
     predicted = ", ".join(titles[i] for i in columns.predictions.values())

@@ -2,9 +2,10 @@
 
 import csv
 import dataclasses
+import functools
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.columns import (
@@ -38,8 +39,8 @@ class Survey:
 
 def read_csv(
     lines: Lines, columns: Sequence[str] | None, header: bool | None, groups: Sequence[str] = ()
-) -> tuple[Iterator[ForeignRow], str]:
-    """Rows, and a description of the layout.
+) -> tuple[Iterator[ForeignRow], Callable[..., str]]:
+    """Rows, and what describes the layout once they are taken, see `describe_columns`.
 
     `columns` names (or numbers from 1) the reference and one or more predictions; `header` says whether there is a
     header, None decides by its names.
@@ -57,7 +58,8 @@ def read_csv(
         chosen = named_columns(names, lines.path) if names else text_columns(survey, lines)
     chosen = with_groups(chosen, names, groups)
     kind = "F (CSV" if names else "H (CSV without header"
-    return rows_of(lines, delimiter, chosen, bool(names)), describe_columns(chosen, names, len(first), kind)
+    description = functools.partial(describe_columns, chosen, names, len(first), kind)
+    return rows_of(lines, delimiter, chosen, bool(names)), description
 
 
 def rows_of(lines: Lines, delimiter: str, columns: Columns, header: bool) -> Iterator[ForeignRow]:

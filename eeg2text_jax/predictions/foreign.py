@@ -80,16 +80,21 @@ def _fed(row: ForeignRow, condition: str) -> str:
     """The value of a column that may name what the encoder was fed; empty where the file names it otherwise."""
     if condition != UNKNOWN or "eval_condition" in row.about:
         return ""
-    return "_".join(row.about.get("condition", "").lower().replace("-", " ").split())
+    return condition_name(row)
+
+
+def condition_name(row: ForeignRow) -> str:
+    """What a column of conditions says of a row, under our name of it; empty where there is no such column."""
+    value = "_".join(row.about.get("condition", "").lower().replace("-", " ").split())
+    return EEG_NAMES.get(value, value)
 
 
 def _with_conditions(predictions: list[Prediction], fed: list[str]) -> list[Prediction]:
     """Rows under the condition that their column names, where EEG and a few others alternate in it."""
-    names = [EEG_NAMES.get(value, value) for value in fed]
-    distinct = set(names)
-    if "" in distinct or "eeg" not in distinct or not 2 <= len(distinct) <= min(MOST_CONDITIONS, len(names) // 2):
+    distinct = set(fed)
+    if "" in distinct or "eeg" not in distinct or not 2 <= len(distinct) <= min(MOST_CONDITIONS, len(fed) // 2):
         return predictions
-    return [dataclasses.replace(row, eval_condition=name) for row, name in zip(predictions, names, strict=True)]
+    return [dataclasses.replace(row, eval_condition=name) for row, name in zip(predictions, fed, strict=True)]
 
 
 def _stated(row: ForeignRow, name: str, shared: Shared) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import FIELDS, PredictionSet, read_text, sentence_key
-from eeg2text_jax.predictions.foreign import ForeignRow
+from eeg2text_jax.predictions.foreign import ForeignRow, condition_name
 
 MOST_DIVIDED = 0.1  # of the references may have several labels; a column with more tells of rows, not of references
 
@@ -19,13 +19,15 @@ Counts = dict[str, Counter]  # reference -> how often each label
 
 
 class Collected:
-    """Rows that pass through, and the labels that they carry."""
+    """Rows that pass through, and what they carry: labels of groups, conditions."""
 
     def __init__(self, rows: Iterable[ForeignRow]):
         self._rows, self.groups = rows, defaultdict(lambda: defaultdict(Counter))
+        self.fed: set[str] = set()  # what a column of conditions says
 
     def __iter__(self) -> Iterator[ForeignRow]:
         for row in self._rows:
+            self.fed.add(condition_name(row))
             for name, value in row.about.items():
                 if name.startswith("group "):
                     self.groups[name.removeprefix("group ")][sentence_key(row.reference)][value.strip()] += 1

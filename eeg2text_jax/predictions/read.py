@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 
 from etils import epath
@@ -80,7 +81,11 @@ def read_any(
     else:
         (rows, notes), description = read_blocks(lines, name, found), BLOCK_NOTES[name]
     rows = Collected(rows)
-    read = PredictionSet(complete(rows, path), {}, description, path, tuple(notes), rows.groups)
+    predictions = complete(rows, path)
+    if callable(description):
+        dropped = () if rows.fed == {p.eval_condition for p in predictions} else ("condition",)
+        description = description(dropped)
+    read = PredictionSet(predictions, {}, description, path, tuple(notes), rows.groups)
     if not read.predictions:
         raise UserError(f"{path}: no predictions in the file.")
     return in_mode(in_one_form(read), mode)
@@ -155,7 +160,7 @@ def describe(read: PredictionSet) -> str:
         f"{read.path}: layout {read.layout}; {len(read.predictions)} predictions of {sentences} sentences, "
         f"{len(subjects) or 'unknown'} subjects; mode {modes}; training → evaluation {conditions}{repeated}."
     )
-    notes = [*read.notes, *empty_halves(read), *doubled(read)]
+    notes = [*read.notes, *empty_halves(read), *doubled(read), *unparted(read)]
     if empty := sum(not p.reference.strip() for p in read.predictions):
         notes.append(f"{empty} rows have an empty reference; all that is predicted there counts as wrong")
     return "\n".join([first, *(f"{read.path}: {note}." for note in notes)])
@@ -193,3 +198,19 @@ def repetitions(read: PredictionSet) -> int:
         if p.subject != UNKNOWN
     ]
     return len(rows) - len(set(rows))
+
+
+def unparted(read: PredictionSet) -> list[str]:
+    """Says where rows of a subject and sentence recur and nothing tells what each was decoded from."""
+    counts = Counter(
+        (p.subject, p.task, p.sentence_id, p.train_condition, p.seed, p.mode)
+        for p in read.predictions
+        if p.eval_condition == UNKNOWN != p.subject
+    )
+    repeated = sum(count for count in counts.values() if count > 1)
+    if not repeated:
+        return []
+    return [
+        f"{repeated} rows share their subject and reference with another row, and no known column tells what each was "
+        "decoded from: they count as from EEG, all of them; if some are of a control, say so in a column eval_condition"
+    ]

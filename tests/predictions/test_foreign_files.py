@@ -280,9 +280,37 @@ def test_a_column_of_that_name_with_other_content_parts_nothing(write):
         rows = [f"{r},{o},{value}" for (r, o), value in zip(EQUAL, values, strict=True)]
         found = read_any(write("\n".join(["target,prediction,input", *rows]), "one.csv"))
         assert {p.eval_condition for p in found.predictions} == {"unknown"}
+        assert "not used: 'input'" in found.layout
 
 
 def test_a_sample_may_recur_under_another_condition(write):
     rows = [f"{i},{r},{o},{fed}" for fed in ("eeg", "noise") for i, (r, o) in enumerate(EQUAL)]
     found = read_any(write("\n".join(["sample_id,target,prediction,condition", *rows]), "both.csv"))
     assert len(found.predictions) == 12
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_column_of_conditions_without_eeg_is_named_as_not_used(write, kind):
+    """Nor one beside `eval_condition`, which says it already."""
+    for values, more in ((["real recording", "scrambled"], {}), (["eeg", "noise"], {"eval_condition": "eeg"})):
+        rows = [{"target": r, "prediction": o, "arm": fed} | more for fed in values for r, o in EQUAL]
+        table = "\n".join([",".join(rows[0]), *(",".join(row.values()) for row in rows)])
+        found = read_any(write(table if kind == "csv" else json.dumps(rows), "both.txt"))
+        assert "not used: 'arm'" in found.layout
+        assert len({p.eval_condition for p in found.predictions}) == 1
+
+
+def test_rows_that_nothing_parts_are_named(write):
+    def said(header, rows):
+        return describe(read_any(write("\n".join([header, *rows]), "rows.csv")))
+
+    twice = [f"A,{r},{o} {fed},{fed}" for fed in ("x", "y") for r, o in EQUAL]
+    warning = "rows share their subject and reference with another row"
+    assert f"12 {warning}" in said("subject,target,prediction,kind", twice)
+    assert f"12 {warning}" in said("subject,target,prediction,condition", twice)
+    assert warning not in said("subject,target,prediction,eval_condition", twice)
+    assert warning not in said("subject,target,prediction,task", twice)
+    assert warning not in said("subject,target,prediction,kind", twice[:6])
+    assert warning not in said("reader,target,prediction,kind", twice)  # several readers, as far as is known
+    fed = [line.replace(",x", ",eeg").replace(",y", ",noise") for line in twice]
+    assert warning not in said("subject,target,prediction,condition", fed)
