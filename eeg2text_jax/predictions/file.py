@@ -10,6 +10,7 @@ import math
 import os
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -66,6 +67,7 @@ class PredictionSet:
 
     `predictions` has the first hypothesis of every sample, which is what is scored and audited; `further` the others.
     `layout` names how the file was laid out, `notes` say what a reader of its figures must know about the reading.
+    `groups` are the columns asked for: by `sentence_key` of a reference, how often it has each label.
     """
 
     predictions: list[Prediction]
@@ -74,6 +76,7 @@ class PredictionSet:
     path: epath.Path
     notes: tuple[str, ...] = ()
     further: tuple[Prediction, ...] = ()
+    groups: dict[str, dict[str, Counter]] = dataclasses.field(default_factory=dict)
 
 
 def read_predictions(path: str | os.PathLike[str]) -> PredictionSet:
