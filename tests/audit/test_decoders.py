@@ -159,3 +159,12 @@ def test_a_leak_above_a_weak_decoder_is_contradicted():
     leaked = [dataclasses.replace(r, prediction=less_its_last(r, rng)) if rng.random() < 0.05 else r for r in rows]
     assert quick(rows, {}).verdict.value == "content above its null"
     assert quick(leaked, {}).verdict.value == "not judgeable"
+
+
+def test_a_perfect_decoder_of_ours_is_judged():
+    """By digests it is known that no target was given: a file of references alone is then a decoder without errors."""
+    rows, _ = written(4)
+    perfect = [dataclasses.replace(row, prediction=row.reference) for row in rows]
+    found = quick(perfect, {"shuffled": exchanged(perfect)}, verified="decoded by eeg2text")
+    assert (found.verdict.value, found.provenance.level.value) == ("uses EEG", "verified")
+    assert "target_copies" in {flag.code for flag in found.flags if flag.level == "warning"}
