@@ -85,7 +85,7 @@ def get_config() -> ConfigDict:
     c.data.raw.task = ""  # of recordings whose names do not tell; empty: "reading"
     c.data.raw.channels = ()  # names of the channels to take; empty: all of EEG
     c.data.raw.exclude = ()  # names of channels to leave out
-    c.data.raw.units = ""  # V | mV | uV | nV, of files that do not say; empty: these are refused
+    c.data.raw.units = ""  # V | mV | uV | nV, of channels without a unit of their own; empty: these are refused
     c.data.raw.reference = "average"  # as ZuCo's; names of channels with commas between; empty: as recorded
     # Filters before the bands, in Hz; 0: none, as each band is a filter of its own (all are Butterworth, order 4, forth
     # and back, as in MNE's method "iir").
@@ -95,7 +95,7 @@ def get_config() -> ConfigDict:
     c.data.raw.resample = 0.0  # samples a second; 0: as recorded; fewer are faster
     # From and to, in Hz: theta, alpha, beta and gamma in two each, those of ZuCo (Hollenstein et al. 2018).
     c.data.raw.bands = ((4.0, 6.0), (6.5, 8.0), (8.5, 10.0), (10.5, 13.0), (13.5, 18.0), (18.5, 30.0), (30.5, 40.0),
-                        (40.5, 49.5))  # fmt: skip
+                        (40.0, 49.5))  # fmt: skip
     c.data.raw.log = True  # log10 of the power, whose distribution is near a normal one (Gasser et al. 1982)
     c.data.raw.window = 0.5  # seconds of an EEG position where words have no times: two periods of 4 Hz
     c.data.raw.step = 0.5  # seconds from one to the next
@@ -186,6 +186,7 @@ def get_config() -> ConfigDict:
         0.0  # what linear, cosine and geometric decay to, the last step's rate; geometric needs one above 0
     )
     c.optim.decay_every = 1000  # steps between drops of the step schedule ...
+    c.optim.decay_epochs = 0  # ... or epochs ...
     c.optim.decay_rate = 0.1  # ... and their factor
     c.optim.warmup_steps = 100
     c.optim.weight_decay = 0.01
@@ -193,10 +194,15 @@ def get_config() -> ConfigDict:
     c.optim.grad_clip = 1.0  # global norm of one arm's gradient; 0: none
 
     c.train = ConfigDict()
-    c.train.steps = 1000  # batches; every arm sees all of them
-    c.train.eval_every = 100  # steps between losses on dev; the best one's parameters are decoded
+    # Lengths are steps, or epochs of the split's own train part: where the epochs are not 0, they count, and the steps
+    # are derived when the run opens. An epoch has each sample once and fills up its last batch.
+    c.train.steps = 1000  # batches; every arm sees all of them ...
+    c.train.epochs = 0  # ... or epochs
+    c.train.eval_every = 100  # steps between losses on dev; the best one's parameters are decoded ...
+    c.train.eval_epochs = 0  # ... or epochs
     c.train.patience = 0  # so many losses on dev in a row, none lower than before in any arm, end training; 0: never
-    c.train.save_every = 100  # steps between checkpoints
+    c.train.save_every = 100  # steps between checkpoints ...
+    c.train.save_epochs = 0  # ... or epochs
     c.train.log_every = 20  # steps between lines in metrics.jsonl
     c.train.tracker = ""  # "wandb" or "trackio", ":PROJECT" behind it if you like: curves there too; empty: nowhere
     c.train.profile = ""  # "START:END": a profile of these steps in DIR/profile, which XProf opens; empty: none
@@ -206,7 +212,8 @@ def get_config() -> ConfigDict:
     c.train.rng = "threefry"
 
     c.step_one = ConfigDict()  # a training before the training, in which optim.trainable is "first"
-    c.step_one.steps = 0  # batches of it; its best parameters are what train begins with; 0: there is none
+    c.step_one.steps = 0  # batches of it; its best parameters are what train begins with; 0: there is none ...
+    c.step_one.epochs = 0  # ... or epochs
     c.step_one.lr = 1e-3  # in place of optim.lr
 
     # Trainings before the text, of model.encoder "unicorn": it reconstructs what it is fed, first single snapshots (a
@@ -219,22 +226,26 @@ def get_config() -> ConfigDict:
     c.pretrain.freeze_snapshot = False  # train the transformer alone in the second stage
     c.pretrain.freeze_encoder = False  # train all but the brain encoder with the text; its bridge is always trained
     c.pretrain.snapshot = ConfigDict()
-    c.pretrain.snapshot.steps = 1000  # batches; 0: no such stage
+    c.pretrain.snapshot.steps = 1000  # batches; 0: no such stage ...
+    c.pretrain.snapshot.epochs = 0  # ... or epochs of batches of batch_size
     c.pretrain.snapshot.batch_size = 32  # samples (sentences or windows), with all snapshots of each
     c.pretrain.snapshot.lr = 1e-3
     c.pretrain.snapshot.lr_end = 1e-6
     c.pretrain.snapshot.schedule = "linear"  # "decaying to 1e-6" is all that is said
     c.pretrain.snapshot.warmup_steps = 0
     c.pretrain.snapshot.eval_every = 100
+    c.pretrain.snapshot.eval_epochs = 0
     c.pretrain.snapshot.patience = 0
     c.pretrain.series = ConfigDict()  # the same fields
     c.pretrain.series.steps = 1000
+    c.pretrain.series.epochs = 0
     c.pretrain.series.batch_size = 32
     c.pretrain.series.lr = 1e-3
     c.pretrain.series.lr_end = 1e-6
     c.pretrain.series.schedule = "linear"
     c.pretrain.series.warmup_steps = 0
     c.pretrain.series.eval_every = 100
+    c.pretrain.series.eval_epochs = 0
     c.pretrain.series.patience = 0
     # Share of the snapshots that are hidden from the encoder in the second stage, which alone are then judged. With 0,
     # as in the paper, the transformer may hand each snapshot on as it is.
@@ -265,6 +276,11 @@ def get_config() -> ConfigDict:
     c.decode.repetition_penalty = 5.0
     c.decode.no_repeat_ngram_size = 2
     c.decode.length_penalty = 1.0
+    c.decode.num_return_sequences = 1  # texts of each sentence, best first; the first is scored, all are written
+    c.decode.do_sample = False  # draw what comes next; with beams, their continuations, without replacement
+    c.decode.temperature = 1.0  # these three matter only with do_sample
+    c.decode.top_k = 50  # draw among so many tokens; 0: all
+    c.decode.top_p = 1.0  # draw among the most probable tokens that hold this much together
     c.decode.batch_size = 32  # sentences decoded at once
     # How often decoding goes on with half of the batch once the other half is done: each compiles one more loop, and
     # pays where a step costs by the row, as on a CPU.

@@ -6,7 +6,7 @@
 Arguments: `model=unicorn|eeg2text`; `data=zuco|narratives`, which names the data file `DATA.h5`; `pretrain=no`, the
 paper's UniCoRN* with a random encoder; `budget=equal`, by which EEG2Text's text stage has UniCoRN's epochs, batch and
 rates in place of the paper's own; `checkpoint`, a folder instead of the Hub's name, or `random` for random weights of
-BART-large's shape (with `tokenizer=FOLDER`); `samples`, the size of the train part, by which epochs become steps.
+BART-large's shape (with `tokenizer=FOLDER`). Epochs are those of the split's own train part.
 
 From the paper (its appendix A): BART; UniCoRN's encoder 30 epochs, its text 10 epochs in batches of 90, both with 1e-4
 decaying to 1e-6; EEG2Text 80 epochs with 1e-6; reconstruction in batches of 512 word vectors and 320 volumes; windows
@@ -22,9 +22,6 @@ from configs import default
 from configs.arguments import parse
 from eeg2text_jax.errors import UserError
 
-# Samples of the train part under split (f). ZuCo: 81 of 144 cells of 12 subjects and all texts stay in it, of about
-# 11,980 samples (its authors' test part has 1198). Narratives: 0.8 of nine tenths of 241,062 windows, see docs/fair.md.
-SAMPLES = {"zuco": 6740, "narratives": 173_500}
 RECONSTRUCTED = {"zuco": 24, "narratives": 32}  # samples of a batch: 512 words, 320 volumes
 ENCODER_EPOCHS, TEXT_EPOCHS, TEXT_BATCH = (15, 15), 10, 90
 LR, LR_END = 1e-4, 1e-6
@@ -40,40 +37,20 @@ def get_config(argument: str = "") -> ConfigDict:
         budget=("paper", "equal"),
         checkpoint="",
         tokenizer="",
-        samples="",
     )
     if given.model == "eeg2text" and given.data == "narratives":
         raise UserError("configs/fair.py: EEG2Text is for words; expected data=zuco with model=eeg2text.")
     c = default.get_config()
     set_data(c, given.data)
     set_backbone(c, given.checkpoint, given.tokenizer)
-    samples = number_of(given.samples, "configs/fair.py") or SAMPLES[given.data]
     if given.model == "unicorn":
-        set_unicorn(c, given.data, samples)
+        set_unicorn(c, given.data)
         c.pretrain.enabled = given.pretrain == "yes"
     if given.model == "unicorn" or given.budget == "equal":
-        set_text(c, steps(TEXT_EPOCHS, samples, TEXT_BATCH), TEXT_EPOCHS)
+        set_text(c)
     else:
-        set_eeg2text(c, samples)
+        set_eeg2text(c)
     return c
-
-
-def steps(epochs: int, samples: int, batch: int) -> int:
-    """Batches of some epochs, the last of each filled up."""
-    return epochs * -(-samples // batch)
-
-
-def number_of(text: str, file: str) -> int:
-    """A whole number from an argument; 0 of an empty one.
-
-    Raises:
-      UserError: it is something else.
-    """
-    if not text:
-        return 0
-    if not text.isdecimal() or not int(text):
-        raise UserError(f"{file}: samples is {text!r}; expected a whole number above 0.")
-    return int(text)
 
 
 def set_data(c: ConfigDict, data: str) -> None:
@@ -99,36 +76,34 @@ def set_backbone(c: ConfigDict, checkpoint: str, tokenizer: str) -> None:
     c.train.rng = "rbg"
 
 
-def set_unicorn(c: ConfigDict, data: str, samples: int) -> None:
+def set_unicorn(c: ConfigDict, data: str) -> None:
     """The encoder and its reconstructions."""
     c.model.encoder = "unicorn"
     c.model.encoder_layers = 4
     for name, epochs in zip(("snapshot", "series"), ENCODER_EPOCHS, strict=True):
         stage = c.pretrain[name]
         stage.batch_size = RECONSTRUCTED[data]
-        stage.steps = steps(epochs, samples, stage.batch_size)
-        stage.eval_every = stage.steps // epochs
+        stage.epochs, stage.eval_epochs = epochs, 1
         stage.lr, stage.lr_end, stage.schedule = LR, LR_END, "linear"
 
 
-def set_text(c: ConfigDict, total: int, epochs: int) -> None:
+def set_text(c: ConfigDict) -> None:
     """The text stage of UniCoRN: AdamW, 1e-4 to 1e-6."""
     c.batch.size = TEXT_BATCH
     c.decode.batch_size = 32
     c.optim.lr, c.optim.lr_end, c.optim.schedule = LR, LR_END, "linear"
     c.optim.warmup_steps = 0
-    set_steps(c, total, epochs)
+    set_epochs(c, TEXT_EPOCHS)
 
 
-def set_eeg2text(c: ConfigDict, samples: int) -> None:
+def set_eeg2text(c: ConfigDict) -> None:
     """EEG2Text as the paper trains it, and its authors' code otherwise."""
     c.batch.size = 32
     c.optim.name, c.optim.lr, c.optim.schedule = "sgd", 1e-6, "constant"
     c.optim.warmup_steps, c.optim.weight_decay, c.optim.grad_clip = 0, 0.0, 0.0
-    set_steps(c, steps(80, samples, c.batch.size), 80)
+    set_epochs(c, 80)
 
 
-def set_steps(c: ConfigDict, total: int, epochs: int) -> None:
-    """So many steps, with a loss on dev and a checkpoint an epoch."""
-    c.train.steps = total
-    c.train.eval_every = c.train.save_every = total // epochs
+def set_epochs(c: ConfigDict, epochs: int) -> None:
+    """So many epochs of the split's train part, with a loss on dev and a checkpoint after each."""
+    c.train.epochs, c.train.eval_epochs, c.train.save_epochs = epochs, 1, 1

@@ -3,11 +3,12 @@
     eeg2text run --config=configs/leakage.py:method=c,data=narratives --workdir=DIR
 
 Arguments: `method=a|b|c|d|e|f`: by subject, by task, pooled samples, samples within a task, consecutive samples within
-a task, and the corrected one (f) without leakage; `model`, `data`, `pretrain=yes|no`, `checkpoint`, `tokenizer` and
-`samples` as of configs/fair.py; `epochs` of the text and `lr`. The paper's rows are epochs 10, lr 1e-3 with pretraining
-and 20 or 30, 1e-4 without on fMRI; 50 or 80, 1e-4 on EEG, which are the defaults here. Losses of the reconstructions on
-dev, which its Figure 4 draws, stand in DIR/snapshot and DIR/series; `python tools/leakage_figure.py` puts splits
-together. (configs/leak.py is a small demonstration on synthetic data without information.)
+a task, and the corrected one (f) without leakage; `model`, `data`, `pretrain=yes|no`, `checkpoint` and `tokenizer` as
+of configs/fair.py; `epochs` of the text and `lr`. Epochs are those of each split's own train part: all methods see
+their samples equally often. The paper's rows are epochs 10, lr 1e-3 with pretraining and 20 or 30, 1e-4 without on
+fMRI; 50 or 80, 1e-4 on EEG; the first of each are the defaults here. Losses of the reconstructions on dev, which its
+Figure 4 draws, stand in DIR/snapshot and DIR/series; `python tools/leakage_figure.py` puts splits together.
+(configs/leak.py is a small demonstration on synthetic data without information.)
 """
 
 from ml_collections import ConfigDict
@@ -31,7 +32,6 @@ def get_config(argument: str = "") -> ConfigDict:
         pretrain=("yes", "no"),
         checkpoint="",
         tokenizer="",
-        samples="",
         epochs="",
         lr="",
     )
@@ -41,15 +41,16 @@ def get_config(argument: str = "") -> ConfigDict:
             "there, as the paper says: expected a, c, d or f."
         )
     wanted = ",".join(f"{name}={getattr(given, name)}" for name in ("model", "data", "pretrain", "checkpoint"))
-    c = fair.get_config(f"{wanted},tokenizer={given.tokenizer},samples={given.samples}")
+    c = fair.get_config(f"{wanted},tokenizer={given.tokenizer}")
     c.split.method = given.method
-    samples = fair.number_of(given.samples, "configs/leakage.py") or fair.SAMPLES[given.data]
     epochs, lr = EPOCHS.get((given.data, given.pretrain), ("50", "1e-4"))
     try:
         epochs, c.optim.lr = int(given.epochs or epochs), float(given.lr or lr)
     except ValueError as error:
         raise UserError(f"configs/leakage.py:{argument}: epochs and lr are numbers ({error}).") from error
-    fair.set_steps(c, fair.steps(epochs, samples, c.batch.size), epochs)
+    if epochs < 1:
+        raise UserError(f"configs/leakage.py:{argument}: epochs is {epochs}; expected a whole number above 0.")
+    fair.set_epochs(c, epochs)
     for name in ("snapshot", "series"):
         c.pretrain[name].lr = ENCODER_LR[given.data]
     return c

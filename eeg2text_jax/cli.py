@@ -120,11 +120,23 @@ def _refuse_addresses(arguments: list[str]) -> None:
     for before, argument in itertools.pairwise(["", *arguments]):
         if before in STATEMENTS or argument.split("=")[0] in STATEMENTS:
             continue
-        if re.match(r"(?!--config\.).*?(^|=)(az|abfss?|hf|https?|ftp)://", argument):  # of fields, `ranges` says it
-            raise UserError(
-                f"{argument}: places on the web are not read or written, of buckets those of gs:// and s3:// are; copy "
-                "it, or mount it as a folder, and name that."
-            )
+        found = re.match(r"(?!--config\.).*?(?:^|=)(([A-Za-z][A-Za-z0-9+.-]*)://(.*))", argument)  # fields: `ranges`
+        if not found or found[2] in ("gs", "s3"):
+            continue
+        place, scheme, rest = found.groups()
+        if scheme.lower() in ("gs", "s3"):
+            raise UserError(f"{argument}: {scheme} is written in small letters; write {scheme.lower()}://{rest}.")
+        if scheme.lower() == "file":
+            raise UserError(f"{argument}: a place of this machine is written as a path; write {_path_of(place)}.")
+        raise UserError(
+            f"{argument}: places on the web are not read or written, of buckets those of gs:// and s3:// are; copy "
+            "it, or mount it as a folder, and name that."
+        )
+
+
+def _path_of(place: str) -> str:
+    """The path of a `file:` address."""
+    return re.sub(r"^[A-Za-z]+://(localhost(?=/))?", "", place)
 
 
 def _placed(name: str, arguments: list[str]) -> AbstractContextManager[list[str]]:

@@ -17,7 +17,13 @@ from etils import epath
 
 from eeg2text_jax.errors import UserError
 
-_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)  # what file systems without locks say
+_NO_LOCKS = (
+    errno.ENOSYS,
+    errno.EOPNOTSUPP,
+    errno.ENOTSUP,
+    errno.ENOLCK,
+    errno.EINVAL,
+)  # what file systems without locks say
 
 CHUNK = 1 << 20  # bytes read at once
 
@@ -99,12 +105,16 @@ def locked(path: str | os.PathLike[str], what: str) -> Iterator[None]:
     """Holds the lock file `path`, which says who holds it, until the block ends.
 
     The lock is the kernel's (`flock`) and goes with the process, however it ends. On network file systems it holds
-    between machines where they are mounted with locks; where there are none, the block runs without.
+    between machines where they are mounted with locks; where there are none, the block runs without, which is said
+    once for each file system.
 
     Raises:
       UserError: another process holds it; `what` names the thing that is in use.
     """
     descriptor = _lock(path, what)
+    if descriptor is None:
+        yield
+        return
     try:
         holder = {"host": socket.gethostname(), "process": os.getpid(), "since": time.strftime("%F %T %Z")}
         with naming(path):
@@ -117,24 +127,51 @@ def locked(path: str | os.PathLike[str], what: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _lock(path: str | os.PathLike[str], what: str) -> int:
-    """A descriptor of the locked file that has the name `path`."""
+def _lock(path: str | os.PathLike[str], what: str) -> int | None:
+    """A descriptor of the locked file that has the name `path`; None where the file system has no locks."""
     while True:
+        is_new = not os.path.lexists(path)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            has_locks = flock(descriptor, what, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             holder = os.pread(descriptor, 1000, 0)
             os.close(descriptor)
             raise UserError(f"{what}: is in use by {_describe(holder)}; wait for it or end it.") from error
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                os.close(descriptor)
-                raise
+        except OSError:
+            os.close(descriptor)
+            raise
+        if not has_locks:
+            if is_new and not os.fstat(descriptor).st_size:  # a name that was there may be another's lock
+                os.unlink(path)
+            os.close(descriptor)
+            return None
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 return descriptor
         os.close(descriptor)  # the one before let go of it, and of its name, just now
+
+
+def flock(descriptor: int, what: str, operation: int) -> bool:
+    """Locks an open file; where its file system has no locks, says so once and returns False."""
+    try:
+        fcntl.flock(descriptor, operation)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        device = os.fstat(descriptor).st_dev
+        if device not in _WARNED:
+            _WARNED.add(device)
+            print(
+                f"warning: {what}: its file system has no locks ({error.strerror}), so a second run of the same "
+                "folder would not be noticed; see to it that there is none, or take a folder of a local disk.",
+                flush=True,
+            )
+        return False
+    return True
+
+
+_WARNED: set[int] = set()  # file systems without locks of which it was said
 
 
 def _describe(holder: bytes) -> str:

@@ -1,6 +1,7 @@
 """How a command begins on a workdir: what is checked first, who may be in it, and what must be there."""
 
 import contextlib
+import json
 from collections.abc import Iterator
 
 import jax
@@ -9,12 +10,13 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.backbones.build import random_spec
 from eeg2text_jax.decoding.cells import check_decoding
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.model_metrics import check_configured
 from eeg2text_jax.parallel.distributed import initialize, is_main, main_first, workdir_at
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.pretrained.folder import checkpoint_folder
-from eeg2text_jax.study.config_file import check_configuration, forget, open_workdir, product
+from eeg2text_jax.search.settings import GenerationSpec, unlike
+from eeg2text_jax.study.config_file import check_configuration, forget, open_workdir, product, write_configuration
 from eeg2text_jax.study.grid import arms
 from eeg2text_jax.study.ranges import check_config, notes
 from eeg2text_jax.study.study import Study, open_study
@@ -42,8 +44,6 @@ def begun(config: ConfigDict, root: str, make: bool = True) -> Iterator[Study]:
     initialize(config.parallel.hosts)
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
-    for note in notes(config):
-        print(note)
     with contextlib.ExitStack() as stack:
         root = stack.enter_context(workdir_at(root))
 
@@ -55,7 +55,10 @@ def begun(config: ConfigDict, root: str, make: bool = True) -> Iterator[Study]:
                 stack.enter_context(held(root))
             return _open(config, root) if make else open_finished(config, root)
 
-        yield main_first(open_it)
+        study = main_first(open_it)
+        for note in notes(study.config):
+            print(note)
+        yield study
 
 
 def check_before(config: ConfigDict) -> None:
@@ -104,12 +107,15 @@ def _open(config: ConfigDict, root: str) -> Study:
         if is_main():
             workdir.unrecord(*(name for name in OPENED if not (workdir.root / name).exists()))
         study = open_study(config, workdir)
-        check_decoding(config.decode, study.model)
+        spec = check_decoding(config.decode, study.model)
+        if is_main() and config.objective == "generate" and (note := generation_note(config.model.checkpoint, spec)):
+            print(note)
     except BaseException:
         if new and is_main():
             forget(workdir)
         raise
     if is_main():
+        write_configuration(workdir, study.config)  # with the steps that its epochs are
         workdir.record(*workdir.unrecorded(*OPENED))
     return study
 
@@ -132,3 +138,22 @@ def open_finished(config: ConfigDict, root: str) -> Study:
     study = open_study(config, workdir)
     check_decoding(config.decode, study.model)
     return study
+
+
+def generation_note(checkpoint: str, spec: GenerationSpec) -> str:
+    """Which settings of a checkpoint's `generation_config.json` the run does not decode with; "" where it has none.
+
+    Raises:
+      UserError: the file is not a JSON object.
+    """
+    path = checkpoint_folder(checkpoint) / "generation_config.json" if checkpoint else None
+    if path is None or not path.exists():
+        return ""
+    try:
+        stored = json.loads(path.read_text(encoding="utf8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({first_line(error)}); put the file back, or remove it.") from error
+    if not isinstance(stored, dict):
+        raise UserError(f"{path}: holds {type(stored).__name__}; expected a JSON object of settings.")
+    names = ", ".join(unlike(stored, spec))
+    return f"{path}: is not followed, config.decode decides; it differs in {names}." if names else ""

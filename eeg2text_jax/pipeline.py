@@ -26,6 +26,7 @@ from eeg2text_jax.parallel.distributed import is_main, wait_for_all
 from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
 from eeg2text_jax.predictions.selection import select_cells
 from eeg2text_jax.rank_run import audit_ranked, is_ranked, judge_ranked, rank, ranked_results, read_ranked
+from eeg2text_jax.search.settings import search_name
 from eeg2text_jax.splits.split import check_same_data, check_same_split
 from eeg2text_jax.stores.address import address_of
 from eeg2text_jax.study.config_file import write_configuration
@@ -78,6 +79,7 @@ def predict(study: Study) -> None:
         "data": study.data.digest(),
         "tokenizer": study.tokenizer_digest,
         "decode": study.config.decode.to_dict(),
+        "search": search_name(study.config.decode.num_beams, study.config.decode.do_sample),
         **({"recording": study.data.recording} if study.data.recording != "eeg" else {}),
         "teacher_forced": "argmax at the reference's positions, cut at the first end token among them",
     }

@@ -27,6 +27,7 @@ from eeg2text_jax.pipeline import audit_rows, run, score_rows
 from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
 from eeg2text_jax.predictions.rankings import Ranking, read_rankings
 from eeg2text_jax.rank_run import is_ranked, judge_ranked_folds
+from eeg2text_jax.search.settings import search_name
 from eeg2text_jax.splits.certificate import certify_data
 from eeg2text_jax.splits.folds import make_folds
 from eeg2text_jax.splits.split import Split
@@ -112,7 +113,9 @@ def judge_folds(
     # Where a tokenizer is trained, each fold has its own: token ids of two folds are not the same tokens.
     plain = [[dataclasses.replace(p, prediction_tokens=None, reference_tokens=None) for p in fold] for fold in rows]
     together = [row for fold in plain for row in fold]
-    write_predictions(place / "predictions.jsonl", {**header, "decode": config.decode.to_dict()}, together)
+    search = search_name(config.decode.num_beams, config.decode.do_sample)
+    header = {**header, "decode": config.decode.to_dict(), "search": search}
+    write_predictions(place / "predictions.jsonl", header, together)
     results = score_rows(config, together)
     write_results(place / "results.json", results)
     write_tables(place, results, side_by_side(together), config.model.backbone)

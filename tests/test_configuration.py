@@ -107,6 +107,35 @@ def test_other_places_are_one_sentence(command, tmp_path, monkeypatch, capsys):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("command", "write"),
+    [
+        (["run", DEMO, "--workdir=S3://lab/run"], "write s3://lab/run."),
+        (["run", DEMO, "--workdir", "GS://lab/run"], "write gs://lab/run."),
+        (["run", DEMO, "--workdir=file:///data/run"], "write /data/run."),
+        (["train", DEMO, "--workdir=FILE://localhost/data/run"], "write /data/run."),
+        (["score", "file://rows.jsonl"], "write rows.jsonl."),
+        (["audit", "--eeg=file:///x.jsonl"], "write /x.jsonl."),
+        (["export", "--workdir=x", "--out=S3://lab/x"], "write s3://lab/x."),
+        (["split", "gcs://lab/data.h5"], "those of gs:// and s3:// are"),
+        (
+            ["run", DEMO, "--workdir=x", "--config.data.source=S3://lab/data.h5"],
+            "a path, or gs://BUCKET/PATH, or s3://BUCKET/PATH",
+        ),
+        (
+            ["run", DEMO, "--workdir=x", "--config.data.source=file:///data.h5"],
+            "a path, or gs://BUCKET/PATH, or s3://BUCKET/PATH",
+        ),
+    ],
+)
+def test_other_spellings_of_places_are_one_sentence_with_the_right_one(command, write, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(command) == 2
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert write in sentence
+    assert not list(tmp_path.iterdir())
+
+
 def test_help_of_the_benchmark(capsys):
     assert main(["bench", "--help"]) == 0
     assert "--stage {decode,test_set,train}" in capsys.readouterr().out

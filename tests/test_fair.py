@@ -18,18 +18,19 @@ FAIR, LEAKAGE = (str(ROOT / f"configs/{name}.py") for name in ("fair", "leakage"
 
 @pytest.mark.parametrize("data", ["zuco", "narratives"])
 def test_unicorn_has_the_papers_settings(data):
-    config = load_config(f"{FAIR}:model=unicorn,data={data},samples=900")
+    config = load_config(f"{FAIR}:model=unicorn,data={data}")
     check_config(config)
     assert (config.split.method, tuple(config.split.ratio)) == ("f", (0.8, 0.1, 0.1))
     assert (config.model.encoder, config.model.checkpoint) == ("unicorn", "facebook/bart-large")
-    assert (config.batch.size, config.train.steps) == (90, 10 * 10)
+    assert (config.batch.size, config.train.epochs) == (90, 10)
+    assert (config.train.eval_epochs, config.train.save_epochs) == (1, 1)
     assert (config.optim.lr, config.optim.lr_end) == (1e-4, 1e-6)
     of = {"zuco": 24, "narratives": 32}[data]
     for stage in (config.pretrain.snapshot, config.pretrain.series):
         assert (stage.lr, stage.lr_end, stage.batch_size) == (1e-4, 1e-6, of)
-        assert stage.steps == 15 * -(-900 // of)
+        assert (stage.epochs, stage.eval_epochs) == (15, 1)
     assert config.data.fmri.window == 10
-    star = load_config(f"{FAIR}:model=unicorn,data={data},samples=900,pretrain=no")
+    star = load_config(f"{FAIR}:model=unicorn,data={data},pretrain=no")
     assert dict(fields(config)).items() ^ dict(fields(star)).items() == {
         ("pretrain.enabled", True),
         ("pretrain.enabled", False),
@@ -37,14 +38,12 @@ def test_unicorn_has_the_papers_settings(data):
 
 
 def test_eeg2text_has_its_own_or_the_same_budget():
-    own, equal = (
-        load_config(f"{FAIR}:model=eeg2text,data=zuco,samples=900,budget={name}") for name in ("paper", "equal")
-    )
+    own, equal = (load_config(f"{FAIR}:model=eeg2text,data=zuco,budget={name}") for name in ("paper", "equal"))
     for config in (own, equal):
         check_config(config)
         assert (config.model.encoder, config.model.encoder_layers) == ("transformer", 6)
-    assert (own.optim.name, own.optim.lr, own.train.steps) == ("sgd", 1e-6, 80 * 29)
-    unicorn = load_config(f"{FAIR}:model=unicorn,data=zuco,samples=900")
+    assert (own.optim.name, own.optim.lr, own.train.epochs) == ("sgd", 1e-6, 80)
+    unicorn = load_config(f"{FAIR}:model=unicorn,data=zuco")
     for section in ("optim", "train", "batch", "text", "decode"):
         assert equal[section] == unicorn[section]
     for section in ("text", "decode", "split"):
@@ -53,18 +52,19 @@ def test_eeg2text_has_its_own_or_the_same_budget():
 
 @pytest.mark.parametrize("method", "abcdef")
 def test_leakage_is_the_fair_benchmark_under_another_split(method):
-    config = load_config(f"{LEAKAGE}:method={method},samples=900")
+    config = load_config(f"{LEAKAGE}:method={method}")
     check_config(config)
-    assert (config.split.method, config.optim.lr, config.train.steps) == (method, 1e-3, 10 * 10)
-    star = load_config(f"{LEAKAGE}:method={method},pretrain=no,samples=900,epochs=30")
-    assert (star.pretrain.enabled, star.optim.lr, star.train.steps) == (False, 1e-4, 300)
+    assert (config.split.method, config.optim.lr, config.train.epochs) == (method, 1e-3, 10)
+    star = load_config(f"{LEAKAGE}:method={method},pretrain=no,epochs=30")
+    assert (star.pretrain.enabled, star.optim.lr, star.train.epochs) == (False, 1e-4, 30)
 
 
 @pytest.mark.parametrize(
     ("place", "said"),
     [
         (f"{FAIR}:model=eeg2text,data=narratives", "EEG2Text is for words; expected data=zuco"),
-        (f"{FAIR}:data=zuco,samples=many", "samples is 'many'; expected a whole number above 0"),
+        (f"{FAIR}:data=zuco,samples=900", "there is no argument 'samples'"),
+        (f"{LEAKAGE}:epochs=0", "epochs is 0; expected a whole number above 0"),
         (f"{LEAKAGE}:method=b,data=zuco", "method=b is for stories"),
         (f"{LEAKAGE}:lr=fast", "epochs and lr are numbers"),
         (f"{LEAKAGE}:method=g", "method is 'g'; it must be one of f, e, d, c, b, a"),

@@ -34,11 +34,12 @@ WRONG = {
 ZERO = {
     "seed", "data.synthetic.signal", "data.synthetic.seed", "data.table.word_column", "split.seed",
     "model.encoder_layers", "model.encoder_width", "model.dropout", "optim.warmup_steps", "optim.weight_decay",
-    "optim.lr_end", "train.patience", "pretrain.series.hidden",
+    "optim.lr_end", "train.patience", "optim.decay_epochs", "train.epochs", "train.eval_epochs", "train.save_epochs",
+    "step_one.epochs", "pretrain.series.hidden",
     *(f"pretrain.{stage}.{name}" for stage in ("snapshot", "series")
-      for name in ("steps", "lr_end", "warmup_steps", "patience")),
+      for name in ("steps", "epochs", "lr_end", "warmup_steps", "eval_epochs", "patience")),
     "optim.momentum", "optim.grad_clip", "train.label_smoothing", "step_one.steps", "parallel.wave",
-    "decode.no_repeat_ngram_size", "decode.length_penalty", "decode.compactions", "audit.seed",
+    "decode.no_repeat_ngram_size", "decode.length_penalty", "decode.compactions", "decode.top_k", "audit.seed",
     "audit.margin", "metrics.layer", "contrastive.layer", "retrieval.margin",
     "data.raw.highpass", "data.raw.lowpass", "data.raw.notch", "data.raw.resample", "data.raw.margin",
     "data.fmri.lag_tr", "data.synthetic_fmri.signal", "data.synthetic_fmri.lag_tr", "data.synthetic_fmri.seed",
@@ -86,6 +87,7 @@ MORE = {  # out of range in a way of their own
     "contrastive.hashed": [7],
     "audit.secondary": [["wer"], ["similarity", "similarity"]],
     "decode.max_length": [1],
+    "decode.top_p": [1.5],
     "data.synthetic.signal": [1.01],
     "data.synthetic.vocabulary": [19],
     "data.recordings.compat": ["wangji"],
@@ -217,17 +219,29 @@ def test_decoding_may_have_every_setting_of_generation_and_no_other():
     config = load_config(DEFAULT)
     with config.unlocked():
         config.decode.do_sample = True
-        config.decode.top_p = 1.5
-    with pytest.raises(UserError, match=r"generation setting top_p: expected a probability above 0, got 1.5"):
+        config.decode.min_length = 57
+    with pytest.raises(UserError, match=r"generation setting min_length: expected between 0 and max_length"):
         check_config(config)
     with config.unlocked(), config.ignore_type():
-        config.decode.top_p = "half"
+        config.decode.min_length = "half"
     with pytest.raises(UserError, match="decode has a setting of the wrong type"):
         check_config(config)
     with config.unlocked(), config.ignore_type():
-        config.decode.top_p, config.decode.beams = 0.5, 3
+        config.decode.min_length, config.decode.beams = 5, 3
     with pytest.raises(UserError, match=r"'beams' .* is not implemented"):
         check_config(config)
+
+
+def test_the_command_line_sets_several_texts_and_drawing():
+    said = ["num_return_sequences=2", "do_sample=True", "temperature=0.7", "top_k=0", "top_p=0.9"]
+    found = parse_config([f"--config={DEFAULT}", *(f"--config.decode.{one}" for one in said)], "run").config.decode
+    assert [found.num_return_sequences, found.do_sample, found.temperature, found.top_k, found.top_p] == [
+        2, True, 0.7, 0, 0.9,
+    ]  # fmt: skip
+    with pytest.raises(UserError, match="num_return_sequences: expected between 1 and num_beams"):
+        parse_config([f"--config={DEFAULT}", "--config.decode.num_return_sequences=6"], "run")
+    with pytest.raises(UserError, match=r"decode.top_p is 1.5; expected"):
+        parse_config([f"--config={DEFAULT}", "--config.decode.top_p=1.5"], "run")
 
 
 def test_what_is_set_twice_has_the_last_value():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from eeg2text_jax import files
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.study.config_file import forget, open_workdir
@@ -215,13 +216,34 @@ def test_a_folder_that_nothing_was_put_into_goes_again(tmp_path):
     assert [path.name for path in (tmp_path / "a/b").iterdir()] == ["file"]
 
 
-def test_a_file_system_without_locks_is_worked_on_without(tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK])
+def test_a_file_system_without_locks_is_worked_on_with_a_warning(tmp_path, monkeypatch, capsys, number):
     def none(*_: object) -> None:
-        raise OSError(38, "Function not implemented")
+        raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("fcntl.flock", none)
+    monkeypatch.setattr(files, "_WARNED", set())
     with held(str(tmp_path / "a")):
-        assert (tmp_path / "a/.lock").exists()
+        (tmp_path / "a/config.json").write_text("{}")
+        theirs = (tmp_path / "a/.lock").read_text()
+        assert not capsys.readouterr().out
+        with monkeypatch.context() as patch:
+            patch.setattr("fcntl.flock", none)
+            with held(str(tmp_path / "a")), held(str(tmp_path / "b/c")):
+                assert (tmp_path / "a/.lock").read_text() == theirs
+        (warning,) = capsys.readouterr().out.splitlines()
+        assert f"{tmp_path}/a: its file system has no locks" in warning
+        assert "a second run of the same folder would not be noticed" in warning
+        assert (tmp_path / "a/.lock").read_text() == theirs, "another's lock went"
+    assert [path.name for path in tmp_path.rglob("*")] == ["a", "config.json"]
+
+
+def test_other_errors_of_locking_are_errors(tmp_path, monkeypatch):
+    def fails(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("fcntl.flock", fails)
+    with pytest.raises(OSError, match="Input/output error"), held(str(tmp_path / "a")):
+        pass
 
 
 def test_errors_of_writing_name_the_file(tmp_path):

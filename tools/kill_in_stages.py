@@ -51,7 +51,8 @@ REDUCED = {
     "model.shape.d_model": 32,
     "model.shape.max_position_embeddings": 64,
     **{f"pretrain.{stage}.{name}": value for stage in ("snapshot", "series")
-       for name, value in {"steps": 8, "eval_every": 4}.items()},
+       for name, value in {"epochs": 0, "steps": 8, "eval_epochs": 0, "eval_every": 4}.items()},
+    **{f"train.{name}": 0 for name in ("epochs", "eval_epochs", "save_epochs")},
     "train.steps": 8,
     "train.eval_every": 4,
     "train.save_every": 2,

@@ -13,6 +13,7 @@ from eeg2text_jax.auditing.compare import compare, gap_flags
 from eeg2text_jax.auditing.contrast import contrast
 from eeg2text_jax.auditing.decision import decide, deciding_one, questions
 from eeg2text_jax.auditing.endpoints import Endpoint, primary_endpoint
+from eeg2text_jax.auditing.levels import Level, labels_of, levels
 from eeg2text_jax.auditing.provenance import AVERAGED, checked_proof, provenance_of
 from eeg2text_jax.auditing.recorded import judged
 from eeg2text_jax.auditing.red_flags import LEVELS, Flag
@@ -69,6 +70,7 @@ def audit(
     deciding: Collection[str] | None = None,
     candidates: Mapping[str, Mapping[Key, CandidateScores]] | None = None,
     recording: str = "eeg",
+    groups: Mapping[str, Mapping[str, str]] | None = None,
 ) -> AuditResult:
     """Judges whether predictions hold more about the sentence with EEG than with each control.
 
@@ -92,8 +94,10 @@ def audit(
       candidates: condition -> scores for retrieval, see `eeg2text_jax.auditing.retrieval`.
       recording: "fmri" where rows are of windows of scans: those that share no segment are judged, and it is called so.
 
+      groups: name -> reference -> label of its class, topic or story: content is given between and within these, too.
+
     Raises:
-      UserError: rows that cannot be compared.
+      UserError: rows that cannot be compared, references without a label.
 
     >>> from eeg2text_jax import audit, read_any
     >>> rows = read_any("run/predictions.jsonl").predictions
@@ -134,14 +138,22 @@ def audit(
     signs = [flag.message for flag in flags if flag.code in SIGNS and flag.level == "severe"]
     origin = provenance_of(aligned.eeg.mode, verified=verified, proof=proof, stated_by=stated_by, contradictions=signs)
     asked = questions(aligned, deciding)
+    within = _levels(aligned, groups or {}, endpoint, resamples, seed, stratum_size)
     comparisons = [
         decide(
-            found, fitness.bars(flags, name, found.control), aligned, conditions, endpoint.label, margin, origin, asked
+            found,
+            fitness.bars(flags, name, found.control),
+            aligned,
+            conditions,
+            endpoint.label,
+            margin,
+            origin,
+            asked,
+            within,
         )
         for found in evidence
     ]
     decisive = deciding_one(comparisons, alone=not controls)
-    # Levels of content (between and within groups) are further evidence here: they qualify the sentence of `decisive`.
     return AuditResult(
         verdict=decisive.verdict,
         sentence=decisive.sentence,
@@ -161,7 +173,23 @@ def audit(
         examples=pick_examples(aligned, tables[0].rows, endpoint, rng),
         recording=recording,
         provenance=origin,
+        levels=within,
     )
+
+
+def _levels(
+    aligned: Aligned,
+    groups: Mapping[str, Mapping[str, str]],
+    endpoint: Endpoint,
+    resamples: int,
+    seed: int,
+    stratum_size: int,
+) -> list[Level]:
+    """Content between and within the groups of each column; from draws of their own, so that no other figure moves."""
+    rng = np.random.default_rng((seed, 1))
+    labels = {column: labels_of(aligned, of_reference, column) for column, of_reference in groups.items()}
+    options = {"resamples": resamples, "rng": rng, "stratum_size": stratum_size}
+    return [level for name, found in labels.items() for level in levels(aligned, found, name, endpoint, **options)]
 
 
 def counts(aligned: Aligned) -> dict[str, Any]:

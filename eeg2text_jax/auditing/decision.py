@@ -5,7 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from eeg2text_jax.auditing import verdict
 from eeg2text_jax.auditing.align import Aligned
 from eeg2text_jax.auditing.collapse import sorted_rows
-from eeg2text_jax.auditing.provenance import Provenance, joined
+from eeg2text_jax.auditing.levels import Level, about
+from eeg2text_jax.auditing.provenance import FOUND, Provenance, joined
 from eeg2text_jax.auditing.result import Comparison, ConditionSummary, Evidence
 from eeg2text_jax.auditing.verdict import Verdict
 
@@ -43,6 +44,7 @@ def decide(
     margin: float,
     origin: Provenance,
     asked: Mapping[str, str],
+    levels: Sequence[Level] = (),
 ) -> Comparison:
     """The verdict of one comparison and its sentence: reasons that bar it come first."""
     eeg, derived = aligned.eeg.name, tuple(found.derived.values())
@@ -71,6 +73,8 @@ def decide(
         said = verdict.unfit_sentence(reasons, figures)
         return Comparison(**vars(found), verdict=Verdict.NOT_JUDGEABLE, sentence=said, question=question)
     outcome, reading = joined(outcome, reading, origin)
+    if outcome is Verdict.USES_EEG or (levels and outcome in FOUND):
+        reading = f"{reading}; {about(levels, found.control)}"
     said = f"{figures[0].upper()}{figures[1:]}: {reading}."
     said = f"A question of its own, which does not decide ({question}): {said}" if question else said
     return Comparison(**vars(found), verdict=outcome, sentence=said, question=question)

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from eeg2text_jax.auditing.citation import BIBTEX
 from eeg2text_jax.auditing.figures import bootstrap_figure, effect_figure, null_figure, subject_figure
+from eeg2text_jax.auditing.levels import level_rows
 from eeg2text_jax.auditing.page import Section, image, section_part, table, write_page
 from eeg2text_jax.auditing.recorded import said
 from eeg2text_jax.auditing.result import (
     DERIVED_HEADINGS,
     EFFECT_HEADINGS,
+    LEVEL_HEADINGS,
     AuditResult,
     ConditionSummary,
     Example,
@@ -83,7 +85,7 @@ def _effect_part(result: AuditResult) -> str:
     evidence = "".join(f"<li>{html.escape(line)}</li>" for line in evidence_lines(result))
     more = f"<h3>More sensitive evidence</h3><ul>{evidence}</ul>" if evidence else ""
     rows = table(EFFECT_HEADINGS, effect_rows(result.comparisons))
-    shown = f'{rows}{derived_part(result)}<div class="figures">{drawn}</div>{more}'
+    shown = f'{rows}{derived_part(result)}{level_part(result)}<div class="figures">{drawn}</div>{more}'
     return f"<h2>The effect</h2>{explained}{shown}{secondary_part(result)}"
 
 
@@ -119,6 +121,17 @@ def derived_part(result: AuditResult) -> str:
         "must hold under all of these strata.</p>"
     )
     return f"<h3>Again, within other strata</h3>{note}{table(DERIVED_HEADINGS, rows)}"
+
+
+def level_part(result: AuditResult) -> str:
+    """What the content is about: the group of a sentence, or the sentence within its group."""
+    if not result.levels:
+        return ""
+    note = (
+        "<p>Between groups, whole groups are exchanged: content that tells the group. Within groups, sentences of one "
+        "group are exchanged: content that tells the sentence.</p>"
+    )
+    return f"<h3>Between and within groups</h3>{note}{table(LEVEL_HEADINGS, level_rows(result.levels))}"
 
 
 def secondary_part(result: AuditResult) -> str:

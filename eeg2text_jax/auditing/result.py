@@ -9,6 +9,8 @@ import numpy as np
 
 from eeg2text_jax.auditing.collapse import Collapse
 from eeg2text_jax.auditing.contrast import Contrast, SubjectEffect
+from eeg2text_jax.auditing.levels import HEADINGS as LEVEL_HEADINGS
+from eeg2text_jax.auditing.levels import Level, level_rows
 from eeg2text_jax.auditing.provenance import Provenance
 from eeg2text_jax.auditing.recorded import said
 from eeg2text_jax.auditing.red_flags import Flag
@@ -114,6 +116,7 @@ class AuditResult:
     # what was recorded, whose name stands for EEG in words: see `recorded.py`
     recording: str = dataclasses.field(default="eeg", kw_only=True)
     provenance: Provenance | None = dataclasses.field(default=None, kw_only=True)  # None: of rankings
+    levels: list[Level] = dataclasses.field(default_factory=list, kw_only=True)  # between and within stated groups
 
     @property
     def deciding(self) -> Comparison:
@@ -223,6 +226,7 @@ def result_text(result: AuditResult) -> str:
         *columns(EFFECT_HEADINGS, effect_rows(result.comparisons)),
         "",
         *derived_lines(result),
+        *level_lines(result),
         *evidence_lines(result),
         *(f"{flag.level}: {flag.message}." for flag in result.flags),
         *(f"note: {note}" for note in result.notes),
@@ -239,6 +243,12 @@ def derived_lines(result: AuditResult) -> list[str]:
     rows = derived_rows(result.comparisons)
     why = because(result.comparisons[0].derived)
     return [f"Since {why}, again within other strata:", *columns(DERIVED_HEADINGS, rows), ""] if rows else []
+
+
+def level_lines(result: AuditResult) -> list[str]:
+    if not result.levels:
+        return []
+    return ["Content between and within groups:", *columns(LEVEL_HEADINGS, level_rows(result.levels)), ""]
 
 
 def columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -148,12 +148,8 @@ def _cuts(axes: np.ndarray, smallest: int) -> list[int]:
     return [*_cuts(axes[:cut], smallest), cut, *(cut + place for place in _cuts(axes[cut:], smallest))]
 
 
-def _text_axes(references: Sequence[str]) -> np.ndarray:
-    """Each text along the first principal components of its words, float `[S, P]`.
-
-    Words that occur in two texts or more, weighted by their rarity, texts of unit length: what parts two kinds of
-    text (reviews and biographies) is a direction of large variance.
-    """
+def text_vectors(references: Sequence[str]) -> np.ndarray:
+    """Texts as unit vectors of the words that occur in two of them or more, weighted by rarity, float `[S, W]`."""
     words = [set(re.findall(r"\w+", text.lower())) for text in references]
     known = Counter(word for text in words for word in text)
     column = {word: index for index, word in enumerate(sorted(word for word, count in known.items() if count > 1))}
@@ -161,7 +157,15 @@ def _text_axes(references: Sequence[str]) -> np.ndarray:
     for row, text in enumerate(words):
         for word in text & column.keys():
             table[row, column[word]] = np.log(len(references) / known[word])
-    table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
+    return table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
+
+
+def _text_axes(references: Sequence[str]) -> np.ndarray:
+    """Each text along the first principal components of its words, float `[S, P]`.
+
+    What parts two kinds of text (reviews and biographies) is a direction of large variance.
+    """
+    table = text_vectors(references)
     table -= table.mean(0)
     if not table.any():
         return np.zeros((len(references), DIRECTIONS))

@@ -16,7 +16,8 @@ from eeg2text_jax.auditing.verdict import EXIT_STATUS
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.model_metrics import endpoints, makers_of
-from eeg2text_jax.predictions.file import MODES, Prediction, read_text
+from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, read_text
+from eeg2text_jax.predictions.groups import groups_of
 from eeg2text_jax.predictions.rankings import is_rankings
 from eeg2text_jax.predictions.read import check_given_once, describe, read_any
 from eeg2text_jax.predictions.selection import join_metadata, read_conditions
@@ -44,22 +45,28 @@ def main(argv: list[str]) -> int:
         return audit_ranked_files(flags)
     ours: list[bool] = []
     recordings: list[str] = []
+    read_sets: list[PredictionSet] = []
 
     def read(path: Path) -> list[Prediction]:
         check_unchanged(path)
-        found = read_any(path, layout=flags.format, columns=columns, mode=flags.mode)
+        found = read_any(path, layout=flags.format, columns=columns, mode=flags.mode, groups=groups)
         print(describe(found))
         ours.append(is_of_its_run(found))
+        read_sets.append(found)
         recordings.append(str(found.header.get("recording", "eeg")))
-        return join_metadata(found.predictions, flags.meta) if flags.meta else found.predictions
+        return join_metadata(found.predictions, flags.meta, groups) if flags.meta else found.predictions
 
     columns = flags.columns.split(",") if flags.columns else None
+    groups = flags.groups.split(",") if flags.groups else []
     endpoint, *secondary = endpoints_of(flags)
     for note in check_given_once([flags.eeg, *flags.control]):
         print(note)
     conditions = read_conditions(flags.eeg, flags.control, read, flags.arm)
     name, *_ = conditions
     rows = conditions.pop(name)
+    labels, notes = groups_of(read_sets[0], groups, flags.meta)
+    for note in notes:
+        print(f"{note}.")
     result = audit(
         rows,
         conditions,
@@ -79,6 +86,7 @@ def main(argv: list[str]) -> int:
         deciding=flags.deciding.split(",") if flags.deciding else None,
         candidates=read_candidates(flags.candidates) if flags.candidates else None,
         recording=recordings[0],
+        groups=labels,
     )
     print(result_text(result))
     if flags.json:
@@ -131,6 +139,13 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--arm", help="training condition to judge, where a file holds several")
     parser.add_argument(
         "--meta", type=Path, metavar="CSV", help="reference with subject, task or n_words, where the files lack them"
+    )
+    parser.add_argument(
+        "--groups",
+        metavar="COLUMNS",
+        default="",
+        help="class, topic or story of each reference, columns of the file or of --meta, with commas: says whether "
+        "content tells these alone or the sentence, too",
     )
     parser.add_argument("--train-text", type=Path, metavar="FILE", help="training sentences, one a line")
     parser.add_argument(

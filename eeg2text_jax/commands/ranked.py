@@ -38,6 +38,8 @@ def ranked_cells(path: epath.Path) -> list[dict[str, Any]]:
 
 def audit_ranked_files(flags: argparse.Namespace) -> int:
     """The verdict for files of rankings; the exit status."""
+    if flags.groups:
+        raise UserError(f"--groups={flags.groups}: levels are of decoded text, not of rankings; leave it out.")
     endpoint = "top-5" if flags.endpoint == BLEU_1 else flags.endpoint
     if endpoint not in WHICH_SENTENCE:
         raise UserError(

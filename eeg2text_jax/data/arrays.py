@@ -57,14 +57,18 @@ def npz_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:
+    name = ""
+    arrays = {}
     try:
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+            for name in archive.files:
+                arrays[name] = archive[name]
+        return arrays
     except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
         if "pickle" in str(error):
             raise UserError(
-                f"{path}: holds an array of objects, a pickle, which is not read; save ragged features one after the "
-                "other, with n_words."
+                f"{path}: {name or 'it'} is an array of objects, a pickle, which is not read. Store texts as "
+                "np.array(texts, dtype=str), and ragged features one after the other, with n_words."
             ) from error
         raise UserError(f"{path}: cannot be read as a NumPy archive ({first_line(error)}).") from error
 

@@ -18,6 +18,7 @@ from eeg2text_jax.errors import UserError, first_line
 
 ROWS = 1 << 16  # words read at once
 NEARLY = 1e-6  # of the largest magnitude: a smaller deviation is what float32 leaves of a constant
+FEWEST_TEXTS = 10  # fewer may share a word by chance
 FAR_APART = 100.0  # scales of subjects that differ by more look like different units
 
 
@@ -108,6 +109,14 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
     again = sum(len(found) > 1 for found in of_text.values())
     if again:
         findings.notes.append(f"{again} texts have several numbers, as of several tasks; splits by number leak them.")
+    different = set(texts)
+    shared = set.intersection(*(set(re.findall(r"\w+", text)) for text in different)) if different else set()
+    if shared and len(different) >= FEWEST_TEXTS:
+        named = ", ".join(map(repr, sorted(shared)[:5]))
+        findings.notes.append(
+            f"all {len(different)} different texts have the word {named}: is it a label of the recording software? A "
+            "model that only repeats it scores above zero; remove it from the texts."
+        )
     words = outline.n_words
     findings.table += [
         f"{len(outline)} samples of {len(set(outline.subject))} subjects, {len(set(outline.task))} tasks, "

@@ -22,6 +22,11 @@ def is_nested(buckets: Sequence[Sequence[int]]) -> bool:
     return all(a != b and a[0] <= b[0] and a[1] <= b[1] for a, b in itertools.pairwise(ordered))
 
 
+def count_batches(samples: int, size: int) -> int:
+    """Batches of an epoch, the last one filled up: what `EpochPlan` makes of so many samples in whatever buckets."""
+    return -(-samples // size)
+
+
 class EpochPlan:
     """Which samples form which batch of an endless shuffled stream, computable for any batch number."""
 

@@ -27,7 +27,10 @@ from eeg2text_jax.study.study import Study
 
 
 class BothModes(NamedTuple):
-    """Both decodings of one batch, under the names that the predictions file gives them."""
+    """Both decodings of one batch, under the names that the predictions file gives them.
+
+    Of free-running leaves the axis of the samples is followed by one of their hypotheses, R = num_return_sequences.
+    """
 
     free_running: Generated
     teacher_forced: TeacherForced
@@ -106,12 +109,18 @@ def _decode_slice(
     fed = {"features": feed_arms(study.arms, arrays, condition, batch, mesh)}
     shared = {"mask": batch["mask"]}
     keys = sentence_keys(study.config.seed, batch["sample_id"]) if spec.do_sample else None
+    free = generate_arms(
+        study.model, params, fed, shared, spec, mesh, keys=keys, compactions=study.config.decode.compactions
+    )
     return BothModes(
-        free_running=generate_arms(
-            study.model, params, fed, shared, spec, mesh, keys=keys, compactions=study.config.decode.compactions
-        ),
+        free_running=by_sample(free, spec.num_return_sequences),
         teacher_forced=teacher_forced_arms(study.model, params, fed, shared, labels, mesh),
     )
+
+
+def by_sample(free: Generated, returned: int) -> Generated:
+    """Leaves `[A, B * R, ...]` as `[A, B, R, ...]`: every sample with its own hypotheses, best first."""
+    return jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[0], -1, returned, *leaf.shape[2:]), free)
 
 
 @jax.jit
@@ -139,7 +148,7 @@ def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[A
 
 
 def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothModes) -> Iterator[Prediction]:
-    """The rows of one cell, mode by mode; `decoded` has one entry a row."""
+    """The rows of one cell, mode by mode; `decoded` has one entry a sample."""
     special = frozenset(study.tokenizer.all_special_ids)
     forced = _forced_tokens(decoded.teacher_forced, study.config.decode.teacher_forced_cut, study.model.eos_token)
     tokens = {
@@ -150,9 +159,13 @@ def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothMo
     for mode in MODES:
         texts = decode_tokens(study.tokenizer, tokens[mode])
         scores = decoded.teacher_forced if mode == "teacher_forced" else None
-        for k, i in enumerate(rows):
-            written = {"prediction": texts[k], "prediction_tokens": tokens[mode][k], "reference_tokens": targets[k]}
-            yield Prediction(**row_fields(study, cell, int(i), mode), **written, **_likelihood(scores, k))
+        returned = len(texts) // len(rows)
+        for n, text in enumerate(texts):
+            k, hypothesis = divmod(n, returned)
+            written = {"prediction": text, "prediction_tokens": tokens[mode][n], "reference_tokens": targets[k]}
+            if returned > 1:
+                written["hypothesis"] = hypothesis
+            yield Prediction(**row_fields(study, cell, int(rows[k]), mode), **written, **_likelihood(scores, k))
 
 
 def _likelihood(forced: TeacherForced | None, k: int) -> dict[str, Any]:
@@ -179,7 +192,9 @@ def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
 
 
 def _free_tokens(free: Generated) -> list[np.ndarray]:
-    return [row[:length] for row, length in zip(free.sequences, free.lengths, strict=True)]
+    """Of every hypothesis; those of a sample are adjacent."""
+    sequences = free.sequences.reshape(-1, free.sequences.shape[-1])
+    return [row[:length] for row, length in zip(sequences, free.lengths.reshape(-1), strict=True)]
 
 
 def _forced_tokens(forced: TeacherForced, cut: str, end: int) -> list[Sequence[int]]:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.cache import reorder_beams
 from eeg2text_jax.search.beam_search import Hypotheses, beam_search
 from eeg2text_jax.search.sample import sample
@@ -49,7 +50,8 @@ def generate(
       compactions: see `beam_search`; changes no result.
 
     Raises:
-      ValueError: inputs that are not a model's inputs (labels, say), or sampling without a key.
+      UserError: inputs that are not an encoder's inputs: labels, say, or a prompt for the decoder.
+      ValueError: sampling without a key.
 
     >>> import jax.numpy as jnp
     >>> from eeg2text_jax import GenerationSpec, generate, load_pretrained
@@ -66,7 +68,10 @@ def generate(
 def check_request(inputs: dict[str, jax.Array], spec: GenerationSpec, key: jax.Array | None) -> None:
     """Refuses what `generate` refuses."""
     if strangers := set(inputs) - INPUTS:
-        raise ValueError(f"free-running decoding takes {sorted(INPUTS)}, not {sorted(strangers)}")
+        raise UserError(
+            f"free-running decoding takes {', '.join(sorted(INPUTS))}, not {', '.join(sorted(strangers))}; it begins "
+            "with the start token alone: leave out labels and a decoder's prompt."
+        )
     if spec.do_sample and key is None:
         raise ValueError("spec.do_sample needs a PRNG key")
 

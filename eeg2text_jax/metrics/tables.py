@@ -158,12 +158,14 @@ def caption(results: dict[str, Any], rows: Sequence[Row]) -> str:
     seeds = max(len(row.cells) for row in rows)
     spread = f" Mean ± standard deviation over {seeds} seeds." if seeds > 1 else ""
     exchanged = f" {PAPER_NOTE}" if results["profile"] == "paper" else ""
+    again = any("retokenized[" in about for about in signatures(results))
+    tokens = " Tokens: re-tokenized from the text; not those that the model wrote." if again else ""
     unscored = "".join(
         f" Not scored: {cell['train_condition']} → {cell['eval_condition']}, seed {cell['seed']}: {cell['unscored']}"
         for cell in results["cells"]
         if "unscored" in cell
     )
-    return f"Each line: {sizes}. Profile {results['profile']}.{spread}{exchanged}{unscored}"
+    return f"Each line: {sizes}. Profile {results['profile']}.{spread}{exchanged}{tokens}{unscored}"
 
 
 def spans(names: Iterable[str]) -> list[tuple[str, int]]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from etils import epath
 
@@ -52,6 +52,8 @@ ABOUT_NAMES = {
     **dict.fromkeys(("subject", "subject_id", "subject_name", "subj", "participant", "participant_id"), "subject"),
     **dict.fromkeys(("task", "task_name", "task_id", "task_key", "raw_task_key", "raw_task", "dataset"), "task"),
     **dict.fromkeys(("dataset_name", "data_set", "corpus"), "task"),
+    # what the encoder was fed, row by row: used where the column names few conditions, see `foreign.complete`
+    **dict.fromkeys(("condition", "input", "input_type", "modality", "arm"), "condition"),
     **{name: name for name in ("sentence_id", "sample_id", "train_condition", "eval_condition", "seed", "mode")},
 }
 # the mode as a beginning or an end of a column's name
@@ -72,8 +74,9 @@ class Columns:
     predictions: dict[tuple[str, str], int]
     about: dict[str, list[int]]
 
-    def used(self) -> set[int]:
-        return {self.reference, *self.predictions.values(), *(i for found in self.about.values() for i in found)}
+    def used(self, dropped: Collection[str] = ()) -> set[int]:
+        about = (found for name, found in self.about.items() if name not in dropped)
+        return {self.reference, *self.predictions.values(), *(i for found in about for i in found)}
 
 
 def normalised(names: Iterable[str]) -> list[str]:
@@ -92,7 +95,8 @@ def split_mode(name: str) -> tuple[str, str]:
 def known(names: Iterable[str]) -> set[str]:
     bases = {split_mode(name)[0] for name in names}
     pairs = {name for pair in PAIRS for name in pair}
-    return {*REFERENCE_NAMES, *PREDICTION_NAMES, *pairs, *CONDITION_NAMES, *ABOUT_NAMES} & bases
+    abouts = {name for name, field in ABOUT_NAMES.items() if field != "condition"}  # common words, which tell no header
+    return {*REFERENCE_NAMES, *PREDICTION_NAMES, *pairs, *CONDITION_NAMES, *abouts} & bases
 
 
 def knows(names: Iterable[str]) -> bool:
@@ -176,6 +180,13 @@ def stated_columns(columns: Sequence[str], names: Sequence[str] | None, width: i
     return Columns(reference, dict(zip(keys, predictions, strict=True)), about(names) if names else {})
 
 
+def with_groups(columns: Columns, names: Sequence[str] | None, groups: Sequence[str]) -> Columns:
+    """Columns with those of `groups` that are there, whose values rows carry as `group NAME`."""
+    titles = {name: normalised([name])[0] for name in groups}
+    places = {f"group {name}": [names.index(title)] for name, title in titles.items() if title in (names or ())}
+    return dataclasses.replace(columns, about=columns.about | places)
+
+
 def foreign_row(number: int, fields: Sequence[str], columns: Columns, unit: str = "line") -> ForeignRow:
     """A sample from the fields of its row."""
     outputs = {key: fields[index] for key, index in columns.predictions.items()}
@@ -189,10 +200,12 @@ def _filled(values: Iterable[str]) -> list[str]:
     return [value for value in values if value.strip().lower() not in MISSING] or values[:1]
 
 
-def describe_columns(columns: Columns, names: Sequence[str] | None, width: int, kind: str) -> str:
-    """Which columns were used as what, and which were not."""
+def describe_columns(
+    columns: Columns, names: Sequence[str] | None, width: int, kind: str, dropped: Collection[str] = ()
+) -> str:
+    """Which columns were used as what, and which were not: of what they tell, `dropped` served nothing."""
     titles = [repr(name) for name in names] if names else [f"column {i + 1}" for i in range(width)]
-    used = columns.used()
+    used = columns.used(dropped)
     unused = [title for i, title in enumerate(titles) if i not in used]
     listed = ", ".join(unused[:8]) + (f" and {len(unused) - 8} more" if len(unused) > 8 else "")
     predicted = ", ".join(titles[i] for i in columns.predictions.values())

@@ -2,9 +2,10 @@
 
 import csv
 import dataclasses
+import functools
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.columns import (
@@ -16,6 +17,7 @@ from eeg2text_jax.predictions.columns import (
     named_columns,
     normalised,
     stated_columns,
+    with_groups,
 )
 from eeg2text_jax.predictions.file import Lines
 from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow
@@ -35,8 +37,10 @@ class Survey:
     spaced: list[int]
 
 
-def read_csv(lines: Lines, columns: Sequence[str] | None, header: bool | None) -> tuple[Iterator[ForeignRow], str]:
-    """Rows, and a description of the layout.
+def read_csv(
+    lines: Lines, columns: Sequence[str] | None, header: bool | None, groups: Sequence[str] = ()
+) -> tuple[Iterator[ForeignRow], Callable[..., str]]:
+    """Rows, and what describes the layout once they are taken, see `describe_columns`.
 
     `columns` names (or numbers from 1) the reference and one or more predictions; `header` says whether there is a
     header, None decides by its names.
@@ -52,8 +56,10 @@ def read_csv(lines: Lines, columns: Sequence[str] | None, header: bool | None) -
         chosen = stated_columns(columns, names, len(first), lines.path)
     else:
         chosen = named_columns(names, lines.path) if names else text_columns(survey, lines)
+    chosen = with_groups(chosen, names, groups)
     kind = "F (CSV" if names else "H (CSV without header"
-    return rows_of(lines, delimiter, chosen, bool(names)), describe_columns(chosen, names, len(first), kind)
+    description = functools.partial(describe_columns, chosen, names, len(first), kind)
+    return rows_of(lines, delimiter, chosen, bool(names)), description
 
 
 def rows_of(lines: Lines, delimiter: str, columns: Columns, header: bool) -> Iterator[ForeignRow]:

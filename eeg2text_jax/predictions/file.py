@@ -10,6 +10,7 @@ import math
 import os
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -29,7 +30,8 @@ class Prediction:
 
     `reference_tokens` and `prediction_tokens` are the model's token ids without special tokens, or None where a
     file carries strings only. `nll` is the summed negative log-likelihood of the reference in nats over `n_tokens`
-    tokens (teacher-forced rows only).
+    tokens (teacher-forced rows only). `hypothesis` numbers what was written for one sample, best first from 0, where
+    `decode.num_return_sequences` asks for several texts.
     """
 
     sample_id: str
@@ -47,6 +49,7 @@ class Prediction:
     prediction_tokens: Sequence[int] | None = None
     nll: float | None = None
     n_tokens: int | None = None
+    hypothesis: int | None = None
 
 
 def write_predictions(path: str | os.PathLike[str], header: dict[str, Any], predictions: Iterable[Prediction]) -> None:
@@ -62,7 +65,9 @@ def write_predictions(path: str | os.PathLike[str], header: dict[str, Any], pred
 class PredictionSet:
     """The rows of one predictions file.
 
+    `predictions` has the first hypothesis of every sample, which is what is scored and audited; `further` the others.
     `layout` names how the file was laid out, `notes` say what a reader of its figures must know about the reading.
+    `groups` are the columns asked for: by `sentence_key` of a reference, how often it has each label.
     """
 
     predictions: list[Prediction]
@@ -70,6 +75,8 @@ class PredictionSet:
     layout: str
     path: epath.Path
     notes: tuple[str, ...] = ()
+    further: tuple[Prediction, ...] = ()
+    groups: dict[str, dict[str, Counter]] = dataclasses.field(default_factory=dict)
 
 
 def read_predictions(path: str | os.PathLike[str]) -> PredictionSet:
@@ -77,7 +84,7 @@ def read_predictions(path: str | os.PathLike[str]) -> PredictionSet:
 
     Raises:
       UserError: the file cannot be read, a line is not a JSON object, a field is missing, unknown or of the wrong
-        type, or two lines hold the same sample, cell and mode.
+        type, two lines hold the same hypothesis of a sample, cell and mode, or a sample's first hypothesis is missing.
     """
     return parse_predictions(Lines(path))
 
@@ -106,6 +113,7 @@ def parse_predictions(lines: "Lines") -> PredictionSet:
     path = lines.path
     header: dict[str, Any] = {}
     predictions: list[Prediction] = []
+    further: list[Prediction] = []
     first_line: dict[tuple, dict[str, int]] = {}
     shared = Shared()
     for number, line in enumerate(lines, 1):
@@ -113,26 +121,35 @@ def parse_predictions(lines: "Lines") -> PredictionSet:
             continue
         row = parse_object(line, path, number)
         if set(row) == {"header"}:
-            if header or predictions:
+            if header or predictions or further:
                 raise UserError(f"{path}, line {number}: a second header; give each file to the command on its own.")
             header = _typed("header", row["header"], dict, path, number)
             continue
         prediction = _prediction(row, path, number, shared)
         *cell, sample = row_key(prediction)
-        previous = first_line.setdefault(tuple(cell), {}).setdefault(sample, number)
+        previous = first_line.setdefault((*cell, prediction.hypothesis or 0), {}).setdefault(sample, number)
         if previous != number:
             raise UserError(
                 f"{path}, line {number}: sample {prediction.sample_id!r} ({prediction.mode}) is on line {previous} "
-                "already; each sample may occur once in a cell and mode."
+                "already; each hypothesis of a sample may occur once in a cell and mode."
             )
-        predictions.append(prediction)
+        (further if prediction.hypothesis else predictions).append(prediction)
+    for p in further:
+        *cell, sample = row_key(p)
+        if sample not in first_line.get((*cell, 0), {}):
+            number = first_line[*cell, p.hypothesis][sample]
+            raise UserError(
+                f"{path}, line {number}: is hypothesis {p.hypothesis} of sample {p.sample_id!r}, whose first "
+                "(hypothesis 0) is not in the file; decode again, or number hypotheses from 0."
+            )
     if not predictions:
         raise UserError(f"{path}: no predictions in the file; `eeg2text decode` writes one JSON object a line.")
-    return PredictionSet(predictions, header, "jsonl", path)
+    notes = (f"{len(further)} further hypotheses are neither scored nor audited",) if further else ()
+    return PredictionSet(predictions, header, "jsonl", path, notes, tuple(further))
 
 
 def row_key(prediction: Prediction) -> tuple:
-    """What may occur once in a file: a sample in a cell and mode."""
+    """What may occur once in a file, but for further hypotheses: a sample in a cell and mode."""
     p = prediction
     return p.train_condition, p.eval_condition, p.seed, p.mode, p.sample_id
 
@@ -256,9 +273,13 @@ def _value(name: str, value: Any, path: epath.Path, number: int) -> Any:
         if value is not None and not math.isfinite(_typed(name, value, (int, float), path, number)):
             raise UserError(f"{path}, line {number}: nll is {value}; expected a finite number.")
         return value
-    if name in ("n_words", "seed") or (name == "n_tokens" and value is not None):
-        return _typed(name, value, int, path, number)
-    return value if name == "n_tokens" else _typed(name, value, str, path, number)
+    if name in ("n_tokens", "hypothesis") and value is None:
+        return None
+    if name in ("n_words", "seed", "n_tokens", "hypothesis"):
+        if _typed(name, value, int, path, number) < 0 and name == "hypothesis":
+            raise UserError(f"{path}, line {number}: hypothesis is {value}; expected 0 for the first, 1 for the next.")
+        return value
+    return _typed(name, value, str, path, number)
 
 
 def _typed(name: str, value: Any, kind: type | tuple[type, ...], path: epath.Path, number: int) -> Any:

@@ -10,6 +10,8 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import MODES, Prediction, Shared, row_key, sentence_key
 
 UNKNOWN = "unknown"
+EEG_NAMES = {"real_eeg": "eeg", "real": "eeg", "true_eeg": "eeg", "shuffled_eeg": "shuffled", "noise_eeg": "noise"}
+MOST_CONDITIONS = 12  # a column of more values than this, or of as many as rows, names no conditions
 MISSING = {"", "nan", "none", "null", "n/a", "na", UNKNOWN}  # how tables write that there is no value
 
 
@@ -39,7 +41,7 @@ def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
 
     Raises UserError where a seed or mode is none, or a stated sample id is twice in a cell.
     """
-    predictions = []
+    predictions, fed = [], []
     first_line: dict[tuple, int] = {}
     shared = Shared()
     known: dict[str, tuple[str, int]] = {}  # of each distinct reference its id and number of words
@@ -63,14 +65,36 @@ def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
                 prediction=text,
             )
             if "sample_id" in row.about:
-                previous = first_line.setdefault(row_key(prediction), row.line)
+                previous = first_line.setdefault((*row_key(prediction), _fed(row, condition)), row.line)
                 if previous != row.line:
                     raise UserError(
                         f"{path}, {row.unit} {row.line}: sample {prediction.sample_id!r} is on {row.unit} {previous} "
                         "already; each sample may occur once in a cell and mode."
                     )
             predictions.append(prediction)
-    return predictions
+            fed.append(_fed(row, condition))
+    return _with_conditions(predictions, fed)
+
+
+def _fed(row: ForeignRow, condition: str) -> str:
+    """The value of a column that may name what the encoder was fed; empty where the file names it otherwise."""
+    if condition != UNKNOWN or "eval_condition" in row.about:
+        return ""
+    return condition_name(row)
+
+
+def condition_name(row: ForeignRow) -> str:
+    """What a column of conditions says of a row, under our name of it; empty where there is no such column."""
+    value = "_".join(row.about.get("condition", "").lower().replace("-", " ").split())
+    return EEG_NAMES.get(value, value)
+
+
+def _with_conditions(predictions: list[Prediction], fed: list[str]) -> list[Prediction]:
+    """Rows under the condition that their column names, where EEG and a few others alternate in it."""
+    distinct = set(fed)
+    if "" in distinct or "eeg" not in distinct or not 2 <= len(distinct) <= min(MOST_CONDITIONS, len(fed) // 2):
+        return predictions
+    return [dataclasses.replace(row, eval_condition=name) for row, name in zip(predictions, fed, strict=True)]
 
 
 def _stated(row: ForeignRow, name: str, shared: Shared) -> str:

@@ -1,7 +1,8 @@
 """Layout J: foreign JSON with the usual names, as objects line by line, a list of objects, or lists by name."""
 
+import functools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from etils import epath
@@ -15,6 +16,7 @@ from eeg2text_jax.predictions.columns import (
     named_columns,
     normalised,
     stated_columns,
+    with_groups,
 )
 from eeg2text_jax.predictions.file import DECODER, Lines, parse_object
 from eeg2text_jax.predictions.foreign import ForeignRow
@@ -22,8 +24,12 @@ from eeg2text_jax.predictions.foreign import ForeignRow
 Item = tuple[int, dict[str, Any]]  # line or place in the list, object
 
 
-def read_json(lines: Lines, columns: Sequence[str] | None, *, by_line: bool) -> tuple[Iterator[ForeignRow], str]:
-    """Rows, and a description of the layout. `by_line`: an object a line, else the file is one JSON text.
+def read_json(
+    lines: Lines, columns: Sequence[str] | None, *, by_line: bool, groups: Sequence[str] = ()
+) -> tuple[Iterator[ForeignRow], Callable[..., str]]:
+    """Rows, and what describes the layout once they are taken, see `describe_columns`.
+
+    `by_line`: an object a line, else the file is one JSON text.
 
     Raises UserError (some while the rows are taken) where an item is no object, names are not recognised or differ
     between the items, or a reference or prediction is not text.
@@ -41,8 +47,10 @@ def read_json(lines: Lines, columns: Sequence[str] | None, *, by_line: bool) -> 
     if len(set(names)) < len(names):
         raise UserError(f"{lines.path}, {unit} {number}: two names differ in case or spaces only.")
     chosen = stated_columns(columns, names, len(names), lines.path) if columns else named_columns(names, lines.path)
+    chosen = with_groups(chosen, names, groups)
     keys = list(row)
-    return rows_of(number, row, items, keys, chosen, unit, lines.path), describe_columns(chosen, keys, len(keys), kind)
+    description = functools.partial(describe_columns, chosen, keys, len(keys), kind)
+    return rows_of(number, row, items, keys, chosen, unit, lines.path), description
 
 
 def rows_of(

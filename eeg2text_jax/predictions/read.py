@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 
 from etils import epath
@@ -13,6 +14,7 @@ from eeg2text_jax.predictions.blocks import LAYOUTS, Survey, read_blocks, read_w
 from eeg2text_jax.predictions.csv_rows import read_csv
 from eeg2text_jax.predictions.file import MODES, Lines, PredictionSet, is_own, parse_predictions
 from eeg2text_jax.predictions.foreign import UNKNOWN, complete
+from eeg2text_jax.predictions.groups import Collected
 from eeg2text_jax.predictions.json_rows import read_json
 from eeg2text_jax.stores.copying import at_hand
 
@@ -35,6 +37,7 @@ def read_any(
     layout: str | None = None,
     columns: Sequence[str] | None = None,
     mode: str | None = None,
+    groups: Sequence[str] = (),
 ) -> PredictionSet:
     """Reads a predictions file of any layout in `FORMATS`.
 
@@ -42,6 +45,7 @@ def read_any(
       layout: the layout, instead of the one recognised by content.
       columns: of a table or foreign JSON: the reference and one or more predictions, by name or by number from 1.
       mode: for a file that does not say its mode, the mode; for one that does, the only mode to keep.
+      groups: columns of a table or foreign JSON whose labels to keep, see `predictions/groups.py`.
 
     What a file does not say is "unknown"; sentence ids come from the reference text where there are none.
 
@@ -67,14 +71,21 @@ def read_any(
     name = layout or recognise(found, columns)
     notes: list[str] = []
     if name == "J":
-        rows, description = read_json(lines, columns, by_line=found.first == "{" and 2 * found.braces >= found.filled)
+        rows, description = read_json(
+            lines, columns, by_line=found.first == "{" and 2 * found.braces >= found.filled, groups=groups
+        )
     elif name in ("F", "H"):
-        rows, description = read_csv(lines, columns, header={"H": False, "F": True}.get(layout))
+        rows, description = read_csv(lines, columns, header={"H": False, "F": True}.get(layout), groups=groups)
     elif name == "E":
         rows, description = read_words(lines), BLOCK_NOTES[name]
     else:
         (rows, notes), description = read_blocks(lines, name, found), BLOCK_NOTES[name]
-    read = PredictionSet(complete(rows, path), {}, description, path, tuple(notes))
+    rows = Collected(rows)
+    predictions = complete(rows, path)
+    if callable(description):
+        dropped = () if rows.fed == {p.eval_condition for p in predictions} else ("condition",)
+        description = description(dropped)
+    read = PredictionSet(predictions, {}, description, path, tuple(notes), groups=rows.groups)
     if not read.predictions:
         raise UserError(f"{path}: no predictions in the file.")
     return in_mode(in_one_form(read), mode)
@@ -135,7 +146,7 @@ def in_mode(read: PredictionSet, mode: str | None) -> PredictionSet:
     kept = [p for p in stated if p.mode == mode]
     if not kept:
         raise UserError(f"{read.path}: no {mode} predictions in the file; it has {read.predictions[0].mode} ones.")
-    return dataclasses.replace(read, predictions=kept)
+    return dataclasses.replace(read, predictions=kept, further=tuple(p for p in read.further if p.mode == mode))
 
 
 def describe(read: PredictionSet) -> str:
@@ -149,7 +160,7 @@ def describe(read: PredictionSet) -> str:
         f"{read.path}: layout {read.layout}; {len(read.predictions)} predictions of {sentences} sentences, "
         f"{len(subjects) or 'unknown'} subjects; mode {modes}; training → evaluation {conditions}{repeated}."
     )
-    notes = [*read.notes, *empty_halves(read), *doubled(read)]
+    notes = [*read.notes, *empty_halves(read), *doubled(read), *unparted(read)]
     if empty := sum(not p.reference.strip() for p in read.predictions):
         notes.append(f"{empty} rows have an empty reference; all that is predicted there counts as wrong")
     return "\n".join([first, *(f"{read.path}: {note}." for note in notes)])
@@ -187,3 +198,19 @@ def repetitions(read: PredictionSet) -> int:
         if p.subject != UNKNOWN
     ]
     return len(rows) - len(set(rows))
+
+
+def unparted(read: PredictionSet) -> list[str]:
+    """Says where rows of a subject and sentence recur and nothing tells what each was decoded from."""
+    counts = Counter(
+        (p.subject, p.task, p.sentence_id, p.train_condition, p.seed, p.mode)
+        for p in read.predictions
+        if p.eval_condition == UNKNOWN != p.subject
+    )
+    repeated = sum(count for count in counts.values() if count > 1)
+    if not repeated:
+        return []
+    return [
+        f"{repeated} rows share their subject and reference with another row, and no known column tells what each was "
+        "decoded from: they count as from EEG, all of them; if some are of a control, say so in a column eval_condition"
+    ]

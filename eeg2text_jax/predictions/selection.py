@@ -84,17 +84,19 @@ def _control_cells(rows: list[Prediction], name: str) -> dict[str, list[Predicti
     return {f"{name}: {train}→{test}": found for (train, test), found in cells.items() if test != "eeg"}
 
 
-def join_metadata(rows: Sequence[Prediction], path: str | os.PathLike[str]) -> list[Prediction]:
+def join_metadata(
+    rows: Sequence[Prediction], path: str | os.PathLike[str], groups: Sequence[str] = ()
+) -> list[Prediction]:
     """Rows with `subject`, `task` and `n_words` from a CSV, joined on its `reference` column.
 
     A reference has one line, which then holds for all its rows, or one line per row, in the order of the rows (of each
-    mode, condition and seed).
+    mode, condition and seed). A CSV of `groups` may have none of these columns.
 
     Raises:
       UserError: a column is missing, a number is not one, a reference is not in the CSV or has a wrong number of lines.
     """
     path = Path(path)
-    lines = _metadata_lines(path)
+    lines = _metadata_lines(path, groups)
     counts = Counter(map(_cell, rows))
     seen: Counter = Counter()
     joined = []
@@ -115,10 +117,10 @@ def _cell(row: Prediction) -> tuple[str, str, str, str, int]:
     return sentence_key(row.reference), row.mode, row.train_condition, row.eval_condition, row.seed
 
 
-def _metadata_lines(path: Path) -> dict[str, list[dict[str, str | int]]]:
+def _metadata_lines(path: Path, groups: Sequence[str]) -> dict[str, list[dict[str, str | int]]]:
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
     columns = set(reader.fieldnames or ()) & {"subject", "task", "n_words"}
-    if "reference" not in (reader.fieldnames or ()) or not columns:
+    if "reference" not in (reader.fieldnames or ()) or not columns | set(groups) & set(reader.fieldnames or ()):
         raise UserError(
             f"{path}, line 1: columns are {', '.join(reader.fieldnames or ['none'])}; expected reference and at least "
             "one of subject, task, n_words."

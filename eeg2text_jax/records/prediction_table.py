@@ -12,6 +12,7 @@ _KINDS = {
     "n_words": "int64",
     "seed": "int64",
     "n_tokens": "int64",
+    "hypothesis": "int64",
     "nll": "float64",
     "reference_tokens": "list",
     "prediction_tokens": "list",
@@ -19,6 +20,7 @@ _KINDS = {
 COLUMNS = (
     "sample_id", "subject", "task", "sentence_id", "n_words", "train_condition", "eval_condition", "seed", "mode",
     "reference", "prediction", "reference_tokens", "prediction_tokens", "nll", "n_tokens",
+    "hypothesis",
 )  # fmt: skip
 
 
@@ -34,7 +36,7 @@ def write_prediction_table(found: PredictionSet, out: Path) -> None:
         [(name, kinds[_KINDS[name]] if name in _KINDS else pa.string()) for name in COLUMNS],
         metadata={HEADER: json.dumps(found.header).encode()},
     )
-    columns = [[getattr(row, name) for row in found.predictions] for name in COLUMNS]
+    columns = [[getattr(row, name) for row in (*found.predictions, *found.further)] for name in COLUMNS]
     table = pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
     with replacing(out) as partial:
         pq.write_table(table, str(partial))

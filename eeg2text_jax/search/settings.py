@@ -137,6 +137,31 @@ class GenerationSpec:
         return dataclasses.replace(self, **changes)
 
 
+def search_name(num_beams: int, do_sample: bool) -> str:
+    """What the header of predictions calls the search."""
+    if num_beams > 1:
+        return "beam search that samples" if do_sample else "beam search"
+    return "sampling" if do_sample else "greedy"
+
+
+def unlike(stored: Mapping[str, Any], spec: GenerationSpec) -> list[str]:
+    """Settings of a `generation_config.json` that a spec does not follow, each with both values."""
+    found = []
+    for name, theirs in stored.items():
+        drawn = name in ("temperature", "top_k", "top_p") and not spec.do_sample
+        if theirs is None or name in _WITHOUT_EFFECT or drawn:
+            continue
+        if name in ("max_new_tokens", "min_new_tokens"):
+            ours = getattr(spec, name.replace("_new_tokens", "_length")) - 1
+        else:
+            ours = getattr(spec, name, _NEUTRAL.get(name))
+        if name in _TUPLES:
+            ours, theirs = list(ours), list(_as_tuple(theirs))
+        if ours != theirs:
+            found.append(f"{name} (there {theirs}, here {ours})")
+    return found
+
+
 def _as_tuple(value: Any) -> tuple[int, ...]:
     if value is None:
         return ()

@@ -53,8 +53,8 @@ def parse(place: str) -> Address:
     if not found or not _BUCKET.fullmatch(found[2]):
         raise UserError(f"{place}: expected gs://BUCKET/PATH or s3://BUCKET/PATH.")
     key = found[3].rstrip("/")
-    if any(part in ("", ".", "..") or part.startswith(".") for part in key.split("/") if key):
-        raise UserError(f"{place}: no part of the path may be empty or begin with a dot.")
+    if "\0" in key or any(not part or part.startswith(".") for part in key.split("/") if key):
+        raise UserError(f"{place}: no part of the path may be empty, begin with a dot or have a NUL in it.")
     return Address(found[1], found[2], key)
 
 

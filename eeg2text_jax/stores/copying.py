@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import file_digest, remove, replacing, write_text
+from eeg2text_jax.files import file_digest, flock, remove, replacing, write_text
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.stores.address import Address, is_address, notes_of, parse
 from eeg2text_jax.stores.store import Advance, Entry, Store, StoreError, open_store
@@ -54,7 +54,7 @@ class Notes:
         """One process at a time copies into the folder; others wait."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.with_suffix(".lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            flock(file.fileno(), str(self._folder), fcntl.LOCK_EX)
             yield
 
 
@@ -63,11 +63,22 @@ class Files(dict[str, Entry]):
 
     @classmethod
     def of(cls, store: Store, address: Address) -> "Files":
-        found = store.entries(address.key)
+        """
+        Raises:
+          UserError: the name of an object leads out of the folder that the objects are copied into.
+        """
+        found = [entry for entry in store.entries(address.key) if not entry.key.endswith("/")]  # empty: "folders"
         start = f"{address.key}/" if address.key else ""
         files = cls({entry.key.removeprefix(start): entry for entry in found if entry.key.startswith(start)})
+        for name, entry in files.items():
+            if any(part in ("", ".", "..") or "\0" in part for part in name.split("/")):
+                raise UserError(
+                    f"{address}: the bucket has an object with the name {entry.key!r}, which cannot be the name of a "
+                    "file in a folder; expected no part that is empty, '.' or '..', and no NUL. Nothing was copied; "
+                    "rename the object or remove it."
+                )
         files.update(("", entry) for entry in found if entry.key == address.key)
-        return cls({name: entry for name, entry in files.items() if not name.endswith("/")})  # empty: "folders"
+        return files
 
     def finished(self) -> "Files":
         """Without the folders that were being written or removed when a process was killed."""
@@ -129,17 +140,26 @@ def _take_one(store: Store, entry: Entry, path: Path, advance: Advance) -> Stamp
     return stamp_of(path)
 
 
-def sweep(folder: Path, keep: Iterable[str]) -> None:
-    """Removes files of `folder` that are not named, and folders that hold none."""
+def sweep(folder: Path, keep: Iterable[str], pattern: str = "*") -> None:
+    """Removes files of `folder` that match and are not named, and folders that hold none."""
     kept = set(keep)
     for place, _, names in os.walk(folder, topdown=False):
         for name in names:
             path = Path(place) / name
-            if path.relative_to(folder).as_posix() not in kept and name != ".lock":
+            below = path.relative_to(folder).as_posix()
+            if below not in kept and _is_matched(below, pattern) and name != ".lock":
                 path.unlink()
         if Path(place) != folder:
             with contextlib.suppress(OSError):
                 os.rmdir(place)
+
+
+def _is_matched(name: str, pattern: str) -> bool:
+    """Whether `glob` would find the file or a folder that it is in; as there, a `*` is of one part of a path."""
+    if "**" in pattern:
+        return fnmatch.fnmatchcase(name, pattern)
+    parts, wanted = name.split("/"), pattern.split("/")
+    return len(parts) >= len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
 
 
 def at_hand(place: str | os.PathLike[str]) -> str:
@@ -166,23 +186,23 @@ def at_hand(place: str | os.PathLike[str]) -> str:
     store = open_store(address)
     files = Files.of(store, address).finished()
     if pattern:
-        files = Files({name: entry for name, entry in files.items() if fnmatch.fnmatch(name, pattern)})
+        files = Files({name: entry for name, entry in files.items() if _is_matched(name, pattern)})
     if not files:
         raise UserError(f"{place}: there is nothing at this address; look at it.")
     if "" in files:
         files = Files({"": files[""]})
-    _copy(store, address, files, exact=not pattern)
+    _copy(store, address, files, pattern or "*")
     return str(address.copy / pattern)
 
 
 OPEN: set[Path] = set()  # runs of this process, whose folders are ahead of the bucket
 
 
-def _copy(store: Store, address: Address, files: Files, *, exact: bool) -> None:
+def _copy(store: Store, address: Address, files: Files, pattern: str) -> None:
     notes = Notes(address.copy)
     with notes.held():
-        if address.copy.is_dir() and "" in files:
-            remove(address.copy)  # what was a folder is an object now
+        if address.copy.exists() and address.copy.is_dir() == ("" in files):
+            remove(address.copy)  # what was a folder is an object now, or the other way round
+        if "" not in files:
+            sweep(address.copy, files, pattern)  # first: a name may have been a file's and be a folder's now
         take(store, files, address.copy, notes, f"copying {address}")
-        if exact and "" not in files:
-            sweep(address.copy, files)

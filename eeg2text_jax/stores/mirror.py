@@ -15,6 +15,7 @@ import contextlib
 import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +31,7 @@ from eeg2text_jax.stores.store import Store, StoreError, open_store
 
 LOOK_EVERY = 3.0  # seconds; for what nobody tells of: checkpoints, which orbax names, and TensorBoard's events
 MOST_WAITING = 200  # changes that are not sent yet; then the work waits
+GROWING_EVERY = 30.0  # seconds; files that are appended to are sent no more often, and at the end
 LINKED = 1 << 20  # files from this size on are linked, not copied, until they are sent
 
 
@@ -61,6 +63,7 @@ class Mirror:
         self._sending = self._ended = False
         self._error: Exception | None = None
         self._count = 0
+        self._grown: dict[str, float] = {}  # when files that are appended to were last noted
         self._thread: threading.Thread | None = None
 
     def pull(self) -> None:
@@ -89,8 +92,10 @@ class Mirror:
         self._thread = threading.Thread(target=self._work, name=f"sends {self._address}", daemon=True)
         self._thread.start()
 
-    def look(self) -> None:
+    def look(self, *, last: bool = False) -> None:
         """Notes what has changed in the folder, to be sent in this order. Waits where too much waits already.
+
+        What is appended to is left for later if it was noted just now, unless this is the `last` look.
 
         Raises:
           StoreError: what was noted before could not be sent.
@@ -99,7 +104,7 @@ class Mirror:
             while len(self._waiting) >= MOST_WAITING and not self._error:
                 self._turn.wait(1.0)
             self.check()
-            self._waiting.extend(self._found())
+            self._waiting.extend(self._found(last=last))
             self._turn.notify_all()
 
     def check(self) -> None:
@@ -114,7 +119,7 @@ class Mirror:
         Raises:
           StoreError: it could not be sent.
         """
-        self.look()
+        self.look(last=True)
         with self._turn:
             while (self._waiting or self._sending) and not self._error:
                 self._turn.wait(1.0)
@@ -131,9 +136,14 @@ class Mirror:
         with contextlib.suppress(OSError):  # others of this process may have theirs
             self._spool.parent.rmdir()
 
-    def _found(self) -> Iterator[Change]:
-        now = dict(_finished_files(self.folder))
-        changed = sorted((born, name) for name, (stamp, born) in now.items() if self._seen.get(name) != stamp)
+    def _found(self, *, last: bool = False) -> Iterator[Change]:
+        now, early = dict(_finished_files(self.folder)), set()
+        if not last:
+            early = {name for name, then in self._grown.items() if time.monotonic() - then < GROWING_EVERY}
+        changed = sorted(
+            (born, name) for name, (stamp, born) in now.items() if self._seen.get(name) != stamp and name not in early
+        )
+        self._grown |= {name: time.monotonic() for _, name in changed if _grows(name)}
         folders = {part for name in self._seen for part in _folders(name)}
         for unit, names in _grouped([name for _, name in changed], folders):
             kept = [(name, self._keep(name), now[name][0]) for name in names]
@@ -150,7 +160,7 @@ class Mirror:
         self._count += 1
         place = self._spool / str(self._count)
         with contextlib.suppress(FileNotFoundError):
-            if (self.folder / name).stat().st_size < LINKED:
+            if _grows(name) or (self.folder / name).stat().st_size < LINKED:
                 shutil.copyfile(self.folder / name, place)
             else:
                 os.link(self.folder / name, place)
@@ -196,6 +206,11 @@ class Mirror:
         if change.unit:
             self._store.delete(marker)
         self._notes.write()
+
+
+def _grows(name: str) -> bool:
+    """Whether a file is appended to in its place: a link to it would change while it is sent."""
+    return name.split("/")[-1] == "metrics.jsonl" or "tensorboard" in name.split("/")
 
 
 def _finished_files(folder: Path) -> Iterator[tuple[str, tuple[Stamp, int]]]:

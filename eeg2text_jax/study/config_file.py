@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import remove, write_text
+from eeg2text_jax.study import lengths
 from eeg2text_jax.study.configuration import STAGES, differences, from_stage, stage_of, to_json
 from eeg2text_jax.study.ranges import RENAMED
 from eeg2text_jax.study.workdir import Workdir, check_ours, read_object
@@ -29,6 +30,7 @@ def open_workdir(root: str, config: ConfigDict) -> Workdir:
     check_ours(workdir.root)
     if workdir.config.exists():
         check_configuration(workdir, config)
+        config = lengths.carried(config, read_configuration(workdir))
         _sweep(workdir.root)
     workdir.root.mkdir(parents=True, exist_ok=True)
     write_configuration(workdir, config)
@@ -54,7 +56,8 @@ def check_configuration(workdir: Workdir, config: ConfigDict) -> None:
     Raises:
       UserError: a field differs on which something depends that is finished; it says which, and what may change.
     """
-    differing = differences(json.loads(to_json(config)), read_configuration(workdir))
+    stored = read_configuration(workdir)
+    differing = differences(json.loads(to_json(lengths.carried(config, stored))), stored)
     products = {stage: product(workdir, stage) for stage in STAGES}
     fixed: dict[str, list[str]] = {}
     for difference in differing:
@@ -71,6 +74,25 @@ def check_configuration(workdir: Workdir, config: ConfigDict) -> None:
         f"{workdir.root} belongs to another configuration (its config.json): {what}; take another --workdir or these "
         f"values. What may change here: {', '.join(free)}."
     )
+
+
+def check_derived(workdir: Workdir, config: ConfigDict, samples: int) -> None:
+    """Compares the steps derived from the split with those that training was begun with.
+
+    Raises:
+      UserError: they differ, as the train part has another number of samples.
+    """
+    if not workdir.config.exists() or not (made := product(workdir, "training")):
+        return
+    stored = read_configuration(workdir)
+    for name, (steps, _) in lengths.declared(config).items():
+        now, there = lengths.field(config, steps), lengths.field(stored, steps)
+        if now != there and stage_of(steps):
+            raise UserError(
+                f"{workdir.split}: is another split than {made} was trained on: {name}={lengths.field(config, name)} "
+                f"is {steps}={now} with its {samples} samples in the train part, expected {there}; put the split back "
+                "or take another --workdir."
+            )
 
 
 def write_configuration(workdir: Workdir, config: ConfigDict) -> None:

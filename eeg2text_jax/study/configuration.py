@@ -13,6 +13,7 @@ from ml_collections import ConfigDict, config_flags
 
 from eeg2text_jax.errors import UserError, did_you_mean, first_line
 from eeg2text_jax.files import content_digest
+from eeg2text_jax.study import lengths
 from eeg2text_jax.study.kinds import Range
 from eeg2text_jax.study.ranges import RANGES, RENAMED, check_config, refusal, shortly
 from eeg2text_jax.study.shipped import find_config, run_config
@@ -87,7 +88,19 @@ def parse_config(
     if rest and not positional:
         raise UserError(f"unexpected argument {rest[0]!r}; {usage}")
     check_config(config, sections, ranges)
+    if ranges is None:
+        _check_steps_count(config, argv)
     return Arguments(config, {name: values[name].value for name in (*options, *optional)}, list(rest))
+
+
+def _check_steps_count(config: ConfigDict, argv: Sequence[str]) -> None:
+    """Refuses steps on a command line that a number of epochs would replace."""
+    for name, (steps, _) in lengths.declared(config).items():
+        if any(re.match(rf"--config\.{re.escape(steps)}(=|$)", argument) for argument in argv):
+            raise UserError(
+                f"--config.{steps}: {name} is {lengths.field(config, name)} and counts in its place; give "
+                f"--config.{name}=0 too, or the number of epochs alone."
+            )
 
 
 def load_config(place: str) -> ConfigDict:
@@ -233,6 +246,7 @@ STAGES = {
             "parallel.hosts",
             "retrieval",
             "train.save_every",
+            "train.save_epochs",
             "train.log_every",
             "train.profile",
             "train.tracker",

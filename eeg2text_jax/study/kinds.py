@@ -15,7 +15,7 @@ from eeg2text_jax.splits.split import check_ratio
 from eeg2text_jax.stores.address import is_address
 
 MOST = 2**31 - 1  # of what is counted in int32
-ELSEWHERE = re.compile(r"^(?!file:)[a-z][a-z0-9]+://", re.IGNORECASE)  # gs://, s3://, https://
+ELSEWHERE = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)  # gs://, s3://, https://, file://
 
 
 @dataclasses.dataclass(frozen=True)

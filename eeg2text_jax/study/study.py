@@ -29,8 +29,10 @@ from eeg2text_jax.splits.certificate import certify_data, part_table, verdict
 from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.split import Split
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
+from eeg2text_jax.study.config_file import check_derived
 from eeg2text_jax.study.configuration import fields_digest
 from eeg2text_jax.study.grid import Arm, StudyArrays, arms, dropout_keys
+from eeg2text_jax.study.lengths import lines, resolved
 from eeg2text_jax.study.text_targets import TextTargets, open_targets
 from eeg2text_jax.study.workdir import Workdir
 
@@ -81,6 +83,7 @@ def open_study(config: ConfigDict, workdir: Workdir, *, other_texts: bool = Fals
     grid_arms = arms(config)
     data = open_data(config, workdir)
     split = open_split(config, workdir, data, other_texts=other_texts)
+    config = _with_steps(config, workdir, len(split.parts["train"]))
     tokenizer = open_tokenizer(config, workdir, data, split)
     build = model_from_checkpoint if config.model.checkpoint else build_model
     model = build(config.model, data.feature_shape, tokenizer)
@@ -89,6 +92,15 @@ def open_study(config: ConfigDict, workdir: Workdir, *, other_texts: bool = Fals
     arrays = StudyArrays(dropout, condition_key(config.seed), means)
     study = Study(config, workdir, data, split, tokenizer, samples, grid_arms, model, arrays)
     return contrastive(study) if config.objective == "contrastive" else study
+
+
+def _with_steps(config: ConfigDict, workdir: Workdir, samples: int) -> ConfigDict:
+    """The configuration with the steps of its epochs, which a run that is resumed must have begun with."""
+    config = resolved(config, samples)
+    check_derived(workdir, config, samples)
+    for line in lines(config, samples):
+        print(line)
+    return config
 
 
 def contrastive(study: Study) -> Study:

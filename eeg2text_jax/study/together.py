@@ -38,7 +38,7 @@ def _microbatches(config: ConfigDict) -> str:
 
 def _contrastive(config: ConfigDict) -> str:
     """The loss compares all rows of a batch, and there is no backbone that a step one could begin with."""
-    only = {"train.accumulate": 1, "train.label_smoothing": 0.0, "step_one.steps": 0}
+    only = {"train.accumulate": 1, "train.label_smoothing": 0.0, "step_one.steps": 0, "step_one.epochs": 0}
     for name, value in only.items():
         section, field = name.split(".")
         if config[section][field] != value:
@@ -72,7 +72,7 @@ def _pretraining(config: ConfigDict) -> str:
                 f"train.accumulate is {config.train.accumulate}; expected a divisor of pretrain.{name}.batch_size "
                 f"({stage.batch_size})."
             )
-    if own.freeze_snapshot and not own.snapshot.steps:
+    if own.freeze_snapshot and not (own.snapshot.steps or own.snapshot.epochs):
         return "pretrain.freeze_snapshot is True and pretrain.snapshot.steps 0; expected steps, or a random half stays."
     return ""
 

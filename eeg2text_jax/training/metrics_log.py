@@ -12,7 +12,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.record_writer import directory_check
 from tensorboardX.summary import scalar
 
-from eeg2text_jax.files import replacing, write_text
+from eeg2text_jax.files import naming, replacing, tell, write_text
 from eeg2text_jax.parallel.distributed import is_main
 from eeg2text_jax.training.tracker import Tracker
 
@@ -37,7 +37,10 @@ class MetricsLog:
         """Records scalars of one step; a value that is not finite becomes null."""
         row = {name: float(value) if math.isfinite(value) else None for name, value in scalars.items()}
         self.lines.append(json.dumps({"step": step, **row}))
-        write_lines(self._workdir, self.lines)
+        if is_main():
+            with naming(self._workdir / "metrics.jsonl"), (self._workdir / "metrics.jsonl").open("a") as file:
+                file.write(f"{self.lines[-1]}\n")
+            tell()
         if self._events:
             self._events.add(step, scalars)
         if self._tracker:
@@ -58,7 +61,6 @@ class MetricsLog:
 def write_lines(workdir: epath.Path, lines: Sequence[str]) -> None:
     """Writes `metrics.jsonl`; of several hosts the first one does."""
     if is_main():
-        # Whole, as gs:// cannot append, and under another name first: a kill must not cost the lines before it.
         write_text(workdir / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
 
 
@@ -114,7 +116,8 @@ def write_curves(metrics: epath.Path, out: epath.Path) -> None:
 
 def loss_figure(metrics: epath.Path) -> Figure:
     """Training (thin) and dev loss (thick, dots) of every arm by step."""
-    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    text = metrics.read_text()
+    rows = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]  # a kill may cut the last line
     figure = Figure(figsize=(6.0, 3.6), layout="constrained")
     axes = figure.subplots()
     names = list(dict.fromkeys(key.partition("/")[2] for row in rows for key in row if key.startswith("dev_loss/")))

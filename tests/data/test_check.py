@@ -101,3 +101,20 @@ def test_another_file_is_refused(tmp_path):
         check_datafile(tmp_path / "other.h5")
     with pytest.raises(UserError, match="there is no such file"):
         check_datafile(tmp_path / "nowhere.h5")
+
+
+def test_a_token_that_all_texts_share_is_noted(tmp_path):
+    def texts(template, n=12):
+        samples = [
+            {"features": np.random.default_rng(i).normal(size=(3, 4)), "sentence": template.format(i), "subject": "S1"}
+            for i in range(n)
+        ]
+        path = tmp_path / "shared.h5"
+        path.unlink(missing_ok=True)
+        data.write(path, samples)
+        return "\n".join(check_datafile(path).notes)
+
+    notes = texts("Comment/w{0} x{0} and.")
+    assert "all 12 different texts have the word 'and', 'comment'" in notes
+    assert "different texts have" not in texts("w{0} x{0} .")
+    assert "different texts have" not in texts("the w{0}", n=9), "a few texts share a word by chance"

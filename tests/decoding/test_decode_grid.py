@@ -102,6 +102,32 @@ def test_arms_of_a_seed_are_tested_on_the_same_noise_and_seeds_on_others(study, 
     np.testing.assert_allclose(fed, program.fed(batch, study.arrays)["features"], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("settings", [{"num_beams": 3}, {"num_beams": 1, "do_sample": True}], ids=["beams", "drawn"])
+def test_every_sample_has_its_own_hypotheses(study, params, settings):
+    """The first is what one alone would be, and all are those that a sample has when it is decoded by itself."""
+    config = study.config.copy_and_resolve_references()
+    config.decode.update(settings)
+    one = [p for p in decode_grid(dataclasses.replace(study, config=config), params) if p.mode == "free_running"]
+    config.decode.num_return_sequences = 2
+    both = dataclasses.replace(study, config=config)
+    rows = list(decode_grid(both, params))
+    forced = [p for p in rows if p.mode == "teacher_forced"]
+    two = [p for p in rows if p.mode == "free_running"]
+    assert [p.sample_id for p in two] == [p.sample_id for p in one for _ in range(2)]
+    assert [p.reference for p in two] == [p.reference for p in one for _ in range(2)]
+    assert [p.hypothesis for p in two] == [0, 1] * len(one)
+    assert [p.hypothesis for p in forced] == [None] * len(one)
+    if not config.decode.do_sample:  # a draw has a key of its own
+        assert [p.prediction_tokens for p in two[::2]] == [p.prediction_tokens for p in one]
+    assert [p.prediction_tokens for p in two[1::2]] != [p.prediction_tokens for p in two[::2]]
+    assert list(decode_grid(both, params, make_mesh(1, 2, jax.devices()[:2]))) == rows
+    chosen = study.split.parts["test"][-1:]
+    split = dataclasses.replace(study.split, parts={**study.split.parts, "test": chosen})
+    alone = [p for p in decode_grid(dataclasses.replace(both, split=split), params) if p.mode == "free_running"]
+    name = alone[0].sample_id
+    assert [p.prediction_tokens for p in alone] == [p.prediction_tokens for p in two if p.sample_id == name]
+
+
 def test_an_unknown_cut_is_named(study, params):
     config = study.config.copy_and_resolve_references()
     config.decode.teacher_forced_cut = "middle"

@@ -147,6 +147,19 @@ def test_drawn_texts_are_those_of_the_samples_numbers(run):
     assert exported.decode(raw(study)) != drawn != texts
 
 
+@pytest.mark.filterwarnings("ignore:.* recordings are cut")
+def test_of_several_texts_an_export_gives_the_first(run):
+    bart_only(run)
+    study, texts, folder = run
+    config = study.config.copy_and_resolve_references()
+    config.decode.num_return_sequences = 2
+    exported = load_export(folder)
+    params = jax.tree.map(lambda leaf: leaf[None], exported.params)
+    rows = [r for r in decode_grid(dataclasses.replace(study, config=config), params) if r.mode == "free_running"]
+    exported = dataclasses.replace(exported, generation=exported.generation.replace(num_return_sequences=2))
+    assert exported.decode(raw(study)) == [row.prediction for row in rows if row.hypothesis == 0] == texts
+
+
 def test_what_cannot_be_decoded_is_said_in_one_sentence(run):
     bart_only(run)
     exported = load_export(run[2])

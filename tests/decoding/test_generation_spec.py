@@ -9,7 +9,9 @@ from toy_models import MarkovModel
 from transformers import GenerationConfig
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.opening import generation_note
+from eeg2text_jax.search.settings import GenerationSpec, search_name
+from eeg2text_jax.study.configuration import load_config
 
 MODEL = MarkovModel()
 
@@ -81,3 +83,35 @@ def test_unreadable_checkpoint_files(tmp_path):
     (tmp_path / "generation_config.json").write_text("{")
     with pytest.raises(UserError, match="line 1"):
         GenerationSpec.from_checkpoint(tmp_path, MODEL)
+
+
+def test_what_a_checkpoint_would_decode_otherwise_is_named(tmp_path):
+    spec = GenerationSpec.from_fields({"num_beams": 5, "max_length": 56}, MODEL)
+    assert generation_note("", spec) == generation_note(str(tmp_path), spec) == ""
+    stored = {
+        "num_beams": 5, "max_length": 56, "early_stopping": True, "forced_bos_token_id": 0, "forced_eos_token_id": 2,
+        "eos_token_id": 2, "decoder_start_token_id": 0, "pad_token_id": 1, "top_k": 7, "transformers_version": "5",
+    }  # fmt: skip
+    (tmp_path / "generation_config.json").write_text(json.dumps(stored))
+    note = generation_note(str(tmp_path), spec)
+    assert "generation_config.json: is not followed, config.decode decides; it differs in " in note
+    for part in ("early_stopping (there True, here False)", "forced_bos_token_id (there 0, here None)"):
+        assert part in note
+    assert not any(name in note for name in ("num_beams", "max_length", "top_k", "(there [2]", "pad_", "version"))
+    followed = spec.replace(early_stopping=True, forced_bos_token_id=0, forced_eos_token_id=2)
+    assert generation_note(str(tmp_path), followed) == ""
+    assert "top_k (there 7, here 50)" in generation_note(str(tmp_path), followed.replace(do_sample=True))
+    (tmp_path / "generation_config.json").write_text("{")
+    with pytest.raises(UserError, match=r"generation_config\.json: cannot be read"):
+        generation_note(str(tmp_path), spec)
+
+
+def test_the_papers_decoding_is_a_choice_that_has_a_name():
+    found = {name: load_config(f"paper:decoding={name}").decode for name in ("text", "code")}
+    specs = {name: GenerationSpec.from_fields(decode, MODEL) for name, decode in found.items()}
+    assert load_config("paper").decode.to_dict() == found["text"].to_dict()
+    assert specs["code"] == specs["text"].replace(do_sample=True)
+    assert {name: search_name(d.num_beams, d.do_sample) for name, d in found.items()} == {
+        "text": "beam search", "code": "beam search that samples",
+    }  # fmt: skip
+    assert [search_name(1, False), search_name(1, True)] == ["greedy", "sampling"]

@@ -5,7 +5,8 @@ import numpy as np
 from scipy.special import log_softmax
 from toy_models import MarkovModel, random_tables, sentences
 
-from eeg2text_jax.decoding.teacher_forced import cut_at_end, teacher_forced
+from eeg2text_jax.decoding.cells import _forced_tokens
+from eeg2text_jax.decoding.teacher_forced import TeacherForced, cut_at_end, teacher_forced
 
 MODEL = MarkovModel()
 LABELS = jnp.asarray([[5, 3, 7, 2, 1, 1], [4, 2, 1, 1, 1, 1], [6, 6, 3, 5, 7, 2]], jnp.int32)
@@ -39,3 +40,10 @@ def test_cut_is_at_the_first_predicted_end_wherever_the_reference_ends():
     assert cut_at_end(row, [2]) == [0, 3, 4, 5, 1, 6]
     assert cut_at_end(row[:5], [2]) == [0, 3, 4, 5, 1]
     assert cut_at_end(np.array([2, 3]), [2]) == []
+
+
+def test_each_row_is_cut_at_its_own_reference_and_not_a_token_later():
+    tokens = np.array([[3, 4, 5, 6, 7], [3, 2, 5, 6, 7]], np.int32)
+    found = TeacherForced(tokens, None, None, np.array([3, 4], np.int32), None)
+    assert _forced_tokens(found, "reference", 2) == [[3, 4, 5], [3]]
+    assert _forced_tokens(found, "authors", 2) == [[3, 4, 5, 6, 7], [3]]

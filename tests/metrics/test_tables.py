@@ -25,6 +25,15 @@ def test_modes_are_apart_and_the_ratio_follows():
     assert sum(span for _, span in table.groups) == len(table.headings) == len(ratio[0]) == 3 + 4 + 4 + 3 + 1
 
 
+def test_tokens_that_the_model_did_not_write_are_called_retokenized():
+    results = score_cells(with_ids(grid()))
+    assert "re-tokenized" not in score_table(results).caption
+    for cell in results["cells"]:
+        cell["metrics"]["token_bleu-1"]["signature"] = "nrefs:1|case:mixed|eff:no|tok:retokenized[Fast,99,sha256:0]"
+    said = table_console(results).caption
+    assert "Tokens: re-tokenized from the text; not those that the model wrote." in said
+
+
 def test_seeds_become_mean_and_standard_deviation():
     results = score_cells(grid(seeds=(0, 1, 2), modes=["free_running"]))
     table = score_table(results)

@@ -12,6 +12,7 @@ from table_model import generate_by_torch
 from toy_models import MarkovModel, random_tables
 
 from eeg2text_jax.decoding.generate import generate
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.search.settings import GenerationSpec
 
 MODEL = MarkovModel()
@@ -83,5 +84,8 @@ def test_sampling_without_a_key_is_refused():
 def test_targets_are_refused():
     params = random_tables(np.random.default_rng(2), 1, 8)
     inputs = {"features": jnp.zeros((1, 1, 1)), "labels": jnp.zeros((1, 3), jnp.int32)}
-    with pytest.raises(ValueError, match="labels"):
+    with pytest.raises(UserError, match="labels"):
         generate(MODEL, params, inputs, GenerationSpec(0, 1, 2))
+    prompted = {"features": inputs["features"], "decoder_input_ids": jnp.zeros((1, 2), jnp.int32)}
+    with pytest.raises(UserError, match="not decoder_input_ids; it begins with the start token alone"):
+        generate(MODEL, params, prompted, GenerationSpec(0, 1, 2))

@@ -263,3 +263,54 @@ def test_the_missing_field_has_the_same_name_in_every_run(write):
         for seed in range(4)
     }
     assert said == {f"{path}, line 2: the field 'subject' is missing.\n"}
+
+
+@pytest.mark.parametrize("column", ["condition", "input", "Modality", "arm"])
+def test_a_column_that_names_what_was_fed_parts_the_rows(write, column):
+    rows = [f"{r},{o},{fed}" for fed in ("EEG", "noise") for r, o in EQUAL]
+    path = write("\n".join([f"target,prediction,{column}", *rows]), "both.csv")
+    found = read_any(path)
+    assert [p.eval_condition for p in found.predictions] == ["eeg"] * 6 + ["noise"] * 6
+    assert "not used" not in found.layout
+
+
+def test_a_column_of_that_name_with_other_content_parts_nothing(write):
+    """An input text a row, or one condition for all rows without EEG among them."""
+    for values in ([f"text {n}" for n in range(6)], ["rest", "task"] * 3, ["eeg"] * 6):
+        rows = [f"{r},{o},{value}" for (r, o), value in zip(EQUAL, values, strict=True)]
+        found = read_any(write("\n".join(["target,prediction,input", *rows]), "one.csv"))
+        assert {p.eval_condition for p in found.predictions} == {"unknown"}
+        assert "not used: 'input'" in found.layout
+
+
+def test_a_sample_may_recur_under_another_condition(write):
+    rows = [f"{i},{r},{o},{fed}" for fed in ("eeg", "noise") for i, (r, o) in enumerate(EQUAL)]
+    found = read_any(write("\n".join(["sample_id,target,prediction,condition", *rows]), "both.csv"))
+    assert len(found.predictions) == 12
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_column_of_conditions_without_eeg_is_named_as_not_used(write, kind):
+    """Nor one beside `eval_condition`, which says it already."""
+    for values, more in ((["real recording", "scrambled"], {}), (["eeg", "noise"], {"eval_condition": "eeg"})):
+        rows = [{"target": r, "prediction": o, "arm": fed} | more for fed in values for r, o in EQUAL]
+        table = "\n".join([",".join(rows[0]), *(",".join(row.values()) for row in rows)])
+        found = read_any(write(table if kind == "csv" else json.dumps(rows), "both.txt"))
+        assert "not used: 'arm'" in found.layout
+        assert len({p.eval_condition for p in found.predictions}) == 1
+
+
+def test_rows_that_nothing_parts_are_named(write):
+    def said(header, rows):
+        return describe(read_any(write("\n".join([header, *rows]), "rows.csv")))
+
+    twice = [f"A,{r},{o} {fed},{fed}" for fed in ("x", "y") for r, o in EQUAL]
+    warning = "rows share their subject and reference with another row"
+    assert f"12 {warning}" in said("subject,target,prediction,kind", twice)
+    assert f"12 {warning}" in said("subject,target,prediction,condition", twice)
+    assert warning not in said("subject,target,prediction,eval_condition", twice)
+    assert warning not in said("subject,target,prediction,task", twice)
+    assert warning not in said("subject,target,prediction,kind", twice[:6])
+    assert warning not in said("reader,target,prediction,kind", twice)  # several readers, as far as is known
+    fed = [line.replace(",x", ",eeg").replace(",y", ",noise") for line in twice]
+    assert warning not in said("subject,target,prediction,condition", fed)

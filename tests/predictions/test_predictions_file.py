@@ -7,6 +7,7 @@ import pytest
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
+from eeg2text_jax.predictions.read import describe, read_any
 
 ROW = Prediction("s1/NR/0", "s1", "NR", "t0", 3, "eeg", "noise", 0, "teacher_forced", "ä b c", " ä\n\u2028d")
 ROWS = [ROW, dataclasses.replace(ROW, mode="free_running", reference_tokens=[4, 5], nll=1.5, n_tokens=2)]
@@ -22,6 +23,19 @@ def test_round_trip(path):
     read = read_predictions(path)
     assert read.predictions == ROWS
     assert (read.header, read.layout) == ({"config": "abc"}, "jsonl")
+
+
+def test_the_first_hypothesis_is_what_is_read_and_the_others_stand_apart(tmp_path):
+    several = [dataclasses.replace(ROWS[1], hypothesis=k, prediction=f"text {k}") for k in (0, 1, 2)]
+    write_predictions(tmp_path / "p.jsonl", {}, [ROW, several[1], several[0], several[2]])
+    for read in (read_predictions(tmp_path / "p.jsonl"), read_any(tmp_path / "p.jsonl")):
+        assert read.predictions == [ROW, several[0]]
+        assert read.further == (several[1], several[2])
+        assert "2 further hypotheses are neither scored nor audited" in describe(read)
+    assert '"hypothesis": 0' in (tmp_path / "p.jsonl").read_text("utf8")
+    write_predictions(tmp_path / "twice.jsonl", {}, [several[0], several[1], several[1]])
+    with pytest.raises(UserError, match=r"line 4: sample 's1/NR/0' .* is on line 3 already; each hypothesis"):
+        read_predictions(tmp_path / "twice.jsonl")
 
 
 def test_line_ends_and_byte_order_mark_do_not_matter(path):
@@ -48,6 +62,9 @@ def edited(**changes) -> str:
         (edited(prediction="\ud800"), "line 3: prediction holds half of a surrogate"),
         (edited(prediction_tokens=["a"]), "line 3: prediction_tokens item"),
         (edited(nll=float("nan")), "line 3: nll is nan; expected a finite number"),
+        (edited(hypothesis=-1), "line 3: hypothesis is -1; expected 0 for the first"),
+        (edited(hypothesis="1"), 'line 3: hypothesis is "1"; expected a whole number'),
+        (edited(hypothesis=1), r"line 3: is hypothesis 1 of sample 's1/NR/0', whose first \(hypothesis 0\) is not in"),
         (edited(mode="greedy"), "line 3: mode is 'greedy'"),
         (edited(mode="teacher_forced"), "line 3: sample .* is on line 2 already"),
         ('{"header": {}}', "line 3: a second header"),

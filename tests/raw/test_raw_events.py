@@ -123,3 +123,26 @@ def test_recordings_that_are_not_downloaded_are_one_sentence(chisco, tmp_path, c
         r"text and an end, 0 without\); fetch the files", error
     ), error  # fmt: skip
     assert not (tmp_path / "out.h5").exists()
+
+
+def test_overlapping_word_annotations_name_their_code():
+    def refusal(*events, **fields):
+        with pytest.raises(UserError, match="overlap") as error:
+            readings(FILE, [Event(a, d, (said,), {"text": said}) for a, d, said in events], (),
+                     data_spec(RawSpec, "raw", **fields), None)  # fmt: skip
+        return str(error.value)
+
+    sentence = (1.0, 3.0, "the dog barks")
+    assert "data.raw.word=word;" in refusal(sentence, (1.0, 0.5, "word"))
+    assert "data.raw.word='a word';" in refusal(sentence, (1.5, 0.5, "a word"))
+    assert "data.raw.word" not in refusal(sentence, (3.5, 2.0, "a cat"))
+    assert "data.raw.word" not in refusal(
+        sentence, (1.2, 0.1, "word"), (1.5, 0.5, "a cat"), (1.6, 0.1, "word"), word="word"
+    )
+
+
+def test_a_sentence_without_a_word_is_counted():
+    spec = data_spec(RawSpec, "raw", word="word")
+    found, dropped = readings(FILE, [event(1.0, "a b", 2.0, text="a b")], (), spec, None)
+    assert not found
+    assert dropped == {"no word": 1}

@@ -84,7 +84,7 @@ def test_features_are_scipys(written):
     volts = mne.io.read_raw_fif(folder / "S1_raw.fif", preload=True, verbose="error").get_data()
     volts = volts - volts.mean(axis=0)
     plan, rate, checked = Plan.draw(SENTENCES, 0), 128, 0
-    bands = [(4, 6), (6.5, 8), (8.5, 10), (10.5, 13), (13.5, 18), (18.5, 30), (30.5, 40), (40.5, 49.5)]
+    bands = [(4, 6), (6.5, 8), (8.5, 10), (10.5, 13), (13.5, 18), (18.5, 30), (30.5, 40), (40, 49.5)]
     for i in range(SENTENCES):
         start, stop = round((plan.begins[i] - 2) * rate), round((plan.end(i) + 2) * rate)
         piece, first = volts[:, max(start, 0) : stop], max(start, 0)

@@ -1,6 +1,7 @@
 """Records, held against readers of others: huggingface_hub, pandas, datasets, mlcroissant, their own validator."""
 
 import copy
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -84,13 +85,16 @@ def test_predictions_open_in_pandas_and_datasets(workdir, tmp_path):
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow", reason="of the extra `parquet`")
     rows = [ROW, Prediction(*list(vars(ROW).values())[:8], "teacher_forced", "a b", "a", nll=2.5, n_tokens=2)]
+    rows += [dataclasses.replace(ROW, prediction="a d", hypothesis=1)]
     write_predictions(workdir / "predictions.jsonl", {"config": "1"}, rows)
     assert cli.main(["records", str(workdir), f"--out={tmp_path / 'out'}"]) == 0
     table = pandas.read_parquet(tmp_path / "out/predictions.parquet")
-    assert table.prediction.tolist() == ["a c", "a"]
+    assert table.prediction.tolist() == ["a c", "a", "a d"]
+    assert table.hypothesis.tolist()[2] == 1
     assert table.prediction_tokens[0].tolist() == [3, 5]
     assert math.isnan(table.nll[0])
-    assert len(table) == len(read_predictions(workdir / "predictions.jsonl").predictions)
+    read = read_predictions(workdir / "predictions.jsonl")
+    assert len(table) == len(read.predictions) + len(read.further)
     datasets = pytest.importorskip("datasets")
     options = {"data_files": str(tmp_path / "out/predictions.parquet"), "cache_dir": str(tmp_path / "cache")}
     assert datasets.load_dataset("parquet", split="train", **options)[1]["nll"] == 2.5

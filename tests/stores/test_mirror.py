@@ -1,6 +1,7 @@
 """A folder that is mirrored in a bucket, held against servers that we did not write: moto's S3, an emulator of GCS."""
 
 import contextlib
+import glob
 import json
 import os
 import socket
@@ -100,6 +101,18 @@ def test_changes_arrive_in_their_order(server, monkeypatch):
     assert states == expected
 
 
+def test_what_is_appended_to_is_sent_at_intervals_and_at_the_end(server):
+    place = server.address("l/run")
+    with mirrored(place) as root:
+        for n in range(5):
+            with (Path(root) / "metrics.jsonl").open("a") as file:
+                file.write("x" * mirror.LINKED + "\n")  # of a size that other files are linked at
+            write_text(Path(root) / "other", str(n))
+        whole = (Path(root) / "metrics.jsonl").read_bytes()
+        assert len(content(place, "metrics.jsonl") or b"") < len(whole)
+    assert content(place, "metrics.jsonl") == whole
+
+
 def test_a_folder_cut_short_counts_as_absent(server, monkeypatch):
     place = server.address("c/run")
     with mirrored(place) as root:
@@ -191,6 +204,100 @@ def store_digest(path: Path) -> str:
     import hashlib
 
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+OUTSIDE = ("/home/u/x", "../victim/x", "../../../../x", "a/../../../x", "a//x", "./x", "a/./x", "..", "a/..", "x\0y")
+
+
+class Listed:
+    """A bucket with objects of these names."""
+
+    def __init__(self, *keys: str):
+        self._keys = keys
+
+    def entries(self, prefix: str) -> list[store.Entry]:
+        return [store.Entry(key, 1, "tag") for key in self._keys if key.startswith(prefix)]
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+@pytest.mark.parametrize("place", ["data", ""])
+def test_names_that_leave_their_folder(scheme, place):
+    address = parse(f"{scheme}://{BUCKET}/{place}")
+    for name in OUTSIDE:
+        with pytest.raises(UserError, match="cannot be the name of a file") as caught:
+            Files.of(Listed("data/good", address.below(name).key), address)
+        assert repr(address.below(name).key) in str(caught.value)
+        assert "\n" not in str(caught.value)
+    inside = ("..x", "x..", ".hidden", "a/.b", "...", "a b/\u00fc", "C:\\x")
+    kept = Files.of(Listed(*(address.below(name).key for name in (*inside, "empty/"))), address)
+    assert kept.keys() == set(inside)
+    assert Files.of(Listed("data/", "data/a", "data2/../x"), parse(f"{scheme}://{BUCKET}/data")).keys() == {"a"}
+
+
+@pytest.mark.parametrize("name", ["/HERE/victim", "../../victim/x"])
+def test_nothing_is_written_where_a_name_leaves_its_folder(server, tmp_path, capsys, name):
+    name = name.replace("/HERE", str(tmp_path))
+    if server.scheme == "gs":
+        name = name.replace("..", "/")  # the emulator takes no other; the test above has them
+    source = tmp_path / "source"
+    source.write_text("overwritten")
+    place = server.address(f"out{name.count('.')}")
+    bucket, start = open_store(parse(place)), parse(place).key
+    for key in (f"{start}/a.jsonl", f"{start}/{name}"):
+        bucket.upload(source, key, store_digest(source))
+    assert f"{start}/{name}" in {entry.key for entry in bucket.entries(start)}, "the server has another name"
+    before = sorted(tmp_path.rglob("*"))
+    for arguments in (["score", place], ["score", f"{place}/*.jsonl"], ["prepare", place, "--out=o.h5"]):
+        assert cli.main(arguments) == 2
+        assert "cannot be the name of a file" in capsys.readouterr().err
+    with pytest.raises(UserError, match="cannot be the name of a file"), mirrored(place):
+        pass
+    assert sorted(tmp_path.rglob("*")) == before
+    for entry in bucket.entries(start):
+        bucket.delete(entry.key)
+
+
+def test_a_copy_has_nothing_that_was_deleted(server, tmp_path):
+    """A glob matches what the bucket has now; what it does not match stays as it was copied."""
+    source = tmp_path / "source"
+    source.write_text("x")
+    place = server.address("h")
+    bucket = open_store(parse(place))
+
+    def put(name: str) -> None:
+        bucket.upload(source, parse(place).below(name).key, store_digest(source))
+
+    def copied(address: str) -> list[str]:
+        return sorted(Path(path).relative_to(parse(place).copy).as_posix() for path in glob.glob(at_hand(address)))
+
+    for name in ("a.npz", "b.npz", "notes.txt", "s1/x.npz", "s2/x.npz"):
+        put(name)
+    assert copied(f"{place}/*.npz") == ["a.npz", "b.npz"]
+    assert copied(f"{place}/s*/x.npz") == ["s1/x.npz", "s2/x.npz"]
+    at_hand(place)
+    for name in ("b.npz", "s2/x.npz", "notes.txt"):
+        bucket.delete(parse(place).below(name).key)
+    assert copied(f"{place}/*.npz") == ["a.npz"]
+    assert (parse(place).copy / "notes.txt").exists()
+    assert copied(f"{place}/s*") == ["s1"]
+    at_hand(place)
+    assert names(place).keys() == {"a.npz", "s1/x.npz"}
+    assert not (parse(place).copy / "notes.txt").exists()
+    bucket.delete(parse(place).below("a.npz").key)
+    with pytest.raises(UserError, match="nothing at this address"):
+        at_hand(f"{place}/*.npz")
+
+
+def test_a_name_may_become_a_folder_and_a_file_again(server, tmp_path):
+    source = tmp_path / "source"
+    source.write_text("x")
+    place = server.address("i")
+    bucket = open_store(parse(place))
+    for name in ("a", "a/b", "a"):
+        bucket.upload(source, parse(place).below(name).key, store_digest(source))
+        assert (Path(at_hand(place)) / name).read_text() == "x"
+        assert Path(at_hand(f"{place}/a")).is_dir() == (name == "a/b")
+        bucket.delete(parse(place).below(name).key)
 
 
 def test_commands_read_and_write_addresses(server, tmp_path, capsys):

@@ -11,7 +11,7 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.training.metrics_log import MetricsLog
+from eeg2text_jax.training.metrics_log import MetricsLog, loss_figure
 
 
 def read_events(folder) -> list[Event]:
@@ -67,3 +67,18 @@ def test_a_disk_full_at_the_end_is_an_error_unless_one_is_on_its_way(tmp_path, m
     monkeypatch.setattr(EventsWriter, "close", close)
     with pytest.raises(type(before) if before else OSError, match=str(before) if before else "No space left"):
         train()
+
+
+def test_records_are_appended_and_a_line_cut_short_is_not_drawn(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    with MetricsLog(epath.Path(tmp_path), 0, ['{"step": 1, "dev_loss/eeg/0": 3.0}']) as log:
+        file = path.stat().st_ino
+        log.add(2, {"dev_loss/eeg/0": 2.0})
+        assert path.read_text().splitlines() == log.lines
+        assert path.stat().st_ino == file, "was written anew"
+    with path.open("a") as cut:
+        cut.write('{"step": 3, "dev_lo')
+    (curve,) = (line for line in loss_figure(epath.Path(path)).axes[0].lines if line.get_marker() == "o")
+    assert list(curve.get_xdata()) == [1, 2]
+    with MetricsLog(epath.Path(tmp_path), 2, log.lines):
+        assert path.read_text().splitlines() == log.lines

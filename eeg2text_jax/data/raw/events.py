@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eeg2text_jax.data.raw.find import RawFile, stem_of
+from eeg2text_jax.data.raw.markers import patterns, spellings, split_type
 from eeg2text_jax.errors import UserError
 
 CODES = ("trial_type", "value", "code", "description")  # columns that may hold a code
@@ -26,9 +27,18 @@ class Event:
     columns: dict[str, str]
 
     def match(self, pattern: str) -> "re.Match[str] | None":
-        """The first of its codes that is as `pattern`, in which `*` stands for anything."""
-        compiled = re.compile("(.*)".join(map(re.escape, pattern.split("*"))), re.DOTALL)
-        return next(filter(None, map(compiled.fullmatch, self.codes)), None)
+        """Return the match of the first code that is as `pattern`, in which `*` stands for anything.
+
+        Marker types and the spellings `S101`, `S 101` and `101` of a trigger make no difference, except that a
+        pattern with a marker type refuses codes of another type.
+        """
+        tries = (
+            expression.fullmatch(form)
+            for code in self.codes
+            for form in spellings(code)
+            for expression in patterns(pattern, typed=bool(split_type(code)[0]))
+        )
+        return next(filter(None, tries), None)
 
 
 def events_table(file: RawFile) -> Path | None:
@@ -46,6 +56,8 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: there is no such table; expected a TSV or CSV file with a header.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read as a table in UTF-8 ({error}).") from error
     if path.suffix == ".csv":
@@ -101,12 +113,15 @@ def annotations(raw: Any, text: str) -> Iterator[Event]:
       raw: of MNE.
       text: the name under which the text goes into `Event.columns`.
     """
+    rate = float(raw.info["sfreq"])
     for mark in raw.annotations:
         said = str(mark["description"])
+        # BrainVision has no marker without extent: what lasts one sample is a moment.
+        duration = float(mark["duration"]) if mark["duration"] * rate > 1.5 else 0.0
         # MNE counts onsets from the first sample that was recorded, of which a cropped file has lost some.
-        yield Event(float(mark["onset"]) - raw.first_time, float(mark["duration"]), (said,), {text: said})
+        yield Event(float(mark["onset"]) - raw.first_time, duration, (said,), {text: said})
 
 
 def is_marked_bad(event: Event) -> bool:
     """Whether MNE's convention says that what goes on meanwhile is not to be used."""
-    return any(code.lower().startswith(NO_EVENTS) for code in event.codes)
+    return any(said.lower().startswith(NO_EVENTS) for code in event.codes for said in (code, split_type(code)[1]))

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 VOCABULARY = ("amber", "brook", "cedar", "delta", "ember", "field", "grove", "haven", "isle", "jetty", "knoll", "larch")
-BANDS = ((13.5, 18.0), (18.5, 30.0), (30.5, 40.0), (40.5, 49.5))  # Hz, those of ZuCo that settle within a word
+BANDS = ((13.5, 18.0), (18.5, 30.0), (30.5, 40.0), (40.0, 49.5))  # Hz, those of ZuCo that settle within a word
 WORD, PAUSE = 0.5, 1.5  # seconds of a word, and between sentences
 MICROVOLT = 1e-6
 

@@ -13,6 +13,7 @@ from eeg2text_jax.data.datafile import Sample
 from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.events import Event, annotations, events_table, read_events
 from eeg2text_jax.data.raw.find import RawFile, find_raw
+from eeg2text_jax.data.raw.markers import split_type
 from eeg2text_jax.data.raw.power import Flat, band_power
 from eeg2text_jax.data.raw.recording import Recording, open_recording
 from eeg2text_jax.data.raw.sentences import Reading, Texts, readings, windows
@@ -53,6 +54,8 @@ class RawRecordings:
     def __init__(self, sources: Sequence[str], spec: RawSpec, tally: Tally):
         self._spec, self._tally = spec, tally
         self._unmatched: list[str] = []  # sentences on recordings in which no event begins one
+        self._marker_types: dict[str, None] = {}  # those that texts began with
+        self._of_channels: dict[str, list[Path]] = {}  # what is said of channels, and of which files
         self._files = find_raw(sources, spec.names, spec.task)
         self._texts = Texts(Path(at_hand(spec.texts)), spec.text) if spec.texts else None
         self._read = {file.path: self._from_table(file) for file in self._files}
@@ -70,6 +73,8 @@ class RawRecordings:
 
     def _readings(self, file: RawFile, events: Sequence[Event], columns: Sequence[str]) -> Found:
         found, dropped = readings(file, events, columns, self._spec, self._texts)
+        if self._texts is None:
+            self._note_marker_types(events, {reading.text for reading in found})
         if not found and not dropped:
             codes = list(dict.fromkeys(code for event in events for code in event.codes))
             self._unmatched.append(
@@ -77,6 +82,12 @@ class RawRecordings:
                 f"{', '.join(codes[:8])}{', ...' if len(codes) > 8 else ''}."
             )
         return found, dropped
+
+    def _note_marker_types(self, events: Sequence[Event], texts: set[str]) -> None:
+        for event in events:
+            marker, text = split_type(event.columns.get(self._spec.text, ""))
+            if marker and " ".join(text.split()) in texts:
+                self._marker_types[repr(marker)] = None
 
     def _first_channels(self) -> tuple[str, ...]:
         """Those of the first recording that can be read, which all others must have."""
@@ -105,6 +116,13 @@ class RawRecordings:
         absent = sum(not file.here for file in self._files)
         if absent:
             self._tally.notes.append(f"{absent} of {len(self._files)} recordings are not downloaded and were left out.")
+        for note, paths in self._of_channels.items():
+            others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+            self._tally.notes.append(f"{paths[0]}{others}: {note}")
+        if self._marker_types:
+            self._tally.notes.append(
+                f"BrainVision's marker type was removed from texts: {', '.join(self._marker_types)}."
+            )
         if self._texts and (note := self._texts.note()):
             self._tally.notes.append(note)
         if not self._tally.kept:
@@ -127,6 +145,10 @@ class RawRecordings:
         sentences, dropped = found
         for reason, n in dropped.items():
             self._tally.dropped[file.subject, file.task, reason] += n
+        for note in recording.notes:
+            self._of_channels.setdefault(note, []).append(file.path)
+        if recording.warning:
+            self._tally.notes.append(recording.warning)
         if recording.bad:
             self._tally.notes.append(f"{file.path}: calls channels bad that are kept: {', '.join(recording.bad)}.")
         if not sentences:

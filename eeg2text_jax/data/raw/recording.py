@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.data.raw.choices import VOLTS, RawSpec
+from eeg2text_jax.data.raw.bids import Types, open_bids
+from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.find import RawFile
+from eeg2text_jax.data.raw.units import check_ranges, factors, unit_of
 from eeg2text_jax.data.recordings.features import UnreadableRecording
 from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError, first_line
@@ -23,8 +25,10 @@ class Recording:
     raw: Any
     channels: tuple[str, ...]
     picks: np.ndarray  # places of the channels in the file
-    factor: float  # to volts, of files that do not say their units
+    factor: np.ndarray  # to volts `[channels, 1]`
     bad: tuple[str, ...]  # channels among them that the file calls bad
+    notes: tuple[str, ...]  # sentences without the file's name: what was left out, and which units were given
+    warning: str  # about sidecars that could not be read
 
     @property
     def rate(self) -> float:
@@ -56,7 +60,10 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
     """
     mne = library("mne", "mne")
     with quiet(), _reading(file):
-        raw = _open_bids(file) if file.bids else mne.io.read_raw(file.path, preload=False, verbose="error")
+        if file.bids:
+            raw, types, warning = open_bids(file, spec.channels)
+        else:
+            raw, types, warning = mne.io.read_raw(file.path, preload=False, verbose="error"), {}, ""
     picks = [int(place) for place in mne.pick_types(raw.info, meg=False, eeg=True, exclude=[])]
     names = [raw.ch_names[place] for place in picks]
     if spec.channels:
@@ -74,36 +81,30 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
         raise UserError(f"{file.path}: has one channel, which is its own average; set data.raw.reference to ''.")
     bad = tuple(name for name in raw.info["bads"] if name in names)
     places = np.array([raw.ch_names.index(name) for name in names])
-    return Recording(file, raw, tuple(names), places, _factor(file, raw, names, spec.units), bad)
+    check_ranges(file, raw, names)
+    factor, without = factors(file, raw, names, spec.units)
+    left = _left_out(raw, names, spec, types)
+    notes = []
+    if left:
+        notes.append(
+            f"{len(left)} channels were left out, as they are not EEG by type or unit: {', '.join(left)}; name those "
+            "to take with data.raw.channels."
+        )
+    if without:
+        notes.append(f"{len(without)} channels without a unit were read in {spec.units}: {', '.join(without)}.")
+    return Recording(file, raw, tuple(names), places, factor, bad, tuple(notes), warning)
 
 
-def _open_bids(file: RawFile) -> Any:
-    bids = library("mne_bids", "mne")
-    path = bids.get_bids_path_from_fname(file.path)
-    try:
-        return bids.read_raw_bids(path, verbose="error")
-    except Exception:  # of its sidecars, of which only those of the channels matter here
-        return library("mne", "mne").io.read_raw(file.path, preload=False, verbose="error")
-
-
-def _factor(file: RawFile, raw: Any, names: list[str], given: str) -> float:
-    """What the values are to be multiplied by; MNE gives volts where the file says its units.
-
-    Raises:
-      UserError: it does not say them, and neither does `given`; or they are no voltages.
-    """
-    said = getattr(raw, "_orig_units", None) or {}
-    known = {"v", "mv", "uv", "µv", "μv", "nv"}
-    unknown = [name for name in names if name in said and str(said[name]).strip().lower() not in known]
-    if not unknown:
-        return 1.0
-    if given:
-        return VOLTS[given]
-    raise UserError(
-        f"{file.path}: does not give channel {unknown[0]!r} in a unit of voltage that MNE knows (but in "
-        f"{str(said[unknown[0]])!r}; {len(unknown)} channels); say what it is with data.raw.units, one of "
-        f"{', '.join(VOLTS)}."
-    )
+def _left_out(raw: Any, names: list[str], spec: RawSpec, types: Types) -> tuple[str, ...]:
+    """Channels that nobody chose to leave out, each with its type, and its unit if it is none of voltage."""
+    if spec.channels:
+        return ()
+    found = []
+    for name, kind in zip(raw.ch_names, raw.get_channel_types(), strict=True):
+        if name not in names and name not in spec.exclude and kind != "stim":
+            unit = unit_of(raw, name)
+            found.append(f"{name} ({types.get(name, kind)}{f', unit {unit!r}' if unit else ''})")
+    return tuple(found)
 
 
 @contextlib.contextmanager

@@ -2,12 +2,14 @@
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
 from eeg2text_jax.data.raw.choices import RawSpec
-from eeg2text_jax.data.raw.events import MISSING, Event, is_marked_bad, read_table
+from eeg2text_jax.data.raw.events import CODES, MISSING, Event, is_marked_bad, read_table
 from eeg2text_jax.data.raw.find import RawFile
+from eeg2text_jax.data.raw.markers import spellings, split_type
 from eeg2text_jax.errors import UserError
 
 NO_END = "no end"
@@ -47,7 +49,7 @@ class Texts:
         self._texts: dict[tuple[str, ...], str] = {}
         self._used: set[tuple[str, ...]] = set()
         for row in rows:
-            key = tuple(_plain(row[name]) for name in self.keys)
+            key = tuple(_key(name, row[name]) for name in self.keys)
             if self._texts.setdefault(key, row[column]) != row[column]:
                 named = ", ".join(f"{name} {row[name]}" for name in self.keys)
                 raise UserError(f"{path}: has two texts for {named}; a column more is needed to tell them apart.")
@@ -55,8 +57,8 @@ class Texts:
     def find(self, file: RawFile, trial: int, codes: Sequence[str]) -> str:
         """The text of a trial; empty where the table has none."""
         known = {"subject": file.subject, "session": file.session, "task": file.task, "run": file.run, "trial": trial}
-        for code in codes if "code" in self.keys else [""]:
-            key = tuple(_plain(str({**known, "code": code}[name])) for name in self.keys)
+        for code in itertools.chain.from_iterable(map(spellings, codes)) if "code" in self.keys else [""]:
+            key = tuple(_key(name, str({**known, "code": code}[name])) for name in self.keys)
             if self._texts.get(key, "").lower() not in MISSING:
                 self._used.add(key)
                 return self._texts[key]
@@ -69,6 +71,14 @@ class Texts:
             return ""
         first = ", ".join(f"{name} {value}" for name, value in zip(self.keys, unused[0], strict=True))
         return f"{self.path}: {len(unused)} of {len(self._texts)} texts belong to no trial here (first: {first})."
+
+
+def _key(name: str, value: str) -> str:
+    """A cell of the table by which texts are looked up; `Stimulus/S101`, `S 101` and `101` are one code."""
+    if name == "code":
+        marker, bare = split_type(value)
+        value = spellings(bare)[-1] if marker in ("", "Stimulus/", "Comment/") else marker + bare
+    return _plain(value)
 
 
 def _plain(value: str) -> str:
@@ -114,10 +124,20 @@ def readings(
         if found and event.onset < found[-1].end - 1e-6:
             raise UserError(
                 f"{file.path}: the sentences at {found[-1].begin:g} s (until {found[-1].end:g} s) and {event.onset:g} "
-                "s overlap; mend the events, or name the code that ends a sentence with data.raw.end."
+                f"s overlap; {_overlap_advice(found[-1], event, text, spec)}"
             )
         found.append(Reading(text, event.onset, end, words))
     return found, dropped
+
+
+def _overlap_advice(before: Reading, event: Event, text: str, spec: RawSpec) -> str:
+    """What to do about an event that lies in the sentence before it: words are often annotated in their sentence."""
+    mend = "mend the events, or name the code that ends a sentence with data.raw.end."
+    inside = event.onset + event.duration <= before.end + 1e-6
+    if spec.word or spec.begin or not inside or len(text.split()) > len(before.text.split()):
+        return mend
+    code = repr(text) if " " in text else text
+    return f"if the second marks a word of the first, name the code of words with data.raw.word={code}; else {mend}"
 
 
 def _begins(
@@ -136,10 +156,11 @@ def _begins(
     return [
         (i, event)
         for i, event in enumerate(events)
-        if event.columns.get(spec.text, "").lower() not in MISSING
+        if split_type(event.columns.get(spec.text, ""))[1].lower() not in MISSING
         and not is_marked_bad(event)
         and not any(map(event.match, others))
-        and (columns or spec.end or event.duration > 0)  # an annotation without extent is a trigger, no sentence
+        # An annotation without extent is a trigger, no sentence; so is an event whose code is its text.
+        and ((columns and spec.text not in CODES) or spec.end or event.duration > 0)
     ]
 
 
@@ -154,17 +175,17 @@ def _text(file: RawFile, event: Event, trial: int, columns: Sequence[str], spec:
     if texts is not None:
         return texts.find(file, trial, event.codes)
     if columns and spec.text in columns:
-        return event.columns[spec.text]
+        return split_type(event.columns[spec.text])[1]
     match = event.match(spec.begin) if spec.begin else None
     if match is not None and match.groups():  # `sentence/*`: what stands in the place of the star
         return match.group(1)
-    return "" if spec.begin else event.columns.get(spec.text, "")
+    return "" if spec.begin else split_type(event.columns.get(spec.text, ""))[1]
 
 
 def _words(begin: float, end: float, events: Sequence[Event], spec: RawSpec) -> tuple[Span, ...]:
     """Spans of the words or fixations of a sentence; one without a duration goes on until the next."""
     own = [event for event in events if begin <= event.onset < end and event.match(spec.word)]
-    stops = [event.onset for event in own[1:]] + [end]
+    stops = [*(event.onset for event in own), end][1:]
     spans = [
         (event.onset, min(event.onset + event.duration if event.duration > 0 else stop, end))
         for event, stop in zip(own, stops, strict=True)

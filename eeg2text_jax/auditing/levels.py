@@ -1,0 +1,189 @@
+"""Levels of content: what predictions tell of a sentence's group, and what of the sentence within its group.
+
+Between groups, whole groups are exchanged: the predictions of a group are held against the references of another one,
+and never against their own sentence's. Within groups, sentences are exchanged as in the audit, by task and length.
+Clusters derived from the references give a curve, which is a picture and no test of a level.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from eeg2text_jax.auditing import statistics
+from eeg2text_jax.auditing.align import Aligned
+from eeg2text_jax.auditing.contrast import Contrast, contrast
+from eeg2text_jax.auditing.endpoints import Endpoint
+from eeg2text_jax.auditing.statistics import Resampled
+from eeg2text_jax.auditing.strata import (
+    MIN_SENTENCES,
+    STRATUM_SIZE,
+    blocks_of,
+    exchangeable,
+    length_strata,
+    readers_of,
+    text_vectors,
+)
+from eeg2text_jax.auditing.table import content_tables, weighted_tables
+from eeg2text_jax.auditing.verdict import interval_text, is_above, p_cell
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.file import sentence_key
+
+CLUSTERS = (1, 5, 10, 20, 40, 80)
+HEADINGS = ("groups by", "against", "content", "content difference", "95 % CI", "p", "MDE")
+NOT_KNOWN = "of the sentence or only of its kind: not known"
+
+
+@dataclasses.dataclass(frozen=True)
+class Level:
+    """Content between and within the groups of one column, against one control; `control` is empty for EEG alone."""
+
+    column: str
+    control: str
+    groups: int
+    between: Contrast | None  # None: fewer than `MIN_SENTENCES` groups of two sentences or more
+    within: Contrast | None  # None: fewer than `MIN_SENTENCES` sentences share their group, task and length
+
+    @property
+    def reading(self) -> str:
+        """What content that was found overall is about, as far as this column tells it."""
+        tells, within = (None if side is None else is_above(side) for side in (self.between, self.within))
+        kind = f"tells the category ({self.column})"
+        if tells is None:
+            kind = f"between categories ({self.column}) too few groups to tell"
+        elif not tells:
+            kind = f"nothing found between categories ({self.column})"
+        if within is None:
+            return f"{kind}; within categories too few sentences to tell"
+        if not within:
+            return f"{kind}; nothing found within categories"
+        return f"{kind}; found within categories{', too' if tells else ''}"
+
+
+def about(levels: Sequence[Level], control: str) -> str:
+    """What content against a control is about, column by column."""
+    return "; ".join(level.reading for level in levels if level.control == control) or NOT_KNOWN
+
+
+def level_rows(levels: Sequence[Level]) -> list[tuple[str, ...]]:
+    """Text of the table of levels, under `HEADINGS`."""
+    rows = []
+    for level in levels:
+        about = (f"{level.column} ({level.groups})", level.control or "its null")
+        for side, found in (("between groups", level.between), ("within groups", level.within)):
+            figures = ("too few to tell", "–", "–", "–")
+            if found is not None:
+                figures = (f"{found.effect:+.2f}", interval_text(found.interval), p_cell(found.p_primary))
+                figures += (f"{found.mde:.2f}",)
+            rows.append((*about, side, *figures))
+    return rows
+
+
+def labels_of(aligned: Aligned, groups: Mapping[str, str], column: str) -> np.ndarray:
+    """Group of each sentence, int `[S]`, from a mapping of reference texts to labels.
+
+    Raises:
+      UserError: a reference has no label, or all have the same.
+    """
+    known = {sentence_key(text): label for text, label in groups.items()}
+    missing = [text for text in aligned.references if not known.get(sentence_key(text), "").strip()]
+    if missing:
+        raise UserError(f"--groups={column}: {len(missing)} references have no label, such as {missing[0]!r:.60}.")
+    labels = np.unique([known[sentence_key(text)] for text in aligned.references], return_inverse=True)[1]
+    if not labels.any():
+        raise UserError(f"--groups={column}: all references have the same label; expected two groups or more.")
+    return labels
+
+
+def levels(
+    aligned: Aligned,
+    labels: np.ndarray,
+    column: str,
+    endpoint: Endpoint,
+    *,
+    resamples: int,
+    rng: np.random.Generator,
+    stratum_size: int = STRATUM_SIZE,
+) -> list[Level]:
+    """Content between and within groups, int `[S]`, against each control, or of EEG alone."""
+    pairs = [(0, i) for i in range(1, len(aligned.conditions))] or [(0,)]
+    within = _within(aligned, labels, endpoint, resamples, rng, stratum_size)
+    between = _group_tables(aligned, labels, endpoint, resamples, rng)
+    found = []
+    for pair in pairs:
+        sides = [contrast([t[i] for i in pair], endpoint.score) if t else None for t in (between, within)]
+        control = aligned.conditions[pair[1]].name if len(pair) > 1 else ""
+        found.append(Level(column, control, len(set(labels.tolist())), *sides))
+    return found
+
+
+def _within(
+    aligned: Aligned, labels: np.ndarray, endpoint: Endpoint, resamples: int, rng: np.random.Generator, size: int
+) -> list[Resampled]:
+    """Tables within groups, by task, readers and length; by length alone where that leaves nothing to exchange."""
+    readers = readers_of(aligned.eeg.rows, aligned.eeg.sentence, size)
+    kinds = [f"{g} {t} {r}" for g, t, r in zip(labels, aligned.tasks, readers, strict=True)]
+    for names in (kinds, labels.astype(str)):
+        strata = length_strata(names, aligned.n_words, size)
+        if exchangeable(strata).sum() >= MIN_SENTENCES:
+            tables = content_tables(aligned, strata, endpoint.metric, resamples=resamples, rng=rng)
+            return [table.sampled for table in tables]
+    return []
+
+
+def _group_tables(
+    aligned: Aligned, labels: np.ndarray, endpoint: Endpoint, resamples: int, rng: np.random.Generator
+) -> list[Resampled]:
+    """The audit's resamples with groups in the place of sentences.
+
+    Cell (g, h) sums, over the references of h, the mean over g's other predictions, times the reference's rows.
+    """
+    kept = np.bincount(labels)[labels] > 1
+    names, group = np.unique(labels[kept], return_inverse=True)
+    if len(names) < MIN_SENTENCES:
+        return []
+    member = (group == np.arange(len(names))[:, None]).astype(float)  # [Q, S']
+    sizes = member.sum(1)
+    blocks = blocks_of(np.zeros(len(names), int))
+    _, tables = weighted_tables(aligned, np.where(kept, 0, np.arange(1, len(kept) + 1)), endpoint.metric)
+    cells = [_group_cells(table.reshape(kept.sum(), kept.sum(), -1), member, sizes) for table in tables]
+    rows = member @ np.bincount(aligned.eeg.sentence)[kept].astype(float)
+    weight = np.diag(rows / rows.sum()).reshape(-1, 1)
+    *permuted, in_place = statistics.permuted_totals([*cells, weight], blocks, resamples, rng)
+    own = [statistics.own_totals(table, blocks)[None] for table in cells]
+    null = [statistics.null_shares(table, blocks)[None] for table in cells]
+    drawn = np.concatenate(list(statistics.bootstrap_totals(np.stack([*own, *null], 2), resamples, rng)))
+    n = len(cells)
+    return [Resampled(own[i], null[i], permuted[i], in_place[:, 0], drawn[:, [i, n + i]]) for i in range(n)]
+
+
+def _group_cells(table: np.ndarray, member: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """`[Q * Q, K]` from the table of all sentences, `[S', S', K]`, its diagonal left out."""
+    table = table * ~np.eye(len(table), dtype=bool)[..., None]
+    summed = np.einsum("gs,stk,ht->ghk", member, table, member, optimize=True)
+    others = sizes[:, None] - np.eye(len(sizes))  # of its own group's predictions a reference meets all but one
+    return (summed / others[..., None]).reshape(len(sizes) ** 2, -1)
+
+
+def curve(
+    aligned: Aligned,
+    endpoint: Endpoint,
+    *,
+    resamples: int,
+    rng: np.random.Generator,
+    stratum_size: int = STRATUM_SIZE,
+    clusters: Sequence[int] = CLUSTERS,
+) -> list[tuple[int, Contrast]]:
+    """Content left within ever finer clusters of the references (Ward, tf-idf), against the first control."""
+    from scipy.cluster import hierarchy  # slow to import, and scoring a file needs none of it
+
+    tree = hierarchy.linkage(text_vectors(aligned.references), "ward")
+    found = []
+    for count in clusters:
+        if count * 4 > len(aligned.references):
+            break
+        labels = hierarchy.fcluster(tree, count, "maxclust")
+        tables = _within(aligned, labels, endpoint, resamples, rng, stratum_size)
+        if tables:
+            found.append((count, contrast(tables[:2], endpoint.score)))
+    return found

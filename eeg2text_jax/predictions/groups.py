@@ -1,0 +1,75 @@
+"""Groups of the references (class, topic, story): a label for each, from a column of a predictions file or of a CSV."""
+
+import csv
+import io
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.file import FIELDS, PredictionSet, read_text, sentence_key
+from eeg2text_jax.predictions.foreign import ForeignRow, condition_name
+
+MOST_DIVIDED = 0.1  # of the references may have several labels; a column with more tells of rows, not of references
+
+Labels = dict[str, dict[str, str]]  # column -> reference -> label
+
+
+Counts = dict[str, Counter]  # reference -> how often each label
+
+
+class Collected:
+    """Rows that pass through, and what they carry: labels of groups, conditions."""
+
+    def __init__(self, rows: Iterable[ForeignRow]):
+        self._rows, self.groups = rows, defaultdict(lambda: defaultdict(Counter))
+        self.fed: set[str] = set()  # what a column of conditions says
+
+    def __iter__(self) -> Iterator[ForeignRow]:
+        for row in self._rows:
+            self.fed.add(condition_name(row))
+            for name, value in row.about.items():
+                if name.startswith("group "):
+                    self.groups[name.removeprefix("group ")][sentence_key(row.reference)][value.strip()] += 1
+            yield row
+
+
+def groups_of(
+    read: PredictionSet, columns: Sequence[str], meta: str | os.PathLike[str] | None = None
+) -> tuple[Labels, list[str]]:
+    """Labels by column of a metadata CSV, else of the file, and notes on references with several of them.
+
+    Raises:
+      UserError: no such column, or one that tells of rows instead of references.
+    """
+    lines = list(csv.DictReader(io.StringIO(read_text(meta), newline=""))) if meta else []
+    found: Labels = {}
+    notes = []
+    for column in columns:
+        if lines and column in lines[0]:
+            counts = counted((line["reference"] or "", line[column] or "") for line in lines)
+        elif column in read.groups:
+            counts = read.groups[column]
+        elif column in FIELDS:
+            counts = counted((row.reference, str(getattr(row, column))) for row in read.predictions)
+        else:
+            where = f"{read.path} or {meta}" if meta else f"{read.path}"
+            raise UserError(f"--groups={column}: there is no such column in {where}; name one that the file has.")
+        divided = sum(len(labels) > 1 for labels in counts.values())
+        if divided > MOST_DIVIDED * len(counts):
+            raise UserError(
+                f"--groups={column}: {divided} of {len(counts)} references have several labels; expected one a "
+                "reference, such as its class, topic or story."
+            )
+        if divided:
+            notes.append(f"--groups={column}: {divided} references have several labels; the most frequent one counts")
+        found[column] = {reference: labels.most_common(1)[0][0] for reference, labels in counts.items()}
+    return found, notes
+
+
+def counted(pairs: Iterable[tuple[str, str]]) -> Counts:
+    """How often each reference has each label."""
+    counts: Counts = defaultdict(Counter)
+    for reference, label in pairs:
+        counts[sentence_key(reference)][label.strip()] += 1
+    return counts

@@ -1,0 +1,170 @@
+"""Levels of content: a decoder of the class alone, a decoder of words, and one that knows nothing."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from eeg2text_jax.auditing.align import align
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.endpoints import primary_endpoint
+from eeg2text_jax.auditing.levels import curve, labels_of, levels
+from eeg2text_jax.cli import main
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.foreign import ForeignRow, complete
+
+CLASSES, EACH = 12, 8
+
+
+def planted(kind: str, seed: int = 0):
+    """96 sentences of 12 classes; predictions name the class, a word of the sentence, or neither."""
+    rng = np.random.default_rng(seed)
+    groups, rows, control = {}, [], []
+    for number in range(CLASSES * EACH):
+        group, noise = number // EACH, " ".join(f"w{i}" for i in rng.integers(40, size=3))
+        text = f"class{group} thing{group} {noise} own{number}"
+        groups[text] = f"c{group}"
+        told = {"class": f"class{group} thing{group}", "words": f"own{number}", "nothing": "a"}[kind]
+        for target, start in ((rows, told), (control, "a")):
+            tail = " ".join(f"w{i}" for i in rng.integers(40, size=4))
+            target.append(ForeignRow(number + 1, text, {("eeg", "free_running"): f"{start} {tail}"}))
+    aligned = align({"eeg": complete(rows, "x"), "noise": complete(control, "x")})
+    return aligned, groups
+
+
+def found(kind: str, seed: int = 0):
+    aligned, groups = planted(kind, seed)
+    labels = labels_of(aligned, groups, "class")
+    return levels(aligned, labels, "class", primary_endpoint(), resamples=200, rng=np.random.default_rng(0))[0]
+
+
+def test_a_decoder_of_the_class_has_content_between_classes_and_none_within():
+    level = found("class")
+    assert level.control == "noise"
+    assert level.groups == CLASSES
+    assert level.between.p < 0.01
+    assert level.between.effect > 10
+    assert level.within.p > 0.05
+    assert abs(level.within.effect) < level.within.mde
+
+
+def test_a_decoder_of_words_has_content_within_classes_and_none_between():
+    level = found("words")
+    assert level.within.p < 0.01
+    assert level.within.effect > 5
+    assert abs(level.between.effect) < min(level.between.mde, 0.2 * level.within.effect)
+
+
+def test_a_decoder_of_nothing_is_seldom_given_a_level():
+    """At most 4 of 20 sets at the 5 % level: a sound test exceeds that in 3 of 1000 runs."""
+    sets = [found("nothing", seed) for seed in range(20)]
+    assert sum(level.between.p <= 0.05 for level in sets) <= 4
+    assert sum(level.within.p <= 0.05 for level in sets) <= 4
+
+
+def test_the_curve_falls_for_a_decoder_of_the_class_and_stays_for_words():
+    falls, stays = (
+        curve(planted(kind)[0], primary_endpoint(), resamples=200, rng=np.random.default_rng(0), clusters=(1, 12))
+        for kind in ("class", "words")
+    )
+    assert [count for count, _ in falls] == [1, 12]
+    assert falls[1][1].effect < 0.5 * falls[0][1].effect
+    assert stays[1][1].effect > 0.8 * stays[0][1].effect
+
+
+def test_references_without_a_label_are_refused():
+    aligned, groups = planted("class")
+    groups.popitem()
+    with pytest.raises(UserError, match="1 references have no label"):
+        labels_of(aligned, groups, "class")
+    with pytest.raises(UserError, match="the same label"):
+        labels_of(aligned, dict.fromkeys(aligned.references, "one"), "class")
+
+
+def written(tmp_path, kind: str, header: str = "target,prediction,Object class"):
+    """The EEG's and the control's file of a planted set, and a CSV of the classes."""
+    aligned, groups = planted(kind, seed=1)
+    for condition in aligned.conditions:
+        lines = [f"{row.reference},{row.prediction},{groups[row.reference]}" for row in condition.rows]
+        cut = [line if header.count(",") == 2 else line.rpartition(",")[0] for line in lines]
+        (tmp_path / f"{condition.name}.csv").write_text("\n".join([header, *cut]))
+    lines = [f"{reference},{label}" for reference, label in groups.items()]
+    (tmp_path / "meta.csv").write_text("\n".join(["reference,class", *lines]))
+    arguments = ["--eeg", tmp_path / "eeg.csv", "--control", tmp_path / "noise.csv", "--mode", "free_running"]
+    return [str(argument) for argument in ["audit", "--resamples", "200", *arguments]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("class", "tells the category (Object class); nothing found within categories."),
+        ("words", "nothing found between categories (Object class); found within categories."),
+    ],
+)
+def test_the_command_says_the_level(tmp_path, capsys, kind, said):
+    arguments = written(tmp_path, kind)
+    outputs = ["--json", str(tmp_path / "a.json"), "--html", str(tmp_path / "a.html")]
+    assert main([*arguments, "--groups", "Object class", *outputs]) == 0
+    out = capsys.readouterr().out
+    assert said in out
+    assert "Object class (12)  noise    between groups" in out
+    [level] = json.loads((tmp_path / "a.json").read_text())["levels"]
+    found = audit_of(kind).levels[0]
+    assert level["within"]["effect"] == pytest.approx(found.within.effect)
+    page = (tmp_path / "a.html").read_text()
+    assert "Between and within groups" in page
+    assert f"{found.within.effect:+.2f}" in page
+
+
+def audit_of(kind: str, **options):
+    aligned, groups = planted(kind, seed=1)
+    eeg, noise = (condition.rows for condition in aligned.conditions)
+    options = {"resamples": 200, "mode": None, "groups": {"class": groups}, **options}
+    rows = [[dataclasses.replace(row, mode="free_running") for row in rows] for rows in (eeg, noise)]
+    return audit(rows[0], {"noise": rows[1]}, **options)
+
+
+def test_levels_are_of_the_difference_against_the_control_under_one_permutation():
+    """A control that tells the class as well as the EEG leaves nothing, and no other figure moves."""
+    aligned, groups = planted("class")
+    rows = [dataclasses.replace(row, mode="free_running") for row in aligned.eeg.rows]
+    alike = [dataclasses.replace(row, prediction=" ".join(row.prediction.split()[::-1])) for row in rows]
+    [level] = audit(rows, {"alike": alike}, resamples=200, groups={"class": groups}).levels
+    for side in (level.between, level.within):
+        assert side.scores[0] == pytest.approx(side.scores[1])
+        assert side.effect == pytest.approx(0)
+        assert side.permutation_sd == pytest.approx(0)  # two permutations would leave their spread
+    with_groups, without = audit_of("class"), audit_of("class", groups=None)
+    assert without.levels == []
+    assert with_groups.deciding.primary.p == without.deciding.primary.p
+    assert with_groups.deciding.primary.interval == without.deciding.primary.interval
+
+
+def test_without_groups_the_level_is_not_known():
+    found = audit_of("words", groups=None)
+    assert found.verdict.value == "uses EEG"
+    assert found.sentence.endswith("of the sentence or only of its kind: not known.")
+    assert "kind" not in audit_of("nothing", groups=None).sentence
+
+
+def test_groups_come_from_the_metadata(tmp_path, capsys):
+    arguments = written(tmp_path, "class", header="target,prediction")
+    meta = ["--meta", str(tmp_path / "meta.csv")]
+    assert main([*arguments, *meta, "--groups", "class"]) == 0
+    assert "tells the category (class); nothing found within categories." in capsys.readouterr().out
+    for given in ([*meta, "--groups", "klass"], ["--groups", "class"], ["--groups", "class,"]):
+        assert main([*arguments, *given]) == 2
+        error = capsys.readouterr().err
+        assert "there is no such column" in error or "expected reference and at least" in error
+        assert error.count("\n") == 1
+
+
+def test_a_column_of_rows_is_no_group(tmp_path, capsys):
+    _, groups = planted("class")
+    texts = [*groups, *groups]
+    lines = [f"{text},a b c,{'early' if number < len(groups) else 'late'},c" for number, text in enumerate(texts)]
+    (tmp_path / "eeg.csv").write_text("\n".join(["target,prediction,half,one", *lines]))
+    for column, message in (("half", "96 of 96 references have several labels"), ("one", "the same label")):
+        assert main(["audit", "--resamples", "100", "--eeg", str(tmp_path / "eeg.csv"), "--groups", column]) == 2
+        assert message in capsys.readouterr().err

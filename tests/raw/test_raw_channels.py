@@ -1,0 +1,145 @@
+"""Channels: units of their own, types by BIDS, ranges in EDF; what is left out is named."""
+
+import re
+
+import numpy as np
+import pytest
+
+from eeg2text_jax.cli import main
+from eeg2text_jax.data.datafile import read_datafile
+from eeg2text_jax.data.raw.made_up import write_recordings
+
+mne = pytest.importorskip("mne", reason="pip install 'eeg2text_jax[mne]'")
+bids = pytest.importorskip("mne_bids", reason="pip install 'eeg2text_jax[mne]'")
+edfio = pytest.importorskip("edfio", reason="writes EDF; comes with the extra `test`")
+pytest.importorskip("pybv", reason="writes BrainVision; comes with the extra `test`")
+pytestmark = pytest.mark.filterwarnings("ignore")  # MNE's, while files are written
+UNREFERENCED = "--config.data.raw.reference="  # a channel's mistake stays in its own features
+
+
+def prepare(root, *arguments):
+    assert main(["prepare", *map(str, arguments), f"--out={root / 'data.h5'}"]) == 0
+    return read_datafile(root / "data.h5")
+
+
+def refusal(capsys, root, *arguments):
+    capsys.readouterr()
+    assert main(["prepare", *map(str, arguments), f"--out={root / 'out.h5'}"]) == 2
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    assert not (root / "out.h5").exists()
+    return error.splitlines()[-1]
+
+
+def header(path, channel, field, value, n=6):
+    """Overwrite a field of eight characters in the header of an EDF file."""
+    before = {"unit": 16 + 80, "low": 16 + 80 + 8, "high": 16 + 80 + 16}[field]
+    content = bytearray(path.read_bytes())
+    n = int(content[252:256])
+    start = 256 + n * before + 8 * channel
+    content[start : start + 8] = value.ljust(8).encode()
+    path.write_bytes(content)
+
+
+@pytest.fixture
+def edf(tmp_path):
+    files = tmp_path / "files"
+    fields = [*write_recordings(files, "edf", subjects=1, sentences=3), UNREFERENCED]
+    return files, fields, prepare(tmp_path, files, *fields)
+
+
+def test_a_given_unit_is_that_of_channels_without_one(edf, tmp_path, capsys):
+    files, fields, plain = edf
+    header(files / "S1.edf", 1, "unit", "")
+    assert "channel 'Cz'" in refusal(capsys, tmp_path, files, *fields)
+    data = prepare(tmp_path, files, *fields, "--config.data.raw.units=uV")
+    np.testing.assert_allclose(data.features, plain.features, atol=1e-4)
+    assert "1 channels without a unit were read in uV: Cz." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("unit", "volts"), [("nV", 1e-9), ("uv", 1e-6), ("mV", 1e-3), ("V", 1.0)])
+def test_a_unit_of_its_own_is_heeded(unit, volts, edf, tmp_path):
+    files, fields, plain = edf
+    header(files / "S1.edf", 1, "unit", unit)
+    data = prepare(tmp_path, files, *fields, "--config.data.raw.units=uV")
+    shift = np.zeros(6)
+    shift[1] = 2 * np.log10(volts / 1e-6)
+    np.testing.assert_allclose(data.features, plain.features + np.tile(shift, 8), atol=1e-4)
+
+
+@pytest.mark.parametrize(("field", "value"), [("high", "low"), ("high", "inf"), ("low", "nan")])
+def test_a_range_without_extent_is_one_sentence(field, value, edf, tmp_path, capsys):
+    files, fields, _ = edf
+    content = (files / "S1.edf").read_bytes()
+    start = 256 + int(content[252:256]) * (16 + 80 + 8) + 8
+    header(files / "S1.edf", 1, field, content[start : start + 8].decode() if value == "low" else value)
+    assert re.search(r"S1\.edf: channel 'Cz' has the physical minimum .*; expected two different finite numbers",
+                     refusal(capsys, tmp_path, files, *fields))  # fmt: skip
+    assert prepare(tmp_path, files, *fields, "--config.data.raw.exclude=('Cz',)").n_features == 8 * 5
+
+
+def test_a_brainvision_channel_in_an_odd_unit_is_named(tmp_path, capsys):
+    files = tmp_path / "files"
+    fields = [*write_recordings(files, "brainvision", subjects=1, sentences=3), UNREFERENCED]
+    plain = prepare(tmp_path, files, *fields)
+    head = files / "S1.vhdr"
+    head.write_text(re.sub(r"(Ch2=Cz,.*,).V", r"\1arb", head.read_text()))
+    assert prepare(tmp_path, files, *fields).n_features == 8 * 5
+    assert re.search(r"S1\.vhdr: 1 channels were left out, .*: Cz \(misc, unit 'n/a'\)", capsys.readouterr().err)
+    named = "--config.data.raw.channels=('Fz','Cz','Pz','Oz','C3','C4')"
+    assert "channel 'Cz'" in refusal(capsys, tmp_path, files, *fields, named)
+    data = prepare(tmp_path, files, *fields, named, "--config.data.raw.units=uV")
+    np.testing.assert_allclose(data.features, plain.features, atol=1e-4)
+    assert "left out" not in capsys.readouterr().err
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A BIDS folder of which one channel is VEOG."""
+    files = tmp_path / "files"
+    fields = write_recordings(files, "bids", subjects=1, sentences=3)
+    (table,) = files.rglob("*_channels.tsv")
+    table.write_text(re.sub(r"(?m)^(Oz\t)EEG", r"\1VEOG", table.read_text(encoding="utf-8-sig")))
+    return files, fields, table
+
+
+def test_types_of_channels_tsv_are_heeded_and_named(tree, tmp_path, capsys):
+    files, fields, table = tree
+    assert prepare(tmp_path, files, *fields).n_features == 8 * 5
+    assert "1 channels were left out, as they are not EEG by type or unit: Oz (VEOG)" in capsys.readouterr().err
+    table.write_text(table.read_text().replace("Pz\tEEG", "Pz\tFOO").replace("Fz\tEEG", "Fz\teeg"))
+    assert prepare(tmp_path, files, *fields).n_features == 8 * 4
+    assert (
+        "2 channels were left out, as they are not EEG by type or unit: Pz (FOO), Oz (VEOG)" in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: re.sub(r"(?m)^Oz\t.*\n", "", text).encode(), r"has no row for channel 'Oz' of sub-S1.*vhdr"),
+        (lambda text: text.replace("Oz\t", "VEOG\t").encode(),
+         r"has no row for channel 'Oz' of .*; it has rows for VEOG, which the recording lacks"),
+        (lambda text: b"\xff\xfe\x00\x01" * 100, "cannot be read as a table in UTF-8"),
+        (lambda text: bytes(range(128)) * 3, "channels.tsv"),
+        (lambda text: b"", "the table is empty"),
+        (lambda text: text.splitlines()[0].encode(), "has no row for channel 'Fz'"),
+        (lambda text: text.replace("type", "kind").encode(), "there is no column 'type'"),
+        (lambda text: text.replace("Oz\t", "Pz\t").encode(), "has two rows for channel 'Pz'"),
+    ],
+)  # fmt: skip
+def test_a_damaged_channels_tsv_is_one_sentence(change, message, tree, tmp_path, capsys):
+    files, fields, table = tree
+    table.write_bytes(change(table.read_text()))
+    error = refusal(capsys, tmp_path, files, *fields)
+    assert re.search(message, error), error
+    assert "channels.tsv" in error
+
+
+def test_other_sidecars_that_are_damaged_leave_types_as_they_are(tree, tmp_path, capsys):
+    files, fields, table = tree
+    table.with_name(table.name.replace("_channels.tsv", "_eeg.json")).write_text("{")
+    assert prepare(tmp_path, files, *fields).n_features == 8 * 5
+    assert "was read without sidecars that mne-bids cannot read" in capsys.readouterr().err
+    table.unlink()
+    assert prepare(tmp_path, files, *fields).n_features == 8 * 6
