@@ -31,6 +31,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -44,6 +45,7 @@ FOLDERS = "training,decoding,search,conditions,splits,auditing,judge,stores"
 # What they hold is words and pictures, or the pace of a machine.
 LEFT_OUT = ("report", "figures", "page", "citation", "rank_report", "pictures", "tracker", "tracker_process", "curves")
 HANGS = 120.0  # seconds for one test, beyond which the mutant hangs
+QUIET = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # plugins that libraries have imported already
 FIRST = 6  # files of tests in the first process for a mutant; then twice as many
 
 
@@ -70,6 +72,7 @@ class Recorder:
 
     def pytest_runtest_protocol(self, item) -> None:
         if time.monotonic() > self.end:
+            self.log.write(json.dumps({"spent": True}) + "\n")
             item.session.shouldstop = "the time is spent"
 
 
@@ -82,8 +85,8 @@ class Bench:
         archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
         subprocess.run(["tar", "x"], cwd=self.root, input=archive, check=True)
         for name in ("JAX_COMPILATION_CACHE_DIR", "PYTEST_DEBUG_TEMPROOT"):
-            (root / name).mkdir()
-            os.environ[name] = str(root / name)
+            os.environ.setdefault(name, str(root / name))
+            Path(os.environ[name]).mkdir(exist_ok=True)
         os.environ |= {"PYTHONPATH": f"{self.root}:{self.root}/tools", "PYTHONDONTWRITEBYTECODE": "1"}
         sys.path[:0], sys.dont_write_bytecode = [str(self.root), str(self.root / "tools")], True
         checked = py_compile.PycInvalidationMode.CHECKED_HASH  # a change within a second is seen
@@ -127,13 +130,17 @@ class Bench:
             self._run(files, seconds)
         status = self._wait(child)
         lines = [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+        if not lines:
+            raise RuntimeError(
+                f"no test was run (status {status}):\n{self.log.with_suffix('.out').read_text()[-3000:]}"
+            )
+        took = collections.Counter()
         for line in lines:
-            if "took" in line:
-                name = line["took"].split("::")[0]
-                self.related.seconds[name] = self.related.seconds.get(name, 0.0) + line["seconds"]
+            took[line.get("took", "").split("::")[0]] += line.get("seconds", 0.0)
+        self.related.seconds |= {name: max(spent, self.related.seconds.get(name, 0.0)) for name, spent in took.items()}
         failed = next((line["failed"] for line in lines if "failed" in line), "")
         last = next((line["began"] for line in reversed(lines) if "began" in line), files[0])
-        if status in (0, 5) and not failed:
+        if not failed and (status in (0, 5) or any("spent" in line for line in lines)):
             return {"outcome": "survived", "by": ""}
         return {"outcome": "hung" if status is None else "caught", "by": failed or last}
 
@@ -154,20 +161,24 @@ class Bench:
             time.sleep(0.05)
 
     def _run(self, files: Sequence[str], seconds: float) -> None:
-        """The child: pytest in the copy, its output discarded."""
+        """The child: pytest in the copy."""
         status = 70
         try:
             os.setsid()
             os.chdir(self.root)
             for name in [name for name in sys.modules if name.startswith("eeg2text_testing")]:
                 del sys.modules[name]  # the copy has its own
-            silent = os.open(os.devnull, os.O_RDWR)
+            silent = os.open(self.log.with_suffix(".out"), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
             for descriptor in (0, 1, 2):
                 os.dup2(silent, descriptor)
             own = [file.split("::")[0] for file in files]
-            arguments = ["-x", "-p", "no:cacheprovider", "-p", "no:randomly", *files]
+            arguments = ["-x", "-p", "no:cacheprovider", *QUIET, *files]
             status = int(pytest.main(arguments, plugins=[Recorder(own, self.log, seconds)]))
+            sys.stdout.flush()
+        except BaseException:
+            traceback.print_exc()
         finally:
+            sys.stderr.flush()
             os._exit(status)
 
 
