@@ -1,12 +1,12 @@
 """Mutation testing: small changes of our own code at random, one at a time; how many do the tests that relate notice?
 
-    python tools/mutants.py RESULTS.jsonl [--count 200] [--seed 0] [--folders training,decoding,...] [--seconds 240]
+    python tools/mutants.py RESULTS.jsonl [--count 200] [--seed 0] [--folders training,decoding,...] [--seconds 120]
     python tools/mutants.py RESULTS.jsonl --again     # those that survived, by the tests as they are now
     python tools/mutants.py RESULTS.jsonl --table     # what was found so far
 
 Each kind of change (`eeg2text_testing.mutation`) is drawn equally often, each of its places with equal probability.
 Tests that relate are those that import the module, directly or over others: the files nearest to it come first, the
-quickest of them before the others, until one fails or `--seconds` of tests are spent. A test that catches a change must
+quickest of them before the others, until one fails or `--seconds` of CPU time are spent. A test that catches a change must
 pass without it. A mutant that hangs is caught. The tree is a copy of the last commit; the command resumes.
 
 mutmut and cosmic-ray draw no sample by a seed and know no time limit for a mutant; cosmic-ray starts a process for
@@ -44,7 +44,7 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = "training,decoding,search,conditions,splits,auditing,judge,stores"
 # What they hold is words and pictures, or the pace of a machine.
 LEFT_OUT = ("report", "figures", "page", "citation", "rank_report", "pictures", "tracker", "tracker_process", "curves")
-HANGS = 120.0  # seconds for one test, beyond which the mutant hangs
+HANGS = 60.0, 600.0  # CPU-seconds, and seconds, of one test without an end, beyond which the mutant hangs
 QUIET = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # plugins that libraries have imported already
 FIRST = 6  # files of tests in the first process for a mutant; then twice as many
 
@@ -53,7 +53,7 @@ class Recorder:
     """A plugin of pytest: keeps the order of the files, and writes down what each test came to."""
 
     def __init__(self, files: Sequence[str], log: Path, seconds: float):
-        self.files, self.log, self.end = list(files), log.open("a", buffering=1), time.monotonic() + seconds
+        self.files, self.log, self.seconds = list(files), log.open("a", buffering=1), seconds
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.log.write(json.dumps({"began": nodeid}) + "\n")
@@ -71,7 +71,7 @@ class Recorder:
         self.log.write(json.dumps({kind: report.nodeid, "seconds": report.duration}) + "\n")
 
     def pytest_runtest_protocol(self, item) -> None:
-        if time.monotonic() > self.end:
+        if sum(os.times()[:4]) > self.seconds:
             self.log.write(json.dumps({"spent": True}) + "\n")
             item.session.shouldstop = "the time is spent"
 
@@ -100,20 +100,20 @@ class Bench:
 
     def judge(self, mutant: Mutant, seconds: float) -> dict:
         """What came of a mutant: `outcome` (caught, hung, survived), `by` which test, the number of files, seconds."""
-        place, begun = self.root / mutant.module, time.monotonic()
+        place, begun = self.root / mutant.module, sum(os.times()[:4])
         source, files = place.read_bytes(), self.related.files(mutant.module)
         done, size, row = 0, FIRST, {"outcome": "survived", "by": ""}
         try:
-            while done < len(files) and row["outcome"] == "survived" and time.monotonic() - begun < seconds:
+            while done < len(files) and row["outcome"] == "survived" and _spent(begun) < seconds:
                 place.write_bytes(mutant.applied(source))
-                row = self.tested(files[done : done + size], seconds - (time.monotonic() - begun))
+                row = self.tested(files[done : done + size], seconds - _spent(begun))
                 place.write_bytes(source)
                 if row["outcome"] != "survived" and not self._passes(row["by"]):
                     row = {"outcome": "survived", "by": ""}  # the test fails anyway: it shows nothing
                 done, size = done + size, 2 * size
         finally:
             place.write_bytes(source)
-        return {**row, "files": min(done, len(files)), "of": len(files), "seconds": round(time.monotonic() - begun)}
+        return {**row, "files": min(done, len(files)), "of": len(files), "seconds": round(_spent(begun))}
 
     def _passes(self, test: str) -> bool:
         """Whether a test passes on the tree as it is."""
@@ -146,19 +146,19 @@ class Bench:
 
     def _wait(self, child: int) -> int | None:
         """Its exit status; None where it was ended because it hangs."""
-        seen, since = -1, time.monotonic()
+        seen, since, spent = -1, time.monotonic(), 0.0
         while True:
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
                 return os.waitstatus_to_exitcode(status)
             size = self.log.stat().st_size if self.log.exists() else 0
             if size != seen:
-                seen, since = size, time.monotonic()
-            if time.monotonic() - since > HANGS:
+                seen, since, spent = size, time.monotonic(), _cpu_seconds(child)
+            if _cpu_seconds(child) - spent > HANGS[0] or time.monotonic() - since > HANGS[1]:
                 os.killpg(child, signal.SIGKILL)
                 os.waitpid(child, 0)
                 return None
-            time.sleep(0.05)
+            time.sleep(0.1)
 
     def _run(self, files: Sequence[str], seconds: float) -> None:
         """The child: pytest in the copy."""
@@ -180,6 +180,17 @@ class Bench:
         finally:
             sys.stderr.flush()
             os._exit(status)
+
+
+def _spent(begun: float) -> float:
+    """CPU-seconds of this process and of those it waited for, since it had spent `begun`: no matter who else works."""
+    return sum(os.times()[:4]) - begun
+
+
+def _cpu_seconds(process: int) -> float:
+    """Of a process and of those it waited for (proc(5), fields 14 to 17 of stat)."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def drawn(root: Path, folders: Sequence[str], seed: int) -> Iterator[Mutant]:
@@ -237,7 +248,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folders", default=FOLDERS)
-    parser.add_argument("--seconds", type=float, default=240, help="of tests for one mutant")
+    parser.add_argument("--seconds", type=float, default=120, help="CPU-seconds of tests for one mutant")
     parser.add_argument("--again", action="store_true", help="run the survivors once more, on the last commit")
     parser.add_argument("--table", action="store_true", help="run nothing")
     options = parser.parse_args()
