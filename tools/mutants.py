@@ -6,8 +6,8 @@
 
 Each kind of change (`eeg2text_testing.mutation`) is drawn equally often, each of its places with equal probability.
 Tests that relate are those that import the module, directly or over others: the files nearest to it come first, the
-quickest of them before the others, until one fails or `--seconds` of CPU time are spent. A test that catches a change must
-pass without it. A mutant that hangs is caught. The tree is a copy of the last commit; the command resumes.
+quickest of them before the others, until one fails or `--seconds` of CPU time are spent. A test that catches a change
+must pass without it. A mutant that hangs is caught. The tree is a copy of the last commit; the command resumes.
 
 mutmut and cosmic-ray draw no sample by a seed and know no time limit for a mutant; cosmic-ray starts a process for
 each, which here imports for ten seconds, and mutmut wraps functions, which changes what JAX traces. Here a process that
