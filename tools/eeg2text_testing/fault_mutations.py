@@ -167,8 +167,8 @@ class Mutated:
             return f"status {status}: {said[-1500:]}"
         if status == 2:
             # A file that is gone may be missed by its folder, and one that cannot be written is its folder's fault.
-            names = [Path(name).name] if content_only else list(Path(name).parts[-2:])
-            names += [str(work)] if mutation is unwritable else []
+            path = work / name
+            names = [path.name] if content_only else [path.name, path.parent.name]
             named = len(told) == 1 and any(part in told[0] for part in names)
             return "refused" if named else f"not named: {said[-500:]}"
         read = state != "finished"  # where the checkpoint has no part in the result
