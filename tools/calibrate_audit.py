@@ -112,7 +112,7 @@ def outcomes(job: Job) -> np.ndarray:
             again = other_strata(simulated, tables, job.resamples, rng)
             found += [found_in(simulated, tables, strata, job.resamples, rng) for strata in again]
         alone, *pairs = zip(*found, strict=True)
-        verdicts = [judge_alone(alone[0], alone[1:])]
+        verdicts = [judge_alone(alone[0], job.margin, alone[1:])]
         verdicts += [judge(p[0], job.margin, p[1:], scores_vary=alone[0].varies) for p in pairs]
         equivalent = verdicts[1] is Verdict.EQUIVALENT or verdicts[1] is Verdict.BELOW_MARGIN
         rows.append([*(v in CLAIMS for v in verdicts), equivalent, pairs[0][0].effect, pairs[0][0].mde])

@@ -11,6 +11,7 @@ import numpy as np
 from eeg2text_jax.auditing.align import Aligned, Condition
 from eeg2text_jax.auditing.collapse import Collapse, measure_collapse, plain_words
 from eeg2text_jax.auditing.red_flags import Flag, condition_flags
+from eeg2text_jax.auditing.scripts import is_unspaced, spaced
 from eeg2text_jax.auditing.structure import signs
 from eeg2text_jax.predictions.file import Prediction, sentence_key
 from eeg2text_jax.predictions.foreign import UNKNOWN
@@ -30,12 +31,8 @@ def unfit(aligned: Aligned, looks: Sequence[Collapse], *, averaged: bool = False
     flags = too_few(aligned) + _modes(aligned)
     for condition, look in zip(aligned.conditions, looks, strict=True):
         flags += _silent(condition, look)
-    return flags + contradictions(aligned, averaged=averaged)
-
-
-def contradictions(aligned: Aligned, *, averaged: bool = False) -> list[Flag]:
-    """What in EEG's predictions only a target explains. Of a control it would only make the comparison harder."""
-    return signs(aligned.eeg, aligned.references, averaged=averaged)
+    # of a control, what only a target explains would make the comparison harder, and no claim easier
+    return flags + signs(aligned.eeg, aligned.references, averaged=averaged)
 
 
 def _severe(code: str, message: str, *conditions: str) -> Flag:
@@ -90,6 +87,8 @@ def _silent(condition: Condition, look: Collapse) -> list[Flag]:
 def training_overlap(aligned: Aligned, training: Iterable[str]) -> list[Flag]:
     """Test sentences in a training text, up to case and punctuation; beside outputs that are training sentences, the
     score may be memory."""
+    if is_unspaced(aligned.references):
+        training = map(spaced, training)
     known = {tuple(plain_words(line)) for line in training} - {()}
     found = [text for text in aligned.references if tuple(plain_words(text)) in known]
     n = len(aligned.references)

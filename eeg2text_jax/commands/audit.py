@@ -17,7 +17,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.model_metrics import endpoints, makers_of
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, read_text
-from eeg2text_jax.predictions.groups import groups_of
+from eeg2text_jax.predictions.groups import LIKELY, groups_of, likely_groups
 from eeg2text_jax.predictions.rankings import is_rankings
 from eeg2text_jax.predictions.read import check_given_once, describe, read_any
 from eeg2text_jax.predictions.selection import join_metadata, read_conditions
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
 
     def read(path: Path) -> list[Prediction]:
         check_unchanged(path)
-        found = read_any(path, layout=flags.format, columns=columns, mode=flags.mode, groups=groups)
+        found = read_any(path, layout=flags.format, columns=columns, mode=flags.mode, groups=groups or LIKELY)
         print(describe(found))
         ours.append(is_of_its_run(found))
         read_sets.append(found)
@@ -64,7 +64,10 @@ def main(argv: list[str]) -> int:
     conditions = read_conditions(flags.eeg, flags.control, read, flags.arm)
     name, *_ = conditions
     rows = conditions.pop(name)
-    labels, notes = groups_of(read_sets[0], groups, flags.meta)
+    likely = [] if groups else likely_groups(read_sets[0])
+    labels, notes = groups_of(read_sets[0], groups or likely, flags.meta)
+    if likely:
+        notes.append(f"groups by {', '.join(likely)}, whose name says so; --groups=COLUMN takes another column")
     for note in notes:
         print(f"{note}.")
     result = audit(
@@ -87,6 +90,7 @@ def main(argv: list[str]) -> int:
         candidates=read_candidates(flags.candidates) if flags.candidates else None,
         recording=recordings[0],
         groups=labels,
+        with_curve=True,
     )
     print(result_text(result))
     if flags.json:

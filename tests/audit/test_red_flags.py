@@ -48,6 +48,22 @@ def test_frequent_words_are_known_with_marks_at_their_ends():
     assert "100% of the words" in flags_of(saying(eeg, lambda i, _: f"{word}{'.,'[: i % 3]}"))["frequency_only"].message
 
 
+@pytest.mark.parametrize(
+    ("text", "reference", "stutters"),
+    [
+        ("call 5 5 5 0 1", "call 5 5 5 0 1", False),
+        ("the years 10, 10, 10, and on", "a year", False),
+        ("no no no said she", "no no no said he", False),
+        ("no no no said she", "said he", True),
+        ("he , , , , , ,", "said he", True),
+    ],
+)
+def test_what_was_read_three_times_is_no_padding(text, reference, stutters):
+    eeg, _ = simulated_rows(sentences=30)
+    rows = [dataclasses.replace(r, reference=f"{r.reference} {reference}", prediction=text) for r in eeg]
+    assert ("literal_padding" in flags_of(rows)) == stutters
+
+
 def test_one_row_does_not_carry_a_score_of_nothing():
     eeg, _ = simulated_rows(sentences=30)
     nothing = saying(eeg, lambda i, reference: "zz qq " * 150)
