@@ -34,7 +34,10 @@ def test_what_is_a_script_without_spaces():
 
 def test_four_characters_of_ten_are_found_and_none_is_not():
     noise = {"noise": [dataclasses.replace(row, eval_condition="noise") for row in chinese(0.0, 0)]}
-    told = {"resamples": 200, "groups": {"kind": {row.reference: str(i % 2) for i, row in enumerate(chinese(0.4))}}}
+    told = {
+        "resamples": 200,
+        "groups": {"kind": {row.reference: str(i // 2 % 2) for i, row in enumerate(chinese(0.4))}},
+    }
     found = audit(chinese(0.4), noise, **told)
     assert found.verdict.value == "uses EEG"
     assert 30 < found.deciding.primary.effect < 45
