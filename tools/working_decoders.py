@@ -130,16 +130,20 @@ def judged(pairs: Pairs, resamples: int) -> tuple[list[str], list[str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clones", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--only", nargs="+", choices=SOURCES, default=list(SOURCES), help="kinds of decoders")
     parser.add_argument("--resamples", type=int, default=1000)
     flags = parser.parse_args()
     refused = 0
-    for kind, source in SOURCES.items():
-        files = [(word_errors(pairs), path, pairs) for path, pairs in source(Clones(flags.clones))]
+    for kind in flags.only:
+        files = [(word_errors(pairs), path, pairs) for path, pairs in SOURCES[kind](Clones(flags.clones))]
         for errors, path, pairs in sorted(files):
             bleu = word_bleu().score([p for _, p in pairs], [r for r, _ in pairs])["word_bleu-1"]
             verdicts, why = judged(pairs, flags.resamples)
             refused += verdicts != list(WANTED)
-            print(f"{kind:9} {errors:6.1f} % WER {bleu:6.2f} BLEU-1  {Path(path).name:70} {' | '.join(verdicts)}")
+            print(
+                f"{kind:9} {errors:6.1f} % WER {bleu:6.2f} BLEU-1  {Path(path).name:70} {' | '.join(verdicts)}",
+                flush=True,
+            )
             for message in why:
                 print(f"          {message}")
     print(f"{refused} files with another verdict than {' | '.join(WANTED)}")

@@ -52,9 +52,10 @@ def less_its_last(row, rng):
     return " ".join(row.reference.split()[:-1])
 
 
-def one_changed(row, rng):
+def one_changed(row, rng, count=1):
     words = row.reference.split()
-    words[rng.randrange(len(words))] = f"x{rng.randrange(9999)}"
+    for place in rng.sample(range(len(words)), count):
+        words[place] = f"x{rng.randrange(9999)}"
     return " ".join(words)
 
 
@@ -67,6 +68,8 @@ LEAKS = {
     "whole in few": (0.06, lambda row, rng: row.reference),
     "first half": (1.0, lambda row, rng: " ".join(row.reference.split()[: max(5, len(row.reference.split()) // 2)])),
     "in capitals, in few": (0.1, lambda row, rng: row.reference.upper()),
+    "in capitals": (1.0, lambda row, rng: row.reference.upper().replace(",", "")),
+    "three words changed": (1.0, lambda row, rng: one_changed(row, rng, 3)),
     "in another order": (1.0, lambda row, rng: " ".join(rng.sample(w := row.reference.split(), len(w)))),
 }
 
@@ -81,6 +84,14 @@ def test_what_only_a_target_explains_is_contradicted_whatever_is_stated(leak, re
     for controls in ({}, {"shuffled": exchanged(rows)}):
         found = quick(leaked, controls, proof="we swear that no target was given")
         assert (found.verdict.value, found.provenance.level.value) == ("not judgeable", "contradicted")
+
+
+def test_targets_of_one_reader_are_contradicted():
+    rows, _ = written(4)
+    leaked = [dataclasses.replace(r, prediction=r.reference) if r.subject == "reader 0" else r for r in rows]
+    found = quick(leaked, {"shuffled": exchanged(rows)})
+    assert found.verdict.value == "not judgeable"
+    assert "of one reader hold their reference to the letter" in found.sentence
 
 
 def test_a_leak_above_a_weak_decoder_is_contradicted():

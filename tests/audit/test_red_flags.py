@@ -102,6 +102,8 @@ def warned(primary, derived=(), wer=(100.0, 100.0), wer_gap=(0.0, 0.0)):
         # The control has the more content, however little: the gap is not style alone.
         (contrast(-0.28, -0.16, 1.0, 0.001), [contrast(-0.28, -0.15, 1.0, 0.001)], ""),
         (contrast(-0.28, -0.16, 1.0, 0.001), [contrast(-0.28, -0.25, 0.8, 0.2)], "-0.25 of it"),
+        # The control scores more for its style, and content is found: the figures of style would speak against it.
+        (dataclasses.replace(contrast(-3.0, -13.0, 0.001, 1.0), interval_90=(9.0, 11.0)), [], ""),
         (contrast(0.37, 0.37, 0.5, 0.5, (-0.05, 0.82)), [], ""),  # no gap beyond the noise
     ],
 )
