@@ -68,7 +68,7 @@ def run_folds(config: ConfigDict, root: str, folds: str) -> AuditResult | None:
 def _run_in(config: ConfigDict, place: Path, folds: str) -> AuditResult | None:
     _check_same(place, config, folds)
     data = _data(config, place)
-    splits = make_folds(data, config.split.method, folds, config.split.ratio, config.split.seed)
+    splits = make_folds(data, config.split.method, folds, config.split.ratio, config.split.seed, config.split.gap)
     rows: list[list[Prediction]] = []
     ranked: list[list[Ranking]] = []
     for k, split in enumerate(splits, 1):

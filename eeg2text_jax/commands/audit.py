@@ -138,7 +138,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--mode", choices=MODES, help="mode of a file that does not say it, or the one to judge")
     parser.add_argument("--arm", help="training condition to judge, where a file holds several")
     parser.add_argument(
-        "--meta", type=Path, metavar="CSV", help="reference with subject, task or n_words, where the files lack them"
+        "--meta",
+        type=Path,
+        metavar="CSV",
+        help="reference with subject, task, n_words or time (recording, onset, "
+        "duration, order), where the files lack them",
     )
     parser.add_argument(
         "--groups",

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.conditions.condition import ConditionContext, condition_inputs
 from eeg2text_jax.data.batches import Batch, make_batch
+from eeg2text_jax.data.clock import stated
 from eeg2text_jax.data.text import decode_tokens
 from eeg2text_jax.decoding.generate import Generated
 from eeg2text_jax.decoding.sharded import Slice, decode_dataset, generate_arms, plan_slices, teacher_forced_arms
@@ -188,6 +189,7 @@ def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
         "seed": cell.arm.seed,
         "mode": mode,
         "reference": str(data.sentence[i]),
+        **({} if data.clock is None else stated(data.clock, i)),
     }
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.file import MODES, Prediction, Shared, row_key, sentence_key
+from eeg2text_jax.predictions.file import MODES, Prediction, row_key, sentence_key
+from eeg2text_jax.predictions.interning import Shared
 
 UNKNOWN = "unknown"
 EEG_NAMES = {"real_eeg": "eeg", "real": "eeg", "true_eeg": "eeg", "shuffled_eeg": "shuffled", "noise_eeg": "noise"}

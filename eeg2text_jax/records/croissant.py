@@ -37,6 +37,12 @@ _COLUMNS = {
     "task": ("sc:Text", "The task in which it was read."),
     "sentence_index": ("sc:Integer", "Number of the sentence within its task, the same for every subject."),
 }
+_TIME = {
+    "recording": ("sc:Text", "One run of the subject."),
+    "onset": ("sc:Float", "Seconds from the start of the recording."),
+    "duration": ("sc:Float", "Seconds."),
+    "order": ("sc:Integer", "Place of the sample in its recording."),
+}
 
 
 def write_croissant(data: DataFile, parquet: Path, out: Path, name: str, licence: str = "", cite: str = "") -> None:
@@ -47,7 +53,8 @@ def write_croissant(data: DataFile, parquet: Path, out: Path, name: str, licence
       licence: its licence, a name or an address; empty: none is stated.
       cite: how to cite the data, BibTeX best; empty: nothing is stated.
     """
-    fields = [_field(column, kind, said) for column, (kind, said) in _COLUMNS.items()]
+    times = {} if data.clock is None else _TIME
+    fields = [_field(column, kind, said) for column, (kind, said) in (_COLUMNS | times).items()]
     about: dict[str, Any] = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",

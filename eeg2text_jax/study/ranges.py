@@ -58,6 +58,8 @@ RANGES: dict[str, Range] = {
     "split.ratio": shares(),
     "split.seed": whole(0),
     "split.path": place(),
+    "split.gap": number(0, 1e6),
+    "split.unique_subjects": flag(),
     "text.tokenizer": place(),
     "text.vocab_size": whole(260, 1_000_000),  # 256 bytes and four special tokens
     "text.max_tokens": whole(2, 100_000),

@@ -173,6 +173,7 @@ class _Work:
                 writer.add_window(
                     begin + place, spec.window, sentence=text, subject=scan.subject, task=story.stimulus,
                     sentence_index=start - audio_start, text_group=spec.group_of(story.stimulus),
+                    recording=scan.stem, onset=(start + spec.lag_tr) * scan.tr, duration=spec.window * scan.tr,
                 )  # fmt: skip
                 tally.kept[key] += 1
         if run.length < frames.stop + spec.lag_tr:

@@ -150,7 +150,8 @@ class Recordings:
             except Dropped as reason:
                 tally.dropped[subject, file.task, str(reason)] += 1
             else:
-                samples.append(Sample(features, text, subject, file.task, index))
+                recording = f"{subject}/{file.task}"  # files have no onsets, sentences are in the order of the task
+                samples.append(Sample(features, text, subject, file.task, index, recording, order=index))
         tally.sentences[subject, file.task] = len(texts)
         who = f"{file.path} ({subject}, {file.task})"
         if other_tokens:
