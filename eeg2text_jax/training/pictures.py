@@ -89,7 +89,7 @@ def slices_figure(given: np.ndarray, made: np.ndarray) -> Figure:
 
 
 def a_reconstruction(stage: Study) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first arm's input for the middle volume of the first dev sample, and its reconstruction, `[X, Y, Z]`."""
+    """Return the first arm's input (middle volume, first dev sample) and its reconstruction, `[X, Y, Z]`."""
     rows = stage.split.parts["dev"][:1]
     batch = next(each_evaluation_batch(stage.samples, rows, stage.config.batch.buckets, 1))
     program = make_program(stage.config, stage.model, stage.arms)

@@ -1,4 +1,4 @@
-"""Send training curves to an experiment tracker (W&B, or Trackio, which has the same API); each arm is a run of a group.
+"""Send training curves to an experiment tracker (W&B or Trackio, which share an API); each arm is a run of one group.
 
 The tracker's package runs in its own process, fed by a thread with a bounded queue: if it fails or hangs, training
 neither waits nor stops. The outcome is printed once.
