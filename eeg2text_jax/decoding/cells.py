@@ -88,8 +88,8 @@ def check_decoding(decode: ConfigDict, model: TokenIds) -> GenerationSpec:
 
 
 def gather_params(params: Any, mesh: Mesh) -> Any:
-    """Replicate parameters `[A, ...]` over the devices of their arm, so that the search does not gather them each step."""
     """Replicate parameters `[A, ...]` over the devices of their arm, so the search need not gather them each step."""
+    return jax.jit(lambda params: params, out_shardings=arm_sharding(mesh))(params)
 
 
 def _decode_slice(
