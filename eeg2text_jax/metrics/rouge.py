@@ -1,4 +1,4 @@
-"""ROUGE-1, ROUGE-2 and ROUGE-L: precision, recall and F of a sample, averaged over samples."""
+"""ROUGE-1, ROUGE-2 and ROUGE-L: precision, recall and F of each sample, averaged over samples."""
 
 import functools
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ FIGURES = ("p", "r", "f")
 
 
 class Rouge(Metric):
-    """ROUGE with the mean over samples of P, R and F of each kind.
+    """ROUGE: the mean over samples of P, R and F of each variant.
 
     A sample with an empty prediction, or an empty reference, has P = R = F = 0, and counts. `unique` compares sets
     of n-grams rather than clipped counts, `epsilon` is added to P + R: the conventions of the PyPI package `rouge`.
@@ -70,7 +70,7 @@ class Rouge(Metric):
 def common_subsequences(
     predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]], *, pairwise: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lengths of longest common subsequences `[N]` or `[P, R]`, of predictions `[P]` and of references `[R]`."""
+    """Return longest common subsequence lengths `[N]` or `[P, R]`, and the lengths of both sides, `[P]` and `[R]`."""
     if pairwise:
         shared = process.cdist(predictions, references, scorer=LCSseq.similarity, dtype=np.int32).astype(float)
     else:
@@ -81,13 +81,13 @@ def common_subsequences(
 
 
 def rouge() -> Rouge:
-    """ROUGE-1, ROUGE-2 and ROUGE-L of the package rouge-score, without stemming."""
+    """Return ROUGE-1, ROUGE-2 and ROUGE-L of the package rouge-score, without stemming."""
     signature = f"tok:lowercase-a-z0-9|case:lower|stem:no|version:{with_version('rouge-score')}"
     return Rouge("rouge", rouge_score_words, signature, tokenize_reference=visible_words)
 
 
 def rouge_score_words(text: str) -> list[str]:
-    """Tokens of a text; rouge-score takes what is not a letter or digit for white space, so pieces stand alone."""
+    """Tokenize a text as rouge-score does: every character but a-z and 0-9 is white space."""
     return by_pieces(text, _rouge_score_piece)
 
 
@@ -97,7 +97,7 @@ def _rouge_score_piece(piece: str) -> tuple[str, ...]:
 
 
 def visible_words(text: str) -> list[str]:
-    """Words of a reference. rouge-score knows only a-z and 0-9: another script is refused, not scored 0."""
+    """Tokenize a reference; raise for other scripts, because rouge-score keeps only a-z and 0-9 and would score 0."""
     words = rouge_score_words(text)
     if not words and any(character.isalpha() for character in text):
         raise ValueError("rouge-score sees only the letters a-z and finds no word")
@@ -111,6 +111,6 @@ def paper_rouge() -> Rouge:
 
 
 def dotless_words(text: str) -> list[str]:
-    """Words between dots and white space; as in the package, white space alone between two dots is an empty word."""
+    """Split at dots and white space; as in the package, white space alone between two dots is an empty word."""
     sentences = [" ".join(sentence.split()) for sentence in text.split(".") if sentence]
     return list(chain.from_iterable(sentence.split(" ") for sentence in sentences))

@@ -1,4 +1,4 @@
-"""What each field of the section `data` may be; see `ranges.py`."""
+"""Valid values of each field in the section `data`; see `ranges.py`."""
 
 from eeg2text_jax.data.clock import CLOCK_COLUMNS
 from eeg2text_jax.data.fmri.fmri_spec import RUNS
