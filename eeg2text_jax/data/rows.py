@@ -74,15 +74,16 @@ def write(
     Raises:
       UserError: a row lacks something or holds something else; the message numbers it, from 0.
 
-    Sixty-four recordings of four words with six features each:
+    Examples:
+      Sixty-four recordings of four words with six features each:
 
-    >>> import numpy as np
-    >>> from eeg2text_jax import data
-    >>> rng = np.random.default_rng(0)
-    >>> pairs = [(a, b) for a in ("dog", "cat", "cow", "hen", "fox", "owl", "elk", "bee") for b in "abcdefgh"]
-    >>> rows = [{"features": rng.normal(size=(4, 6)), "sentence": f"the {a} saw {b}"} for a, b in pairs]
-    >>> str(data.write("own.h5", rows))
-    'own.h5'
+      >>> import numpy as np
+      >>> from eeg2text_jax import data
+      >>> rng = np.random.default_rng(0)
+      >>> pairs = [(a, b) for a in ("dog", "cat", "cow", "hen", "fox", "owl", "elk", "bee") for b in "abcdefgh"]
+      >>> rows = [{"features": rng.normal(size=(4, 6)), "sentence": f"the {a} saw {b}"} for a, b in pairs]
+      >>> str(data.write("own.h5", rows))
+      'own.h5'
     """
     path, named = Path(path), Columns.of(columns)
     if hasattr(samples, "to_dict") and hasattr(samples, "itertuples"):  # a table of pandas

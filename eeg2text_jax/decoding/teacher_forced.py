@@ -35,13 +35,14 @@ def teacher_forced(
         into the padding (see `cut_at_end`); pad to the same width to get theirs.
       with_logits: keep the logits, which for T = 56 and V = 50265 are 11 MB a sentence.
 
-    >>> import jax.numpy as jnp
-    >>> from eeg2text_jax import load_pretrained, teacher_forced
-    >>> model, params = load_pretrained("export")
-    >>> recordings = {"features": jnp.zeros((1, 4, 6)), "mask": jnp.ones((1, 4), bool)}
-    >>> found = teacher_forced(model, params, recordings, jnp.array([[9, 7, model.eos_token, model.pad_token]]))
-    >>> found.tokens.shape, int(found.n_tokens[0])
-    ((1, 4), 3)
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from eeg2text_jax import load_pretrained, teacher_forced
+      >>> model, params = load_pretrained("export")
+      >>> recordings = {"features": jnp.zeros((1, 4, 6)), "mask": jnp.ones((1, 4), bool)}
+      >>> found = teacher_forced(model, params, recordings, jnp.array([[9, 7, model.eos_token, model.pad_token]]))
+      >>> found.tokens.shape, int(found.n_tokens[0])
+      ((1, 4), 3)
     """
     return _teacher_forced(model, params, inputs, labels, with_logits)
 

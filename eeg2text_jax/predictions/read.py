@@ -52,10 +52,11 @@ def read_any(
     Raises:
       UserError: the file or a line of it cannot be read as its layout, or nothing of `mode` is in it.
 
-    >>> from eeg2text_jax import read_any
-    >>> rows = read_any("run/predictions.jsonl", mode="free_running").predictions
-    >>> sorted({row.eval_condition for row in rows})
-    ['eeg', 'noise', 'shuffled']
+    Examples:
+      >>> from eeg2text_jax import read_any
+      >>> rows = read_any("run/predictions.jsonl", mode="free_running").predictions
+      >>> sorted({row.eval_condition for row in rows})
+      ['eeg', 'noise', 'shuffled']
     """
     path = epath.Path(at_hand(path))
     if layout is not None and layout not in FORMATS:
