@@ -120,8 +120,8 @@ class AuditResult:
 
     @property
     def deciding(self) -> Comparison:
-        """The comparison that the overall verdict rests on."""
-        return next(c for c in self.comparisons if c.verdict is self.verdict and not c.question)
+        """The comparison that the overall verdict rests on; of several with this verdict the strictest."""
+        return strictest([c for c in self.comparisons if c.verdict is self.verdict and not c.question])
 
     @property
     def exit_status(self) -> int:
@@ -130,6 +130,16 @@ class AuditResult:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; draws are left out and NaN becomes null."""
         return said({**_plain(self), "exit_status": self.exit_status}, self.recording)
+
+
+def strictest(comparisons: Sequence[Comparison]) -> Comparison:
+    """Return the comparison that leaves EEG the least: the smallest difference, or the widest margin of equivalents."""
+
+    def left_to_eeg(comparison: Comparison) -> float:
+        found = comparison.primary
+        return -found.smallest_margin if comparison.verdict is Verdict.EQUIVALENT else found.effect
+
+    return min(comparisons, key=left_to_eeg)
 
 
 def _plain(value: Any) -> Any:
