@@ -9,6 +9,7 @@ import numpy as np
 
 from eeg2text_jax.auditing.collapse import Collapse
 from eeg2text_jax.auditing.contrast import Contrast, SubjectEffect
+from eeg2text_jax.auditing.judged import Judged
 from eeg2text_jax.auditing.levels import HEADINGS as LEVEL_HEADINGS
 from eeg2text_jax.auditing.levels import Level, level_rows
 from eeg2text_jax.auditing.provenance import Provenance
@@ -116,6 +117,8 @@ class AuditResult:
     # what was recorded, whose name stands for EEG in words: see `recorded.py`
     recording: str = dataclasses.field(default="eeg", kw_only=True)
     provenance: Provenance | None = dataclasses.field(default=None, kw_only=True)  # None: of rankings
+    judged: Judged | None = dataclasses.field(default=None, kw_only=True)  # the files, where rows are of files
+    seeds_stated: bool = dataclasses.field(default=True, kw_only=True)
     levels: list[Level] = dataclasses.field(default_factory=list, kw_only=True)  # between and within stated groups
 
     @property

@@ -86,7 +86,8 @@ def read_any(
     if callable(description):
         dropped = () if rows.fed == {p.eval_condition for p in predictions} else ("condition",)
         description = description(dropped)
-    read = PredictionSet(predictions, {}, description, path, tuple(notes), groups=rows.groups)
+    about = {"groups": rows.groups, "digest": lines.digest, "seeds_stated": rows.seeds_stated}
+    read = PredictionSet(predictions, {}, description, path, tuple(notes), **about)
     if not read.predictions:
         raise UserError(f"{path}: no predictions in the file.")
     return in_mode(in_one_form(read), mode)

@@ -29,9 +29,9 @@ STRENGTH = [
 def test_the_verdict_is_never_stronger_than_that_of_any_deciding_control(seed):
     rng = random.Random(seed)
     fields = {field.name: None for field in dataclasses.fields(Comparison)}
-    primary = types.SimpleNamespace(effect=0.0, smallest_margin=0.0)
+    fields["primary"] = types.SimpleNamespace(effect=0.0, smallest_margin=0.0)
     drawn = [
-        Comparison(**{**fields, "primary": primary, "verdict": rng.choice(STRENGTH), "question": "order?" if rng.random() < 0.3 else ""})
+        Comparison(**{**fields, "verdict": rng.choice(STRENGTH), "question": "order?" if rng.random() < 0.3 else ""})
         for _ in range(rng.randrange(1, 6))
     ]
     deciding = [c for c in drawn if not c.question]
