@@ -172,7 +172,7 @@ def _data(config: ConfigDict, place: Path) -> DataFile:
     if not (place / "data.h5").exists():
         print(f"preparing {source} ...")
         tally = prepare(config.data, place / "data.h5")
-        print("\n".join([*tally.notes, tally.table()]))
+        print("\n".join([*tally.notes, tally.report()]))
     return read_datafile(place / "data.h5")
 
 

@@ -48,6 +48,13 @@ class Columns:
         return cls(**dict(given or {}))
 
 
+def note_unused(names: Iterable[str], columns: Columns, where: str, tally: Tally, used: Iterable[str] = ()) -> None:
+    """Says which columns of a source serve nothing; `used` are some that do, besides those that `columns` names."""
+    named = {field.name: getattr(columns, field.name) for field in dataclasses.fields(columns)}
+    optional = {role: named[role] for role in ("subject", "task", "sentence_index")}
+    tally.not_used(list(map(str, names)), [*named.values(), *used], where, optional)
+
+
 def write(
     path: str | os.PathLike[str],
     samples: Iterable[Sample | Mapping[str, Any]],

@@ -176,6 +176,10 @@ class Lines:
             data = self.path.read_bytes()
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror}); check the path.") from error
+        if data.startswith(b"PK\x03\x04"):
+            raise UserError(
+                f"{path}: is a workbook or another ZIP archive; save the sheet as CSV (UTF-8) and name that."
+            )
         self.digest = hashlib.sha256(data).hexdigest()
         if data.startswith(b"\xef\xbb\xbf"):
             data = data[3:]

@@ -15,6 +15,7 @@ from eeg2text_jax.errors import UserError, did_you_mean, first_line
 from eeg2text_jax.files import content_digest
 from eeg2text_jax.study import lengths
 from eeg2text_jax.study.kinds import Range
+from eeg2text_jax.study.option_help import check_options, help_text
 from eeg2text_jax.study.ranges import RANGES, RENAMED, check_config, refusal, shortly
 from eeg2text_jax.study.shipped import find_config, run_config
 
@@ -35,6 +36,7 @@ def parse_config(
     options: Sequence[str] = (),
     optional: Sequence[str] = (),
     default: str = "",
+    switches: Sequence[str] = (),
     positional: str = "",
     sections: Sequence[str] = (),
     ranges: Mapping[str, Range] | None = None,
@@ -46,6 +48,7 @@ def parse_config(
       command: its name, for messages.
       options: names of plain options, e.g. `workdir` for `--workdir=DIR`.
       optional: names of those that may be left out, which gives "".
+      switches: names of options without a value; "yes" where they are given, else "".
       default: configuration file used when `--config` is not given; empty: it must be given.
       positional: what positional arguments are called; empty: there are none.
       sections: those that the command reads, the only ones that are checked; empty: all.
@@ -56,13 +59,16 @@ def parse_config(
         its range (see `ranges`).
     """
     plain = [*(f"--{name}=..." for name in options), *(f"[--{name}=...]" for name in optional)]
+    plain += [f"[--{name}]" for name in switches]
     wanted = " ".join([*([positional] if positional else []), "--config=NAME|FILE.py", *plain])
     usage = f"usage: eeg2text {command} {wanted} [--config.section.field=value ...]"
     if {"-h", "--help"} & set(argv):
-        print(f"{usage}\nConfigurations: `eeg2text configs`; every field: `eeg2text configs show default`")
+        print(help_text(command, usage, [*options, *optional, *switches]))
         raise SystemExit(0)
     argv = [f"-{argument}" if re.match(r"-config([.=]|$)", argument) else argument for argument in argv]
-    place, argv = _take_config(argv, default)
+    check_options(argv, ["config", *options, *optional, *switches])
+    given = {name: "yes" if f"--{name}" in argv else "" for name in switches}
+    place, argv = _take_config([argument for argument in argv if argument.removeprefix("--") not in switches], default)
     if not place:
         raise UserError(f"--config is missing; {usage}")
     config = load_config(place)
@@ -90,7 +96,7 @@ def parse_config(
     check_config(config, sections, ranges)
     if ranges is None:
         _check_steps_count(config, argv)
-    return Arguments(config, {name: values[name].value for name in (*options, *optional)}, list(rest))
+    return Arguments(config, given | {name: values[name].value for name in (*options, *optional)}, list(rest))
 
 
 def _check_steps_count(config: ConfigDict, argv: Sequence[str]) -> None:
