@@ -1,6 +1,7 @@
 """The stages of a run: prepare, train the grid, decode in both modes, score, audit. Finished stages are skipped."""
 
 import collections
+import dataclasses
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.judged import Judged
 from eeg2text_jax.auditing.page import Section
 from eeg2text_jax.auditing.provenance import DECODED_HERE
 from eeg2text_jax.auditing.report import write_report
@@ -23,7 +25,7 @@ from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table, side_by_sid
 from eeg2text_jax.model_metrics import configured, endpoints
 from eeg2text_jax.opening import begun
 from eeg2text_jax.parallel.distributed import is_main, wait_for_all
-from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
+from eeg2text_jax.predictions.file import MODES, Prediction, read_predictions, write_predictions
 from eeg2text_jax.predictions.selection import select_cells
 from eeg2text_jax.rank_run import audit_ranked, is_ranked, judge_ranked, rank, ranked_results, read_ranked
 from eeg2text_jax.search.settings import search_name
@@ -208,6 +210,8 @@ def judge(study: Study, results: dict[str, Any]) -> None:
     if verdict is None:
         print("no arm was trained and tested with eeg, so there is nothing to audit.")
         return
+    rows = sum(cell["rows"] for cell in results["cells"] if cell["mode"] in MODES)
+    verdict = dataclasses.replace(verdict, judged=Judged.of(study.workdir.predictions, rows))
     write_text(root / "audit.json", json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n")
     table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
     sections = [Section("Scores", table), *_of_the_run(study)]

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from etils import epath
 from ml_collections import ConfigDict
 
+from eeg2text_jax.auditing.judged import Judged
 from eeg2text_jax.auditing.page import Section
 from eeg2text_jax.auditing.rank_report import ranking_text, write_ranking_report
 from eeg2text_jax.auditing.strata import length_strata
@@ -145,6 +147,7 @@ def judge_ranked(
     audit, report = "audit.json", "report.html"
     if config.objective != "contrastive":
         audit, report = "audit_likelihood.json", "report_likelihood.html"
+    found = dataclasses.replace(found, judged=Judged.of(epath.Path(root) / "rankings.jsonl", len(rows)))
     write_text(root / audit, json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n")
     scores = table_markdown(score_table(ranked_results(rows), config.objective, NARROW_COLUMNS))
     write_ranking_report(found, root / report, sections=[Section("Scores", scores), *sections])

@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from etils import epath
 from ml_collections import ConfigDict
 
 from eeg2text_jax.auditing.collapse import plain_words
+from eeg2text_jax.auditing.judged import Judged
 from eeg2text_jax.auditing.page import Section
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import AuditResult, result_text
@@ -125,6 +127,7 @@ def judge_folds(
         return None
     apart = [dataclasses.replace(p, task=f"{p.task}, fold {k}") for k, fold in enumerate(plain, 1) for p in fold]
     verdict = audit_rows(config, apart, training_text, header.get("recording", "eeg"))
+    verdict = dataclasses.replace(verdict, judged=Judged.of(epath.Path(place / "predictions.jsonl"), len(together)))
     write_text(place / "audit.json", json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n")
     table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
     write_report(verdict, place / "report.html", sections=[Section("Scores", table)])
@@ -169,7 +172,7 @@ def _data(config: ConfigDict, place: Path) -> DataFile:
     if not (place / "data.h5").exists():
         print(f"preparing {source} ...")
         tally = prepare(config.data, place / "data.h5")
-        print("\n".join([*tally.notes, tally.table()]))
+        print("\n".join([*tally.notes, tally.report()]))
     return read_datafile(place / "data.h5")
 
 

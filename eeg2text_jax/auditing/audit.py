@@ -99,13 +99,14 @@ def audit(
     Raises:
       UserError: rows that cannot be compared, references without a label.
 
-    >>> from eeg2text_jax import audit, read_any
-    >>> rows = read_any("run/predictions.jsonl").predictions
-    >>> own = [row for row in rows if row.train_condition == "eeg"]
-    >>> conditions = {name: [row for row in own if row.eval_condition == name] for name in ("eeg", "noise")}
-    >>> found = audit(conditions.pop("eeg"), conditions, resamples=200)
-    >>> found.verdict.value == "uses EEG"
-    False
+    Examples:
+      >>> from eeg2text_jax import audit, read_any
+      >>> rows = read_any("run/predictions.jsonl").predictions
+      >>> own = [row for row in rows if row.train_condition == "eeg"]
+      >>> conditions = {name: [row for row in own if row.eval_condition == name] for name in ("eeg", "noise")}
+      >>> found = audit(conditions.pop("eeg"), conditions, resamples=200)
+      >>> found.verdict.value == "uses EEG"
+      False
     """
     if name in controls:
         raise ValueError(f"a control has the name of the EEG condition, {name!r}")

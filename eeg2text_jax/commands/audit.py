@@ -1,6 +1,7 @@
 """`eeg2text audit`: does the model use the EEG? A verdict for any predictions files."""
 
 import argparse
+import dataclasses
 import json
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from etils import epath
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.endpoints import Endpoint, named
+from eeg2text_jax.auditing.judged import Judged, JudgedFile
 from eeg2text_jax.auditing.provenance import DECODED_HERE, checked_proof
 from eeg2text_jax.auditing.result import result_text
 from eeg2text_jax.auditing.retrieval import read_candidates
@@ -42,7 +44,7 @@ def main(argv: list[str]) -> int:
     if is_rankings(flags.eeg):
         from eeg2text_jax.commands.ranked import audit_ranked_files
 
-        return audit_ranked_files(flags)
+        return audit_ranked_files(flags, argv)
     ours: list[bool] = []
     recordings: list[str] = []
     read_sets: list[PredictionSet] = []
@@ -88,6 +90,10 @@ def main(argv: list[str]) -> int:
         recording=recordings[0],
         groups=labels,
     )
+    files = tuple(JudgedFile(str(found.path), found.digest, len(found.predictions)) for found in read_sets)
+    stated = all(found.seeds_stated for found in read_sets)
+    judged = Judged(files).dated(["eeg2text", "audit", *argv])
+    result = dataclasses.replace(result, judged=judged, seeds_stated=stated)
     print(result_text(result))
     if flags.json:
         write_text(flags.json, json.dumps(result.to_json(), indent=1, ensure_ascii=False) + "\n")

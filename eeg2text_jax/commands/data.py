@@ -45,7 +45,7 @@ def prepare(argv: list[str]) -> int:
     tally = make_datafile(arguments.config.data, out, arguments.positional)
     for note in tally.notes:
         print(note, file=sys.stderr)
-    print(tally.table())
+    print(tally.report())
     if tally.sentences:  # recordings
         print(f"\n{_table1(out)}\n")
     print(f"wrote {out}")

@@ -13,7 +13,7 @@ import numpy as np
 
 from eeg2text_jax.data.clock import CLOCK_COLUMNS, Clock, stated
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.rows import Columns, rows_to_samples
+from eeg2text_jax.data.rows import Columns, note_unused, rows_to_samples
 from eeg2text_jax.data.source import Source, files_of, library
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError, first_line
@@ -37,6 +37,7 @@ def open_parquet(paths: list[Path], columns: Columns, tally: Tally) -> Source:
     """
     provenance: dict[str, Any] = {"source": "parquet", "files": files_of(paths)}
     about = _about(paths[0])
+    note_unused(_parquet(paths[0]).schema_arrow.names, columns, paths[0].name, tally)
     rows = (row for path in paths for row in parquet_rows(path, columns))
     samples = rows_to_samples(rows, columns, ", ".join(path.name for path in paths), tally)
     features_are = columns.features_are or about.get("features_are") or f"{columns.features} of {paths[0].name}"
@@ -55,6 +56,9 @@ def open_dataset(folder: Path, columns: Columns, tally: Tally) -> Source:
     except Exception as error:
         raise UserError(f"{folder}: cannot be read as a data set ({first_line(error)}).") from error
     parts = dict(found) if isinstance(found, datasets.DatasetDict) else {"": found}
+    note_unused(
+        dict.fromkeys(name for part in parts.values() for name in part.column_names), columns, folder.name, tally
+    )
     rows = (
         row
         for name, part in parts.items()

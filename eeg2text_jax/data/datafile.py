@@ -234,10 +234,11 @@ def read_datafile(path: str | os.PathLike[str]) -> DataFile:
     Raises:
       UserError: the file is missing, is not a data file, is cut short, or its parts do not fit together.
 
-    >>> from eeg2text_jax import read_datafile
-    >>> data = read_datafile("own.h5")
-    >>> len(data), data.n_features, data.sentence[0], data.words(0).shape
-    (64, 6, 'the dog saw a', (4, 6))
+    Examples:
+      >>> from eeg2text_jax import read_datafile
+      >>> data = read_datafile("own.h5")
+      >>> len(data), data.n_features, data.sentence[0], data.words(0).shape
+      (64, 6, 'the dog saw a', (4, 6))
     """
     data, stated = _load(Path(at_hand(path)), slice(None))
     check_columns(data)

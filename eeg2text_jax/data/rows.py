@@ -59,6 +59,13 @@ class Columns:
         return cls(**dict(given or {}))
 
 
+def note_unused(names: Iterable[str], columns: Columns, where: str, tally: Tally, used: Iterable[str] = ()) -> None:
+    """Says which columns of a source serve nothing; `used` are some that do, besides those that `columns` names."""
+    named = {field.name: getattr(columns, field.name) for field in dataclasses.fields(columns)}
+    optional = {role: named[role] for role in ("subject", "task", "sentence_index")}
+    tally.not_used(list(map(str, names)), [*named.values(), *used], where, optional)
+
+
 def write(
     path: str | os.PathLike[str],
     samples: Iterable[Sample | Mapping[str, Any]],
@@ -86,15 +93,16 @@ def write(
     Raises:
       UserError: a row lacks something or holds something else; the message numbers it, from 0.
 
-    Sixty-four recordings of four words with six features each:
+    Examples:
+      Sixty-four recordings of four words with six features each:
 
-    >>> import numpy as np
-    >>> from eeg2text_jax import data
-    >>> rng = np.random.default_rng(0)
-    >>> pairs = [(a, b) for a in ("dog", "cat", "cow", "hen", "fox", "owl", "elk", "bee") for b in "abcdefgh"]
-    >>> rows = [{"features": rng.normal(size=(4, 6)), "sentence": f"the {a} saw {b}"} for a, b in pairs]
-    >>> str(data.write("own.h5", rows))
-    'own.h5'
+      >>> import numpy as np
+      >>> from eeg2text_jax import data
+      >>> rng = np.random.default_rng(0)
+      >>> pairs = [(a, b) for a in ("dog", "cat", "cow", "hen", "fox", "owl", "elk", "bee") for b in "abcdefgh"]
+      >>> rows = [{"features": rng.normal(size=(4, 6)), "sentence": f"the {a} saw {b}"} for a, b in pairs]
+      >>> str(data.write("own.h5", rows))
+      'own.h5'
     """
     path, named = Path(path), Columns.of(columns)
     if hasattr(samples, "to_dict") and hasattr(samples, "itertuples"):  # a table of pandas

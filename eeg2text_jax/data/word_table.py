@@ -86,6 +86,11 @@ def table_samples(
     if header and not feature_columns:
         names = [first[column].strip() for column in roles.features]
         tally.notes.append(f"{path}: features are its {len(names)} other numeric columns: {', '.join(names)[:200]}.")
+    if header:
+        served = [*roles.features, roles.word, roles.sentence, roles.subject, roles.task, roles.number]
+        used = [cells_name.strip() for place, cells_name in enumerate(first) if place in served]
+        lacking = {role: role for role in ("subject", "task") if getattr(roles, role) is None}
+        tally.not_used([name.strip() for name in first], used, str(path), lacking)
     numbers = SentenceNumbers()
     for position, sentence in enumerate(sentences):
         yield _sample(path, sentence, roles, position, numbers)

@@ -109,12 +109,13 @@ def load_export(name: str | Path) -> Exported:
     Raises:
       UserError: the folder is not an export, a file is missing, or a file differs from its checksum.
 
-    >>> import numpy as np
-    >>> from eeg2text_jax import load, load_export
-    >>> model = load_export(load("run").export("export"))
-    >>> texts = model.decode([np.zeros((4, 6)), np.ones((3, 6))])
-    >>> len(texts)
-    2
+    Examples:
+      >>> import numpy as np
+      >>> from eeg2text_jax import load, load_export
+      >>> model = load_export(load("run").export("export"))
+      >>> texts = model.decode([np.zeros((4, 6)), np.ones((3, 6))])
+      >>> len(texts)
+      2
     """
     folder = checkpoint_folder(name)
     feeding = read_feeding(folder)

@@ -53,13 +53,14 @@ def generate(
       UserError: an input is not an encoder input (labels or a decoder prompt, for example).
       ValueError: `spec.do_sample` is set without a key.
 
-    >>> import jax.numpy as jnp
-    >>> from eeg2text_jax import GenerationSpec, generate, load_pretrained
-    >>> model, params = load_pretrained("export")
-    >>> recordings = {"features": jnp.zeros((2, 4, 6)), "mask": jnp.ones((2, 4), bool)}
-    >>> found = generate(model, params, recordings, GenerationSpec.from_fields({"max_length": 8}, model))
-    >>> found.sequences.shape
-    (2, 8)
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from eeg2text_jax import GenerationSpec, generate, load_pretrained
+      >>> model, params = load_pretrained("export")
+      >>> recordings = {"features": jnp.zeros((2, 4, 6)), "mask": jnp.ones((2, 4), bool)}
+      >>> found = generate(model, params, recordings, GenerationSpec.from_fields({"max_length": 8}, model))
+      >>> found.sequences.shape
+      (2, 8)
     """
     check_request(inputs, spec, key)
     return _generate(model, params, inputs, spec, key if spec.do_sample else None, compactions)

@@ -35,13 +35,14 @@ def teacher_forced(
         may run into the padding (see `cut_at_end`); pad to 56 to reproduce them.
       with_logits: also return the logits: 11 MB per sentence for T = 56 and V = 50265.
 
-    >>> import jax.numpy as jnp
-    >>> from eeg2text_jax import load_pretrained, teacher_forced
-    >>> model, params = load_pretrained("export")
-    >>> recordings = {"features": jnp.zeros((1, 4, 6)), "mask": jnp.ones((1, 4), bool)}
-    >>> found = teacher_forced(model, params, recordings, jnp.array([[9, 7, model.eos_token, model.pad_token]]))
-    >>> found.tokens.shape, int(found.n_tokens[0])
-    ((1, 4), 3)
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from eeg2text_jax import load_pretrained, teacher_forced
+      >>> model, params = load_pretrained("export")
+      >>> recordings = {"features": jnp.zeros((1, 4, 6)), "mask": jnp.ones((1, 4), bool)}
+      >>> found = teacher_forced(model, params, recordings, jnp.array([[9, 7, model.eos_token, model.pad_token]]))
+      >>> found.tokens.shape, int(found.n_tokens[0])
+      ((1, 4), 3)
     """
     return _teacher_forced(model, params, inputs, labels, with_logits)
 

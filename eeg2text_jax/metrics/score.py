@@ -59,19 +59,20 @@ def score_predictions(
     makes of the strings; otherwise it is left out.
 
     Returns:
-      Figure name -> `{"value": percent, "signature": ..., "lower_is_better": ...}`.
+      Figures by their names; each is a dict with `value` (in percent), `signature` and `lower_is_better`.
 
     Raises:
       NothingToScoreError: all predictions or all references are empty.
       UserError: no rows, ids in some rows only, or a metric that fails; the sample is named.
 
-    >>> from pathlib import Path
-    >>> from eeg2text_jax import read_any, score
-    >>> lines = ["reference,prediction", "the film was good,the film is good", "it was long,it was short"]
-    >>> _ = Path("others.csv").write_text("\n".join(lines))
-    >>> figures = score(read_any("others.csv").predictions)
-    >>> {name: round(figures[name]["value"], 1) for name in ("wer", "word_bleu-1", "rouge-1-f")}
-    {'wer': 28.6, 'word_bleu-1': 71.4, 'rouge-1-f': 70.8}
+    Examples:
+      >>> from pathlib import Path
+      >>> from eeg2text_jax import read_any, score
+      >>> lines = ["reference,prediction", "the film was good,the film is good", "it was long,it was short"]
+      >>> _ = Path("others.csv").write_text("\n".join(lines))
+      >>> figures = score(read_any("others.csv").predictions)
+      >>> {name: round(figures[name]["value"], 1) for name in ("wer", "word_bleu-1", "rouge-1-f")}
+      {'wer': 28.6, 'word_bleu-1': 71.4, 'rouge-1-f': 70.8}
     """
     jobs = jobs_of(predictions, profile, tokenizer, token_source, metrics, meaning)
     figures: dict[str, dict[str, Any]] = {}

@@ -5,6 +5,7 @@ every other line one prediction of one sample in one cell and mode.
 """
 
 import dataclasses
+import hashlib
 import json
 import math
 import os
@@ -73,7 +74,8 @@ class PredictionSet:
 
     `predictions` has the first hypothesis of every sample, which is what is scored and audited; `further` the others.
     `layout` names how the file was laid out, `notes` say what a reader of its figures must know about the reading.
-    `groups` are the columns asked for: by `sentence_key` of a reference, how often it has each label.
+    `groups` are the columns asked for: by `sentence_key` of a reference, how often it has each label. `digest` is the
+    SHA-256 of the file's bytes; `seeds_stated` says whether the file names training seeds, which are 0 otherwise.
     """
 
     predictions: list[Prediction]
@@ -83,6 +85,8 @@ class PredictionSet:
     notes: tuple[str, ...] = ()
     further: tuple[Prediction, ...] = ()
     groups: dict[str, dict[str, Counter]] = dataclasses.field(default_factory=dict)
+    digest: str = ""
+    seeds_stated: bool = True
 
 
 def read_predictions(path: str | os.PathLike[str]) -> PredictionSet:
@@ -151,7 +155,7 @@ def parse_predictions(lines: "Lines") -> PredictionSet:
     if not predictions:
         raise UserError(f"{path}: no predictions in the file; `eeg2text decode` writes one JSON object a line.")
     notes = (f"{len(further)} further hypotheses are neither scored nor audited",) if further else ()
-    return PredictionSet(predictions, header, "jsonl", path, notes, tuple(further))
+    return PredictionSet(predictions, header, "jsonl", path, notes, tuple(further), digest=lines.digest)
 
 
 def row_key(prediction: Prediction) -> tuple:
@@ -178,6 +182,11 @@ class Lines:
             data = self.path.read_bytes()
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror}); check the path.") from error
+        if data.startswith(b"PK\x03\x04"):
+            raise UserError(
+                f"{path}: is a workbook or another ZIP archive; save the sheet as CSV (UTF-8) and name that."
+            )
+        self.digest = hashlib.sha256(data).hexdigest()
         if data.startswith(b"\xef\xbb\xbf"):
             data = data[3:]
         if b"\r" in data:

@@ -23,15 +23,17 @@ Counts = dict[str, Counter]  # reference -> how often each label
 
 
 class Collected:
-    """Rows that pass through, and what they carry: labels of groups, conditions."""
+    """Rows that pass through, and what they carry: labels of groups, conditions, whether seeds."""
 
     def __init__(self, rows: Iterable[ForeignRow]):
         self._rows, self.groups = rows, defaultdict(lambda: defaultdict(Counter))
         self.fed: set[str] = set()  # what a column of conditions says
+        self.seeds_stated = False
 
     def __iter__(self) -> Iterator[ForeignRow]:
         for row in self._rows:
             self.fed.add(condition_name(row))
+            self.seeds_stated |= "seed" in row.about
             for name, value in row.about.items():
                 if name.startswith("group "):
                     self.groups[name.removeprefix("group ")][sentence_key(row.reference)][value.strip()] += 1

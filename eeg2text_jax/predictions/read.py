@@ -52,10 +52,11 @@ def read_any(
     Raises:
       UserError: the file or a line of it cannot be read as its layout, or nothing of `mode` is in it.
 
-    >>> from eeg2text_jax import read_any
-    >>> rows = read_any("run/predictions.jsonl", mode="free_running").predictions
-    >>> sorted({row.eval_condition for row in rows})
-    ['eeg', 'noise', 'shuffled']
+    Examples:
+      >>> from eeg2text_jax import read_any
+      >>> rows = read_any("run/predictions.jsonl", mode="free_running").predictions
+      >>> sorted({row.eval_condition for row in rows})
+      ['eeg', 'noise', 'shuffled']
     """
     path = epath.Path(at_hand(path))
     if layout is not None and layout not in FORMATS:
@@ -85,7 +86,8 @@ def read_any(
     if callable(description):
         dropped = () if rows.fed == {p.eval_condition for p in predictions} else ("condition",)
         description = description(dropped)
-    read = PredictionSet(predictions, {}, description, path, tuple(notes), groups=rows.groups)
+    about = {"groups": rows.groups, "digest": lines.digest, "seeds_stated": rows.seeds_stated}
+    read = PredictionSet(predictions, {}, description, path, tuple(notes), **about)
     if not read.predictions:
         raise UserError(f"{path}: no predictions in the file.")
     return in_mode(in_one_form(read), mode)

@@ -50,11 +50,12 @@ class GenerationSpec:
     Raises:
       UserError: a value is out of range, or two values contradict each other.
 
-    >>> from eeg2text_jax import GenerationSpec, load_pretrained
-    >>> model, _ = load_pretrained("export")
-    >>> spec = GenerationSpec.from_fields({"num_beams": 5, "max_length": 24}, model)
-    >>> spec.replace(num_beams=1, do_sample=True, top_p=0.9).num_beams
-    1
+    Examples:
+      >>> from eeg2text_jax import GenerationSpec, load_pretrained
+      >>> model, _ = load_pretrained("export")
+      >>> spec = GenerationSpec.from_fields({"num_beams": 5, "max_length": 24}, model)
+      >>> spec.replace(num_beams=1, do_sample=True, top_p=0.9).num_beams
+      1
     """
 
     decoder_start_token_id: int

@@ -201,10 +201,11 @@ def make_split(
     Raises:
       UserError: an unknown method, a bad ratio, an empty part, or a split file that does not fit the data.
 
-    >>> from eeg2text_jax import make_split, read_datafile
-    >>> split = make_split(read_datafile("own.h5"), "unique_text", (0.75, 0.125, 0.125), seed=0)
-    >>> {name: len(rows) for name, rows in split.parts.items()}
-    {'train': 48, 'dev': 8, 'test': 8}
+    Examples:
+      >>> from eeg2text_jax import make_split, read_datafile
+      >>> split = make_split(read_datafile("own.h5"), "unique_text", (0.75, 0.125, 0.125), seed=0)
+      >>> {name: len(rows) for name, rows in split.parts.items()}
+      {'train': 48, 'dev': 8, 'test': 8}
     """
     if method == FROM_FILE:
         if not path:

@@ -16,6 +16,7 @@ from eeg2text_jax.errors import UserError, did_you_mean, first_line
 from eeg2text_jax.files import content_digest
 from eeg2text_jax.study import lengths
 from eeg2text_jax.study.kinds import Range
+from eeg2text_jax.study.option_help import check_options, help_text
 from eeg2text_jax.study.ranges import RANGES, RENAMED, check_config, refusal, shortly
 from eeg2text_jax.study.shipped import find_config, run_config
 
@@ -36,6 +37,7 @@ def parse_config(
     options: Sequence[str] = (),
     optional: Sequence[str] = (),
     default: str = "",
+    switches: Sequence[str] = (),
     positional: str = "",
     sections: Sequence[str] = (),
     ranges: Mapping[str, Range] | None = None,
@@ -47,6 +49,7 @@ def parse_config(
       command: the command's name, for messages.
       options: names of required options, e.g. `workdir` for `--workdir=DIR`.
       optional: names of optional ones; an absent one is "".
+      switches: names of options without a value: "yes" if given, else "".
       default: configuration file used without `--config`; empty: `--config` is required.
       positional: the name of positional arguments in messages; empty: there are none.
       sections: the sections that the command reads, and the only ones that are checked; empty: all.
@@ -57,13 +60,16 @@ def parse_config(
         its range (see `ranges`).
     """
     plain = [*(f"--{name}=..." for name in options), *(f"[--{name}=...]" for name in optional)]
+    plain += [f"[--{name}]" for name in switches]
     wanted = " ".join([*([positional] if positional else []), "--config=NAME|FILE.py", *plain])
     usage = f"usage: eeg2text {command} {wanted} [--config.section.field=value ...]"
     if {"-h", "--help"} & set(argv):
-        print(f"{usage}\nConfigurations: `eeg2text configs`; every field: `eeg2text configs show default`")
+        print(help_text(command, usage, [*options, *optional, *switches]))
         raise SystemExit(0)
     argv = [f"-{argument}" if re.match(r"-config([.=]|$)", argument) else argument for argument in argv]
-    place, argv = _take_config(argv, default)
+    check_options(argv, ["config", *options, *optional, *switches])
+    given = {name: "yes" if f"--{name}" in argv else "" for name in switches}
+    place, argv = _take_config([argument for argument in argv if argument.removeprefix("--") not in switches], default)
     if not place:
         raise UserError(f"--config is missing; {usage}")
     config = load_config(place)
@@ -91,7 +97,7 @@ def parse_config(
     check_config(config, sections, ranges)
     if ranges is None:
         _check_steps_count(config, argv)
-    return Arguments(config, {name: values[name].value for name in (*options, *optional)}, list(rest))
+    return Arguments(config, given | {name: values[name].value for name in (*options, *optional)}, list(rest))
 
 
 def _check_steps_count(config: ConfigDict, argv: Sequence[str]) -> None:

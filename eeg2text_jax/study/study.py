@@ -127,7 +127,7 @@ def open_data(config: ConfigDict, workdir: Workdir) -> DataFile:
     if not workdir.data.exists():
         print(f"preparing {source} ...")
         tally = prepare(config.data, workdir.data)
-        print("\n".join([*tally.notes, tally.table()]))
+        print("\n".join([*tally.notes, tally.report()]))
     return read_datafile(workdir.data)
 
 

@@ -2,12 +2,14 @@
 
 import dataclasses
 import random
+import types
 
 import pytest
 from test_decoders import decoded, exchanged, written
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.decision import deciding_one
+from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import Comparison
 from eeg2text_jax.auditing.verdict import Verdict
 
@@ -27,6 +29,7 @@ STRENGTH = [
 def test_the_verdict_is_never_stronger_than_that_of_any_deciding_control(seed):
     rng = random.Random(seed)
     fields = {field.name: None for field in dataclasses.fields(Comparison)}
+    fields["primary"] = types.SimpleNamespace(effect=0.0, smallest_margin=0.0)
     drawn = [
         Comparison(**{**fields, "verdict": rng.choice(STRENGTH), "question": "order?" if rng.random() < 0.3 else ""})
         for _ in range(rng.randrange(1, 6))
@@ -63,3 +66,23 @@ def test_a_control_that_keeps_the_words_features_asks_a_question_of_its_own(cond
 def test_alone_it_decides(conditions):
     eeg, controls = conditions
     assert audit(eeg, {"time_reversed": controls["time_reversed"]}, resamples=300).verdict is Verdict.EQUIVALENT
+
+
+def test_the_headline_quotes_the_strictest_control(conditions, tmp_path):
+    """Of controls with one verdict, in whichever order they are given."""
+    eeg, controls = conditions
+    half = [
+        dataclasses.replace(shuffled, prediction=shuffled.prediction if i % 3 else row.prediction)
+        for i, (row, shuffled) in enumerate(zip(eeg, controls["shuffled"], strict=True))
+    ]
+    easy, strict = controls["shuffled"], [dataclasses.replace(row, eval_condition="noise") for row in half]
+    for given in ({"easy": easy, "strict": strict}, {"strict": strict, "easy": easy}):
+        found = audit(eeg, given, resamples=300)
+        effects = {c.control: c.primary.effect for c in found.comparisons}
+        assert {c.verdict for c in found.comparisons} == {Verdict.USES_EEG}
+        assert effects["strict"] < effects["easy"]
+        assert found.deciding.control == "strict"
+        assert "with strict" in found.sentence
+        write_report(found, tmp_path / "report.html")
+        page = (tmp_path / "report.html").read_text(encoding="utf8")
+        assert f"<b>{effects['strict']:+.2f}</b><span>content difference" in page
