@@ -177,6 +177,7 @@ def _likelihood(forced: TeacherForced | None, k: int) -> dict[str, Any]:
 def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
     """What a row of predictions or of rankings says of sample `i` and of how it was made."""
     data = study.data
+    donors = study.samples.donors if cell.condition == "shuffled" else None
     return {
         "sample_id": study.split.names[i],
         "subject": str(data.subject[i]),
@@ -188,6 +189,7 @@ def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
         "seed": cell.arm.seed,
         "mode": mode,
         "reference": str(data.sentence[i]),
+        "donor": None if donors is None else f"{data.task[donors[i]]}:{data.sentence_index[donors[i]]}",
     }
 
 

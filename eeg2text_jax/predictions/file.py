@@ -31,7 +31,8 @@ class Prediction:
     `reference_tokens` and `prediction_tokens` are the model's token ids without special tokens, or None where a
     file carries strings only. `nll` is the summed negative log-likelihood of the reference in nats over `n_tokens`
     tokens (teacher-forced rows only). `hypothesis` numbers what was written for one sample, best first from 0, where
-    `decode.num_return_sequences` asks for several texts.
+    `decode.num_return_sequences` asks for several texts. `donor` is the `sentence_id` of the sentence whose recording
+    the model was fed in place of its own, under `shuffled`.
     """
 
     sample_id: str
@@ -50,6 +51,7 @@ class Prediction:
     nll: float | None = None
     n_tokens: int | None = None
     hypothesis: int | None = None
+    donor: str | None = None
 
 
 def write_predictions(path: str | os.PathLike[str], header: dict[str, Any], predictions: Iterable[Prediction]) -> None:
