@@ -178,6 +178,7 @@ def _likelihood(forced: TeacherForced | None, k: int) -> dict[str, Any]:
 def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
     """Return the fields that identify sample `i`, its cell and mode in a row of predictions or rankings."""
     data = study.data
+    donors = study.samples.donors if cell.condition == "shuffled" else None
     return {
         "sample_id": study.split.names[i],
         "subject": str(data.subject[i]),
@@ -190,6 +191,7 @@ def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
         "mode": mode,
         "reference": str(data.sentence[i]),
         **({} if data.clock is None else stated(data.clock, i)),
+        "donor": None if donors is None else f"{data.task[donors[i]]}:{data.sentence_index[donors[i]]}",
     }
 
 

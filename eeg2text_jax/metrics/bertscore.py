@@ -26,6 +26,7 @@ from eeg2text_jax.pretrained.embedding import TextEmbedder
 FIGURES = ("p", "r", "f")
 CELLS = 1 << 24  # similarities computed at once: 64 MB
 KEPT = 1 << 29  # bytes of unit vectors
+BLANK = np.array([0.0, 0.0, 0.0, 1.0])  # statistics of a sample with a blank side
 
 
 class BertScore(Metric):
@@ -35,6 +36,7 @@ class BertScore(Metric):
       embedder: provides tokens and hidden states.
       references: texts from which inverse document frequencies are counted, duplicates included; None: equal weights.
       baseline: P, R and F of unrelated text, from `read_baseline`; figures become (x - b) / (1 - b).
+      blank: a set to which pairs with a blank side are added; several metrics may share it.
 
     Raises:
       UserError: with idf weights, all tokens of some reference occur in every reference.
@@ -51,6 +53,7 @@ class BertScore(Metric):
         *,
         references: Sequence[str] | None = None,
         baseline: tuple[np.ndarray, str] | None = None,
+        blank: set[tuple[str, str]] | None = None,
     ):
         self._embedder = embedder
         tokenizer = embedder.loaded.tokenizer
@@ -58,12 +61,14 @@ class BertScore(Metric):
         self._blank = len(embedder.tokens([""])[0])  # tokens of blank text
         self._idf = None if references is None else self._count(references)
         self._known: dict[str, Embedded] = {}
+        self._blank_pairs = set() if blank is None else blank
         self._bytes = 0
         self._baseline = np.zeros(3) if baseline is None else baseline[0]
         rescaled = "no" if baseline is None else baseline[1]
         self.signature = (
             f"{embedder.describe()}|idf:{'no' if references is None else f'references-{len(references)}'}"
-            f"|special:unweighted-matchable|rescale:{rescaled}|empty:zero|average:rows|like:bert-score-0.3.13"
+            f"|special:unweighted-matchable|rescale:{rescaled}"
+            f"|empty:zero{'' if baseline is None else '-before-rescaling'}|average:rows|like:bert-score-0.3.13"
         )
 
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
@@ -73,7 +78,9 @@ class BertScore(Metric):
         found = np.zeros((len(distinct), 3))
         for (prediction, reference), place in distinct.items():
             sides = known[prediction], known[reference]
-            if not any(side.blank for side in sides):
+            if any(side.blank for side in sides):
+                self._blank_pairs.add((prediction, reference))
+            else:
                 found[place] = match_tables([sides[0]], [sides[1]])[0, 0]
         rows = found[[distinct[pair] for pair in zip(predictions, references, strict=True)]]
         return np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
@@ -98,6 +105,16 @@ class BertScore(Metric):
     def corpus(self, summed: np.ndarray) -> np.ndarray:
         mean = ratio(summed[..., :3], summed[..., 3:], np.nan)
         return 100.0 * (mean - self._baseline) / (1.0 - self._baseline)
+
+    def notes(self) -> list[str]:
+        """What rescaling makes of a blank text, where there is one."""
+        if not self._blank_pairs or not self._baseline.any():
+            return []
+        each = ", ".join(f"{name.upper()} {x:.1f}" for name, x in zip(FIGURES, self.corpus(BLANK), strict=True))
+        return [
+            f"bertscore: {len(self._blank_pairs)} distinct pairs have a blank side; it scores 0, which --rescale turns "
+            f"into {each}. Look at the figures without --rescale, too."
+        ]
 
     def _count(self, references: Sequence[str]) -> dict[int, float]:
         """Return the inverse document frequencies log((M + 1) / (df + 1)) of the tokens of `M` references."""

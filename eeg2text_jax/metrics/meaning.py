@@ -142,11 +142,15 @@ class MeaningMetrics:
     ):
         self._made: list[Callable[[Sequence[str]], Metric]] = []
         self._embedders: list[TextEmbedder] = []
+        self._metrics: list[Metric] = []
+        blank: set[tuple[str, str]] = set()
         if "bertscore" in names:
             embedder = self._embedder(load_encoder(encoder, layer))
             baseline = None if rescale is None else read_baseline(rescale, embedder.loaded.encoder.spec.stack.layers)
             self._made.append(
-                lambda references: BertScore(embedder, references=references if idf else None, baseline=baseline)
+                lambda references: BertScore(
+                    embedder, references=references if idf else None, baseline=baseline, blank=blank
+                )
             )
         if "similarity" in names:
             shared = [embedder for embedder in self._embedders if embedder.loaded.is_whole]
@@ -154,13 +158,16 @@ class MeaningMetrics:
             self._made.append(lambda _: similarity)
 
     def __call__(self, references: Sequence[str]) -> list[Metric]:
-        """Return the metrics for these references."""
-        return [make(references) for make in self._made]
+        """The metrics for these references."""
+        self._metrics = [make(references) for make in self._made]
+        return self._metrics
 
     def notes(self) -> list[str]:
-        """Return notes for the reader of the scores."""
-        cut = sum(embedder.cut for embedder in self._embedders)
-        return [f"{cut} times a text had more tokens than the encoder takes and was cut."] if cut else []
+        """What a reader of the scores must know."""
+        noted = [note for metric in self._metrics for note in metric.notes()]
+        if cut := sum(embedder.cut for embedder in self._embedders):
+            noted.append(f"{cut} times a text had more tokens than the encoder takes and was cut.")
+        return noted
 
     def _embedder(self, loaded: LoadedEncoder) -> TextEmbedder:
         self._embedders.append(TextEmbedder(loaded))

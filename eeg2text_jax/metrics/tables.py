@@ -49,6 +49,7 @@ NARROW_COLUMNS = (  # fit a terminal
 PAPER_COLUMNS = (
     *((f"BLEU-{n}", "tokens", f"token_bleu-{n}") for n in (1, 2, 3, 4)),
     *(("ROUGE-1", figure.upper(), f"rouge-1-{figure}") for figure in "prf"),
+    ("ROUGE-L", "F", "rouge-l-f"),
     ("WER", "", "wer"),
 )
 

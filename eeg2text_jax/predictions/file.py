@@ -35,6 +35,8 @@ class Prediction:
     tokens (teacher-forced rows only). `hypothesis` numbers what was written for one sample, best first from 0, where
     `decode.num_return_sequences` asks for several texts. `recording`, `onset` and `duration` (seconds) and `order` say
     when the sample was recorded, where it is known.
+    `decode.num_return_sequences` asks for several texts. `donor` is the `sentence_id` of the sentence whose recording
+    the model was fed in place of its own, under `shuffled`.
     """
 
     sample_id: str
@@ -57,6 +59,7 @@ class Prediction:
     onset: float | None = None
     duration: float | None = None
     order: int | None = None
+    donor: str | None = None
 
 
 def write_predictions(path: str | os.PathLike[str], header: dict[str, Any], predictions: Iterable[Prediction]) -> None:

@@ -20,7 +20,7 @@ _KINDS = {
 COLUMNS = (
     "sample_id", "subject", "task", "sentence_id", "n_words", "train_condition", "eval_condition", "seed", "mode",
     "reference", "prediction", "reference_tokens", "prediction_tokens", "nll", "n_tokens",
-    "hypothesis",
+    "hypothesis", "donor",
 )  # fmt: skip
 
 
