@@ -16,6 +16,7 @@ from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 from scipy import sparse
 
 from eeg2text_jax.metrics.metric import PIECES, Metric, Tokenize, by_pieces, check_same_length, ratio, tokenize_all
+from eeg2text_jax.predictions.script import characters_apart
 from eeg2text_jax.versions import OWN_VERSION, with_version
 
 
@@ -169,8 +170,8 @@ class Bleu(Metric):
 
 
 def word_bleu() -> Bleu:
-    """BLEU on words as sacrebleu's default tokenizer, 13a, sees them; case is kept."""
-    return Bleu("word_bleu", words_13a, f"13a[{with_version('sacrebleu')}]")
+    """BLEU on words as sacrebleu's default tokenizer, 13a, sees them, Han and kana by characters; case is kept."""
+    return Bleu("word_bleu", words_13a, f"13a[{with_version('sacrebleu')}]+characters-of-han-and-kana")
 
 
 def words_13a(text: str) -> list[str]:
@@ -183,7 +184,7 @@ _TOKENIZER_13A = Tokenizer13a()
 
 @functools.lru_cache(PIECES)
 def _piece_13a(piece: str) -> tuple[str, ...]:
-    return tuple(_TOKENIZER_13A(piece).split())
+    return tuple(_TOKENIZER_13A(characters_apart(piece)).split())
 
 
 def token_bleu(tokenize: Tokenize, tokenizer: str, *, short_counts_one: bool = False) -> Bleu:
