@@ -260,6 +260,7 @@ def _warnings(
     """
     words = primary_endpoint()
     flags = red_flags.alignment_flags(aligned, effect) + red_flags.recipe_flags(aligned)
+    flags += fitness.normalizing_flags(aligned.eeg, aligned.references)
     for condition, summary, table in zip(aligned.conditions, conditions, in_words, strict=True):
         bleu1 = float(words.score(table.sampled.own.sum((0, 1))))
         flags += red_flags.condition_flags(condition, summary.collapse, aligned.mode, bleu1)

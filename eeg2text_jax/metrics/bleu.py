@@ -15,6 +15,7 @@ from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 from scipy import sparse
 
 from eeg2text_jax.metrics.metric import PIECES, Metric, Tokenize, by_pieces, check_same_length, ratio, tokenize_all
+from eeg2text_jax.predictions.script import characters_apart
 from eeg2text_jax.versions import OWN_VERSION, with_version
 
 
@@ -168,8 +169,8 @@ class Bleu(Metric):
 
 
 def word_bleu() -> Bleu:
-    """Return BLEU on words of sacrebleu's default tokenizer, 13a; case is kept."""
-    return Bleu("word_bleu", words_13a, f"13a[{with_version('sacrebleu')}]")
+    """Return BLEU on words of sacrebleu's tokenizer 13a, Han and kana by characters; case is kept."""
+    return Bleu("word_bleu", words_13a, f"13a[{with_version('sacrebleu')}]+characters-of-han-and-kana")
 
 
 def words_13a(text: str) -> list[str]:
@@ -182,7 +183,7 @@ _TOKENIZER_13A = Tokenizer13a()
 
 @functools.lru_cache(PIECES)
 def _piece_13a(piece: str) -> tuple[str, ...]:
-    return tuple(_TOKENIZER_13A(piece).split())
+    return tuple(_TOKENIZER_13A(characters_apart(piece)).split())
 
 
 def token_bleu(tokenize: Tokenize, tokenizer: str, *, short_counts_one: bool = False) -> Bleu:

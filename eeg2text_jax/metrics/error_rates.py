@@ -8,6 +8,7 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from eeg2text_jax.metrics.metric import Metric, Tokenize, check_same_length, ratio, tokenize_all
+from eeg2text_jax.predictions.script import characters_apart
 from eeg2text_jax.versions import with_version
 
 
@@ -71,7 +72,7 @@ def edit_counts(prediction: Sequence[int], reference: Sequence[int]) -> tuple[in
 
 
 def word_error_rate() -> ErrorRate:
-    return ErrorRate("wer", "word", lambda text: jiwer.wer_default([text])[0])
+    return ErrorRate("wer", "word", lambda text: jiwer.wer_default([characters_apart(text)])[0])
 
 
 def character_error_rate() -> ErrorRate:

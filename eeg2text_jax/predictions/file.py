@@ -20,6 +20,7 @@ from etils import epath
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.predictions.interning import Shared
+from eeg2text_jax.predictions.packed import as_text
 
 MODES = ("teacher_forced", "free_running")
 OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # no other layout has these
@@ -175,6 +176,7 @@ def sentence_key(text: str) -> str:
 class Lines:
     """The lines of a UTF-8 file without their ends (`\\n`, `\\r\\n` or `\\r`); a byte order mark is dropped.
 
+    A `.gz` is unpacked, a Parquet or Excel table becomes lines of CSV; `kind` says which.
     The file is read once (it may be a pipe) and kept as bytes: each pass over the lines decodes one at a time, so a
     large file is never in memory as text. Raises UserError where it cannot be read, and at a line that is not UTF-8.
     """
@@ -185,11 +187,8 @@ class Lines:
             data = self.path.read_bytes()
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror}); check the path.") from error
-        if data.startswith(b"PK\x03\x04"):
-            raise UserError(
-                f"{path}: is a workbook or another ZIP archive; save the sheet as CSV (UTF-8) and name that."
-            )
         self.digest = hashlib.sha256(data).hexdigest()
+        data, self.kind = as_text(data, self.path)
         if data.startswith(b"\xef\xbb\xbf"):
             data = data[3:]
         if b"\r" in data:

@@ -29,11 +29,13 @@ class Collected:
         self._rows, self.groups = rows, defaultdict(lambda: defaultdict(Counter))
         self.fed: set[str] = set()  # what a column of conditions says
         self.seeds_stated = False
+        self.read_as: Counter[str] = Counter()  # what was done to texts, and in how many rows
 
     def __iter__(self) -> Iterator[ForeignRow]:
         for row in self._rows:
             self.fed.add(condition_name(row))
             self.seeds_stated |= "seed" in row.about
+            self.read_as.update(row.read_as)
             for name, value in row.about.items():
                 if name.startswith("group "):
                     self.groups[name.removeprefix("group ")][sentence_key(row.reference)][value.strip()] += 1
