@@ -48,6 +48,7 @@ class Side:
 
     def __init__(self, said: dict) -> None:
         self.said = said
+        self.lengths = {text: sum(row.total() for row in rows) / len(rows) for text, rows in said.items()}
         self.tokens = {text: Counter(tokenize(text).split()) for text in said}
         self.known: dict[tuple[str, str], tuple[float, float, float]] = {}
 
@@ -55,9 +56,8 @@ class Side:
         """Words predicted, words of the reference, matches; of a row of `source` held against `target`."""
         if (source, target) not in self.known:
             rows, reference = self.said[source], self.tokens[target]
-            matches = sum((row & reference).total() for row in rows) / len(rows)
-            predicted = sum(row.total() for row in rows) / len(rows)
-            self.known[source, target] = (predicted, reference.total(), matches)
+            matches = sum(min(row[token], count) for row in rows for token, count in reference.items()) / len(rows)
+            self.known[source, target] = (self.lengths[source], reference.total(), matches)
         return self.known[source, target]
 
     def summed(self, pairs: dict[tuple[str, str], float]) -> float:

@@ -11,6 +11,7 @@ from eeg2text_jax.auditing.collapse import measure_collapse
 from eeg2text_jax.auditing.compare import compare, gap_flags
 from eeg2text_jax.auditing.contrast import Contrast, contrast
 from eeg2text_jax.auditing.decision import decide, deciding_one, questions
+from eeg2text_jax.auditing.donor_cells import donor_notes
 from eeg2text_jax.auditing.endpoints import Endpoint, primary_endpoint
 from eeg2text_jax.auditing.levels import curve, levels_of
 from eeg2text_jax.auditing.provenance import AVERAGED, FOUND, checked_proof, provenance_of
@@ -18,7 +19,6 @@ from eeg2text_jax.auditing.recorded import judged
 from eeg2text_jax.auditing.red_flags import LEVELS, Flag
 from eeg2text_jax.auditing.result import AuditResult, Comparison, ConditionSummary, Evidence, Example
 from eeg2text_jax.auditing.retrieval import CandidateScores, EegBits, Key, Retrieval, eeg_bits, retrieve
-from eeg2text_jax.auditing.scripts import in_one_script
 from eeg2text_jax.auditing.side_channel import GAP_CODES, SideChannel, measure_side_channel
 from eeg2text_jax.auditing.statistics import design_effect
 from eeg2text_jax.auditing.strata import STRATUM_SIZE, stand_ins
@@ -103,19 +103,19 @@ def audit(
     Raises:
       UserError: rows that cannot be compared, references without a label.
 
-    >>> from eeg2text_jax import audit, read_any
-    >>> rows = read_any("run/predictions.jsonl").predictions
-    >>> own = [row for row in rows if row.train_condition == "eeg"]
-    >>> conditions = {name: [row for row in own if row.eval_condition == name] for name in ("eeg", "noise")}
-    >>> found = audit(conditions.pop("eeg"), conditions, resamples=200)
-    >>> found.verdict.value == "uses EEG"
-    False
+    Examples:
+      >>> from eeg2text_jax import audit, read_any
+      >>> rows = read_any("run/predictions.jsonl").predictions
+      >>> own = [row for row in rows if row.train_condition == "eeg"]
+      >>> conditions = {name: [row for row in own if row.eval_condition == name] for name in ("eeg", "noise")}
+      >>> found = audit(conditions.pop("eeg"), conditions, resamples=200)
+      >>> found.verdict.value == "uses EEG"
+      False
     """
     if name in controls:
         raise ValueError(f"a control has the name of the EEG condition, {name!r}")
     proof = checked_proof(proof)
     rng = np.random.default_rng(seed)
-    eeg, controls, groups, written = in_one_script(eeg, controls, groups or {})
     eeg, controls, left_out = judged(eeg, controls, recording)
     aligned = align({name: eeg, **controls}, mode=mode, common=common, stratum_size=stratum_size)
     words = primary_endpoint()
@@ -142,7 +142,7 @@ def audit(
         aligned.eeg.mode, verified=verified, proof=proof, stated_by=stated_by, contradictions=contradictions(flags)
     )
     asked = questions(aligned, deciding)
-    within = levels_of(aligned, groups, endpoint, resamples, seed, stratum_size)
+    within = levels_of(aligned, groups or {}, endpoint, resamples, seed, stratum_size)
     comparisons = [
         decide(
             found,
@@ -174,8 +174,8 @@ def audit(
         retrieval=_retrieval(candidates, resamples, rng),
         flags=sorted(flags, key=lambda flag: LEVELS.index(flag.level)),
         notes=[
-            *written,
             *aligned.notes,
+            *donor_notes(aligned),
             *left_out,
             *notes,
             *(note for e in (endpoint, *secondary) for note in e.metric.notes()),
@@ -259,6 +259,7 @@ def _warnings(
     """
     words = primary_endpoint()
     flags = red_flags.alignment_flags(aligned, effect) + red_flags.recipe_flags(aligned)
+    flags += fitness.normalizing_flags(aligned.eeg, aligned.references)
     for condition, summary, table in zip(aligned.conditions, conditions, in_words, strict=True):
         bleu1 = float(words.score(table.sampled.own.sum((0, 1))))
         flags += red_flags.condition_flags(condition, summary.collapse, aligned.mode, bleu1)

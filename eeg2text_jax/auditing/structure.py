@@ -16,6 +16,7 @@ from rapidfuzz.distance import Levenshtein
 from eeg2text_jax.auditing.align import Condition
 from eeg2text_jax.auditing.collapse import COPY_WORDS, plain_words
 from eeg2text_jax.auditing.red_flags import Flag
+from eeg2text_jax.predictions.script import characters_apart
 
 # Codes of what is found here.
 SIGNS = (
@@ -29,6 +30,7 @@ SIGNS = (
     "target_scores",
 )
 TOKENS = re.compile(r"\w+|[^\w\s]")
+MARKS_OF = re.compile(r"[^\w\s]")
 # Share of rows, and number of sentences, below which a pattern may be chance.
 A_POINT, MIN_SENTENCES = 0.01, 3
 NEAR, MIDDLE = 0.2, 0.6  # word error rates of a row: nearly its reference; something of it
@@ -232,9 +234,9 @@ def _around(order: Sequence[int], place: int) -> Iterator[int]:
 
 def _islands(reference: str, text: str) -> np.ndarray:
     """Tokens between two wrong words: marks that are right, marks, words that are right, words."""
-    tokens = TOKENS.findall(reference.lower())
+    tokens = TOKENS.findall(characters_apart(reference.lower()))
     right = np.zeros(len(tokens), bool)
-    for op in Levenshtein.opcodes(tokens, TOKENS.findall(text.lower())):
+    for op in Levenshtein.opcodes(tokens, TOKENS.findall(characters_apart(text.lower()))):
         if op.tag == "equal":
             right[op.src_start : op.src_end] = True
     counts = np.zeros(4, int)
@@ -251,7 +253,7 @@ def _marks_of_target(rows: _Rows) -> Found:
         if rate > 0:
             outputs.setdefault(s, set()).add(text)
     several = [texts for texts in outputs.values() if len({tuple(plain_words(text)) for text in texts}) > 1]
-    marks = [{len(TOKENS.findall(text)) - len(plain_words(text)) for text in texts} for texts in several]
+    marks = [{len(MARKS_OF.findall(text)) for text in texts} for texts in several]
     fixed = [next(iter(found)) for found in marks if len(found) == 1]
     usual = Counter(fixed).most_common(1)[0][1] if fixed else 0
     if len(several) < MIN_SAME or len(fixed) < 0.95 * len(several) or usual > 0.8 * len(fixed):

@@ -1,10 +1,9 @@
-"""Texts of scripts without spaces are scored by characters, and the audit says so."""
+"""Texts of scripts without spaces are judged by characters."""
 
 import dataclasses
 import random
 
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.scripts import is_unspaced, spaced
 from eeg2text_testing.decoders import written
 
 CHARACTERS = [chr(0x4E00 + i) for i in range(600)]
@@ -20,16 +19,14 @@ def chinese(right: float, seed: int = 0):
         return "".join(c if rng.random() < right else rng.choice(CHARACTERS) for c in text)
 
     return [
-        dataclasses.replace(row, reference=texts[row.reference], prediction=said(texts[row.reference]), n_words=1)
+        dataclasses.replace(
+            row,
+            reference=texts[row.reference],
+            prediction=said(texts[row.reference]),
+            n_words=len(texts[row.reference]),
+        )
         for row in rows
     ]
-
-
-def test_what_is_a_script_without_spaces():
-    assert is_unspaced(["我喜欢看书。", "你好 world"])
-    assert not is_unspaced(["I like 书", "and he"])
-    assert spaced("我喜欢 2 本book书。") == "我 喜 欢 2 本 book 书 。"
-    assert spaced("he  likes it") == "he likes it"
 
 
 def test_four_characters_of_ten_are_found_and_none_is_not():
@@ -41,7 +38,6 @@ def test_four_characters_of_ten_are_found_and_none_is_not():
     found = audit(chinese(0.4), noise, **told)
     assert found.verdict.value == "uses EEG"
     assert 30 < found.deciding.primary.effect < 45
-    assert "scored by characters" in found.notes[0]
     assert found.n_strata > 5
     nothing = audit(chinese(0.0, 3), {}, resamples=200)
     assert nothing.verdict.value == "no content found above its null"
