@@ -31,7 +31,8 @@ from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.bleu import word_bleu
 from eeg2text_jax.predictions.file import Prediction
-from eeg2text_jax.predictions.read import empty_halves, read_any
+from eeg2text_jax.predictions.notes import empty_halves
+from eeg2text_jax.predictions.read import read_any
 from eeg2text_jax.versions import __version__
 
 HERE = Path(__file__).parent
