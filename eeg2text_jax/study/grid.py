@@ -1,7 +1,7 @@
 """The grid: which arms are trained, and the keys and means that all their steps read."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +45,7 @@ class StudyArrays(NamedTuple):
       means: float32 `[S + 1, F]`, see `ConditionContext`; None where no condition needs it.
       voxels: float32 of a snapshot's shape, 1 where a reconstruction is judged; None: everywhere.
       texts: what the contrastive objective compares with; None with the generative one.
+      frozen: the parameters that all arms share, see `parallel.arms.Divided`; None where each has all of its own.
     """
 
     dropout: jax.Array
@@ -52,6 +53,7 @@ class StudyArrays(NamedTuple):
     means: jax.Array | None
     voxels: jax.Array | None = None
     texts: TextArrays | None = None
+    frozen: Any = None
 
 
 def arms(config: ConfigDict) -> tuple[Arm, ...]:
