@@ -48,12 +48,18 @@ def get_config() -> ConfigDict:
     # may be absent.
     c.data.columns = ConfigDict()
     c.data.columns.features = "features"  # [words, features] or [features] a row; a table has numeric columns instead
-    c.data.columns.sentence = "sentence"
-    c.data.columns.subject = "subject"
-    c.data.columns.task = "task"
+    c.data.columns.sentence = "sentence"  # column of the texts
+    c.data.columns.subject = "subject"  # column of who read
+    c.data.columns.task = "task"  # column of the task
     c.data.columns.sentence_index = "sentence_index"  # equal for all who read the sentence; default: by its text
     c.data.columns.word = "word"  # of a table with a line a word
     c.data.columns.mask = "mask"  # [N, W] of padded arrays, True at real words
+    # When a sample was recorded: one run of the subject (by default subject and task), and in it onset and duration in
+    # seconds, or the place in the order.
+    c.data.columns.recording = "recording"
+    c.data.columns.onset = "onset"
+    c.data.columns.duration = "duration"
+    c.data.columns.order = "order"
     c.data.columns.features_are = ""  # what the features mean, for the record
 
     c.data.table = ConfigDict()  # used when data.source is a table
@@ -130,10 +136,13 @@ def get_config() -> ConfigDict:
     # unique_text (no text of the test part trains), f (no subject either); file (see path); and the published ones that
     # leak: unique_sent, unique_subj, a (by subject), b (by task), c (pooled), d (by sentence id within a task), e (one
     # run of consecutive samples of each task). Windows of stories are split by story in unique_text, b and f.
+    # blocks: contiguous stretches of each recording, with texts of their own and a gap in time between parts.
     c.split.method = "unique_text"
     c.split.ratio = (0.8, 0.1, 0.1)  # train, dev, test
     c.split.seed = 0
     c.split.path = ""  # certificate or split file of method "file"
+    c.split.gap = 0.0  # of blocks: seconds left out between parts (places in the order, where onsets are not known)
+    c.split.unique_subjects = False  # of blocks: no subject of the test part trains
 
     c.text = ConfigDict()
     c.text.tokenizer = ""  # Hugging Face folder; empty: the checkpoint's, or a byte-pair one trained on train
@@ -186,7 +195,7 @@ def get_config() -> ConfigDict:
 
     c.grid = ConfigDict()
     c.grid.train_conditions = ("eeg", "noise")  # one arm each ...
-    c.grid.seeds = (0,)  # ... times one per seed
+    c.grid.seeds = (0,)  # ... times one per training seed
     c.grid.eval_conditions = ("eeg", "noise")  # what each arm is tested with
 
     c.optim = ConfigDict()
@@ -194,7 +203,7 @@ def get_config() -> ConfigDict:
     # "all"; "bridge", the EEG encoder and its bridge, with the language model frozen; "lora", adapters of it, too; or
     # "first", what the authors' step one updates (see step_one, which sets it).
     c.optim.trainable = "all"
-    c.optim.lr = 1e-3
+    c.optim.lr = 1e-3  # peak learning rate
     c.optim.schedule = "cosine"  # constant | linear | cosine | geometric | step
     c.optim.lr_end = (
         0.0  # what linear, cosine and geometric decay to, the last step's rate; geometric needs one above 0
@@ -285,11 +294,11 @@ def get_config() -> ConfigDict:
     c.parallel.hosts = "one"  # "auto": the cluster that JAX finds (TPU slice, Slurm); "env": EEG2TEXT_COORDINATOR, ...
 
     c.decode = ConfigDict()  # free-running decoding; fields of GenerationSpec
-    c.decode.num_beams = 5
-    c.decode.max_length = 56
-    c.decode.repetition_penalty = 5.0
-    c.decode.no_repeat_ngram_size = 2
-    c.decode.length_penalty = 1.0
+    c.decode.num_beams = 5  # hypotheses kept at each step; 1: greedy
+    c.decode.max_length = 56  # tokens of a text at most
+    c.decode.repetition_penalty = 5.0  # divides the scores of tokens that the text has already; 1: none
+    c.decode.no_repeat_ngram_size = 2  # no run of so many tokens occurs twice in a text; 0: any may
+    c.decode.length_penalty = 1.0  # above 0 favours long texts, below 0 short ones
     c.decode.num_return_sequences = 1  # texts of each sentence, best first; the first is scored, all are written
     c.decode.do_sample = False  # draw what comes next; with beams, their continuations, without replacement
     c.decode.temperature = 1.0  # these three matter only with do_sample

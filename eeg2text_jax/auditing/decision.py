@@ -7,7 +7,7 @@ from eeg2text_jax.auditing.align import Aligned
 from eeg2text_jax.auditing.collapse import sorted_rows
 from eeg2text_jax.auditing.levels import Level, about
 from eeg2text_jax.auditing.provenance import FOUND, Provenance, joined
-from eeg2text_jax.auditing.result import Comparison, ConditionSummary, Evidence
+from eeg2text_jax.auditing.result import Comparison, ConditionSummary, Evidence, strictest
 from eeg2text_jax.auditing.verdict import Verdict
 
 # Controls that keep the features of the words and take something else away: they do not decide.
@@ -18,10 +18,10 @@ QUESTIONS = {
 
 
 def deciding_one(comparisons: Sequence[Comparison], *, alone: bool) -> Comparison:
-    """The comparison whose verdict is that of all."""
+    """The comparison whose verdict is that of all; of several the strictest."""
     deciding = [c for c in comparisons if not c.question]
     decided = deciding[0].verdict if alone else verdict.overall([c.verdict for c in deciding])
-    return next(c for c in deciding if c.verdict is decided)
+    return strictest([c for c in deciding if c.verdict is decided])
 
 
 def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, str]:

@@ -5,7 +5,9 @@ import html
 import os
 from collections.abc import Iterable
 
+from eeg2text_jax.auditing.judged import judged_part
 from eeg2text_jax.auditing.page import Section, section_part, table, write_page
+from eeg2text_jax.auditing.recorded import said
 from eeg2text_jax.auditing.report import derived_part, effect_figures, flag_part, secondary_part, verdict_part
 from eeg2text_jax.auditing.result import EFFECT_HEADINGS, columns, derived_lines, effect_rows
 from eeg2text_jax.auditing.verdict import exchanged, interval_text, p_text
@@ -60,7 +62,7 @@ def ranking_text(result: RankingAudit) -> str:
         result.sentence,
         f"VERDICT: {result.verdict.value}",
     ]
-    return "\n".join(lines)
+    return said("\n".join(lines), result.recording)
 
 
 def write_ranking_report(
@@ -69,7 +71,7 @@ def write_ranking_report(
     """Writes the page, whole or not at all. Images are embedded."""
     parts = [verdict_part(result), _effect_part(result), _condition_part(result), _subject_part(result)]
     parts += [flag_part(result), *map(section_part, sections), _method_part(result)]
-    write_page(path, TITLE, parts)
+    write_page(path, TITLE, [*said(parts, result.recording), judged_part(result.judged)])
 
 
 def _effect_part(result: RankingAudit) -> str:

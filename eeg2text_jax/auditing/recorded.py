@@ -8,18 +8,22 @@ from eeg2text_jax.predictions.file import Prediction
 
 NAMES = {"eeg": "EEG", "fmri": "fMRI"}
 Row = TypeVar("Row", bound=Prediction)
-_EEG = re.compile(r"(?<![\w+/])EEG(?![\w+/=])")  # a word of its own, not a part of an embedded image
+# A word of its own: the recording, or the condition in a sentence; not a part of an image, a path or an option.
+_EEG = re.compile(r"(?<![\w+/])EEG(?![\w+/=])|(?<![\w+/.=-])eeg(?![\w+/=]|\.\w)")
 
 
 def said(text: Any, recording: str) -> Any:
-    """A text, or all texts in lists and dictionaries, with the name of the recording in the place of EEG."""
+    """A text, or all texts in lists and dictionaries, with the name of the recording in the place of EEG.
+
+    A text that is "eeg" alone stays: it is the name of a condition, by which programs find it.
+    """
     if recording not in NAMES or recording == "eeg":
         return text
     if isinstance(text, dict):
         return {name: value if name == "examples" else said(value, recording) for name, value in text.items()}
     if isinstance(text, list | tuple):
         return type(text)(said(value, recording) for value in text)
-    return _EEG.sub(NAMES[recording], text) if isinstance(text, str) else text
+    return _EEG.sub(NAMES[recording], text) if isinstance(text, str) and text != "eeg" else text
 
 
 def disjoint(rows: Sequence[Row]) -> list[Row]:

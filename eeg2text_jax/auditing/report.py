@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from eeg2text_jax.auditing.citation import BIBTEX
 from eeg2text_jax.auditing.figures import bootstrap_figure, effect_figure, null_figure, subject_figure
+from eeg2text_jax.auditing.judged import judged_part
 from eeg2text_jax.auditing.levels import level_rows
 from eeg2text_jax.auditing.page import Section, image, section_part, table, write_page
 from eeg2text_jax.auditing.recorded import said
@@ -24,6 +25,7 @@ from eeg2text_jax.auditing.result import (
 )
 from eeg2text_jax.auditing.verdict import Verdict, because, exchanged, p_cell, p_text
 
+CITATION = f"<details><summary>BibTeX</summary><pre>{html.escape(BIBTEX)}</pre></details>"
 CONCLUSIVE = (Verdict.USES_EEG, Verdict.CONTENT)
 
 
@@ -37,7 +39,8 @@ def write_report(
     """Writes the page, whole or not at all; `path` may be a `gs://` one. Images are embedded."""
     parts = [verdict_part(result), _effect_part(result), _condition_part(result), flag_part(result)]
     parts += [_collapse_part(result), _example_part(result), *map(section_part, sections), _method_part(result)]
-    write_page(path, said(title, result.recording), said(parts, result.recording))
+    parts = [*said(parts, result.recording), judged_part(result.judged), CITATION]
+    write_page(path, said(title, result.recording), parts)
 
 
 def verdict_part(result: AuditResult) -> str:
@@ -55,7 +58,7 @@ def verdict_part(result: AuditResult) -> str:
         "rows": str(result.n_rows),
         "design effect": "–" if result.design_effect != result.design_effect else f"{result.design_effect:.1f}",
         "subjects": str(result.n_subjects or "unknown"),
-        "training seeds": str(len(result.seeds)),
+        "training seeds": str(len(result.seeds)) if result.seeds_stated else "unknown",
         "content difference": f"{found.effect:+.2f}",
         "p of the difference": directed_p(result.verdict, found),
         "minimum detectable effect": f"{main.mde:.2f}",
@@ -230,5 +233,4 @@ def _method_part(result: AuditResult) -> str:
         f"sentences{seeds}. Equivalence: 90 % interval inside ±{result.margin:g}. Minimum detectable effect: 90 % "
         f"power at one-sided 5 %. With several controls all must be beaten; "
         f"the weakest answer decides. Random seed {result.seed}.</p>"
-        f"<details><summary>BibTeX</summary><pre>{html.escape(BIBTEX)}</pre></details>"
     )

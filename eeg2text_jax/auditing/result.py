@@ -9,6 +9,7 @@ import numpy as np
 
 from eeg2text_jax.auditing.collapse import Collapse
 from eeg2text_jax.auditing.contrast import Contrast, SubjectEffect
+from eeg2text_jax.auditing.judged import Judged
 from eeg2text_jax.auditing.levels import HEADINGS as LEVEL_HEADINGS
 from eeg2text_jax.auditing.levels import Level, level_rows
 from eeg2text_jax.auditing.provenance import Provenance
@@ -116,12 +117,14 @@ class AuditResult:
     # what was recorded, whose name stands for EEG in words: see `recorded.py`
     recording: str = dataclasses.field(default="eeg", kw_only=True)
     provenance: Provenance | None = dataclasses.field(default=None, kw_only=True)  # None: of rankings
+    judged: Judged | None = dataclasses.field(default=None, kw_only=True)  # the files, where rows are of files
+    seeds_stated: bool = dataclasses.field(default=True, kw_only=True)
     levels: list[Level] = dataclasses.field(default_factory=list, kw_only=True)  # between and within stated groups
 
     @property
     def deciding(self) -> Comparison:
-        """The comparison that the overall verdict rests on."""
-        return next(c for c in self.comparisons if c.verdict is self.verdict and not c.question)
+        """The comparison that the overall verdict rests on; of several with this verdict the strictest."""
+        return strictest([c for c in self.comparisons if c.verdict is self.verdict and not c.question])
 
     @property
     def exit_status(self) -> int:
@@ -130,6 +133,16 @@ class AuditResult:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; draws are left out and NaN becomes null."""
         return said({**_plain(self), "exit_status": self.exit_status}, self.recording)
+
+
+def strictest(comparisons: Sequence[Comparison]) -> Comparison:
+    """Return the comparison that leaves EEG the least: the smallest difference, or the widest margin of equivalents."""
+
+    def left_to_eeg(comparison: Comparison) -> float:
+        found = comparison.primary
+        return -found.smallest_margin if comparison.verdict is Verdict.EQUIVALENT else found.effect
+
+    return min(comparisons, key=left_to_eeg)
 
 
 def _plain(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """`eeg2text audit`: does the model use the EEG? A verdict for any predictions files."""
 
 import argparse
+import dataclasses
 import json
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from etils import epath
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.endpoints import Endpoint, named
+from eeg2text_jax.auditing.judged import Judged, JudgedFile
 from eeg2text_jax.auditing.provenance import DECODED_HERE, checked_proof
 from eeg2text_jax.auditing.result import result_text
 from eeg2text_jax.auditing.retrieval import read_candidates
@@ -19,7 +21,7 @@ from eeg2text_jax.model_metrics import endpoints, makers_of
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, read_text
 from eeg2text_jax.predictions.groups import groups_of
 from eeg2text_jax.predictions.rankings import is_rankings
-from eeg2text_jax.predictions.read import check_given_once, describe, read_any
+from eeg2text_jax.predictions.read import REFERENCE, check_given_once, describe, read_any
 from eeg2text_jax.predictions.selection import join_metadata, read_conditions
 from eeg2text_jax.study.metric_names import BLEU_1, ENDPOINTS
 from eeg2text_jax.study.own_run import is_of_its_run
@@ -42,14 +44,16 @@ def main(argv: list[str]) -> int:
     if is_rankings(flags.eeg):
         from eeg2text_jax.commands.ranked import audit_ranked_files
 
-        return audit_ranked_files(flags)
+        return audit_ranked_files(flags, argv)
     ours: list[bool] = []
     recordings: list[str] = []
     read_sets: list[PredictionSet] = []
 
     def read(path: Path) -> list[Prediction]:
         check_unchanged(path)
-        found = read_any(path, layout=flags.format, columns=columns, mode=flags.mode, groups=groups)
+        found = read_any(
+            path, layout=flags.format, columns=columns, mode=flags.mode, groups=groups, reference=flags.reference
+        )
         print(describe(found))
         ours.append(is_of_its_run(found))
         read_sets.append(found)
@@ -59,7 +63,7 @@ def main(argv: list[str]) -> int:
     columns = flags.columns.split(",") if flags.columns else None
     groups = flags.groups.split(",") if flags.groups else []
     endpoint, *secondary = endpoints_of(flags)
-    for note in check_given_once([flags.eeg, *flags.control]):
+    for note in check_given_once([flags.eeg, *flags.control], flags.reference):
         print(note)
     conditions = read_conditions(flags.eeg, flags.control, read, flags.arm)
     name, *_ = conditions
@@ -88,6 +92,10 @@ def main(argv: list[str]) -> int:
         recording=recordings[0],
         groups=labels,
     )
+    files = tuple(JudgedFile(str(found.path), found.digest, len(found.predictions)) for found in read_sets)
+    stated = all(found.seeds_stated for found in read_sets)
+    judged = Judged(files).dated(["eeg2text", "audit", *argv])
+    result = dataclasses.replace(result, judged=judged, seeds_stated=stated)
     print(result_text(result))
     if flags.json:
         write_text(flags.json, json.dumps(result.to_json(), indent=1, ensure_ascii=False) + "\n")
@@ -122,6 +130,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--control", type=Path, nargs="+", action="extend", default=[], metavar="FILE", help="predictions of a control"
     )
+    parser.add_argument("--reference", type=Path, metavar="FILE", help=REFERENCE)
     parser.add_argument("--json", type=epath.Path, metavar="OUT", help="write every figure there")
     parser.add_argument("--html", type=epath.Path, metavar="OUT", help="write a self-contained report there")
     margins = ", ".join(f"{name} {found.margin:g}" for name, found in ENDPOINTS.items())
@@ -138,7 +147,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--mode", choices=MODES, help="mode of a file that does not say it, or the one to judge")
     parser.add_argument("--arm", help="training condition to judge, where a file holds several")
     parser.add_argument(
-        "--meta", type=Path, metavar="CSV", help="reference with subject, task or n_words, where the files lack them"
+        "--meta",
+        type=Path,
+        metavar="CSV",
+        help="reference with subject, task, n_words or time (recording, onset, "
+        "duration, order), where the files lack them",
     )
     parser.add_argument(
         "--groups",

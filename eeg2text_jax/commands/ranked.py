@@ -1,15 +1,18 @@
 """`eeg2text score` and `eeg2text audit` of files of rankings."""
 
 import argparse
+import dataclasses
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from etils import epath
 
+from eeg2text_jax.auditing.judged import Judged, JudgedFile
 from eeg2text_jax.auditing.rank_report import ranking_text, write_ranking_report
 from eeg2text_jax.auditing.which_sentence import audit_rankings, select_rankings
 from eeg2text_jax.errors import UserError, did_you_mean
-from eeg2text_jax.files import write_text
+from eeg2text_jax.files import file_digest, write_text
 from eeg2text_jax.metrics.ranks import score_rankings
 from eeg2text_jax.predictions.rankings import Ranking, RankingSet, is_rankings, read_rankings
 from eeg2text_jax.predictions.selection import read_conditions
@@ -36,7 +39,7 @@ def ranked_cells(path: epath.Path) -> list[dict[str, Any]]:
     return [{**cell, "flags": []} for cell in score_rankings(found.rows)]
 
 
-def audit_ranked_files(flags: argparse.Namespace) -> int:
+def audit_ranked_files(flags: argparse.Namespace, argv: Sequence[str]) -> int:
     """The verdict for files of rankings; the exit status."""
     if flags.groups:
         raise UserError(f"--groups={flags.groups}: levels are of decoded text, not of rankings; leave it out.")
@@ -48,6 +51,7 @@ def audit_ranked_files(flags: argparse.Namespace) -> int:
         )
 
     recordings: list[str] = []
+    files: list[JudgedFile] = []
 
     def read(path: Any) -> list[Ranking]:
         if not is_rankings(path):
@@ -55,6 +59,7 @@ def audit_ranked_files(flags: argparse.Namespace) -> int:
         check_unchanged(path)
         found = read_rankings(path)
         recordings.append(str(found.header.get("recording", "eeg")))
+        files.append(JudgedFile(str(path), file_digest(path), len(found.rows)))
         print(describe(found))
         return found.rows
 
@@ -75,6 +80,8 @@ def audit_ranked_files(flags: argparse.Namespace) -> int:
         stratum_size=flags.stratum_size,
         recording=recordings[0],
     )
+    judged = Judged(tuple(files)).dated(["eeg2text", "audit", *argv])
+    result = dataclasses.replace(result, judged=judged)
     print(ranking_text(result))
     if flags.json:
         write_text(flags.json, json.dumps(result.to_json(), indent=1, ensure_ascii=False) + "\n")

@@ -14,6 +14,7 @@ import numpy as np
 from eeg2text_jax.data.check_volumes import look_at_frames
 from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
 from eeg2text_jax.data.hdf5_disk import check_own
+from eeg2text_jax.data.tally import first_texts
 from eeg2text_jax.errors import UserError, first_line
 
 ROWS = 1 << 16  # words read at once
@@ -120,9 +121,17 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
     words = outline.n_words
     findings.table += [
         f"{len(outline)} samples of {len(set(outline.subject))} subjects, {len(set(outline.task))} tasks, "
-        f"{len(of_text)} different texts; {words.sum()} words, {words.min()} to "
+        f"{len(of_text)} different texts; {words.sum()} {unit_of(outline)}, {words.min()} to "
         f"{words.max()} a sample, median {np.median(words):g}",
+        first_texts(outline.sentence),
     ]
+    if unused := outline.provenance.get("not_used"):
+        findings.notes.append(f"columns of the source that were not used: {', '.join(map(str, unused))}.")
+
+
+def unit_of(outline: DataFile) -> str:
+    """What the positions of a sample are: frames of a scan, windows of a recording without times of words, or words."""
+    return "frames" if outline.is_windows else "windows" if "windows of" in outline.features_are else "words"
 
 
 def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None:
@@ -158,7 +167,7 @@ def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None
         findings.notes.append(f"{len(constant)} of {width} features do not vary (numbers {shown}): they are fed as 0.")
     findings.bands = _bands(outline.features_are, width)
     scale = by_subject[:, 0] / np.maximum(by_subject[:, 1], 1)
-    findings.table.append(f"{width} features a word: {outline.features_are}")
+    findings.table.append(f"{width} features a {unit_of(outline).removesuffix('s')}: {outline.features_are}")
     findings.table += _subjects(outline, names, subject, scale)
     if min(scale) > 0 and max(scale) / min(scale) > FAR_APART:
         findings.notes.append(
@@ -174,7 +183,7 @@ def _blocks(path: Path, total: int) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def _subjects(outline: DataFile, names: np.ndarray, subject: np.ndarray, scale: np.ndarray) -> list[str]:
-    lines = [f"{'subject':<12} {'samples':>8} {'words':>8} {'mean size':>10}"]
+    lines = [f"{'subject':<12} {'samples':>8} {unit_of(outline):>8} {'mean size':>10}"]
     for k, name in enumerate(names):
         own = subject == k
         lines.append(f"{name:<12} {own.sum():>8} {outline.n_words[own].sum():>8} {scale[k]:>10.3g}")

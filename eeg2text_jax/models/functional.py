@@ -25,15 +25,16 @@ class Seq2SeqModel:
     Parameters are a nested dict of float32 arrays, the layers of a stack on axis 0. All functions are pure: they
     may be jitted, differentiated and mapped over stacked parameters. `dropout_key=None` is deterministic.
 
-    >>> import jax, jax.numpy as jnp
-    >>> from eeg2text_jax import Seq2SeqModel, load_pretrained
-    >>> stored, _ = load_pretrained("export")
-    >>> model = Seq2SeqModel(stored.spec, stored.eeg, dtype="bfloat16")
-    >>> params = model.init(jax.random.key(0))
-    >>> recordings = {"features": jnp.zeros((2, 4, 6)), "mask": jnp.ones((2, 4), bool)}
-    >>> hidden, mask = model.encode(params, recordings)
-    >>> hidden.shape[:2], mask.shape
-    ((2, 4), (2, 4))
+    Examples:
+      >>> import jax, jax.numpy as jnp
+      >>> from eeg2text_jax import Seq2SeqModel, load_pretrained
+      >>> stored, _ = load_pretrained("export")
+      >>> model = Seq2SeqModel(stored.spec, stored.eeg, dtype="bfloat16")
+      >>> params = model.init(jax.random.key(0))
+      >>> recordings = {"features": jnp.zeros((2, 4, 6)), "mask": jnp.ones((2, 4), bool)}
+      >>> hidden, mask = model.encode(params, recordings)
+      >>> hidden.shape[:2], mask.shape
+      ((2, 4), (2, 4))
     """
 
     spec: Seq2SeqSpec

@@ -1,24 +1,24 @@
-"""The largest batch that fits: a line through two compilations, confirmed by a third."""
+"""The largest batch that fits: extrapolate memory linearly from two compilations, and confirm the result by a third."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
 
-# Share of a chip's memory that programs get: the runtime keeps some for itself and loses some between buffers.
+# Share of a chip's memory available to programs; the rest goes to the runtime and fragmentation.
 USABLE = 0.97
-LARGEST = 2**14  # no batch above it is looked for
-# A confirming compilation that shows the line to be this far off asks for another one.
+LARGEST = 2**14  # upper bound of the search
+# If the confirming compilation deviates from the line by more than this share, another one follows.
 TOLERANCE = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
 class LargestBatch:
-    """The answer of `largest_batch`.
+    """The result of `largest_batch`.
 
     Fields:
-      size: the largest batch that was compiled and fits, 0 if none did.
-      confirmed: whether it is the one that a line through two other compilations had promised.
-      estimate: the last promise, which was not compiled unless confirmed.
-      tried: bytes by batch size, for every batch that was compiled.
+      size: the largest compiled batch that fits; 0 if none does.
+      confirmed: whether `size` equals the extrapolated batch.
+      estimate: the last extrapolated batch; compiled only if `confirmed`.
+      tried: bytes by batch size, for every compiled batch.
     """
 
     size: int
@@ -28,25 +28,25 @@ class LargestBatch:
 
 
 def second_size(start: int, first: int | None, step: int, limit: int) -> int:
-    """The batch to draw the line with: twice `start`, or half of it where that (of `first` bytes) did not fit."""
+    """Return the second batch size: twice `start`, or half of it if `start` (of `first` bytes) did not fit."""
     return 2 * start if first is None or first <= limit else max(start // 2 // step * step, step)
 
 
 def largest_batch(
     compile_bytes: Callable[[int], int], known: Mapping[int, int], step: int, limit: int, compilations: int = 5
 ) -> LargestBatch:
-    """Searches the largest multiple of `step` whose memory is at most `limit`.
+    """Search for the largest multiple of `step` whose memory is at most `limit`.
 
-    Memory is about affine in the batch. The line through two known sizes promises a batch, which is compiled. If that
-    does not fit, or shows that far more would, the line is drawn anew through the sizes nearest to the limit. The
-    answer is always a batch that was compiled.
+    Memory is approximately affine in the batch size. The batch extrapolated from two known sizes is compiled. If it
+    does not fit, or far more would fit, the line is redrawn through the two sizes nearest to the limit. The result is
+    always a batch that was compiled.
 
     Args:
       compile_bytes: batch size -> bytes on one device.
       known: bytes of two sizes, multiples of `step`.
-      step: devices along the batch: only their multiples divide among them.
-      limit: bytes.
-      compilations: how many more there may be.
+      step: devices along the batch; the batch must be a multiple.
+      limit: bytes on one device.
+      compilations: the maximum number of further compilations.
     """
     tried, confirmed = dict(known), False
     estimate = promise(tried, step, limit)
@@ -64,11 +64,11 @@ def largest_batch(
 
 
 def promise(tried: Mapping[int, int], step: int, limit: int) -> int:
-    """The largest multiple of `step` that the line through the two sizes nearest to the limit lets in.
+    """Return the largest multiple of `step` that fits according to the line through the two sizes nearest to the limit.
 
-    It is not below the largest size that is known to fit, and below the smallest that is known not to; where the line
-    says otherwise, that between these two is taken. (What T5-large takes at batch 32 and 64 is the same to 0.5 %: the
-    optimizer's, beside which a batch needs little until it needs more.)
+    The result is at least the largest size known to fit, and below the smallest size known not to fit; if the line
+    leaves this interval, its midpoint is returned. (T5-large needs the same memory at batch 32 and 64 to 0.5 %, because
+    the optimizer update dominates.)
     """
     below = max((size for size, taken in tried.items() if taken <= limit), default=0)
     above = min((size for size, taken in tried.items() if taken > limit), default=LARGEST + step)
@@ -82,6 +82,6 @@ def promise(tried: Mapping[int, int], step: int, limit: int) -> int:
 
 
 def _crossing(tried: Mapping[int, int], first: int, second: int, limit: int) -> int:
-    """Where the line through two sizes reaches the limit."""
+    """Return the batch size at which the line through two sizes reaches the limit."""
     slope = max((tried[second] - tried[first]) / (second - first), 1.0)
     return int(first + (limit - tried[first]) / slope)

@@ -30,8 +30,8 @@ from eeg2text_jax.training.loop import make_program
 from eeg2text_jax.training.step import GridProgram
 
 ZUCO_CHANNELS = 105
-ZUCO_FEATURES = 8 * ZUCO_CHANNELS  # of a word: one for each band and channel
-# Vocabulary of each backbone's usual checkpoint, where the configuration names no tokenizer.
+ZUCO_FEATURES = 8 * ZUCO_CHANNELS  # per word: one feature per band and channel
+# Vocabulary size of each backbone's usual checkpoint, used if the configuration names no tokenizer.
 VOCABULARY = {
     "bart": 50265, "pegasus": 96103, "t5": 32128, "bert2bert": 30522, "llama": 128256, "mistral": 32768,
     "qwen2": 152064, "qwen3": 151936, "gemma": 256000, "gemma2": 256000, "gemma3": 262208,
@@ -40,19 +40,19 @@ VOCABULARY = {
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A jitted function and the shapes it is called with, each with its sharding."""
+    """A jitted function and its argument shapes with shardings."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
 
     def argument_bytes(self) -> int:
-        """Bytes of the arguments on one device."""
+        """The bytes of the arguments on one device."""
         return sum(_device_bytes(leaf) for leaf in jax.tree.leaves(self.arguments))
 
 
 @dataclasses.dataclass(frozen=True)
 class Outline:
-    """What the compiled programs of a study depend on, without its data."""
+    """The inputs of a study's compiled programs, without its data."""
 
     config: ConfigDict
     model: Seq2SeqModel
@@ -61,20 +61,20 @@ class Outline:
 
     @property
     def bucket(self) -> tuple[int, int]:
-        """The largest (words, tokens) of a batch, which takes the most memory."""
+        """The largest bucket (words, tokens), which needs the most memory."""
         return self.buckets[0]
 
     @property
     def buckets(self) -> list[tuple[int, int]]:
-        """All (words, tokens), the largest first."""
+        """All buckets (words, tokens), the largest first."""
         return sorted({tuple(map(int, bucket)) for bucket in self.config.batch.buckets}, reverse=True)
 
     def mapped(self, mapping: str) -> "Outline":
-        """The same with the arms of a device side by side (`vmap`) or one after the other (`map`)."""
+        """Return a copy that computes the arms of a device by `vmap` (in parallel) or `map` (in sequence)."""
         return dataclasses.replace(self, config=_with_arms(self.config, mapping))
 
     def training(self, placement: Placement, batch_size: int, bucket: tuple[int, int] | None = None) -> Program:
-        """The training step of all arms, on the largest bucket unless another is given."""
+        """Return the training step of all arms; default bucket: the largest."""
         program = self._program(placement.mesh)
         state = placement.abstract(program.state_shapes())
         study = self._placed_study(placement)
@@ -86,7 +86,7 @@ class Outline:
         return Program(step, (state, batch, study))
 
     def search(self, placement: Placement) -> Program:
-        """Beam search of all arms on the longest sentences, from parameters as training leaves them."""
+        """Return the beam search of all arms on the longest sentences, with parameters sharded as after training."""
         mesh, size, words = placement.mesh, int(self.config.decode.batch_size), self.bucket[0]
         spec = GenerationSpec.from_fields(self.config.decode, self.model)
         params = placement.abstract(self._program().state_shapes().params)
@@ -107,7 +107,7 @@ class Outline:
         return make_program(self.config, self.model, self.arms, mesh)
 
     def _batch_fields(self) -> list[str]:
-        """Fields of a training batch that not every one has."""
+        """Optional fields that the study's training batches have."""
         needed = [name for name in ("subject", "donor") if name in self._needs]
         return ["labels", *needed, *(["shuffled_labels"] if "label_shuffle" in self._conditions else [])]
 
@@ -129,7 +129,7 @@ class Outline:
 
     @property
     def _conditions(self) -> list[str]:
-        """Those of the whole grid, since batches carry what any of them needs."""
+        """All conditions of the grid: batches carry the fields that any of them needs."""
         return sorted({*self.config.grid.train_conditions, *self.config.grid.eval_conditions})
 
     @property
@@ -138,11 +138,11 @@ class Outline:
 
 
 def make_outline(config: ConfigDict) -> Outline:
-    """The outline of a configuration; reads no data.
+    """Return the outline of a configuration without reading data.
 
-    The model has the shape of a checkpoint in a local folder; else that of `model.shape`, also where the configuration
-    names a checkpoint on the Hub, with the vocabulary of the backbone's usual tokenizer. Features are those of the data
-    file if it is there, of the synthetic data, of ZuCo's EEG, or for `narratives.h5` volumes of `data.fmri.grid`.
+    The model's shape comes from a local checkpoint folder; otherwise (also for a Hub name) from `model.shape` with the
+    vocabulary of the backbone's usual tokenizer. The feature shape comes from the data file if it exists, else from the
+    synthetic data, ZuCo's EEG, or for `narratives.h5` from `data.fmri.grid`.
 
     Raises:
       UserError: a field of the configuration is not usable.
@@ -154,7 +154,7 @@ def make_outline(config: ConfigDict) -> Outline:
             "encoder fits wherever a generative model does."
         )
     features = _features(config)
-    if config.parallel.arms == "auto":  # which is about the machine that this is run on
+    if config.parallel.arms == "auto":  # "auto" would look at this machine's devices
         config = _with_arms(config, "vmap")
     checkpoint = Path(at_hand(config.model.checkpoint)).expanduser()
     if config.model.checkpoint and checkpoint.is_dir():
@@ -174,7 +174,7 @@ def _with_arms(config: ConfigDict, mapping: str) -> ConfigDict:
 
 
 def _features(config: ConfigDict) -> tuple[int, ...]:
-    """Shape of a position of the data that the configuration names, which need not be there."""
+    """Return the feature shape of one position of the configured data, which need not exist."""
     source = str(config.data.source)
     if source == "synthetic":
         return (int(config.data.synthetic.features),)
@@ -194,7 +194,7 @@ def _at(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.ShapeDtypeSt
 
 
 class TokenIds:
-    """The special tokens and the size of a backbone's usual tokenizer: what a model with random weights asks of one."""
+    """A stand-in for a backbone's usual tokenizer: its special tokens and vocabulary size."""
 
     bos_token_id = cls_token_id = 0
     pad_token_id = 1
@@ -207,7 +207,7 @@ class TokenIds:
         return self._size
 
     def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
-        """A token for every word of a prompt; only their number matters."""
+        """Return one token per word of a prompt; only the number matters."""
         return {"input_ids": [3] * len(text.split())}
 
 

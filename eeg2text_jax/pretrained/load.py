@@ -48,10 +48,11 @@ def load_pretrained(
       UserError: there is no such checkpoint, it is of another architecture, or its tensors are not those that its
         configuration asks for (both sides are named).
 
-    >>> from eeg2text_jax import load_pretrained
-    >>> model, params = load_pretrained("export")
-    >>> model.spec.backbone, model.eeg.features, sorted(params)
-    ('bart', 6, ['backbone', 'eeg'])
+    Examples:
+      >>> from eeg2text_jax import load_pretrained
+      >>> model, params = load_pretrained("export")
+      >>> model.spec.backbone, model.eeg.features, sorted(params)
+      ('bart', 6, ['backbone', 'eeg'])
     """
     folder = checkpoint_folder(name)
     if not (folder / "config.json").is_file() and (folder / eeg_file.FEEDING).is_file():
