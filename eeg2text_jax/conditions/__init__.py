@@ -12,5 +12,6 @@ CONDITIONS = (
     "subject_mean",
     "length_only",
     "label_shuffle",
+    "prompt_only",
 )
 TRAINING_ONLY = frozenset({"label_shuffle"})  # they change what a model is trained on

@@ -183,6 +183,17 @@ def shuffled(features: jax.Array, mask: jax.Array, context: ConditionContext) ->
     return context.donor
 
 
+def prompt_only(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
+    """No recording: the model reads its prompt alone, see `fed_mask`. What the prompt says, its task say, stays."""
+    return jnp.zeros_like(features)
+
+
+def fed_mask(names: Sequence[str], mask: jax.Array) -> jax.Array:
+    """Real words as each arm's encoder is told of them, bool `[A, ...]`, from a mask `[A or 1, ...]`."""
+    told = np.array([name != "prompt_only" for name in names])
+    return mask & jnp.asarray(told).reshape(-1, *[1] * (mask.ndim - 1))
+
+
 CONDITIONS: Mapping[str, Condition] = MappingProxyType(
     {
         "eeg": eeg,
@@ -196,6 +207,7 @@ CONDITIONS: Mapping[str, Condition] = MappingProxyType(
         "subject_mean": subject_mean,
         "length_only": length_only,
         "label_shuffle": eeg,
+        "prompt_only": prompt_only,
     }
 )
 RANDOM = frozenset({"noise", "noise_redrawn", "noise_uniform", "phase_randomized"})

@@ -32,6 +32,8 @@ class Batch(TypedDict, total=False):
     shuffled_labels: np.ndarray | Array  # int32 [B, T], another sentence's, for `label_shuffle`
     subject: np.ndarray | Array  # int32 [B], row of the table of subject means, for `subject_mean`
     donor: np.ndarray | Array  # float32 as features, another sentence's, for `shuffled`
+    before: np.ndarray | Array  # int32 [B, P], token ids of a prompt that differs between samples; -1 at padding
+    after: np.ndarray | Array  # the same behind the recording
 
 
 def batch_shapes(
@@ -80,6 +82,7 @@ class Samples:
     donors: np.ndarray | None = None  # [N], the sample whose EEG stands in for each under `shuffled`
     label_rows: np.ndarray | None = None  # [N], the sample whose text each is trained on under `label_shuffle`
     donor_note: str = ""  # a sentence on how near the donors of the test part are
+    prompts: tuple[np.ndarray, np.ndarray] | None = None  # ids before and after each recording, int32 [N, P]
 
     def features(self, i: int) -> np.ndarray:
         """Standardized features of sample `i`, float32 `[min(W, max_words), *feature_shape]`."""
@@ -175,7 +178,14 @@ def make_batch(samples: Samples, rows: Sequence[int], bucket: Bucket, size: int)
         batch["subject"] = samples.subject[filled].astype(np.int32)
     if samples.donors is not None:
         batch["donor"] = _features(samples.donor_features, filled, words)
+    if samples.prompts is not None:
+        batch["before"], batch["after"] = (ids[filled] for ids in samples.prompts)
     return batch
+
+
+def given_prompts(batch: Batch) -> dict[str, Any]:
+    """What a model is fed of a batch's own prompts, where it has them."""
+    return {name: batch[name] for name in ("before", "after") if name in batch}
 
 
 def _features(of: Callable[[int], np.ndarray], rows: np.ndarray, words: int) -> np.ndarray:

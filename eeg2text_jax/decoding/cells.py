@@ -10,14 +10,15 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from eeg2text_jax.conditions.condition import ConditionContext, condition_inputs
-from eeg2text_jax.data.batches import Batch, make_batch
+from eeg2text_jax.conditions.condition import ConditionContext, condition_inputs, fed_mask
+from eeg2text_jax.data.batches import Batch, given_prompts, make_batch
 from eeg2text_jax.data.clock import stated
 from eeg2text_jax.data.text import decode_tokens
 from eeg2text_jax.decoding.generate import Generated
 from eeg2text_jax.decoding.sharded import Slice, decode_dataset, generate_arms, plan_slices, teacher_forced_arms
 from eeg2text_jax.decoding.teacher_forced import TeacherForced, cut_at_end
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.parallel.arms import Divided
 from eeg2text_jax.parallel.mesh import DATA, make_mesh
 from eeg2text_jax.parallel.placement import arm_sharding, fed_sharding, put, put_batch, replicated
 from eeg2text_jax.predictions.file import MODES, Prediction
@@ -89,8 +90,14 @@ def check_decoding(decode: ConfigDict, model: TokenIds) -> GenerationSpec:
 
 
 def gather_params(params: Any, mesh: Mesh) -> Any:
-    """Replicate parameters `[A, ...]` over the devices of their arm, so the search need not gather them each step."""
-    return jax.jit(lambda params: params, out_shardings=arm_sharding(mesh))(params)
+    """Replicate parameters `[A, ...]` over the devices of their arm, so the search need not gather them each step.
+
+    A frozen model that all arms share is replicated over all devices.
+    """
+    where = arm_sharding(mesh)
+    if isinstance(params, Divided):
+        where = Divided(where, replicated(mesh))
+    return jax.jit(lambda params: params, out_shardings=where)(params)
 
 
 def _decode_slice(
@@ -108,7 +115,7 @@ def _decode_slice(
     batch = put_batch(make_batch(study.samples, rows[part.samples], (part.words, width), len(part.samples)), mesh)
     labels = batch.pop("labels")  # free-running decoding below never sees a target
     fed = {"features": feed_arms(study.arms, arrays, condition, batch, mesh)}
-    shared = {"mask": batch["mask"]}
+    shared = read_inputs(condition, batch)
     keys = sentence_keys(study.config.seed, batch["sample_id"]) if spec.do_sample else None
     free = generate_arms(
         study.model, params, fed, shared, spec, mesh, keys=keys, compactions=study.config.decode.compactions
@@ -117,6 +124,11 @@ def _decode_slice(
         free_running=by_sample(free, spec.num_return_sequences),
         teacher_forced=teacher_forced_arms(study.model, params, fed, shared, labels, mesh),
     )
+
+
+def read_inputs(condition: str, batch: Batch) -> dict[str, jax.Array]:
+    """What all arms read of a batch beside features: which words are real, and prompts where samples have their own."""
+    return {"mask": fed_mask([condition], batch["mask"][None])[0], **given_prompts(batch)}
 
 
 def by_sample(free: Generated, returned: int) -> Generated:
@@ -150,7 +162,7 @@ def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[A
 
 def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothModes) -> Iterator[Prediction]:
     """Yield the rows of one cell, mode by mode; `decoded` has one entry per sample."""
-    special = frozenset(study.tokenizer.all_special_ids)
+    special = frozenset({*study.tokenizer.all_special_ids, study.model.start_token, study.model.pad_token})
     forced = _forced_tokens(decoded.teacher_forced, study.config.decode.teacher_forced_cut, study.model.eos_token)
     tokens = {
         "teacher_forced": [_plain(sequence, special) for sequence in forced],

@@ -51,7 +51,8 @@ def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candid
 
 def candidate_labels(study: Study, candidates: Candidates) -> np.ndarray:
     """Return the padded token ids of every candidate, int32 `[N, T]`."""
-    ids = encode_targets(study.tokenizer, candidates.references, study.config.text.max_tokens)
+    most, alone = study.config.text.max_tokens, study.model.spec.encoder is None
+    ids = encode_targets(study.tokenizer, candidates.references, most, alone)
     labels = np.full((len(ids), max(map(len, ids))), study.model.pad_token, np.int32)
     for row, one in enumerate(ids):
         labels[row, : len(one)] = one

@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from eeg2text_jax.data.batches import make_batch
-from eeg2text_jax.decoding.cells import Cell, feed_arms, gather_params, row_fields
+from eeg2text_jax.decoding.cells import Cell, feed_arms, gather_params, read_inputs, row_fields
 from eeg2text_jax.decoding.sharded import Inputs, Slice, decode_dataset, plan_slices
 from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.parallel.arms import shard_map_arms
@@ -70,7 +70,7 @@ def over_slices(
         batch = put_batch(make_batch(study.samples, rows[part.samples], (part.words, width), len(part.samples)), mesh)
         batch.pop("labels")
         fed = {"features": feed_arms(study.arms, arrays, condition, batch, mesh)}
-        return run(params, fed, {"mask": batch["mask"]})
+        return run(params, fed, read_inputs(condition, batch))
 
     slices = plan_slices(study.samples.n_words()[rows], edges, size)
     return decode_dataset(slices, decode, title, axis=1, sentences=len(study.arms))
