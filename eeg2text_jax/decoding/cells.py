@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.conditions.condition import ConditionContext, condition_inputs
 from eeg2text_jax.data.batches import Batch, make_batch
+from eeg2text_jax.data.story_time import UNIT
 from eeg2text_jax.data.text import decode_tokens
 from eeg2text_jax.decoding.generate import Generated
 from eeg2text_jax.decoding.sharded import Slice, decode_dataset, generate_arms, plan_slices, teacher_forced_arms
@@ -189,6 +190,7 @@ def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
         "seed": cell.arm.seed,
         "mode": mode,
         "reference": str(data.sentence[i]),
+        "story_time": (data.story_times[i] / UNIT).tolist() if data.is_windows else None,
         "donor": None if donors is None else f"{data.task[donors[i]]}:{data.sentence_index[donors[i]]}",
     }
 

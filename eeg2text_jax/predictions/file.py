@@ -18,6 +18,7 @@ from etils import epath
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
+from eeg2text_jax.predictions.span import parse_span
 
 MODES = ("teacher_forced", "free_running")
 OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # no other layout has these
@@ -32,7 +33,8 @@ class Prediction:
     file carries strings only. `nll` is the summed negative log-likelihood of the reference in nats over `n_tokens`
     tokens (teacher-forced rows only). `hypothesis` numbers what was written for one sample, best first from 0, where
     `decode.num_return_sequences` asks for several texts. `donor` is the `sentence_id` of the sentence whose recording
-    the model was fed in place of its own, under `shuffled`.
+    the model was fed in place of its own, under `shuffled`. `story_time` says from which to which second of its
+    stimulus a window of a scan lies.
     """
 
     sample_id: str
@@ -52,6 +54,7 @@ class Prediction:
     n_tokens: int | None = None
     hypothesis: int | None = None
     donor: str | None = None
+    story_time: Sequence[float] | None = None
 
 
 def write_predictions(path: str | os.PathLike[str], header: dict[str, Any], predictions: Iterable[Prediction]) -> None:
@@ -271,6 +274,8 @@ def _value(name: str, value: Any, path: epath.Path, number: int) -> Any:
             for token in wrong:
                 _typed(f"{name} item", token, int, path, number)
         return value
+    if name == "story_time":
+        return None if value is None else parse_span(value, f"{path}, line {number}")
     if name == "nll":
         if value is not None and not math.isfinite(_typed(name, value, (int, float), path, number)):
             raise UserError(f"{path}, line {number}: nll is {value}; expected a finite number.")
