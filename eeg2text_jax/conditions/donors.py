@@ -76,11 +76,13 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
 def _clashes(data: DataFile, text: np.ndarray, task: np.ndarray) -> Callable[[Any, Any], np.ndarray]:
     """Whether one sample may not lend to another: they have the same text or, windows, a segment in common."""
 
+    times = data.story_times.T if data.is_windows else None
+
     def clash(a: Any, b: Any) -> np.ndarray:
         same = text[a] == text[b]
-        if data.is_windows:
-            apart = np.abs(data.sentence_index[a] - data.sentence_index[b])
-            same = same | ((task[a] == task[b]) & (apart < np.maximum(data.n_words[a], data.n_words[b])))
+        if times is not None:
+            start, stop = times
+            same = same | ((task[a] == task[b]) & (start[a] < stop[b]) & (start[b] < stop[a]))
         return same
 
     return clash

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from eeg2text_jax.conditions.condition import ConditionContext, condition_inputs, fed_mask
 from eeg2text_jax.data.batches import Batch, given_prompts, make_batch
 from eeg2text_jax.data.clock import stated
+from eeg2text_jax.data.story_time import UNIT
 from eeg2text_jax.data.text import decode_tokens
 from eeg2text_jax.decoding.generate import Generated
 from eeg2text_jax.decoding.sharded import Slice, decode_dataset, generate_arms, plan_slices, teacher_forced_arms
@@ -203,6 +204,7 @@ def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
         "mode": mode,
         "reference": str(data.sentence[i]),
         **({} if data.clock is None else stated(data.clock, i)),
+        "story_time": (data.story_times[i] / UNIT).tolist() if data.is_windows else None,
         "donor": None if donors is None else f"{data.task[donors[i]]}:{data.sentence_index[donors[i]]}",
     }
 
