@@ -67,8 +67,8 @@ class PredictionSet:
     """The rows of one predictions file.
 
     `predictions` has the first hypothesis of every sample, which is scored and audited; `further` the others. `notes`
-    say what a reader of its figures must know. `groups` are the columns asked for: by `sentence_key` of a reference, how
-    often it has each label. `digest` is the SHA-256 of the bytes; where seeds are not stated, they are 0.
+    say what a reader of its figures must know. `groups` are the columns asked for: by `sentence_key` of a reference,
+    how often it has each label. `digest` is the SHA-256 of the bytes; where seeds are not stated, they are 0.
     """
 
     predictions: list[Prediction]
