@@ -54,6 +54,12 @@ def get_config() -> ConfigDict:
     c.data.columns.sentence_index = "sentence_index"  # equal for all who read the sentence; default: by its text
     c.data.columns.word = "word"  # of a table with a line a word
     c.data.columns.mask = "mask"  # [N, W] of padded arrays, True at real words
+    # When a sample was recorded: one run of the subject (by default subject and task), and in it onset and duration in
+    # seconds, or the place in the order.
+    c.data.columns.recording = "recording"
+    c.data.columns.onset = "onset"
+    c.data.columns.duration = "duration"
+    c.data.columns.order = "order"
     c.data.columns.features_are = ""  # what the features mean, for the record
 
     c.data.table = ConfigDict()  # used when data.source is a table
@@ -130,10 +136,13 @@ def get_config() -> ConfigDict:
     # unique_text (no text of the test part trains), f (no subject either); file (see path); and the published ones that
     # leak: unique_sent, unique_subj, a (by subject), b (by task), c (pooled), d (by sentence id within a task), e (one
     # run of consecutive samples of each task). Windows of stories are split by story in unique_text, b and f.
+    # blocks: contiguous stretches of each recording, with texts of their own and a gap in time between parts.
     c.split.method = "unique_text"
     c.split.ratio = (0.8, 0.1, 0.1)  # train, dev, test
     c.split.seed = 0
     c.split.path = ""  # certificate or split file of method "file"
+    c.split.gap = 0.0  # of blocks: seconds left out between parts (places in the order, where onsets are not known)
+    c.split.unique_subjects = False  # of blocks: no subject of the test part trains
 
     c.text = ConfigDict()
     c.text.tokenizer = ""  # Hugging Face folder; empty: the checkpoint's, or a byte-pair one trained on train

@@ -1,4 +1,4 @@
-"""The whole job as a page: prepare, train the grid, decode both ways, score. A stage that is done is passed over."""
+"""The stages of a run: prepare, train the grid, decode in both modes, score, audit. Finished stages are skipped."""
 
 import collections
 import dataclasses
@@ -42,9 +42,9 @@ from eeg2text_jax.training.waves import train_arms, waves
 
 
 def run(config: ConfigDict, root: str, *, fold: bool = False) -> None:
-    """Does all of it in the folder `root`, going on where an earlier run of the same configuration ended.
+    """Run all stages in the folder `root`, resuming an earlier run of the same configuration.
 
-    Of a `fold` the audit is written and not printed: the verdict is that over all folds.
+    The audit of a `fold` is written and not printed: the verdict is the one over all folds.
 
     Raises:
       UserError: the configuration, the data or the folder is not usable.
@@ -61,13 +61,13 @@ def run(config: ConfigDict, root: str, *, fold: bool = False) -> None:
 
 
 def decoded_files(config: ConfigDict) -> list[str]:
-    """What decoding writes: predictions of the generative objective, and rankings where they are asked for."""
+    """Return the files that decoding writes: predictions of the generative objective, rankings if requested."""
     wanted = {"rankings.jsonl": is_ranked(config), "predictions.jsonl": config.objective == "generate"}
     return [name for name, asked_for in wanted.items() if asked_for]
 
 
 def decode(study: Study, files: Sequence[str] | None = None) -> None:
-    """Writes what decoding writes, or `files` of it, with each arm's best parameters."""
+    """Write the files of decoding (or only `files`) with each arm's best parameters."""
     files = decoded_files(study.config) if files is None else files
     if study.workdir.rankings.name in files:
         rank(study)
@@ -76,7 +76,7 @@ def decode(study: Study, files: Sequence[str] | None = None) -> None:
 
 
 def predict(study: Study) -> None:
-    """Decodes every cell with each arm's best parameters and writes the predictions file."""
+    """Decode every cell with each arm's best parameters and write the predictions file."""
     header = {
         "config": study.config_digest,
         "split": study.split.digest(),
@@ -103,7 +103,7 @@ def _decode_wave(study: Study) -> Iterator[Prediction]:
 
 
 def score(study: Study) -> dict[str, Any]:
-    """Scores the predictions file; writes `results.json`, `results.md` and `results.tex` and prints the table.
+    """Score the predictions file; write `results.json`, `results.md` and `results.tex`; print the table.
 
     Returns:
       The content of `results.json`.
@@ -151,7 +151,7 @@ def _score_ranked(study: Study) -> dict[str, Any]:
 
 
 def score_rows(config: ConfigDict, rows: Sequence[Prediction], **options: Any) -> dict[str, Any]:
-    """Scores with the metrics of words and those that `config.metrics` asks for; `options` go to `score_cells`."""
+    """Score rows with the word metrics and those of `config.metrics`; `options` go to `score_cells`."""
     names, makers = configured(config)
     wanted = (*WORDS, *names) if names else None
     results = score_cells(rows, metrics=wanted, meaning=makers if names else None, **options)
@@ -161,7 +161,7 @@ def score_rows(config: ConfigDict, rows: Sequence[Prediction], **options: Any) -
 
 
 def verdict_of(study: Study) -> AuditResult | None:
-    """The audit of the arms trained on EEG against every other evaluation condition; None where there is none."""
+    """Audit the arms trained on EEG against every other evaluation condition; None if there is no such arm."""
     config = study.config
     if "eeg" not in config.grid.train_conditions or "eeg" not in config.grid.eval_conditions:
         return None
@@ -182,7 +182,7 @@ def audit_rows(
     training_text: Sequence[str] | None = None,
     recording: str = "eeg",
 ) -> AuditResult:
-    """The audit that `config.audit` asks for, of rows decoded here: EEG against every other evaluation condition."""
+    """Audit rows decoded by this run as `config.audit` says: EEG against every other evaluation condition."""
     controls = select_cells(rows, "eeg")
     decides, *others = endpoints((config.audit.endpoint, *config.audit.secondary), configured(config)[1])
     return audit(
@@ -200,7 +200,7 @@ def audit_rows(
 
 
 def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
-    """Writes `audit.json` and `report.html` and, if they are to be shown, prints the verdict and what there is."""
+    """Write `audit.json` and `report.html`; print the verdict if `show`."""
     root, config = study.workdir.root, study.config
     if is_ranked(config):
         about = _train_text(study), _of_the_run(study), study.data.recording
@@ -227,7 +227,7 @@ def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
 
 
 def _of_the_run(study: Study) -> list[Section]:
-    """Who lent to whom under `shuffled`, and the losses, as sections of the report, where they are there."""
+    """Return report sections on the donors of `shuffled` and on the losses, if available."""
     sections = [Section("Shuffled", study.samples.donor_note)] if study.samples.donor_note else []
     if not study.workdir.metrics.exists():
         print(f"{study.workdir.metrics}: there is no such file, so the report has no curves.")

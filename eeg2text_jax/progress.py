@@ -1,4 +1,4 @@
-"""Progress of long work: a live bar on a terminal, a line now and then anywhere else."""
+"""Progress of long work: a live bar on a terminal, an occasional line elsewhere."""
 
 import sys
 import time
@@ -12,12 +12,12 @@ UNITS_BEFORE_FORECAST = 10
 
 
 class ProgressLine:
-    """Counts `total` units of work. Use as a context manager.
+    """A progress display for `total` units of work. Use as a context manager.
 
     Args:
-      title: what is being done.
-      total: how many units there are.
-      done: how many were done before (a resumed run).
+      title: the label.
+      total: the number of units.
+      done: units finished before (a resumed run).
     """
 
     def __init__(self, title: str, total: int, done: int = 0):
@@ -31,7 +31,7 @@ class ProgressLine:
             self._task = self._bar.add_task(title, total=total, completed=done, note="")
 
     def advance(self, units: int, note: str = "") -> None:
-        """Counts finished units and shows `note` beside them."""
+        """Count finished units and show `note` beside them."""
         self._done += units
         self._warm = self._warm or (time.monotonic(), self._done)
         if self._bar is not None:

@@ -1,7 +1,7 @@
 """`eeg2text run --folds=K`: a run for each fold, and one verdict over all test parts.
 
-A fold's predictions are held against the references of that fold alone when the audit exchanges sentences: the other
-folds' sentences were in its training, so that what it writes looks like them.
+The audit exchanges sentences only within a fold: sentences of other folds were in its training set, so its predictions
+resemble them.
 """
 
 import dataclasses
@@ -41,9 +41,9 @@ from eeg2text_jax.study.ranges import check_config
 
 
 def run_folds(config: ConfigDict, root: str, folds: str) -> AuditResult | None:
-    """Runs every fold in a folder of its own under `root`, then scores and audits all test parts together.
+    """Run every fold in its own folder under `root`, then score and audit all test parts together.
 
-    What is finished is passed over, as in a single run.
+    Finished stages are skipped, as in a single run.
 
     Args:
       config: as for a single run; `split.method` says what is divided, see `splits.folds.make_folds`.
@@ -51,7 +51,7 @@ def run_folds(config: ConfigDict, root: str, folds: str) -> AuditResult | None:
       folds: a number, or "subjects".
 
     Returns:
-      The audit; None where no arm was trained and tested with EEG.
+      The audit; None if no arm was trained and tested with EEG.
 
     Raises:
       UserError: see `make_folds` and `pipeline.run`; or `root` holds folds of another configuration.
@@ -70,7 +70,7 @@ def run_folds(config: ConfigDict, root: str, folds: str) -> AuditResult | None:
 def _run_in(config: ConfigDict, place: Path, folds: str) -> AuditResult | None:
     _check_same(place, config, folds)
     data = _data(config, place)
-    splits = make_folds(data, config.split.method, folds, config.split.ratio, config.split.seed)
+    splits = make_folds(data, config.split.method, folds, config.split.ratio, config.split.seed, config.split.gap)
     rows: list[list[Prediction]] = []
     ranked: list[list[Ranking]] = []
     for k, split in enumerate(splits, 1):
@@ -104,13 +104,13 @@ def judge_folds(
     header: Mapping[str, Any],
     training_text: Sequence[str] | None = None,
 ) -> AuditResult | None:
-    """Scores and audits the predictions of all folds, and writes what a single run does.
+    """Score and audit the predictions of all folds, and write the files of a single run.
 
     Args:
-      config: of the run.
+      config: the run's configuration.
       place: the folder to write into.
       rows: predictions of each fold.
-      header: hashes of the folds' splits, and what was recorded unless that is EEG.
+      header: hashes of the folds' splits, and the kind of recording unless it is EEG.
       training_text: see `leaked_text`.
     """
     # Where a tokenizer is trained, each fold has its own: token ids of two folds are not the same tokens.
@@ -149,7 +149,7 @@ def leaked_text(data: DataFile, splits: Sequence[Split]) -> list[str]:
 
 
 def _check_same(place: Path, config: ConfigDict, folds: str) -> None:
-    """Refuses a folder whose folds were made from other data or divided in another way; each fold checks the rest."""
+    """Raise if a folder's folds were made from other data or divided differently; each fold checks the rest."""
     wanted = {"folds": folds, **{name: json.loads(to_json(config))[name] for name in ("data", "split")}}
     noted = place / "folds.json"
     if noted.exists():
@@ -166,7 +166,7 @@ def _check_same(place: Path, config: ConfigDict, folds: str) -> None:
 
 
 def _data(config: ConfigDict, place: Path) -> DataFile:
-    """The data file of all folds, prepared once."""
+    """Open the data file of all folds, prepared once."""
     source = str(config.data.source)
     if source.endswith(".h5"):
         return read_datafile(source)

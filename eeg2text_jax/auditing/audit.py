@@ -12,6 +12,7 @@ from eeg2text_jax.auditing.collapse import measure_collapse
 from eeg2text_jax.auditing.compare import compare, gap_flags
 from eeg2text_jax.auditing.contrast import contrast
 from eeg2text_jax.auditing.decision import decide, deciding_one, questions
+from eeg2text_jax.auditing.donor_cells import donor_notes
 from eeg2text_jax.auditing.endpoints import Endpoint, primary_endpoint
 from eeg2text_jax.auditing.levels import Level, labels_of, levels
 from eeg2text_jax.auditing.provenance import AVERAGED, checked_proof, provenance_of
@@ -170,7 +171,13 @@ def audit(
         bits=_bits(eeg, controls, resamples, rng),
         retrieval=_retrieval(candidates, resamples, rng),
         flags=sorted(flags, key=lambda flag: LEVELS.index(flag.level)),
-        notes=[*aligned.notes, *left_out, *notes, *(note for e in (endpoint, *secondary) for note in e.metric.notes())],
+        notes=[
+            *aligned.notes,
+            *donor_notes(aligned),
+            *left_out,
+            *notes,
+            *(note for e in (endpoint, *secondary) for note in e.metric.notes()),
+        ],
         examples=pick_examples(aligned, tables[0].rows, endpoint, rng),
         recording=recording,
         provenance=origin,
@@ -253,6 +260,7 @@ def _warnings(
     """
     words = primary_endpoint()
     flags = red_flags.alignment_flags(aligned, effect) + red_flags.recipe_flags(aligned)
+    flags += fitness.normalizing_flags(aligned.eeg, aligned.references)
     for condition, summary, table in zip(aligned.conditions, conditions, in_words, strict=True):
         bleu1 = float(words.score(table.sampled.own.sum((0, 1))))
         flags += red_flags.condition_flags(condition, summary.collapse, aligned.mode, bleu1)

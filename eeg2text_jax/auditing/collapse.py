@@ -11,6 +11,7 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from eeg2text_jax.auditing.align import Condition
+from eeg2text_jax.predictions.script import characters_apart
 
 KEPT = 100_000  # rows whose comparison is kept for the next one that is the same
 PAIRS = 2000  # pairs of texts compared to estimate their overlap
@@ -123,7 +124,7 @@ def plain_spaces(text: str) -> str:
 
 def plain_words(text: str) -> list[str]:
     """Words in lower case without punctuation: what a text says, however it is written."""
-    return re.findall(r"\w+", text.lower())
+    return re.findall(r"\w+", characters_apart(text.lower()))
 
 
 def words_apart(text: str) -> list[str]:
@@ -151,7 +152,7 @@ def _words(texts: Sequence[str], sentence: np.ndarray) -> _Words:
     met: set[int] = set()
     stutter = 0
     for row, (text, number) in enumerate(zip(texts, sentence.tolist(), strict=True)):
-        words = text.lower().split()
+        words = characters_apart(text.lower()).split()
         counts.update(words)
         lengths[row] = len(words)
         repetition[row] = 1 - len(set(words)) / len(words) if words else 0

@@ -17,6 +17,7 @@ from eeg2text_jax.auditing.audit import counts
 from eeg2text_jax.auditing.compare import SUBJECT_RESAMPLES
 from eeg2text_jax.auditing.contrast import contrast, subject_effects
 from eeg2text_jax.auditing.decision import deciding_one
+from eeg2text_jax.auditing.donor_cells import donor_notes
 from eeg2text_jax.auditing.rank_table import RankEndpoint, rank_endpoint, rank_side_channel, rank_tables
 from eeg2text_jax.auditing.rank_words import RankedCondition, chance_flags, held_against, in_words
 from eeg2text_jax.auditing.recorded import judged
@@ -146,7 +147,7 @@ def audit_rankings(
         bits=[],
         retrieval=[],
         flags=sorted(flags, key=lambda flag: LEVELS.index(flag.level)),
-        notes=[*aligned.notes, *left_out],
+        notes=[*aligned.notes, *donor_notes(aligned), *left_out],
         examples=[],
         recording=recording,
         **held,

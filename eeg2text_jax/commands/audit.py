@@ -21,7 +21,7 @@ from eeg2text_jax.model_metrics import endpoints, makers_of
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, read_text
 from eeg2text_jax.predictions.groups import groups_of
 from eeg2text_jax.predictions.rankings import is_rankings
-from eeg2text_jax.predictions.read import check_given_once, describe, read_any
+from eeg2text_jax.predictions.read import REFERENCE, check_given_once, describe, read_any
 from eeg2text_jax.predictions.selection import join_metadata, read_conditions
 from eeg2text_jax.study.metric_names import BLEU_1, ENDPOINTS
 from eeg2text_jax.study.own_run import is_of_its_run
@@ -51,7 +51,9 @@ def main(argv: list[str]) -> int:
 
     def read(path: Path) -> list[Prediction]:
         check_unchanged(path)
-        found = read_any(path, layout=flags.format, columns=columns, mode=flags.mode, groups=groups)
+        found = read_any(
+            path, layout=flags.format, columns=columns, mode=flags.mode, groups=groups, reference=flags.reference
+        )
         print(describe(found))
         ours.append(is_of_its_run(found))
         read_sets.append(found)
@@ -61,7 +63,7 @@ def main(argv: list[str]) -> int:
     columns = flags.columns.split(",") if flags.columns else None
     groups = flags.groups.split(",") if flags.groups else []
     endpoint, *secondary = endpoints_of(flags)
-    for note in check_given_once([flags.eeg, *flags.control]):
+    for note in check_given_once([flags.eeg, *flags.control], flags.reference):
         print(note)
     conditions = read_conditions(flags.eeg, flags.control, read, flags.arm)
     name, *_ = conditions
@@ -128,6 +130,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--control", type=Path, nargs="+", action="extend", default=[], metavar="FILE", help="predictions of a control"
     )
+    parser.add_argument("--reference", type=Path, metavar="FILE", help=REFERENCE)
     parser.add_argument("--json", type=epath.Path, metavar="OUT", help="write every figure there")
     parser.add_argument("--html", type=epath.Path, metavar="OUT", help="write a self-contained report there")
     margins = ", ".join(f"{name} {found.margin:g}" for name, found in ENDPOINTS.items())
@@ -144,7 +147,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--mode", choices=MODES, help="mode of a file that does not say it, or the one to judge")
     parser.add_argument("--arm", help="training condition to judge, where a file holds several")
     parser.add_argument(
-        "--meta", type=Path, metavar="CSV", help="reference with subject, task or n_words, where the files lack them"
+        "--meta",
+        type=Path,
+        metavar="CSV",
+        help="reference with subject, task, n_words or time (recording, onset, "
+        "duration, order), where the files lack them",
     )
     parser.add_argument(
         "--groups",

@@ -2,7 +2,8 @@
 
 `features` is `[N, W, F]` with a `mask` `[N, W]` (True at real words, which come first) or `n_words` `[N]`; or, with
 `n_words` or `offsets` `[N + 1]`, the words of all samples one after the other, `[sum W, F]`; or `[N, F]`, one position
-a sample. `sentence` `[N]` is text, as `subject` and `task` are; `sentence_index` is whole numbers.
+a sample. `sentence` `[N]` is text, as `subject`, `task` and `recording` are; `sentence_index` and `order` are whole
+numbers, `onset` and `duration` seconds.
 """
 
 import zipfile
@@ -48,8 +49,7 @@ def npz_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
             )
     features, n = arrays[columns.features], len(arrays[columns.sentence])
     starts, stops = _spans(path, arrays, columns, n)
-    others = [name for name in (columns.sentence, columns.subject, columns.task, columns.sentence_index)
-              if name in arrays]  # fmt: skip
+    others = [name for name in columns.of_samples if name in arrays]
     for name in others:
         if arrays[name].shape != (n,):
             raise UserError(f"{path}: {name} has shape {list(arrays[name].shape)}; expected [{n}], as sentences are.")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from eeg2text_jax.data.clock import CLOCK_COLUMNS, Clock, stated
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.data.rows import Columns, note_unused, rows_to_samples
 from eeg2text_jax.data.source import Source, files_of, library
@@ -134,7 +135,7 @@ def _width(words: Any, name: str, where: str) -> int:
 
 
 def _named(columns: Columns) -> tuple[str, ...]:
-    return columns.features, columns.sentence, columns.subject, columns.task, columns.sentence_index
+    return columns.features, *columns.of_samples
 
 
 def _check_names(names: list[str], columns: Columns, where: str) -> None:
@@ -170,9 +171,11 @@ def write_parquet(data: DataFile, out: Path) -> None:
     """
     pa, pq = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
     about = {"features_are": data.features_are, "exported": data.provenance}
+    clock = {} if data.clock is None else CLOCK_COLUMNS
+    kinds = {str: pa.string(), float: pa.float64(), int: pa.int64()}
     schema = pa.schema(
         [("features", pa.list_(pa.list_(pa.float32()))), *((name, pa.string()) for name in TEXTS),
-         ("sentence_index", pa.int64())],
+         ("sentence_index", pa.int64()), *((name, kinds[kind]) for name, kind in clock.items())],
         metadata={ABOUT: json.dumps(about).encode()},
     )  # fmt: skip
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -188,4 +191,10 @@ def write_parquet(data: DataFile, out: Path) -> None:
             texts = [pa.array(list(map(str, getattr(data, name)[rows.start : rows.stop])), pa.string())
                      for name in TEXTS]  # fmt: skip
             index = pa.array(data.sentence_index[rows.start : rows.stop], pa.int64())
-            writer.write_batch(pa.record_batch([features, *texts, index], schema=schema))
+            times = [pa.array(_cells(data.clock, name, rows), kinds[kind]) for name, kind in clock.items()]
+            writer.write_batch(pa.record_batch([features, *texts, index, *times], schema=schema))
+
+
+def _cells(clock: Clock, name: str, rows: range) -> list[Any]:
+    """A column of the clock with None where nothing is known."""
+    return [stated(clock, i).get(name) for i in rows]

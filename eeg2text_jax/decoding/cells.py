@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.conditions.condition import ConditionContext, condition_inputs
 from eeg2text_jax.data.batches import Batch, make_batch
+from eeg2text_jax.data.clock import stated
 from eeg2text_jax.data.text import decode_tokens
 from eeg2text_jax.decoding.generate import Generated
 from eeg2text_jax.decoding.sharded import Slice, decode_dataset, generate_arms, plan_slices, teacher_forced_arms
@@ -27,9 +28,9 @@ from eeg2text_jax.study.study import Study
 
 
 class BothModes(NamedTuple):
-    """Both decodings of one batch, under the names that the predictions file gives them.
+    """Both decodings of one batch, under the mode names of the predictions file.
 
-    Of free-running leaves the axis of the samples is followed by one of their hypotheses, R = num_return_sequences.
+    Free-running leaves have an axis of hypotheses, R = num_return_sequences, after the axis of samples.
     """
 
     free_running: Generated
@@ -43,17 +44,17 @@ class Cell(NamedTuple):
     """One row of the paper's tables."""
 
     arm: Arm
-    condition: str  # of the evaluation
+    condition: str  # evaluation condition
 
 
 def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator[Prediction]:
-    """Decodes the test part of the study under every evaluation condition, all arms at once.
+    """Decode the test part of the study under every evaluation condition, all arms at once.
 
     Args:
       study: the run.
-      params: each arm's parameters, `[A, ...]`; of several hosts, placed on `mesh`.
-      mesh: with axes `("arm", "data")`; one device by default, on which arms take turns. Batches are made large
-        enough to be divided along `data`; what is decoded does not depend on the mesh.
+      params: each arm's parameters, `[A, ...]`; on several hosts, placed on `mesh`.
+      mesh: with axes `("arm", "data")`; by default one device, on which arms take turns. Batch sizes are rounded up to
+        a multiple of the `data` axis; predictions do not depend on the mesh.
 
     Yields:
       For every condition and arm the teacher-forced rows, then the free-running ones, each in the order of the split.
@@ -75,7 +76,7 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
 
 
 def check_decoding(decode: ConfigDict, model: TokenIds) -> GenerationSpec:
-    """The settings of `config.decode` for a model.
+    """Return the generation settings of `config.decode` for a model.
 
     Raises:
       UserError: a field cannot be used.
@@ -88,7 +89,7 @@ def check_decoding(decode: ConfigDict, model: TokenIds) -> GenerationSpec:
 
 
 def gather_params(params: Any, mesh: Mesh) -> Any:
-    """Parameters `[A, ...]` whole on the devices of their arm, so that a search need not gather them at every step."""
+    """Replicate parameters `[A, ...]` over the devices of their arm, so the search need not gather them each step."""
     return jax.jit(lambda params: params, out_shardings=arm_sharding(mesh))(params)
 
 
@@ -102,10 +103,10 @@ def _decode_slice(
     mesh: Mesh,
     part: Slice,
 ) -> BothModes:
-    """Both modes of one slice for all arms, leaves `[A, B, ...]`."""
+    """Decode one slice in both modes for all arms; leaves are `[A, B, ...]`."""
     width = study.config.text.max_tokens
     batch = put_batch(make_batch(study.samples, rows[part.samples], (part.words, width), len(part.samples)), mesh)
-    labels = batch.pop("labels")  # from here on the free-running side cannot see a target
+    labels = batch.pop("labels")  # free-running decoding below never sees a target
     fed = {"features": feed_arms(study.arms, arrays, condition, batch, mesh)}
     shared = {"mask": batch["mask"]}
     keys = sentence_keys(study.config.seed, batch["sample_id"]) if spec.do_sample else None
@@ -119,18 +120,18 @@ def _decode_slice(
 
 
 def by_sample(free: Generated, returned: int) -> Generated:
-    """Leaves `[A, B * R, ...]` as `[A, B, R, ...]`: every sample with its own hypotheses, best first."""
+    """Reshape leaves `[A, B * R, ...]` to `[A, B, R, ...]`: R hypotheses per sample, best first."""
     return jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[0], -1, returned, *leaf.shape[2:]), free)
 
 
 @jax.jit
 def sentence_keys(seed: int, sample_id: jax.Array) -> jax.Array:
-    """One key a sample, whatever the batch it is in."""
+    """Return one PRNG key per sample, independent of the batch."""
     return jax.vmap(functools.partial(jax.random.fold_in, stream_key(seed, "sampling")))(sample_id)
 
 
 def feed_arms(arms: Sequence[Arm], arrays: StudyArrays, condition: str, batch: Batch, mesh: Mesh) -> jax.Array:
-    """What every arm's encoder is fed under a condition, `[A, B, W, F]`; noise follows the arm's seed."""
+    """Return every arm's encoder input under a condition, `[A, B, W, F]`; noise depends on the arm's seed."""
     pairs = tuple((condition, arm.seed) for arm in arms)
     keep = ("features", "mask", "sample_id", "subject", "donor")
     return _feed_program(pairs, mesh)({name: batch[name] for name in keep if name in batch}, arrays)
@@ -138,7 +139,7 @@ def feed_arms(arms: Sequence[Arm], arrays: StudyArrays, condition: str, batch: B
 
 @functools.lru_cache(maxsize=64)
 def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[Any, StudyArrays], jax.Array]:
-    """The jitted `(batch, arrays) -> [A, B, W, F]`, arms and rows on their devices."""
+    """Return the jitted function `(batch, arrays) -> [A, B, W, F]`, sharded over arms and rows."""
 
     def feed(batch: Any, arrays: StudyArrays) -> jax.Array:
         context = ConditionContext.of(batch, arrays.condition, arrays.means, jnp.zeros((), jnp.int32))
@@ -148,7 +149,7 @@ def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[A
 
 
 def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothModes) -> Iterator[Prediction]:
-    """The rows of one cell, mode by mode; `decoded` has one entry a sample."""
+    """Yield the rows of one cell, mode by mode; `decoded` has one entry per sample."""
     special = frozenset(study.tokenizer.all_special_ids)
     forced = _forced_tokens(decoded.teacher_forced, study.config.decode.teacher_forced_cut, study.model.eos_token)
     tokens = {
@@ -175,8 +176,9 @@ def _likelihood(forced: TeacherForced | None, k: int) -> dict[str, Any]:
 
 
 def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
-    """What a row of predictions or of rankings says of sample `i` and of how it was made."""
+    """Return the fields that identify sample `i`, its cell and mode in a row of predictions or rankings."""
     data = study.data
+    donors = study.samples.donors if cell.condition == "shuffled" else None
     return {
         "sample_id": study.split.names[i],
         "subject": str(data.subject[i]),
@@ -188,21 +190,23 @@ def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
         "seed": cell.arm.seed,
         "mode": mode,
         "reference": str(data.sentence[i]),
+        **({} if data.clock is None else stated(data.clock, i)),
+        "donor": None if donors is None else f"{data.task[donors[i]]}:{data.sentence_index[donors[i]]}",
     }
 
 
 def _free_tokens(free: Generated) -> list[np.ndarray]:
-    """Of every hypothesis; those of a sample are adjacent."""
+    """Return the tokens of every hypothesis; those of one sample are adjacent."""
     sequences = free.sequences.reshape(-1, free.sequences.shape[-1])
     return [row[:length] for row, length in zip(sequences, free.lengths.reshape(-1), strict=True)]
 
 
 def _forced_tokens(forced: TeacherForced, cut: str, end: int) -> list[Sequence[int]]:
-    """Argmax tokens up to the first end token, as `decode.teacher_forced_cut` says; see `cut_at_end`."""
+    """Return argmax tokens cut according to `decode.teacher_forced_cut`; see `cut_at_end`."""
     lengths = forced.n_tokens if cut == "reference" else np.full_like(forced.n_tokens, forced.tokens.shape[1])
     return [cut_at_end(row[:length], [end]) for row, length in zip(forced.tokens, lengths, strict=True)]
 
 
 def _plain(tokens: Sequence[int], special: Collection[int]) -> list[int]:
-    """Without special tokens."""
+    """Remove special tokens."""
     return [token for token in map(int, tokens) if token not in special]

@@ -1,4 +1,4 @@
-"""What `eeg2text export` wrote, ready to turn raw features into the text that the run would have written."""
+"""Load an export of `eeg2text export` and decode raw features to the text that the run itself would produce."""
 
 import dataclasses
 import warnings
@@ -26,13 +26,13 @@ from eeg2text_jax.search.settings import GenerationSpec
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Exported:
-    """A trained arm and all that its decoding takes: `decode` is the way from raw features to text."""
+    """A trained arm with its tokenizer, standardization and generation settings; `decode` turns features into text."""
 
     model: Seq2SeqModel
     params: Params
     tokenizer: PreTrainedTokenizerBase
     generation: GenerationSpec
-    feeding: Feeding  # standardization, and the batches that the run decoded in
+    feeding: Feeding  # standardization, and the run's batch shapes
 
     def decode(
         self,
@@ -41,19 +41,19 @@ class Exported:
         *,
         sample_ids: Sequence[int] | None = None,
     ) -> list[str]:
-        """Free-running text of each recording; no target is involved.
+        """Return the free-running text of each recording; no target is involved.
 
-        A run's test samples in their order give the run's free-running predictions, to the last token.
+        The test samples of a run, in their order, give exactly the run's free-running predictions.
 
         Args:
           features: one array `[W, F]` of raw features for each recording, as in the data file; or `[N, W, F]`, with
             `mask`. Recordings longer than the run's `data.max_words` are cut, with a warning.
           mask: `[N, W]` bool, True at real words, which come first.
-          sample_ids: numbers of the samples in the data file, from which their keys are made where
-            `generation.do_sample`; by default 0, 1, ...
+          sample_ids: sample numbers in the data file, from which PRNG keys are made if `generation.do_sample`;
+            default: 0, 1, ...
 
         Raises:
-          UserError: features of another width, kind or shape, or not finite; or a mask that is missing or wrong.
+          UserError: features have another width, dtype or shape, or are not finite; or the mask is missing or wrong.
         """
         recordings = _recordings(features, mask, len(self.feeding.mean))
         lengths = np.array([len(words) for words in recordings], int)
@@ -76,7 +76,7 @@ class Exported:
     def _decode_batch(
         self, params: Params, recordings: Sequence[np.ndarray], part: Slice, ids: np.ndarray
     ) -> list[str]:
-        """Texts of the real samples of a slice, by the program that decodes a run's arms."""
+        """Decode the real samples of a slice with the program that a run uses."""
         words = [self.feeding.standardize(recording) for recording in recordings]
         features = np.zeros((len(words), part.words, len(self.feeding.mean)), np.float32)
         for row, own in zip(features, words, strict=True):
@@ -101,13 +101,13 @@ class Exported:
 
 
 def load_export(name: str | Path) -> Exported:
-    """Loads what `eeg2text export` wrote: model, parameters, tokenizer, standardization and settings.
+    """Load an export of `eeg2text export`: model, parameters, tokenizer, standardization and settings.
 
     Args:
-      name: the folder, or the name under which it was put on the Hugging Face Hub.
+      name: the folder, or its name on the Hugging Face Hub.
 
     Raises:
-      UserError: the folder is no export, lacks something, or a byte of it has changed.
+      UserError: the folder is not an export, a file is missing, or a file differs from its checksum.
 
     Examples:
       >>> import numpy as np
@@ -127,7 +127,7 @@ def load_export(name: str | Path) -> Exported:
 
 
 def _recordings(features: Any, mask: Any, width: int) -> list[np.ndarray]:
-    """One array `[W, F]` for each recording, checked."""
+    """Validate the input and return one array `[W, F]` per recording."""
     whole = features if hasattr(features, "ndim") else None
     if whole is not None and whole.ndim == 3:
         return _unpadded(np.asarray(whole), mask, width)

@@ -1,6 +1,6 @@
-"""Which sentence was read: a score of every candidate for each recording, by the contrastive head.
+"""Sentence retrieval by the contrastive model: score every candidate sentence for each recording.
 
-No text reaches the encoder; candidates are embedded apart from it, by `study.text_targets`.
+No text reaches the brain encoder; candidates are embedded separately by `study.text_targets`.
 """
 
 import functools
@@ -25,16 +25,16 @@ COSINE = "cosine of the recording's and the sentence's embedding"
 
 
 def retrieve_grid(study: Study, params: Any, mesh: Mesh, candidates: Candidates) -> Iterator[Ranking]:
-    """Scores all candidates for the test part under every evaluation condition, all arms at once.
+    """Score all candidates for the test part under every evaluation condition, all arms at once.
 
     Args:
-      study: of the contrastive objective.
+      study: a run with the contrastive objective.
       params: each arm's parameters, `[A, ...]`.
       mesh: with axes `("arm", "data")`.
-      candidates: distinct sentences, those of the test part among them.
+      candidates: distinct sentences, including those of the test part.
 
     Yields:
-      For every condition and arm a row for each sample, in the order of the split.
+      For every condition and arm one row per sample, in the order of the split.
     """
     params = gather_params(params, mesh)
     rows = study.split.parts["test"]
@@ -57,7 +57,7 @@ def over_slices(
     run: Callable[[Any, Inputs, Inputs], Any],
     title: str,
 ) -> Any:
-    """`run(params, fed, shared)` on all samples `rows` in slices of like length; leaves `[A, N, ...]` in their order.
+    """Call `run(params, fed, shared)` on slices of similar length; return leaves `[A, N, ...]` in the order of `rows`.
 
     `fed` has each arm's `features [A, B, W, F]` under the condition, `shared` the `mask [B, W]`.
     """
@@ -78,7 +78,7 @@ def over_slices(
 
 @functools.lru_cache(maxsize=16)
 def embed_program(model: ContrastiveModel, mesh: Mesh) -> Callable[..., jax.Array]:
-    """The jitted `(params, fed, shared) -> embeddings [A, B, E]`."""
+    """Return the jitted function `(params, fed, shared) -> embeddings [A, B, E]`."""
 
     def embed(params: Any, fed: Inputs, shared: Inputs) -> jax.Array:
         return model.embed(params, {**fed, **shared})
@@ -89,7 +89,7 @@ def embed_program(model: ContrastiveModel, mesh: Mesh) -> Callable[..., jax.Arra
 def cell_rankings(
     study: Study, cell: Cell, rows: np.ndarray, scores: np.ndarray, candidates: Candidates, mode: str
 ) -> Iterator[Ranking]:
-    """The rows of one cell from scores `[R, N]`."""
+    """Yield the rows of one cell from scores `[R, N]`."""
     for i, own in zip(rows.tolist(), scores, strict=True):
         yield Ranking(
             **row_fields(study, cell, i, mode),

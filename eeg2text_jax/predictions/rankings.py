@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
+from eeg2text_jax.data.clock import parse_time
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.predictions.file import Lines, Prediction, parse_object, row_key, sentence_key
@@ -206,6 +207,7 @@ def _ranking(row: dict[str, Any], lists: dict[str, Candidates], where: str) -> R
             raise UserError(f"{where}: {name} is {row.get(name)!r:.60}; expected {kind.__name__}.")
     if unknown := [name for name in row if name not in fields]:
         raise UserError(f"{where}: unknown field {unknown[0]!r}; the fields are {', '.join([*fields, *_OWN])}.")
+    row |= parse_time(row, where)
     if row["mode"] not in MODES:
         raise UserError(f"{where}: mode is {row['mode']!r}; expected one of {', '.join(MODES)}.")
     candidates = lists.get(own.get("list", ""))

@@ -1,6 +1,6 @@
 """The real training step and beam search of a configuration, traced for devices that need not exist.
 
-The largest batch that fits: a line through two compilations, confirmed by a third.
+Also `largest_batch`: extrapolate memory linearly from two compilations, and confirm the result by a third.
 """
 
 import dataclasses
@@ -32,26 +32,26 @@ from eeg2text_jax.training.loop import make_program
 from eeg2text_jax.training.step import GridProgram
 
 ZUCO_CHANNELS = 105
-ZUCO_FEATURES = 8 * ZUCO_CHANNELS  # of a word: one for each band and channel
-# Vocabulary of each backbone's usual checkpoint, where the configuration names no tokenizer.
+ZUCO_FEATURES = 8 * ZUCO_CHANNELS  # per word: one feature per band and channel
+# Vocabulary size of each backbone's usual checkpoint, used if the configuration names no tokenizer.
 VOCABULARY = {"bart": 50265, "pegasus": 96103, "t5": 32128, "bert2bert": 30522}
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A jitted function and the shapes it is called with, each with its sharding."""
+    """A jitted function and its argument shapes with shardings."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
 
     def argument_bytes(self) -> int:
-        """Bytes of the arguments on one device."""
+        """The bytes of the arguments on one device."""
         return sum(_device_bytes(leaf) for leaf in jax.tree.leaves(self.arguments))
 
 
 @dataclasses.dataclass(frozen=True)
 class Outline:
-    """What the compiled programs of a study depend on, without its data."""
+    """The inputs of a study's compiled programs, without its data."""
 
     config: ConfigDict
     model: Seq2SeqModel
@@ -60,22 +60,22 @@ class Outline:
 
     @property
     def bucket(self) -> tuple[int, int]:
-        """The largest (words, tokens) of a batch, which takes the most memory."""
+        """The largest bucket (words, tokens), which needs the most memory."""
         return self.buckets[0]
 
     @property
     def buckets(self) -> list[tuple[int, int]]:
-        """All (words, tokens), the largest first."""
+        """All buckets (words, tokens), the largest first."""
         return sorted({tuple(map(int, bucket)) for bucket in self.config.batch.buckets}, reverse=True)
 
     def mapped(self, mapping: str) -> "Outline":
-        """The same with the arms of a device side by side (`vmap`) or one after the other (`map`)."""
+        """Return a copy that computes the arms of a device by `vmap` (in parallel) or `map` (in sequence)."""
         config = self.config.copy_and_resolve_references()
         config.parallel.arms = mapping
         return dataclasses.replace(self, config=config)
 
     def training(self, placement: Placement, batch_size: int, bucket: tuple[int, int] | None = None) -> Program:
-        """The training step of all arms, on the largest bucket unless another is given."""
+        """Return the training step of all arms; default bucket: the largest."""
         program = self._program(placement.mesh)
         state = placement.abstract(program.state_shapes())
         step = compile_step(program.train_step, placement.mesh, placement.formats(state))
@@ -85,7 +85,7 @@ class Outline:
         return Program(step, (state, batch, _placed(self._study_arrays(), replicated(placement.mesh))))
 
     def search(self, placement: Placement) -> Program:
-        """Beam search of all arms on the longest sentences, from parameters as training leaves them."""
+        """Return the beam search of all arms on the longest sentences, with parameters sharded as after training."""
         mesh, size, words = placement.mesh, int(self.config.decode.batch_size), self.bucket[0]
         spec = GenerationSpec.from_fields(self.config.decode, self.model)
         params = placement.abstract(self._program().state_shapes().params)
@@ -104,7 +104,7 @@ class Outline:
         return make_program(self.config, self.model, self.arms, mesh)
 
     def _batch_fields(self) -> list[str]:
-        """Fields of a training batch that not every one has."""
+        """Optional fields that the study's training batches have."""
         needed = [name for name in ("subject", "donor") if name in self._needs]
         return ["labels", *needed, *(["shuffled_labels"] if "label_shuffle" in self._conditions else [])]
 
@@ -115,7 +115,7 @@ class Outline:
 
     @property
     def _conditions(self) -> list[str]:
-        """Those of the whole grid, since batches carry what any of them needs."""
+        """All conditions of the grid: batches carry the fields that any of them needs."""
         return sorted({*self.config.grid.train_conditions, *self.config.grid.eval_conditions})
 
     @property
@@ -124,11 +124,11 @@ class Outline:
 
 
 def make_outline(config: ConfigDict) -> Outline:
-    """The outline of a configuration; reads no data.
+    """Return the outline of a configuration without reading data.
 
-    The model has the shape of a checkpoint in a local folder; else that of `model.shape`, also where the configuration
-    names a checkpoint on the Hub, with the vocabulary of the backbone's usual tokenizer. Features are those of the data
-    file if it is there, of the synthetic data, of ZuCo's EEG, or for `narratives.h5` volumes of `data.fmri.grid`.
+    The model's shape comes from a local checkpoint folder; otherwise (also for a Hub name) from `model.shape` with the
+    vocabulary of the backbone's usual tokenizer. The feature shape comes from the data file if it exists, else from the
+    synthetic data, ZuCo's EEG, or for `narratives.h5` from `data.fmri.grid`.
 
     Raises:
       UserError: a field of the configuration is not usable.
@@ -140,7 +140,7 @@ def make_outline(config: ConfigDict) -> Outline:
             "encoder fits wherever a generative model does."
         )
     features = _features(config)
-    if config.parallel.arms == "auto":  # which is about the machine that this is run on
+    if config.parallel.arms == "auto":  # "auto" would look at this machine's devices
         config = config.copy_and_resolve_references()
         config.parallel.arms = "vmap"
     checkpoint = Path(at_hand(config.model.checkpoint)).expanduser()
@@ -155,7 +155,7 @@ def make_outline(config: ConfigDict) -> Outline:
 
 
 def _features(config: ConfigDict) -> tuple[int, ...]:
-    """Shape of a position of the data that the configuration names, which need not be there."""
+    """Return the feature shape of one position of the configured data, which need not exist."""
     source = str(config.data.source)
     if source == "synthetic":
         return (int(config.data.synthetic.features),)
@@ -171,7 +171,7 @@ def _features(config: ConfigDict) -> tuple[int, ...]:
 
 
 class TokenIds:
-    """The special tokens and the size of a backbone's usual tokenizer: what a model with random weights asks of one."""
+    """A stand-in for a backbone's usual tokenizer: its special tokens and vocabulary size."""
 
     bos_token_id = cls_token_id = 0
     pad_token_id = 1
@@ -184,7 +184,7 @@ class TokenIds:
         return self._size
 
     def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
-        """A token for every word of a prompt; only their number matters."""
+        """Return one token per word of a prompt; only the number matters."""
         return {"input_ids": [3] * len(text.split())}
 
 
@@ -199,22 +199,22 @@ def _device_bytes(leaf: jax.ShapeDtypeStruct) -> int:
     return items * leaf.dtype.itemsize
 
 
-# Share of a chip's memory that programs get: the runtime keeps some for itself and loses some between buffers.
+# Share of a chip's memory available to programs; the rest goes to the runtime and fragmentation.
 USABLE = 0.97
-LARGEST = 2**14  # no batch above it is looked for
-# A confirming compilation that shows the line to be this far off asks for another one.
+LARGEST = 2**14  # upper bound of the search
+# If the confirming compilation deviates from the line by more than this share, another one follows.
 TOLERANCE = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
 class LargestBatch:
-    """The answer of `largest_batch`.
+    """The result of `largest_batch`.
 
     Fields:
-      size: the largest batch that was compiled and fits, 0 if none did.
-      confirmed: whether it is the one that a line through two other compilations had promised.
-      estimate: the last promise, which was not compiled unless confirmed.
-      tried: bytes by batch size, for every batch that was compiled.
+      size: the largest compiled batch that fits; 0 if none does.
+      confirmed: whether `size` equals the extrapolated batch.
+      estimate: the last extrapolated batch; compiled only if `confirmed`.
+      tried: bytes by batch size, for every compiled batch.
     """
 
     size: int
@@ -224,25 +224,25 @@ class LargestBatch:
 
 
 def second_size(start: int, first: int | None, step: int, limit: int) -> int:
-    """The batch to draw the line with: twice `start`, or half of it where that (of `first` bytes) did not fit."""
+    """Return the second batch size: twice `start`, or half of it if `start` (of `first` bytes) did not fit."""
     return 2 * start if first is None or first <= limit else max(start // 2 // step * step, step)
 
 
 def largest_batch(
     compile_bytes: Callable[[int], int], known: Mapping[int, int], step: int, limit: int, compilations: int = 5
 ) -> LargestBatch:
-    """Searches the largest multiple of `step` whose memory is at most `limit`.
+    """Search for the largest multiple of `step` whose memory is at most `limit`.
 
-    Memory is about affine in the batch. The line through two known sizes promises a batch, which is compiled. If that
-    does not fit, or shows that far more would, the line is drawn anew through the sizes nearest to the limit. The
-    answer is always a batch that was compiled.
+    Memory is approximately affine in the batch size. The batch extrapolated from two known sizes is compiled. If it
+    does not fit, or far more would fit, the line is redrawn through the two sizes nearest to the limit. The result is
+    always a batch that was compiled.
 
     Args:
       compile_bytes: batch size -> bytes on one device.
       known: bytes of two sizes, multiples of `step`.
-      step: devices along the batch: only their multiples divide among them.
-      limit: bytes.
-      compilations: how many more there may be.
+      step: devices along the batch; the batch must be a multiple.
+      limit: bytes on one device.
+      compilations: the maximum number of further compilations.
     """
     tried, confirmed = dict(known), False
     estimate = promise(tried, step, limit)
@@ -260,11 +260,11 @@ def largest_batch(
 
 
 def promise(tried: Mapping[int, int], step: int, limit: int) -> int:
-    """The largest multiple of `step` that the line through the two sizes nearest to the limit lets in.
+    """Return the largest multiple of `step` that fits according to the line through the two sizes nearest to the limit.
 
-    It is not below the largest size that is known to fit, and below the smallest that is known not to; where the line
-    says otherwise, that between these two is taken. (What T5-large takes at batch 32 and 64 is the same to 0.5 %: the
-    optimizer's, beside which a batch needs little until it needs more.)
+    The result is at least the largest size known to fit, and below the smallest size known not to fit; if the line
+    leaves this interval, its midpoint is returned. (T5-large needs the same memory at batch 32 and 64 to 0.5 %, because
+    the optimizer update dominates.)
     """
     below = max((size for size, taken in tried.items() if taken <= limit), default=0)
     above = min((size for size, taken in tried.items() if taken > limit), default=LARGEST + step)
@@ -278,6 +278,6 @@ def promise(tried: Mapping[int, int], step: int, limit: int) -> int:
 
 
 def _crossing(tried: Mapping[int, int], first: int, second: int, limit: int) -> int:
-    """Where the line through two sizes reaches the limit."""
+    """Return the batch size at which the line through two sizes reaches the limit."""
     slope = max((tried[second] - tried[first]) / (second - first), 1.0)
     return int(first + (limit - tried[first]) / slope)

@@ -1,4 +1,4 @@
-"""Predictions as a Parquet file, one row a prediction, for pandas and datasets."""
+"""Predictions as a Parquet file for pandas and datasets, one row per prediction."""
 
 import json
 from pathlib import Path
@@ -20,12 +20,12 @@ _KINDS = {
 COLUMNS = (
     "sample_id", "subject", "task", "sentence_id", "n_words", "train_condition", "eval_condition", "seed", "mode",
     "reference", "prediction", "reference_tokens", "prediction_tokens", "nll", "n_tokens",
-    "hypothesis",
+    "hypothesis", "donor",
 )  # fmt: skip
 
 
 def write_prediction_table(found: PredictionSet, out: Path) -> None:
-    """Writes all rows, whole or not at all; what a row lacks is null, and the header is in the file's metadata.
+    """Write all rows atomically; missing fields are null, and the header is in the file's metadata.
 
     Raises:
       UserError: pyarrow is not installed.

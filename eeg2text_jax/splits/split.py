@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from eeg2text_jax.data.clock import Clock
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 
@@ -46,7 +47,8 @@ class Readings:
 
     `sample_id` is unique. `text` is None where only ids are known: then sentences are compared by `sentence_id`.
     Of windows, `segments` int64 `[N, 2]` are the number of the first segment, apart for every stimulus, and how many
-    there are; `text_group` says which story a stimulus tells.
+    there are; `text_group` says which story a stimulus tells. `clock` says when samples were recorded, where
+    it is known.
     """
 
     sample_id: np.ndarray
@@ -56,6 +58,7 @@ class Readings:
     text: np.ndarray | None
     segments: np.ndarray | None = None
     text_group: np.ndarray | None = None
+    clock: Clock | None = None
 
     def __len__(self) -> int:
         return len(self.sample_id)
@@ -69,7 +72,7 @@ def readings_of(data: DataFile) -> Readings:
         first = stimulus * (data.sentence_index.max() + data.n_words.max() + 1) + data.sentence_index
         segments = np.stack([first, data.n_words], axis=1)
     names = sample_ids(data.subject, sentence_id)
-    return Readings(names, data.subject, data.task, sentence_id, data.sentence, segments, data.text_group)
+    return Readings(names, data.subject, data.task, sentence_id, data.sentence, segments, data.text_group, data.clock)
 
 
 def text_units(data: DataFile) -> np.ndarray:

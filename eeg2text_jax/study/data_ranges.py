@@ -1,5 +1,6 @@
-"""What each field of the section `data` may be; see `ranges.py`."""
+"""Valid values of each field in the section `data`; see `ranges.py`."""
 
+from eeg2text_jax.data.clock import CLOCK_COLUMNS
 from eeg2text_jax.data.fmri.fmri_spec import RUNS
 from eeg2text_jax.data.raw.choices import VOLTS
 from eeg2text_jax.data.recordings.features import BANDS, MEASURES
@@ -36,6 +37,7 @@ DATA_RANGES: dict[str, Range] = {
     "data.columns.sentence_index": text(empty=False),
     "data.columns.word": text(empty=False),
     "data.columns.mask": text(empty=False),
+    **{f"data.columns.{name}": text(empty=False) for name in CLOCK_COLUMNS},
     "data.columns.features_are": text(),
     "data.table.word_column": whole(0, 100_000),
     "data.table.feature_columns": many(whole(0, 100_000), least=0),

@@ -1,4 +1,4 @@
-"""Whether a predictions file is what the run of its folder wrote: shown by digests, never by which fields it has."""
+"""Verify by digests that a predictions file was written by the run of its folder; header fields alone prove nothing."""
 
 import itertools
 import json
@@ -18,10 +18,10 @@ from eeg2text_jax.study.workdir import Workdir, read_object
 
 
 def is_of_its_run(found: PredictionSet) -> bool:
-    """Whether digests tie a file to configuration, split and checkpoint of its workdir.
+    """Return whether digests tie a file to the configuration, split and checkpoint of its workdir.
 
-    The folder's list of digests has this file's; the header's configuration and split are those of the folder, and of
-    one of its checkpoints; every sample is of the test part. Who forges a whole folder is not seen here.
+    The file's digest must be in the folder's list; configuration and split in its header must match the folder and one
+    of its checkpoints; every sample must be in the test part. A forged folder as a whole is not detected.
     """
     workdir = Workdir(epath.Path(found.path).parent)
     needed = (workdir.config, workdir.split, workdir.finished)
@@ -42,9 +42,9 @@ def is_of_its_run(found: PredictionSet) -> bool:
 
 
 def _trained(workdir: Workdir, header: dict[str, Any], config: ConfigDict) -> bool:
-    """Whether a checkpoint of the folder says that it is of this split and configuration."""
+    """Return whether a checkpoint of the folder names this split and configuration."""
     wanted = {"split": header.get("split"), "config": fields_digest(config, "training")}
-    below = ("checkpoints/step_*/info/metadata", "*/checkpoints/step_*/info/metadata")  # of waves
+    below = ("checkpoints/step_*/info/metadata", "*/checkpoints/step_*/info/metadata")  # the second: waves
     for path in itertools.chain.from_iterable(map(workdir.root.glob, below)):
         try:
             info = json.loads(path.read_bytes())

@@ -1,7 +1,7 @@
-"""What each field of a configuration may be: one line a field, and one place where all of them are checked.
+"""Valid values of every configuration field, one line per field, and `check_config`, which checks them all.
 
-`check_config` is called when a configuration is read, from the command line and from Python, before anything is made.
-A field that `configs/default.py` has and `RANGES` lacks, or the other way round, fails a test.
+`check_config` runs whenever a configuration is read, from the command line or from Python, before any work. A test
+compares the fields of `configs/default.py` with `RANGES`.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -35,7 +35,7 @@ from eeg2text_jax.study.kinds import (
 from eeg2text_jax.study.metric_names import ENDPOINTS, MEANING, WHICH_SENTENCE
 from eeg2text_jax.study.together import TOGETHER
 
-STAGE = {  # of a training before the text
+STAGE = {  # of a pretraining stage
     "steps": whole(0),
     "epochs": whole(0),
     "batch_size": whole(1, 1_000_000),
@@ -58,6 +58,8 @@ RANGES: dict[str, Range] = {
     "split.ratio": shares(),
     "split.seed": whole(0),
     "split.path": place(),
+    "split.gap": number(0, 1e6),
+    "split.unique_subjects": flag(),
     "text.tokenizer": place(),
     "text.vocab_size": whole(260, 1_000_000),  # 256 bytes and four special tokens
     "text.max_tokens": whole(2, 100_000),
@@ -159,14 +161,14 @@ RANGES: dict[str, Range] = {
 }
 
 
-# Fields of version 0.1 and what they are called now.
+# Fields of version 0.1 -> their current names.
 RENAMED = {"optim.free": "optim.trainable", "decode.halvings": "decode.compactions"}
 
 
 def check_config(config: ConfigDict, sections: Collection[str] = (), ranges: Mapping[str, Range] | None = None) -> None:
-    """Checks every field, and those that must fit together; of the top-level `sections` alone, if there are any.
+    """Check every field on its own and in combination; with `sections`, only these top-level sections.
 
-    `ranges` are those of another kind of configuration than `configs/default.py` is of.
+    Pass `ranges` for a configuration that does not derive from `configs/default.py`.
 
     Raises:
       UserError: a field is missing, unknown, of another type or out of its range; the message names the field, its
@@ -197,13 +199,13 @@ def _check_fields(config: ConfigDict, ranges: Mapping[str, Range], known: Collec
 
 
 def refusal(name: str, value: Any, ranges: Mapping[str, Range] | None = None) -> UserError:
-    """The sentence about a value out of its range."""
+    """Return the error for a value out of its range."""
     plain = value.to_dict() if isinstance(value, ConfigDict) else value
     return UserError(f"{name} is {shortly(plain)}; expected {(ranges or RANGES)[name].expected}.")
 
 
 def fields(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted name and value of every field; `model.shape` is one field."""
+    """Yield the dotted name and value of every field; `model.shape` is one field."""
     for name, value in config.items():
         dotted = f"{prefix}{name}"
         if isinstance(value, ConfigDict) and dotted not in RANGES:
@@ -213,7 +215,7 @@ def fields(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def notes(config: ConfigDict) -> list[str]:
-    """Sentences on what a run will not do as the configuration reads."""
+    """Return notes on settings that a run will not follow literally."""
     found = []
     stages = [("optim", "train", config.optim, config.train.steps)]
     stages += [("optim", "step_one", config.optim, config.step_one.steps)]

@@ -1,4 +1,4 @@
-"""Everything that a run knows before training: data, split, text, arms and model, made or found in the workdir."""
+"""The fixed inputs of a run (data, split, tokenizer, arms, model), created in the workdir or read from it."""
 
 import dataclasses
 import functools
@@ -39,7 +39,7 @@ from eeg2text_jax.study.workdir import Workdir
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """The fixed ingredients of one run."""
+    """The fixed inputs of one run."""
 
     config: ConfigDict
     workdir: Workdir
@@ -48,19 +48,19 @@ class Study:
     tokenizer: PreTrainedTokenizerBase
     samples: Samples
     arms: tuple[Arm, ...]
-    model: Seq2SeqModel | ContrastiveModel | ReconstructionModel  # the last in stages before the text
+    model: Seq2SeqModel | ContrastiveModel | ReconstructionModel  # the last in pretraining stages
     arrays: StudyArrays
-    targets: TextTargets | None = None  # of the contrastive objective
-    before: "Study | None" = None  # the stage whose best parameters training begins with
+    targets: TextTargets | None = None  # for the contrastive objective
+    before: "Study | None" = None  # the stage whose best parameters initialize this one
 
     @functools.cached_property
     def placement(self) -> Placement:
-        """Where the arrays of these arms lie."""
+        """The device mesh and the sharding of these arms' arrays."""
         return Placement.from_config(self.config, len(self.arms))
 
     @property
     def config_digest(self) -> str:
-        """A hash of what predictions depend on."""
+        """A hash of all fields that predictions depend on."""
         return fields_digest(self.config, "decoding")
 
     @property
@@ -69,13 +69,13 @@ class Study:
 
 
 def open_study(config: ConfigDict, workdir: Workdir, *, other_texts: bool = False) -> Study:
-    """Makes what the workdir lacks and reads the rest.
+    """Create the inputs that the workdir lacks and read the others.
 
     Args:
-      config: as checked by `ranges.check_config`.
+      config: a configuration that passed `ranges.check_config`.
       workdir: the run's folder.
-      other_texts: accept a data file whose sentences are not those that the run was begun with, everything else being
-        equal; to show that free-running predictions do not depend on them.
+      other_texts: accept a data file in which only the sentences differ from the original one; used to show that
+        free-running predictions do not depend on them.
 
     Raises:
       UserError: the data source, the tokenizer or a field of the configuration is not usable.
@@ -95,7 +95,7 @@ def open_study(config: ConfigDict, workdir: Workdir, *, other_texts: bool = Fals
 
 
 def _with_steps(config: ConfigDict, workdir: Workdir, samples: int) -> ConfigDict:
-    """The configuration with the steps of its epochs, which a run that is resumed must have begun with."""
+    """Return the configuration with epochs converted to steps; a resumed run must derive the same steps."""
     config = resolved(config, samples)
     check_derived(workdir, config, samples)
     for line in lines(config, samples):
@@ -104,7 +104,7 @@ def _with_steps(config: ConfigDict, workdir: Workdir, samples: int) -> ConfigDic
 
 
 def contrastive(study: Study) -> Study:
-    """The study with targets, and with the model that is trained towards them, in the place of the generative one."""
+    """Return the study with text targets and a contrastive model in place of the generative one."""
     config = study.config
     targets = open_targets(config, study.workdir.targets, study.data, study.split)
     settings = config.contrastive
@@ -120,7 +120,7 @@ def contrastive(study: Study) -> Study:
 
 
 def open_data(config: ConfigDict, workdir: Workdir) -> DataFile:
-    """The data file of `config.data.source`: that file itself, or one prepared from it once."""
+    """Open the data file of `config.data.source`: the file itself, or one prepared from it once."""
     source = str(config.data.source)
     if source.endswith(".h5"):
         return read_datafile(source)
@@ -132,10 +132,10 @@ def open_data(config: ConfigDict, workdir: Workdir) -> DataFile:
 
 
 def open_split(config: ConfigDict, workdir: Workdir, data: DataFile, *, other_texts: bool = False) -> Split:
-    """The split of this workdir; once made it stays, and so does the data that it was made from.
+    """Open the split of this workdir, or make it; a split is tied to the digest of its data file.
 
     Raises:
-      UserError: the data file is another one (see `open_study` for `other_texts`), or no such split can be made.
+      UserError: the data file differs (see `open_study` for `other_texts`), or the split cannot be made.
     """
     if workdir.split.exists():
         found = read_split_file(workdir.split)
@@ -149,7 +149,7 @@ def open_split(config: ConfigDict, workdir: Workdir, data: DataFile, *, other_te
 
 
 def open_tokenizer(config: ConfigDict, workdir: Workdir, data: DataFile, split: Split) -> PreTrainedTokenizerBase:
-    """The tokenizer of `config.text`, of the checkpoint, or one trained on the sentences of the train part."""
+    """Open the tokenizer of `config.text` or of the checkpoint, or train one on the sentences of the train part."""
     if not workdir.tokenizer.exists():
         folder = config.text.tokenizer or (config.model.checkpoint and checkpoint_folder(config.model.checkpoint))
         if folder:
@@ -162,10 +162,10 @@ def open_tokenizer(config: ConfigDict, workdir: Workdir, data: DataFile, split: 
 
 
 def cuts(config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """Sentences on how many samples of the parts lose words or tokens.
+    """Return messages on how many samples of each part lose words or tokens.
 
     Raises:
-      UserError: a sample, of the test part among them, has more words than the widest bucket.
+      UserError: a sample of any part has more words than the widest bucket.
     """
     rows = np.concatenate(list(split.parts.values()))
     words, most, widest = data.n_words[rows], config.data.max_words, max(words for words, _ in config.batch.buckets)
@@ -193,7 +193,7 @@ def cuts(config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrained
 def make_samples(
     config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase, pad_token: int
 ) -> tuple[Samples, jax.Array | None]:
-    """What batches are cut from, and the table of subject means `[S + 1, *feature_shape]` where one is needed."""
+    """Return the samples for batches, and the subject means `[S + 1, *feature_shape]` if a condition needs them."""
     train = split.parts["train"]
     scaling = feature_scale(data, train, config.data.standardize)
     conditions = {*config.grid.train_conditions, *config.grid.eval_conditions}

@@ -1,4 +1,4 @@
-"""Which fields of a configuration must fit together; each check says what is wrong, or nothing."""
+"""Checks of configuration fields in combination; each returns a message, or "" if the fields are consistent."""
 
 from collections.abc import Callable
 
@@ -37,7 +37,7 @@ def _microbatches(config: ConfigDict) -> str:
 
 
 def _contrastive(config: ConfigDict) -> str:
-    """The loss compares all rows of a batch, and there is no backbone that a step one could begin with."""
+    """Refuse settings that the contrastive objective excludes: its loss needs whole batches, and it has no backbone."""
     only = {"train.accumulate": 1, "train.label_smoothing": 0.0, "step_one.steps": 0, "step_one.epochs": 0}
     for name, value in only.items():
         section, field = name.split(".")
@@ -78,7 +78,7 @@ def _pretraining(config: ConfigDict) -> str:
 
 
 class _AnyTokens:
-    """Token ids of no model in particular, with which settings of decoding can be checked."""
+    """Placeholder token ids, to check decoding settings before a model exists."""
 
     start_token, pad_token, eos_token = 0, 1, 2
 

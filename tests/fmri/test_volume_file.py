@@ -152,6 +152,6 @@ def test_every_condition_takes_volumes_as_it_takes_flat_features(tmp_path):
 def test_the_file_says_what_it_is(tmp_path):
     make(tmp_path / "data.h5")
     with h5py.File(tmp_path / "data.h5", "r") as file:
-        assert file.attrs["format"] == "eeg2text-volumes-1"
+        assert file.attrs["format"] == "eeg2text-volumes-2"
         assert set(json.loads(file.attrs["checksums"])) == {"features", "samples", "sentences", "frames", "about"}
         assert file["features"].chunks == (1, *GRID)

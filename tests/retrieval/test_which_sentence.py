@@ -1,5 +1,6 @@
 """The audit of rankings on planted scores: its figures by brute force, its verdicts, and what length alone is worth."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -71,6 +72,24 @@ def test_the_effect_is_what_its_definition_says():
     assert comparison.primary.scores == pytest.approx((own, control_own))
     assert comparison.primary.nulls == pytest.approx((null, control_null))
     assert comparison.primary.effect == pytest.approx(own - null - control_own + control_null)
+
+
+def test_shuffled_is_not_held_against_its_donors():
+    """A perfect reader of whatever it is fed: the donor's sentence in the null gave differences beyond 100 points."""
+    rng = np.random.default_rng(9)
+    eeg, shuffled = rows(rng, own=50), rows(rng, condition="shuffled")
+    for place, row in enumerate(shuffled):
+        donor = place // 2 // 4 * 4 + (place // 2 + 1 + place % 2) % 4  # of the same length; each reader's another
+        row.scores[donor] += 50
+        shuffled[place] = dataclasses.replace(row, donor=f"T:{donor}")
+    found = audit_rankings(eeg, {"shuffled": shuffled}, endpoint="top-1", resamples=100)
+    assert found.comparisons[0].primary.effect == pytest.approx(100)
+    assert found.comparisons[0].primary.nulls == (0, 0)
+    assert found.comparisons[0].subjects[0].effect == pytest.approx(100)
+    assert any("no prediction is held against the sentence whose recording" in note for note in found.notes)
+    unknown = [dataclasses.replace(row, donor=None) for row in shuffled]
+    inflated = audit_rankings(eeg, {"shuffled": unknown}, endpoint="top-1", resamples=100)
+    assert inflated.comparisons[0].primary.effect > 104
 
 
 def test_planted_uses_eeg_and_says_so():

@@ -1,4 +1,4 @@
-"""A BIDS folder of stories in the scanner -> a data file of volumes; a few runs in memory at a time, at most."""
+"""Turn a BIDS folder of story listening into a data file of volumes, with at most a few runs in memory."""
 
 import collections
 import concurrent.futures
@@ -28,7 +28,7 @@ NO_WORDS, BEYOND = "no words", "beyond the end of the scan"
 
 
 def prepare_scans(root: Path, spec: FmriSpec, out: Path, tally: Tally) -> None:
-    """Writes the data file; what was kept and dropped goes to the tally, in windows.
+    """Write the data file; the tally counts kept and dropped windows.
 
     Raises:
       UserError: no scan can be used; or, if `spec.strict`, one cannot.
@@ -51,22 +51,22 @@ def prepare_scans(root: Path, spec: FmriSpec, out: Path, tally: Tally) -> None:
 
 
 class _Work:
-    """What is known of all scans while they are read one after the other."""
+    """The state of reading all scans one after the other."""
 
     def __init__(self, root: Path, spec: FmriSpec, tally: Tally, selection: Selection):
         self._root, self._spec, self._tally, self._selection = root, spec, tally, selection
         self._transcripts_at = Path(at_hand(spec.transcripts)) if spec.transcripts else root / "stimuli" / "gentle"
         self._transcripts: dict[str, Transcript | UserError] = {}
-        self._used: dict[str, Transcript] = {}  # as mended
+        self._used: dict[str, Transcript] = {}  # after repairs
         self._problems: dict[str, list[tuple[Scan, str]]] = collections.defaultdict(list)  # by kind
         self._files: list[dict[str, Any]] = []
-        self._odd: dict[str, None] = {}  # sentences on transcripts and shifts, each once
+        self._odd: dict[str, None] = {}  # messages on transcripts and shifts, without duplicates
 
     def usable(self) -> list[Scan]:
-        """Scans with an image, a story and its transcript, stories placed in their audio.
+        """Return the scans that have an image, a story and its transcript, with stories aligned to their audio.
 
         Raises:
-          UserError: there is none, or `strict` and one is not.
+          UserError: there is no such scan, or `strict` is set and one scan is unusable.
         """
         for reason, scans in self._selection.left_out.items():
             for scan in scans:
@@ -89,7 +89,7 @@ class _Work:
         return [dataclasses.replace(scan, stories=own) for scan, own in zip(found, placed, strict=True)]
 
     def _miss_stories(self, scans: list[Scan]) -> None:
-        """Notes scans with fewer stories of an audio than other scans have."""
+        """Record scans with fewer stories of an audio than other scans have."""
         counts = [(scan, collections.Counter(story.stimulus for story in scan.stories)) for scan in scans]
         most = collections.Counter()
         for _, own in counts:
@@ -119,7 +119,7 @@ class _Work:
             return error
 
     def runs(self, scans: Sequence[Scan]) -> Iterator[Run | UserError]:
-        """The images of scans or what is wrong with them, in turn; while one is looked at the next ones are read."""
+        """Yield each scan's image or its error, in order; the next images are read in the background."""
         with concurrent.futures.ThreadPoolExecutor(READERS) as readers:
             left = iter(scans)
             waiting = collections.deque(readers.submit(self._read, scan) for scan in itertools.islice(left, READERS))
@@ -128,7 +128,7 @@ class _Work:
                     found = waiting.popleft().result()
                     waiting.extend(readers.submit(self._read, scan) for scan in itertools.islice(left, 1))
                     yield found
-            finally:  # somebody stopped in the middle
+            finally:  # also if the caller stops early
                 for unread in waiting:
                     if isinstance(run := unread.result(), Run):
                         run.close()
@@ -142,7 +142,7 @@ class _Work:
             return error
 
     def add(self, scan: Scan, run: Run | UserError, writer: VolumeWriter) -> None:
-        """Appends a scan's windows; an image that is damaged leaves the file as it was."""
+        """Append a scan's windows; a damaged image leaves the file unchanged."""
         if isinstance(run, UserError):
             self._refuse(scan, str(run))
             return
@@ -173,6 +173,7 @@ class _Work:
                 writer.add_window(
                     begin + place, spec.window, sentence=text, subject=scan.subject, task=story.stimulus,
                     sentence_index=start - audio_start, text_group=spec.group_of(story.stimulus),
+                    recording=scan.stem, onset=(start + spec.lag_tr) * scan.tr, duration=spec.window * scan.tr,
                 )  # fmt: skip
                 tally.kept[key] += 1
         if run.length < frames.stop + spec.lag_tr:
@@ -180,7 +181,7 @@ class _Work:
                       f"{frames.stop + spec.lag_tr}: windows beyond the end are dropped."] = None  # fmt: skip
 
     def _transcript(self, scan: Scan, story: Story) -> Transcript:
-        """The transcript of a story, mended when it is first used."""
+        """Return the transcript of a story, repaired at first use."""
         name = story.stimulus
         if story.moved:
             self._odd[
@@ -211,7 +212,7 @@ class _Work:
             self._tally.dropped[scan.subject, scan.task, reason] += 1
 
     def note(self) -> None:
-        """A sentence for each kind of problem, and for each oddity."""
+        """Add one message per kind of problem and per oddity to the tally."""
         advice = {
             "not downloaded": f"; `datalad get` in {self._root} fetches images: sub-*/func/*_bold.nii.gz",
             "transcript not downloaded": "; `datalad get stimuli/gentle` fetches them",
@@ -238,7 +239,7 @@ class _Work:
         self._tally.notes += self._odd
 
     def provenance(self) -> dict[str, Any]:
-        """What was read, and how."""
+        """Return the sources and settings for the file's provenance."""
         paths = {name: self._transcripts_at / name / FILE for name in sorted(self._transcripts)}
         return {
             "source": self._root.name,
