@@ -41,8 +41,10 @@ from eeg2text_jax.training.pictures import write_reconstructions
 from eeg2text_jax.training.waves import train_arms, waves
 
 
-def run(config: ConfigDict, root: str) -> None:
+def run(config: ConfigDict, root: str, *, fold: bool = False) -> None:
     """Run all stages in the folder `root`, resuming an earlier run of the same configuration.
+
+    The audit of a `fold` is written and not printed: the verdict is the one over all folds.
 
     Raises:
       UserError: the configuration, the data or the folder is not usable.
@@ -54,7 +56,7 @@ def run(config: ConfigDict, root: str) -> None:
             decode(study, missing)
         if is_main():
             results = score(study)
-            judge(study, results)
+            judge(study, results, show=not fold)
         wait_for_all("end of run")
 
 
@@ -197,14 +199,16 @@ def audit_rows(
     )
 
 
-def judge(study: Study, results: dict[str, Any]) -> None:
-    """Write `audit.json` and `report.html`, and print the verdict."""
+def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
+    """Write `audit.json` and `report.html`; print the verdict if `show`."""
     root, config = study.workdir.root, study.config
     if is_ranked(config):
-        judge_ranked(config, root, read_ranked(study), _train_text(study), _of_the_run(study), study.data.recording)
+        about = _train_text(study), _of_the_run(study), study.data.recording
+        judge_ranked(config, root, read_ranked(study), *about, show=show)
         if config.objective == "contrastive":
-            made = "report.html, results.md, results.json, rankings.jsonl, audit.json"
-            print(f"everything is in {address_of(root)}: {made}")
+            if show:
+                made = "report.html, results.md, results.json, rankings.jsonl, audit.json"
+                print(f"everything is in {address_of(root)}: {made}")
             return
     verdict = verdict_of(study)
     if verdict is None:
@@ -216,6 +220,8 @@ def judge(study: Study, results: dict[str, Any]) -> None:
     table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
     sections = [Section("Scores", table), *_of_the_run(study)]
     write_report(verdict, root / "report.html", sections=sections)
+    if not show:
+        return
     print(result_text(verdict))
     print(f"everything is in {address_of(root)}: report.html, results.md, results.json, predictions.jsonl, audit.json")
 

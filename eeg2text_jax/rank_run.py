@@ -135,8 +135,10 @@ def judge_ranked(
     training_text: Sequence[str] | None = None,
     sections: Sequence[Section] = (),
     recording: str = "eeg",
+    *,
+    show: bool = True,
 ) -> RankingAudit | None:
-    """Write the audit and the report of rankings into the folder `root`, and print the verdict.
+    """Write the audit and the report of rankings into the folder `root`; print the verdict if `show`.
 
     Rankings by likelihood use their own file names, because the audit of texts is in the same folder.
     """
@@ -151,7 +153,8 @@ def judge_ranked(
     write_text(root / audit, json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n")
     scores = table_markdown(score_table(ranked_results(rows), config.objective, NARROW_COLUMNS))
     write_ranking_report(found, root / report, sections=[Section("Scores", scores), *sections])
-    print(ranking_text(found))
+    if show:
+        print(ranking_text(found))
     return found
 
 

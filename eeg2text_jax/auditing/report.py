@@ -109,7 +109,7 @@ def effect_figures(result: AuditResult) -> str:
     if len(main.primary.seed_effects) >= 3:
         figures.append(("Training seeds", bootstrap_figure(main.primary, result.metric)))
     return "".join(
-        f"<figure><figcaption>{html.escape(name)}</figcaption>{image(svg)}</figure>" for name, svg in figures
+        f"<figure><figcaption>{html.escape(name)}</figcaption>{image(svg, name)}</figure>" for name, svg in figures
     )
 
 

@@ -34,6 +34,7 @@ class Findings:
     mean: np.ndarray | None = None  # [F]
     spread: np.ndarray | None = None  # [F]
     bands: int = 1  # rows of the picture of scales; F / bands are its columns
+    names: tuple[list[str], list[str]] = ([], [])  # of bands and of channels, where the file has them
 
     def text(self) -> str:
         """All of it, a line each."""
@@ -166,6 +167,7 @@ def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None
         shown = ", ".join(map(str, constant[:10])) + (", ..." if len(constant) > 10 else "")
         findings.notes.append(f"{len(constant)} of {width} features do not vary (numbers {shown}): they are fed as 0.")
     findings.bands = _bands(outline.features_are, width)
+    findings.names = names_of(outline.features_are)
     scale = by_subject[:, 0] / np.maximum(by_subject[:, 1], 1)
     findings.table.append(f"{width} features a {unit_of(outline).removesuffix('s')}: {outline.features_are}")
     findings.table += _subjects(outline, names, subject, scale)
@@ -223,15 +225,27 @@ def _bands(features_are: str, width: int) -> int:
     return width // int(channels[1]) if channels and width % int(channels[1]) == 0 else 1
 
 
+def names_of(features_are: str) -> tuple[list[str], list[str]]:
+    """Names of bands and channels in a description as `data.raw.choices` writes it."""
+    found = re.search(r"bands in Hz: (.*?); channels: (.*)", features_are)
+    return (found[1].split(), found[2].split()) if found else ([], [])
+
+
 def scale_figure(findings: Findings) -> Any:
     """A matplotlib figure of every feature's standard deviation, on a logarithmic scale: band by channel."""
     from matplotlib.figure import Figure  # slow to import, and seldom needed
 
     spread = np.where(findings.spread > 0, findings.spread, np.nan).reshape(findings.bands, -1)
-    figure = Figure(figsize=(8, 1.2 + 0.35 * findings.bands), layout="constrained")
+    bands, channels = findings.names
+    figure = Figure(figsize=(8, 1.6 + 0.35 * findings.bands), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(np.log10(spread), aspect="auto", interpolation="nearest", cmap="viridis")
     axes.set(xlabel="channel" if findings.bands > 1 else "feature", ylabel="band" if findings.bands > 1 else "",
-             title=f"{findings.path.name}: standard deviation over all words")  # fmt: skip
+             title=f"{findings.path.name}: standard deviation over all positions")  # fmt: skip
+    if len(bands) == spread.shape[0]:
+        axes.set_yticks(range(len(bands)), [f"{band} Hz" for band in bands])
+    if len(channels) == spread.shape[1]:
+        every = -(-len(channels) // 64)  # more names would overlap
+        axes.set_xticks(range(0, len(channels), every), channels[::every], rotation=90, fontsize=7)
     figure.colorbar(image, label="log10; white: does not vary")
     return figure

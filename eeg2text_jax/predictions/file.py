@@ -77,10 +77,9 @@ def write_predictions(path: str | os.PathLike[str], header: dict[str, Any], pred
 class PredictionSet:
     """The rows of one predictions file.
 
-    `predictions` has the first hypothesis of every sample, which is what is scored and audited; `further` the others.
-    `layout` names how the file was laid out, `notes` say what a reader of its figures must know about the reading.
-    `groups` are the columns asked for: by `sentence_key` of a reference, how often it has each label. `digest` is the
-    SHA-256 of the file's bytes; `seeds_stated` says whether the file names training seeds, which are 0 otherwise.
+    `predictions` has the first hypothesis of every sample, which is scored and audited; `further` the others. `notes`
+    say what a reader of its figures must know. `groups` are the columns asked for: by `sentence_key` of a reference,
+    how often it has each label. `digest` is the SHA-256 of the bytes; where seeds are not stated, they are 0.
     """
 
     predictions: list[Prediction]
