@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.auditing.judged import Judged
 from eeg2text_jax.auditing.page import Section
+from eeg2text_jax.auditing.provenance import RANKED_HERE
 from eeg2text_jax.auditing.rank_report import ranking_text, write_ranking_report
 from eeg2text_jax.auditing.strata import length_strata
 from eeg2text_jax.auditing.which_sentence import RankingAudit, audit_rankings, select_rankings
@@ -125,6 +126,7 @@ def audit_ranked(
         seed=config.audit.seed,
         training_text=training_text,
         recording=recording,
+        verified=RANKED_HERE,
     )
 
 

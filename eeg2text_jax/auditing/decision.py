@@ -65,9 +65,9 @@ def decide(
             outcome, found.primary, derived, eeg=eeg, control=found.control, p_control=summary.p, margin=margin
         )
     else:
-        outcome = verdict.judge_alone(found.primary, derived)
+        outcome = verdict.judge_alone(found.primary, margin, derived)
         figures = verdict.alone_figures(found.primary, found.derived, **known)
-        reading = verdict.alone_reading(outcome, found.primary, derived)
+        reading = verdict.alone_reading(outcome, found.primary, derived, margin)
     question = asked.get(found.control, "")
     if reasons:
         said = verdict.unfit_sentence(reasons, figures)

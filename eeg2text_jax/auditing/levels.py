@@ -95,6 +95,24 @@ def labels_of(aligned: Aligned, groups: Mapping[str, str], column: str) -> np.nd
     return labels
 
 
+def levels_of(
+    aligned: Aligned,
+    groups: Mapping[str, Mapping[str, str]],
+    endpoint: Endpoint,
+    resamples: int,
+    seed: int,
+    stratum_size: int = STRATUM_SIZE,
+) -> list[Level]:
+    """Content between and within the groups of each column; draws of their own let no other figure move.
+
+    Raises:
+      UserError: a reference has no label, or all have the same.
+    """
+    labels = {column: labels_of(aligned, of_reference, column) for column, of_reference in groups.items()}
+    options = {"resamples": resamples, "rng": np.random.default_rng((seed, 1)), "stratum_size": stratum_size}
+    return [level for name, found in labels.items() for level in levels(aligned, found, name, endpoint, **options)]
+
+
 def levels(
     aligned: Aligned,
     labels: np.ndarray,
@@ -165,6 +183,17 @@ def _group_cells(table: np.ndarray, member: np.ndarray, sizes: np.ndarray) -> np
     return (summed / others[..., None]).reshape(len(sizes) ** 2, -1)
 
 
+def curve_text(found: Sequence[tuple[int, Contrast]]) -> str:
+    """The curve in a sentence; "" where there is none."""
+    if not found:
+        return ""
+    points = ", ".join(f"{c.effect:+.2f} ({count})" for count, c in found)
+    return (
+        "Content left when predictions are exchanged only within ever finer clusters of the references, by their words "
+        f"(number of clusters): {points}. A picture of how fine the content is, and no test of a level"
+    )
+
+
 def curve(
     aligned: Aligned,
     endpoint: Endpoint,
@@ -173,10 +202,13 @@ def curve(
     rng: np.random.Generator,
     stratum_size: int = STRATUM_SIZE,
     clusters: Sequence[int] = CLUSTERS,
+    control: str | None = None,
 ) -> list[tuple[int, Contrast]]:
-    """Content left within ever finer clusters of the references (Ward, tf-idf), against the first control."""
+    """Content left within ever finer clusters of the references (Ward, tf-idf), against `control`, "" for EEG alone."""
     from scipy.cluster import hierarchy  # slow to import, and scoring a file needs none of it
 
+    names = [condition.name for condition in aligned.conditions]
+    chosen = [0, 1][: len(names)] if control is None else [0, *([names.index(control)] if control else [])]
     tree = hierarchy.linkage(text_vectors(aligned.references), "ward")
     found = []
     for count in clusters:
@@ -185,5 +217,5 @@ def curve(
         labels = hierarchy.fcluster(tree, count, "maxclust")
         tables = _within(aligned, labels, endpoint, resamples, rng, stratum_size)
         if tables:
-            found.append((count, contrast(tables[:2], endpoint.score)))
+            found.append((count, contrast([tables[i] for i in chosen], endpoint.score)))
     return found

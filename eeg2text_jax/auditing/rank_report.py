@@ -58,6 +58,7 @@ def ranking_text(result: RankingAudit) -> str:
         *(f"{flag.level}: {flag.message}." for flag in result.flags),
         *(f"note: {note}" for note in result.notes),
         "",
+        *([f"Provenance: {result.provenance.text}."] if result.provenance else []),
         *(c.sentence for c in result.comparisons if c.sentence != result.sentence),
         result.sentence,
         f"VERDICT: {result.verdict.value}",

@@ -5,9 +5,9 @@ import os
 from collections.abc import Iterable, Sequence
 
 from eeg2text_jax.auditing.citation import BIBTEX
-from eeg2text_jax.auditing.figures import bootstrap_figure, effect_figure, null_figure, subject_figure
+from eeg2text_jax.auditing.figures import bootstrap_figure, curve_figure, effect_figure, null_figure, subject_figure
 from eeg2text_jax.auditing.judged import judged_part
-from eeg2text_jax.auditing.levels import level_rows
+from eeg2text_jax.auditing.levels import curve_text, level_rows
 from eeg2text_jax.auditing.page import Section, image, section_part, table, write_page
 from eeg2text_jax.auditing.recorded import said
 from eeg2text_jax.auditing.result import (
@@ -128,6 +128,9 @@ def derived_part(result: AuditResult) -> str:
 
 def level_part(result: AuditResult) -> str:
     """What the content is about: the group of a sentence, or the sentence within its group."""
+    if result.curve:
+        drawn = f'<div class="figures"><figure>{image(curve_figure(result.curve, result.metric))}</figure></div>'
+        return f"<h3>How fine the content is</h3><p>{html.escape(curve_text(result.curve))}.</p>{drawn}"
     if not result.levels:
         return ""
     note = (

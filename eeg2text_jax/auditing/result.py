@@ -11,7 +11,7 @@ from eeg2text_jax.auditing.collapse import Collapse
 from eeg2text_jax.auditing.contrast import Contrast, SubjectEffect
 from eeg2text_jax.auditing.judged import Judged
 from eeg2text_jax.auditing.levels import HEADINGS as LEVEL_HEADINGS
-from eeg2text_jax.auditing.levels import Level, level_rows
+from eeg2text_jax.auditing.levels import Level, curve_text, level_rows
 from eeg2text_jax.auditing.provenance import Provenance
 from eeg2text_jax.auditing.recorded import said
 from eeg2text_jax.auditing.red_flags import Flag
@@ -116,10 +116,12 @@ class AuditResult:
     examples: list[Example]
     # what was recorded, whose name stands for EEG in words: see `recorded.py`
     recording: str = dataclasses.field(default="eeg", kw_only=True)
-    provenance: Provenance | None = dataclasses.field(default=None, kw_only=True)  # None: of rankings
+    provenance: Provenance | None = dataclasses.field(default=None, kw_only=True)  # None: not asked
     judged: Judged | None = dataclasses.field(default=None, kw_only=True)  # the files, where rows are of files
     seeds_stated: bool = dataclasses.field(default=True, kw_only=True)
     levels: list[Level] = dataclasses.field(default_factory=list, kw_only=True)  # between and within stated groups
+    # number of clusters of the references -> content within them, where no groups are stated
+    curve: list[tuple[int, Contrast]] = dataclasses.field(default_factory=list, kw_only=True)
 
     @property
     def deciding(self) -> Comparison:
@@ -259,6 +261,8 @@ def derived_lines(result: AuditResult) -> list[str]:
 
 
 def level_lines(result: AuditResult) -> list[str]:
+    if result.curve:
+        return [f"{curve_text(result.curve)}.", ""]
     if not result.levels:
         return []
     return ["Content between and within groups:", *columns(LEVEL_HEADINGS, level_rows(result.levels)), ""]

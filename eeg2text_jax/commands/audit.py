@@ -19,7 +19,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.model_metrics import endpoints, makers_of
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, read_text
-from eeg2text_jax.predictions.groups import groups_of
+from eeg2text_jax.predictions.groups import LIKELY, groups_of, likely_groups
 from eeg2text_jax.predictions.rankings import is_rankings
 from eeg2text_jax.predictions.read import REFERENCE, check_given_once, describe, read_any
 from eeg2text_jax.predictions.selection import join_metadata, read_conditions
@@ -52,7 +52,12 @@ def main(argv: list[str]) -> int:
     def read(path: Path) -> list[Prediction]:
         check_unchanged(path)
         found = read_any(
-            path, layout=flags.format, columns=columns, mode=flags.mode, groups=groups, reference=flags.reference
+            path,
+            layout=flags.format,
+            columns=columns,
+            mode=flags.mode,
+            groups=groups or LIKELY,
+            reference=flags.reference,
         )
         print(describe(found))
         ours.append(is_of_its_run(found))
@@ -68,7 +73,10 @@ def main(argv: list[str]) -> int:
     conditions = read_conditions(flags.eeg, flags.control, read, flags.arm)
     name, *_ = conditions
     rows = conditions.pop(name)
-    labels, notes = groups_of(read_sets[0], groups, flags.meta)
+    likely = [] if groups else likely_groups(read_sets[0])
+    labels, notes = groups_of(read_sets[0], groups or likely, flags.meta)
+    if likely:
+        notes.append(f"groups by {', '.join(likely)}, whose name says so; --groups=COLUMN takes another column")
     for note in notes:
         print(f"{note}.")
     result = audit(
@@ -91,6 +99,7 @@ def main(argv: list[str]) -> int:
         candidates=read_candidates(flags.candidates) if flags.candidates else None,
         recording=recordings[0],
         groups=labels,
+        with_curve=True,
     )
     files = tuple(JudgedFile(str(found.path), found.digest, len(found.predictions)) for found in read_sets)
     stated = all(found.seeds_stated for found in read_sets)
