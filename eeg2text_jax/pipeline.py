@@ -218,7 +218,7 @@ def judge(study: Study, results: dict[str, Any]) -> None:
 
 def _of_the_run(study: Study) -> list[Section]:
     """Return report sections on the donors of `shuffled` and on the losses, if available."""
-    sections = [Section("Shuffled", study.samples.donor_note)] if study.samples.donor_note else []
+    sections = [Section("Donors", study.samples.donor_note)] if study.samples.donor_note else []
     if not study.workdir.metrics.exists():
         print(f"{study.workdir.metrics}: there is no such file, so the report has no curves.")
         return sections
