@@ -108,7 +108,11 @@ def ranked_results(rows: Sequence[Ranking]) -> dict[str, Any]:
 
 
 def audit_ranked(
-    config: ConfigDict, rows: Iterable[Ranking], training_text: Sequence[str] | None = None, recording: str = "eeg"
+    config: ConfigDict,
+    rows: Iterable[Ranking],
+    training_text: Sequence[str] | None = None,
+    recording: str = "eeg",
+    neighbors: dict[str, Any] | None = None,
 ) -> RankingAudit | None:
     """Audit rankings as `config.retrieval` says; None if no arm was trained and tested with EEG."""
     if "eeg" not in config.grid.train_conditions or "eeg" not in config.grid.eval_conditions:
@@ -123,6 +127,7 @@ def audit_ranked(
         seed=config.audit.seed,
         training_text=training_text,
         recording=recording,
+        neighbors=neighbors,
     )
 
 
@@ -133,12 +138,13 @@ def judge_ranked(
     training_text: Sequence[str] | None = None,
     sections: Sequence[Section] = (),
     recording: str = "eeg",
+    neighbors: dict[str, Any] | None = None,
 ) -> RankingAudit | None:
     """Write the audit and the report of rankings into the folder `root`, and print the verdict.
 
     Rankings by likelihood use their own file names, because the audit of texts is in the same folder.
     """
-    found = audit_ranked(config, rows, training_text, recording)
+    found = audit_ranked(config, rows, training_text, recording, neighbors)
     if found is None:
         print("no arm was trained and tested with eeg, so there is nothing to audit.")
         return None

@@ -8,6 +8,7 @@ import numpy as np
 
 from eeg2text_jax.auditing import fitness, red_flags, verdict
 from eeg2text_jax.auditing.align import Aligned, align
+from eeg2text_jax.auditing.beyond_time import beyond_time
 from eeg2text_jax.auditing.collapse import measure_collapse
 from eeg2text_jax.auditing.compare import compare, gap_flags
 from eeg2text_jax.auditing.contrast import contrast
@@ -25,6 +26,7 @@ from eeg2text_jax.auditing.strata import STRATUM_SIZE, stand_ins
 from eeg2text_jax.auditing.structure import SIGNS
 from eeg2text_jax.auditing.table import ContentTable, RowTable, content_tables
 from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.splits.neighbors import high_neighbors
 
 
 def pick_examples(
@@ -71,6 +73,7 @@ def audit(
     candidates: Mapping[str, Mapping[Key, CandidateScores]] | None = None,
     recording: str = "eeg",
     groups: Mapping[str, Mapping[str, str]] | None = None,
+    neighbors: Mapping[str, Any] | None = None,
 ) -> AuditResult:
     """Judges whether predictions hold more about the sentence with EEG than with each control.
 
@@ -95,6 +98,7 @@ def audit(
       recording: "fmri" where rows are of windows of scans: those that share no segment are judged, and it is called so.
 
       groups: name -> reference -> label of its class, topic or story: content is given between and within these, too.
+      neighbors: section `time` of the split's certificate, see `splits.neighbors.time_leakage`.
 
     Raises:
       UserError: rows that cannot be compared, references without a label.
@@ -134,6 +138,7 @@ def audit(
     flags = _findings(aligned, conditions, training_text, AVERAGED.search(proof)) + channel_flags
     if verified:  # its decoder takes no target: what looks like one is a model that is nearly perfect, or memory
         flags = [dataclasses.replace(flag, level="warning") if flag.code in SIGNS else flag for flag in flags]
+    flags += [Flag("time", "warning", message) for message in high_neighbors(neighbors)]
     flags += _warnings(aligned, tables, in_words or tables, conditions, evidence, endpoint, effect)
     signs = [flag.message for flag in flags if flag.code in SIGNS and flag.level == "severe"]
     origin = provenance_of(aligned.eeg.mode, verified=verified, proof=proof, stated_by=stated_by, contradictions=signs)
@@ -174,6 +179,7 @@ def audit(
         recording=recording,
         provenance=origin,
         levels=within,
+        time=beyond_time(aligned, comparisons),
     )
 
 

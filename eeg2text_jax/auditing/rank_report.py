@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from eeg2text_jax.auditing.page import Section, section_part, table, write_page
 from eeg2text_jax.auditing.report import derived_part, effect_figures, flag_part, secondary_part, verdict_part
-from eeg2text_jax.auditing.result import EFFECT_HEADINGS, columns, derived_lines, effect_rows
+from eeg2text_jax.auditing.result import EFFECT_HEADINGS, columns, derived_lines, effect_rows, time_lines
 from eeg2text_jax.auditing.verdict import exchanged, interval_text, p_text
 from eeg2text_jax.auditing.which_sentence import RankingAudit
 
@@ -58,7 +58,8 @@ def ranking_text(result: RankingAudit) -> str:
         "",
         *(c.sentence for c in result.comparisons if c.sentence != result.sentence),
         result.sentence,
-        f"VERDICT: {result.verdict.value}",
+        *time_lines(result),
+        f"VERDICT: {result.verdict_text}",
     ]
     return "\n".join(lines)
 
