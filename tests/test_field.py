@@ -97,12 +97,17 @@ def test_the_table_and_the_page_say_the_same(field, published, tmp_path, monkeyp
     rows = re.findall(r"<tr data-verdict=.*?</tr>", page)
     assert len(rows) == len(lines)
     for line, row in zip(lines, rows, strict=True):
-        shown = re.findall(r"<td>(.*?)</td>", row)
-        assert len(shown) == len(HEADINGS) == page.count("<th tabindex")
+        labels, shown = zip(*re.findall(r'<td data-label="(.*?)">(.*?)</td>', row), strict=True)
+        assert labels == HEADINGS[:-1]
+        assert len(shown) == page.count("<th tabindex")
         assert f"| `{shown[0]}` | {' | '.join(shown[1:])} |" in markdown
-        assert line["verdict"] in shown
-    assert "4 lines: 2 files of 1 repositories" in markdown
-    assert "2 could not be had: b, c" in markdown
+        assert line["verdict"] == shown[1]
+        codes = dict.fromkeys(code for level, code, _ in line["flags"] if level != "note")
+        assert all(code not in row for code in codes), "findings are folded"
+    said = (
+        "4 published sets are listed; 2 could not be had (b, c). The 2 files that were judged are of 1 repositories; "
+    )
+    assert f"{said}2 of them hold both modes and have a line for each, so 4 lines were judged." in markdown
     assert "a \\| note" in markdown
     assert published[2][:10] in markdown
     assert not re.search(r"<!--|<(script|link|img)[^>]*(src|href)=", page)

@@ -29,8 +29,8 @@ WITHDRAWN = (
 
 
 HEADINGS = (
-    *("set", "input", "mode, file says", "made", "rows", "sentences", "BLEU-1", "null", "content", "p"),
-    *("control", "difference", "p of it", "verdict", "findings"),
+    *("set", "verdict", "input", "mode, file says", "made", "rows", "sentences", "BLEU-1", "null", "content", "p"),
+    *("control", "difference", "p of it", "findings"),
 )
 LEVEL_HEADINGS = ("set", "control", "verdict", "content", "groups by", "between groups", "within groups")
 
@@ -40,6 +40,7 @@ def cells(line: Line) -> list[str]:
     figure, signed = "{:.2f}".format, "{:+.2f}".format
     return [
         one.set,
+        line.verdict,
         f"{one.train_condition} → {one.eval_condition}",
         line.mode,
         one.mode,
@@ -50,7 +51,6 @@ def cells(line: Line) -> list[str]:
         line.control or "none",
         "–" if line.difference is None else signed(line.difference),
         "–" if line.p_difference is None else p_cell(line.p_difference),
-        line.verdict,
         ", ".join(codes(line, ("severe", "warning"))),
     ]
 
@@ -79,13 +79,15 @@ def summary(lines: Sequence[Line]) -> list[str]:
     found = Counter(code for line in judged for code in codes(line, ("severe", "warning")))
     often = ", ".join(f"`{code}` {count}" for code, count in found.most_common(10))
     had = [line for line in lines if line.verdict == "not had"]
-    missing = f" {len(had)} could not be had: {', '.join(line.published.set for line in had)}." if had else ""
+    named, files = len({line.published.set for line in lines}), len({line.published.set for line in judged})
+    missing = f"; {len(had)} could not be had ({', '.join(line.published.set for line in had)})" if had else ""
     claimed = ("uses EEG", "content above its null", "detectable but below the margin")
     plain = sum(line.verdict in claimed for line in forced)
     return [
-        f"{len(judged)} lines: {len({line.published.set for line in judged})} files of "
-        f"{len({line.published.repository for line in judged})} repositories, those that hold both modes twice; "
-        f"{len(judged) - len(once)} lines hold the same predictions as an earlier one and count once.{missing}",
+        f"{named} published sets are listed{missing}. The {files} files that were judged are of "
+        f"{len({line.published.repository for line in judged})} repositories; {len(judged) - files} of them hold both "
+        f"modes and have a line for each, so {len(judged)} lines were judged. {len(judged) - len(once)} lines hold the "
+        "same predictions as an earlier line and count once.",
         f"{len(free)} lines ran free, as far as file or repository tell; {len(alone)} of them have no control, of "
         f"which {noise} are noise-fed and the controls of others. {len(forced)} are "
         f"teacher-forced, {plain} of them with a "
@@ -218,7 +220,9 @@ def html_page(lines: Sequence[Line], resamples: int, seed: int) -> str:
     body = []
     for line in lines:
         one = line.published
-        shown = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(line))
+        *row, found = cells(line)
+        labelled = zip(map(html.escape, HEADINGS), map(html.escape, row), strict=False)
+        shown = "".join(f'<td data-label="{label}">{cell}</td>' for label, cell in labelled)
         same = f"the same predictions as {line.copy_of}" if line.copy_of else ""
         said = [
             line.sentence,
@@ -229,13 +233,15 @@ def html_page(lines: Sequence[Line], resamples: int, seed: int) -> str:
         ]
         listed = "".join(f"<li>{html.escape(text)}</li>" for text in said if text)
         source = html.escape(f"{one.model}; {one.repository} at {one.commit}, {one.path}")
+        codes_found = f"<p>Findings: {html.escape(found)}.</p>" if found else ""
         body.append(
             f'<tr data-verdict="{html.escape(line.verdict)}">{shown}</tr>'
-            f'<tr class="more" hidden><td colspan="{len(HEADINGS)}"><p>{source}</p><ul>{listed}</ul></td></tr>'
+            f'<tr class="more" hidden><td colspan="{len(HEADINGS) - 1}"><p>{source}</p>{codes_found}'
+            f"<ul>{listed}</ul></td></tr>"
         )
     sentences = "".join(f"<li>{html.escape(text.replace('*', '').replace('`', ''))}</li>" for text in summary(lines))
     page = (HERE / "field_page.html").read_text(encoding="utf8")
-    heads = "".join(f'<th tabindex="0">{html.escape(heading)}</th>' for heading in HEADINGS)
+    heads = "".join(f'<th tabindex="0">{html.escape(heading)}</th>' for heading in HEADINGS[:-1])
     filled = {
         "SUMMARY": sentences,
         "PROVENANCE": html.escape(made_by(resamples, seed)),

@@ -7,6 +7,7 @@ import numpy as np
 
 from eeg2text_jax.auditing import fitness, red_flags, verdict
 from eeg2text_jax.auditing.align import Aligned, align
+from eeg2text_jax.auditing.beyond_time import beyond_time
 from eeg2text_jax.auditing.collapse import measure_collapse
 from eeg2text_jax.auditing.compare import compare, gap_flags
 from eeg2text_jax.auditing.contrast import Contrast, contrast
@@ -26,6 +27,7 @@ from eeg2text_jax.auditing.structure import contradictions, weighed
 from eeg2text_jax.auditing.table import ContentTable, RowTable, content_tables
 from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.splits.neighbors import high_neighbors
 
 CURVE_RESAMPLES = 1000  # of a picture
 
@@ -75,6 +77,7 @@ def audit(
     recording: str = "eeg",
     groups: Mapping[str, Mapping[str, str]] | None = None,
     with_curve: bool = False,
+    neighbors: Mapping[str, Any] | None = None,
 ) -> AuditResult:
     """Judges whether predictions hold more about the sentence with EEG than with each control.
 
@@ -99,6 +102,7 @@ def audit(
       recording: "fmri" where rows are of windows of scans: those that share no segment are judged, and it is called so.
       groups: name -> reference -> label of its class, topic or story: content is given between and within these, too.
       with_curve: where content is found and no groups are given, how much is left within ever finer clusters.
+      neighbors: section `time` of the split's certificate, see `splits.neighbors.time_leakage`.
 
     Raises:
       UserError: rows that cannot be compared, references without a label.
@@ -137,6 +141,7 @@ def audit(
     )
     effect = design_effect(endpoint.score, tables[0].rows.own, aligned.eeg.sentence)
     flags = weighed(_findings(aligned, conditions, training_text, AVERAGED.search(proof)) + channel_flags, verified)
+    flags += [Flag("time", "warning", message) for message in high_neighbors(neighbors)]
     flags += _warnings(aligned, tables, in_words or tables, conditions, evidence, endpoint, effect)
     origin = provenance_of(
         aligned.eeg.mode, verified=verified, proof=proof, stated_by=stated_by, contradictions=contradictions(flags)
@@ -185,6 +190,7 @@ def audit(
         provenance=origin,
         levels=within,
         curve=_curve(aligned, decisive, endpoint, resamples, seed, stratum_size) if with_curve and not groups else [],
+        time=beyond_time(aligned, comparisons),
     )
 
 

@@ -66,9 +66,7 @@ def null_figure(comparison: Evidence, eeg: str) -> str:
     def draw(axes: Axes) -> None:
         low, high = min(found.null_draws.min(), found.observed), max(found.null_draws.max(), found.observed)
         spread = max(high - low, 1e-3)
-        axes.hist(
-            found.null_draws, bins=np.linspace(low - 0.02 * spread, high + 0.02 * spread, 45), color=GREY, alpha=0.75
-        )
+        axes.hist(found.null_draws, bins=bin_edges(found.null_draws), color=GREY, alpha=0.75)
         axes.axvline(found.observed, color=ORANGE, lw=2.2)
         if low - spread < 0 < high + spread and comparison.control:
             axes.axvline(0, color="black", lw=0.8, ls=":")
@@ -86,6 +84,22 @@ def null_figure(comparison: Evidence, eeg: str) -> str:
         axes.set_xlabel(f"{what}\n(grey: references permuted within strata)")
 
     return _svg(draw, 2.4)
+
+
+def bin_edges(draws: np.ndarray, most: int = 45) -> np.ndarray:
+    """Edges of the bins of a histogram; each bin holds equally many of the values that the draws can have.
+
+    Ranks, and shares of few sentences, are multiples of a step: bins of another width hold now one, now two of them,
+    and the histogram is a comb.
+    """
+    values = np.unique(np.round(draws, 9))
+    spread = max(values[-1] - values[0], 1e-3)
+    step = np.diff(values).min() if len(values) > 1 else spread
+    steps = np.diff(values) / step
+    if spread / step > 20 * most or np.abs(steps - np.round(steps)).max(initial=0) > 0.01:  # any value may come
+        return np.linspace(values[0] - 0.02 * spread, values[-1] + 0.02 * spread, most)
+    width = step * np.ceil((spread / step + 1) / most)
+    return np.arange(values[0] - step / 2, values[-1] + step / 2 + width, width)
 
 
 def subject_figure(comparison: Evidence, metric: str) -> str:

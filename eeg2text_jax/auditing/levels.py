@@ -12,6 +12,7 @@ import numpy as np
 
 from eeg2text_jax.auditing import statistics
 from eeg2text_jax.auditing.align import Aligned
+from eeg2text_jax.auditing.beyond_time import stretches
 from eeg2text_jax.auditing.contrast import Contrast, contrast
 from eeg2text_jax.auditing.endpoints import Endpoint
 from eeg2text_jax.auditing.statistics import Resampled
@@ -43,6 +44,7 @@ class Level:
     groups: int
     between: Contrast | None  # None: fewer than `MIN_SENTENCES` groups of two sentences or more
     within: Contrast | None  # None: fewer than `MIN_SENTENCES` sentences share their group, task and length
+    stretches: Contrast | None = None  # within groups and stretches of time, see `beyond_time.stretches`
 
     @property
     def reading(self) -> str:
@@ -70,7 +72,9 @@ def level_rows(levels: Sequence[Level]) -> list[tuple[str, ...]]:
     rows = []
     for level in levels:
         about = (f"{level.column} ({level.groups})", level.control or "its null")
-        for side, found in (("between groups", level.between), ("within groups", level.within)):
+        sides = [("between groups", level.between), ("within groups", level.within)]
+        sides += [("within groups and stretches", level.stretches)] if level.stretches else []
+        for side, found in sides:
             figures = ("too few to tell", "–", "–", "–")
             if found is not None:
                 figures = (f"{found.effect:+.2f}", interval_text(found.interval), p_cell(found.p_primary))
@@ -127,9 +131,10 @@ def levels(
     pairs = [(0, i) for i in range(1, len(aligned.conditions))] or [(0,)]
     within = _within(aligned, labels, endpoint, resamples, rng, stratum_size)
     between = _group_tables(aligned, labels, endpoint, resamples, rng)
+    in_time = _in_stretches(aligned, labels, endpoint, resamples, rng, stratum_size)
     found = []
     for pair in pairs:
-        sides = [contrast([t[i] for i in pair], endpoint.score) if t else None for t in (between, within)]
+        sides = [contrast([t[i] for i in pair], endpoint.score) if t else None for t in (between, within, in_time)]
         control = aligned.conditions[pair[1]].name if len(pair) > 1 else ""
         found.append(Level(column, control, len(set(labels.tolist())), *sides))
     return found
@@ -147,6 +152,17 @@ def _within(
             tables = content_tables(aligned, strata, endpoint.metric, resamples=resamples, rng=rng)
             return [table.sampled for table in tables]
     return []
+
+
+def _in_stretches(
+    aligned: Aligned, labels: np.ndarray, endpoint: Endpoint, resamples: int, rng: np.random.Generator, size: int
+) -> list[Resampled]:
+    """Tables within stretches of time that are cut at the changes of the groups."""
+    strata = stretches(aligned, labels, size)
+    if strata is None or exchangeable(strata).sum() < MIN_SENTENCES:
+        return []
+    tables = content_tables(aligned, strata, endpoint.metric, resamples=resamples, rng=rng)
+    return [table.sampled for table in tables]
 
 
 def _group_tables(

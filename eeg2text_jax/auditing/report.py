@@ -22,6 +22,7 @@ from eeg2text_jax.auditing.result import (
     directed_p,
     effect_rows,
     evidence_lines,
+    time_lines,
 )
 from eeg2text_jax.auditing.verdict import Verdict, because, exchanged, p_cell, p_text
 
@@ -66,9 +67,10 @@ def verdict_part(result: AuditResult) -> str:
         **({"free running": result.provenance.level.value} if result.provenance else {}),
     }
     boxes = "".join(f"<div><b>{html.escape(value)}</b><span>{name}</span></div>" for name, value in numbers.items())
+    time = "".join(f"<p>{html.escape(line)}</p>" for line in time_lines(result))
     return (
-        f'<section class="verdict {kind}"><p class="label">Verdict</p><p class="big">{result.verdict.value}</p>'
-        f"<p>{html.escape(result.sentence)}</p>{provenance_part(result)}</section>"
+        f'<section class="verdict {kind}"><p class="label">Verdict</p><p class="big">{result.verdict_text}</p>'
+        f"<p>{html.escape(result.sentence)}</p>{provenance_part(result)}{time}</section>"
         f'<div class="numbers">{boxes}</div>'
     )
 
@@ -109,7 +111,7 @@ def effect_figures(result: AuditResult) -> str:
     if len(main.primary.seed_effects) >= 3:
         figures.append(("Training seeds", bootstrap_figure(main.primary, result.metric)))
     return "".join(
-        f"<figure><figcaption>{html.escape(name)}</figcaption>{image(svg)}</figure>" for name, svg in figures
+        f"<figure><figcaption>{html.escape(name)}</figcaption>{image(svg, name)}</figure>" for name, svg in figures
     )
 
 

@@ -14,16 +14,17 @@ import numpy as np
 from eeg2text_jax.auditing import fitness, verdict
 from eeg2text_jax.auditing.align import Aligned, align
 from eeg2text_jax.auditing.audit import counts
+from eeg2text_jax.auditing.beyond_time import beyond_time
 from eeg2text_jax.auditing.compare import SUBJECT_RESAMPLES
 from eeg2text_jax.auditing.contrast import contrast, subject_effects
-from eeg2text_jax.auditing.decision import deciding_one
+from eeg2text_jax.auditing.decision import deciding_one, questions
 from eeg2text_jax.auditing.donor_cells import donor_notes
 from eeg2text_jax.auditing.provenance import AVERAGED, Provenance, checked_proof, joined, provenance_of
 from eeg2text_jax.auditing.rank_signs import rank_signs
 from eeg2text_jax.auditing.rank_table import RankEndpoint, rank_endpoint, rank_side_channel, rank_tables
 from eeg2text_jax.auditing.rank_words import RankedCondition, chance_flags, held_against, in_words
 from eeg2text_jax.auditing.recorded import judged
-from eeg2text_jax.auditing.red_flags import LEVELS
+from eeg2text_jax.auditing.red_flags import LEVELS, Flag
 from eeg2text_jax.auditing.result import AuditResult, Comparison, Evidence, Secondary
 from eeg2text_jax.auditing.side_channel import GAP_CODES
 from eeg2text_jax.auditing.statistics import design_effect, holm
@@ -34,6 +35,7 @@ from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.ranks import Figures
 from eeg2text_jax.predictions.rankings import Ranking
+from eeg2text_jax.splits.neighbors import high_neighbors
 from eeg2text_jax.study.metric_names import WHICH_SENTENCE
 
 SIGNATURE = "rank among all candidates|ties:shared|null:other sentences of equal task and length"
@@ -91,6 +93,7 @@ def audit_rankings(
     recording: str = "eeg",
     proof: str = "",
     verified: str = "",
+    neighbors: Mapping[str, Any] | None = None,
 ) -> RankingAudit:
     """Judges whether recordings tell which sentence was read, more than each control does.
 
@@ -132,6 +135,7 @@ def audit_rankings(
     held = held_against(eeg, chosen, len(aligned.references))
     evidence = _compare(aligned, tables, derived, chosen, endpoint, rng)
     averaged = bool(AVERAGED.search(proof))
+    flags += [Flag("time", "warning", message) for message in high_neighbors(neighbors)]
     flags += fitness.too_few(aligned) + chance_flags(conditions, evidence, chosen, held)
     flags += weighed(rank_signs(aligned.eeg, conditions[0].figures.top1, averaged=averaged), verified)
     origin = provenance_of(
@@ -142,8 +146,19 @@ def audit_rankings(
         contradictions=contradictions(flags),
     )
     flags += [] if training_text is None else fitness.training_overlap(aligned, training_text)
+    asked = questions(aligned, None)
     comparisons = [
-        _decide(found, fitness.bars(flags, name, found.control), aligned, conditions, chosen, margin, held, origin)
+        _decide(
+            found,
+            fitness.bars(flags, name, found.control),
+            aligned,
+            conditions,
+            chosen,
+            margin,
+            held,
+            origin,
+            asked.get(found.control, ""),
+        )
         for found in evidence
     ]
     deciding = deciding_one(comparisons, alone=not controls)
@@ -166,6 +181,7 @@ def audit_rankings(
         examples=[],
         recording=recording,
         provenance=origin,
+        time=beyond_time(aligned, comparisons),
         **held,
     )
 
@@ -214,6 +230,7 @@ def _decide(
     margin: float,
     held: dict[str, Any],
     origin: Provenance,
+    question: str = "",
 ) -> Comparison:
     """The verdict of one comparison and its sentence."""
     eeg, derived = aligned.eeg.name, tuple(found.derived.values())
@@ -229,7 +246,12 @@ def _decide(
     figures = in_words(found, outcome, aligned, endpoint, held)
     if reasons:
         return Comparison(
-            **vars(found), verdict=Verdict.NOT_JUDGEABLE, sentence=verdict.unfit_sentence(reasons, figures)
+            **vars(found),
+            verdict=Verdict.NOT_JUDGEABLE,
+            sentence=verdict.unfit_sentence(reasons, figures),
+            question=question,
         )
     outcome, reading = joined(outcome, reading, origin)
-    return Comparison(**vars(found), verdict=outcome, sentence=f"{figures[0].upper()}{figures[1:]}: {reading}.")
+    said = f"{figures[0].upper()}{figures[1:]}: {reading}."
+    said = f"A question of its own, which does not decide ({question}): {said}" if question else said
+    return Comparison(**vars(found), verdict=outcome, sentence=said, question=question)

@@ -45,6 +45,18 @@ def is_of_its_run(found: PredictionSet | RankingSet) -> bool:
     return ours and {row.sample_id for row in rows} <= tested and _trained(workdir, found.header, config)
 
 
+def neighbors_of_run(found: PredictionSet) -> dict[str, Any] | None:
+    """What the certificate beside a predictions file says of neighbors in time; None without one of its split."""
+    workdir = Workdir(epath.Path(found.path).parent)
+    if found.layout != "jsonl" or not workdir.split.exists():
+        return None
+    try:
+        split = read_split_file(workdir.split)
+    except UserError:
+        return None
+    return split.record.get("time") if found.header.get("split") == parts_digest(split.samples) else None
+
+
 def _trained(workdir: Workdir, header: dict[str, Any], config: ConfigDict) -> bool:
     """Return whether a checkpoint of the folder names this split and configuration."""
     wanted = {"split": header.get("split"), "config": fields_digest(config, "training")}

@@ -14,6 +14,7 @@ import jax
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
+from eeg2text_jax.parallel.arms import Divided
 from eeg2text_jax.parallel.distributed import is_main, main_first
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.study.study import Study
@@ -71,7 +72,10 @@ def trained_arm(study: Study, number: int) -> Any:
     """
     arm = study.arms[number]
     part = next(part for part in waves(study) if arm in part.arms)
-    return jax.tree.map(lambda leaf: leaf[part.arms.index(arm)], trained_params(part))
+    params, place = trained_params(part), part.arms.index(arm)
+    if isinstance(params, Divided):
+        return params._replace(own=jax.tree.map(lambda leaf: leaf[place], params.own))
+    return jax.tree.map(lambda leaf: leaf[place], params)
 
 
 def _part(study: Study, arms: slice, number: int) -> Study:
