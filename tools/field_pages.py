@@ -92,7 +92,8 @@ def summary(lines: Sequence[Line]) -> list[str]:
         "same predictions as an earlier line and count once.",
         f"{len(free)} lines ran free, as far as file or repository tell; {len(alone)} of them have no control, of "
         f"which {noise} are noise-fed{and_label}, the controls of others. "
-        f"{len(forced)} are teacher-forced, {plain} of them with a claim of content; of {len(once) - len(free) - len(forced)} nothing says how they were decoded.",
+        f"{len(forced)} are teacher-forced, {plain} of them with a claim of content; of "
+        f"{len(once) - len(free) - len(forced)} nothing says how they were decoded.",
         f"Verdicts on the {len(fed)} that ran free and were fed a recording: {listed}. *Uses EEG*: "
         f"{', '.join(uses) or 'none'}.",
         f"What was found most often, in all lines: {often}.",
