@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.auditing.beyond_time import FOUND, NOT_BEYOND, NOT_BEYOND_STATUS, BeyondTime
+from eeg2text_jax.auditing.beyond_time import FOUND, NOT_BEYOND, NOT_BEYOND_STATUS, SAID_BEHIND, BeyondTime
 from eeg2text_jax.auditing.collapse import Collapse
 from eeg2text_jax.auditing.contrast import Contrast, SubjectEffect
 from eeg2text_jax.auditing.levels import HEADINGS as LEVEL_HEADINGS
@@ -133,7 +133,7 @@ class AuditResult:
     @property
     def verdict_text(self) -> str:
         """The verdict, and where content was found and controls of time were given, whether it goes beyond time."""
-        decided = self.time is not None and self.time.decided and self.verdict in FOUND
+        decided = self.time is not None and self.time.decided and self.verdict in SAID_BEHIND
         return f"{self.verdict.value}: {self.time.status}" if decided else self.verdict.value
 
     def to_json(self) -> dict[str, Any]:
