@@ -57,8 +57,8 @@ def ranking_text(result: RankingAudit) -> str:
         *(f"note: {note}" for note in result.notes),
         "",
         *(c.sentence for c in result.comparisons if c.sentence != result.sentence),
-        result.sentence,
         *time_lines(result),
+        result.sentence,
         f"VERDICT: {result.verdict_text}",
     ]
     return "\n".join(lines)

@@ -242,16 +242,16 @@ def result_text(result: AuditResult) -> str:
         "",
         *([f"Provenance: {result.provenance.text}."] if result.provenance else []),
         *(f"{c.sentence}" for c in result.comparisons if c.sentence != result.sentence),
-        result.sentence,
         *time_lines(result),
+        result.sentence,
         f"VERDICT: {result.verdict_text}",
     ]
     return said("\n".join(lines), result.recording)
 
 
 def time_lines(result: AuditResult) -> list[str]:
-    """What is said of time: where controls of time were given, or content was found that time may explain."""
-    shown = result.time is not None and (result.time.decided or result.verdict in FOUND)
+    """What is said of time, where content was found that time may explain."""
+    shown = result.time is not None and result.verdict in SAID_BEHIND
     return [result.time.sentence] if shown else []
 
 
