@@ -41,7 +41,7 @@ SHAPES = {  # what `eeg2text preflight` compiles without a checkpoint
     },
     "qwen2.5-0.5b": {
         "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
-        "num_key_value_heads": 2, "tie_word_embeddings": True, "vocab_size": 151936,
+        "num_key_value_heads": 2, "tie_word_embeddings": True,
     },
     "qwen3-8b": {"intermediate_size": 12288, "num_hidden_layers": 36, "num_key_value_heads": 8},
     "gemma-2b": {
@@ -51,7 +51,7 @@ SHAPES = {  # what `eeg2text preflight` compiles without a checkpoint
     "gemma2-2b": {},  # the defaults of transformers.Gemma2Config
     "gemma3-1b": {
         "hidden_size": 1152, "intermediate_size": 6912, "num_attention_heads": 4, "num_key_value_heads": 1,
-        "sliding_window": 512, "vocab_size": 262144,
+        "sliding_window": 512,
     },
 }  # fmt: skip
 TINY = {
