@@ -30,6 +30,9 @@ def get_config() -> ConfigDict:
     c.data.synthetic.tasks = 2  # sentences are dealt out to the tasks in turn
     c.data.synthetic.features = 64  # F
     c.data.synthetic.vocabulary = 300  # distinct words
+    c.data.synthetic.groups = 1  # kinds of sentences, each with words of its own
+    c.data.synthetic.order = "random"  # in which they are read: random | blocks (of one group each) | same_for_all
+    c.data.synthetic.drift = 0.0  # standard deviation of a slow drift, beside features of variance about 1
     c.data.synthetic.seed = 0
 
     c.data.synthetic_fmri = ConfigDict()  # used when data.source is "synthetic-fmri"; read as data.fmri says

@@ -32,7 +32,8 @@ WRONG = {
 }
 # ... and what else is wrong, but where it is said to be right.
 ZERO = {
-    "split.gap", "seed", "data.synthetic.signal", "data.synthetic.seed", "data.table.word_column", "split.seed",
+    "split.gap", "data.synthetic.drift", "seed", "data.synthetic.signal", "data.synthetic.seed",
+    "data.table.word_column", "split.seed",
     "model.encoder_layers", "model.encoder_width", "model.dropout", "optim.warmup_steps", "optim.weight_decay",
     "model.lora.dropout",
     "optim.lr_end", "train.patience", "optim.decay_epochs", "train.epochs", "train.eval_epochs", "train.save_epochs",

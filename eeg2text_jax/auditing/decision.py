@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from eeg2text_jax.auditing import verdict
 from eeg2text_jax.auditing.align import Aligned
+from eeg2text_jax.auditing.beyond_time import QUESTION, is_of_time
 from eeg2text_jax.auditing.collapse import sorted_rows
 from eeg2text_jax.auditing.levels import Level, about
 from eeg2text_jax.auditing.provenance import FOUND, Provenance, joined
@@ -32,6 +33,7 @@ def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, s
     else:
         kinds = {c.name: c.rows[0].eval_condition for c in aligned.conditions[1:]}
         asked = {name: QUESTIONS[kind] for name, kind in kinds.items() if kind in QUESTIONS}
+        asked |= {c.name: QUESTION for c in aligned.conditions[1:] if is_of_time(c)}
     return asked if len(asked) < len(names) else {}
 
 
@@ -65,9 +67,9 @@ def decide(
             outcome, found.primary, derived, eeg=eeg, control=found.control, p_control=summary.p, margin=margin
         )
     else:
-        outcome = verdict.judge_alone(found.primary, derived)
+        outcome = verdict.judge_alone(found.primary, margin, derived)
         figures = verdict.alone_figures(found.primary, found.derived, **known)
-        reading = verdict.alone_reading(outcome, found.primary, derived)
+        reading = verdict.alone_reading(outcome, found.primary, derived, margin)
     question = asked.get(found.control, "")
     if reasons:
         said = verdict.unfit_sentence(reasons, figures)

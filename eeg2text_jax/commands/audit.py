@@ -8,6 +8,7 @@ from pathlib import Path
 from etils import epath
 
 from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.beyond_time import NOT_BEYOND_STATUS
 from eeg2text_jax.auditing.endpoints import Endpoint, named
 from eeg2text_jax.auditing.judged import Judged, JudgedFile
 from eeg2text_jax.auditing.provenance import DECODED_HERE, checked_proof
@@ -19,12 +20,12 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.model_metrics import endpoints, makers_of
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, read_text
-from eeg2text_jax.predictions.groups import groups_of
+from eeg2text_jax.predictions.groups import LIKELY, groups_of, likely_groups
 from eeg2text_jax.predictions.rankings import is_rankings
 from eeg2text_jax.predictions.read import REFERENCE, check_given_once, describe, read_any
 from eeg2text_jax.predictions.selection import join_metadata, read_conditions
 from eeg2text_jax.study.metric_names import BLEU_1, ENDPOINTS
-from eeg2text_jax.study.own_run import is_of_its_run
+from eeg2text_jax.study.own_run import is_of_its_run, neighbors_of_run
 from eeg2text_jax.study.workdir import check_unchanged
 
 EPILOG = (
@@ -35,7 +36,7 @@ A file of rankings (rankings.jsonl) is judged by which sentence was read: --endp
 
 exit status: """
     + ", ".join(f"{status} {verdict}" for verdict, status in EXIT_STATUS.items())
-    + "; 2 bad input"
+    + f", {NOT_BEYOND_STATUS} uses EEG or content: not beyond its time; 2 bad input"
 )
 
 
@@ -52,7 +53,12 @@ def main(argv: list[str]) -> int:
     def read(path: Path) -> list[Prediction]:
         check_unchanged(path)
         found = read_any(
-            path, layout=flags.format, columns=columns, mode=flags.mode, groups=groups, reference=flags.reference
+            path,
+            layout=flags.format,
+            columns=columns,
+            mode=flags.mode,
+            groups=groups or LIKELY,
+            reference=flags.reference,
         )
         print(describe(found))
         ours.append(is_of_its_run(found))
@@ -68,7 +74,10 @@ def main(argv: list[str]) -> int:
     conditions = read_conditions(flags.eeg, flags.control, read, flags.arm)
     name, *_ = conditions
     rows = conditions.pop(name)
-    labels, notes = groups_of(read_sets[0], groups, flags.meta)
+    likely = [] if groups else likely_groups(read_sets[0])
+    labels, notes = groups_of(read_sets[0], groups or likely, flags.meta)
+    if likely:
+        notes.append(f"groups by {', '.join(likely)}, whose name says so; --groups=COLUMN takes another column")
     for note in notes:
         print(f"{note}.")
     result = audit(
@@ -91,6 +100,8 @@ def main(argv: list[str]) -> int:
         candidates=read_candidates(flags.candidates) if flags.candidates else None,
         recording=recordings[0],
         groups=labels,
+        with_curve=True,
+        neighbors=neighbors_of_run(read_sets[0]),
     )
     files = tuple(JudgedFile(str(found.path), found.digest, len(found.predictions)) for found in read_sets)
     stated = all(found.seeds_stated for found in read_sets)
@@ -174,7 +185,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         metavar="NAMES",
         default="",
         help="controls that decide, with commas; default: all but time_reversed and phase_randomized, which keep the "
-        "features of the words and ask questions of their own",
+        "features of the words, and the controls of time: these ask questions of their own",
     )
     parser.add_argument("--candidates", type=Path, metavar="FILE", help="candidate scores for retrieval (JSON lines)")
     parser.add_argument("--common", action="store_true", help="judge what the files share instead of refusing")

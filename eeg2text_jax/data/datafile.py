@@ -39,6 +39,7 @@ from eeg2text_jax.data.layout import (
     digest_of,
     digests_of,
 )
+from eeg2text_jax.data.story_time import times_of
 from eeg2text_jax.data.validity import check_columns, check_sums
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.files import locked, replacing
@@ -208,6 +209,11 @@ class DataFile:
         """`task:index` of every sample: equal for the subjects who read the same sentence."""
         pairs = zip(self.task, self.sentence_index, strict=True)
         return np.array([f"{task}:{index}" for task, index in pairs], object)
+
+    @functools.cached_property
+    def story_times(self) -> np.ndarray:
+        """From where to where in its story each window lies, int64 `[N, 2]`, see `story_time.times_of`."""
+        return times_of(self)
 
     def words(self, i: int) -> np.ndarray:
         """Features of sample `i`, float32 `[W, *feature_shape]`; of volumes, read from the file."""

@@ -10,9 +10,11 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from eeg2text_jax.conditions import NEAREST
 from eeg2text_jax.conditions.condition import ConditionContext, condition_inputs, fed_mask
 from eeg2text_jax.data.batches import Batch, given_prompts, make_batch
 from eeg2text_jax.data.clock import stated
+from eeg2text_jax.data.story_time import UNIT
 from eeg2text_jax.data.text import decode_tokens
 from eeg2text_jax.decoding.generate import Generated
 from eeg2text_jax.decoding.sharded import Slice, decode_dataset, generate_arms, plan_slices, teacher_forced_arms
@@ -69,6 +71,9 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
     size = -(-study.config.decode.batch_size // mesh.shape[DATA]) * mesh.shape[DATA]
     slices = plan_slices(study.samples.n_words()[rows], edges, size)
     for condition in study.config.grid.eval_conditions:
+        if condition == NEAREST:
+            yield from nearest_predictions(study, rows)
+            continue
         decode = functools.partial(_decode_slice, study, arrays, params, rows, condition, spec, mesh)
         both = decode_dataset(slices, decode, f"decode under {condition}", axis=1, sentences=len(study.arms))
         for a, arm in enumerate(study.arms):
@@ -145,7 +150,7 @@ def sentence_keys(seed: int, sample_id: jax.Array) -> jax.Array:
 def feed_arms(arms: Sequence[Arm], arrays: StudyArrays, condition: str, batch: Batch, mesh: Mesh) -> jax.Array:
     """Return every arm's encoder input under a condition, `[A, B, W, F]`; noise depends on the arm's seed."""
     pairs = tuple((condition, arm.seed) for arm in arms)
-    keep = ("features", "mask", "sample_id", "subject", "donor")
+    keep = ("features", "mask", "sample_id", "subject", "donor", "clock", "neighbor")
     return _feed_program(pairs, mesh)({name: batch[name] for name in keep if name in batch}, arrays)
 
 
@@ -181,6 +186,20 @@ def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothMo
             yield Prediction(**row_fields(study, cell, int(rows[k]), mode), **written, **_likelihood(scores, k))
 
 
+def nearest_predictions(study: Study, rows: np.ndarray) -> Iterator[Prediction]:
+    """Rows of `nearest_in_time`, the same for every arm: the text of the training sample that is nearest in time."""
+    special = frozenset(study.tokenizer.all_special_ids)
+    for arm in study.arms:
+        for i in rows.tolist():
+            near = int(study.samples.nearest[i])
+            yield Prediction(
+                **row_fields(study, Cell(arm, NEAREST), i, "free_running"),
+                prediction=str(study.data.sentence[near]),
+                prediction_tokens=_plain(study.samples.targets[near], special),
+                reference_tokens=_plain(study.samples.targets[i], special),
+            )
+
+
 def _likelihood(forced: TeacherForced | None, k: int) -> dict[str, Any]:
     if forced is None:
         return {}
@@ -203,6 +222,7 @@ def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
         "mode": mode,
         "reference": str(data.sentence[i]),
         **({} if data.clock is None else stated(data.clock, i)),
+        "story_time": (data.story_times[i] / UNIT).tolist() if data.is_windows else None,
         "donor": None if donors is None else f"{data.task[donors[i]]}:{data.sentence_index[donors[i]]}",
     }
 

@@ -25,6 +25,7 @@ from eeg2text_jax.data.clock import parse_time
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.predictions.file import Lines, Prediction, parse_object, row_key, sentence_key
+from eeg2text_jax.predictions.span import parse_span
 
 MODES = ("contrastive", "likelihood")
 DIGITS = 6  # significant ones of a score; ranks are those of the rounded scores
@@ -213,6 +214,8 @@ def _ranking(row: dict[str, Any], lists: dict[str, Candidates], where: str) -> R
     candidates = lists.get(own.get("list", ""))
     if candidates is None:
         raise UserError(f"{where}: list is {own.get('list')!r}; the header has {', '.join(lists)}.")
+    if row.get("story_time") is not None:
+        row["story_time"] = parse_span(row["story_time"], where)
     scores = own.get("scores")
     finite = isinstance(scores, list) and all(type(s) in (int, float) and math.isfinite(s) for s in scores)
     if not finite or len(scores) != len(candidates):

@@ -108,7 +108,7 @@ class Outline:
 
     def _batch_fields(self) -> list[str]:
         """Optional fields that the study's training batches have."""
-        needed = [name for name in ("subject", "donor") if name in self._needs]
+        needed = [name for name in ("subject", "donor", "clock", "neighbor") if name in self._needs]
         return ["labels", *needed, *(["shuffled_labels"] if "label_shuffle" in self._conditions else [])]
 
     def _placed_study(self, placement: Placement) -> StudyArrays:

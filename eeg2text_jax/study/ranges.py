@@ -10,7 +10,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from eeg2text_jax.backbones import BACKBONES, LORA_TARGETS
-from eeg2text_jax.conditions import CONDITIONS, TRAINING_ONLY
+from eeg2text_jax.conditions import CONDITIONS, NEAREST, TRAINING_ONLY
 from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.models.brain import ENCODERS
 from eeg2text_jax.splits.methods import FROM_FILE, METHODS
@@ -92,7 +92,7 @@ RANGES: dict[str, Range] = {
     "model.frozen_dtype": one_of("bfloat16", "float32"),
     "grid.train_conditions": many(one_of(*CONDITIONS)),
     "grid.seeds": many(whole(0)),
-    "grid.eval_conditions": many(one_of(*(name for name in CONDITIONS if name not in TRAINING_ONLY))),
+    "grid.eval_conditions": many(one_of(*(name for name in (*CONDITIONS, NEAREST) if name not in TRAINING_ONLY))),
     "optim.name": one_of("adamw", "adafactor", "sgd"),
     "optim.trainable": one_of("all", "bridge", "lora", "first"),
     "optim.lr": number(0, 100, above=True),

@@ -11,8 +11,10 @@ from ml_collections import ConfigDict
 from transformers import PreTrainedTokenizerBase
 
 from eeg2text_jax.backbones.build import adapted, build_model
+from eeg2text_jax.conditions import NEAREST
 from eeg2text_jax.conditions.condition import condition_key, needs
 from eeg2text_jax.conditions.donors import donor_table, label_rows, train_means
+from eeg2text_jax.conditions.time_controls import clock_features, nearest_texts, neighbor_table
 from eeg2text_jax.data.batches import Samples, feature_scale
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
@@ -28,7 +30,7 @@ from eeg2text_jax.pretrained.folder import checkpoint_folder
 from eeg2text_jax.pretrained.start import model_from_checkpoint
 from eeg2text_jax.splits.certificate import certify_data, part_table, verdict
 from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.split import Split
+from eeg2text_jax.splits.split import PARTS, Split
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.study.config_file import check_derived
 from eeg2text_jax.study.configuration import fields_digest
@@ -210,8 +212,15 @@ def make_samples(
     scaling = feature_scale(data, train, config.data.standardize)
     conditions = {*config.grid.train_conditions, *config.grid.eval_conditions}
     needed = needs(sorted(conditions))
-    donors = donor_table(data, list(split.parts.values()), config.seed) if "donor" in needed else None
-    donor_note = "" if donors is None else f"shuffled, donors in the test part: {donors.summary(split.parts['test'])}."
+    parts, test = [split.parts[name] for name in PARTS], split.parts["test"]
+    donors = donor_table(data, list(split.parts.values()), config.seed) if {"donor", "neighbor"} & needed else None
+    neighbors = neighbor_table(data, parts, donors.donor) if "neighbor" in needed else None
+    nearest, nearest_note = None, ""
+    if NEAREST in conditions:
+        nearest = np.full(len(data), -1)
+        nearest[test], nearest_note = nearest_texts(data, train, test)
+    shuffled = f"shuffled, donors in the test part: {donors.summary(test)}." if "donor" in needed else ""
+    donor_note = " ".join(filter(None, [shuffled, neighbors.note if neighbors else "", nearest_note]))
     for note in filter(None, [scaling.note(), *cuts(config, data, split, tokenizer, alone), donor_note]):
         print(note)
     means, subject = train_means(data, train) if needed & {"means", "subject"} else (None, None)
@@ -223,7 +232,10 @@ def make_samples(
         max_words=config.data.max_words,
         pad_token=pad_token,
         subject=subject if "subject" in needed else None,
-        donors=None if donors is None else donors.donor,
+        donors=donors.donor if "donor" in needed else None,
+        clock=clock_features(data, train, config.seed) if "clock" in needed else None,
+        neighbors=neighbors.donor if neighbors else None,
+        nearest=nearest,
         donor_note=donor_note,
         label_rows=label_rows(data, train, config.seed) if "label_shuffle" in conditions else None,
         prompts=_own_prompts(config, data, tokenizer) if has_fields(config.text.template) else None,

@@ -204,3 +204,34 @@ def test_windows_of_scans_are_thinned():
     assert found.n_sentences == len(starts)
     assert f"windows overlap: {2 * len(starts)} of 120 rows share no segment" in " ".join(found.notes)
     assert audit_rankings(eeg, {"noise": control}, resamples=50).n_sentences == SENTENCES
+
+
+def rescored(made, scores):
+    """The same rows with other scores: `scores(row)` is the new list of one row."""
+    return [dataclasses.replace(row, scores=np.asarray(scores(row), float)) for row in made]
+
+
+def severe(found):
+    return [flag.code for flag in found.flags if flag.level == "severe"]
+
+
+def test_rankings_say_whose_statement_they_rest_on_and_scores_that_hold_the_answer_contradict_it():
+    rng = np.random.default_rng(9)
+    eeg, noise = rows(rng, own=9), rows(rng, condition="noise")
+    found = audit_rankings(eeg, {"noise": noise}, resamples=200)
+    assert (found.verdict, found.provenance.level.value) == (Verdict.USES_EEG, "stated")
+    assert "Provenance: stated: the file states that candidates were scored without the answer" in ranking_text(found)
+    assert [flag.code for flag in found.flags if flag.level == "warning"] == ["too_good"]
+    marked = rescored(eeg, lambda row: np.arange(SENTENCES) == row.right)
+    same = {row.sentence_id: row.scores for row in eeg}
+    for bad, code in (
+        (marked, "target_scores"),
+        (rescored(eeg, lambda row: same[row.sentence_id]), "input_independent"),
+    ):
+        found = audit_rankings(bad, {"noise": noise}, resamples=200, proof="no answer was ever near the scores")
+        assert found.verdict is Verdict.NOT_JUDGEABLE
+        assert code in severe(found)
+    told = {"proof": "recordings were averaged over all readers", "resamples": 200}
+    averaged = rescored(eeg, lambda row: same[row.sentence_id])
+    assert audit_rankings(averaged, {"noise": noise}, **told).verdict is Verdict.USES_EEG
+    assert severe(audit_rankings(marked, {"noise": noise}, resamples=200, verified="ranked by eeg2text")) == []
