@@ -146,7 +146,7 @@ def audit_rankings(
         contradictions=contradictions(flags),
     )
     flags += [] if training_text is None else fitness.training_overlap(aligned, training_text)
-    asked = questions(aligned, deciding)
+    asked = questions(aligned, None)
     comparisons = [
         _decide(
             found,
