@@ -42,6 +42,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[epath.Path]:
 
     Where the block raises, what was written is removed and `path` stays as it was. The place has one name for each
     `path`, so what a killed process left there is written over by the next one.
+
+    Raises:
+      UserError: `path` is a link or a device, or a folder where the block wrote a file.
     """
     path = epath.Path(path)
     check_replaceable(path)
@@ -50,6 +53,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[epath.Path]:
     try:
         with naming(path):
             yield partial
+            if path.is_dir() and not partial.is_dir():
+                raise UserError(f"{path}: is a folder, where a file is to be written; rename it or remove it.")
             partial.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -36,7 +36,7 @@ from eeg2text_jax.study.workdir import DECODED
 from eeg2text_jax.training.loop import trained_params
 from eeg2text_jax.training.metrics_log import write_curves
 from eeg2text_jax.training.pictures import write_reconstructions
-from eeg2text_jax.training.waves import train_arms, waves
+from eeg2text_jax.training.waves import restore_log, train_arms, waves
 
 
 def run(config: ConfigDict, root: str) -> None:
@@ -50,6 +50,7 @@ def run(config: ConfigDict, root: str) -> None:
         if missing:
             train_arms(study)
             decode(study, missing)
+        restore_log(study)
         if is_main():
             results = score(study)
             judge(study, results)
@@ -192,6 +193,7 @@ def audit_rows(
         training_text=training_text,
         verified=DECODED_HERE,
         recording=recording,
+        deciding=config.grid.controls,
     )
 
 

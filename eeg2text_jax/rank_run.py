@@ -123,6 +123,7 @@ def audit_ranked(
         seed=config.audit.seed,
         training_text=training_text,
         recording=recording,
+        deciding=config.grid.controls,
     )
 
 

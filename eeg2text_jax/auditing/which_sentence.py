@@ -6,7 +6,7 @@ permuted is who is ranked for whom.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from eeg2text_jax.auditing.align import Aligned, align
 from eeg2text_jax.auditing.audit import counts
 from eeg2text_jax.auditing.compare import SUBJECT_RESAMPLES
 from eeg2text_jax.auditing.contrast import contrast, subject_effects
-from eeg2text_jax.auditing.decision import deciding_one
+from eeg2text_jax.auditing.decision import as_question, deciding_one, questions
 from eeg2text_jax.auditing.rank_table import RankEndpoint, rank_endpoint, rank_side_channel, rank_tables
 from eeg2text_jax.auditing.rank_words import RankedCondition, chance_flags, held_against, in_words
 from eeg2text_jax.auditing.recorded import judged
@@ -85,6 +85,7 @@ def audit_rankings(
     stratum_size: int = STRATUM_SIZE,
     training_text: Iterable[str] | None = None,
     recording: str = "eeg",
+    deciding: Collection[str] | None = None,
 ) -> RankingAudit:
     """Judges whether recordings tell which sentence was read, more than each control does.
 
@@ -126,14 +127,15 @@ def audit_rankings(
     evidence = _compare(aligned, tables, derived, chosen, endpoint, rng)
     flags += fitness.too_few(aligned) + chance_flags(conditions, evidence, chosen, held)
     flags += [] if training_text is None else fitness.training_overlap(aligned, training_text)
+    asked = questions(aligned, deciding)
     comparisons = [
-        _decide(found, fitness.bars(flags, name, found.control), aligned, conditions, chosen, margin, held)
+        _decide(found, fitness.bars(flags, name, found.control), aligned, conditions, chosen, margin, held, asked)
         for found in evidence
     ]
-    deciding = deciding_one(comparisons, alone=not controls)
+    decisive = deciding_one(comparisons, alone=not controls)
     return RankingAudit(
-        verdict=deciding.verdict,
-        sentence=deciding.sentence,
+        verdict=decisive.verdict,
+        sentence=decisive.sentence,
         metric=chosen.label,
         signature=SIGNATURE,
         margin=margin,
@@ -196,8 +198,10 @@ def _decide(
     endpoint: RankEndpoint,
     margin: float,
     held: dict[str, Any],
+    asked: Mapping[str, str],
 ) -> Comparison:
     """The verdict of one comparison and its sentence."""
+    question = asked.get(found.control, "")
     eeg, derived = aligned.eeg.name, tuple(found.derived.values())
     if found.control:
         summary = next(c for c in conditions if c.name == found.control)
@@ -210,7 +214,7 @@ def _decide(
         reading = verdict.alone_reading(outcome, found.primary, derived)
     figures = in_words(found, outcome, aligned, endpoint, held)
     if reasons:
-        return Comparison(
-            **vars(found), verdict=Verdict.NOT_JUDGEABLE, sentence=verdict.unfit_sentence(reasons, figures)
-        )
-    return Comparison(**vars(found), verdict=outcome, sentence=f"{figures[0].upper()}{figures[1:]}: {reading}.")
+        said = verdict.unfit_sentence(reasons, figures)
+        return Comparison(**vars(found), verdict=Verdict.NOT_JUDGEABLE, sentence=said, question=question)
+    said = as_question(f"{figures[0].upper()}{figures[1:]}: {reading}.", question)
+    return Comparison(**vars(found), verdict=outcome, sentence=said, question=question)

@@ -6,6 +6,7 @@ from typing import Any
 
 from etils import epath
 
+from eeg2text_jax.auditing.decision import deciding_of
 from eeg2text_jax.auditing.rank_report import ranking_text, write_ranking_report
 from eeg2text_jax.auditing.which_sentence import audit_rankings, select_rankings
 from eeg2text_jax.errors import UserError, did_you_mean
@@ -74,6 +75,7 @@ def audit_ranked_files(flags: argparse.Namespace) -> int:
         common=flags.common,
         stratum_size=flags.stratum_size,
         recording=recordings[0],
+        deciding=deciding_of(flags.deciding, conditions),
     )
     print(ranking_text(result))
     if flags.json:

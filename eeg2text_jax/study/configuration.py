@@ -242,6 +242,7 @@ STAGES = {
         (
             "audit",
             "compilation_cache",
+            "grid.controls",
             "metrics",
             "parallel.hosts",
             "retrieval",

@@ -149,6 +149,18 @@ def trained_params(study: Study) -> Any:
     return restored[1].best_params
 
 
+def logged_lines(study: Study) -> list[str] | None:
+    """Lines of `metrics.jsonl` until the newest checkpoint of the workdir, which has them; None where it has none.
+
+    Raises:
+      UserError: the checkpoint is damaged.
+    """
+    shapes = study.placement.abstract(make_program(study.config, study.model, study.arms).state_shapes())
+    with Checkpoints(study.workdir.root, read_only=True) as checkpoints:
+        restored = checkpoints.restore(jax.tree.map(lambda _: ocp.PLACEHOLDER, shapes))
+    return restored and restored[2]["log"]
+
+
 def make_program(
     config: ConfigDict,
     model: AnyModel,
