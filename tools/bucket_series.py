@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 from eeg2text_jax import cli
+from eeg2text_jax.stores import lease
 from eeg2text_jax.stores.copying import at_hand
 from eeg2text_testing.bucket_servers import SERVERS, Server
 from eeg2text_testing.forked_runs import TRACEBACK, Forked, arguments, differing, prepare, what_counts
@@ -101,6 +102,7 @@ def main() -> int:
     flags = parser.parse_args()
     out = flags.out.absolute()
     out.mkdir(parents=True, exist_ok=True)
+    lease.BEAT, lease.PATIENCE = 1.0, 5.0  # a start on another machine waits for a killed one's lease
     prepare(out / "compiled")
     failures = 0
     for name in flags.servers.split(","):
