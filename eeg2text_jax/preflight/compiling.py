@@ -5,6 +5,7 @@ Chips that work together, by the name of a slice or a number of GPUs.
 
 import dataclasses
 import importlib.util
+import math
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,9 @@ from eeg2text_jax.parallel.mesh import CHIPS, Chip
 from eeg2text_jax.preflight import gpu_clock
 from eeg2text_jax.preflight.programs import Program
 
+# Chips of a pod, the most that one slice can have. Source: "TPU architecture" of Google Cloud's documentation.
+PODS = {"v4": 4096, "v5e": 256, "v5p": 8960, "v6e": 256}
+
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
@@ -34,7 +38,7 @@ def parse_topology(name: str) -> Topology:
     """Reads `v5e:2x4` or `h100:8`; imports nothing of JAX.
 
     Raises:
-      UserError: no such chip, or no shape after its name.
+      UserError: no such chip, no shape after its name, or more chips than a pod has.
     """
     key, _, shape = name.lower().partition(":")
     if key not in CHIPS:
@@ -43,7 +47,10 @@ def parse_topology(name: str) -> Topology:
     pattern, example = (r"[1-9]\d*(x[1-9]\d*)+", "2x4") if chip.platform == "tpu" else (r"[1-9]\d*", "8")
     if not re.fullmatch(pattern, shape):
         raise UserError(f"--topology={name!r}: expected a shape after the chip, as in '{key}:{example}'.")
-    return Topology(f"{key}:{shape}", chip, tuple(int(n) for n in shape.split("x")))
+    sides = tuple(int(n) for n in shape.split("x"))
+    if math.prod(sides) > PODS.get(key, math.inf):
+        raise UserError(f"--topology={name!r}: is of {math.prod(sides):,} chips; a {key} pod has {PODS[key]:,}.")
+    return Topology(f"{key}:{shape}", chip, sides)
 
 
 def require_libtpu() -> None:
