@@ -52,7 +52,7 @@ def get_config(argument: str = "") -> ConfigDict:
     c.batch.at_once = 8192
 
     c.train = ConfigDict()
-    c.train.steps = 10_000
+    c.train.steps = 10_000  # batches; every arm sees all of them
     c.train.eval_every = 100  # steps between looks at dev; the best prompt is kept
     c.train.save_every = 500  # steps between checkpoints
 

@@ -181,19 +181,20 @@ def fit(
     Raises:
       UserError: a field, the data or the workdir is not usable.
 
-    Sixty-four sentences of noise, and what comes of them:
+    Examples:
+      Sixty-four sentences of noise, and what comes of them:
 
-    >>> import numpy as np
-    >>> from eeg2text_jax import data, fit
-    >>> rng = np.random.default_rng(0)
-    >>> pairs = [(a, b) for a in ("dog", "cat", "cow", "hen", "fox", "owl", "elk", "bee") for b in "abcdefgh"]
-    >>> rows = [{"features": rng.normal(size=(4, 6)), "sentence": f"the {a} saw {b}"} for a, b in pairs]
-    >>> small = {"batch__buckets": ((12, 12),), "decode__num_beams": 1, "train__steps": 4}
-    >>> run = fit(data.write("own.h5", rows), "own", workdir="run", **small, quiet=True)
-    >>> len(run.decode([rng.normal(size=(4, 6)), rng.normal(size=(9, 6))]))
-    2
-    >>> run.verdict.verdict.value == "uses EEG"
-    False
+      >>> import numpy as np
+      >>> from eeg2text_jax import data, fit
+      >>> rng = np.random.default_rng(0)
+      >>> pairs = [(a, b) for a in ("dog", "cat", "cow", "hen", "fox", "owl", "elk", "bee") for b in "abcdefgh"]
+      >>> rows = [{"features": rng.normal(size=(4, 6)), "sentence": f"the {a} saw {b}"} for a, b in pairs]
+      >>> small = {"batch__buckets": ((12, 12),), "decode__num_beams": 1, "train__steps": 4}
+      >>> run = fit(data.write("own.h5", rows), "own", workdir="run", **small, quiet=True)
+      >>> len(run.decode([rng.normal(size=(4, 6)), rng.normal(size=(9, 6))]))
+      2
+      >>> run.verdict.verdict.value == "uses EEG"
+      False
     """
     settings = load_config(config) if isinstance(config, str) else config.copy_and_resolve_references()
     folder = "" if workdir is not None else tempfile.mkdtemp(prefix="eeg2text_")
@@ -236,12 +237,13 @@ def load(place: str | os.PathLike[str]) -> Run | Exported:
     Raises:
       UserError: there is neither, or something in it is missing or was changed.
 
-    >>> from eeg2text_jax import load
-    >>> run = load("run")
-    >>> run.arms
-    ['eeg/0', 'noise/0']
-    >>> sorted(run.split)
-    ['dev', 'test', 'train']
+    Examples:
+      >>> from eeg2text_jax import load
+      >>> run = load("run")
+      >>> run.arms
+      ['eeg/0', 'noise/0']
+      >>> sorted(run.split)
+      ['dev', 'test', 'train']
     """
     path = Path(place := at_hand(place))
     if (path / FEEDING).exists() or not path.exists():

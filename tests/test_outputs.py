@@ -14,6 +14,7 @@ from eeg2text_jax.stores import arguments
 # Every option with a value that some command has: a new one belongs to those that write or to the others.
 # fmt: off
 OTHERS = {
+    "gap", "reference", "time",
     "arm", "arms", "audit", "batch", "batches", "buckets", "by", "candidates", "cite", "columns", "compactions",
     "compat", "config", "control", "count", "dataset", "dataset-name", "deciding", "dtype", "eeg", "effort",
     "encoder", "endpoint", "folds", "forced", "format", "groups", "input", "judge", "labels", "largest",
@@ -23,7 +24,7 @@ OTHERS = {
     "tokenizer", "topology", "train-text", "words", "workdir",
 }
 # fmt: on
-FLAGS = {"common", "help", "idf", "signatures", "strict", "truncate", "config.section.field"}
+FLAGS = {"common", "help", "idf", "signatures", "strict", "truncate", "unique-subjects", "config.section.field"}
 
 
 @pytest.fixture

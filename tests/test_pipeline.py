@@ -324,6 +324,15 @@ def test_the_audit_of_a_finished_run_may_change_and_decoding_may_not(finished, t
         pipeline.run(tiny_config(decode__num_beams=3), str(root))
 
 
+def test_a_fold_is_audited_and_its_verdict_is_not_printed(finished, tmp_path, capsys):
+    root = copy_of(finished, tmp_path)
+    for fold, shown in ((True, 0), (False, 1)):
+        (root / "audit.json").unlink()
+        pipeline.run(tiny_config(), str(root), fold=fold)
+        assert capsys.readouterr().out.count("VERDICT:") == shown
+        assert (root / "audit.json").read_bytes() == (finished / "audit.json").read_bytes()
+
+
 def test_a_finished_run_is_trained_again_where_its_checkpoint_is_damaged_and_ends_the_same(finished, tmp_path, capsys):
     root = copy_of(finished, tmp_path)
     (root / "checkpoints/step_6/digests.json").write_text("")

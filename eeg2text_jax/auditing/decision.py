@@ -4,10 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 from eeg2text_jax.auditing import verdict
 from eeg2text_jax.auditing.align import Aligned
+from eeg2text_jax.auditing.beyond_time import QUESTION, is_of_time
 from eeg2text_jax.auditing.collapse import sorted_rows
 from eeg2text_jax.auditing.levels import Level, about
 from eeg2text_jax.auditing.provenance import FOUND, Provenance, joined
-from eeg2text_jax.auditing.result import Comparison, ConditionSummary, Evidence
+from eeg2text_jax.auditing.result import Comparison, ConditionSummary, Evidence, strictest
 from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.errors import UserError
 
@@ -19,10 +20,10 @@ QUESTIONS = {
 
 
 def deciding_one(comparisons: Sequence[Comparison], *, alone: bool) -> Comparison:
-    """The comparison whose verdict is that of all."""
+    """The comparison whose verdict is that of all; of several the strictest."""
     deciding = [c for c in comparisons if not c.question]
     decided = deciding[0].verdict if alone else verdict.overall([c.verdict for c in deciding])
-    return next(c for c in deciding if c.verdict is decided)
+    return strictest([c for c in deciding if c.verdict is decided])
 
 
 def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, str]:
@@ -30,9 +31,11 @@ def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, s
     names = [condition.name for condition in aligned.conditions[1:]]
     if deciding is not None:
         asked = {name: QUESTIONS.get(name, "does it differ from this one?") for name in names if name not in deciding}
+        asked |= {c.name: QUESTION for c in aligned.conditions[1:] if is_of_time(c) and c.name not in deciding}
     else:
         kinds = {c.name: c.rows[0].eval_condition for c in aligned.conditions[1:]}
         asked = {name: QUESTIONS[kind] for name, kind in kinds.items() if kind in QUESTIONS}
+        asked |= {c.name: QUESTION for c in aligned.conditions[1:] if is_of_time(c)}
     return asked if len(asked) < len(names) else {}
 
 
@@ -84,9 +87,9 @@ def decide(
             outcome, found.primary, derived, eeg=eeg, control=found.control, p_control=summary.p, margin=margin
         )
     else:
-        outcome = verdict.judge_alone(found.primary, derived)
+        outcome = verdict.judge_alone(found.primary, margin, derived)
         figures = verdict.alone_figures(found.primary, found.derived, **known)
-        reading = verdict.alone_reading(outcome, found.primary, derived)
+        reading = verdict.alone_reading(outcome, found.primary, derived, margin)
     question = asked.get(found.control, "")
     if reasons:
         said = verdict.unfit_sentence(reasons, figures)

@@ -12,6 +12,7 @@ from eeg2text_jax.auditing.align import Aligned, Condition
 from eeg2text_jax.auditing.collapse import Collapse, measure_collapse, plain_words
 from eeg2text_jax.auditing.red_flags import Flag, condition_flags
 from eeg2text_jax.auditing.structure import signs
+from eeg2text_jax.metrics.normalized import what_normalizing_changes
 from eeg2text_jax.predictions.file import Prediction, sentence_key
 from eeg2text_jax.predictions.foreign import UNKNOWN
 
@@ -30,12 +31,8 @@ def unfit(aligned: Aligned, looks: Sequence[Collapse], *, averaged: bool = False
     flags = too_few(aligned) + _modes(aligned)
     for condition, look in zip(aligned.conditions, looks, strict=True):
         flags += _silent(condition, look)
-    return flags + contradictions(aligned, averaged=averaged)
-
-
-def contradictions(aligned: Aligned, *, averaged: bool = False) -> list[Flag]:
-    """What in EEG's predictions only a target explains. Of a control it would only make the comparison harder."""
-    return signs(aligned.eeg, aligned.references, averaged=averaged)
+    # of a control, what only a target explains would make the comparison harder, and no claim easier
+    return flags + signs(aligned.eeg, aligned.references, averaged=averaged)
 
 
 def _severe(code: str, message: str, *conditions: str) -> Flag:
@@ -111,6 +108,12 @@ def bars(flags: Iterable[Flag], eeg: str, control: str) -> list[str]:
     return [f.message for f in flags if f.level == "severe" and (not f.conditions or concerned >= set(f.conditions))]
 
 
+def normalizing_flags(condition: Condition, references: Sequence[str]) -> list[Flag]:
+    """Says where case and punctuation make a large part of the score."""
+    change = what_normalizing_changes(condition.texts, [references[i] for i in condition.sentence.tolist()])
+    return [Flag("case_and_punctuation", "warning", f"{condition.name}: {change}")] if change else []
+
+
 def file_flags(name: str, rows: Sequence[Prediction], bleu1: float = float("nan")) -> list[Flag]:
     """What can be said of the rows of one cell and mode without a test, severe findings first: for `eeg2text score`.
 
@@ -125,4 +128,4 @@ def file_flags(name: str, rows: Sequence[Prediction], bleu1: float = float("nan"
     condition = Condition(name, known, sentence, np.zeros(len(rows), int))
     look = measure_collapse(condition, tuple(places), np.random.default_rng(0))
     flags = _teacher_forced(condition) + _silent(condition, look) + signs(condition, tuple(places))
-    return flags + condition_flags(condition, look, condition.mode, bleu1)
+    return flags + condition_flags(condition, look, condition.mode, bleu1) + normalizing_flags(condition, tuple(places))

@@ -11,6 +11,7 @@ import dataclasses
 import numpy as np
 
 from eeg2text_jax.auditing.align import Aligned, Condition
+from eeg2text_jax.auditing.donor_cells import donor_places, places_within, without_donors
 from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.auditing.side_channel import SENTENCES, SideChannel, side_channel
 from eeg2text_jax.auditing.statistics import Resampled, Score, keep_row_counts, resample
@@ -72,7 +73,7 @@ def _fill(
     if rows is not None:  # sentences that are alone in their stratum count in no table, but were read
         rows.own[:] = [statistics(r.scores[None], np.array([r.right]))[0, 0] for r in condition.rows]
     names = np.unique([row.subject for row in condition.rows], return_inverse=True)
-    known = all(names[0])
+    known, donors = all(names[0]), donor_places(condition, aligned)
     order = np.argsort(condition.sentence, kind="stable")
     first = np.searchsorted(condition.sentence[order], np.arange(len(aligned.references) + 1))
     for members, block in blocks.views(sums):
@@ -80,9 +81,10 @@ def _fill(
             mine = np.concatenate([order[first[s] : first[s + 1]] for s in stratum])
             place = np.repeat(np.arange(len(stratum)), first[stratum + 1] - first[stratum])
             found = _against([condition.rows[r] for r in mine], [aligned.references[s] for s in stratum])
-            np.add.at(result, (condition.seed[mine], place), found)
+            donor = None if donors is None else places_within(donors[mine], stratum)
+            result[...] = _sums(found, condition.seed[mine], place, donor, result.shape)
             if rows is not None and known:
-                rows.null[mine] = _null_of_readers(found, names[1][mine], place, len(stratum))
+                rows.null[mine] = _null_of_readers(found, names[1][mine], place, len(stratum), donor)
     return sums, rows
 
 
@@ -99,11 +101,24 @@ def _against(rows: list, references: list[str]) -> np.ndarray:
     return found
 
 
-def _null_of_readers(found: np.ndarray, subject: np.ndarray, place: np.ndarray, size: int) -> np.ndarray:
+def _sums(
+    found: np.ndarray, group: np.ndarray, place: np.ndarray, donor: np.ndarray | None, shape: tuple[int, ...]
+) -> np.ndarray:
+    """Statistics of rows, `[r, m, 4]`, summed by group and sentence, `[Q, m, m, 4]`; without those of their donors."""
+    sums = np.zeros(shape)
+    np.add.at(sums, (group, place), found)
+    if donor is None:
+        return sums
+    return without_donors(sums, group, place, donor, found[np.arange(len(found)), donor])
+
+
+def _null_of_readers(
+    found: np.ndarray, subject: np.ndarray, place: np.ndarray, size: int, donor: np.ndarray | None
+) -> np.ndarray:
     """Each row's share of its reader's null, `[r, 4]`."""
     readers, reader = np.unique(subject, return_inverse=True)
-    sums, counts = np.zeros((len(readers), size, size, SIZE)), np.zeros((len(readers), size))
-    np.add.at(sums, (reader, place), found)
+    counts = np.zeros((len(readers), size))
+    sums = _sums(found, reader, place, donor, (len(readers), size, size, SIZE))
     np.add.at(counts, (reader, place), 1)
     return reader_null(sums, counts)[reader, place]
 

@@ -2,7 +2,8 @@
 
 `features` is `[N, W, F]` with a `mask` `[N, W]` (True at real words, which come first) or `n_words` `[N]`; or, with
 `n_words` or `offsets` `[N + 1]`, the words of all samples one after the other, `[sum W, F]`; or `[N, F]`, one position
-a sample. `sentence` `[N]` is text, as `subject` and `task` are; `sentence_index` is whole numbers.
+a sample. `sentence` `[N]` is text, as `subject`, `task` and `recording` are; `sentence_index` and `order` are whole
+numbers, `onset` and `duration` seconds.
 """
 
 import math
@@ -14,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.data.rows import Columns, rows_to_samples
+from eeg2text_jax.data.rows import Columns, note_unused, rows_to_samples
 from eeg2text_jax.data.source import Source, files_of
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError, first_line
 
 RATIO = 100  # a larger archive that shrinks more than this holds next to nothing
 PLAUSIBLE = 1 << 28  # bytes; up to this size the ratio does not matter
+LENGTHS = ("n_words", "offsets")
 
 
 def open_arrays(paths: list[Path], columns: Columns, tally: Tally) -> Source:
@@ -30,6 +32,7 @@ def open_arrays(paths: list[Path], columns: Columns, tally: Tally) -> Source:
       UserError: one is not there; while samples are taken, one cannot be read or its arrays do not fit together.
     """
     provenance = {"source": "arrays", "files": files_of(paths)}
+    note_unused(_names(paths[0]), columns, paths[0].name, tally, LENGTHS)
     rows = (row for path in paths for row in npz_rows(path, columns))
     samples = rows_to_samples(rows, columns, ", ".join(path.name for path in paths), tally)
     return Source(samples, provenance, columns.features_are or f"{columns.features} of {paths[0].name}")
@@ -50,8 +53,7 @@ def npz_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
             )
     features, n = arrays[columns.features], len(arrays[columns.sentence])
     starts, stops = _spans(path, arrays, columns, n)
-    others = [name for name in (columns.sentence, columns.subject, columns.task, columns.sentence_index)
-              if name in arrays]  # fmt: skip
+    others = [name for name in columns.of_samples if name in arrays]
     for name in others:
         if arrays[name].shape != (n,):
             raise UserError(f"{path}: {name} has shape {list(arrays[name].shape)}; expected [{n}], as sentences are.")
@@ -59,6 +61,15 @@ def npz_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
         row = {name: arrays[name][i].item() for name in others}
         own = features[i, : stops[i]] if features.ndim == 3 else features[starts[i] : stops[i]]
         yield {**row, columns.features: own}
+
+
+def _names(path: Path) -> list[str]:
+    """Names of the arrays of an archive; of what is none, which is refused when it is read, no names."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return [name.removesuffix(".npy") for name in archive.namelist()]
+    except (OSError, zipfile.BadZipFile):
+        return []
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:

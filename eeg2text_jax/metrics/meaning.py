@@ -1,7 +1,7 @@
-"""Sentence similarity, and the metrics that need an encoder by name.
+"""Sentence similarity, and the factory of metrics that need a text encoder.
 
-Similarity is the cosine of sentence embeddings, computed as sentence-transformers does (Reimers and Gurevych 2019).
-Importing this loads JAX, so that only what asks for such a metric waits for it.
+Similarity is the cosine of sentence embeddings, computed as in sentence-transformers (Reimers and Gurevych 2019).
+Importing this module loads JAX, so it is imported only for these metrics.
 """
 
 import dataclasses
@@ -25,19 +25,19 @@ MODULES = ("Transformer", "Pooling", "Normalize")  # of sentence-transformers, t
 
 @dataclasses.dataclass(frozen=True)
 class Pooling:
-    """How token vectors become one: what the files of sentence-transformers beside the weights say."""
+    """How token vectors are pooled, from the sentence-transformers files beside the weights."""
 
     mode: str = "mean"  # or "cls"
     max_tokens: int | None = None
     lower_case: bool = False
-    stated: bool = False  # whether there were such files
+    stated: bool = False  # whether these files exist
 
 
 def read_pooling(folder: Path) -> Pooling:
-    """Reads `modules.json` and what it names; without it, the mean over tokens.
+    """Read `modules.json` and the files that it names; without it, pool by the mean over tokens.
 
     Raises:
-      UserError: a file cannot be read, or names a module or a pooling that is not known here.
+      UserError: a file cannot be read, or names an unsupported module or pooling mode.
     """
     path = folder / "modules.json"
     if not path.is_file():
@@ -78,7 +78,7 @@ def _read_json(path: Path, kind: type) -> Any:
 
 
 class Similarity(Metric):
-    """100 times the mean cosine over samples; it may be negative. A sample with a blank side has 0, and counts."""
+    """100 times the mean cosine over samples; it may be negative. A sample with a blank side counts as 0."""
 
     name = "similarity"
     columns = ("similarity",)
@@ -106,7 +106,7 @@ class Similarity(Metric):
         return 100.0 * ratio(summed[..., :1], summed[..., 1:], np.nan)
 
     def vectors(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeddings of length 1, float64 `[N, D]`; of length 0 where a text is blank."""
+        """Return unit-norm embeddings, float64 `[N, D]`; zeros for blank texts."""
         new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
         cased = [text.lower() for text in new] if self._pooling.lower_case else new
         states = self._embedder.states(self._embedder.tokens(cased, self._pooling.max_tokens))
@@ -118,17 +118,17 @@ class Similarity(Metric):
 
 
 class MeaningMetrics:
-    """Makes BERTScore and sentence similarity for the references of some rows; the encoder is loaded once.
+    """A factory of BERTScore and sentence similarity for given references; the encoder is loaded once.
 
     Args:
-      names: of the metrics, `bertscore` or `similarity`.
+      names: `bertscore`, `similarity` or both.
       encoder: a checkpoint's folder, its name on the Hugging Face Hub, or `minilm`.
-      layer: whose output BERTScore compares; None: the best one known. Similarity takes the last one.
-      idf: BERTScore weighs tokens by how rare they are in the references.
+      layer: the layer for BERTScore; None: the recommended one. Similarity uses the last layer.
+      idf: weight tokens in BERTScore by inverse document frequency in the references.
       rescale: a baseline file of bert-score.
 
     Raises:
-      UserError: there is no such encoder, layer or baseline.
+      UserError: the encoder, layer or baseline does not exist.
     """
 
     def __init__(
@@ -142,11 +142,15 @@ class MeaningMetrics:
     ):
         self._made: list[Callable[[Sequence[str]], Metric]] = []
         self._embedders: list[TextEmbedder] = []
+        self._metrics: list[Metric] = []
+        blank: set[tuple[str, str]] = set()
         if "bertscore" in names:
             embedder = self._embedder(load_encoder(encoder, layer))
             baseline = None if rescale is None else read_baseline(rescale, embedder.loaded.encoder.spec.stack.layers)
             self._made.append(
-                lambda references: BertScore(embedder, references=references if idf else None, baseline=baseline)
+                lambda references: BertScore(
+                    embedder, references=references if idf else None, baseline=baseline, blank=blank
+                )
             )
         if "similarity" in names:
             shared = [embedder for embedder in self._embedders if embedder.loaded.is_whole]
@@ -155,12 +159,15 @@ class MeaningMetrics:
 
     def __call__(self, references: Sequence[str]) -> list[Metric]:
         """The metrics for these references."""
-        return [make(references) for make in self._made]
+        self._metrics = [make(references) for make in self._made]
+        return self._metrics
 
     def notes(self) -> list[str]:
         """What a reader of the scores must know."""
-        cut = sum(embedder.cut for embedder in self._embedders)
-        return [f"{cut} times a text had more tokens than the encoder takes and was cut."] if cut else []
+        noted = [note for metric in self._metrics for note in metric.notes()]
+        if cut := sum(embedder.cut for embedder in self._embedders):
+            noted.append(f"{cut} times a text had more tokens than the encoder takes and was cut.")
+        return noted
 
     def _embedder(self, loaded: LoadedEncoder) -> TextEmbedder:
         self._embedders.append(TextEmbedder(loaded))

@@ -20,9 +20,11 @@ from typing import Any
 import numpy as np
 from etils import epath
 
+from eeg2text_jax.data.clock import parse_time
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.predictions.file import Lines, Prediction, parse_object, row_key, sentence_key
+from eeg2text_jax.predictions.span import parse_span
 
 MODES = ("contrastive", "likelihood")
 MOST = 2**53  # of numbers in the file: those up to it are whole in every reader
@@ -209,11 +211,14 @@ def _ranking(row: dict[str, Any], lists: dict[str, Candidates], where: str) -> R
             raise UserError(f"{where}: {name} is {row.get(name)!r:.60}; expected {kind.__name__}.")
     if unknown := [name for name in row if name not in fields]:
         raise UserError(f"{where}: unknown field {unknown[0]!r}; the fields are {', '.join([*fields, *_OWN])}.")
+    row |= parse_time(row, where)
     if row["mode"] not in MODES:
         raise UserError(f"{where}: mode is {row['mode']!r}; expected one of {', '.join(MODES)}.")
     candidates = lists.get(str(own.get("list", "")))
     if candidates is None:
         raise UserError(f"{where}: list is {own.get('list')!r}; the header has {', '.join(lists)}.")
+    if row.get("story_time") is not None:
+        row["story_time"] = parse_span(row["story_time"], where)
     scores = own.get("scores")
     finite = isinstance(scores, list) and all(type(s) in (int, float) and abs(s) < 1e300 for s in scores)
     if not finite or len(scores) != len(candidates):

@@ -128,7 +128,8 @@ def test_candidates_file_is_read_back(tmp_path):
         ({"nll": [1.0, float("nan")]}, "line 1: expected one finite nll"),
         ({"sentence_id": "z"}, "line 1: expected sentence_id once"),
         ({"candidates": "xy"}, "line 1: candidates is missing or not a list"),
-        ({}, "expected eeg and at least one control"),
+        ({}, "conditions are eeg; expected eeg and at least one control"),
+        ({"eval_condition": "noise"}, "conditions are noise; expected eeg and at least one control"),
     ],
 )
 def test_candidates_refused(tmp_path, change, message):

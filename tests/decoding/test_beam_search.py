@@ -113,6 +113,31 @@ def test_several_end_tokens():
     assert np.asarray(out.sequences)[0, : int(out.lengths[0])].tolist() == [START, B, D]
 
 
+def test_with_two_end_tokens_there_are_enough_candidates_that_do_not_end():
+    """The best four continuations of both beams end, and the best hypothesis goes on with the fifth."""
+    ends = {END: 0.4, D: 0.35, C: 0.25}
+    lattice = {START: {A: 0.51, B: 0.49}, A: ends, B: ends, C: {7: 1.0}, 7: {8: 1.0}, 8: {END: 1.0}}
+    settings = {"max_length": 8, "num_beams": 2, "length_penalty": 2.0, "early_stopping": "never"}
+    out = generate(MODEL, first_order(lattice, 9), sentences(1), spec(**settings).replace(eos_token_id=(END, D)))
+    assert np.asarray(out.sequences)[0, : int(out.lengths[0])].tolist() == [START, A, C, 7, 8, END]
+
+
+def test_a_sentence_that_is_done_takes_nothing_more_while_a_neighbour_goes_on():
+    """After two steps log .06 / 2**2 is below the worse finished one, log .36 / 2**2; log .06 / 6**2 would win."""
+    done = {START: {A: 0.6, B: 0.4}, A: {END: 0.9, C: 0.1}, B: {END: 0.9, C: 0.1},
+            C: {D: 1.0}, D: {7: 1.0}, 7: {8: 1.0}, 8: {END: 1.0}}  # fmt: skip
+    goes_on = {START: {A: 1.0}, A: {A: 0.9, B: 0.1}, B: {A: 1.0}}
+    tables = [first_order(edges, 9)["table"] for edges in (done, goes_on)]
+    chosen = spec(max_length=9, num_beams=2, length_penalty=2.0)
+    out = generate(MODEL, {"table": jnp.concatenate(tables)}, sentences(2), chosen)
+    assert out.sequences[0, : int(out.lengths[0])].tolist() == [START, A, END]
+    assert int(out.lengths[1]) == 9
+    # "never" looks how long it may get, and waits for it.
+    assert paths(done, 9, max_length=9, num_beams=2, length_penalty=2.0, early_stopping="never")[0] == [
+        [A, C, D, 7, 8, END]
+    ]
+
+
 SETTINGS = [
     {},
     {"length_penalty": 0.0},

@@ -15,8 +15,9 @@ from eeg2text_jax.parallel.mesh import CHIPS, chip_of_device, make_mesh
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.preflight.compiling import Compiled, compile_program, parse_topology, refused_bytes
 from eeg2text_jax.preflight.estimate import ProgramReport, Report, Task
+from eeg2text_jax.preflight.fitting import LargestBatch
 from eeg2text_jax.preflight.printing import to_json, to_text
-from eeg2text_jax.preflight.programs import LargestBatch, Program, make_outline
+from eeg2text_jax.preflight.programs import Program, make_outline
 
 GIB = 2**30
 WITHIN = Collective("all-reduce", ("data",), 3 * 2**20, 2)

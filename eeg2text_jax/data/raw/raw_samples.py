@@ -158,7 +158,8 @@ class RawRecordings:
                 features = self._features(recording, reading)
                 if features is not None:
                     index = self._numbers.of(file.task, reading.text)
-                    yield Sample(features, reading.text, file.subject, file.task, index)
+                    about = (features, reading.text, file.subject, file.task, index)
+                    yield Sample(*about, file.name, reading.begin, reading.end - reading.begin)
                 progress.advance(1)
         self.provenance["files"].append({"name": file.path.name, "sha256": file_digest(file.path)})
 
