@@ -15,12 +15,14 @@ from tiny_run import tiny_config
 from transformers import LlamaForCausalLM
 
 from eeg2text_jax.backbones.mapping import flatten
+from eeg2text_jax.conditions.condition import fed_mask
 from eeg2text_jax.data.prompt import make_prompt
 from eeg2text_jax.data.text import train_tokenizer
 from eeg2text_jax.decoding.cells import decode_grid
 from eeg2text_jax.decoding.exported import load_export
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.export_run import exported, write_export
+from eeg2text_jax.models.functional import divide
 from eeg2text_jax.parallel.arms import Divided, joined
 from eeg2text_jax.study.ranges import check_config
 from eeg2text_jax.study.study import Study, open_study
@@ -141,9 +143,29 @@ def test_peft_loads_the_export(lora: Study, export: Export, base: str) -> None:
     x, mask = loaded.prompts([lora.data.words(i) for i in lora.split.parts["test"][:3]])
     start = jnp.full((3, 1), loaded.model.start_token)
     ours = loaded.model.decode(loaded.params, start, jnp.asarray(x), jnp.asarray(mask))[:, 0]
-    with torch.no_grad():
-        logits = theirs(inputs_embeds=torch.tensor(x), attention_mask=torch.tensor(mask).long()).logits[:, -1]
-    np.testing.assert_allclose(np.asarray(ours), logits.numpy(), atol=1e-4)
+    for name, parameter in theirs.named_parameters():
+        parameter.requires_grad_("lora_" in name)
+    logits = theirs(inputs_embeds=torch.tensor(x), attention_mask=torch.tensor(mask).long()).logits[:, -1]
+    np.testing.assert_allclose(np.asarray(ours), logits.detach().numpy(), atol=1e-4)
+
+    logits.square().mean().backward()
+    own, frozen = divide(loaded.params)
+
+    @jax.jit
+    def gradient(own: dict) -> dict:
+        def loss(own: dict) -> jax.Array:
+            found = loaded.model.decode(Divided(own, frozen), start, jnp.asarray(x), jnp.asarray(mask))
+            return jnp.mean(jnp.square(found[:, 0]))
+
+        return jax.grad(loss)(own)
+
+    found = gradient(own)["backbone"]["decoder"]["layers"]["self_attention"]["query"]
+    for layer in range(2):
+        module = theirs.base_model.model.model.layers[layer].self_attn.q_proj
+        for ours, their in ((found["lora_a"], module.lora_A), (found["lora_b"], module.lora_B)):
+            expected = their["default"].weight.grad.numpy().T
+            off = np.linalg.norm(np.asarray(ours[layer]) - expected)
+            assert off < 1e-3 * np.linalg.norm(expected)
 
 
 def test_prompts_say_where_the_recording_goes() -> None:
@@ -157,6 +179,30 @@ def test_prompts_say_where_the_recording_goes() -> None:
     tokenizer.chat_template = "{% for m in messages %}<s>{{ m['content'] }}</s>{% endfor %}what"
     chat = make_prompt(tokenizer, "in <eeg> {task}", chat=True, values={"task": "read"})
     assert tokenizer.decode(chat.after).replace("</s>", " ").split() == ["read", "what"]
+
+
+def test_a_recording_is_in_its_place_and_prompt_only_takes_it_out(lora: Study) -> None:
+    model, params = lora.model, jax.tree.map(lambda leaf: leaf[0], trained_params(lora).own)
+    params = Divided(params, trained_params(lora).frozen)
+    rng = np.random.default_rng(0)
+    features, mask = rng.normal(size=(2, 3, 12)).astype(np.float32), np.array([[1, 1, 1], [1, 0, 0]], bool)
+    encode = jax.jit(lambda inputs: model.encode(params, inputs))
+    x, real = encode({"features": jnp.asarray(features), "mask": jnp.asarray(mask)})
+    before, after = model.eeg.prompt, model.eeg.prompt_after
+    np.testing.assert_array_equal(real.sum(axis=1), mask.sum(axis=1) + len(before) + len(after))
+    assert not real[1, :2].any(), "padding is not on the left"
+    ids = jnp.asarray([[*before, *after]])
+    np.testing.assert_allclose(x[0, len(before) + 3 :], model.embed(params, ids)[0, len(before) :], atol=1e-6)
+
+    longer = jnp.asarray(np.pad(np.tile(before, (2, 1)), ((0, 0), (0, 2)), constant_values=-1))
+    own = {"before": longer, "after": jnp.asarray(np.tile(after, (2, 1)))}
+    padded, still = encode({"features": jnp.asarray(features), "mask": jnp.asarray(mask), **own})
+    np.testing.assert_allclose(padded[:, 2:][real], x[real], atol=1e-6)
+    np.testing.assert_array_equal(still[:, 2:], real)
+
+    without = jnp.asarray(fed_mask(["prompt_only"], jnp.asarray(mask)[None])[0])
+    alone, left = encode({"features": jnp.asarray(features), "mask": without})
+    np.testing.assert_allclose(alone[0][left[0]], model.embed(params, ids)[0], atol=1e-6)
 
 
 @pytest.mark.parametrize(

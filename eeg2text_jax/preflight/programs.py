@@ -198,6 +198,7 @@ class TokenIds:
 
     bos_token_id = cls_token_id = 0
     pad_token_id = 1
+    chat_template = "the user's words"
     eos_token_id = sep_token_id = 2
 
     def __init__(self, backbone: str):
@@ -205,6 +206,10 @@ class TokenIds:
 
     def __len__(self) -> int:
         return self._size
+
+    def apply_chat_template(self, said: list[dict[str, str]], **_: Any) -> str:
+        """The user's words alone; a real chat template adds a few tokens."""
+        return said[0]["content"]
 
     def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
         """Return one token per word of a prompt; only the number matters."""

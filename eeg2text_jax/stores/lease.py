@@ -109,8 +109,8 @@ class Lease:
                 tag = there[1]  # an attempt got there whose answer was lost
             if tag is None:
                 self.lost = StoreError(
-                    f"{self._place}: another process took the lease while this one did not renew it (suspended, or "
-                    "without a network); nothing more is sent. The same command goes on once the other has ended."
+                    f"{self._place}: another process took it over while this one did not renew its lease (suspended, "
+                    "or without a network); nothing more is sent. The same command goes on once the other has ended."
                 )
             else:
                 self._tag, self._confirmed = tag, begun

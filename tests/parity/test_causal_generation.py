@@ -35,6 +35,10 @@ def compare_program(seed: int) -> list[Verdict]:
     settings["num_beams"] = (3, 1, 2)[seed % 3]
     settings["num_return_sequences"] = 1
     spec = GenerationSpec.from_fields(settings, pair.model)
+    if spec.repetition_penalty != 1.0:
+        # transformers leaves as many new tokens unpenalised as the prompt has padding: with `inputs_embeds` it takes
+        # them for the padding.
+        mask = np.ones_like(mask)
     ours = generate(pair.model, pair.params, {"inputs_embeds": jnp.asarray(x), "mask": jnp.asarray(mask)}, spec)
     without_start = ours._replace(sequences=ours.sequences[:, 1:], lengths=ours.lengths - 1)
     theirs, scores = their_tokens(pair, x, mask, spec)
