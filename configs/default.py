@@ -200,6 +200,18 @@ def get_config() -> ConfigDict:
     c.grid.train_conditions = ("eeg", "noise")  # one arm each ...
     c.grid.seeds = (0,)  # ... times one per training seed
     c.grid.eval_conditions = ("eeg", "noise")  # what each arm is tested with
+    # Of those, the controls that the EEG must beat: all that take the words' features away. time_reversed and
+    # phase_randomized keep features of the words, so a decoder that needs no order would never beat them: they ask
+    # questions of their own. Where an arm is tested with none of these, all of its controls decide.
+    c.grid.controls = (
+        "noise",
+        "noise_redrawn",
+        "noise_uniform",
+        "zero",
+        "shuffled",
+        "subject_mean",
+        "length_only",
+    )
 
     c.optim = ConfigDict()
     c.optim.name = "adamw"  # adamw | adafactor | sgd

@@ -39,7 +39,7 @@ from eeg2text_jax.study.workdir import DECODED
 from eeg2text_jax.training.loop import trained_params
 from eeg2text_jax.training.metrics_log import write_curves
 from eeg2text_jax.training.pictures import write_reconstructions
-from eeg2text_jax.training.waves import train_arms, waves
+from eeg2text_jax.training.waves import restore_log, train_arms, waves
 
 
 def run(config: ConfigDict, root: str, *, fold: bool = False) -> None:
@@ -55,6 +55,7 @@ def run(config: ConfigDict, root: str, *, fold: bool = False) -> None:
         if missing:
             train_arms(study)
             decode(study, missing)
+        restore_log(study)
         if is_main():
             results = score(study)
             judge(study, results, show=not fold)
@@ -203,6 +204,7 @@ def audit_rows(
         training_text=training_text,
         verified=DECODED_HERE,
         recording=recording,
+        deciding=config.grid.controls,
         neighbors=neighbors,
     )
 

@@ -130,6 +130,7 @@ def audit_ranked(
         seed=config.audit.seed,
         training_text=training_text,
         recording=recording,
+        deciding=config.grid.controls,
         verified=RANKED_HERE,
         neighbors=neighbors,
     )

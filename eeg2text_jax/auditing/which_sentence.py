@@ -6,7 +6,7 @@ permuted is who is ranked for whom.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from eeg2text_jax.auditing.audit import counts
 from eeg2text_jax.auditing.beyond_time import beyond_time
 from eeg2text_jax.auditing.compare import SUBJECT_RESAMPLES
 from eeg2text_jax.auditing.contrast import contrast, subject_effects
-from eeg2text_jax.auditing.decision import deciding_one, questions
+from eeg2text_jax.auditing.decision import as_question, deciding_one, questions
 from eeg2text_jax.auditing.donor_cells import donor_notes
 from eeg2text_jax.auditing.provenance import AVERAGED, Provenance, checked_proof, joined, provenance_of
 from eeg2text_jax.auditing.rank_signs import rank_signs
@@ -91,6 +91,7 @@ def audit_rankings(
     stratum_size: int = STRATUM_SIZE,
     training_text: Iterable[str] | None = None,
     recording: str = "eeg",
+    deciding: Collection[str] | None = None,
     proof: str = "",
     verified: str = "",
     neighbors: Mapping[str, Any] | None = None,
@@ -161,10 +162,10 @@ def audit_rankings(
         )
         for found in evidence
     ]
-    deciding = deciding_one(comparisons, alone=not controls)
+    decisive = deciding_one(comparisons, alone=not controls)
     return RankingAudit(
-        verdict=deciding.verdict,
-        sentence=deciding.sentence,
+        verdict=decisive.verdict,
+        sentence=decisive.sentence,
         metric=chosen.label,
         signature=SIGNATURE,
         margin=margin,
@@ -245,13 +246,8 @@ def _decide(
         reading = verdict.alone_reading(outcome, found.primary, derived, margin)
     figures = in_words(found, outcome, aligned, endpoint, held)
     if reasons:
-        return Comparison(
-            **vars(found),
-            verdict=Verdict.NOT_JUDGEABLE,
-            sentence=verdict.unfit_sentence(reasons, figures),
-            question=question,
-        )
+        said = verdict.unfit_sentence(reasons, figures)
+        return Comparison(**vars(found), verdict=Verdict.NOT_JUDGEABLE, sentence=said, question=question)
     outcome, reading = joined(outcome, reading, origin)
-    said = f"{figures[0].upper()}{figures[1:]}: {reading}."
-    said = f"A question of its own, which does not decide ({question}): {said}" if question else said
+    said = as_question(f"{figures[0].upper()}{figures[1:]}: {reading}.", question)
     return Comparison(**vars(found), verdict=outcome, sentence=said, question=question)

@@ -9,6 +9,7 @@ from etils import epath
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.beyond_time import NOT_BEYOND_STATUS
+from eeg2text_jax.auditing.decision import deciding_of
 from eeg2text_jax.auditing.endpoints import Endpoint, named
 from eeg2text_jax.auditing.judged import Judged, JudgedFile
 from eeg2text_jax.auditing.provenance import DECODED_HERE, checked_proof
@@ -96,7 +97,7 @@ def main(argv: list[str]) -> int:
         proof=flags.proof,
         verified=DECODED_HERE if all(ours) and not flags.meta else "",
         stated_by="--mode states" if flags.mode else "the file states",
-        deciding=flags.deciding.split(",") if flags.deciding else None,
+        deciding=deciding_of(flags.deciding, conditions),
         candidates=read_candidates(flags.candidates) if flags.candidates else None,
         recording=recordings[0],
         groups=labels,
@@ -199,8 +200,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     flags.proof = checked_proof(flags.proof or (" " if given else ""))
     if flags.margin is not None and not 0 < flags.margin < float("inf"):
         raise UserError(f"--margin={flags.margin}: expected points of the endpoint above 0.")
-    if flags.resamples < 100 or flags.stratum_size < 2 or flags.seed < 0:
-        raise UserError("expected --resamples of at least 100, --stratum-size of at least 2 and --seed of at least 0.")
+    for name, least, most in (("resamples", 100, 1_000_000), ("stratum_size", 2, None), ("seed", 0, None)):
+        value = getattr(flags, name)
+        if value < least or (most and value > most):
+            bounds = f"from {least} to {most}" if most else f"of at least {least}"
+            raise UserError(f"--{name.replace('_', '-')}={value}: expected a whole number {bounds}.")
     for out in (flags.json, flags.html):
         if out and not out.parent.is_dir():
             raise UserError(f"{out}: there is no folder {out.parent}; make it first.")

@@ -8,6 +8,7 @@ from typing import Any
 
 from etils import epath
 
+from eeg2text_jax.auditing.decision import deciding_of
 from eeg2text_jax.auditing.judged import Judged, JudgedFile
 from eeg2text_jax.auditing.provenance import RANKED_HERE
 from eeg2text_jax.auditing.rank_report import ranking_text, write_ranking_report
@@ -83,6 +84,7 @@ def audit_ranked_files(flags: argparse.Namespace, argv: Sequence[str]) -> int:
         common=flags.common,
         stratum_size=flags.stratum_size,
         recording=recordings[0],
+        deciding=deciding_of(flags.deciding, conditions),
         proof=flags.proof,
         verified=RANKED_HERE if all(ours) else "",
     )

@@ -93,6 +93,9 @@ RANGES: dict[str, Range] = {
     "grid.train_conditions": many(one_of(*CONDITIONS)),
     "grid.seeds": many(whole(0)),
     "grid.eval_conditions": many(one_of(*(name for name in (*CONDITIONS, NEAREST) if name not in TRAINING_ONLY))),
+    "grid.controls": many(
+        one_of(*(name for name in (*CONDITIONS, NEAREST) if name not in TRAINING_ONLY and name != "eeg"))
+    ),
     "optim.name": one_of("adamw", "adafactor", "sgd"),
     "optim.trainable": one_of("all", "bridge", "lora", "first"),
     "optim.lr": number(0, 100, above=True),
@@ -163,7 +166,7 @@ RANGES: dict[str, Range] = {
     "audit.endpoint": one_of(*ENDPOINTS),
     "audit.secondary": many(one_of(*ENDPOINTS), least=0),
     "audit.margin": number(0, 100),
-    "audit.resamples": whole(100, 10_000_000),
+    "audit.resamples": whole(100, 1_000_000),
     "audit.seed": whole(0),
 }
 

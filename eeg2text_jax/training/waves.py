@@ -12,16 +12,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import orbax.checkpoint as ocp
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.models.functional import divide
 from eeg2text_jax.parallel.arms import Divided
-from eeg2text_jax.parallel.distributed import is_main, main_first
+from eeg2text_jax.parallel.distributed import is_main, main_decides, main_first
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir
+from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.loop import make_program, train, trained_params
+from eeg2text_jax.training.metrics_log import write_lines
 from eeg2text_jax.training.stages import stage_names, stages
 from eeg2text_jax.training.trivial import reconstruction_lines
 
@@ -51,6 +54,33 @@ def train_arms(study: Study) -> None:
         write_text(study.workdir.metrics, "".join(curves))
     if is_main():
         study.workdir.record(study.workdir.metrics.name)
+
+
+def restore_log(study: Study) -> None:
+    """Writes `metrics.jsonl` again from the checkpoints, which have its lines, where it was removed. For all hosts.
+
+    Raises:
+      UserError: a checkpoint is damaged.
+    """
+    if not main_decides(lambda: int(not study.workdir.metrics.exists())):
+        return
+    logs = [logged_lines(part) for part in waves(study)]
+    if all(lines is not None for lines in logs):
+        write_lines(study.workdir.root, [line for lines in logs for line in lines])
+        if is_main():
+            study.workdir.record(study.workdir.metrics.name)
+
+
+def logged_lines(study: Study) -> list[str] | None:
+    """Lines of `metrics.jsonl` until the newest checkpoint of the workdir, which has them; None where it has none.
+
+    Raises:
+      UserError: the checkpoint is damaged.
+    """
+    shapes = study.placement.abstract(make_program(study.config, study.model, study.arms).state_shapes())
+    with Checkpoints(study.workdir.root, read_only=True) as checkpoints:
+        restored = checkpoints.restore(jax.tree.map(lambda _: ocp.PLACEHOLDER, shapes))
+    return restored and restored[2]["log"]
 
 
 def waves(study: Study) -> list[Study]:

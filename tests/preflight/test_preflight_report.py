@@ -259,3 +259,10 @@ def test_a_program_without_a_compiled_shape_is_a_user_error():
     with pytest.raises(UserError, match="does not divide"):
         Placement.from_config(tiny_config(parallel__mesh=(0, 0), batch__size=30), 2, 8)
     assert jax.devices()[0].platform == "cpu"
+
+
+@pytest.mark.parametrize(("name", "chips"), [("v5e:32x32", "1,024"), ("v6e:16x32", "512"), ("v4:16x16x32", "8,192")])
+def test_a_slice_of_more_chips_than_a_pod_has_is_refused(name, chips):
+    with pytest.raises(UserError, match=f"{name}': is of {chips} chips; a {name[:2]}.* pod has"):
+        parse_topology(name)
+    assert parse_topology("v5e:16x16").shape == (16, 16)

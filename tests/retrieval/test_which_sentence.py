@@ -162,6 +162,26 @@ def test_too_few_sentences_are_not_judged_and_missing_eeg_is_said():
         select_rankings(rows(rng, condition="noise"))
 
 
+def test_a_control_that_keeps_the_words_features_decides_only_where_it_is_named(tmp_path, capsys):
+    rng = np.random.default_rng(11)
+    eeg, noise = rows(rng, own=4), rows(rng, condition="noise")
+    reversed_ = [dataclasses.replace(row, eval_condition="time_reversed") for row in eeg]
+    found = {}
+    for deciding in (None, ["noise"], ["time_reversed"]):
+        controls = {"noise": noise, "time_reversed": reversed_}
+        result = audit_rankings(eeg, controls, resamples=200, deciding=deciding)
+        found[deciding and deciding[0]] = result.verdict, [c.control for c in result.comparisons if c.question]
+    assert found[None] == found["noise"] == (Verdict.USES_EEG, ["time_reversed"])
+    assert found["time_reversed"][0] is not Verdict.USES_EEG
+    for name, made in (("eeg", eeg), ("noise", noise)):
+        write_rankings(tmp_path / f"{name}.jsonl", {}, made)
+    files = [f"--eeg={tmp_path / 'eeg.jsonl'}", f"--control={tmp_path / 'noise.jsonl'}"]
+    assert cli.main(["audit", *files, "--deciding=noisy"]) == 2
+    assert "--deciding=noisy: 'noisy' is no control; the files have noise." in capsys.readouterr().err
+    assert cli.main(["audit", *files, "--resamples=1000000000"]) == 2
+    assert "--resamples=1000000000: expected a whole number from 100 to 1000000." in capsys.readouterr().err
+
+
 def test_scores_that_are_all_equal_are_chance_and_show_nothing():
     rng = np.random.default_rng(7)
     eeg = rows(rng)
