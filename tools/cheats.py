@@ -198,7 +198,7 @@ def of_equal_length() -> Rows:
 HALF = part(0, 0.5)
 CHEATS: dict[str, Cheat] = {
     "the target": each(lambda r, _: r.reference),
-    "in lower case": each(lambda r, _: r.reference.lower()),
+    "with other marks": each(lambda r, _: r.reference.replace(",", ";")),
     "in capitals": each(lambda r, _: r.reference.upper()),
     "without marks": each(lambda r, _: r.reference.replace(",", "")),
     "with one more mark": each(lambda r, _: f"{r.reference}."),
@@ -241,7 +241,7 @@ CHEATS: dict[str, Cheat] = {
     "its number of letters": each(as_many_letters),
     "its number of words, and its marks": each(with_its_marks),
     "another sentence of its length": of_equal_length,
-    "a list with the answer, always right": listed(1.0),
+    "a list with the answer, right in 90 %": listed(0.9),
     "a list with the answer, right in 40 %": listed(0.4),
     "one choice from a list for all readers": listed(0.4, same=True),
     "half replaced, one text for all readers": one_for_all(replaced(0.5)),

@@ -13,6 +13,7 @@ from eeg2text_jax.auditing.verdict import Verdict, p_cell
 from eeg2text_jax.versions import __version__
 
 HERE = Path(__file__).parent
+CONTROLS = ("noise", "label")  # what a set was fed that is a control of another
 WITHDRAWN = (
     (
         "`keep-word-b256-e15-8-21-19-20`",
@@ -24,6 +25,18 @@ WITHDRAWN = (
         "`keep-bart-words`",
         "was *content above its null* (+0.02, p 0.008). 97 % of its outputs are rows of commas, and so small a "
         "difference is below any margin.",
+    ),
+)
+CHANGED = (
+    (
+        "`dewave-task2`",
+        "was *not judgeable* (teacher-forced by its punctuation). Its 34 sentences have too few marks to tell: "
+        "*content of unproven origin*.",
+    ),
+    (
+        "`zechtro-logmel-10-1-indogpt-eeg`",
+        "was *underpowered*. Its outputs are those of its control, row by row, which is equivalence "
+        "whatever the cause.",
     ),
 )
 
@@ -70,9 +83,10 @@ def summary(lines: Sequence[Line]) -> list[str]:
     judged = [line for line in lines if line.bleu is not None]
     once = [line for line in judged if not line.copy_of]
     free, forced = ([line for line in once if line.decoded == mode] for mode in (FREE, FORCED))
-    fed = [line for line in free if line.published.eval_condition != "noise"]
+    fed = [line for line in free if line.published.eval_condition not in CONTROLS]
     alone = [line for line in free if not line.control]
-    noise = sum(line.published.eval_condition == "noise" for line in alone)
+    noise, label = (sum(line.published.eval_condition == fed_with for line in alone) for fed_with in CONTROLS)
+    and_label = f" and {label} fed a label" if label else ""
     verdicts = Counter(line.verdict for line in fed)
     listed = ", ".join(f"*{verdict}* {count}" for verdict, count in verdicts.most_common())
     uses = [line.published.set for line in fed if line.verdict == Verdict.USES_EEG]
@@ -89,9 +103,9 @@ def summary(lines: Sequence[Line]) -> list[str]:
         f"modes and have a line for each, so {len(judged)} lines were judged. {len(judged) - len(once)} lines hold the "
         "same predictions as an earlier line and count once.",
         f"{len(free)} lines ran free, as far as file or repository tell; {len(alone)} of them have no control, of "
-        f"which {noise} are noise-fed and the controls of others. {len(forced)} are "
-        f"teacher-forced, {plain} of them with a "
-        f"claim of content; of {len(once) - len(free) - len(forced)} nothing says how they were decoded.",
+        f"which {noise} are noise-fed{and_label}, the controls of others. "
+        f"{len(forced)} are teacher-forced, {plain} of them with a claim of content; of "
+        f"{len(once) - len(free) - len(forced)} nothing says how they were decoded.",
         f"Verdicts on the {len(fed)} that ran free and were fed a recording: {listed}. *Uses EEG*: "
         f"{', '.join(uses) or 'none'}.",
         f"What was found most often, in all lines: {often}.",
@@ -168,6 +182,10 @@ def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet], resamples
             "Two lines of earlier versions of this page claimed content that is an artefact:",
             "",
             *(f"- {name} {text}" for name, text in WITHDRAWN),
+            "",
+            "Two more verdicts changed with the rules; all others stand:",
+            "",
+            *(f"- {name} {text}" for name, text in CHANGED),
             "",
             "## Repository by repository",
             "",

@@ -198,11 +198,10 @@ def _curve(
     aligned: Aligned, decisive: Comparison, endpoint: Endpoint, resamples: int, seed: int, stratum_size: int
 ) -> list[tuple[int, Contrast]]:
     """Content left within ever finer clusters, where there is content; from draws of its own."""
-    if decisive.verdict not in (*FOUND, Verdict.UNPROVEN):
-        return []
-    rng = np.random.default_rng((seed, 2))
-    options = {"resamples": min(resamples, CURVE_RESAMPLES), "rng": rng, "stratum_size": stratum_size}
-    return curve(aligned, endpoint, **options, control=decisive.control)
+    found = decisive.verdict in (*FOUND, Verdict.UNPROVEN)
+    rng, draws = np.random.default_rng((seed, 2)), min(resamples, CURVE_RESAMPLES)
+    options = {"resamples": draws, "rng": rng, "stratum_size": stratum_size, "control": decisive.control}
+    return curve(aligned, endpoint, **options) if found else []
 
 
 def counts(aligned: Aligned) -> dict[str, Any]:

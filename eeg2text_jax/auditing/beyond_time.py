@@ -31,6 +31,7 @@ TIME_CONTROLS = ("clock", "nearest_in_time", "neighbor")
 BEYOND, NOT_BEYOND, NOT_EXCLUDED = "beyond its time", "not beyond its time", "time: not excluded"
 QUESTION = "does content go beyond the time of the recording?"
 FOUND = (Verdict.USES_EEG, Verdict.CONTENT)  # verdicts that the time of the recording may explain
+SAID_BEHIND = (*FOUND, Verdict.UNPROVEN, Verdict.BELOW_MARGIN)  # verdicts behind which the time is said
 NOT_BEYOND_STATUS = 10  # exit status
 
 

@@ -60,8 +60,8 @@ def ranking_text(result: RankingAudit) -> str:
         "",
         *([f"Provenance: {result.provenance.text}."] if result.provenance else []),
         *(c.sentence for c in result.comparisons if c.sentence != result.sentence),
-        result.sentence,
         *time_lines(result),
+        result.sentence,
         f"VERDICT: {result.verdict_text}",
     ]
     return said("\n".join(lines), result.recording)

@@ -131,7 +131,8 @@ def derived_part(result: AuditResult) -> str:
 def level_part(result: AuditResult) -> str:
     """What the content is about: the group of a sentence, or the sentence within its group."""
     if result.curve:
-        drawn = f'<div class="figures"><figure>{image(curve_figure(result.curve, result.metric))}</figure></div>'
+        drawn = image(curve_figure(result.curve, result.metric), "content left within ever finer clusters")
+        drawn = f'<div class="figures"><figure>{drawn}</figure></div>'
         return f"<h3>How fine the content is</h3><p>{html.escape(curve_text(result.curve))}.</p>{drawn}"
     if not result.levels:
         return ""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.auditing.beyond_time import FOUND, NOT_BEYOND, NOT_BEYOND_STATUS, BeyondTime
+from eeg2text_jax.auditing.beyond_time import FOUND, NOT_BEYOND, NOT_BEYOND_STATUS, SAID_BEHIND, BeyondTime
 from eeg2text_jax.auditing.collapse import Collapse
 from eeg2text_jax.auditing.contrast import Contrast, SubjectEffect
 from eeg2text_jax.auditing.judged import Judged
@@ -138,7 +138,7 @@ class AuditResult:
     @property
     def verdict_text(self) -> str:
         """The verdict, and where content was found and controls of time were given, whether it goes beyond time."""
-        decided = self.time is not None and self.time.decided and self.verdict in FOUND
+        decided = self.time is not None and self.time.decided and self.verdict in SAID_BEHIND
         return f"{self.verdict.value}: {self.time.status}" if decided else self.verdict.value
 
     def to_json(self) -> dict[str, Any]:
@@ -257,16 +257,16 @@ def result_text(result: AuditResult) -> str:
         "",
         *([f"Provenance: {result.provenance.text}."] if result.provenance else []),
         *(f"{c.sentence}" for c in result.comparisons if c.sentence != result.sentence),
-        result.sentence,
         *time_lines(result),
+        result.sentence,
         f"VERDICT: {result.verdict_text}",
     ]
     return said("\n".join(lines), result.recording)
 
 
 def time_lines(result: AuditResult) -> list[str]:
-    """What is said of time: where controls of time were given, or content was found that time may explain."""
-    shown = result.time is not None and (result.time.decided or result.verdict in FOUND)
+    """What is said of time, where content was found that time may explain."""
+    shown = result.time is not None and result.verdict in SAID_BEHIND
     return [result.time.sentence] if shown else []
 
 

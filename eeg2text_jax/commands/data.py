@@ -123,7 +123,7 @@ def _parse_split(argv: list[str]) -> argparse.Namespace:
     ratio = ",".join(map(str, usual.ratio))
     parser.add_argument("--method", default=usual.method, help=f"one of {', '.join([*METHODS, FROM_FILE])}")
     parser.add_argument("--seed", type=int, default=usual.seed)
-    parser.add_argument("--ratio", type=_ratio, default=usual.ratio, help=f"train,dev,test; {ratio} by default")
+    parser.add_argument("--ratio", type=parse_ratio, default=usual.ratio, help=f"train,dev,test; {ratio} by default")
     parser.add_argument("--path", default=usual.path, help="split file, for --method=file")
     parser.add_argument("--gap", type=float, default=usual.gap, help="seconds left out between parts, of blocks")
     parser.add_argument("--unique-subjects", action="store_true", help="of blocks: parts with subjects of their own")
@@ -153,7 +153,8 @@ def _parse_split(argv: list[str]) -> argparse.Namespace:
     return arguments
 
 
-def _ratio(text: str) -> tuple[float, ...]:
+def parse_ratio(text: str) -> tuple[float, ...]:
+    """Return the shares of train, dev and test that a flag names."""
     try:
         return tuple(float(share) for share in text.split(","))
     except ValueError as error:

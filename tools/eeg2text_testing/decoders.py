@@ -14,10 +14,13 @@ LENGTHS = (6, 21)  # words of a reference, the upper bound excluded
 COMMA = 0.15
 
 
-def written(readers: int, seed: int = 0, sentences: int = 60) -> tuple[Rows, list[str]]:
-    """Rows of random words of as many readers of each sentence, and the words that there are."""
+def written(readers: int, seed: int = 0, sentences: int = 60, tail: float = 0.5) -> tuple[Rows, list[str]]:
+    """Rows of random words of as many readers of each sentence, and the words that there are.
+
+    `tail` is the exponent of their frequencies: the smaller, the fewer words two sentences share.
+    """
     rng = random.Random(seed)
-    vocabulary = [f"w{int(rng.paretovariate(0.5))}" for _ in range(4000)]
+    vocabulary = [f"w{int(rng.paretovariate(tail))}" for _ in range(4000)]
     rows = []
     for s in range(sentences):
         words = rng.choices(vocabulary, k=rng.randrange(*LENGTHS))
