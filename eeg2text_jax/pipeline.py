@@ -176,7 +176,8 @@ def verdict_of(study: Study) -> AuditResult | None:
 
 def _neighbors(study: Study) -> dict[str, Any] | None:
     """What the certificate of the split says of neighbors in time; None where time is not known."""
-    return read_split_file(study.workdir.split).record.get("time")
+    path = study.workdir.split
+    return read_split_file(path).record.get("time") if path.exists() else None
 
 
 def _train_text(study: Study) -> list[str]:
