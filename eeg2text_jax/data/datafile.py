@@ -1,12 +1,10 @@
 """The data file: every sample of a study in one HDF5 file.
 
-Layout: `features` float32 [sum W, F] holds the words of all samples one after the other, `offsets` int64 [N + 1]
-says where each sample begins, and `sentence`, `subject`, `task` (UTF-8) and `sentence_index` (int64) have one entry
-a sample. `sentence_index` numbers the sentences of a task and is the same for every subject. When a sample was
-recorded, `recording`, `onset`, `duration` and `order` say (see `clock.py`), where it is known of any. Attributes:
-`format`, `features_are` (what the F columns mean), `provenance` (JSON: sources with hashes, reader, drop counts) and
-`checksums` (JSON: SHA-256 of the features, of who read them, of the sentences and of the two attributes before), which
-reading compares. Of volumes, see `volume_file.py`.
+Layout: `features` float32 `[sum W, F]` holds the words of all samples, `offsets` int64 `[N + 1]` the start of each
+sample. `sentence`, `subject`, `task` (UTF-8) and `sentence_index` (int64, numbers the sentences of a task, equal for all
+subjects) have one entry per sample; so have `recording`, `onset`, `duration` and `order` if time is known (`clock.py`).
+Attributes: `format`, `features_are` (meaning of the F columns), `provenance` (JSON: sources with hashes, reader, drop
+counts) and `checksums` (JSON), which reading compares. For volumes see `volume_file.py`.
 """
 
 import contextlib
