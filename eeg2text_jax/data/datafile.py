@@ -1,7 +1,7 @@
 """The data file: every sample of a study in one HDF5 file.
 
 Layout: `features` float32 `[sum W, F]` holds the words of all samples, `offsets` int64 `[N + 1]` the start of each
-sample. `sentence`, `subject`, `task` (UTF-8) and `sentence_index` (int64, numbers the sentences of a task, equal for all
+sample. `sentence`, `subject`, `task` (UTF-8) and `sentence_index` (int64, numbers a task's sentences, equal for all
 subjects) have one entry per sample; so have `recording`, `onset`, `duration` and `order` if time is known (`clock.py`).
 Attributes: `format`, `features_are` (meaning of the F columns), `provenance` (JSON: sources with hashes, reader, drop
 counts) and `checksums` (JSON), which reading compares. For volumes see `volume_file.py`.
