@@ -120,7 +120,7 @@ def _one_mode(name: str, rows: list[Prediction], mode: str | None, notes: list[s
     if mode not in counts:
         raise UserError(f"{name}: no {mode} predictions, only {', '.join(counts)}; choose another --mode.")
     for other in counts.keys() - {mode}:
-        note = f"judged are the {mode} predictions; the {other} ones in the same file are set aside."
+        note = f"the {mode} predictions are judged; the {other} ones in the same file are ignored."
         if note not in notes:
             notes.append(note)
     return [_without_unknown(row) for row in rows if row.mode == mode]
