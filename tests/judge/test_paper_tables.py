@@ -57,7 +57,8 @@ def test_no_reference_of_the_test_file_is_in_training(tmp_path):
     ]
     path = tmp_path / "conversations.tsv"
     path.write_text(write_pairs(second))
-    results = judge(tiny_config(test=str(path)), str(tmp_path / "work"))
+    small = {"seeds": (0,), "batch__widths": (64,), "train__steps": 2}
+    results = judge(tiny_config(test=str(path), **small), str(tmp_path / "work"))
     found = results["second_test"]
     assert (found["references_in_training"], found["pairs"], found["with_an_error"]) == (0, 40, 40)
     assert found["taken_out"]["train"] > 5
