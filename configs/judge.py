@@ -19,6 +19,7 @@ def get_config(argument: str = "") -> ConfigDict:
     c.param_dtype = "float32"  # in which frozen weights are kept; prompt and optimizer are float32
     # A file of labelled pairs (.tsv, .csv); edits: controlled edits of `sentences`; templates: those of the toy
     c.pairs = given.pairs
+    c.test = ""  # a second file of labelled pairs to test with, as of conversations; its references train nothing
     c.sentences = ""  # what controlled edits are made of: a text file, a line each; empty: sentences in the package
     c.wording = "auto"  # plain | figure, as the paper prints it; auto: the latter where the tokenizer knows braces
     c.labels = ("yes", "no")  # what the model answers

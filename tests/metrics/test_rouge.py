@@ -34,6 +34,14 @@ def test_the_package_behind_the_paper_agrees(seed):
     assert paper_rouge().score(predictions, references) == pytest.approx(expected, abs=1e-9)
 
 
+def test_the_papers_worked_example():
+    """Recall 6/6 and precision 6/7 of one word too many; F 0.92."""
+    found = rouge().score(["I really loved reading the hunger games"], ["I loved reading the hunger games"])
+    assert found["rouge-1-r"] == found["rouge-l-r"] == 100
+    assert found["rouge-1-p"] == found["rouge-l-p"] == pytest.approx(600 / 7)
+    assert found["rouge-1-f"] == pytest.approx(92, abs=0.5)
+
+
 @pytest.mark.parametrize("metric", [rouge(), paper_rouge()], ids=["rouge-score", "rouge"])
 def test_pairwise_holds_the_rows_of_statistics(metric):
     predictions, references = random_corpus(0, size=12)
