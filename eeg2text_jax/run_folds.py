@@ -80,7 +80,8 @@ def _run_in(config: ConfigDict, place: Path, folds: str) -> AuditResult | None:
         own.update_from_flattened_dict(
             {"data.source": address_of(data.path), "split.method": "file", "split.path": address_of(certificate)}
         )
-        run(own.lock(), str(place / f"fold_{k}"))
+        run(own.lock(), str(place / f"fold_{k}"), fold=True)
+        print(f"fold {k} of {len(splits)} is done, its audit is in fold_{k}; the verdict is that over all folds.")
         if is_ranked(config):
             ranked.append(read_rankings(place / f"fold_{k}" / "rankings.jsonl").rows)
         if config.objective == "generate":

@@ -1,4 +1,4 @@
-"""Drives the page that judges files in a headless Chromium: `python tools/check_app.py [--out=DIR] [--quick]`.
+"""Drives the page that judges files in a headless Chromium: `python tools/check_app.py [--out=DIR] [--files=50]`.
 
 Uploads, verdict, report and a bad file at 1280 and 390 px; 20 hostile uploads, one sentence each; 10 visitors at once;
 the server's memory after 50 files; 100,000 rows. Needs the extra `app`, Chromium and the package websocket-client.
@@ -32,8 +32,8 @@ SAID = "document.querySelector('#{} .said')?.innerText ?? ''"
 
 
 def pairs(right: float, n: int = 60, seed: int = 0) -> list[tuple[str, str]]:
-    rng = random.Random(seed)
-    references = [[rng.choice(WORDS) for _ in range(8)] for _ in range(n)]
+    first, rng = random.Random(0), random.Random(seed + 1)
+    references = [[first.choice(WORDS) for _ in range(8)] for _ in range(n)]
     outputs = [[word if rng.random() < right else rng.choice(WORDS) for word in words] for words in references]
     return [(" ".join(r), " ".join(o)) for r, o in zip(references, outputs, strict=True)]
 
@@ -167,8 +167,7 @@ def server() -> Iterator[subprocess.Popen]:
 
 def memory(process: subprocess.Popen) -> float:
     """Resident MiB of the server."""
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+    return int(Path(f"/proc/{process.pid}/status").read_text().partition("VmRSS:")[2].split()[0]) / 1024
 
 
 def settled(browser: Browser, part: str, seconds: float) -> str:
@@ -200,9 +199,8 @@ def journey(browser: Browser, width: int, folder: Path, out: Path, check: Checks
     check(f"{width} px: verdict", "content of unproven origin" in verdict or "uses EEG" in verdict, repr(verdict[:40]))
     report = browser.evaluate("document.querySelector('#keep')?.href ?? ''")
     document = base64.b64decode(report.partition("base64,")[2]).decode()
-    check(
-        f"{width} px: a report to keep", "<html" in document and "Verdict" in document, f"{len(document) // 1024} KiB"
-    )
+    size = f"{len(document) // 1024} KiB"
+    check(f"{width} px: a report to keep", "<html" in document and "Verdict" in document, size)
     wide = browser.evaluate("document.documentElement.scrollWidth")
     check(f"{width} px: the page is no wider than the window", wide <= width, wide)
     browser.picture(out / f"verdict_{width}.png")
@@ -254,7 +252,7 @@ def many(process: subprocess.Popen, folder: Path, check: Checks, files: int) -> 
 
 def large(browser: Browser, folder: Path, check: Checks) -> None:
     """100,000 rows: a verdict, with progress meanwhile."""
-    rows = [(f"S{i % 20}", *pair) for i, pair in enumerate(pairs(0.4, 5000) * 20)]
+    rows = [(f"S{subject}", *pair) for subject in range(20) for pair in pairs(0.4, 5000, subject)]
     (folder / "large.csv").write_bytes(table(rows, ("subject", "truth", "pred")))
     browser.open(f"http://127.0.0.1:{PORT}/", 1280)
     browser.upload("eeg", folder / "large.csv")

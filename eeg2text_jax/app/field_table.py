@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-COLUMNS = ("set", "verdict", "mode, file says", "rows", "sentences", "BLEU-1", "content", "p", "difference")
+COLUMNS = ("set", "verdict", "input", "mode, file says", "rows", "sentences", "BLEU-1", "content", "p", "difference")
 
 
 def field_page() -> Path:
@@ -25,11 +25,11 @@ def field_table(page: str) -> tuple[list[str], list[list[str | float | None]]]:
         if len(row) != len(head) or {"set", "verdict"} <= set(row):
             break
         body.append([figure(row[i]) for i in chosen])
-    return [head[i] for i in chosen], body
+    return ["p, at most" if head[i] == "p" else head[i] for i in chosen], body
 
 
 def figure(cell: str) -> str | float | None:
-    """A cell as a number where it is one, None where there is none."""
+    """A cell as a number where it is one or a bound ("< 0.001"), None where there is none."""
     try:
         return float(cell.removeprefix("< "))
     except ValueError:

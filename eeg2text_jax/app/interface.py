@@ -12,7 +12,7 @@ from eeg2text_jax.data.source import library
 
 KEPT = 600  # seconds that an upload lies on the server, at most
 WAITING = 20  # visitors in the queue
-WIDTHS = ["190px", "150px", *["110px"] * 7]  # of the field's table
+WIDTHS = ["190px", "150px", *["110px"] * 8]  # of the field's table
 GUESSED = "as recognised"
 MODES = {"not stated": None, "free running: no target reached the decoder": "free_running"}
 MODES["teacher forced: every token was predicted from the true ones before it"] = "teacher_forced"
@@ -73,6 +73,7 @@ def build() -> Any:
                     eeg = gr.File(label="Predictions", elem_id="eeg", height=140, min_width=260)
                     control = gr.File(label="Control, if any", elem_id="control", height=140, min_width=260)
                 with gr.Accordion("References in a file of their own, mode, columns, proof", open=False):
+                    gr.Markdown("What `--reference`, `--mode`, `--columns` and `--proof` say at the command line.")
                     references = gr.File(label="References", elem_id="references", height=120)
                     mode = gr.Radio(list(MODES), value="not stated", label="How the text was decoded", elem_id="mode")
                     with gr.Row():

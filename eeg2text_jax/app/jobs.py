@@ -24,8 +24,6 @@ SECONDS = {"look": 60, "judge": 180}  # of computing
 PATIENCE = 5  # times as long a busy machine may take
 POLL = 0.5
 FAILED = "the page could not {do} these files; this is a fault of the program, not of the files: please report it."
-
-
 TOO_LONG = "the job takes more than {} s; judge the files with `eeg2text audit` on a machine of yours."
 
 

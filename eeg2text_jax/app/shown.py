@@ -43,7 +43,7 @@ def reading(found: Mapping[str, Any]) -> str:
 
 def verdict(found: Mapping[str, Any]) -> str:
     """The verdict, its sentence, provenance, figures and findings."""
-    kind = KINDS.get(found["verdict"], "")
+    kind = KINDS.get(found["verdict"].partition(":")[0], "")
     origin = f"<p>Provenance: {text(found['provenance'], 2000)}.</p>" if found["provenance"] else ""
     flags = "".join(f"<li>{text(flag, 2000)}</li>" for flag in found["flags"])
     sentence = text(found["sentence"], 2000)

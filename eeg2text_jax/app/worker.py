@@ -4,6 +4,7 @@ The request is JSON on standard input, the answer JSON in `answer.json`; lines o
 are called by their role, whatever the visitor called them: `eeg`, `control`, `references`.
 """
 
+import dataclasses
 import json
 import resource
 import sys
@@ -15,7 +16,9 @@ from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.predictions import packed
 from eeg2text_jax.predictions.csv_rows import DELIMITERS, first_names
 from eeg2text_jax.predictions.file import Lines, Prediction, PredictionSet
+from eeg2text_jax.predictions.groups import LIKELY
 from eeg2text_jax.predictions.json_rows import items_by_line, items_of_text
+from eeg2text_jax.predictions.rankings import is_rankings
 from eeg2text_jax.predictions.read import describe, read_any
 from eeg2text_jax.predictions.selection import read_conditions
 
@@ -60,8 +63,11 @@ def files() -> list[Path]:
 def read(path: Path, request: Request) -> PredictionSet:
     """A visitor's file. Raises UserError where it cannot be read, or has more rows than `ROWS`."""
     print(f"reading {path}", flush=True)
+    if is_rankings(path):
+        raise UserError(f"{path}: a file of rankings; this page takes texts; judge it with `eeg2text audit`.")
     reference = Path(REFERENCES) if Path(REFERENCES).is_file() else None
-    found = read_any(path, columns=request.get("columns"), mode=request.get("mode"), reference=reference)
+    chosen = {"columns": request.get("columns"), "mode": request.get("mode")}
+    found = read_any(path, **chosen, groups=LIKELY, reference=reference)
     if len(found.predictions) > (most := request.get("rows", ROWS)):
         raise UserError(
             f"{path}: {len(found.predictions)} rows; this page takes {most}, `eeg2text audit` on your machine any."
@@ -83,11 +89,13 @@ def look(request: Request) -> dict[str, Any]:
 
 
 def judge(request: Request) -> dict[str, Any]:
-    """The verdict with its figures, and the report."""
+    """The verdict with its figures, and the report: what `eeg2text audit` finds by its defaults."""
     from eeg2text_jax.auditing.audit import audit
+    from eeg2text_jax.auditing.judged import Judged, JudgedFile
     from eeg2text_jax.auditing.provenance import checked_proof
     from eeg2text_jax.auditing.report import write_report
-    from eeg2text_jax.auditing.result import EFFECT_HEADINGS, HEADINGS, condition_rows, effect_rows
+    from eeg2text_jax.auditing.result import EFFECT_HEADINGS, HEADINGS, condition_rows, effect_rows, time_lines
+    from eeg2text_jax.predictions.groups import groups_of, likely_groups
 
     sets: list[PredictionSet] = []
 
@@ -101,14 +109,27 @@ def judge(request: Request) -> dict[str, Any]:
     name, *_ = conditions
     print("judging", flush=True)
     stated_by = "the visitor states" if request.get("mode") else "the file states"
+    first = sets[0]
+    labels, notes = groups_of(first, likely_groups(first))
     result = audit(
-        conditions.pop(name), conditions, name=name, mode=request.get("mode"), proof=proof, stated_by=stated_by
+        conditions.pop(name),
+        conditions,
+        name=name,
+        mode=request.get("mode"),
+        proof=proof,
+        stated_by=stated_by,
+        recording=str(first.header.get("recording", "eeg")),
+        groups=labels,
+        with_curve=True,
     )
+    judged = Judged(tuple(JudgedFile(str(one.path), one.digest, len(one.predictions)) for one in sets))
+    stated = all(one.seeds_stated for one in sets)
+    result = dataclasses.replace(result, judged=judged.dated(["eeg2text", "app"]), seeds_stated=stated)
     print("writing the report", flush=True)
     write_report(result, Path("report.html"))
     return {
-        "verdict": result.verdict.value,
-        "sentence": result.sentence,
+        "verdict": result.verdict_text,
+        "sentence": " ".join([result.sentence, *time_lines(result), *(f"{note}." for note in notes)]),
         "provenance": result.provenance.text if result.provenance else "",
         "tables": [[HEADINGS, *condition_rows(result)], [EFFECT_HEADINGS, *effect_rows(result.comparisons)]],
         "flags": [f"{flag.level}: {flag.message}" for flag in result.flags],

@@ -1,7 +1,7 @@
 """Figures of the report as SVG: palette of Okabe and Ito, told apart by shape and label as well as by colour."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import matplotlib
 import numpy as np
@@ -43,6 +43,21 @@ def effect_figure(result: AuditResult) -> str:
     return _svg(draw, 1.7 + 0.42 * len(names))
 
 
+def curve_figure(found: Sequence[tuple[int, Contrast]], metric: str) -> str:
+    """Content left within ever finer clusters of the references, with 95 % intervals."""
+
+    def draw(axes: Axes) -> None:
+        counts = [count for count, _ in found]
+        low, high = np.array([c.interval for _, c in found]).T
+        axes.fill_between(counts, low, high, color=BLUE, alpha=0.2, lw=0)
+        axes.plot(counts, [c.effect for _, c in found], "o-", color=BLUE, ms=5)
+        axes.axhline(0, color="black", lw=0.8)
+        axes.set_xlabel("clusters of the references")
+        axes.set_ylabel(f"content left, points of {metric}")
+
+    return _svg(draw, 2.6)
+
+
 def null_figure(comparison: Evidence, eeg: str) -> str:
     """Where the score difference lies among those with permuted references: a gap in style moves both."""
     found = comparison.primary
@@ -51,9 +66,7 @@ def null_figure(comparison: Evidence, eeg: str) -> str:
     def draw(axes: Axes) -> None:
         low, high = min(found.null_draws.min(), found.observed), max(found.null_draws.max(), found.observed)
         spread = max(high - low, 1e-3)
-        axes.hist(
-            found.null_draws, bins=np.linspace(low - 0.02 * spread, high + 0.02 * spread, 45), color=GREY, alpha=0.75
-        )
+        axes.hist(found.null_draws, bins=bin_edges(found.null_draws), color=GREY, alpha=0.75)
         axes.axvline(found.observed, color=ORANGE, lw=2.2)
         if low - spread < 0 < high + spread and comparison.control:
             axes.axvline(0, color="black", lw=0.8, ls=":")
@@ -71,6 +84,22 @@ def null_figure(comparison: Evidence, eeg: str) -> str:
         axes.set_xlabel(f"{what}\n(grey: references permuted within strata)")
 
     return _svg(draw, 2.4)
+
+
+def bin_edges(draws: np.ndarray, most: int = 45) -> np.ndarray:
+    """Edges of the bins of a histogram; each bin holds equally many of the values that the draws can have.
+
+    Ranks, and shares of few sentences, are multiples of a step: bins of another width hold now one, now two of them,
+    and the histogram is a comb.
+    """
+    values = np.unique(np.round(draws, 9))
+    spread = max(values[-1] - values[0], 1e-3)
+    step = np.diff(values).min() if len(values) > 1 else spread
+    steps = np.diff(values) / step
+    if spread / step > 20 * most or np.abs(steps - np.round(steps)).max(initial=0) > 0.01:  # any value may come
+        return np.linspace(values[0] - 0.02 * spread, values[-1] + 0.02 * spread, most)
+    width = step * np.ceil((spread / step + 1) / most)
+    return np.arange(values[0] - step / 2, values[-1] + step / 2 + width, width)
 
 
 def subject_figure(comparison: Evidence, metric: str) -> str:

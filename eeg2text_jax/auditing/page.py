@@ -92,8 +92,8 @@ def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def image(svg: str) -> str:
-    return _embedded(svg.encode(), "svg+xml", "")
+def image(svg: str, alt: str) -> str:
+    return _embedded(svg.encode(), "svg+xml", alt)
 
 
 def _image_file(path: epath.Path) -> str:

@@ -125,7 +125,7 @@ def loss_figure(metrics: epath.Path) -> Figure:
     names = list(dict.fromkeys(key.partition("/")[2] for row in rows for key in row if key.startswith("dev_loss/")))
     for i, name in enumerate(names):
         style = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
-        axes.plot(*_series(rows, f"loss/{name}"), lw=0.7, alpha=0.6, **style)
+        axes.plot(*_series(rows, f"loss/{name}"), lw=0.7, alpha=0.6, label=f"{name}, train", **style)
         axes.plot(*_series(rows, f"dev_loss/{name}"), lw=1.8, marker="o", ms=3, label=f"{name}, dev", **style)
     axes.set_xlabel("step")
     axes.set_ylabel("loss, nats per token")

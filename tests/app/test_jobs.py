@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -63,7 +64,8 @@ def test_two_files_get_a_verdict_and_a_report_that_names_no_visitor(upload, tmp_
     found = answer("judge", uploads, mode="free_running")
     assert found.found["verdict"] == "uses EEG", found.found
     assert "the visitor states" in found.found["provenance"]
-    assert found.report.startswith("<!doctype html>") or found.report.startswith("<!DOCTYPE html>")
+    assert found.report.lower().startswith("<!doctype html>")
+    assert hashlib.sha256(Path(uploads["eeg"]).read_bytes()).hexdigest() in found.report
     for text in (found.report, shown.verdict(found.found), shown.report(found.report)):
         assert "secret" not in text
         assert str(tmp_path) not in text
@@ -101,10 +103,11 @@ def zipped(content: bytes, name: str = "xl/workbook.xml") -> bytes:
 
 
 HOSTILE = {
-    "gzip bomb": (gzip.compress(b"truth,pred\n" + b"a b,c d\n" * 40_000_000, 1), "unpacks to more than"),
-    "zip bomb": (zipped(b"\0" * 300_000_000), "unpacks to more than"),
+    "gzip bomb": (gzip.compress(b"truth,pred\n" + b"a b,c d\n" * 40_000_000, 1), "unpacks to more than 256 MiB"),
+    "zip bomb": (zipped(b"\0" * 300_000_000), "unpacks to more than 256 MiB"),
     "half a gzip": (gzip.compress(table(pairs(0.5)))[:60], "cannot be unpacked"),
     "zip": (zipped(b"a,b", "a.csv"), "a zip archive; unpack it"),
+    "rankings": (b'{"header": {"candidates": {"all": []}}}\n', "a file of rankings"),
     "no Excel": (zipped(b"<x>"), "Excel file|needs openpyxl"),
     "random bytes": (random.Random(0).randbytes(5000), "not UTF-8"),
     "deep JSON": (b"[" * 100_000, "not JSON|JSON"),
