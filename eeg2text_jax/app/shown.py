@@ -20,6 +20,7 @@ CSS = """
 .scroll table { border-collapse: collapse; font-size: 14px; margin: .5rem 0; }
 .scroll td, .scroll th { padding: .25rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid #8884; }
 .scroll td { overflow-wrap: anywhere; min-width: 4.5rem; }
+@media (max-width: 600px) { .scroll td, .scroll th { padding: .2rem; font-size: 12px; min-width: 3rem; } }
 .refused { border-left: 6px solid #a3271f; padding: .6rem 1rem; }
 iframe.report { width: 100%; height: 70vh; border: 1px solid #8884; background: #fff; }
 """
