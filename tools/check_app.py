@@ -221,7 +221,7 @@ def hostile_uploads(browser: Browser, folder: Path, check: Checks) -> None:
         browser.upload("eeg", folder / name)
         said = settled(browser, "read", 120).strip()
         refused = browser.evaluate("document.querySelectorAll('#read .said[role=alert]').length")
-        one = refused == 1 and said.endswith(".") and "\n" not in said and "Traceback" not in said
+        one = refused == 1 and said.endswith((".", "?")) and "\n" not in said and "Traceback" not in said
         check(f"hostile upload {name!r} is one sentence", one, repr(said[:100]))
     check("no text of a file ran as a script", not browser.errors, browser.errors)
 
