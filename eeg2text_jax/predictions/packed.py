@@ -43,7 +43,7 @@ def unpacked(data: bytes, path: epath.Path) -> bytes:
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: a gzip file that cannot be unpacked ({error}); copy it again.") from error
     if len(found) > LARGEST:
-        raise UserError(f"{path}: unpacks to more than {LARGEST // 2**30} GiB; unpack it, and give a part of it.")
+        raise UserError(f"{path}: unpacks to more than {LARGEST // 2**20} MiB; unpack it, and give a part of it.")
     return found
 
 
@@ -70,7 +70,7 @@ def excel_rows(data: bytes, path: epath.Path) -> Iterator[Sequence[Any]]:
     if "xl/workbook.xml" not in names:
         raise UserError(f"{path}: a zip archive; unpack it, and give one of its files.")
     if size > LARGEST:
-        raise UserError(f"{path}: unpacks to more than {LARGEST // 2**30} GiB; save it as CSV.")
+        raise UserError(f"{path}: unpacks to more than {LARGEST // 2**20} MiB; save it as CSV.")
     openpyxl = library("openpyxl", "xlsx")
     try:
         sheet = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True).worksheets[0]
