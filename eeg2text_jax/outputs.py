@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import check_replaceable, is_local
 
-WRITTEN = ("out", "json", "croissant", "html", "rows", "png", "map", "trace")  # options that name what a command makes
+WRITTEN = ("out", "json", "croissant", "html", "rows", "png", "time", "map", "trace")  # options of output files
 MADE = (".json", ".html", ".png", ".h5", ".parquet")  # endings of files that commands write and replace
 FOLDERS = ("export", "records")  # commands whose --out is a folder
 

@@ -1,6 +1,6 @@
 """Versions of this package and of the packages that figures depend on."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 OWN_VERSION = f"eeg2text_jax-{__version__}"  # as signatures name it
 
 

@@ -14,7 +14,7 @@ from eeg2text_jax.stores import arguments
 # Every option with a value that some command has: a new one belongs to those that write or to the others.
 # fmt: off
 OTHERS = {
-    "gap", "reference", "time",
+    "gap", "reference", "seeds",
     "arm", "arms", "audit", "batch", "batches", "buckets", "by", "candidates", "cite", "columns", "compactions",
     "compat", "config", "control", "count", "dataset", "dataset-name", "deciding", "dtype", "eeg", "effort",
     "encoder", "endpoint", "folds", "forced", "format", "groups", "input", "judge", "labels", "largest",
@@ -124,7 +124,7 @@ def test_every_option_that_writes_is_checked(monkeypatch):
             if caught.type is UserError:
                 found.update(re.findall(r"--([a-z-]+)=", str(caught.value)))
     found -= {"unknown"}
-    assert {"out", "json", "html", "rows", "png", "map", "croissant", "trace"} <= found
+    assert {"out", "json", "html", "rows", "png", "time", "map", "croissant", "trace"} <= found
     assert not OTHERS & set(WRITTEN)
     unknown = found - OTHERS - FLAGS - set(WRITTEN)
     assert not unknown, "say in tests/test_outputs.py and outputs.WRITTEN whether these write"

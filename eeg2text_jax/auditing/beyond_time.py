@@ -1,14 +1,14 @@
-"""Content beyond time: whether a model that knew only when a sample was recorded would do as well.
+"""Content beyond time: would a model that knows only when a sample was recorded do as well?
 
-What decides is the audit's difference in content against each control of time. Its null: the predictions fit their own
-sentences, beyond other sentences of equal task and length, no better than those of the control do. `nearest_in_time`
-copies the training text nearest in time, an arm trained on `clock` knows recording and time alone, `neighbor` feeds a
-recording of the same minute. Where groups of sentences are shown in blocks, a pure clock keeps against `neighbor` no
-more than the share of pairs of different groups; a model trained on EEG cannot read what `clock` feeds. So one of the
-first two must be among the controls, and all that are must be beaten.
+The difference in content against each control of time decides. Null hypothesis: the predictions fit their own sentences
+better than other sentences of equal task and length by no more than the control's predictions do. `nearest_in_time`
+copies the training text nearest in time; an arm trained on `clock` knows recording and time alone; `neighbor` feeds a
+recording of the same minute. If groups of sentences are shown in blocks, a pure clock keeps some content against
+`neighbor`: up to the share of pairs of different groups. A model trained on EEG cannot read the input of `clock`. So
+`nearest_in_time` or an arm trained on `clock` must be among the controls, and every control of time must be beaten.
 
-Exchanging predictions within stretches of time is no test by itself: a stretch that crosses a change of group gives a
-pure clock away as content. So stretches are cut at the changes of a known group, and ask for content within it.
+Exchanging predictions within stretches of time is no test by itself: if a stretch crosses a change of group, a pure
+clock looks like content. So stretches are cut at the changes of a known group, and test content within the group.
 """
 
 import dataclasses
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 TIME_CONTROLS = ("clock", "nearest_in_time", "neighbor")
 BEYOND, NOT_BEYOND, NOT_EXCLUDED = "beyond its time", "not beyond its time", "time: not excluded"
 QUESTION = "does content go beyond the time of the recording?"
-FOUND = (Verdict.USES_EEG, Verdict.CONTENT)  # verdicts that the time of the recording may explain
-SAID_BEHIND = (*FOUND, Verdict.UNPROVEN, Verdict.BELOW_MARGIN)  # verdicts behind which the time is said
+FOUND = (Verdict.USES_EEG, Verdict.CONTENT)  # verdicts that the recording time may explain
+SAID_BEHIND = (*FOUND, Verdict.UNPROVEN, Verdict.BELOW_MARGIN)  # verdicts followed by a statement on time
 NOT_BEYOND_STATUS = 10  # exit status
 
 
 @dataclasses.dataclass(frozen=True)
 class BeyondTime:
-    """What the controls of time come to; `sentence` is one for the report."""
+    """The answer of the controls of time; `sentence` is for the report."""
 
     status: str
     controls: tuple[str, ...]
@@ -49,12 +49,12 @@ class BeyondTime:
 
 
 def is_of_time(condition: Condition) -> bool:
-    """Whether a condition is a control of time, by its name or by what its rows were evaluated with."""
+    """Return whether a condition is a control of time, by its name or the evaluation condition of its rows."""
     return condition.name in TIME_CONTROLS or condition.rows[0].eval_condition in TIME_CONTROLS
 
 
 def beyond_time(aligned: Aligned, comparisons: Sequence["Comparison"]) -> BeyondTime:
-    """What the comparisons with controls of time say; all of them must be beaten, under all strata."""
+    """Combine the comparisons with controls of time; all must be beaten, under all strata."""
     names = [condition.name for condition in aligned.conditions[1:] if is_of_time(condition)]
     judged = [c for c in comparisons if c.control in names and c.verdict is not Verdict.NOT_JUDGEABLE]
     if not judged:
@@ -75,7 +75,7 @@ def beyond_time(aligned: Aligned, comparisons: Sequence["Comparison"]) -> Beyond
 
 
 def _knows_all(condition: Condition) -> bool:
-    """Whether a control knows what a clock could: the nearest training text, or an arm trained on the clock."""
+    """Return whether a control uses all that a clock can know: the nearest training text, or an arm trained on it."""
     row = condition.rows[0]
     nearest = "nearest_in_time" in (condition.name, row.eval_condition)
     return nearest or row.train_condition == "clock" or (condition.name == "clock" and row.train_condition == UNKNOWN)
@@ -92,11 +92,11 @@ def _figures(found: "Comparison") -> str:
 
 
 def stretches(aligned: Aligned, labels: np.ndarray, size: int = STRATUM_SIZE) -> np.ndarray | None:
-    """Strata of neighboring sentences of one group, int `[S]`; None where the time of a row is not known.
+    """Return strata of neighboring sentences of one group, int `[S]`; None if the time of a row is not known.
 
-    A stretch has `size` sentences at most that follow each other and that every reader met in one run of the group
-    without another group between. The null: within its group and stretch, a prediction fits its own sentence no better
-    than a neighboring one.
+    A stretch has at most `size` consecutive sentences, which every reader read in one run of the group, without another
+    group in between. Null hypothesis: within its group and stretch, a prediction fits its own sentence no better than a
+    neighboring one.
 
     Args:
       labels: group of each sentence, int `[S]`.

@@ -1,4 +1,4 @@
-"""What the evidence of one comparison comes to, and which comparison decides."""
+"""Decide the verdict of each comparison, and which comparison gives the overall verdict."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -12,7 +12,7 @@ from eeg2text_jax.auditing.result import Comparison, ConditionSummary, Evidence,
 from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.errors import UserError
 
-# Controls that keep the features of the words and take something else away: they do not decide.
+# Controls that keep the words' features and remove something else; they do not decide.
 QUESTIONS = {
     "time_reversed": "does the order of the recording matter?",
     "phase_randomized": "does it matter how the recording runs, beyond its spectrum?",
@@ -20,14 +20,14 @@ QUESTIONS = {
 
 
 def deciding_one(comparisons: Sequence[Comparison], *, alone: bool) -> Comparison:
-    """The comparison whose verdict is that of all; of several the strictest."""
+    """Return the comparison that gives the overall verdict: the weakest answer; among equals the strictest."""
     deciding = [c for c in comparisons if not c.question]
     decided = deciding[0].verdict if alone else verdict.overall([c.verdict for c in deciding])
     return strictest([c for c in deciding if c.verdict is decided])
 
 
 def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, str]:
-    """Controls that do not decide -> what they ask. Where none would decide, all do."""
+    """Return controls that do not decide, with the question that each asks. If none would decide, all do."""
     names = [condition.name for condition in aligned.conditions[1:]]
     if deciding is not None:
         asked = {name: QUESTIONS.get(name, "does it differ from this one?") for name in names if name not in deciding}
@@ -40,10 +40,10 @@ def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, s
 
 
 def deciding_of(names: str, controls: Collection[str]) -> list[str] | None:
-    """Controls by the names of `--deciding`; None where it is not given.
+    """Return the controls named by `--deciding`; None if it is not given.
 
     Raises:
-      UserError: one of them is no control of the files.
+      UserError: a name is not a control of the files.
     """
     found = [name.strip() for name in names.split(",")] if names else None
     for name in found or ():
@@ -53,7 +53,7 @@ def deciding_of(names: str, controls: Collection[str]) -> list[str] | None:
 
 
 def as_question(said: str, question: str) -> str:
-    """The sentence of a comparison, which says so where it does not decide."""
+    """Return a comparison's sentence, marked if the comparison does not decide."""
     return f"A question of its own, which does not decide ({question}): {said}" if question else said
 
 
@@ -68,7 +68,7 @@ def decide(
     asked: Mapping[str, str],
     levels: Sequence[Level] = (),
 ) -> Comparison:
-    """The verdict of one comparison and its sentence: reasons that bar it come first."""
+    """Return the verdict of one comparison and its sentence; findings that bar a verdict come first."""
     eeg, derived = aligned.eeg.name, tuple(found.derived.values())
     known = {
         "metric": metric,

@@ -1,7 +1,7 @@
-"""What `shuffled` is not held against: the sentence whose recording its prediction was made from.
+"""Exclude donors from the content null of `shuffled`: the sentences whose recordings its predictions were made from.
 
-A decoder that works writes, fed another sentence's recording, that other sentence. Held against it, the control's
-content null would hold a hit, and the difference to EEG would read larger than the content of EEG is.
+A working decoder writes the donor's sentence if it is fed the donor's recording. Compared with that sentence, the
+control's null would contain a hit, and the difference to EEG would exceed the content of EEG.
 """
 
 import numpy as np
@@ -12,9 +12,9 @@ SHUFFLED = "shuffled"
 
 
 def donor_places(condition: Condition, aligned: Aligned) -> np.ndarray | None:
-    """Number of the sentence that each row's recording is of, int `[N]`; -1 where it is not known or not judged.
+    """Return the index of each row's donor sentence, int `[N]`; -1 if it is unknown or not judged.
 
-    None where no row names a donor.
+    None if no row names a donor.
     """
     if not any(row.donor for row in condition.rows):
         return None
@@ -28,7 +28,7 @@ def donor_places(condition: Condition, aligned: Aligned) -> np.ndarray | None:
 
 
 def donor_notes(aligned: Aligned) -> list[str]:
-    """What a reader must know of a control that was fed other sentences' recordings."""
+    """Return notes on controls that were fed other sentences' recordings."""
     notes = []
     for condition in aligned.conditions[1:]:
         if all(row.eval_condition != SHUFFLED for row in condition.rows):
@@ -44,7 +44,7 @@ def donor_notes(aligned: Aligned) -> list[str]:
 
 
 def places_within(donors: np.ndarray | None, members: np.ndarray) -> np.ndarray | None:
-    """The same numbers as places within a stratum, whose sentences are `members`; -1 where it is in another one."""
+    """Convert donor indices to positions within a stratum with sentences `members`; -1 for donors outside it."""
     if donors is None:
         return None
     place = np.full(max(donors.max(), members.max()) + 2, -1)
@@ -55,10 +55,10 @@ def places_within(donors: np.ndarray | None, members: np.ndarray) -> np.ndarray 
 def without_donors(
     sums: np.ndarray, group: np.ndarray, place: np.ndarray, donor: np.ndarray, found: np.ndarray
 ) -> np.ndarray:
-    """A stratum's table in which no row is held against the sentence of its donor.
+    """Return a stratum's table without comparisons of a row with its donor's sentence.
 
-    A cell keeps the mean of its other rows, as many times as it has rows. Where all of its rows are from that donor,
-    the next sentence's predictions take their place: a mean over all of them would scatter less than the rest.
+    A cell becomes the mean of its other rows, times its number of rows. If all its rows come from that donor, the next
+    sentence's predictions replace them (a mean over all sentences would have a smaller variance than other cells).
 
     Args:
       sums: statistics summed over rows, `[Q, m, m, K]`: group, sentence of the predictions, reference.

@@ -1,4 +1,4 @@
-"""Figures of the report as SVG: palette of Okabe and Ito, told apart by shape and label as well as by colour."""
+"""Figures of the report as SVG, in the palette of Okabe and Ito; shapes and labels also distinguish the series."""
 
 import io
 from collections.abc import Callable, Sequence
@@ -13,12 +13,12 @@ from eeg2text_jax.auditing.result import AuditResult, Evidence
 from eeg2text_jax.auditing.verdict import p_text
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#8A8A8A"
-WIDTH = 4.6  # inches: the figure fills a phone's width without its text falling below 9 px
+WIDTH = 4.6  # inches; text stays at 9 px or more when the figure fills a phone's width
 STYLE = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "eeg2text"}
 
 
 def effect_figure(result: AuditResult) -> str:
-    """Content difference against each control, with its intervals, over the equivalence band."""
+    """Plot the content difference against each control with its intervals, over the equivalence margin."""
     comparisons = result.comparisons
     names = [_short(c.control or "its null") for c in comparisons]
 
@@ -44,7 +44,7 @@ def effect_figure(result: AuditResult) -> str:
 
 
 def curve_figure(found: Sequence[tuple[int, Contrast]], metric: str) -> str:
-    """Content left within ever finer clusters of the references, with 95 % intervals."""
+    """Plot the content within ever finer clusters of the references, with 95 % intervals."""
 
     def draw(axes: Axes) -> None:
         counts = [count for count, _ in found]
@@ -59,7 +59,7 @@ def curve_figure(found: Sequence[tuple[int, Contrast]], metric: str) -> str:
 
 
 def null_figure(comparison: Evidence, eeg: str) -> str:
-    """Where the score difference lies among those with permuted references: a gap in style moves both."""
+    """Plot the score difference within its permutation distribution; a gap in style shifts both."""
     found = comparison.primary
     what = f"score of {_short(eeg)}" + (f" minus {_short(comparison.control)}" if comparison.control else "")
 
@@ -87,10 +87,10 @@ def null_figure(comparison: Evidence, eeg: str) -> str:
 
 
 def bin_edges(draws: np.ndarray, most: int = 45) -> np.ndarray:
-    """Edges of the bins of a histogram; each bin holds equally many of the values that the draws can have.
+    """Return histogram bin edges; each bin covers equally many of the possible values.
 
-    Ranks, and shares of few sentences, are multiples of a step: bins of another width hold now one, now two of them,
-    and the histogram is a comb.
+    Ranks and shares of few sentences are multiples of a step. Bins of another width would cover one or two of these
+    values in turn, and the histogram would look like a comb.
     """
     values = np.unique(np.round(draws, 9))
     spread = max(values[-1] - values[0], 1e-3)
@@ -103,7 +103,7 @@ def bin_edges(draws: np.ndarray, most: int = 45) -> np.ndarray:
 
 
 def subject_figure(comparison: Evidence, metric: str) -> str:
-    """Content difference in each subject."""
+    """Plot the content difference in each subject."""
     subjects = sorted(comparison.subjects, key=lambda s: s.effect)
 
     def draw(axes: Axes) -> None:
@@ -120,7 +120,7 @@ def subject_figure(comparison: Evidence, metric: str) -> str:
 
 
 def bootstrap_figure(found: Contrast, metric: str) -> str:
-    """Effects of each training seed beside the bootstrap distribution."""
+    """Plot each training seed's effect beside the bootstrap distribution."""
 
     def draw(axes: Axes) -> None:
         axes.hist(found.boot_draws, bins=45, color=BLUE, alpha=0.35)

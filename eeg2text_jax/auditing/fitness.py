@@ -1,6 +1,6 @@
-"""Whether the predictions can be judged at all: findings that change the verdict, each with the reason for its bounds.
+"""Findings that bar a verdict, each with the reason for its threshold.
 
-A finding about EEG or about the sentences bars every comparison; one about a control bars the comparison with it.
+A finding about EEG or about the sentences bars every comparison; a finding about a control bars the comparison with it.
 """
 
 import dataclasses
@@ -24,9 +24,9 @@ A_POINT = 0.01
 
 
 def unfit(aligned: Aligned, looks: Sequence[Collapse], *, averaged: bool = False) -> list[Flag]:
-    """What bars a verdict before anything is tested; `looks` are of the conditions, EEG's first.
+    """Return findings that bar a verdict before any test; `looks` describe the conditions, EEG first.
 
-    `averaged`: it is stated that one prediction was made for all readers of a sentence.
+    `averaged`: the authors state that one prediction was made for all readers of a sentence.
     """
     flags = too_few(aligned) + _modes(aligned)
     for condition, look in zip(aligned.conditions, looks, strict=True):
@@ -36,7 +36,7 @@ def unfit(aligned: Aligned, looks: Sequence[Collapse], *, averaged: bool = False
 
 
 def _severe(code: str, message: str, *conditions: str) -> Flag:
-    """A finding that bars the verdict."""
+    """Return a finding that bars the verdict."""
     return Flag(code, "severe", message, conditions)
 
 
@@ -48,7 +48,7 @@ def too_few(aligned: Aligned) -> list[Flag]:
 
 
 def _modes(aligned: Aligned) -> list[Flag]:
-    """Text predicted from its own target holds the target; text that ran free does not."""
+    """Return findings on decoding modes: teacher-forced text contains its target, free-running text does not."""
     eeg, flags = aligned.eeg, [flag for condition in aligned.conditions for flag in _teacher_forced(condition)]
     for control in aligned.conditions[1:]:
         if control.mode != eeg.mode:
@@ -85,8 +85,7 @@ def _silent(condition: Condition, look: Collapse) -> list[Flag]:
 
 
 def training_overlap(aligned: Aligned, training: Iterable[str]) -> list[Flag]:
-    """Test sentences in a training text, up to case and punctuation; beside outputs that are training sentences, the
-    score may be memory."""
+    """Flag test sentences that occur in the training text (ignoring case and punctuation): the score may be memory."""
     known = {tuple(plain_words(line)) for line in training} - {()}
     found = [text for text in aligned.references if tuple(plain_words(text)) in known]
     n = len(aligned.references)
@@ -103,21 +102,21 @@ def training_overlap(aligned: Aligned, training: Iterable[str]) -> list[Flag]:
 
 
 def bars(flags: Iterable[Flag], eeg: str, control: str) -> list[str]:
-    """Why the comparison with `control` (empty: EEG alone) has no verdict: messages of the findings that bar it."""
+    """Return the messages of findings that bar the comparison with `control` (empty: EEG alone)."""
     concerned = {eeg, control}
     return [f.message for f in flags if f.level == "severe" and (not f.conditions or concerned >= set(f.conditions))]
 
 
 def normalizing_flags(condition: Condition, references: Sequence[str]) -> list[Flag]:
-    """Says where case and punctuation make a large part of the score."""
+    """Flag scores to which case and punctuation contribute a large part."""
     change = what_normalizing_changes(condition.texts, [references[i] for i in condition.sentence.tolist()])
     return [Flag("case_and_punctuation", "warning", f"{condition.name}: {change}")] if change else []
 
 
 def file_flags(name: str, rows: Sequence[Prediction], bleu1: float = float("nan")) -> list[Flag]:
-    """What can be said of the rows of one cell and mode without a test, severe findings first: for `eeg2text score`.
+    """Return findings on the rows of one cell and mode without a test, severe ones first; for `eeg2text score`.
 
-    `bleu1` is their word BLEU-1 in percent, NaN where it was not computed.
+    `bleu1` is their word BLEU-1 in percent, NaN if not computed.
     """
     rows = [row for row in rows if row.reference.strip()]
     if not rows:

@@ -1,4 +1,4 @@
-"""What was judged, by which command and when: files with their SHA-256 and rows."""
+"""The judged files with SHA-256 and rows, the command and the date."""
 
 import dataclasses
 import datetime
@@ -17,7 +17,7 @@ from eeg2text_jax.versions import __version__
 
 @dataclasses.dataclass(frozen=True)
 class JudgedFile:
-    """One file: its name as it was given, the SHA-256 of its bytes, and how many rows were read."""
+    """One judged file: its name on the command line, the SHA-256 of its bytes, and the number of rows."""
 
     name: str
     sha256: str
@@ -35,24 +35,24 @@ class Judged:
 
     @classmethod
     def of(cls, path: epath.Path, rows: int) -> "Judged":
-        """What a run judges: one file of its folder."""
+        """Return the record of a run's audit: one file of its folder."""
         return cls((JudgedFile(path.name, file_digest(path), rows),))
 
     def dated(self, command: Sequence[str] = ()) -> "Judged":
-        """Return the same with the time, and the command: the one given, else that of this process."""
+        """Return a copy with the current time and the command (default: this process's command)."""
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
         return dataclasses.replace(self, command=shlex.join(command) or _own_command(), date=now)
 
 
 def _own_command() -> str:
-    """The command line of this process, where it is ours."""
+    """Return the command line of this process if it is `eeg2text`."""
     program = Path(sys.argv[0])
     ours = program.name == "eeg2text" or program.parent.name == "eeg2text_jax"
     return shlex.join(["eeg2text", *sys.argv[1:]]) if ours else "a call from Python"
 
 
 def judged_part(judged: Judged | None) -> str:
-    """The section of a report; empty where nobody said what was judged."""
+    """Return the report's section on the judged files; "" if unknown."""
     if judged is None:
         return ""
     judged = judged if judged.date else judged.dated()

@@ -1,6 +1,6 @@
-"""What in rankings only the right answer explains, and what makes them too good to be passed over.
+"""Signs in rankings that only the right answer explains, and a warning for implausibly good rankings.
 
-As in `structure`, no rule that bars a verdict looks at how often the right sentence is first.
+As in `structure`, no rule that bars a verdict depends on how often the right sentence is first.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ FOUND_FROM_EEG = 50.0  # percent of recordings whose sentence is first: beyond w
 
 
 def rank_signs(condition: Condition, top1: float, *, averaged: bool = False) -> list[Flag]:
-    """Findings about the scores of one condition; `top1` is in percent.
+    """Return findings about the scores of one condition; `top1` is in percent.
 
-    `averaged`: it is stated that one recording stands for all readers of a sentence.
+    `averaged`: the authors state that one recording was averaged over all readers of a sentence.
     """
     found = _answer_alone(condition) + ([] if averaged else _same_for_all(condition))
     if top1 > FOUND_FROM_EEG:
@@ -31,7 +31,7 @@ def rank_signs(condition: Condition, top1: float, *, averaged: bool = False) -> 
 
 
 def _answer_alone(condition: Condition) -> list[Flag]:
-    """Scores that tie for all candidates but the right one: no recording is as far from all others."""
+    """Flag scores that are equal for all candidates except the right one."""
     rows = [row for row in condition.rows if len(row.scores) >= MIN_CANDIDATES]
     marked = sum(_marks_the_answer(row.scores, row.right) for row in rows)
     if not rows or marked < ALL_ROWS * len(rows):
@@ -49,7 +49,7 @@ def _marks_the_answer(scores: np.ndarray, right: int) -> bool:
 
 
 def _same_for_all(condition: Condition) -> list[Flag]:
-    """One list of scores for all readings of a sentence, another for another: the recording plays no part."""
+    """Flag identical score lists for all readings of a sentence: the recording plays no part."""
     readings: dict[int, list[bytes]] = {}
     for row, sentence in zip(condition.rows, condition.sentence.tolist(), strict=True):
         readings.setdefault(sentence, []).append(row.scores.tobytes())

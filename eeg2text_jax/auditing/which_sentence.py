@@ -147,7 +147,7 @@ def audit_rankings(
         contradictions=contradictions(flags),
     )
     flags += [] if training_text is None else fitness.training_overlap(aligned, training_text)
-    asked = questions(aligned, None)
+    asked = questions(aligned, deciding)
     comparisons = [
         _decide(
             found,

@@ -1,8 +1,8 @@
 """Multi-head attention, the biases that mask it, and T5's relative positions.
 
-A mask is an additive float32 bias `[N or 1, H or 1, Tq or 1, Tk]`: 0 where a position may be seen, the most negative
-float where not, so that a hidden position gets a weight of exactly 0 and no gradient. Where a layer computes all
-positions at once, its activations are rows `[N*T, D]` and heads come first, `[H, N, T, Dh]`.
+A mask is an additive float32 bias `[N or 1, H or 1, Tq or 1, Tk]`: 0 for visible positions, the most negative float for
+masked ones, whose weight and gradient are then exactly 0. A layer that computes all positions at once has activations
+as rows `[N*T, D]` and heads first, `[H, N, T, Dh]`.
 """
 
 import math
@@ -23,21 +23,21 @@ MASK_VALUE = float(jnp.finfo(jnp.float32).min)
 
 
 def mask_bias(visible: jax.Array) -> jax.Array:
-    """Boolean mask -> additive bias of the same shape, float32."""
+    """Convert a boolean mask to an additive float32 bias of the same shape."""
     return jnp.where(visible, 0.0, MASK_VALUE).astype(jnp.float32)
 
 
 def padding_bias(mask: jax.Array) -> jax.Array:
-    """Mask of real positions `[N, T]` -> `[N, 1, 1, T]`."""
+    """Convert a padding mask `[N, T]` to a bias `[N, 1, 1, T]`."""
     return mask_bias(mask)[:, None, None, :]
 
 
 class Attention(nnx.Module):
-    """Multi-head attention with keys and values given apart, so that they may come from a cache."""
+    """Multi-head attention; keys and values are separate arguments, so that they can come from a cache."""
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         inner, shared = spec.heads * spec.head_dim, (spec.kv_heads or spec.heads) * spec.head_dim
-        # T5 folds the missing 1/sqrt(head_dim) into the initial queries.
+        # T5 has no factor 1/sqrt(head_dim); its initialization of the queries includes it.
         shrink = 1.0 if spec.scale_attention else spec.head_dim**-0.5
         self.query = make_dense(spec, spec.width, inner, dtype, rngs, shrink=shrink, name="query")
         self.key = make_dense(spec, spec.width, shared, dtype, rngs, name="key")
@@ -60,11 +60,11 @@ class Attention(nnx.Module):
         dropout_key: jax.Array | None,
         rotation: Rotation | None = None,
     ) -> jax.Array:
-        """Rows `x [N*Tq, D]` look at rows `context [N*Tk, D]` of their own among N = `batch` sentences: `[N*Tq, D]`.
+        """Attend from rows `x [N*Tq, D]` to rows `context [N*Tk, D]` of the same sentence, N = `batch`: `[N*Tq, D]`.
 
-        Kept for the backward pass is the result and, of a small batch that looks at another context, what its scores
-        are made of. In self-attention a TPU is longer over writing and reading that than over computing it again (4 of
-        140 ms for T5-large, batch 32, by the compiler's estimate), and in large batches in any.
+        The backward pass stores the result and, for cross-attention in small batches, queries and keys. For
+        self-attention and large batches, a TPU recomputes them faster than it writes and reads them (4 of 140 ms for
+        T5-large, batch 32, by the compiler's estimate).
         """
         shape = Heads(batch, self.heads, self.rate)
         if self.apart or not shape.side_by_side(self.head_dim) or x.shape[0] // data_shards() < MANY_ROWS:
@@ -95,7 +95,7 @@ class Attention(nnx.Module):
         rotation: Rotation | None = None,
         key: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Queries, keys and values, `[N*T, H*Dh]` each, or as many heads as there are of keys and values."""
+        """Return queries, keys and values, each `[N*T, H*Dh]`; keys and values may have fewer heads."""
         queries = self._placed("query", self.query.plain(x, key, 2), rotation) * self.scale
         return (
             queries,
@@ -104,7 +104,7 @@ class Attention(nnx.Module):
         )
 
     def _placed(self, part: str, x: jax.Array, rotation: Rotation | None) -> jax.Array:
-        """Queries or keys `[R, H*Dh]`, each head normalised and turned, where the description says so."""
+        """Apply the per-head norm and the rotary positions to queries or keys `[R, H*Dh]`, if the spec has them."""
         if not self.normed and rotation is None:
             return x
         heads = x.reshape(len(x), -1, self.head_dim)
@@ -113,21 +113,21 @@ class Attention(nnx.Module):
         return (heads if rotation is None else rotation(heads)).reshape(x.shape)
 
     def _weights(self, dense: Dense, dtype: jnp.dtype) -> tuple[jax.Array, jax.Array | None, int]:
-        """Kernel, bias and the number of heads, for `into_groups` and `from_groups`."""
+        """Return kernel, bias and number of heads, for `into_groups` and `from_groups`."""
         bias = None if dense.bias is None else dense.bias[...].astype(dtype)
         return dense.kernel[...].astype(dtype), bias, self.heads
 
     def queries(self, x: jax.Array, rotation: Rotation | None = None) -> jax.Array:
-        """Rows `[R, D] -> [R, H*Dh]`, scaled."""
+        """Project rows `[R, D]` to scaled queries `[R, H*Dh]`."""
         return self._placed("query", self.query(x), rotation) * self.scale
 
     def keys(self, x: jax.Array, rotation: Rotation | None = None) -> jax.Array:
-        """Rows `[R, D] -> [R, H*Dh]`, as a cache keeps them."""
+        """Project rows `[R, D]` to keys `[R, H*Dh]`, in the layout of the cache."""
         return self._placed("key", self.key(x), rotation)
 
 
 class RelativeBias(nnx.Module):
-    """T5's learned bias per head and bucket of the distance between key and query."""
+    """T5's learned bias per head and bucket of the relative position."""
 
     def __init__(self, spec: StackSpec, rngs: nnx.Rngs) -> None:
         init = jax.nn.initializers.normal(spec.width**-0.5)
@@ -136,17 +136,17 @@ class RelativeBias(nnx.Module):
         self.buckets, self.max_distance = spec.relative_buckets, spec.relative_max_distance
 
     def __call__(self, queries: jax.Array, keys: jax.Array) -> jax.Array:
-        """Positions `[Tq]` and `[Tk]` -> bias `[1, H, Tq, Tk]`, float32."""
+        """Return the bias `[1, H, Tq, Tk]`, float32, for query positions `[Tq]` and key positions `[Tk]`."""
         distance = keys[None, :] - queries[:, None]
         bucket = relative_bucket(distance, self.bidirectional, self.buckets, self.max_distance)
         return self.embedding[...][bucket].transpose(2, 0, 1)[None]
 
 
 def relative_bucket(distance: jax.Array, bidirectional: bool, buckets: int, max_distance: int) -> jax.Array:
-    """Key position minus query position -> bucket, as in T5 (Raffel et al. 2020, section 2.1).
+    """Map key position minus query position to T5's bucket (Raffel et al. 2020, section 2.1).
 
-    Half of the buckets hold one distance each, the others grow logarithmically up to `max_distance`. With both
-    directions, the upper half of all buckets is for keys after the query; else those share bucket 0.
+    Half of the buckets hold one distance each; the others grow logarithmically up to `max_distance`. If bidirectional,
+    the upper half of all buckets is for keys after the query; otherwise such keys share bucket 0.
     """
     offset = jnp.zeros_like(distance)
     if bidirectional:

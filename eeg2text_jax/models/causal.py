@@ -1,8 +1,8 @@
 """A decoder-only language model from its description: embeddings, layers over one sequence, output head.
 
-To the rest of the package it is an encoder-decoder whose encoder does nothing: `hidden` is the prompt, embedded, with
-the recording in it, and the decoder begins at the prompt's last position. Rows are padded on the left, so that this is
-one column. Prompt and target are one sequence to the layers.
+It has the interface of an encoder-decoder whose encoder is the identity: `hidden` is the embedded prompt with the
+recording in it, and the decoder starts at the prompt's last position. Rows are padded on the left, so this position
+is the same column in every row. The layers treat prompt and target as one sequence.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ def left_padded(x: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 class CausalStack(Stack):
-    """Layers in which a position sees those before it; local ones see a window of them (Mistral, Gemma)."""
+    """Layers with causal attention; local layers see a sliding window (Mistral, Gemma)."""
 
     def __call__(
         self,
@@ -42,7 +42,7 @@ class CausalStack(Stack):
         remat: Keep | None = None,
         unroll: bool = False,
     ) -> jax.Array:
-        """All positions at once: embeddings `[B, T, D]`, mask `[B, T]` -> `[B, T, D]`."""
+        """Compute all positions at once: embeddings `[B, T, D]`, mask `[B, T]` -> `[B, T, D]`."""
         start, end, keys = dropout_keys(dropout_key, self.spec.layers)
         batch, length, width = x.shape
         views = self._views(mask)
@@ -58,7 +58,7 @@ class CausalStack(Stack):
         return shard_rows(self._finish(x, end).reshape(batch, length, width))
 
     def init_cache(self, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
-        """Cache of prompts `[B, S, D]` for `B * beams` sequences; the last position is left to the first step."""
+        """Make the cache of prompts `[B, S, D]` for `B * beams` sequences, without their last position."""
         batch, length, width = hidden.shape
         before = mask.at[:, -1].set(False)
         views = self._views(mask)
@@ -74,7 +74,7 @@ class CausalStack(Stack):
         return Cache(tuple(memory), ancestors, before, hidden[:, -1])
 
     def step(self, layers: Sequence[Layer], x: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
-        """Position `index` after the prompt: embeddings `[B*K, 1, D]` -> rows `[B*K, D]` and the cache with it."""
+        """Compute position `index` after the prompt: embeddings `[B*K, 1, D]` -> rows `[B*K, D]`, new cache."""
         ancestors = own_position(cache.ancestors, index)
         length, prompt = ancestors.shape[2], cache.cross_mask.shape[1]
         views = self._views_of_step(cache.cross_mask, ancestors, index)
@@ -90,11 +90,11 @@ class CausalStack(Stack):
         return len(set(self.spec.local_layers)) > 1
 
     def _locals(self) -> tuple[bool | None, ...]:
-        """Which view each layer has; None where all have the same."""
+        """Return for each layer whether it is local; None if all layers are alike."""
         return self.spec.local_layers if self._mixed else (None,) * self.spec.layers
 
     def _views(self, mask: jax.Array) -> tuple:
-        """Biases `[1, B, T, T]` and rotations of rows `[B*T]`, as far layers and as local ones see them."""
+        """Return biases `[1, B, T, T]` and rotations of rows `[B*T]` for global and for local layers."""
         places = _positions(mask)
         order = jnp.arange(mask.shape[1])
         far = mask[:, None, :] & (order[None, :] <= order[:, None])[None]
@@ -102,7 +102,7 @@ class CausalStack(Stack):
         return self._chosen(mask_bias(far)[None], mask_bias(near)[None], places.reshape(-1))
 
     def _views_of_step(self, mask: jax.Array, ancestors: jax.Array, index: jax.Array) -> tuple:
-        """The same of one position after prompts of `mask [B, S]`: biases `[B, 1, K, S + T*K]`, rows `[B*K]`."""
+        """`_views` for one position after prompts of `mask [B, S]`: biases `[B, 1, K, S + T*K]`, rows `[B*K]`."""
         (batch, beams), own = ancestors.shape[:2], jnp.arange(ancestors.shape[2])
         here = mask.sum(axis=1, dtype=jnp.int32) + index  # --> [B]
         distance = here[:, None] - _positions(mask)
@@ -116,7 +116,7 @@ class CausalStack(Stack):
         return self._chosen(far, near, jnp.repeat(here, beams))
 
     def _chosen(self, far: jax.Array, near: jax.Array, positions: jax.Array) -> tuple:
-        """Pairs (bias, rotation): the only one that layers have, or that of local layers and that of the others."""
+        """Return (bias, rotation) of all layers, or one pair for local and one for global layers."""
         spec = self.spec
         local = near, Rotation.of(positions, spec.local_rotary or spec.rotary)
         if all(spec.local_layers) and spec.local_layers:
@@ -135,7 +135,7 @@ def _view(views: tuple, local: jax.Array | bool | None) -> tuple[jax.Array, Rota
 
 
 def _positions(mask: jax.Array) -> jax.Array:
-    """Position of each real token in its row, `[B, S]`; 0 at padding before the first."""
+    """Return the position of each real token in its row, `[B, S]`; 0 at padding before the first."""
     return jnp.maximum(jnp.cumsum(mask.astype(jnp.int32), axis=1) - 1, 0)
 
 
@@ -149,11 +149,11 @@ class CausalLM(nnx.Module):
         self.spec = spec
 
     def embed(self, ids: jax.Array) -> jax.Array:
-        """Token ids `[B, S]` -> `[B, S, D]`; an id that no token has is that of a position nobody looks at."""
+        """Embed token ids `[B, S]`: `[B, S, D]`; invalid ids occur only at masked positions."""
         return self.shared(jnp.clip(ids, 0, self.spec.vocab_size - 1))
 
     def encode(self, embeddings: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
-        """The prompt and its mask, padded on the left; nothing is computed."""
+        """Return the prompt and its mask, moved to the right end of each row; no layer is applied."""
         return left_padded(embeddings, mask)
 
     def decode(
@@ -166,9 +166,9 @@ class CausalLM(nnx.Module):
         read_out: ReadOut = logits_of,
         **options,
     ) -> Any:
-        """Targets `[B, T]`, shifted right, after prompts `[B, S, D]` -> logits `[B, T, V]`, or what `read_out` makes.
+        """Return logits `[B, T, V]` (or the result of `read_out`) of right-shifted targets `[B, T]` after prompts.
 
-        The first column of `ids` is the start token, in whose place the last position of the prompt stands.
+        The first column of `ids` is the start token; the last position of the prompt replaces it.
         """
         x = jnp.concatenate([hidden, self.embed(ids[:, 1:]).astype(hidden.dtype)], axis=1)
         later = jnp.ones_like(ids[:, 1:], bool) if mask is None else mask[:, 1:]
@@ -177,7 +177,7 @@ class CausalLM(nnx.Module):
         return self.head(x[:, hidden.shape[1] - 1 :], self.head.table(self.shared.embedding[...]), read_out)
 
     def decode_step(self) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
-        """(tokens `[B*K]`, their position, cache) -> (logits `[B*K, V]`, the cache with them)."""
+        """Return the step (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, new cache)."""
         layers, table = self.decoder.separate_layers(), self.head.table(self.shared.embedding[...])
 
         def step(tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:

@@ -1,4 +1,4 @@
-"""The whole network: brain encoder and bridge, or text, into a language model."""
+"""The whole network: a brain encoder with a bridge, or text, in front of a language model."""
 
 from collections.abc import Mapping
 
@@ -24,12 +24,11 @@ class EEG2Text(nnx.Module):
         self.prompt = (eeg.prompt, eeg.prompt_after) if eeg is not None else ((), ())
 
     def encode(self, inputs: Inputs, dropout_key: jax.Array | None, **options) -> tuple[jax.Array, jax.Array]:
-        """One of `features`, `inputs_embeds [B, S, D]`, `input_ids [B, S]`, and `mask` of the same length.
+        """Return hidden states `[B, S, D]` and their mask `[B, S]`; a prompt adds its tokens to the EEG positions.
 
-        Features are those of words, `[B, W, F]`, or volumes, `[B, W, X, Y, Z]`; `before` and `after`, int32 `[B, P]`,
-        are prompts of their own, -1 at padding.
-
-        Returns hidden states `[B, S, D]` and their mask `[B, S]`; a prompt lengthens EEG input by its tokens.
+        `inputs` has one of `features` (words `[B, W, F]` or volumes `[B, W, X, Y, Z]`), `inputs_embeds [B, S, D]` or
+        `input_ids [B, S]`, and `mask` of the same length; optionally per-sample prompts `before` and `after`, int32
+        `[B, P]`, -1 at padding.
         """
         eeg_key, text_key = (None, None) if dropout_key is None else jax.random.split(dropout_key)
         mask = inputs["mask"]
@@ -44,7 +43,7 @@ class EEG2Text(nnx.Module):
         return self.backbone.encode(x, mask, dropout_key=text_key, **options)
 
     def _with_prompt(self, x: jax.Array, mask: jax.Array, inputs: Inputs) -> tuple[jax.Array, jax.Array]:
-        """Put the prompt's embeddings around the EEG positions; the authors' stands before them, for T5."""
+        """Put the prompt's embeddings around the EEG positions (the authors' T5 prompt comes before them)."""
         around = []
         for name, constant in zip(("before", "after"), self.prompt, strict=True):
             ids = jnp.broadcast_to(jnp.asarray(constant, jnp.int32)[None], (x.shape[0], len(constant)))

@@ -1,10 +1,10 @@
-"""Attention over rows `[N*T, H*Dh]` of all sentences below each other: heads on an axis of their own, or in groups.
+"""Attention over the concatenated rows `[N*T, H*Dh]` of all sentences, with a separate axis of heads or in groups.
 
-A TPU's registers and matrix unit are 128 columns wide. Heads of 64 would fill them by half and be moved from column 64
-to column 0 and back at every use (38 of 323 ms of a training step of BART-large, batch 128, by the compiler's
-estimate). There, heads stay side by side in groups of 128 columns: the queries of a group are repeated once per head
-with the other heads' columns zero, and of each head's results its own columns are taken. The matrix unit does no more
-work for it, and the scores of a group fill its registers, too.
+A TPU's registers and matrix unit are 128 columns wide. Heads of 64 columns would fill half of them, and be moved from
+column 64 to column 0 and back at every use (38 of 323 ms of a training step of BART-large, batch 128, by the compiler's
+estimate). On TPUs heads therefore stay adjacent in groups of 128 columns: the queries of a group are repeated once per
+head with the other heads' columns set to zero, and each head keeps its own columns of the result. This takes no more
+work of the matrix unit, and the scores of a group fill the registers, too.
 """
 
 import dataclasses
@@ -30,9 +30,9 @@ class Heads:
     rate: float
 
     def side_by_side(self, head_dim: int) -> int:
-        """How many heads of this width share a group of 128 columns; 0 where they are better left apart.
+        """Return how many heads of this width share a group of 128 columns; 0 if separate heads are faster.
 
-        A head that is somewhat narrower than 128 columns has a group of its own, filled up with zeros.
+        A head slightly narrower than 128 columns has its own group, padded with zeros.
         """
         each = LANES // head_dim
         fits = each * head_dim == LANES or LANES // 2 < head_dim < LANES
@@ -48,12 +48,12 @@ def attend_apart(
     dropout_key: jax.Array | None,
     cap: float = 0.0,
 ) -> jax.Array:
-    """Rows `[N*T, H*Dh]` with an axis of heads, `[H, N, T, Dh]`; fewer heads of keys and values are repeated."""
+    """Attend from rows `[N*T, H*Dh]` with an axis of heads, `[H, N, T, Dh]`; key and value heads may be repeated."""
 
     def split(x: jax.Array) -> jax.Array:
-        # Heads first, over all rows: a TPU's matrix unit writes the product of a small batch transposed at no cost
-        # (0.54 ms for forward and backward of one attention of BART-large, by the compiler's estimate; with heads
-        # within each sentence 0.71).
+        # Heads first, over all rows: for a small batch, a TPU's matrix unit writes the transposed product at no cost
+        # (0.54 ms for forward and backward of one attention of BART-large by the compiler's estimate; 0.71 ms with
+        # heads within each sentence).
         heads = x.reshape(x.shape[0], -1, head_dim).swapaxes(0, 1)
         heads = heads.reshape(heads.shape[0], shape.batch, -1, head_dim)
         return heads if len(heads) == shape.heads else jnp.repeat(heads, shape.heads // len(heads), axis=0)
@@ -64,9 +64,9 @@ def attend_apart(
 
 
 def into_groups(x: jax.Array, kernel: jax.Array, bias: jax.Array | None, heads: int) -> jax.Array:
-    """`x @ kernel + bias` of rows `[R, D]` and a kernel `[D, H*Dh]` as `[X, R, 128]`.
+    """Return `x @ kernel + bias` of rows `[R, D]` and a kernel `[D, H*Dh]` in groups, `[X, R, 128]`.
 
-    A product of as many matrices as there are groups is written as they need it; one that is cut later is copied.
+    One product per group has the right layout; slicing a single product would copy it.
     """
     kernels = _in_groups(kernel, heads).swapaxes(0, 1)
     y = jnp.einsum("xrd,xdl->xrl", jnp.broadcast_to(x[None], (kernels.shape[0], *x.shape)), kernels)
@@ -74,14 +74,14 @@ def into_groups(x: jax.Array, kernel: jax.Array, bias: jax.Array | None, heads: 
 
 
 def from_groups(mixed: jax.Array, kernel: jax.Array, bias: jax.Array | None, heads: int) -> jax.Array:
-    """The way back: `[X, R, 128]` and a kernel `[H*Dh, D]` -> `[R, D]`."""
+    """Inverse of `into_groups`: groups `[X, R, 128]` and a kernel `[H*Dh, D]` -> `[R, D]`."""
     kernels = _in_groups(kernel.T, heads).transpose(1, 2, 0)
     y = jnp.einsum("xrl,xld->rd", mixed, kernels)
     return y if bias is None else y + bias[None]
 
 
 def _in_groups(x: jax.Array, heads: int) -> jax.Array:
-    """`[D, H*Dh]` -> `[D, X, 128]`."""
+    """Reshape `[D, H*Dh]` to groups `[D, X, 128]`."""
     rows, head_dim = x.shape[0], x.shape[1] // heads
     if LANES % head_dim:
         x = jnp.pad(x.reshape(rows, heads, head_dim), ((0, 0), (0, 0), (0, LANES - head_dim)))
@@ -97,13 +97,13 @@ def attend_together(
     biases: Sequence[jax.Array],
     dropout_key: jax.Array | None,
 ) -> jax.Array:
-    """Groups `[X, N*T, 128]` of heads side by side -> the same. What dropout zeroes differs from `attend_apart`."""
+    """Attend within groups `[X, N*T, 128]` of adjacent heads; dropout masks differ from those of `attend_apart`."""
     groups, each = queries.shape[0], shape.side_by_side(head_dim)
     queries, keys, values = (x.reshape(groups, shape.batch, -1, LANES) for x in (queries, keys, values))
     length = queries.shape[2]
 
     def repeat(bias: jax.Array) -> jax.Array:
-        """`[H or 1, N or 1, Tq or 1, Tk]` -> `[X or 1, N or 1, G*Tq or 1, Tk]`."""
+        """Reshape `[H or 1, N or 1, Tq or 1, Tk]` to `[X or 1, N or 1, G*Tq or 1, Tk]`."""
         if bias.shape[0] == 1 and bias.shape[2] == 1:
             return bias
         bias = bias.reshape(-1, each if bias.shape[0] > 1 else 1, *bias.shape[1:]).swapaxes(1, 2)
@@ -116,19 +116,19 @@ def attend_together(
 
 
 def capped(scores: jax.Array, cap: float) -> jax.Array:
-    """`cap * tanh(scores / cap)` (Gemma 2); a cap of 0 is none."""
+    """Return `cap * tanh(scores / cap)` (Gemma 2), or `scores` if `cap` is 0."""
     return cap * jnp.tanh(scores / cap) if cap else scores
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def spread(x: jax.Array, each: int) -> jax.Array:
-    """`[X, N, T, 128]` -> `[X, N, G*T, 128]`: once for each head, the columns of the others zero."""
+    """Repeat `[X, N, T, 128]` once per head, with the other heads' columns zero: `[X, N, G*T, 128]`."""
     return jnp.concatenate([jnp.where(columns(each, g), x, jnp.zeros((), x.dtype)) for g in range(each)], axis=2)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def gather(x: jax.Array, each: int) -> jax.Array:
-    """`[X, N, G*T, 128]` -> `[X, N, T, 128]`: of each head's copy its own columns. The transpose of `spread`."""
+    """Take each head's own columns, `[X, N, G*T, 128]` -> `[X, N, T, 128]`; the transpose of `spread`."""
     copies = jnp.split(x, each, axis=2)
     found = copies[0]
     for g in range(1, each):
@@ -136,13 +136,13 @@ def gather(x: jax.Array, each: int) -> jax.Array:
     return found
 
 
-# What autodiff makes of them is padded and summed; each other's transpose is one reading and one writing.
+# Autodiff would pad and sum. As each other's transpose, they read and write once.
 spread.defvjp(lambda x, each: (spread(x, each), None), lambda each, _, gradient: (gather(gradient, each),))
 gather.defvjp(lambda x, each: (gather(x, each), None), lambda each, _, gradient: (spread(gradient, each),))
 
 
 def columns(each: int, head: int) -> jax.Array:
-    """Which of 128 columns are those of a head, bool `[1, 1, 1, 128]`."""
+    """Return the columns of a head, bool `[1, 1, 1, 128]`."""
     return (jnp.arange(LANES) // (LANES // each) == head)[None, None, None]
 
 
@@ -155,7 +155,7 @@ def attend(
     dropout_key: jax.Array | None = None,
     cap: float = 0.0,
 ) -> jax.Array:
-    """Queries `[X, Y, Tq, Dh]`, keys and values `[X, Y, Tk, Dh]` -> `[X, Y, Tq, Dh]`, whichever of heads is X.
+    """Attend: queries `[X, Y, Tq, Dh]`, keys and values `[X, Y, Tk, Dh]` -> `[X, Y, Tq, Dh]`; X, Y: heads, sentences.
 
     With a `cap`, scores become `cap * tanh(score / cap)` before biases are added.
     """
@@ -174,7 +174,7 @@ def _scores(queries: jax.Array, keys: jax.Array) -> jax.Array:
 
 
 def _weights(cap: float, queries: jax.Array, keys: jax.Array, biases: Sequence[jax.Array]) -> jax.Array:
-    """Each query's weights, `[X, Y, Tq, Tk]` float32."""
+    """Return each query's attention weights, float32 `[X, Y, Tq, Tk]`."""
     scores = capped(_scores(queries, keys), cap)
     for bias in biases:
         scores = scores + bias
@@ -213,9 +213,9 @@ _attend.defvjp(_attend_forward, _attend_backward)
 
 
 def _queries_last(weights: jax.Array) -> jax.Array:
-    """The same; on a TPU those of self-attention lie with the queries along its registers' columns.
+    """Return the weights unchanged; on a TPU, self-attention weights get queries along the registers' columns.
 
-    Its compiler chooses so by itself but for T5's encoder, where softmax and dropout took 2.4 ms in place of 1.3.
+    XLA chooses this layout itself except for T5's encoder, where softmax and dropout took 2.4 ms instead of 1.3.
     """
     if weights.shape[2] != weights.shape[3]:
         return weights
@@ -228,6 +228,6 @@ def _dropped(weights: jax.Array, kept: jax.Array | None, rate: float) -> jax.Arr
 
 
 def _summed(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """The transpose of broadcasting `shape` to that of `x`."""
+    """Sum `x` to `shape`: the transpose of broadcasting `shape` to the shape of `x`."""
     axes = [axis for axis, (wide, narrow) in enumerate(zip(x.shape, shape, strict=True)) if wide != narrow]
     return x.sum(axes, keepdims=True)

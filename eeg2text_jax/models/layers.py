@@ -1,7 +1,4 @@
-"""Pieces of every layer: dropout, norms, dense layers, feed-forward networks.
-
-Where a token stands, as vectors: a table (BART, BERT) or sines and cosines (PEGASUS, unless its file has others).
-"""
+"""Building blocks of layers: dropout, norms, dense layers, feed-forward networks, position embeddings."""
 
 import functools
 import math
@@ -20,9 +17,9 @@ from eeg2text_jax.parallel.batch_axis import data_shards
 
 
 def gelu(x: jax.Array) -> jax.Array:
-    """`x Phi(x)` through erf, in float32.
+    """Return the GELU `x Phi(x)` by erf, in float32.
 
-    `jax.nn.gelu` takes erfc, which has two branches: a TPU is then as long over it as over the product before it.
+    `jax.nn.gelu` uses erfc, which has two branches: on a TPU it then takes as long as the preceding matrix product.
     """
     wide = x.astype(jnp.float32)
     return (0.5 * wide * (1.0 + jax.lax.erf(wide * math.sqrt(0.5)))).astype(x.dtype)
@@ -39,17 +36,17 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-MANY_ROWS = 4096  # of one batch: positions of all its sentences
-PRODUCT = "product"  # name of what a dense layer computes, for `remat`
+MANY_ROWS = 4096  # rows (positions of all sentences) from which a batch counts as large
+PRODUCT = "product"  # checkpoint name of dense-layer results, for the remat policy
 
 
 def product(x: jax.Array) -> jax.Array:
-    """Marks the result of a dense layer: what is worth keeping for the backward pass."""
+    """Mark the result of a dense layer as worth storing for the backward pass."""
     return checkpoint_name(x, PRODUCT)
 
 
 def row_major(x: jax.Array) -> jax.Array:
-    """Rows `[R, D]`, of a large batch row by row in a TPU's memory: its compiler would take columns, and copy."""
+    """Force a row-major layout of rows `[R, D]` of large batches: XLA for TPUs would choose column-major and copy."""
     if x.shape[0] // data_shards() < MANY_ROWS:
         return x
     layout = Layout(major_to_minor=tuple(range(x.ndim)))
@@ -57,19 +54,19 @@ def row_major(x: jax.Array) -> jax.Array:
 
 
 def dropout(x: jax.Array, rate: float, key: jax.Array | None, site: int = 0) -> jax.Array:
-    """Zero a fraction `rate` of `x`, to 1/65536, and scale up the rest; `key=None` leaves `x` as it is.
+    """Zero a fraction `rate` of `x` (in steps of 1/65536) and rescale the rest; `key=None` returns `x`.
 
-    `site` tells apart the uses of one key.
+    `site` distinguishes the uses of one key.
     """
     return drop(x, draw_kept(x.shape, rate, key, site), rate)
 
 
 def draw_kept(shape: tuple[int, ...], rate: float, key: jax.Array | None, site: int = 0) -> jax.Array | None:
-    """What `dropout` lets pass, bool; None where that is all.
+    """Draw the boolean mask of elements that `dropout` keeps; None if it keeps all.
 
-    Drawn are 16 bits for an element, which a TPU compares as they come, where it copies 32 into another layout first
-    (0.05 ms for BART-large's batch of 32, by its compiler's estimate). The barrier keeps the comparison with what reads
-    it: else it may be packed and unpacked, 32 to a word (0.035 ms for an attention of T5-large).
+    16 random bits per element, which a TPU compares in place; 32 bits would be copied to another layout first (0.05 ms
+    for BART-large's batch of 32 by the compiler's estimate). The barrier keeps the comparison next to its use; else
+    XLA may pack and unpack it, 32 values per word (0.035 ms for an attention of T5-large).
     """
     if key is None or rate == 0.0:
         return None
@@ -79,9 +76,9 @@ def draw_kept(shape: tuple[int, ...], rate: float, key: jax.Array | None, site: 
 
 
 def drawn(draw: Callable[[jax.Array], jax.Array], key: jax.Array) -> jax.Array:
-    """`draw(key)`, under `vmap` that of each key: arms of one seed draw alike, those of another seed differently.
+    """Return `draw(key)`, under `vmap` separately for each key: arms of one seed draw alike, other seeds differently.
 
-    rbg alone would, under `vmap`, draw for all keys from the first one.
+    Plain rbg under `vmap` would draw from the first key for all keys.
     """
     impl = str(jax.random.key_impl(key))
     if "rbg" not in impl:
@@ -99,7 +96,7 @@ def drawn(draw: Callable[[jax.Array], jax.Array], key: jax.Array) -> jax.Array:
 
 
 def drop(x: jax.Array, kept: jax.Array | None, rate: float) -> jax.Array:
-    """`dropout` with what `draw_kept` drew."""
+    """Apply `dropout` with a mask of `draw_kept`."""
     return x if kept is None else jnp.where(kept, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
 
 
@@ -134,12 +131,12 @@ class Norm(nnx.Module):
 
 
 class Dense(nnx.Linear):
-    """`nnx.Linear` whose result a layer may keep for its backward pass, see `remat`; with a low-rank adapter or not."""
+    """`nnx.Linear` with an optional low-rank adapter; its result may be stored for the backward pass, see `remat`."""
 
     lora: LoraSpec | None = None
 
     def adapt(self, lora: LoraSpec, rngs: nnx.Rngs) -> None:
-        """Add an adapter that changes nothing yet: A is drawn as `torch.nn.Linear` draws, B is zero, as in PEFT."""
+        """Add an adapter that is zero at first: A is initialized like `torch.nn.Linear`, B is zero, as in PEFT."""
         n_in, n_out = self.kernel.shape
         draw = jax.random.uniform(rngs.params(), (n_in, lora.rank), jnp.float32, -1.0, 1.0)
         self.lora_a, self.lora_b = nnx.Param(draw * n_in**-0.5), nnx.Param(jnp.zeros((lora.rank, n_out), jnp.float32))
@@ -149,7 +146,7 @@ class Dense(nnx.Linear):
         return product(self.plain(x, dropout_key, site))
 
     def plain(self, x: jax.Array, dropout_key: jax.Array | None = None, site: int = 0) -> jax.Array:
-        """The same, not to be kept. Key and site are those of the adapter's dropout."""
+        """Apply the layer without marking its result for storage. Key and site are for the adapter's dropout."""
         if self.lora is None:
             return self._alone(x)
         lora, x = self.lora, x.astype(self.dtype)
@@ -157,7 +154,7 @@ class Dense(nnx.Linear):
         return self._alone(x) + (low @ self.lora_b[...].astype(self.dtype)) * (lora.alpha / lora.rank)
 
     def _alone(self, x: jax.Array) -> jax.Array:
-        """Without adapter. A bias that is left in float32 is added before the result is rounded."""
+        """Apply the layer without its adapter. A float32 bias is added before the result is rounded."""
         if self.bias is None or self.bias[...].dtype == self.dtype:
             return super().__call__(x)
         y = jnp.matmul(x.astype(self.dtype), self.kernel[...], preferred_element_type=self.bias[...].dtype)
@@ -167,9 +164,9 @@ class Dense(nnx.Linear):
 def make_dense(
     spec: StackSpec, n_in: int, n_out: int, dtype: jnp.dtype, rngs: nnx.Rngs, *, shrink: float = 1.0, name: str = ""
 ) -> Dense:
-    """Dense layer `[..., n_in] -> [..., n_out]`; the initial kernel is multiplied by `shrink`.
+    """Make a dense layer `[..., n_in] -> [..., n_out]`; the initial kernel is multiplied by `shrink`.
 
-    By its `name` the description says whether it has a bias and an adapter.
+    The spec says by `name` whether the layer has a bias and an adapter.
     """
     std = n_in**-0.5 if spec.init_std is None else spec.init_std
     init = jax.nn.initializers.normal(std * shrink)
@@ -210,19 +207,19 @@ class LearnedPositions(nnx.Module):
         self.offset, self.frozen = spec.position_offset, spec.frozen_positions
 
     def __call__(self, positions: jax.Array) -> jax.Array:
-        """Positions `[T]` -> `[T, D]`."""
+        """Look up positions `[T]`: `[T, D]`."""
         table = self.embedding[...]
         return (jax.lax.stop_gradient(table) if self.frozen else table)[positions + self.offset]
 
 
 def sinusoidal_table(length: int, width: int) -> np.ndarray:
-    """`[T, D]` float32: sines in the first half, cosines in the second, not interleaved (PEGASUS)."""
+    """Return sinusoidal positions, float32 `[T, D]`: sines in the first half, cosines in the second (PEGASUS)."""
     angles = np.arange(length)[:, None] / 10000.0 ** (np.arange(0, width, 2) / width)[None]
     return np.concatenate([np.sin(angles), np.cos(angles)[:, : width // 2]], axis=-1).astype(np.float32)
 
 
 def check_length(spec: StackSpec, length: int) -> None:
-    """Refuse a sequence for which the table of positions has no row.
+    """Raise if a sequence is longer than the position table.
 
     Raises:
       UserError: `length` exceeds the usable rows.

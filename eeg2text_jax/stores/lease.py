@@ -1,13 +1,13 @@
 """A lease on a workdir in a bucket: one holder at a time, kept alive by a heartbeat, with a fencing number.
 
-The lease is an object that is made only where there is none and replaced only by compare-and-swap, so that of two
-processes that try, one gets it. It has a random owner and a number that grows by one with every holder. A lease is
-dead where its object did not change for `PATIENCE` seconds by the clock of the process that waits: no two clocks are
-compared, and a host name proves nothing. Only of a holder that died on this machine it is known at once: each holds
-the kernel's lock of a file that has its owner's name.
+The lease is an object created only if absent and replaced only by compare-and-swap, so at most one process gets it. It
+has a random owner and a fencing number that increases with every holder. A lease is dead if its object did not change
+for `PATIENCE` seconds on the waiting process's own clock: clocks of two machines are never compared, and host names
+prove nothing. The death of a holder on the same machine is detected at once: every holder holds a kernel lock on a file
+named after its owner.
 
-A holder that was suspended finds out before it sends: a lease that was not confirmed just now is confirmed by
-compare-and-swap, and every upload has a condition of its own, see `mirror`.
+A holder that was suspended notices before it uploads: a lease that was not confirmed recently is confirmed by
+compare-and-swap, and every upload is conditional, see `mirror`.
 """
 
 import contextlib
@@ -27,19 +27,19 @@ from eeg2text_jax.stores.store import LOCK as NAME
 from eeg2text_jax.stores.store import Store, StoreError
 
 BEAT = 20.0  # seconds between two heartbeats
-PATIENCE = 90.0  # a lease that did not change for so long is dead
-FRESH = 5.0  # seconds; a lease that was confirmed so recently is not confirmed again (gs:// takes one write a second)
+PATIENCE = 90.0  # seconds without a change after which a lease is dead
+FRESH = 5.0  # seconds for which a confirmation is valid (gs:// accepts one write per second and object)
 
 
 class Lease:
-    """Holds the workdir of an address. Use as a context manager.
+    """Hold the lease of a workdir in a bucket. Use as a context manager.
 
     Attributes:
-      label: the fencing number and the owner; objects that this holder writes have it beside their content.
-      lost: why the lease is no longer this process's, once it is not.
+      label: the fencing number and the owner, stored as metadata of every object that this holder writes.
+      lost: the reason once this process has lost the lease, else None.
 
     Raises:
-      UserError: on entering, if another process is at work there.
+      UserError: on entering, if another process holds the lease.
     """
 
     def __init__(self, store: Store, address: Address):
@@ -77,20 +77,20 @@ class Lease:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        if self.lost is None and not (kind and issubclass(kind, StoreError)):  # else it would wait once more
-            self._about["owner"] = ""  # nobody's; the number stays, so that no later holder has a smaller one
+        if self.lost is None and not (kind and issubclass(kind, StoreError)):  # else it would wait again
+            self._about["owner"] = ""  # released; the number stays, so that it never decreases
             with contextlib.suppress(StoreError):
                 self._store.put(self._key, self._content(), self._tag)
         self._forget()
 
     def confirm(self, *, now: bool = False) -> None:
-        """Check that the lease is still this process's. Call it before each request that changes the bucket.
+        """Check that this process still holds the lease. Call it before each request that changes the bucket.
 
         Args:
-          now: even if it was confirmed less than `FRESH` seconds ago.
+          now: check even if the lease was confirmed less than `FRESH` seconds ago.
 
         Raises:
-          StoreError: another process has it, or the bucket does not answer.
+          StoreError: another process holds it, or the bucket does not answer.
         """
         if self.lost is None and (now or max(map(_distance, _clocks(), self._confirmed)) > FRESH):
             self._renew()
@@ -106,7 +106,7 @@ class Lease:
             tag = self._store.put(self._key, self._content(), self._tag)
             there = self._store.read(self._key) if tag is None else None
             if there and _read(there[0]).get("owner") == self._about["owner"]:
-                tag = there[1]  # an attempt got there whose answer was lost
+                tag = there[1]  # an earlier attempt succeeded, but its answer was lost
             if tag is None:
                 self.lost = StoreError(
                     f"{self._place}: another process took it over while this one did not renew its lease (suspended, "
@@ -117,14 +117,14 @@ class Lease:
 
     def _live(self) -> None:
         while not self._ended.wait(BEAT) and self.lost is None:
-            with contextlib.suppress(StoreError):  # the next upload says it
+            with contextlib.suppress(StoreError):  # the next upload reports it
                 self._renew()
 
     def _content(self) -> bytes:
         return json.dumps(self._about).encode()
 
     def _take_over(self) -> str:
-        """The tag of the new lease, in place of one that was released or is dead."""
+        """Replace a released or dead lease; return the tag of the new one."""
         first, begun = None, time.monotonic()
         while True:
             there = self._store.read(self._key)
@@ -138,10 +138,10 @@ class Lease:
             time.sleep(min(BEAT, PATIENCE) / 4)
 
     def _replace(self, there: tuple[bytes, str], unchanged: bool, waited: float) -> str | None:
-        """The tag of the new lease in place of the one that is `there`; None where its holder may live.
+        """Replace the lease `there`; return the new tag, or None if its holder may be alive.
 
         Raises:
-          UserError: the holder lives.
+          UserError: the holder is alive.
         """
         holder = _read(there[0])
         owner, fence = holder.get("owner"), holder.get("fence")
@@ -176,7 +176,7 @@ def _read(content: bytes) -> dict[str, Any]:
 
 
 def _clocks() -> tuple[float, float]:
-    """Seconds by the machine, with its suspensions, and by the wall, which counts the pauses of a virtual machine."""
+    """Return seconds of the boot clock, which counts suspensions, and of the wall clock, with pauses of a VM."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)), time.time()
 
 
@@ -185,7 +185,7 @@ def _distance(one: float, other: float) -> float:
 
 
 def _prove(owner: str) -> tuple[Path, int] | None:
-    """A locked file of this machine, whose lock the kernel removes when the process ends; None where it has none."""
+    """Lock a local file; the kernel releases the lock when the process ends. None if the machine has no locks."""
     path = _proof_of(owner)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -199,10 +199,10 @@ def _prove(owner: str) -> tuple[Path, int] | None:
 
 
 def _lives(holder: dict[str, Any]) -> bool | None:
-    """Whether the holder runs under this kernel; None where it cannot be known.
+    """Return whether the holder is alive under this kernel; None if unknown.
 
-    The file of its name tells, as the kernel that has begun with the holder's boot id is one kernel, in which one of
-    two processes holds a lock, whatever containers and host names they are in.
+    If the holder's boot id equals this kernel's, the lock on the file with its owner's name is decisive, even across
+    containers and host names.
     """
     owner, boot = holder.get("owner"), holder.get("boot")
     if not (isinstance(owner, str) and owner.isalnum() and boot and boot == _boot()):
@@ -229,7 +229,7 @@ def _proof_of(owner: str) -> Path:
 
 
 def _boot() -> str:
-    """The kernel's id of this boot; "" where it has none. Source: random(4)."""
+    """Return the kernel's boot id; "" if it has none. Source: random(4)."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,9 +1,9 @@
-"""Changes of a folder made in a bucket, under a lease.
+"""Apply changes of a folder to a bucket, under a lease.
 
-Every object is written under the condition that it still is what this process last wrote or read, and under a lease
-that was confirmed just now. So a process whose lease was taken while it was suspended changes nothing that the next
-holder wrote, and what it still creates, by a request that was on its way, it removes as soon as it finds that the
-lease is gone, or the next holder at its end.
+An object is written only if it still equals the version that this process last wrote or read, and only under a
+recently confirmed lease. So a process whose lease was taken while it was suspended changes nothing that the next holder
+wrote. An object created by a late request is removed as soon as that process notices the lost lease, or by the next
+holder at its end.
 """
 
 from pathlib import Path
@@ -15,25 +15,25 @@ from eeg2text_jax.stores.copying import UNFINISHED, Files, Notes, Stamp
 from eeg2text_jax.stores.lease import Lease
 from eeg2text_jax.stores.store import ANY, DIGEST, FENCE, LOCK, Entry, Store, StoreError
 
-TRIES = 5  # of an upload under a lease that is held, whose object another program changes
+TRIES = 5  # attempts of an upload whose object another program changes
 
 
 class Change(NamedTuple):
-    """Files that appear, or go, at once."""
+    """Files that appear or disappear as a unit."""
 
-    unit: str  # the folder that they are, which is marked meanwhile; "" for single files
-    put: tuple[tuple[str, Path, Stamp], ...]  # name, what to send, the original's stamp
+    unit: str  # the folder that contains them, marked during the change; "" for single files
+    put: tuple[tuple[str, Path, Stamp], ...]  # name, file to upload, stamp of the original
     gone: tuple[str, ...]
 
 
 class Sender:
-    """Makes changes, each under a condition; see the module.
+    """Apply changes by conditional requests; see the module.
 
     Args:
-      address: the workdir.
+      address: the workdir's URL.
       store: its bucket.
-      folder: the folder of this machine.
-      lease: what keeps other processes out.
+      folder: the local folder.
+      lease: the lease that this process holds.
       notes: the tag of each object that this process wrote or read.
     """
 
@@ -41,7 +41,7 @@ class Sender:
         self._address, self._store, self._folder, self._lease, self._notes = address, store, folder, lease, notes
 
     def send(self, change: Change) -> None:
-        """Makes one change in the bucket.
+        """Apply one change to the bucket.
 
         Raises:
           StoreError: the lease is lost, or the bucket does not answer.
@@ -63,7 +63,7 @@ class Sender:
         self._notes.write()
 
     def _check_late(self, key: str, tag: str | None) -> None:
-        """Removes an object that this process made just now where it had lost the lease before.
+        """Remove an object that this process just created after losing the lease.
 
         Raises:
           StoreError: the lease is lost.
@@ -76,7 +76,7 @@ class Sender:
             raise
 
     def _upload(self, name: str, path: Path) -> str:
-        """The tag of the new object, in place of the one that this process knows."""
+        """Upload an object over the version that this process knows; return the new tag."""
         key, over = self._address.below(name).key, self._notes.known.get(name, (None, None))[1]
         labels = {DIGEST: file_digest(path), FENCE: self._lease.label}
         for _ in range(TRIES):
@@ -87,9 +87,9 @@ class Sender:
                 return tag
             found = self._store.head(key)
             if found and found[1] == labels:
-                return found[0]  # an attempt got there whose answer was lost
+                return found[0]  # an earlier attempt succeeded, but its answer was lost
             self._lease.confirm(now=True)
-            over = found and found[0]  # a former holder's late request, or somebody's hand
+            over = found and found[0]  # a late request of a former holder, or a manual change
         raise StoreError(f"{self._address.below(name)}: another program writes it again and again; end that one.")
 
     def _remove(self, name: str) -> None:
@@ -100,9 +100,9 @@ class Sender:
             known = (known[0], found[0]) if (found := self._store.head(key)) else None
 
     def put_right(self) -> None:
-        """Undoes what requests of former holders did that were on their way when this one took the lease.
+        """Undo late requests of former holders, which were in flight when this process took the lease.
 
-        Call it when everything is sent.
+        Call it after all uploads.
 
         Raises:
           StoreError: the bucket cannot be read or written.
@@ -120,6 +120,6 @@ class Sender:
 
     def _is_late(self, entry: Entry) -> bool:
         if entry.key.endswith(f"/{UNFINISHED}"):
-            return True  # this process has finished all that it began
+            return True  # all changes of this process are complete
         found = self._store.head(entry.key)
         return found is not None and found[1].get(FENCE, self._lease.label) != self._lease.label
