@@ -26,6 +26,7 @@ from eeg2text_jax.auditing.strata import STRATUM_SIZE, stand_ins
 from eeg2text_jax.auditing.structure import SIGNS
 from eeg2text_jax.auditing.table import ContentTable, RowTable, content_tables
 from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.predictions.in_memory import as_conditions
 
 
 def pick_examples(
@@ -53,8 +54,9 @@ def _example(aligned: Aligned, row: int, best: bool) -> Example:
 
 def audit(
     eeg: Sequence[Prediction],
-    controls: Mapping[str, Sequence[Prediction]],
+    controls: Mapping[str, Sequence[Prediction]] | None = None,
     *,
+    references: Sequence[str] | None = None,
     name: str = "eeg",
     endpoint: Endpoint | None = None,
     secondary: Sequence[Endpoint] = (),
@@ -76,8 +78,9 @@ def audit(
     """Judges whether predictions hold more about the sentence with EEG than with each control.
 
     Args:
-      eeg: rows predicted from EEG; rows with `nll` feed the EEG bits, whatever their mode.
-      controls: name -> rows predicted from that control; empty: EEG alone is judged against its content null.
+      eeg: rows predicted from EEG, a DataFrame of them, or texts with `references`; rows with `nll` feed the EEG bits.
+      controls: name -> the same of that control; none: those in the DataFrame, else EEG against its content null.
+      references: the true texts, where predictions are lists of texts.
       name: what the EEG condition is called in the result.
       endpoint: the figure to judge by, named before looking; None: word BLEU-1.
       secondary: endpoints that are computed, too, and do not decide.
@@ -94,7 +97,6 @@ def audit(
         features of the words (`QUESTIONS`).
       candidates: condition -> scores for retrieval, see `eeg2text_jax.auditing.retrieval`.
       recording: "fmri" where rows are of windows of scans: those that share no segment are judged, and it is called so.
-
       groups: name -> reference -> label of its class, topic or story: content is given between and within these, too.
 
     Raises:
@@ -109,8 +111,9 @@ def audit(
       >>> found.verdict.value == "uses EEG"
       False
     """
-    if name in controls:
+    if name in (controls or {}):
         raise ValueError(f"a control has the name of the EEG condition, {name!r}")
+    eeg, controls, stated = as_conditions(eeg, controls or {}, references, mode, name)
     proof = checked_proof(proof)
     rng = np.random.default_rng(seed)
     eeg, controls, left_out = judged(eeg, controls, recording)
@@ -180,6 +183,7 @@ def audit(
         ],
         examples=pick_examples(aligned, tables[0].rows, endpoint, rng),
         recording=recording,
+        seeds_stated=stated,
         provenance=origin,
         levels=within,
     )
