@@ -30,6 +30,9 @@ def get_config() -> ConfigDict:
     c.data.synthetic.tasks = 2  # sentences are dealt out to the tasks in turn
     c.data.synthetic.features = 64  # F
     c.data.synthetic.vocabulary = 300  # distinct words
+    c.data.synthetic.groups = 1  # kinds of sentences, each with words of its own
+    c.data.synthetic.order = "random"  # in which they are read: random | blocks (of one group each) | same_for_all
+    c.data.synthetic.drift = 0.0  # standard deviation of a slow drift, beside features of variance about 1
     c.data.synthetic.seed = 0
 
     c.data.synthetic_fmri = ConfigDict()  # used when data.source is "synthetic-fmri"; read as data.fmri says
@@ -148,6 +151,10 @@ def get_config() -> ConfigDict:
     c.text.tokenizer = ""  # Hugging Face folder; empty: the checkpoint's, or a byte-pair one trained on train
     c.text.vocab_size = 900  # of the trained one
     c.text.max_tokens = 56  # targets are cut to this many tokens, the end token among them
+    # Prompt of a decoder-only model: a text with <eeg> where the recording goes, and {subject} or {task} where a
+    # sample's own go; empty: the recording alone.
+    c.text.template = ""
+    c.text.chat = False  # the template is what a user says, in the tokenizer's own chat template
 
     c.batch = ConfigDict()
     # (EEG positions, target tokens) of a batch: a sample takes the first pair that holds it; one compilation each.
@@ -156,7 +163,8 @@ def get_config() -> ConfigDict:
     c.batch.size = 32  # global batch size
 
     c.model = ConfigDict()
-    c.model.backbone = "bart"  # bart | pegasus | t5 | bert2bert
+    # bart | pegasus | t5 | bert2bert, or decoders alone: llama | mistral | qwen2 | qwen3 | gemma | gemma2 | gemma3
+    c.model.backbone = "bart"
     c.model.checkpoint = ""  # folder or Hub name with pretrained weights; empty: random weights of model.shape
     c.model.dtype = "float32"  # of the computation; parameters, loss and softmax are float32
     c.model.shape = ConfigDict()  # Hugging Face configuration fields of a backbone with random weights
@@ -180,15 +188,36 @@ def get_config() -> ConfigDict:
     c.model.remat = False  # compute each layer again in the backward pass instead of keeping what it computed ...
     c.model.keep = "products"  # ... but for its matrix products ("products"), or for its input alone ("nothing")
     c.model.prompt = ""  # text whose embeddings go before the EEG positions
+    c.model.lora = ConfigDict()  # adapters of the language model, with optim.trainable "lora" (Hu et al. 2022)
+    c.model.lora.rank = 16
+    c.model.lora.alpha = 32.0  # what they compute is multiplied by alpha / rank
+    c.model.lora.dropout = 0.05
+    # Projections that have one: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj.
+    c.model.lora.targets = ("q_proj", "v_proj")
+    c.model.frozen_dtype = "bfloat16"  # in which a frozen language model is kept, once for all arms: or "float32"
 
     c.grid = ConfigDict()
     c.grid.train_conditions = ("eeg", "noise")  # one arm each ...
     c.grid.seeds = (0,)  # ... times one per training seed
     c.grid.eval_conditions = ("eeg", "noise")  # what each arm is tested with
+    # Of those, the controls that the EEG must beat: all that take the words' features away. time_reversed and
+    # phase_randomized keep features of the words, so a decoder that needs no order would never beat them: they ask
+    # questions of their own. Where an arm is tested with none of these, all of its controls decide.
+    c.grid.controls = (
+        "noise",
+        "noise_redrawn",
+        "noise_uniform",
+        "zero",
+        "shuffled",
+        "subject_mean",
+        "length_only",
+    )
 
     c.optim = ConfigDict()
     c.optim.name = "adamw"  # adamw | adafactor | sgd
-    c.optim.trainable = "all"  # all | first: what the authors' step one updates (see step_one, which sets it)
+    # "all"; "bridge", the EEG encoder and its bridge, with the language model frozen; "lora", adapters of it, too; or
+    # "first", what the authors' step one updates (see step_one, which sets it).
+    c.optim.trainable = "all"
     c.optim.lr = 1e-3  # peak learning rate
     c.optim.schedule = "cosine"  # constant | linear | cosine | geometric | step
     c.optim.lr_end = (

@@ -12,6 +12,7 @@ from eeg2text_jax.decoding.exported import Exported
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.opening import open_finished
+from eeg2text_jax.parallel.arms import joined
 from eeg2text_jax.pretrained.eeg_file import Feeding
 from eeg2text_jax.pretrained.export import CardFacts, export_checkpoint, model_card
 from eeg2text_jax.pretrained.folder import checkpoint_folder
@@ -93,7 +94,7 @@ def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
     _check_writes(study)
     export_checkpoint(
         study.model,
-        params,
+        joined(params),
         _backbone_config(study),
         study.tokenizer,
         out,
@@ -105,6 +106,17 @@ def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
 
 def _feeding(study: Study) -> Feeding:
     _check_words(study)
+    if study.samples.prompts is not None:
+        raise UserError(
+            f"{study.workdir.root}: its prompts hold fields of each sample (text.template), which an export cannot be "
+            "fed; decode them with `eeg2text decode --workdir`."
+        )
+    base = study.config.model.checkpoint if study.model.shared_frozen else ""
+    if study.model.shared_frozen and not (base and study.model.spec.encoder is None):
+        raise UserError(
+            f"{study.workdir.root}: its frozen language model has random weights or an encoder; an export beside it "
+            "needs a decoder-only checkpoint in model.checkpoint."
+        )
     config, samples = study.config, study.samples
     return Feeding(
         mean=samples.mean,
@@ -116,6 +128,8 @@ def _feeding(study: Study) -> Feeding:
         seed=config.seed,
         dtype=config.model.dtype,
         features_are=study.data.features_are,
+        base=base,
+        base_dtype=config.model.frozen_dtype if base else "float32",
     )
 
 
@@ -130,6 +144,9 @@ def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
         data=f"{study.config.data.source}, {len(study.split.parts['train'])} training samples",
         features=study.data.features_are,
         n_features=study.data.n_features,
+        base=study.config.model.checkpoint if study.model.shared_frozen else "",
+        lora=study.config.optim.trainable == "lora",
+        alone=study.model.spec.encoder is None,
         split=study.split.digest(),
         config_hash=study.config_digest,
         scores=scores,

@@ -42,6 +42,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[epath.Path]:
 
     If the block raises, the temporary is removed and `path` is unchanged. The temporary name depends on `path` alone,
     so the next process overwrites the remains of a killed one.
+
+    Raises:
+      UserError: `path` is a link or a device, or a folder where the block wrote a file.
     """
     path = epath.Path(path)
     check_replaceable(path)
@@ -50,6 +53,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[epath.Path]:
     try:
         with naming(path):
             yield partial
+            if path.is_dir() and not partial.is_dir():
+                raise UserError(f"{path}: is a folder, where a file is to be written; rename it or remove it.")
             partial.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -30,6 +30,7 @@ from eeg2text_jax.predictions.selection import select_cells
 from eeg2text_jax.rank_run import audit_ranked, is_ranked, judge_ranked, rank, ranked_results, read_ranked
 from eeg2text_jax.search.settings import search_name
 from eeg2text_jax.splits.split import check_same_data, check_same_split
+from eeg2text_jax.splits.splitfile import read_split_file
 from eeg2text_jax.stores.address import address_of
 from eeg2text_jax.study.config_file import write_configuration
 from eeg2text_jax.study.metric_names import WORDS
@@ -38,7 +39,7 @@ from eeg2text_jax.study.workdir import DECODED
 from eeg2text_jax.training.loop import trained_params
 from eeg2text_jax.training.metrics_log import write_curves
 from eeg2text_jax.training.pictures import write_reconstructions
-from eeg2text_jax.training.waves import train_arms, waves
+from eeg2text_jax.training.waves import restore_log, train_arms, waves
 
 
 def run(config: ConfigDict, root: str, *, fold: bool = False) -> None:
@@ -54,6 +55,7 @@ def run(config: ConfigDict, root: str, *, fold: bool = False) -> None:
         if missing:
             train_arms(study)
             decode(study, missing)
+        restore_log(study)
         if is_main():
             results = score(study)
             judge(study, results, show=not fold)
@@ -167,9 +169,15 @@ def verdict_of(study: Study) -> AuditResult | None:
         return None
     train_text = _train_text(study)
     if config.objective == "contrastive":
-        return audit_ranked(config, read_ranked(study), train_text, study.data.recording)
+        return audit_ranked(config, read_ranked(study), train_text, study.data.recording, _neighbors(study))
     rows = read_predictions(study.workdir.predictions).predictions
-    return audit_rows(config, rows, train_text, study.data.recording)
+    return audit_rows(config, rows, train_text, study.data.recording, _neighbors(study))
+
+
+def _neighbors(study: Study) -> dict[str, Any] | None:
+    """What the certificate of the split says of neighbors in time; None where time is not known."""
+    path = study.workdir.split
+    return read_split_file(path).record.get("time") if path.exists() else None
 
 
 def _train_text(study: Study) -> list[str]:
@@ -181,6 +189,7 @@ def audit_rows(
     rows: Iterable[Prediction],
     training_text: Sequence[str] | None = None,
     recording: str = "eeg",
+    neighbors: dict[str, Any] | None = None,
 ) -> AuditResult:
     """Audit rows decoded by this run as `config.audit` says: EEG against every other evaluation condition."""
     controls = select_cells(rows, "eeg")
@@ -196,6 +205,8 @@ def audit_rows(
         training_text=training_text,
         verified=DECODED_HERE,
         recording=recording,
+        deciding=config.grid.controls,
+        neighbors=neighbors,
     )
 
 
@@ -203,7 +214,7 @@ def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
     """Write `audit.json` and `report.html`; print the verdict if `show`."""
     root, config = study.workdir.root, study.config
     if is_ranked(config):
-        about = _train_text(study), _of_the_run(study), study.data.recording
+        about = _train_text(study), _of_the_run(study), study.data.recording, _neighbors(study)
         judge_ranked(config, root, read_ranked(study), *about, show=show)
         if config.objective == "contrastive":
             if show:
@@ -228,7 +239,7 @@ def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
 
 def _of_the_run(study: Study) -> list[Section]:
     """Return report sections on the donors of `shuffled` and on the losses, if available."""
-    sections = [Section("Shuffled", study.samples.donor_note)] if study.samples.donor_note else []
+    sections = [Section("Donors", study.samples.donor_note)] if study.samples.donor_note else []
     if not study.workdir.metrics.exists():
         print(f"{study.workdir.metrics}: there is no such file, so the report has no curves.")
         return sections

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.auditing.judged import Judged
 from eeg2text_jax.auditing.page import Section
+from eeg2text_jax.auditing.provenance import RANKED_HERE
 from eeg2text_jax.auditing.rank_report import ranking_text, write_ranking_report
 from eeg2text_jax.auditing.strata import length_strata
 from eeg2text_jax.auditing.which_sentence import RankingAudit, audit_rankings, select_rankings
@@ -110,7 +111,11 @@ def ranked_results(rows: Sequence[Ranking]) -> dict[str, Any]:
 
 
 def audit_ranked(
-    config: ConfigDict, rows: Iterable[Ranking], training_text: Sequence[str] | None = None, recording: str = "eeg"
+    config: ConfigDict,
+    rows: Iterable[Ranking],
+    training_text: Sequence[str] | None = None,
+    recording: str = "eeg",
+    neighbors: dict[str, Any] | None = None,
 ) -> RankingAudit | None:
     """Audit rankings as `config.retrieval` says; None if no arm was trained and tested with EEG."""
     if "eeg" not in config.grid.train_conditions or "eeg" not in config.grid.eval_conditions:
@@ -125,6 +130,9 @@ def audit_ranked(
         seed=config.audit.seed,
         training_text=training_text,
         recording=recording,
+        deciding=config.grid.controls,
+        verified=RANKED_HERE,
+        neighbors=neighbors,
     )
 
 
@@ -135,6 +143,7 @@ def judge_ranked(
     training_text: Sequence[str] | None = None,
     sections: Sequence[Section] = (),
     recording: str = "eeg",
+    neighbors: dict[str, Any] | None = None,
     *,
     show: bool = True,
 ) -> RankingAudit | None:
@@ -142,7 +151,7 @@ def judge_ranked(
 
     Rankings by likelihood use their own file names, because the audit of texts is in the same folder.
     """
-    found = audit_ranked(config, rows, training_text, recording)
+    found = audit_ranked(config, rows, training_text, recording, neighbors)
     if found is None:
         print("no arm was trained and tested with eeg, so there is nothing to audit.")
         return None

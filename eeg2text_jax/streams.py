@@ -14,6 +14,7 @@ STREAMS = {
     "dropout": 0xB7E15163,  # by seed of the arm, then by step
     "condition": 0xC6EF3720,  # noise and its like, by seed of the arm, then by condition and sample
     "sampling": 0xD1310BA6,  # tokens drawn while decoding, by sample
+    "clock": 0x5D7A3C41,  # directions that recording and time are projected on
     "donors": 0xE19B01AA,  # who lends EEG to whom
     "label_rows": 0xF39CC060,  # who lends text to whom
 }

@@ -5,7 +5,7 @@ import itertools
 import operator
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
@@ -19,7 +19,7 @@ FREQUENT = 50  # words: about the function words of a language, 4 of 10 words of
 COPY_WORDS = 5  # a reference of fewer words is met by chance ("selamat datang")
 NEAR_MISS = 0.5  # word error rate of a row: half of its words are right, in their order
 RESIDUE = re.compile(r"</?s>|<pad>|<unk>|<extra_id_\d+>|\[(?:PAD|SEP|CLS|UNK)\]|⁇|�")
-WORD_STUTTER = re.compile(r"(?!\d+(?!\S))(\S+)(?:\s+\1){2,}(?!\S)")
+WORD_STUTTER = re.compile(r"(?![\d\W]+(?!\S))(\S+)(?:\s+\1){2,}(?!\S)")  # not of numbers: they are read so
 MARK_STUTTER = re.compile(r"([^\w\s])(?:\s*\1){4,}")
 
 
@@ -45,7 +45,7 @@ class Collapse:
     missed: int  # sentences with at least two rows, all of them wrong in some word
     missed_alike: int  # of these, sentences with one and the same prediction in all rows
     residue: int  # rows with special tokens or undecodable characters left in
-    stutter: int  # rows with a word three times, or a punctuation mark five times, in succession
+    stutter: int  # rows with a word three times, or a mark five times, in succession, where the reference has none
     mean_words: float
     length_correlation: float  # of words in prediction and reference, over rows; NaN where one is constant
     same_by_chance: float  # probability that two rows drawn at random have one text
@@ -62,7 +62,8 @@ class Collapse:
 def measure_collapse(condition: Condition, references: Sequence[str], rng: np.random.Generator) -> Collapse:
     """Describes the rows of a condition; `references` are those of the aligned sentences."""
     texts = [plain_spaces(text) for text in condition.texts]
-    spoken, read = _words(texts, condition.sentence), _words(references, np.arange(len(references)))
+    read = _words(references, np.arange(len(references)))
+    spoken = _words(texts, condition.sentence, repeating=read.stutter)
     counts = Counter(texts)
     top_text, top_count = counts.most_common(1)[0]
     start, start_count = Counter(" ".join(text.split()[:2]) for text in texts).most_common(1)[0]
@@ -96,7 +97,7 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
         missed=len(missed),
         missed_alike=_alike(texts, missed),
         residue=sum(bool(RESIDUE.search(text)) for text in condition.texts),
-        stutter=spoken.stutter,
+        stutter=len(spoken.stutter),
         mean_words=float(lengths.mean()),
         length_correlation=float(np.corrcoef(lengths, expected)[0, 1]) if varied else float("nan"),
         same_by_chance=sum((count / len(texts)) ** 2 for count in counts.values()),
@@ -141,26 +142,27 @@ class _Words:
     repetition: np.ndarray  # [N], share of a text's words that occurred in it before
     counts: Counter[str]
     first: set[str]  # those of the first text of each sentence
-    stutter: int
+    stutter: frozenset[int]  # texts with a word three times, or a mark five times, in succession
 
 
-def _words(texts: Sequence[str], sentence: np.ndarray) -> _Words:
-    """One text at a time: a million rows have twenty million words."""
+def _words(texts: Sequence[str], sentence: np.ndarray, repeating: Set[int] = frozenset()) -> _Words:
+    """One text at a time: a million rows have twenty million words. `repeating` sentences stutter themselves."""
     lengths, repetition = np.zeros((2, len(texts)))
     counts: Counter[str] = Counter()
     first: set[str] = set()
     met: set[int] = set()
-    stutter = 0
+    stutter = set()
     for row, (text, number) in enumerate(zip(texts, sentence.tolist(), strict=True)):
         words = characters_apart(text.lower()).split()
         counts.update(words)
         lengths[row] = len(words)
         repetition[row] = 1 - len(set(words)) / len(words) if words else 0
-        stutter += _stutters(text, words)
+        if number not in repeating and _stutters(text, words):
+            stutter.add(row)
         if number not in met:
             met.add(number)
             first.update(words)
-    return _Words(lengths, repetition, counts, first, stutter)
+    return _Words(lengths, repetition, counts, first, frozenset(stutter))
 
 
 def _without_marks(counts: Counter[str]) -> Counter[str]:

@@ -95,6 +95,8 @@ def _style_flags(eeg: str, comparison: Evidence) -> list[Flag]:
     content to show, as claims are.
     """
     gap = comparison.primary.observed
+    if all(map(verdict.is_above, _strata(comparison))):
+        return []  # content is found, whatever style does to the scores
     judged = [(c.p_primary if gap > 0 else c.p_less_primary, c) for c in _strata(comparison)]
     p, found = max(judged, key=lambda one: one[0])
     style = found.nulls[0] - found.nulls[1]

@@ -4,11 +4,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 from eeg2text_jax.auditing import verdict
 from eeg2text_jax.auditing.align import Aligned
+from eeg2text_jax.auditing.beyond_time import QUESTION, is_of_time
 from eeg2text_jax.auditing.collapse import sorted_rows
 from eeg2text_jax.auditing.levels import Level, about
 from eeg2text_jax.auditing.provenance import FOUND, Provenance, joined
 from eeg2text_jax.auditing.result import Comparison, ConditionSummary, Evidence, strictest
 from eeg2text_jax.auditing.verdict import Verdict
+from eeg2text_jax.errors import UserError
 
 # Controls that keep the features of the words and take something else away: they do not decide.
 QUESTIONS = {
@@ -29,10 +31,30 @@ def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, s
     names = [condition.name for condition in aligned.conditions[1:]]
     if deciding is not None:
         asked = {name: QUESTIONS.get(name, "does it differ from this one?") for name in names if name not in deciding}
+        asked |= {c.name: QUESTION for c in aligned.conditions[1:] if is_of_time(c) and c.name not in deciding}
     else:
         kinds = {c.name: c.rows[0].eval_condition for c in aligned.conditions[1:]}
         asked = {name: QUESTIONS[kind] for name, kind in kinds.items() if kind in QUESTIONS}
+        asked |= {c.name: QUESTION for c in aligned.conditions[1:] if is_of_time(c)}
     return asked if len(asked) < len(names) else {}
+
+
+def deciding_of(names: str, controls: Collection[str]) -> list[str] | None:
+    """Controls by the names of `--deciding`; None where it is not given.
+
+    Raises:
+      UserError: one of them is no control of the files.
+    """
+    found = [name.strip() for name in names.split(",")] if names else None
+    for name in found or ():
+        if name not in controls:
+            raise UserError(f"--deciding={names}: {name!r} is no control; the files have {', '.join(controls)}.")
+    return found
+
+
+def as_question(said: str, question: str) -> str:
+    """The sentence of a comparison, which says so where it does not decide."""
+    return f"A question of its own, which does not decide ({question}): {said}" if question else said
 
 
 def decide(
@@ -65,9 +87,9 @@ def decide(
             outcome, found.primary, derived, eeg=eeg, control=found.control, p_control=summary.p, margin=margin
         )
     else:
-        outcome = verdict.judge_alone(found.primary, derived)
+        outcome = verdict.judge_alone(found.primary, margin, derived)
         figures = verdict.alone_figures(found.primary, found.derived, **known)
-        reading = verdict.alone_reading(outcome, found.primary, derived)
+        reading = verdict.alone_reading(outcome, found.primary, derived, margin)
     question = asked.get(found.control, "")
     if reasons:
         said = verdict.unfit_sentence(reasons, figures)
@@ -76,5 +98,5 @@ def decide(
     if outcome is Verdict.USES_EEG or (levels and outcome in FOUND):
         reading = f"{reading}; {about(levels, found.control)}"
     said = f"{figures[0].upper()}{figures[1:]}: {reading}."
-    said = f"A question of its own, which does not decide ({question}): {said}" if question else said
+    said = as_question(said, question)
     return Comparison(**vars(found), verdict=outcome, sentence=said, question=question)

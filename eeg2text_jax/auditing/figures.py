@@ -1,7 +1,7 @@
 """Figures of the report as SVG: palette of Okabe and Ito, told apart by shape and label as well as by colour."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import matplotlib
 import numpy as np
@@ -41,6 +41,21 @@ def effect_figure(result: AuditResult) -> str:
         )
 
     return _svg(draw, 1.7 + 0.42 * len(names))
+
+
+def curve_figure(found: Sequence[tuple[int, Contrast]], metric: str) -> str:
+    """Content left within ever finer clusters of the references, with 95 % intervals."""
+
+    def draw(axes: Axes) -> None:
+        counts = [count for count, _ in found]
+        low, high = np.array([c.interval for _, c in found]).T
+        axes.fill_between(counts, low, high, color=BLUE, alpha=0.2, lw=0)
+        axes.plot(counts, [c.effect for _, c in found], "o-", color=BLUE, ms=5)
+        axes.axhline(0, color="black", lw=0.8)
+        axes.set_xlabel("clusters of the references")
+        axes.set_ylabel(f"content left, points of {metric}")
+
+    return _svg(draw, 2.6)
 
 
 def null_figure(comparison: Evidence, eeg: str) -> str:

@@ -31,12 +31,8 @@ def unfit(aligned: Aligned, looks: Sequence[Collapse], *, averaged: bool = False
     flags = too_few(aligned) + _modes(aligned)
     for condition, look in zip(aligned.conditions, looks, strict=True):
         flags += _silent(condition, look)
-    return flags + contradictions(aligned, averaged=averaged)
-
-
-def contradictions(aligned: Aligned, *, averaged: bool = False) -> list[Flag]:
-    """What in EEG's predictions only a target explains. Of a control it would only make the comparison harder."""
-    return signs(aligned.eeg, aligned.references, averaged=averaged)
+    # of a control, what only a target explains would make the comparison harder, and no claim easier
+    return flags + signs(aligned.eeg, aligned.references, averaged=averaged)
 
 
 def _severe(code: str, message: str, *conditions: str) -> Flag:

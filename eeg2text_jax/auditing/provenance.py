@@ -11,9 +11,11 @@ from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.errors import UserError
 
 DECODED_HERE = "decoded by eeg2text, whose free-running decoder takes no target"
+RANKED_HERE = "ranked by eeg2text, which scores every candidate alike"
 # The content that needs an origin.
 FOUND = (Verdict.USES_EEG, Verdict.BELOW_MARGIN, Verdict.CONTENT)
 URL = re.compile(r"https?://[^\s/]+\.[^\s/]+\S*")
+RANKED = ("contrastive", "likelihood")  # modes of rankings
 PROOF_WORDS = 4
 AVERAGED = re.compile(r"\b(averag|pooled|mean of)", re.IGNORECASE)
 
@@ -49,6 +51,8 @@ def provenance_of(mode: str, *, verified: str, proof: str, stated_by: str, contr
         return Provenance(Level.STATED, f"the authors state: {proof}")
     if mode == "free_running":
         return Provenance(Level.STATED, f"{stated_by} that the predictions ran free")
+    if mode in RANKED:
+        return Provenance(Level.STATED, f"{stated_by} that candidates were scored without the answer ({mode})")
     if mode == "teacher_forced":
         return Provenance(Level.CONTRADICTED, "the file states that the predictions were teacher-forced")
     return Provenance(Level.UNKNOWN, "nothing says whether the predictions ran free")
@@ -73,7 +77,7 @@ def joined(outcome: Verdict, reading: str, origin: Provenance) -> tuple[Verdict,
     """The verdict that statistics and provenance come to, and what it says."""
     if outcome not in FOUND:
         return outcome, reading
-    if origin.level is Level.UNKNOWN:
+    if origin.level is Level.UNKNOWN and outcome is not Verdict.BELOW_MARGIN:  # too little to ask where it is from
         return Verdict.UNPROVEN, (
             "there is content of unproven origin: nothing says that the predictions ran free, and a target in the "
             "decoder would look the same; --mode=free_running or --proof states it, a run of eeg2text shows it"

@@ -9,7 +9,7 @@ from eeg2text_jax.auditing.judged import judged_part
 from eeg2text_jax.auditing.page import Section, section_part, table, write_page
 from eeg2text_jax.auditing.recorded import said
 from eeg2text_jax.auditing.report import derived_part, effect_figures, flag_part, secondary_part, verdict_part
-from eeg2text_jax.auditing.result import EFFECT_HEADINGS, columns, derived_lines, effect_rows
+from eeg2text_jax.auditing.result import EFFECT_HEADINGS, columns, derived_lines, effect_rows, time_lines
 from eeg2text_jax.auditing.verdict import exchanged, interval_text, p_text
 from eeg2text_jax.auditing.which_sentence import RankingAudit
 
@@ -58,9 +58,11 @@ def ranking_text(result: RankingAudit) -> str:
         *(f"{flag.level}: {flag.message}." for flag in result.flags),
         *(f"note: {note}" for note in result.notes),
         "",
+        *([f"Provenance: {result.provenance.text}."] if result.provenance else []),
         *(c.sentence for c in result.comparisons if c.sentence != result.sentence),
+        *time_lines(result),
         result.sentence,
-        f"VERDICT: {result.verdict.value}",
+        f"VERDICT: {result.verdict_text}",
     ]
     return said("\n".join(lines), result.recording)
 

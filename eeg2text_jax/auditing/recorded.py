@@ -1,5 +1,6 @@
 """What was recorded, in the audit's words; and which windows of a story count as sentences of their own."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -32,12 +33,12 @@ def disjoint(rows: Sequence[Row]) -> list[Row]:
     Windows that overlap have text and frames in common, so that neither their references nor their predictions can be
     exchanged as those of separate sentences can: a permutation would find content in what is smooth in time.
     """
-    next_free: dict[str, int] = {}
+    next_free: dict[str, float] = {}
     kept = set()
-    for story, first, length in sorted({_window(row) for row in rows}):
-        if first >= next_free.get(story, 0):
-            next_free[story] = first + length
-            kept.add((story, first, length))
+    for story, start, stop in sorted({_window(row) for row in rows}):
+        if start >= next_free.get(story, -math.inf):
+            next_free[story] = stop
+            kept.add((story, start, stop))
     return [row for row in rows if _window(row) in kept]
 
 
@@ -53,7 +54,11 @@ def judged(
     return kept, apart, [said_so] if len(kept) < len(eeg) else []
 
 
-def _window(row: Prediction) -> tuple[str, int, int]:
-    """Story, first segment and length; the story from `sentence_id`, as `task` may name the fold, too."""
+def _window(row: Prediction) -> tuple[str, float, float]:
+    """Story, beginning and end, in seconds or, where the row has no `story_time`, in segments.
+
+    The story is that of `sentence_id`, as `task` may name the fold, too.
+    """
     story, _, first = row.sentence_id.rpartition(":")
-    return story, int(first), row.n_words
+    start, stop = (int(first), int(first) + row.n_words) if row.story_time is None else row.story_time
+    return story, start, stop

@@ -5,9 +5,9 @@ import os
 from collections.abc import Iterable, Sequence
 
 from eeg2text_jax.auditing.citation import BIBTEX
-from eeg2text_jax.auditing.figures import bootstrap_figure, effect_figure, null_figure, subject_figure
+from eeg2text_jax.auditing.figures import bootstrap_figure, curve_figure, effect_figure, null_figure, subject_figure
 from eeg2text_jax.auditing.judged import judged_part
-from eeg2text_jax.auditing.levels import level_rows
+from eeg2text_jax.auditing.levels import curve_text, level_rows
 from eeg2text_jax.auditing.page import Section, image, section_part, table, write_page
 from eeg2text_jax.auditing.recorded import said
 from eeg2text_jax.auditing.result import (
@@ -22,6 +22,7 @@ from eeg2text_jax.auditing.result import (
     directed_p,
     effect_rows,
     evidence_lines,
+    time_lines,
 )
 from eeg2text_jax.auditing.verdict import Verdict, because, exchanged, p_cell, p_text
 
@@ -66,9 +67,10 @@ def verdict_part(result: AuditResult) -> str:
         **({"free running": result.provenance.level.value} if result.provenance else {}),
     }
     boxes = "".join(f"<div><b>{html.escape(value)}</b><span>{name}</span></div>" for name, value in numbers.items())
+    time = "".join(f"<p>{html.escape(line)}</p>" for line in time_lines(result))
     return (
-        f'<section class="verdict {kind}"><p class="label">Verdict</p><p class="big">{result.verdict.value}</p>'
-        f"<p>{html.escape(result.sentence)}</p>{provenance_part(result)}</section>"
+        f'<section class="verdict {kind}"><p class="label">Verdict</p><p class="big">{result.verdict_text}</p>'
+        f"<p>{html.escape(result.sentence)}</p>{provenance_part(result)}{time}</section>"
         f'<div class="numbers">{boxes}</div>'
     )
 
@@ -128,6 +130,10 @@ def derived_part(result: AuditResult) -> str:
 
 def level_part(result: AuditResult) -> str:
     """What the content is about: the group of a sentence, or the sentence within its group."""
+    if result.curve:
+        drawn = image(curve_figure(result.curve, result.metric), "content left within ever finer clusters")
+        drawn = f'<div class="figures"><figure>{drawn}</figure></div>'
+        return f"<h3>How fine the content is</h3><p>{html.escape(curve_text(result.curve))}.</p>{drawn}"
     if not result.levels:
         return ""
     note = (

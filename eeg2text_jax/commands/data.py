@@ -10,6 +10,7 @@ from eeg2text_jax.data.arrow import write_parquet
 from eeg2text_jax.data.check import check_datafile, scale_figure
 from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
 from eeg2text_jax.data.prepare import prepare as make_datafile
+from eeg2text_jax.data.time_map import time_figure
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.predictions.groups import labels_of_samples
@@ -78,9 +79,15 @@ def check(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="eeg2text check", description=check.__doc__.partition("\n")[0])
     parser.add_argument("data", type=Path, metavar="DATA.h5")
     parser.add_argument("--png", type=Path, metavar="OUT", help="a picture of the features' scales, band by channel")
+    parser.add_argument("--time", type=Path, metavar="OUT", help="a picture of what was recorded when, as PNG")
     flags = parser.parse_args(argv)
     findings = check_datafile(flags.data)
     print(findings.text())
+    if flags.time and not findings.problems:
+        outline = read_outline(flags.data)
+        if outline.clock is None:
+            raise UserError(f"--time={flags.time}: {flags.data} does not say when samples were recorded.")
+        write_figure(time_figure(outline), flags.time)
     if flags.png and findings.spread is not None:
         write_figure(scale_figure(findings), flags.png)
     return 2 if findings.problems else 0
@@ -116,7 +123,7 @@ def _parse_split(argv: list[str]) -> argparse.Namespace:
     ratio = ",".join(map(str, usual.ratio))
     parser.add_argument("--method", default=usual.method, help=f"one of {', '.join([*METHODS, FROM_FILE])}")
     parser.add_argument("--seed", type=int, default=usual.seed)
-    parser.add_argument("--ratio", type=_ratio, default=usual.ratio, help=f"train,dev,test; {ratio} by default")
+    parser.add_argument("--ratio", type=parse_ratio, default=usual.ratio, help=f"train,dev,test; {ratio} by default")
     parser.add_argument("--path", default=usual.path, help="split file, for --method=file")
     parser.add_argument("--gap", type=float, default=usual.gap, help="seconds left out between parts, of blocks")
     parser.add_argument("--unique-subjects", action="store_true", help="of blocks: parts with subjects of their own")
@@ -146,7 +153,8 @@ def _parse_split(argv: list[str]) -> argparse.Namespace:
     return arguments
 
 
-def _ratio(text: str) -> tuple[float, ...]:
+def parse_ratio(text: str) -> tuple[float, ...]:
+    """Return the shares of train, dev and test that a flag names."""
     try:
         return tuple(float(share) for share in text.split(","))
     except ValueError as error:

@@ -11,11 +11,13 @@ COMMANDS = {
     "check": "what is in a data file, and what is wrong with it",
     "export-data": "a data file -> Parquet, for pandas and datasets",
     "split": "divide a data file into train, dev and test and certify it",
+    "leakage": "what splits (a) to (f) leak, over several seeds: the cross-subject paper's Table 1",
     "train": "the training stage of `run`",
     "decode": "the decoding stage of `run`",
     "score": "metrics of any predictions file",
     "audit": "does the model use the EEG? a verdict for any predictions files",
     "judge": "tune a soft prompt that says whether a text kept the meaning: LATTEScore",
+    "fair-table": "finished runs in the layout of the cross-subject paper's Tables 2 to 4",
     "export": "trained parameters -> a folder that transformers loads",
     "records": "results, predictions and what to cite in formats that other tools load",
     "preflight": "compile training and decoding for a TPU that is not there: memory, fit, communication",
@@ -28,6 +30,7 @@ COMMANDS = {
 PLACES = {
     **{name: f"run:{name}" for name in ("run", "train", "decode", "export")},
     **{name: f"data:{name}" for name in ("prepare", "check", "export-data", "split")},
+    **{name: f"papers:{name}" for name in ("leakage", "fair-table")},
     **{name: f"devices:{name}" for name in ("preflight", "bench")},
 }
 

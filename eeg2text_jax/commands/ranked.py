@@ -8,7 +8,9 @@ from typing import Any
 
 from etils import epath
 
+from eeg2text_jax.auditing.decision import deciding_of
 from eeg2text_jax.auditing.judged import Judged, JudgedFile
+from eeg2text_jax.auditing.provenance import RANKED_HERE
 from eeg2text_jax.auditing.rank_report import ranking_text, write_ranking_report
 from eeg2text_jax.auditing.which_sentence import audit_rankings, select_rankings
 from eeg2text_jax.errors import UserError, did_you_mean
@@ -17,6 +19,7 @@ from eeg2text_jax.metrics.ranks import score_rankings
 from eeg2text_jax.predictions.rankings import Ranking, RankingSet, is_rankings, read_rankings
 from eeg2text_jax.predictions.selection import read_conditions
 from eeg2text_jax.study.metric_names import BLEU_1, WHICH_SENTENCE
+from eeg2text_jax.study.own_run import is_of_its_run
 from eeg2text_jax.study.workdir import check_unchanged
 
 
@@ -52,6 +55,7 @@ def audit_ranked_files(flags: argparse.Namespace, argv: Sequence[str]) -> int:
 
     recordings: list[str] = []
     files: list[JudgedFile] = []
+    ours: list[bool] = []
 
     def read(path: Any) -> list[Ranking]:
         if not is_rankings(path):
@@ -60,6 +64,7 @@ def audit_ranked_files(flags: argparse.Namespace, argv: Sequence[str]) -> int:
         found = read_rankings(path)
         recordings.append(str(found.header.get("recording", "eeg")))
         files.append(JudgedFile(str(path), file_digest(path), len(found.rows)))
+        ours.append(is_of_its_run(found))
         print(describe(found))
         return found.rows
 
@@ -79,6 +84,9 @@ def audit_ranked_files(flags: argparse.Namespace, argv: Sequence[str]) -> int:
         common=flags.common,
         stratum_size=flags.stratum_size,
         recording=recordings[0],
+        deciding=deciding_of(flags.deciding, conditions),
+        proof=flags.proof,
+        verified=RANKED_HERE if all(ours) else "",
     )
     judged = Judged(tuple(files)).dated(["eeg2text", "audit", *argv])
     result = dataclasses.replace(result, judged=judged)

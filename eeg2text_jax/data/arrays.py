@@ -6,6 +6,8 @@ a sample. `sentence` `[N]` is text, as `subject`, `task` and `recording` are; `s
 numbers, `onset` and `duration` seconds.
 """
 
+import math
+import os
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,8 @@ from eeg2text_jax.data.source import Source, files_of
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError, first_line
 
+RATIO = 100  # a larger archive that shrinks more than this holds next to nothing
+PLAUSIBLE = 1 << 28  # bytes; up to this size the ratio does not matter
 LENGTHS = ("n_words", "offsets")
 
 
@@ -72,6 +76,7 @@ def _load(path: Path) -> dict[str, np.ndarray]:
     name = ""
     arrays = {}
     try:
+        _check_sizes(path)
         with np.load(path, allow_pickle=False) as archive:
             for name in archive.files:
                 arrays[name] = archive[name]
@@ -83,6 +88,40 @@ def _load(path: Path) -> dict[str, np.ndarray]:
                 "np.array(texts, dtype=str), and ragged features one after the other, with n_words."
             ) from error
         raise UserError(f"{path}: cannot be read as a NumPy archive ({first_line(error)}).") from error
+
+
+def _check_sizes(path: Path) -> None:
+    """Check what the archive's own directory and the headers of its arrays declare, before any array is read.
+
+    Raises:
+      UserError: an array declares another size than the directory, or the archive is larger than the free memory or
+        compressed as recordings never are.
+    """
+    total = 0
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            with archive.open(member) as file:
+                version = np.lib.format.read_magic(file)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, _, dtype = read(file)
+                declared = file.tell() + math.prod(shape) * dtype.itemsize
+            if declared != member.file_size and not dtype.hasobject:
+                raise UserError(
+                    f"{path}: {member.filename} declares {declared:,} bytes by its shape {list(shape)} and has "
+                    f"{member.file_size:,}; it is damaged. Write the archive again."
+                )
+            total += member.file_size
+    free, packed = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), max(path.stat().st_size, 1)
+    if total > free:
+        raise UserError(
+            f"{path}: unpacks to {total / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB of memory are free; divide it "
+            "into several archives, which are read one after the other."
+        )
+    if total > PLAUSIBLE and total > RATIO * packed:
+        raise UserError(
+            f"{path}: {packed / 2**20:,.1f} MiB unpack to {total / 2**30:,.2f} GiB, {total // packed} to 1; recordings "
+            f"do not shrink more than {RATIO} to 1. Write the archive again, without what is constant."
+        )
 
 
 def _spans(path: Path, arrays: dict[str, np.ndarray], columns: Columns, n: int) -> tuple[np.ndarray, np.ndarray]:

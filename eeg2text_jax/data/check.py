@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 
 from eeg2text_jax.data.check_volumes import look_at_frames
+from eeg2text_jax.data.clock import NO_TIME
 from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
 from eeg2text_jax.data.hdf5_disk import check_own
 from eeg2text_jax.data.tally import first_texts
@@ -119,12 +120,15 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
             f"all {len(different)} different texts have the word {named}: is it a label of the recording software? A "
             "model that only repeats it scores above zero; remove it from the texts."
         )
+    clock = outline.clock
+    told = NO_TIME if clock is None else f"known of {clock.known.sum()} samples in {len(clock.recordings())} recordings"
     words = outline.n_words
     findings.table += [
         f"{len(outline)} samples of {len(set(outline.subject))} subjects, {len(set(outline.task))} tasks, "
         f"{len(of_text)} different texts; {words.sum()} {unit_of(outline)}, {words.min()} to "
         f"{words.max()} a sample, median {np.median(words):g}",
         first_texts(outline.sentence),
+        f"time: {told}",
     ]
     if unused := outline.provenance.get("not_used"):
         findings.notes.append(f"columns of the source that were not used: {', '.join(map(str, unused))}.")

@@ -72,7 +72,7 @@ class Clock:
         """Rows of each recording with a name."""
         names, label = np.unique(self.recording.astype(str), return_inverse=True)
         rows = np.split(np.argsort(label, kind="stable"), np.cumsum(np.bincount(label))[:-1])
-        return {str(name): found for name, found in zip(names, rows, strict=True) if name}
+        return {str(name): found for name, found in zip(names, rows, strict=False) if name}  # of none, one empty group
 
     def nearest(self, rows: np.ndarray, among: np.ndarray, barred: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """The sample of the same recording that is nearest in time, for each sample of `rows` `[R]`.

@@ -1,12 +1,10 @@
 """The data file: every sample of a study in one HDF5 file.
 
-Layout: `features` float32 [sum W, F] holds the words of all samples one after the other, `offsets` int64 [N + 1]
-says where each sample begins, and `sentence`, `subject`, `task` (UTF-8) and `sentence_index` (int64) have one entry
-a sample. `sentence_index` numbers the sentences of a task and is the same for every subject. When a sample was
-recorded, `recording`, `onset`, `duration` and `order` say (see `clock.py`), where it is known of any. Attributes:
-`format`, `features_are` (what the F columns mean), `provenance` (JSON: sources with hashes, reader, drop counts) and
-`checksums` (JSON: SHA-256 of the features, of who read them, of the sentences and of the two attributes before), which
-reading compares. Of volumes, see `volume_file.py`.
+Layout: `features` float32 `[sum W, F]` holds the words of all samples, `offsets` int64 `[N + 1]` the start of each
+sample. `sentence`, `subject`, `task` (UTF-8) and `sentence_index` (int64, numbers a task's sentences, equal for all
+subjects) have one entry per sample; so have `recording`, `onset`, `duration` and `order` if time is known (`clock.py`).
+Attributes: `format`, `features_are` (meaning of the F columns), `provenance` (JSON: sources with hashes, reader, drop
+counts) and `checksums` (JSON), which reading compares. For volumes see `volume_file.py`.
 """
 
 import contextlib
@@ -39,6 +37,7 @@ from eeg2text_jax.data.layout import (
     digest_of,
     digests_of,
 )
+from eeg2text_jax.data.story_time import times_of
 from eeg2text_jax.data.validity import check_columns, check_sums
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.files import locked, replacing
@@ -208,6 +207,11 @@ class DataFile:
         """`task:index` of every sample: equal for the subjects who read the same sentence."""
         pairs = zip(self.task, self.sentence_index, strict=True)
         return np.array([f"{task}:{index}" for task, index in pairs], object)
+
+    @functools.cached_property
+    def story_times(self) -> np.ndarray:
+        """From where to where in its story each window lies, int64 `[N, 2]`, see `story_time.times_of`."""
+        return times_of(self)
 
     def words(self, i: int) -> np.ndarray:
         """Features of sample `i`, float32 `[W, *feature_shape]`; of volumes, read from the file."""

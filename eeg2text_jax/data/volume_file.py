@@ -8,7 +8,8 @@ scan follow each other, and a window has frames that followed each other in the 
 When a window was recorded, `recording`, `onset`, `duration` and `order` say, as of other data files.
 
 `task` is the stimulus, and `sentence_index` the number of the window's first segment in it: a segment is the text of
-one repetition (TR), so two windows share text where they share segments of a stimulus, whatever the strings say.
+one repetition (TR), of scans with another TR the nearest one. Two windows share text where their times in the stimulus
+overlap, whatever the strings say; `story_time.py` has these times.
 """
 
 import hashlib

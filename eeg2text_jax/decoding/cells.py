@@ -10,14 +10,17 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from eeg2text_jax.conditions.condition import ConditionContext, condition_inputs
-from eeg2text_jax.data.batches import Batch, make_batch
+from eeg2text_jax.conditions import NEAREST
+from eeg2text_jax.conditions.condition import ConditionContext, condition_inputs, fed_mask
+from eeg2text_jax.data.batches import Batch, given_prompts, make_batch
 from eeg2text_jax.data.clock import stated
+from eeg2text_jax.data.story_time import UNIT
 from eeg2text_jax.data.text import decode_tokens
 from eeg2text_jax.decoding.generate import Generated
 from eeg2text_jax.decoding.sharded import Slice, decode_dataset, generate_arms, plan_slices, teacher_forced_arms
 from eeg2text_jax.decoding.teacher_forced import TeacherForced, cut_at_end
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.parallel.arms import Divided
 from eeg2text_jax.parallel.mesh import DATA, make_mesh
 from eeg2text_jax.parallel.placement import arm_sharding, fed_sharding, put, put_batch, replicated
 from eeg2text_jax.predictions.file import MODES, Prediction
@@ -68,6 +71,9 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
     size = -(-study.config.decode.batch_size // mesh.shape[DATA]) * mesh.shape[DATA]
     slices = plan_slices(study.samples.n_words()[rows], edges, size)
     for condition in study.config.grid.eval_conditions:
+        if condition == NEAREST:
+            yield from nearest_predictions(study, rows)
+            continue
         decode = functools.partial(_decode_slice, study, arrays, params, rows, condition, spec, mesh)
         both = decode_dataset(slices, decode, f"decode under {condition}", axis=1, sentences=len(study.arms))
         for a, arm in enumerate(study.arms):
@@ -89,8 +95,14 @@ def check_decoding(decode: ConfigDict, model: TokenIds) -> GenerationSpec:
 
 
 def gather_params(params: Any, mesh: Mesh) -> Any:
-    """Replicate parameters `[A, ...]` over the devices of their arm, so the search need not gather them each step."""
-    return jax.jit(lambda params: params, out_shardings=arm_sharding(mesh))(params)
+    """Replicate parameters `[A, ...]` over the devices of their arm, so the search need not gather them each step.
+
+    A frozen model that all arms share is replicated over all devices.
+    """
+    where = arm_sharding(mesh)
+    if isinstance(params, Divided):
+        where = Divided(where, replicated(mesh))
+    return jax.jit(lambda params: params, out_shardings=where)(params)
 
 
 def _decode_slice(
@@ -108,7 +120,7 @@ def _decode_slice(
     batch = put_batch(make_batch(study.samples, rows[part.samples], (part.words, width), len(part.samples)), mesh)
     labels = batch.pop("labels")  # free-running decoding below never sees a target
     fed = {"features": feed_arms(study.arms, arrays, condition, batch, mesh)}
-    shared = {"mask": batch["mask"]}
+    shared = read_inputs(condition, batch)
     keys = sentence_keys(study.config.seed, batch["sample_id"]) if spec.do_sample else None
     free = generate_arms(
         study.model, params, fed, shared, spec, mesh, keys=keys, compactions=study.config.decode.compactions
@@ -117,6 +129,11 @@ def _decode_slice(
         free_running=by_sample(free, spec.num_return_sequences),
         teacher_forced=teacher_forced_arms(study.model, params, fed, shared, labels, mesh),
     )
+
+
+def read_inputs(condition: str, batch: Batch) -> dict[str, jax.Array]:
+    """What all arms read of a batch beside features: which words are real, and prompts where samples have their own."""
+    return {"mask": fed_mask([condition], batch["mask"][None])[0], **given_prompts(batch)}
 
 
 def by_sample(free: Generated, returned: int) -> Generated:
@@ -133,7 +150,7 @@ def sentence_keys(seed: int, sample_id: jax.Array) -> jax.Array:
 def feed_arms(arms: Sequence[Arm], arrays: StudyArrays, condition: str, batch: Batch, mesh: Mesh) -> jax.Array:
     """Return every arm's encoder input under a condition, `[A, B, W, F]`; noise depends on the arm's seed."""
     pairs = tuple((condition, arm.seed) for arm in arms)
-    keep = ("features", "mask", "sample_id", "subject", "donor")
+    keep = ("features", "mask", "sample_id", "subject", "donor", "clock", "neighbor")
     return _feed_program(pairs, mesh)({name: batch[name] for name in keep if name in batch}, arrays)
 
 
@@ -150,7 +167,7 @@ def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[A
 
 def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothModes) -> Iterator[Prediction]:
     """Yield the rows of one cell, mode by mode; `decoded` has one entry per sample."""
-    special = frozenset(study.tokenizer.all_special_ids)
+    special = frozenset({*study.tokenizer.all_special_ids, study.model.start_token, study.model.pad_token})
     forced = _forced_tokens(decoded.teacher_forced, study.config.decode.teacher_forced_cut, study.model.eos_token)
     tokens = {
         "teacher_forced": [_plain(sequence, special) for sequence in forced],
@@ -167,6 +184,20 @@ def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothMo
             if returned > 1:
                 written["hypothesis"] = hypothesis
             yield Prediction(**row_fields(study, cell, int(rows[k]), mode), **written, **_likelihood(scores, k))
+
+
+def nearest_predictions(study: Study, rows: np.ndarray) -> Iterator[Prediction]:
+    """Rows of `nearest_in_time`, the same for every arm: the text of the training sample that is nearest in time."""
+    special = frozenset(study.tokenizer.all_special_ids)
+    for arm in study.arms:
+        for i in rows.tolist():
+            near = int(study.samples.nearest[i])
+            yield Prediction(
+                **row_fields(study, Cell(arm, NEAREST), i, "free_running"),
+                prediction=str(study.data.sentence[near]),
+                prediction_tokens=_plain(study.samples.targets[near], special),
+                reference_tokens=_plain(study.samples.targets[i], special),
+            )
 
 
 def _likelihood(forced: TeacherForced | None, k: int) -> dict[str, Any]:
@@ -191,6 +222,7 @@ def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
         "mode": mode,
         "reference": str(data.sentence[i]),
         **({} if data.clock is None else stated(data.clock, i)),
+        "story_time": (data.story_times[i] / UNIT).tolist() if data.is_windows else None,
         "donor": None if donors is None else f"{data.task[donors[i]]}:{data.sentence_index[donors[i]]}",
     }
 

@@ -17,6 +17,7 @@ from eeg2text_jax.decoding.sharded import Slice, generate_arms, plan_slices
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
+from eeg2text_jax.parallel.arms import joined
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.pretrained.eeg_file import Feeding, read_feeding
 from eeg2text_jax.pretrained.folder import checkpoint_folder
@@ -65,13 +66,28 @@ class Exported:
             raise UserError(f"sample_ids has shape {list(ids.shape)}; expected one number for each recording.")
         lengths = np.minimum(lengths, self.feeding.max_words)
         longer = [self.feeding.max_words] if (lengths > max(self.feeding.buckets)).any() else []
-        params = jax.tree.map(lambda leaf: leaf[None], self.params)
+        params = jax.tree.map(lambda leaf: leaf[None], joined(self.params))
         texts = [""] * len(recordings)
         for part in plan_slices(lengths, [*self.feeding.buckets, *longer], self.feeding.batch_size):
             decoded = self._decode_batch(params, [recordings[i] for i in part.samples], part, ids)
             for i, text in zip(part.samples[: part.real], decoded, strict=True):
                 texts[i] = text
         return texts
+
+    def prompts(self, features: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """What the language model is fed of recordings `[W, F]`: embeddings `[N, S, D]` float32 and mask `[N, S]` bool.
+
+        Of a decoder-only model that is the prompt with the recording in its place, padded on the left, and of an
+        encoder-decoder the encoder's output: `inputs_embeds` and `encoder_outputs` of transformers.
+        """
+        recordings = _recordings(features, None, len(self.feeding.mean))
+        words = [self.feeding.standardize(recording) for recording in recordings]
+        batch = np.zeros((len(words), max(map(len, words)), len(self.feeding.mean)), np.float32)
+        for row, own in zip(batch, words, strict=True):
+            row[: len(own)] = own
+        mask = np.arange(batch.shape[1]) < np.array([[len(own)] for own in words])
+        hidden, real = self.model.encode(self.params, {"features": jnp.asarray(batch), "mask": jnp.asarray(mask)})
+        return np.asarray(hidden, np.float32), np.asarray(real)
 
     def _decode_batch(
         self, params: Params, recordings: Sequence[np.ndarray], part: Slice, ids: np.ndarray
@@ -95,7 +111,7 @@ class Exported:
         )
         best = slice(0, part.real * self.generation.num_return_sequences, self.generation.num_return_sequences)
         sequences, lengths = np.asarray(found.sequences[0])[best], np.asarray(found.lengths[0])[best]
-        special = set(self.tokenizer.all_special_ids)
+        special = {*self.tokenizer.all_special_ids, self.model.start_token, self.model.pad_token}
         tokens = [[t for t in row[:n] if t not in special] for row, n in zip(sequences, lengths, strict=True)]
         return decode_tokens(self.tokenizer, tokens)
 

@@ -12,7 +12,7 @@ from eeg2text_jax.search.beam_search import Hypotheses, beam_search
 from eeg2text_jax.search.sample import sample
 from eeg2text_jax.search.settings import GenerationSpec
 
-INPUTS = frozenset({"features", "inputs_embeds", "input_ids", "mask"})
+INPUTS = frozenset({"features", "inputs_embeds", "input_ids", "mask", "before", "after"})
 
 
 class Generated(NamedTuple):

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from eeg2text_jax.conditions import NEAREST
 from eeg2text_jax.data.text import encode_targets
 from eeg2text_jax.decoding.cells import Cell, gather_params
 from eeg2text_jax.decoding.retrieve import cell_rankings, over_slices
@@ -41,6 +42,8 @@ def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candid
         return program(params, fed, (shared, texts))
 
     for condition in study.config.grid.eval_conditions:
+        if condition == NEAREST:  # a text without a model has no likelihood
+            continue
         title = f"likelihoods under {condition}"
         usual = over_slices(study, params, prior, condition, mesh, run, f"{title}, dev")
         found = over_slices(study, params, test, condition, mesh, run, title)
@@ -51,7 +54,8 @@ def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candid
 
 def candidate_labels(study: Study, candidates: Candidates) -> np.ndarray:
     """Return the padded token ids of every candidate, int32 `[N, T]`."""
-    ids = encode_targets(study.tokenizer, candidates.references, study.config.text.max_tokens)
+    most, alone = study.config.text.max_tokens, study.model.spec.encoder is None
+    ids = encode_targets(study.tokenizer, candidates.references, most, alone)
     labels = np.full((len(ids), max(map(len, ids))), study.model.pad_token, np.int32)
     for row, one in enumerate(ids):
         labels[row, : len(one)] = one

@@ -11,8 +11,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from eeg2text_jax.conditions import NEAREST
 from eeg2text_jax.data.batches import make_batch
-from eeg2text_jax.decoding.cells import Cell, feed_arms, gather_params, row_fields
+from eeg2text_jax.decoding.cells import Cell, feed_arms, gather_params, read_inputs, row_fields
 from eeg2text_jax.decoding.sharded import Inputs, Slice, decode_dataset, plan_slices
 from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.parallel.arms import shard_map_arms
@@ -42,10 +43,27 @@ def retrieve_grid(study: Study, params: Any, mesh: Mesh, candidates: Candidates)
     texts /= np.maximum(np.linalg.norm(texts, axis=1, keepdims=True), 1e-12)  # --> [N, E]
     program = embed_program(study.model, mesh)
     for condition in study.config.grid.eval_conditions:
+        if condition == NEAREST:
+            yield from nearest_rankings(study, rows, texts, candidates, "contrastive")
+            continue
         embedded = over_slices(study, params, rows, condition, mesh, program, f"retrieve under {condition}")
         for arm, brain in zip(study.arms, embedded, strict=True):
             scores = rounded(brain.astype(np.float64) @ texts.T)
             yield from cell_rankings(study, Cell(arm, condition), rows, scores, candidates, "contrastive")
+
+
+def nearest_rankings(
+    study: Study, rows: np.ndarray, texts: np.ndarray, candidates: Candidates, mode: str
+) -> Iterator[Ranking]:
+    """Rows of `nearest_in_time`: candidates by how near they are to the training text that is nearest in time.
+
+    Args:
+      texts: embeddings of the candidates, float64 `[N, E]`, of length 1.
+    """
+    near = study.samples.nearest[rows]
+    copied = study.targets.vectors[study.targets.rows(study.data.sentence[near].tolist())].astype(np.float64)
+    for arm in study.arms:
+        yield from cell_rankings(study, Cell(arm, NEAREST), rows, rounded(copied @ texts.T), candidates, mode)
 
 
 def over_slices(
@@ -70,7 +88,7 @@ def over_slices(
         batch = put_batch(make_batch(study.samples, rows[part.samples], (part.words, width), len(part.samples)), mesh)
         batch.pop("labels")
         fed = {"features": feed_arms(study.arms, arrays, condition, batch, mesh)}
-        return run(params, fed, {"mask": batch["mask"]})
+        return run(params, fed, read_inputs(condition, batch))
 
     slices = plan_slices(study.samples.n_words()[rows], edges, size)
     return decode_dataset(slices, decode, title, axis=1, sentences=len(study.arms))

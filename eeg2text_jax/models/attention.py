@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from flax import nnx
 
 from eeg2text_jax.models.heads import Heads, attend_apart, attend_together, from_groups, into_groups
-from eeg2text_jax.models.layers import MANY_ROWS, Dense, make_dense, product, row_major
+from eeg2text_jax.models.layers import MANY_ROWS, Dense, Norm, make_dense, product, row_major
+from eeg2text_jax.models.rotary import Rotation
 from eeg2text_jax.models.spec import StackSpec
 from eeg2text_jax.parallel.batch_axis import data_shards
 
@@ -35,16 +36,20 @@ class Attention(nnx.Module):
     """Multi-head attention with keys and values given apart, so that they may come from a cache."""
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        inner = spec.heads * spec.head_dim
+        inner, shared = spec.heads * spec.head_dim, (spec.kv_heads or spec.heads) * spec.head_dim
         # T5 folds the missing 1/sqrt(head_dim) into the initial queries.
         shrink = 1.0 if spec.scale_attention else spec.head_dim**-0.5
-        self.query = make_dense(spec, spec.width, inner, dtype, rngs, shrink=shrink)
-        self.key = make_dense(spec, spec.width, inner, dtype, rngs)
-        self.value = make_dense(spec, spec.width, inner, dtype, rngs)
-        self.out = make_dense(spec, inner, spec.width, dtype, rngs)
+        self.query = make_dense(spec, spec.width, inner, dtype, rngs, shrink=shrink, name="query")
+        self.key = make_dense(spec, spec.width, shared, dtype, rngs, name="key")
+        self.value = make_dense(spec, spec.width, shared, dtype, rngs, name="value")
+        self.out = make_dense(spec, inner, spec.width, dtype, rngs, name="out")
+        if spec.head_norm:
+            self.query_norm, self.key_norm = (Norm(spec, dtype, spec.head_dim) for _ in range(2))
         self.heads, self.head_dim = spec.heads, spec.head_dim
-        self.scale = spec.head_dim**-0.5 if spec.scale_attention else 1.0
-        self.rate = spec.attention_dropout
+        self.scale = spec.query_scale or (spec.head_dim**-0.5 if spec.scale_attention else 1.0)
+        self.rate, self.cap, self.normed = spec.attention_dropout, spec.score_cap, spec.head_norm
+        # What stands between projections and scores wants heads apart, and so do adapters.
+        self.apart = spec.positions == "rotary" or spec.lora is not None
 
     def __call__(
         self,
@@ -53,6 +58,7 @@ class Attention(nnx.Module):
         batch: int,
         biases: Sequence[jax.Array],
         dropout_key: jax.Array | None,
+        rotation: Rotation | None = None,
     ) -> jax.Array:
         """Rows `x [N*Tq, D]` look at rows `context [N*Tk, D]` of their own among N = `batch` sentences: `[N*Tq, D]`.
 
@@ -61,10 +67,10 @@ class Attention(nnx.Module):
         140 ms for T5-large, batch 32, by the compiler's estimate), and in large batches in any.
         """
         shape = Heads(batch, self.heads, self.rate)
-        if not shape.side_by_side(self.head_dim) or x.shape[0] // data_shards() < MANY_ROWS:
-            rows = self._rows(x, context)
+        if self.apart or not shape.side_by_side(self.head_dim) or x.shape[0] // data_shards() < MANY_ROWS:
+            rows = self._rows(x, context, rotation, dropout_key)
             kept = rows if x is context else map(product, rows)
-            return self.out(attend_apart(shape, *kept, biases, dropout_key))
+            return self.out(attend_apart(shape, *kept, biases, dropout_key, self.cap), dropout_key, 5)
         together, apart = partial(self._together, shape), partial(self._apart, shape)
         return jax.lax.platform_dependent(x, context, tuple(biases), dropout_key, tpu=together, default=apart)
 
@@ -82,18 +88,42 @@ class Attention(nnx.Module):
         mixed = attend_together(shape, self.head_dim, queries, keys, values, biases, key)
         return product(row_major(from_groups(mixed, *self._weights(self.out, x.dtype))))
 
-    def _rows(self, x: jax.Array, context: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Queries, keys and values, `[N*T, H*Dh]` each."""
-        return self.query.plain(x) * self.scale, self.key.plain(context), self.value.plain(context)
+    def _rows(
+        self,
+        x: jax.Array,
+        context: jax.Array,
+        rotation: Rotation | None = None,
+        key: jax.Array | None = None,
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Queries, keys and values, `[N*T, H*Dh]` each, or as many heads as there are of keys and values."""
+        queries = self._placed("query", self.query.plain(x, key, 2), rotation) * self.scale
+        return (
+            queries,
+            self._placed("key", self.key.plain(context, key, 3), rotation),
+            self.value.plain(context, key, 4),
+        )
+
+    def _placed(self, part: str, x: jax.Array, rotation: Rotation | None) -> jax.Array:
+        """Queries or keys `[R, H*Dh]`, each head normalised and turned, where the description says so."""
+        if not self.normed and rotation is None:
+            return x
+        heads = x.reshape(len(x), -1, self.head_dim)
+        if self.normed:
+            heads = (self.query_norm if part == "query" else self.key_norm)(heads)
+        return (heads if rotation is None else rotation(heads)).reshape(x.shape)
 
     def _weights(self, dense: Dense, dtype: jnp.dtype) -> tuple[jax.Array, jax.Array | None, int]:
         """Kernel, bias and the number of heads, for `into_groups` and `from_groups`."""
         bias = None if dense.bias is None else dense.bias[...].astype(dtype)
         return dense.kernel[...].astype(dtype), bias, self.heads
 
-    def queries(self, x: jax.Array) -> jax.Array:
+    def queries(self, x: jax.Array, rotation: Rotation | None = None) -> jax.Array:
         """Rows `[R, D] -> [R, H*Dh]`, scaled."""
-        return self.query(x) * self.scale
+        return self._placed("query", self.query(x), rotation) * self.scale
+
+    def keys(self, x: jax.Array, rotation: Rotation | None = None) -> jax.Array:
+        """Rows `[R, D] -> [R, H*Dh]`, as a cache keeps them."""
+        return self._placed("key", self.key(x), rotation)
 
 
 class RelativeBias(nnx.Module):

@@ -19,13 +19,14 @@ from eeg2text_jax.models.heads import attend
 class LayerCache(NamedTuple):
     """Keys and values of one decoder layer: an array of its own, since a slice of a stack would be copied every step.
 
-    Entry `t * K + k` of a sentence is what its row k wrote at position t.
+    Entry `t * K + k` of a sentence is what its row k wrote at position t. A decoder-only model has no cross-attention:
+    the S entries of its prompt stand before these, once per sentence, shared by its beams.
     """
 
     self_keys: jax.Array  # [B, H, Dh, max_length * K]
     self_values: jax.Array  # [B, H, max_length * K, Dh]
-    cross_keys: jax.Array  # [B, H, S, Dh]: once per sentence, shared by its beams
-    cross_values: jax.Array  # [B, H, S, Dh]
+    cross_keys: jax.Array | None  # [B, H, S, Dh]: once per sentence, shared by its beams
+    cross_values: jax.Array | None  # [B, H, S, Dh]
 
     @classmethod
     def empty(cls, heads: int, cross_keys: jax.Array, cross_values: jax.Array, entries: int) -> "LayerCache":
@@ -41,28 +42,49 @@ class LayerCache(NamedTuple):
             values,
         )
 
-    def remember(self, keys: jax.Array, values: jax.Array, index: jax.Array) -> "LayerCache":
-        """Puts the keys and values `[B*K, H*Dh]` of position `index` into memory."""
+    @classmethod
+    def after(cls, heads: int, keys: jax.Array, values: jax.Array, entries: int) -> "LayerCache":
+        """A prompt's keys and values `[B, S, H*Dh]`, with room for more entries."""
+        keys, values = (new.reshape(*new.shape[:2], heads, -1) for new in (keys, values))
+        room = (0, entries)
+        return cls(
+            jnp.pad(keys.transpose(0, 2, 3, 1), ((0, 0), (0, 0), (0, 0), room)),
+            jnp.pad(values.transpose(0, 2, 1, 3), ((0, 0), (0, 0), room, (0, 0))),
+            None,
+            None,
+        )
+
+    def remember(self, keys: jax.Array, values: jax.Array, index: jax.Array, prompt: int = 0) -> "LayerCache":
+        """Puts the keys and values `[B*K, H*Dh]` of position `index` after a prompt into memory."""
         batch, heads, head_dim, _ = self.self_keys.shape
         keys, values = (new.reshape(batch, -1, heads, head_dim) for new in (keys, values))
-        start = index * keys.shape[1]
+        start = prompt + index * keys.shape[1]
         return self._replace(
             self_keys=lax.dynamic_update_slice_in_dim(self.self_keys, keys.transpose(0, 2, 3, 1), start, axis=3),
             self_values=lax.dynamic_update_slice_in_dim(self.self_values, values.transpose(0, 2, 1, 3), start, axis=2),
         )
 
-    def own(self, queries: jax.Array, bias: jax.Array) -> jax.Array:
+    def own(self, queries: jax.Array, bias: jax.Array, cap: float = 0.0) -> jax.Array:
         """Queries `[B*K, H*Dh]` -> what they see of their sentence's own positions, `[B*K, H*Dh]`."""
-        return self._attend(queries, self.self_keys.swapaxes(2, 3), self.self_values, bias)
+        return self._attend(queries, self.self_keys.swapaxes(2, 3), self.self_values, bias, cap)
 
     def cross(self, queries: jax.Array, bias: jax.Array) -> jax.Array:
         """The same of the context."""
         return self._attend(queries, self.cross_keys, self.cross_values, bias)
 
-    def _attend(self, queries: jax.Array, keys: jax.Array, values: jax.Array, bias: jax.Array) -> jax.Array:
+    def _attend(
+        self, queries: jax.Array, keys: jax.Array, values: jax.Array, bias: jax.Array, cap: float = 0.0
+    ) -> jax.Array:
         batch, heads, _, head_dim = keys.shape
-        split = queries.reshape(batch, -1, heads, head_dim).swapaxes(1, 2)
-        return attend(split, keys, values, (bias,)).swapaxes(1, 2).reshape(queries.shape)
+        groups = queries.shape[1] // (heads * head_dim)
+        if groups == 1:
+            split = queries.reshape(batch, -1, heads, head_dim).swapaxes(1, 2)
+            return attend(split, keys, values, (bias,), cap=cap).swapaxes(1, 2).reshape(queries.shape)
+        # Queries that share a head of keys are further query positions of it.
+        split = queries.reshape(batch, -1, heads, groups, head_dim).transpose(0, 2, 1, 3, 4)
+        bias = jnp.repeat(bias, groups, axis=2)
+        mixed = attend(split.reshape(batch, heads, -1, head_dim), keys, values, (bias,), cap=cap)
+        return mixed.reshape(split.shape).transpose(0, 2, 1, 3, 4).reshape(queries.shape)
 
 
 class Cache(NamedTuple):
@@ -70,7 +92,8 @@ class Cache(NamedTuple):
 
     layers: tuple[LayerCache, ...]
     ancestors: jax.Array  # int32 [B, K, max_length]: the row that wrote position t of row k's history
-    cross_mask: jax.Array  # [B, S] bool
+    cross_mask: jax.Array  # [B, S] bool: real positions of the context, or of the prompt
+    start: jax.Array | None = None  # [B, D], what a decoder-only model is fed first: the end of its prompt
 
 
 def own_position(ancestors: jax.Array, index: jax.Array) -> jax.Array:

@@ -9,6 +9,7 @@ from flax import nnx
 
 from eeg2text_jax.cpu import fenced
 from eeg2text_jax.models.cache import Cache
+from eeg2text_jax.models.heads import capped
 from eeg2text_jax.models.layers import ACTIVATIONS, Norm, make_dense
 from eeg2text_jax.models.spec import Seq2SeqSpec
 from eeg2text_jax.models.stack import Stack
@@ -32,13 +33,13 @@ class Embedding(nnx.Module):
         return jnp.where((ids == self.frozen_token)[..., None], jax.lax.stop_gradient(x), x)
 
 
-def logits_of(x: jax.Array, table: jax.Array, bias: jax.Array | None) -> jax.Array:
-    """Hidden states `[..., D]`, `[V, D]` and `[V]` -> logits `[..., V]`, float32."""
-    logits = jnp.einsum("...d,vd->...v", x, table, preferred_element_type=jnp.float32)
+def logits_of(x: jax.Array, table: jax.Array, bias: jax.Array | None, cap: float = 0.0) -> jax.Array:
+    """Hidden states `[..., D]`, `[V, D]` and `[V]` -> logits `[..., V]`, float32; `cap` as in `heads.capped`."""
+    logits = capped(jnp.einsum("...d,vd->...v", x, table, preferred_element_type=jnp.float32), cap)
     return logits if bias is None else logits + bias.reshape(*[1] * (logits.ndim - 1), -1)
 
 
-ReadOut = Callable[[jax.Array, jax.Array, jax.Array | None], Any]  # as `logits_of`
+ReadOut = Callable[[jax.Array, jax.Array, jax.Array | None, float], Any]  # as `logits_of`
 
 
 class Head(nnx.Module):
@@ -70,7 +71,7 @@ class Head(nnx.Module):
         if self.spec.logits_bias == "frozen":
             # BART's and PEGASUS's final_logits_bias is a buffer of the checkpoint: loaded, added, never trained.
             bias = jax.lax.stop_gradient(bias)
-        return read_out(x * self.spec.head_scale, table, bias)
+        return read_out(x * self.spec.head_scale, table, bias, self.spec.logits_cap)
 
 
 class EncoderDecoder(nnx.Module):
@@ -100,10 +101,13 @@ class EncoderDecoder(nnx.Module):
         return self._table()(ids)
 
     @jax.named_scope("encoder")
-    def encode(self, embeddings: jax.Array, mask: jax.Array, **options) -> jax.Array:
-        """`[B, S, D]` and mask `[B, S]` -> hidden states `[B, S, D]`, as wide as the decoder; options as of `Stack`."""
+    def encode(self, embeddings: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
+        """`[B, S, D]` and mask `[B, S]` -> hidden states `[B, S, D]`, as wide as the decoder, and their mask.
+
+        Options are those of `Stack`.
+        """
         hidden = self.encoder(embeddings, mask, **options)
-        return hidden if self.spec.encoder.width == self.spec.decoder.width else self.projection(hidden)
+        return (hidden if self.spec.encoder.width == self.spec.decoder.width else self.projection(hidden)), mask
 
     def decode(
         self,

@@ -36,8 +36,10 @@ def search_flops(model: Seq2SeqModel, batch: int, words: int, length: int, beams
 
     Every beam attends to what all beams of its sentence have written, those of others masked (see `models.cache`).
     """
-    source = source_length(model, words)
-    cross = model.spec.decoder.layers * 4.0 * source * model.spec.decoder.width * inner_width(model.spec.decoder)
+    source, stack = source_length(model, words), model.spec.decoder
+    cross = stack.layers * 4.0 * source * stack.width * inner_width(stack)
+    if stack.alone:  # of a prompt, all that a layer does
+        cross = stack_flops(stack, source, source, 0)
     steps = (length - 1) * step_flops(model, batch, words, length, beams)
     return batch * (encode_flops(model, words) + cross) + steps
 
@@ -45,15 +47,18 @@ def search_flops(model: Seq2SeqModel, batch: int, words: int, length: int, beams
 def step_flops(model: Seq2SeqModel, batch: int, words: int, length: int, beams: int) -> float:
     """One step of that search: a token for every beam of every sentence."""
     source = source_length(model, words)
+    if model.spec.decoder.alone:
+        length, source = length + -(-source // beams), 0
     step = stack_flops(model.spec.decoder, 1, length * beams, source, project_context=False) + head_flops(model)
     return batch * beams * step
 
 
 def encode_flops(model: Seq2SeqModel, words: int) -> float:
     """One sentence through EEG encoder, bridge and the backbone's encoder."""
-    source = source_length(model, words)
-    total = stack_flops(model.spec.encoder, source, source, 0)
-    if model.spec.encoder.width != model.spec.decoder.width:
+    source, total = source_length(model, words), 0.0
+    if model.spec.encoder is not None:
+        total += stack_flops(model.spec.encoder, source, source, 0)
+    if model.spec.encoder is not None and model.spec.encoder.width != model.spec.decoder.width:
         total += 2.0 * source * model.spec.encoder.width * model.spec.decoder.width
     return total if model.eeg is None else total + brain_flops(model.eeg, words, model.spec.d_model)
 
@@ -76,16 +81,20 @@ def brain_flops(eeg: EEGSpec, words: int, d_model: int) -> float:
 def decode_flops(model: Seq2SeqModel, words: int, tokens: int) -> float:
     """All positions of one target at once, through decoder and output head."""
     source = source_length(model, words)
+    if model.spec.decoder.alone:
+        length = source + tokens - 1
+        return stack_flops(model.spec.decoder, length, length, 0) + tokens * head_flops(model)
     return stack_flops(model.spec.decoder, tokens, tokens, source) + tokens * head_flops(model)
 
 
 def stack_flops(stack: StackSpec, queries: int, keys: int, context: int, *, project_context: bool = True) -> float:
     """`queries` positions that attend to `keys` of their own sequence and, in a decoder, to `context` positions."""
     inner = inner_width(stack)
-    own = 8.0 * queries * stack.width * inner + 4.0 * queries * keys * inner
+    shared = (stack.kv_heads or stack.heads) / stack.heads  # of keys and values
+    own = 4.0 * (1 + shared) * queries * stack.width * inner + 4.0 * queries * keys * inner
     feed_forward = (6.0 if stack.gated else 4.0) * queries * stack.width * stack.ffn
     cross = 0.0
-    if stack.decoder:
+    if stack.decoder and not stack.alone:
         cross = 4.0 * queries * stack.width * inner + 4.0 * queries * context * inner
         if project_context:
             cross += 4.0 * context * stack.width * inner
@@ -100,7 +109,7 @@ def head_flops(model: Seq2SeqModel) -> float:
 
 def source_length(model: Seq2SeqModel, words: int) -> int:
     """Positions that the decoder attends to: the prompt's tokens and the words."""
-    return words + (len(model.eeg.prompt) if model.eeg else 0)
+    return words + (len(model.eeg.prompt) + len(model.eeg.prompt_after) if model.eeg else 0)
 
 
 def inner_width(stack: StackSpec) -> int:

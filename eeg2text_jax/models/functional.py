@@ -15,6 +15,7 @@ from eeg2text_jax.models.encoder_decoder import ReadOut, logits_of
 from eeg2text_jax.models.nnx_bridge import Params, bind, in_compute_dtype, init_params, structure_of
 from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
+from eeg2text_jax.parallel.arms import joined
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Seq2SeqModel:
     remat: bool = False  # compute each layer again in the backward pass instead of keeping what it computed
     keep: Keep = "products"  # with remat: what is kept all the same
     unroll: bool = False  # write layers out in forward and encode
+    shared_frozen: bool = False  # arms share the language model but for its adapters, see `divide`
 
     @property
     def start_token(self) -> int:
@@ -149,11 +151,33 @@ class Seq2SeqModel:
         return functools.partial(EEG2Text, self.spec, self.eeg, jnp.dtype(self.dtype))
 
     def _bind(self, params: Params, *, biases: bool = True) -> EEG2Text:
-        return bind(_structure(self)[0], in_compute_dtype(params, jnp.dtype(self.dtype), biases=biases))
+        return bind(_structure(self)[0], in_compute_dtype(joined(params), jnp.dtype(self.dtype), biases=biases))
 
     def _bind_for_training(self, params: Params) -> EEG2Text:
         """The same but for layers that are computed again: those are cast one by one."""
-        return bind(_structure(self)[0], in_compute_dtype(params, jnp.dtype(self.dtype), layers=not self.remat))
+        params = in_compute_dtype(joined(params), jnp.dtype(self.dtype), layers=not self.remat)
+        return bind(_structure(self)[0], params)
+
+
+def divide(params: Params) -> tuple[Params, Params]:
+    """Parameters in those of brain encoder, bridge and adapters, and those of the language model itself.
+
+    Works on any tree by names, as shapes; `parallel.arms.joined` puts the two together.
+    """
+    own, frozen = {}, {}
+    for name, value in params.items():
+        if name in OUTSIDE:
+            own[name] = value
+        elif isinstance(value, dict):
+            mine, rest = divide(value)
+            own |= {name: mine} if mine else {}
+            frozen |= {name: rest} if rest else {}
+        else:
+            frozen[name] = value
+    return own, frozen
+
+
+OUTSIDE = ("eeg", "lora_a", "lora_b")  # parameters, with all below them, that are not of the language model itself
 
 
 @functools.lru_cache(maxsize=32)

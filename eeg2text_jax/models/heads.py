@@ -46,17 +46,20 @@ def attend_apart(
     values: jax.Array,
     biases: Sequence[jax.Array],
     dropout_key: jax.Array | None,
+    cap: float = 0.0,
 ) -> jax.Array:
-    """Rows `[N*T, H*Dh]` with an axis of heads, `[H, N, T, Dh]`."""
+    """Rows `[N*T, H*Dh]` with an axis of heads, `[H, N, T, Dh]`; fewer heads of keys and values are repeated."""
 
     def split(x: jax.Array) -> jax.Array:
         # Heads first, over all rows: a TPU's matrix unit writes the product of a small batch transposed at no cost
         # (0.54 ms for forward and backward of one attention of BART-large, by the compiler's estimate; with heads
         # within each sentence 0.71).
-        heads = x.reshape(x.shape[0], shape.heads, -1).swapaxes(0, 1)
-        return heads.reshape(shape.heads, shape.batch, -1, x.shape[1] // shape.heads)
+        heads = x.reshape(x.shape[0], -1, head_dim).swapaxes(0, 1)
+        heads = heads.reshape(heads.shape[0], shape.batch, -1, head_dim)
+        return heads if len(heads) == shape.heads else jnp.repeat(heads, shape.heads // len(heads), axis=0)
 
-    mixed = attend(split(queries), split(keys), split(values), biases, shape.rate, dropout_key)
+    head_dim = queries.shape[1] // shape.heads
+    mixed = attend(split(queries), split(keys), split(values), biases, shape.rate, dropout_key, cap)
     return mixed.reshape(shape.heads, queries.shape[0], -1).swapaxes(0, 1).reshape(queries.shape)
 
 
@@ -112,6 +115,11 @@ def attend_together(
     return gather(mixed, each).reshape(groups, -1, LANES)
 
 
+def capped(scores: jax.Array, cap: float) -> jax.Array:
+    """`cap * tanh(scores / cap)` (Gemma 2); a cap of 0 is none."""
+    return cap * jnp.tanh(scores / cap) if cap else scores
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def spread(x: jax.Array, each: int) -> jax.Array:
     """`[X, N, T, 128]` -> `[X, N, G*T, 128]`: once for each head, the columns of the others zero."""
@@ -145,21 +153,29 @@ def attend(
     biases: Sequence[jax.Array],
     rate: float = 0.0,
     dropout_key: jax.Array | None = None,
+    cap: float = 0.0,
 ) -> jax.Array:
-    """Queries `[X, Y, Tq, Dh]`, keys and values `[X, Y, Tk, Dh]` -> `[X, Y, Tq, Dh]`, whichever of heads is X."""
-    return _attend(rate, queries, keys, values, tuple(biases), dropout_key)
+    """Queries `[X, Y, Tq, Dh]`, keys and values `[X, Y, Tk, Dh]` -> `[X, Y, Tq, Dh]`, whichever of heads is X.
+
+    With a `cap`, scores become `cap * tanh(score / cap)` before biases are added.
+    """
+    return _attend(rate, cap, queries, keys, values, tuple(biases), dropout_key)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(rate, queries, keys, values, biases, key):
-    weights = _weights(queries, keys, biases)
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _attend(rate, cap, queries, keys, values, biases, key):
+    weights = _weights(cap, queries, keys, biases)
     dropped = drop(weights, draw_kept(weights.shape, rate, key), rate)
     return jnp.einsum("xyqk,xykd->xyqd", dropped.astype(values.dtype), values)
 
 
-def _weights(queries: jax.Array, keys: jax.Array, biases: Sequence[jax.Array]) -> jax.Array:
+def _scores(queries: jax.Array, keys: jax.Array) -> jax.Array:
+    return jnp.einsum("xyqd,xykd->xyqk", queries, keys, preferred_element_type=jnp.float32)
+
+
+def _weights(cap: float, queries: jax.Array, keys: jax.Array, biases: Sequence[jax.Array]) -> jax.Array:
     """Each query's weights, `[X, Y, Tq, Tk]` float32."""
-    scores = jnp.einsum("xyqd,xykd->xyqk", queries, keys, preferred_element_type=jnp.float32)
+    scores = capped(_scores(queries, keys), cap)
     for bias in biases:
         scores = scores + bias
     return jax.nn.softmax(scores, axis=-1)
@@ -168,24 +184,27 @@ def _weights(queries: jax.Array, keys: jax.Array, biases: Sequence[jax.Array]) -
 # Autodiff of the above makes a TPU take the exponential of every score six times, once for whatever reads a weight or
 # the gradient of a score. Here both are computed once, in the dtype that products are computed in, and the weighted
 # sum of a row's gradients is that of the row's result times its gradient (as in FlashAttention, Dao et al. 2022).
-def _attend_forward(rate, queries, keys, values, biases, key):
-    weights = lax.optimization_barrier(_queries_last(_weights(queries, keys, biases).astype(values.dtype)))
+def _attend_forward(rate, cap, queries, keys, values, biases, key):
+    weights = lax.optimization_barrier(_queries_last(_weights(cap, queries, keys, biases).astype(values.dtype)))
     kept = draw_kept(weights.shape, rate, key)
     mixed = jnp.einsum("xyqk,xykd->xyqd", _dropped(weights, kept, rate), values)
     return mixed, (queries, keys, values, biases, weights, kept, mixed)
 
 
-def _attend_backward(rate, known, gradient):
+def _attend_backward(rate, cap, known, gradient):
     queries, keys, values, biases, weights, kept, mixed = known
     along = jnp.sum(gradient.astype(jnp.float32) * mixed.astype(jnp.float32), axis=-1, keepdims=True)
     to_weights = jnp.einsum("xyqd,xykd->xyqk", gradient, values, preferred_element_type=jnp.float32)
     to_scores = weights.astype(jnp.float32) * (drop(to_weights, kept, rate) - along)
-    to_scores = lax.optimization_barrier(to_scores.astype(queries.dtype))
+    to_biases = to_scores = lax.optimization_barrier(to_scores.astype(queries.dtype))
+    if cap:
+        slope = 1.0 - jnp.square(jnp.tanh(_scores(queries, keys) / cap))
+        to_scores = (to_scores.astype(jnp.float32) * slope).astype(queries.dtype)
     return (
         jnp.einsum("xyqk,xykd->xyqd", to_scores, keys),
         jnp.einsum("xyqk,xyqd->xykd", to_scores, queries),
         jnp.einsum("xyqk,xyqd->xykd", _dropped(weights, kept, rate), gradient),
-        tuple(_summed(to_scores.astype(bias.dtype), bias.shape) for bias in biases),
+        tuple(_summed(to_biases.astype(bias.dtype), bias.shape) for bias in biases),
         None,
     )
 

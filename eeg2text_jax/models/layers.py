@@ -15,7 +15,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.layout import Layout, with_layout_constraint
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.spec import StackSpec
+from eeg2text_jax.models.spec import LoraSpec, StackSpec
 from eeg2text_jax.parallel.batch_axis import data_shards
 
 
@@ -109,11 +109,13 @@ class Norm(nnx.Module):
     `nnx.LayerNorm` mixes dtypes implicitly, which the strict promotion of our tests forbids.
     """
 
-    def __init__(self, spec: StackSpec, dtype: jnp.dtype) -> None:
-        self.scale = nnx.Param(jnp.ones((spec.width,), jnp.float32))
+    def __init__(self, spec: StackSpec, dtype: jnp.dtype, width: int = 0) -> None:
+        width = width or spec.width
+        self.scale = nnx.Param(jnp.full((width,), 1.0 - spec.norm_offset, jnp.float32))
         if spec.norm == "layer":
-            self.bias = nnx.Param(jnp.zeros((spec.width,), jnp.float32))
+            self.bias = nnx.Param(jnp.zeros((width,), jnp.float32))
         self.centered, self.eps, self.dtype = spec.norm == "layer", spec.norm_eps, dtype
+        self.offset = spec.norm_offset
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """`[..., D] -> [..., D]`."""
@@ -124,20 +126,38 @@ class Norm(nnx.Module):
             x, power = x - mean, jnp.maximum(power - jnp.square(mean), 0.0)
         x = x * jax.lax.rsqrt(power + self.eps)
         ones = (1,) * (x.ndim - 1)
-        x = x * self.scale[...].reshape(*ones, -1)
+        scale = self.scale[...].astype(jnp.float32).reshape(*ones, -1)
+        x = x * (scale + self.offset if self.offset else scale)
         if self.centered:
             x = x + self.bias[...].reshape(*ones, -1)
         return x.astype(self.dtype)
 
 
 class Dense(nnx.Linear):
-    """`nnx.Linear` whose result a layer may keep for its backward pass, see `remat`."""
+    """`nnx.Linear` whose result a layer may keep for its backward pass, see `remat`; with a low-rank adapter or not."""
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return product(self.plain(x))
+    lora: LoraSpec | None = None
 
-    def plain(self, x: jax.Array) -> jax.Array:
-        """The same, not to be kept. A bias that is left in float32 is added before the result is rounded."""
+    def adapt(self, lora: LoraSpec, rngs: nnx.Rngs) -> None:
+        """Add an adapter that changes nothing yet: A is drawn as `torch.nn.Linear` draws, B is zero, as in PEFT."""
+        n_in, n_out = self.kernel.shape
+        draw = jax.random.uniform(rngs.params(), (n_in, lora.rank), jnp.float32, -1.0, 1.0)
+        self.lora_a, self.lora_b = nnx.Param(draw * n_in**-0.5), nnx.Param(jnp.zeros((lora.rank, n_out), jnp.float32))
+        self.lora = lora
+
+    def __call__(self, x: jax.Array, dropout_key: jax.Array | None = None, site: int = 0) -> jax.Array:
+        return product(self.plain(x, dropout_key, site))
+
+    def plain(self, x: jax.Array, dropout_key: jax.Array | None = None, site: int = 0) -> jax.Array:
+        """The same, not to be kept. Key and site are those of the adapter's dropout."""
+        if self.lora is None:
+            return self._alone(x)
+        lora, x = self.lora, x.astype(self.dtype)
+        low = dropout(x, lora.dropout, dropout_key, site) @ self.lora_a[...].astype(self.dtype)
+        return self._alone(x) + (low @ self.lora_b[...].astype(self.dtype)) * (lora.alpha / lora.rank)
+
+    def _alone(self, x: jax.Array) -> jax.Array:
+        """Without adapter. A bias that is left in float32 is added before the result is rounded."""
         if self.bias is None or self.bias[...].dtype == self.dtype:
             return super().__call__(x)
         y = jnp.matmul(x.astype(self.dtype), self.kernel[...], preferred_element_type=self.bias[...].dtype)
@@ -145,31 +165,39 @@ class Dense(nnx.Linear):
 
 
 def make_dense(
-    spec: StackSpec, n_in: int, n_out: int, dtype: jnp.dtype, rngs: nnx.Rngs, *, shrink: float = 1.0
+    spec: StackSpec, n_in: int, n_out: int, dtype: jnp.dtype, rngs: nnx.Rngs, *, shrink: float = 1.0, name: str = ""
 ) -> Dense:
-    """Dense layer `[..., n_in] -> [..., n_out]`; the initial kernel is multiplied by `shrink`."""
+    """Dense layer `[..., n_in] -> [..., n_out]`; the initial kernel is multiplied by `shrink`.
+
+    By its `name` the description says whether it has a bias and an adapter.
+    """
     std = n_in**-0.5 if spec.init_std is None else spec.init_std
     init = jax.nn.initializers.normal(std * shrink)
-    return Dense(n_in, n_out, use_bias=spec.bias, dtype=dtype, kernel_init=init, rngs=rngs)
+    bias = spec.bias or name in spec.biases
+    dense = Dense(n_in, n_out, use_bias=bias, dtype=dtype, kernel_init=init, rngs=rngs)
+    if spec.lora is not None and name in spec.lora.targets:
+        dense.adapt(spec.lora, rngs)
+    return dense
 
 
 class FeedForward(nnx.Module):
     """`act(x U) W`, or gated `(act(x U) * (x V)) W`: `[N, T, D] -> [N, T, D]`."""
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        self.inner = make_dense(spec, spec.width, spec.ffn, dtype, rngs)
+        self.inner = make_dense(spec, spec.width, spec.ffn, dtype, rngs, name="inner")
         if spec.gated:
-            self.gate = make_dense(spec, spec.width, spec.ffn, dtype, rngs)
-        self.outer = make_dense(spec, spec.ffn, spec.width, dtype, rngs)
+            self.gate = make_dense(spec, spec.width, spec.ffn, dtype, rngs, name="gate")
+        self.outer = make_dense(spec, spec.ffn, spec.width, dtype, rngs, name="outer")
         self.gated = spec.gated
         self.activation = spec.activation
         self.rate = spec.activation_dropout
 
     def __call__(self, x: jax.Array, dropout_key: jax.Array | None) -> jax.Array:
-        hidden = ACTIVATIONS[self.activation](self.gate(x) if self.gated else self.inner(x))
+        inner = self.inner(x, dropout_key, 2)
+        hidden = ACTIVATIONS[self.activation](self.gate(x, dropout_key, 3) if self.gated else inner)
         if self.gated:
-            hidden = hidden * self.inner(x)
-        return self.outer(dropout(hidden, self.rate, dropout_key))
+            hidden = hidden * inner
+        return self.outer(dropout(hidden, self.rate, dropout_key), dropout_key, 4)
 
 
 class LearnedPositions(nnx.Module):

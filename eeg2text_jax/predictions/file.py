@@ -21,6 +21,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.predictions.interning import Shared
 from eeg2text_jax.predictions.packed import as_text
+from eeg2text_jax.predictions.span import parse_span
 
 MODES = ("teacher_forced", "free_running")
 OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # no other layout has these
@@ -33,11 +34,10 @@ class Prediction:
 
     `reference_tokens` and `prediction_tokens` are the model's token ids without special tokens, or None where a
     file carries strings only. `nll` is the summed negative log-likelihood of the reference in nats over `n_tokens`
-    tokens (teacher-forced rows only). `hypothesis` numbers what was written for one sample, best first from 0, where
-    `decode.num_return_sequences` asks for several texts. `recording`, `onset` and `duration` (seconds) and `order` say
-    when the sample was recorded, where it is known.
-    `decode.num_return_sequences` asks for several texts. `donor` is the `sentence_id` of the sentence whose recording
-    the model was fed in place of its own, under `shuffled`.
+    tokens (teacher-forced rows only). `hypothesis` numbers several texts of one sample
+    (`decode.num_return_sequences`), best first, from 0. `recording`, `onset`, `duration` (seconds) and `order` say when
+    the sample was recorded, if known. `donor` is the `sentence_id` of the sentence whose recording replaced
+    the own one under `shuffled`. `story_time` is the start and end, in seconds of the stimulus, of a window of a scan.
     """
 
     sample_id: str
@@ -61,6 +61,7 @@ class Prediction:
     duration: float | None = None
     order: int | None = None
     donor: str | None = None
+    story_time: Sequence[float] | None = None
 
 
 def write_predictions(path: str | os.PathLike[str], header: dict[str, Any], predictions: Iterable[Prediction]) -> None:
@@ -274,6 +275,8 @@ def _value(name: str, value: Any, path: epath.Path, number: int) -> Any:
             for token in wrong:
                 _typed(f"{name} item", token, int, path, number)
         return value
+    if name == "story_time":
+        return None if value is None else parse_span(value, f"{path}, line {number}")
     if name in ("nll", "onset", "duration"):
         if value is not None and not math.isfinite(_typed(name, value, (int, float), path, number)):
             raise UserError(f"{path}, line {number}: {name} is {value}; expected a finite number.")

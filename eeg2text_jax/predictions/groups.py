@@ -14,6 +14,12 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import FIELDS, PredictionSet, read_text, sentence_key
 from eeg2text_jax.predictions.foreign import ForeignRow, condition_name
 
+# Names of columns that are likely to say the class, topic or story of a reference.
+LIKELY = tuple(
+    f"{first}{second}"
+    for second in ("class", "object", "category", "topic", "story", "label", "genre")
+    for first in ("", "expected ", "true ", "target ", "gold ")
+)
 MOST_DIVIDED = 0.1  # of the references may have several labels; a column with more tells of rows, not of references
 
 Labels = dict[str, dict[str, str]]  # column -> reference -> label
@@ -73,6 +79,17 @@ def groups_of(
             notes.append(f"--groups={column}: {divided} references have several labels; the most frequent one counts")
         found[column] = {reference: labels.most_common(1)[0][0] for reference, labels in counts.items()}
     return found, notes
+
+
+def likely_groups(read: PredictionSet) -> list[str]:
+    """Columns of `LIKELY` names that tell one group of each reference, of at most half as many groups as references."""
+    found = []
+    for column, counts in read.groups.items():
+        labels = {label for own in counts.values() for label in own}
+        divided = sum(len(own) > 1 for own in counts.values())
+        if column in LIKELY and 1 < len(labels) <= len(counts) / 2 and not divided and "" not in labels:
+            found.append(column)
+    return found
 
 
 def labels_of_samples(data: DataFile, path: Path) -> dict[str, np.ndarray]:

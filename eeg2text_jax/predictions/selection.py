@@ -13,12 +13,15 @@ from eeg2text_jax.data.clock import parse_time
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import Prediction, read_text, sentence_key
 
+CLOCK_ARM = "the arm trained on clock"
+
 
 def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str, list[Prediction]]:
     """Conditions of one trained model in a file of several cells: evaluated with EEG first, then each control.
 
     `arm` is the training condition; None takes `eeg`, or the only one there is. Rows of other arms are left out: how
-    a model trained on something else scores does not tell whether this one uses its EEG.
+    a model trained on something else scores does not tell whether this one uses its EEG. But the arm trained on `clock`
+    and tested with it stays: it knows what the same recipe can tell from time alone.
 
     Raises:
       UserError: the arm is not in the file, or was not evaluated with EEG.
@@ -33,6 +36,8 @@ def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str
     for row in rows:
         if row.train_condition == arm:
             cells[row.eval_condition].append(row)
+        elif (arm, row.train_condition, row.eval_condition) == ("eeg", "clock", "clock"):
+            cells[CLOCK_ARM].append(row)
     if "eeg" not in cells and len(cells) > 1:
         raise UserError(f"the arm {arm!r} was not evaluated with eeg; its conditions are {', '.join(cells)}.")
     first = "eeg" if "eeg" in cells else next(iter(cells))

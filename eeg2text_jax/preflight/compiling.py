@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import math
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,9 @@ from eeg2text_jax.parallel.mesh import CHIPS, Chip
 from eeg2text_jax.preflight import gpu_clock
 from eeg2text_jax.preflight.programs import Program
 
+# Chips of a pod, the most that one slice can have. Source: "TPU architecture" of Google Cloud's documentation.
+PODS = {"v4": 4096, "v5e": 256, "v5p": 8960, "v6e": 256}
+
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
@@ -31,7 +35,7 @@ def parse_topology(name: str) -> Topology:
     """Parse `v5e:2x4` or `h100:8`, without importing JAX.
 
     Raises:
-      UserError: the chip is unknown, or its name has no shape after it.
+      UserError: the chip is unknown, its name has no shape after it, or a pod has fewer chips.
     """
     key, _, shape = name.lower().partition(":")
     if key not in CHIPS:
@@ -40,7 +44,10 @@ def parse_topology(name: str) -> Topology:
     pattern, example = (r"[1-9]\d*(x[1-9]\d*)+", "2x4") if chip.platform == "tpu" else (r"[1-9]\d*", "8")
     if not re.fullmatch(pattern, shape):
         raise UserError(f"--topology={name!r}: expected a shape after the chip, as in '{key}:{example}'.")
-    return Topology(f"{key}:{shape}", chip, tuple(int(n) for n in shape.split("x")))
+    sides = tuple(int(n) for n in shape.split("x"))
+    if math.prod(sides) > PODS.get(key, math.inf):
+        raise UserError(f"--topology={name!r}: is of {math.prod(sides):,} chips; a {key} pod has {PODS[key]:,}.")
+    return Topology(f"{key}:{shape}", chip, sides)
 
 
 def require_libtpu() -> None:

@@ -20,16 +20,9 @@ from eeg2text_jax.preflight.compiling import (
     lowers_for,
     tpu_devices,
 )
+from eeg2text_jax.preflight.fitting import USABLE, LargestBatch, largest_batch, second_size
 from eeg2text_jax.preflight.gpu_target import TARGETS, gpu_devices, has_gpu_compiler
-from eeg2text_jax.preflight.programs import (
-    USABLE,
-    LargestBatch,
-    Outline,
-    Program,
-    largest_batch,
-    make_outline,
-    second_size,
-)
+from eeg2text_jax.preflight.programs import Outline, Program, make_outline
 
 
 @dataclasses.dataclass(frozen=True)

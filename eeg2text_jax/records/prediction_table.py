@@ -16,11 +16,12 @@ _KINDS = {
     "nll": "float64",
     "reference_tokens": "list",
     "prediction_tokens": "list",
+    "story_time": "span",
 }
 COLUMNS = (
     "sample_id", "subject", "task", "sentence_id", "n_words", "train_condition", "eval_condition", "seed", "mode",
     "reference", "prediction", "reference_tokens", "prediction_tokens", "nll", "n_tokens",
-    "hypothesis", "donor",
+    "hypothesis", "donor", "story_time",
 )  # fmt: skip
 
 
@@ -31,7 +32,7 @@ def write_prediction_table(found: PredictionSet, out: Path) -> None:
       UserError: pyarrow is not installed.
     """
     pa, pq = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
-    kinds = {"int64": pa.int64(), "float64": pa.float64(), "list": pa.list_(pa.int64())}
+    kinds = {"int64": pa.int64(), "float64": pa.float64(), "list": pa.list_(pa.int64()), "span": pa.list_(pa.float64())}
     schema = pa.schema(
         [(name, kinds[_KINDS[name]] if name in _KINDS else pa.string()) for name in COLUMNS],
         metadata={HEADER: json.dumps(found.header).encode()},

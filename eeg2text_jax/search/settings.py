@@ -133,6 +133,13 @@ class GenerationSpec:
             fields["eos_token_id"] = self.eos_token_id[0]
         return {name: value for name, value in fields.items() if value not in (None, [])}
 
+    def to_new_tokens(self) -> dict[str, Any]:
+        """The settings for `generate` of transformers with `inputs_embeds`, whose lengths count new tokens alone."""
+        fields = self.to_fields()
+        fields.pop("decoder_start_token_id")
+        new = {f"{name}_new_tokens": max(fields.pop(f"{name}_length", 1) - 1, 0) for name in ("max", "min")}
+        return {**fields, **new}
+
     def replace(self, **changes: Any) -> "GenerationSpec":
         """Return a copy with some settings changed."""
         return dataclasses.replace(self, **changes)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest, files_below
+from eeg2text_jax.outputs import WRITTEN
 from eeg2text_jax.stores.address import Address, address_of, cache_folder, is_address, parse
 from eeg2text_jax.stores.copying import Files, at_hand
 from eeg2text_jax.stores.store import Store, open_store
 
-WRITTEN = ("out", "json", "croissant", "html", "rows", "png", "trace")  # options that name what a command makes
 WORKED_IN = ("run", "train", "decode", "judge")  # commands whose --workdir is mirrored, see `mirror`
 
 

@@ -15,7 +15,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest, flock, remove, replacing, write_text
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.stores.address import Address, is_address, notes_of, parse
-from eeg2text_jax.stores.store import Advance, Entry, Store, StoreError, open_store
+from eeg2text_jax.stores.store import LOCK, Advance, Entry, Store, StoreError, open_store
 
 UNFINISHED = ".unfinished"  # an object in a folder that is being written or removed
 MEGABYTE = 1 << 20
@@ -81,9 +81,10 @@ class Files(dict[str, Entry]):
         return files
 
     def finished(self) -> "Files":
-        """Without the folders that were being written or removed when a process was killed."""
+        """Without the lease, and the folders that were being written or removed when a process was killed."""
         open_folders = [name.removesuffix(UNFINISHED) for name in self if name.endswith(f"/{UNFINISHED}")]
-        return Files({name: entry for name, entry in self.items() if not name.startswith(tuple(open_folders))})
+        kept = {name: entry for name, entry in self.items() if not name.startswith(tuple(open_folders))}
+        return Files({name: entry for name, entry in kept.items() if name.rpartition("/")[2] != LOCK})
 
 
 def take(store: Store, files: Files, folder: Path, notes: Notes, title: str) -> int:

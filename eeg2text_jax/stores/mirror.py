@@ -18,29 +18,19 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from eeg2text_jax import files
-from eeg2text_jax.files import file_digest
 from eeg2text_jax.stores import copying
 from eeg2text_jax.stores.address import Address, cache_folder, is_address, parse
 from eeg2text_jax.stores.copying import UNFINISHED, Files, Notes, Stamp, stamp_of
-from eeg2text_jax.stores.lease import NAME as LOCK
 from eeg2text_jax.stores.lease import Lease
-from eeg2text_jax.stores.store import Store, StoreError, open_store
+from eeg2text_jax.stores.sending import Change, Sender
+from eeg2text_jax.stores.store import LOCK, Store, StoreError, open_store
 
 LOOK_EVERY = 3.0  # seconds; for what nobody tells of: checkpoints, which orbax names, and TensorBoard's events
 MOST_WAITING = 200  # changes that are not sent yet; then the work waits
 GROWING_EVERY = 30.0  # seconds; files that are appended to are sent no more often, and at the end
 LINKED = 1 << 20  # files from this size on are linked, not copied, until they are sent
-
-
-class Change(NamedTuple):
-    """Files that appear, or go, at once."""
-
-    unit: str  # the folder that they are, which is marked meanwhile; "" for single files
-    put: tuple[tuple[str, Path, Stamp], ...]  # name, what to send, the original's stamp
-    gone: tuple[str, ...]
 
 
 class Mirror:
@@ -56,6 +46,7 @@ class Mirror:
     def __init__(self, address: Address, store: Store, folder: Path, lease: Lease):
         self._address, self._store, self.folder, self._lease = address, store, folder, lease
         self._notes = Notes(folder)
+        self.sender = Sender(address, store, folder, lease, self._notes)
         self._spool = cache_folder() / "spool" / str(os.getpid()) / str(id(self))
         self._seen: dict[str, Stamp] = {}
         self._turn = threading.Condition()  # guards what follows
@@ -170,7 +161,7 @@ class Mirror:
     def _work(self) -> None:
         while (change := self._next()) is not None:
             try:
-                self._send(change)
+                self.sender.send(change)
             except Exception as error:  # of whatever kind, it ends the work at its next step
                 self._error = error
             with self._turn:
@@ -190,22 +181,6 @@ class Mirror:
                     except OSError as error:  # this machine's disk is full
                         self._error = error
         return None
-
-    def _send(self, change: Change) -> None:
-        marker = self._address.below(f"{change.unit}/{UNFINISHED}").key
-        if change.unit:
-            self._store.delete(marker)
-            self._store.put(marker, b"", None)
-        for name, path, stamp in change.put:
-            tag = self._store.upload(path, self._address.below(name).key, file_digest(path))
-            self._notes.known[name] = (stamp, tag)
-            path.unlink()
-        for name in change.gone:
-            self._store.delete(self._address.below(name).key)
-            self._notes.known.pop(name, None)
-        if change.unit:
-            self._store.delete(marker)
-        self._notes.write()
 
 
 def _grows(name: str) -> bool:
@@ -244,7 +219,8 @@ _MIRRORS: list[Mirror] = []  # open ones of this process
 def told() -> None:
     """What `files` calls when something was finished."""
     for mirror in _MIRRORS:
-        mirror.look()
+        if threading.current_thread() is not mirror._thread:  # which writes its notes, and would wait for itself
+            mirror.look()
 
 
 @contextlib.contextmanager
@@ -270,6 +246,7 @@ def mirrored(place: str) -> Iterator[str]:
         try:
             yield str(folder)
             mirror.settle()
+            mirror.sender.put_right()
         except StoreError:
             raise
         except BaseException:

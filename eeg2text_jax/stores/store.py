@@ -7,8 +7,9 @@ attempts, so that a store that does not answer is an error after about two minut
 import contextlib
 import importlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from eeg2text_jax.errors import UserError
@@ -17,6 +18,11 @@ from eeg2text_jax.stores.address import SCHEMES, Address
 SECONDS = "EEG2TEXT_BUCKET_SECONDS"  # environment: how long one attempt of a request may take without an answer
 ATTEMPTS = 4
 DIGEST = "sha256"  # what an object that was written here says of itself, beside its content
+FENCE = "fence"  # the label of the lease under which it was written
+LOCK = ".lock"  # the object in a workdir that is its lease
+ANY = "any content, or none"  # in place of a tag: the change has no condition
+
+NONE: Mapping[str, str] = MappingProxyType({})
 
 Advance = Callable[[int], object]
 
@@ -39,7 +45,8 @@ class Store(Protocol):
     def entries(self, prefix: str) -> list[Entry]:
         """Objects whose names begin with `prefix`."""
 
-    def find(self, key: str) -> Entry | None: ...
+    def head(self, key: str) -> tuple[str, dict[str, str]] | None:
+        """Tag and labels of an object; None where there is none."""
 
     def read(self, key: str) -> tuple[bytes, str] | None:
         """Content and tag of a small object; None where there is none."""
@@ -47,14 +54,24 @@ class Store(Protocol):
     def download(self, key: str, path: Path, advance: Advance) -> str | None:
         """Writes an object to a file; returns the SHA-256 that is stated beside it, if one is."""
 
-    def upload(self, path: Path, key: str, digest: str) -> str:
-        """Makes an object of a file, whole or not at all; returns its tag."""
+    def upload(
+        self, path: Path, key: str, digest: str, over: str | None = ANY, labels: Mapping[str, str] = NONE
+    ) -> str | None:
+        """Makes an object of a file, whole or not at all; returns its tag.
+
+        Args:
+          path: the file.
+          key: the object's whole name.
+          digest: the file's SHA-256, which is stated beside the content.
+          over: the tag that the object must have (None: there must be none), else nothing is written and None returned.
+          labels: what else is stated beside the content.
+        """
 
     def put(self, key: str, content: bytes, over: str | None) -> str | None:
         """Makes a small object if the one there has the tag `over` (None: if there is none); else returns None."""
 
-    def delete(self, key: str) -> None:
-        """Removes an object, if it is there."""
+    def delete(self, key: str, over: str = ANY) -> bool:
+        """Removes an object, if it is there; returns False where it is there and has not the tag `over`."""
 
 
 def open_store(address: Address) -> Store:

@@ -249,6 +249,7 @@ STAGES = {
         (
             "audit",
             "compilation_cache",
+            "grid.controls",
             "metrics",
             "parallel.hosts",
             "retrieval",

@@ -5,6 +5,7 @@ from eeg2text_jax.data.fmri.fmri_spec import RUNS
 from eeg2text_jax.data.raw.choices import VOLTS
 from eeg2text_jax.data.recordings.features import BANDS, MEASURES
 from eeg2text_jax.data.recordings.sources import TASKS
+from eeg2text_jax.data.slow_drift import ORDERS
 from eeg2text_jax.data.volume_file import DTYPES
 from eeg2text_jax.study.kinds import Range, bands, flag, grid, many, number, one_of, place, text, whole
 
@@ -19,6 +20,9 @@ DATA_RANGES: dict[str, Range] = {
     "data.synthetic.tasks": whole(1, 100_000),
     "data.synthetic.features": whole(1, 1_000_000),
     "data.synthetic.vocabulary": whole(20, 100_000),  # two or three syllables make 347,900 words
+    "data.synthetic.groups": whole(1, 1000),
+    "data.synthetic.order": one_of(*ORDERS),
+    "data.synthetic.drift": number(0, 1e6),
     "data.synthetic.seed": whole(0),
     "data.synthetic_fmri.signal": number(0, 1),
     "data.synthetic_fmri.subjects": whole(1, 1000),

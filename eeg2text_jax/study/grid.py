@@ -1,7 +1,7 @@
 """The grid: the arms to train, and the constant arrays (keys, means) that every step reads."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +45,7 @@ class StudyArrays(NamedTuple):
       means: float32 `[S + 1, F]`, see `ConditionContext`; None if no condition needs it.
       voxels: float32 mask of a snapshot's shape, 1 where the reconstruction loss counts; None: everywhere.
       texts: targets of the contrastive objective; None for other objectives.
+      frozen: the parameters that all arms share, see `parallel.arms.Divided`; None if each arm has all of its own.
     """
 
     dropout: jax.Array
@@ -52,6 +53,7 @@ class StudyArrays(NamedTuple):
     means: jax.Array | None
     voxels: jax.Array | None = None
     texts: TextArrays | None = None
+    frozen: Any = None
 
 
 def arms(config: ConfigDict) -> tuple[Arm, ...]:

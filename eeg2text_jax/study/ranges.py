@@ -9,8 +9,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from eeg2text_jax.backbones import BACKBONES
-from eeg2text_jax.conditions import CONDITIONS, TRAINING_ONLY
+from eeg2text_jax.backbones import BACKBONES, LORA_TARGETS
+from eeg2text_jax.conditions import CONDITIONS, NEAREST, TRAINING_ONLY
 from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.models.brain import ENCODERS
 from eeg2text_jax.splits.methods import FROM_FILE, METHODS
@@ -63,6 +63,8 @@ RANGES: dict[str, Range] = {
     "text.tokenizer": place(),
     "text.vocab_size": whole(260, 1_000_000),  # 256 bytes and four special tokens
     "text.max_tokens": whole(2, 100_000),
+    "text.template": text(),
+    "text.chat": flag(),
     "batch.buckets": buckets(),
     "batch.size": whole(1, 1_000_000),
     "model.backbone": one_of(*BACKBONES),
@@ -83,11 +85,19 @@ RANGES: dict[str, Range] = {
     "model.remat": flag(),
     "model.keep": one_of("products", "nothing"),
     "model.prompt": text(),
+    "model.lora.rank": whole(1, 100_000),
+    "model.lora.alpha": number(0, 1e6, above=True),
+    "model.lora.dropout": number(0, 1, below=True),
+    "model.lora.targets": many(one_of(*LORA_TARGETS)),
+    "model.frozen_dtype": one_of("bfloat16", "float32"),
     "grid.train_conditions": many(one_of(*CONDITIONS)),
     "grid.seeds": many(whole(0)),
-    "grid.eval_conditions": many(one_of(*(name for name in CONDITIONS if name not in TRAINING_ONLY))),
+    "grid.eval_conditions": many(one_of(*(name for name in (*CONDITIONS, NEAREST) if name not in TRAINING_ONLY))),
+    "grid.controls": many(
+        one_of(*(name for name in (*CONDITIONS, NEAREST) if name not in TRAINING_ONLY and name != "eeg"))
+    ),
     "optim.name": one_of("adamw", "adafactor", "sgd"),
-    "optim.trainable": one_of("all", "first"),
+    "optim.trainable": one_of("all", "bridge", "lora", "first"),
     "optim.lr": number(0, 100, above=True),
     "optim.schedule": one_of("constant", "linear", "cosine", "geometric", "step"),
     "optim.lr_end": number(0, 100),
@@ -156,7 +166,7 @@ RANGES: dict[str, Range] = {
     "audit.endpoint": one_of(*ENDPOINTS),
     "audit.secondary": many(one_of(*ENDPOINTS), least=0),
     "audit.margin": number(0, 100),
-    "audit.resamples": whole(100, 10_000_000),
+    "audit.resamples": whole(100, 1_000_000),
     "audit.seed": whole(0),
 }
 

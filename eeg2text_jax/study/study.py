@@ -10,12 +10,15 @@ import numpy as np
 from ml_collections import ConfigDict
 from transformers import PreTrainedTokenizerBase
 
-from eeg2text_jax.backbones.build import build_model
+from eeg2text_jax.backbones.build import adapted, build_model
+from eeg2text_jax.conditions import NEAREST
 from eeg2text_jax.conditions.condition import condition_key, needs
 from eeg2text_jax.conditions.donors import donor_table, label_rows, train_means
+from eeg2text_jax.conditions.time_controls import clock_features, nearest_texts, neighbor_table
 from eeg2text_jax.data.batches import Samples, feature_scale
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
+from eeg2text_jax.data.prompt import has_fields, make_prompts
 from eeg2text_jax.data.text import encode_targets, load_tokenizer, longer_than, train_tokenizer
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
@@ -27,7 +30,7 @@ from eeg2text_jax.pretrained.folder import checkpoint_folder
 from eeg2text_jax.pretrained.start import model_from_checkpoint
 from eeg2text_jax.splits.certificate import certify_data, part_table, verdict
 from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.split import Split
+from eeg2text_jax.splits.split import PARTS, Split
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.study.config_file import check_derived
 from eeg2text_jax.study.configuration import fields_digest
@@ -86,8 +89,8 @@ def open_study(config: ConfigDict, workdir: Workdir, *, other_texts: bool = Fals
     config = _with_steps(config, workdir, len(split.parts["train"]))
     tokenizer = open_tokenizer(config, workdir, data, split)
     build = model_from_checkpoint if config.model.checkpoint else build_model
-    model = build(config.model, data.feature_shape, tokenizer)
-    samples, means = make_samples(config, data, split, tokenizer, model.pad_token)
+    model = adapted(build(config.model, data.feature_shape, tokenizer), config, tokenizer)
+    samples, means = make_samples(config, data, split, tokenizer, model.pad_token, alone=model.spec.encoder is None)
     dropout = dropout_keys(grid_arms, config.seed, config.train.rng)
     arrays = StudyArrays(dropout, condition_key(config.seed), means)
     study = Study(config, workdir, data, split, tokenizer, samples, grid_arms, model, arrays)
@@ -161,7 +164,9 @@ def open_tokenizer(config: ConfigDict, workdir: Workdir, data: DataFile, split: 
     return load_tokenizer(workdir.tokenizer)
 
 
-def cuts(config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+def cuts(
+    config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase, alone: bool = False
+) -> list[str]:
     """Return messages on how many samples of each part lose words or tokens.
 
     Raises:
@@ -175,7 +180,7 @@ def cuts(config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrained
             f"data.max_words to {widest}, by which longer samples are cut."
         )
     most_tokens = config.text.max_tokens
-    too_long = longer_than(tokenizer, list(map(str, data.sentence[rows])), most_tokens)
+    too_long = longer_than(tokenizer, list(map(str, data.sentence[rows])), most_tokens, alone)
     found = []
     if (words > most).any():
         found.append(
@@ -191,28 +196,56 @@ def cuts(config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrained
 
 
 def make_samples(
-    config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase, pad_token: int
+    config: ConfigDict,
+    data: DataFile,
+    split: Split,
+    tokenizer: PreTrainedTokenizerBase,
+    pad_token: int,
+    *,
+    alone: bool = False,
 ) -> tuple[Samples, jax.Array | None]:
-    """Return the samples for batches, and the subject means `[S + 1, *feature_shape]` if a condition needs them."""
+    """Return the samples for batches, and the subject means `[S + 1, *feature_shape]` if a condition needs them.
+
+    `alone` is for a decoder-only model, see `encode_targets`.
+    """
     train = split.parts["train"]
     scaling = feature_scale(data, train, config.data.standardize)
     conditions = {*config.grid.train_conditions, *config.grid.eval_conditions}
     needed = needs(sorted(conditions))
-    donors = donor_table(data, list(split.parts.values()), config.seed) if "donor" in needed else None
-    donor_note = "" if donors is None else f"shuffled, donors in the test part: {donors.summary(split.parts['test'])}."
-    for note in filter(None, [scaling.note(), *cuts(config, data, split, tokenizer), donor_note]):
+    parts, test = [split.parts[name] for name in PARTS], split.parts["test"]
+    donors = donor_table(data, list(split.parts.values()), config.seed) if {"donor", "neighbor"} & needed else None
+    neighbors = neighbor_table(data, parts, donors.donor) if "neighbor" in needed else None
+    nearest, nearest_note = None, ""
+    if NEAREST in conditions:
+        nearest = np.full(len(data), -1)
+        nearest[test], nearest_note = nearest_texts(data, train, test)
+    shuffled = f"shuffled, donors in the test part: {donors.summary(test)}." if "donor" in needed else ""
+    donor_note = " ".join(filter(None, [shuffled, neighbors.note if neighbors else "", nearest_note]))
+    for note in filter(None, [scaling.note(), *cuts(config, data, split, tokenizer, alone), donor_note]):
         print(note)
     means, subject = train_means(data, train) if needed & {"means", "subject"} else (None, None)
     samples = Samples(
         data=data,
-        targets=encode_targets(tokenizer, data.sentence, config.text.max_tokens),
+        targets=encode_targets(tokenizer, data.sentence, config.text.max_tokens, alone),
         mean=scaling.mean,
         scale=scaling.scale,
         max_words=config.data.max_words,
         pad_token=pad_token,
         subject=subject if "subject" in needed else None,
-        donors=None if donors is None else donors.donor,
+        donors=donors.donor if "donor" in needed else None,
+        clock=clock_features(data, train, config.seed) if "clock" in needed else None,
+        neighbors=neighbors.donor if neighbors else None,
+        nearest=nearest,
         donor_note=donor_note,
         label_rows=label_rows(data, train, config.seed) if "label_shuffle" in conditions else None,
+        prompts=_own_prompts(config, data, tokenizer) if has_fields(config.text.template) else None,
     )
     return samples, jnp.asarray((means - scaling.mean) / scaling.scale) if "means" in needed else None
+
+
+def _own_prompts(
+    config: ConfigDict, data: DataFile, tokenizer: PreTrainedTokenizerBase
+) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids before and after each recording, int32 `[N, P]`, of a template with fields."""
+    rows = [{"subject": str(subject), "task": str(task)} for subject, task in zip(data.subject, data.task, strict=True)]
+    return make_prompts(tokenizer, config.text.template, config.text.chat, rows)

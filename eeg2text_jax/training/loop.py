@@ -18,15 +18,15 @@ from eeg2text_jax.models.flops import AnyModel
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.models.two_towers import ContrastiveModel
-from eeg2text_jax.parallel.arms import compile_step
+from eeg2text_jax.parallel.arms import Divided, compile_step
 from eeg2text_jax.parallel.distributed import is_main, to_host
 from eeg2text_jax.parallel.placement import Placement, arms_mapping
-from eeg2text_jax.pretrained.start import start_from_checkpoint
+from eeg2text_jax.pretrained.start import frozen_params, start_from_checkpoint
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.splits.split import check_same_data, check_same_split
 from eeg2text_jax.stores.address import address_of
 from eeg2text_jax.study.configuration import fields_digest, to_json
-from eeg2text_jax.study.grid import Arm, init_keys
+from eeg2text_jax.study.grid import Arm, StudyArrays, init_keys
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
 from eeg2text_jax.training.clip import ContrastiveProgram
@@ -39,6 +39,7 @@ from eeg2text_jax.training.state import (
     init_state,
     keep_best,
     make_optimizer,
+    own_only,
     trainable_only,
     without_frozen,
 )
@@ -64,10 +65,11 @@ def train(study: Study) -> TrainState:
         state, iterator, lines, ended = restore_or_init(study, program, placement, checkpoints)
         formats = placement.formats(state)
         state = jax.device_put(state, formats, donate=True)
-        train_step = compile_step(program.train_step, placement.mesh, formats)
+        arrays = study_arrays(study)
+        where = jax.tree.map(lambda leaf: leaf.sharding, arrays)
+        train_step = compile_step(program.train_step, placement.mesh, formats, where)
         keep = jax.jit(keep_best, donate_argnums=0, out_shardings=formats)
-        dev_loss = DevLoss(study, program)
-        arrays = placement.constants(study.arrays)
+        dev_loss = DevLoss(study, program, arrays)
         first = int(state.step)
         if first >= config.steps or ended:
             write_lines(study.workdir.root, lines)
@@ -104,6 +106,20 @@ def train(study: Study) -> TrainState:
     return state
 
 
+def study_arrays(study: Study) -> StudyArrays:
+    """What every step reads, on its devices: constants everywhere, a frozen model divided as parameters are."""
+    return study.placement.constants(study.arrays)._replace(frozen=frozen_model(study))
+
+
+def frozen_model(study: Study) -> Any:
+    """The parameters that all arms share; None where each arm trains all of its own."""
+    model, config = study.model, study.config
+    if not getattr(model, "shared_frozen", False):
+        return None
+    key = init_keys(study.arms[:1], config.seed)[0]
+    return frozen_params(model, config.model.checkpoint, key, study.placement.frozen, config.model.frozen_dtype)
+
+
 def tracker_of(study: Study) -> Tracker:
     """Return the tracker that `train.tracker` names; only the main host sends anything."""
     root, config = str(study.workdir.root), study.config
@@ -123,6 +139,8 @@ def announce(study: Study, placement: Placement, first: int) -> None:
 
 def trained_params(study: Study) -> Any:
     """Return each arm's parameters with the lowest dev loss, `[A, ...]`, from the newest checkpoint of the workdir.
+
+    With what all arms share beside them, `Divided`, where there is something.
 
     Raises:
       UserError: the workdir has no checkpoint, its training is not finished, or no dev loss was ever finite.
@@ -146,7 +164,8 @@ def trained_params(study: Study) -> Any:
             f"{checkpoints.directory}: the loss of arm {not_finite(study.arms, best)} on dev was never finite, so no "
             "parameters are the best; lower optim.lr or look at the features."
         )
-    return restored[1].best_params
+    frozen = frozen_model(study)
+    return restored[1].best_params if frozen is None else Divided(restored[1].best_params, frozen)
 
 
 def make_program(
@@ -241,10 +260,11 @@ def make_initial_state(study: Study, program: GridProgram, placement: Placement)
     checkpoint, random initialization.
     """
     keys, checkpoint = init_keys(study.arms, study.config.seed), study.config.model.checkpoint
+    shapes = own_only(study.model, study.model.shapes)
     shardings = placement.shardings(program.state_shapes())
     before = stage_before(study)
-    carried = {} if before is None else carried_over(trained_params(before), study.model.shapes)
-    if carried.keys() >= flatten(study.model.shapes).keys():
+    carried = {} if before is None else carried_over(trained_params(before), shapes)
+    if carried.keys() >= flatten(shapes).keys():
         params = unflatten(carried)
     elif checkpoint and isinstance(study.model, Seq2SeqModel):
         start = start_from_checkpoint(study.model, checkpoint, keys, placement.shardings)
@@ -262,7 +282,7 @@ def make_initial_state(study: Study, program: GridProgram, placement: Placement)
 class DevLoss:
     """Compute the dev loss of each arm under its own training condition, nats per token, `[A]`."""
 
-    def __init__(self, study: Study, program: GridProgram):
+    def __init__(self, study: Study, program: GridProgram, arrays: StudyArrays | None = None):
         config = study.config.batch
         rows = study.split.parts["dev"]
         self._make = functools.partial(each_evaluation_batch, study.samples, rows, config.buckets, config.size)
@@ -270,7 +290,7 @@ class DevLoss:
         self._batches = list(self._make()) if len(study.data.feature_shape) == 1 else None
         self._step = jax.jit(program.eval_step)
         self._placement = study.placement
-        self._arrays = self._placement.constants(study.arrays)
+        self._arrays = arrays or study_arrays(study)
 
     def __call__(self, params: Any) -> jax.Array:
         parts = [

@@ -50,13 +50,14 @@ def summed_loss_by_blocks(
     x: jax.Array,
     table: jax.Array,
     bias: jax.Array | None,
+    cap: float = 0.0,
     *,
     labels: jax.Array,
     weight: jax.Array,
     pad_token: int,
     label_smoothing: float = 0.0,
 ) -> tuple[jax.Array, jax.Array]:
-    """Return `summed_loss` of `logits_of(x, table, bias)`, computed for a block of positions at a time to save memory.
+    """Return `summed_loss` of `logits_of(x, table, bias, cap)`, computed for a block of positions at a time.
 
     Args:
       x: the decoder's hidden states, `[B, T, D]`, with `table` `[V, D]` and `bias` `[V]`; the rest as in
@@ -65,7 +66,8 @@ def summed_loss_by_blocks(
 
     def of_block(head: Any, x: jax.Array, rows: tuple[jax.Array, jax.Array]) -> jax.Array:
         labels, counted = (leaf.reshape(-1) for leaf in rows)
-        return jnp.sum(token_losses(logits_of(x.reshape(-1, x.shape[-1]), *head), labels, label_smoothing) * counted)
+        logits = logits_of(x.reshape(-1, x.shape[-1]), *head, cap)
+        return jnp.sum(token_losses(logits, labels, label_smoothing) * counted)
 
     counted = _counted(labels, weight, pad_token)
     length, smallest = labels.shape[1], -(-4 * labels.size * len(table) // BLOCK)

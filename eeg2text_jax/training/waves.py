@@ -11,14 +11,20 @@ import os
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
-from eeg2text_jax.parallel.distributed import is_main, main_first
+from eeg2text_jax.models.functional import divide
+from eeg2text_jax.parallel.arms import Divided
+from eeg2text_jax.parallel.distributed import is_main, main_decides, main_first
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir
+from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.loop import make_program, train, trained_params
+from eeg2text_jax.training.metrics_log import write_lines
 from eeg2text_jax.training.stages import stage_names, stages
 from eeg2text_jax.training.trivial import reconstruction_lines
 
@@ -50,6 +56,33 @@ def train_arms(study: Study) -> None:
         study.workdir.record(study.workdir.metrics.name)
 
 
+def restore_log(study: Study) -> None:
+    """Writes `metrics.jsonl` again from the checkpoints, which have its lines, where it was removed. For all hosts.
+
+    Raises:
+      UserError: a checkpoint is damaged.
+    """
+    if not main_decides(lambda: int(not study.workdir.metrics.exists())):
+        return
+    logs = [logged_lines(part) for part in waves(study)]
+    if all(lines is not None for lines in logs):
+        write_lines(study.workdir.root, [line for lines in logs for line in lines])
+        if is_main():
+            study.workdir.record(study.workdir.metrics.name)
+
+
+def logged_lines(study: Study) -> list[str] | None:
+    """Lines of `metrics.jsonl` until the newest checkpoint of the workdir, which has them; None where it has none.
+
+    Raises:
+      UserError: the checkpoint is damaged.
+    """
+    shapes = study.placement.abstract(make_program(study.config, study.model, study.arms).state_shapes())
+    with Checkpoints(study.workdir.root, read_only=True) as checkpoints:
+        restored = checkpoints.restore(jax.tree.map(lambda _: ocp.PLACEHOLDER, shapes))
+    return restored and restored[2]["log"]
+
+
 def waves(study: Study) -> list[Study]:
     """Split the study into parts whose arms are trained together; one part, the study itself, if all arms fit.
 
@@ -71,7 +104,10 @@ def trained_arm(study: Study, number: int) -> Any:
     """
     arm = study.arms[number]
     part = next(part for part in waves(study) if arm in part.arms)
-    return jax.tree.map(lambda leaf: leaf[part.arms.index(arm)], trained_params(part))
+    params, place = trained_params(part), part.arms.index(arm)
+    if isinstance(params, Divided):
+        return params._replace(own=jax.tree.map(lambda leaf: leaf[place], params.own))
+    return jax.tree.map(lambda leaf: leaf[place], params)
 
 
 def _part(study: Study, arms: slice, number: int) -> Study:
@@ -106,8 +142,8 @@ def _even(n_arms: int, at_once: int) -> int:
 def _arms_that_fit(study: Study) -> int:
     arm, memory = _bytes_of_an_arm(study), device_memory()
     sizes = sorted({_even(len(study.arms), at_once) for at_once in range(1, len(study.arms) + 1)}, reverse=True)
-    size = next((n for n in sizes if _load(study, n) * arm <= STATE_SHARE * memory), sizes[-1])
-    if size < len(study.arms) or _load(study, size) * arm > STATE_SHARE * memory:
+    size = next((n for n in sizes if _load(study, n, arm) <= STATE_SHARE * memory), sizes[-1])
+    if size < len(study.arms) or _load(study, size, arm) > STATE_SHARE * memory:
         advice = "" if study.config.parallel.fsdp else "; parallel.fsdp=True divides it over the devices of the batch"
         print(
             f"an arm's state and gradient take {arm / 2**30:.1f} GiB, a device has {memory / 2**30:.1f} GiB: "
@@ -116,13 +152,13 @@ def _arms_that_fit(study: Study) -> int:
     return size
 
 
-def _load(study: Study, n_arms: int) -> float:
-    """Return how many arms' states lie on each device."""
+def _load(study: Study, n_arms: int, each: int) -> float:
+    """Return the bytes on each device of so many arms of `each` bytes, and of the model that they share."""
     try:
         arm, data = Placement.from_config(study.config, n_arms).mesh.shape.values()
     except UserError:  # the mesh does not divide so many arms
         return math.inf
-    return n_arms / arm / (data if study.config.parallel.fsdp else 1)
+    return (n_arms / arm * each + _frozen_bytes(study)) / (data if study.config.parallel.fsdp else 1)
 
 
 def _bytes_of_an_arm(study: Study) -> int:
@@ -130,6 +166,14 @@ def _bytes_of_an_arm(study: Study) -> int:
     shapes = make_program(study.config, study.model, study.arms).state_shapes()
     leaves = [*jax.tree.leaves(shapes), *jax.tree.leaves(shapes.params)]
     return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) // len(study.arms)
+
+
+def _frozen_bytes(study: Study) -> int:
+    """Return the bytes of the model that all arms share; 0 if each arm trains all of its parameters."""
+    if not getattr(study.model, "shared_frozen", False):
+        return 0
+    size = sum(leaf.size for leaf in jax.tree.leaves(divide(study.model.shapes)[1]))
+    return size * jnp.dtype(study.config.model.frozen_dtype).itemsize
 
 
 def device_memory() -> float:

@@ -57,6 +57,14 @@ def test_shortened_references_are_matched_and_the_shorter_one_counts():
     assert set(aligned.references) == {" ".join(r.reference.split()) for r in short}
 
 
+def test_strata_by_the_words_of_the_reference_are_noted():
+    words = [len(r.reference.split()) for r in rows()]
+    said = "strata go by the number of words of the reference; the rows carry no other."
+    for found, noted in ((words, True), ([0] * 8, True), ([n + 1 for n in words], False)):
+        eeg = [dataclasses.replace(r, n_words=n) for r, n in zip(rows(), found, strict=True)]
+        assert (said in align({"eeg": eeg}).notes) == noted
+
+
 def test_common_keeps_what_all_conditions_share():
     eeg, noise = simulated_rows(sentences=20)
     aligned = align({"eeg": eeg[:-3], "noise": noise[5:]}, common=True)

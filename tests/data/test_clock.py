@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from eeg2text_jax import data as public
+from eeg2text_jax.cli import main
 from eeg2text_jax.data.arrow import write_parquet
 from eeg2text_jax.data.clock import Clock, clock_of_rows
 from eeg2text_jax.data.datafile import read_datafile, read_outline
@@ -133,3 +134,16 @@ def test_predictions_carry_time_and_metadata_add_it(tmp_path):
     joined = join_metadata([predicted(k) for k in range(3)], meta)
     assert [(row.recording, row.onset) for row in joined] == [("S/run", 0.0), ("S/run", 2.0), (None, None)]
     assert clock_of_rows(joined).known.tolist() == [True, True, False]
+
+
+def test_check_draws_what_was_recorded_when(tmp_path, capsys):
+    path = public.write(tmp_path / "a.h5", rows())
+    assert main(["check", str(path), f"--time={tmp_path / 'time.png'}"]) == 0
+    assert (tmp_path / "time.png").read_bytes().startswith(b"\x89PNG")
+    plain = [{key: row[key] for key in ("features", "sentence", "subject")} for row in rows()]
+    path = public.write(tmp_path / "b.h5", plain)
+    assert main(["check", str(path), f"--time={tmp_path / 'no.png'}"]) == 2
+    assert not (tmp_path / "no.png").exists()
+    printed = capsys.readouterr()
+    assert "time: when samples were recorded is not known" in printed.out
+    assert "does not say when samples were recorded" in printed.err

@@ -141,7 +141,8 @@ def test_every_condition_takes_volumes_as_it_takes_flat_features(tmp_path):
         for shape in ((-1,), GRID):
             own = context._replace(
                 subject=jnp.asarray(subject[rows]), means=jnp.asarray(means).reshape(3, *shape),
-                donor=volumes[::-1].reshape(3, L, *shape),
+                donor=volumes[::-1].reshape(3, L, *shape), clock=volumes[:, 0].reshape(3, -1),
+                neighbor=volumes[::-1].reshape(3, L, *shape),
             )  # fmt: skip
             found.append(apply_condition(name, volumes.reshape(3, L, *shape), mask, own))
         assert found[1].shape == volumes.shape, name

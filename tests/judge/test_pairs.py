@@ -161,6 +161,22 @@ def test_single_edits(kind):
     assert expected is None or changed in expected
 
 
+def test_a_typo_is_no_word_of_the_corpus():
+    corpus = Corpus.of(["They went through it, though the committee had said no."])
+    for word, lost in (("through", "though"), ("committee", "committee")):
+        made = [HARMLESS["typo"]([word], random.Random(seed), corpus) for seed in range(200)]
+        assert lost not in {words[0] for words in made if words}
+        assert sum(words is not None for words in made) > 190
+
+
+@pytest.mark.parametrize("kind", ["inflect", "confusion"])
+def test_names_are_not_edited_as_common_words(kind):
+    corpus, edit = Corpus.of(list(sentences(200))), (HARMLESS | BREAKING)[kind]
+    changed = [word for word in corpus.content if edit([word], random.Random(0), corpus)]
+    assert len(changed) > 10
+    assert not any(edit([word.capitalize()], random.Random(0), corpus) for word in changed)
+
+
 def test_a_sentence_that_allows_no_edit_gives_no_pair():
     assert edit_sentence("x", 0, False, random.Random(0), Corpus.of(list(sentences(20)))) is None
 

@@ -132,7 +132,8 @@ def test_folds_run_one_after_the_other_and_go_on(tmp_path, monkeypatch):
     begun, rng = [], np.random.default_rng(0)
     splits = make_folds(data, "unique_text", 3, config.split.ratio, 0)
 
-    def run(config, root):
+    def run(config, root, fold):
+        assert fold
         begun.append(root)
         if len(begun) == 2:
             raise UserError("stopped")

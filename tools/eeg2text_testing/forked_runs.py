@@ -18,8 +18,11 @@ import orbax.checkpoint as ocp
 from eeg2text_jax import cli
 from eeg2text_jax.errors import UserError
 
+ROOT = Path(__file__).parents[2]
 TRACEBACK = "Traceback (most recent call last)"
 LAST = "the last checkpoint"
+APART = ("checkpoints", "tensorboard", "damaged_checkpoint")  # looked at in another way, or not at all
+MADE_ANEW = ("finished.json", "report.html", "loss.png")  # from the other files; they have the pace and the date
 PACE = {"samples_per_s", "tokens_per_s", "input_wait", "mfu"}  # depend on the machine
 
 # A run of seconds whose checkpoints take 9 MB, most of it positions that nothing computes with.
@@ -54,10 +57,12 @@ SMALL = {
 
 def prepare(cache: Path) -> None:
     """Imports what commands import, and has compiled programs kept in `cache`. Call it once, before any `Forked`."""
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(cache)
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    # JAX has been imported, and has read the environment.
+    jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])
+    jax.config.update("jax_compilation_cache_dir", str(cache))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_disable_most_optimizations", True)
     for command in cli.COMMANDS:
         cli.command(command)
     from eeg2text_jax import (
@@ -69,7 +74,7 @@ def prepare(cache: Path) -> None:
 def arguments(**changes: object) -> list[str]:
     """Flags of the small configuration, with changes (`__` for dots)."""
     fields = SMALL | {name.replace("__", "."): value for name, value in changes.items()}
-    return ["--config=configs/demo.py:planted", *(f"--config.{name}={value}" for name, value in fields.items())]
+    return [f"--config={ROOT}/configs/demo.py:planted", *(f"--config.{name}={value}" for name, value in fields.items())]
 
 
 def what_counts(workdir: Path, log: Path, *, checkpoint: bool = True) -> dict[str, str]:
@@ -88,16 +93,14 @@ def _what_counts(workdir: Path, checkpoint: bool) -> dict[str, str]:
     found: dict[str, Any] = {}
     for path in sorted(workdir.rglob("*")):
         name = str(path.relative_to(workdir))
-        if path.is_file() and not name.startswith(("checkpoints/", "tensorboard/", "damaged_checkpoint")):
-            found[name] = path.read_bytes()
-    for name in ("finished.json", "report.html", "loss.png"):  # made from the others; they have the pace and the date
-        found.pop(name, None)
-    if "metrics.jsonl" in found:
-        found["metrics.jsonl"] = logged_metrics(workdir)
-    if checkpoint and (workdir / "checkpoints").exists():
-        step, arrays, info = final_checkpoint(workdir)
-        info["log"] = without_pace(info["log"])
-        found[LAST] = step, info, {name: sha256(array).hexdigest() for name, array in arrays.items()}
+        apart = any(part.startswith(APART) for part in name.split("/"))
+        if path.is_file() and path.name not in MADE_ANEW and not apart:
+            found[name] = logged_metrics(path.parent) if path.name == "metrics.jsonl" else path.read_bytes()
+    for folder in sorted(workdir.rglob("checkpoints")) if checkpoint else ():
+        step, arrays, info = final_checkpoint(folder.parent)
+        info["log"] = without_pace(info.get("log", ()))
+        name = " of ".join([LAST, *folder.parent.relative_to(workdir).parts])
+        found[name] = step, info, {name: sha256(array).hexdigest() for name, array in arrays.items()}
     return {
         name: sha256(value if isinstance(value, bytes) else repr(value).encode()).hexdigest()
         for name, value in found.items()
@@ -149,9 +152,12 @@ class Forked:
             time.sleep(0.002)
         return self._status
 
-    def kill(self, number: signal.Signals = signal.SIGKILL) -> int:
+    def send(self, number: signal.Signals) -> None:
         if not self.ended():
             os.kill(self.process, number)
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> int:
+        self.send(number)
         return self.wait()
 
     def output(self) -> str:

@@ -20,9 +20,10 @@ class Related:
                 self.tests[name].add(str(path.relative_to(root)))
 
     def files(self, module: str) -> list[str]:
-        """Files of tests by distance in imports (its own folder's count as one nearer), then by seconds."""
+        """Files of tests by distance in imports (less one in its folder, less one with its name), then by seconds."""
         start = module.removesuffix(".py").replace("/", ".")
-        distance, reached, folder = {start: 0}, [start], module.split("/")[1]
+        distance, reached = {start: 0}, [start]
+        _, folder, *_, own = start.split(".")
         for name in reached:
             for importer in sorted(self.importers.get(name, ())):
                 if importer not in distance:
@@ -31,7 +32,8 @@ class Related:
         found: dict[str, int] = {}
         for name in reached:
             for test in self.tests[name]:
-                found.setdefault(test, distance[name] - (test.split("/")[1] == folder))
+                closer = (test.split("/")[1] == folder) + (own in Path(test).name)
+                found.setdefault(test, distance[name] - closer)
         return sorted(found, key=lambda test: (found[test], self.seconds.get(test, 0.0), test))
 
 

@@ -15,6 +15,7 @@ from eeg2text_jax.data.fmri.image import Run, read_run
 from eeg2text_jax.data.fmri.scans import Scan, Selection, find_scans, not_here, select, starts_of
 from eeg2text_jax.data.fmri.stories import Story, aligned
 from eeg2text_jax.data.fmri.transcript import FILE, Transcript, backwards, joined, mended, read_transcript, texts
+from eeg2text_jax.data.story_time import STORY_TIME
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.data.volume_file import VolumeWriter
 from eeg2text_jax.errors import UserError
@@ -60,6 +61,8 @@ class _Work:
         self._used: dict[str, Transcript] = {}  # after repairs
         self._problems: dict[str, list[tuple[Scan, str]]] = collections.defaultdict(list)  # by kind
         self._files: list[dict[str, Any]] = []
+        self._story_time: list[tuple[int, float, float]] = []  # see `data.story_time`
+        self._usual_tr: dict[str, float] = {}  # TR of the scans of a stimulus
         self._odd: dict[str, None] = {}  # messages on transcripts and shifts, without duplicates
 
     def usable(self) -> list[Scan]:
@@ -85,6 +88,7 @@ class _Work:
                 f"{' '.join(self._tally.notes)}"
             )
         self._miss_stories(found)
+        self._usual_tr = usual_tr(found)
         placed = aligned([scan.stories for scan in found])
         return [dataclasses.replace(scan, stories=own) for scan, own in zip(found, placed, strict=True)]
 
@@ -160,8 +164,11 @@ class _Work:
         for block in run.frames(first, last) if last - first >= spec.window else ():
             at = writer.add_frames(block)
             begin = at if begin < 0 else begin
+        story_start = frames.start * scan.tr - story.audio_start  # of the first frame, seconds of the audio
+        if begin >= 0:
+            self._story_time.append((begin, round(story_start, 6), scan.tr))
         key = scan.subject, story.stimulus
-        audio_start = round(story.audio_start / scan.tr)
+        slot = self._usual_tr[story.stimulus]
         for start in starts_of(frames, spec.window, spec.stride):
             place = start - frames.start
             text = joined(segments[place : place + spec.window])
@@ -172,7 +179,8 @@ class _Work:
             else:
                 writer.add_window(
                     begin + place, spec.window, sentence=text, subject=scan.subject, task=story.stimulus,
-                    sentence_index=start - audio_start, text_group=spec.group_of(story.stimulus),
+                    sentence_index=round((story_start + place * scan.tr) / slot),
+                    text_group=spec.group_of(story.stimulus),
                     recording=scan.stem, onset=(start + spec.lag_tr) * scan.tr, duration=spec.window * scan.tr,
                 )  # fmt: skip
                 tally.kept[key] += 1
@@ -245,5 +253,15 @@ class _Work:
             "source": self._root.name,
             "fmri": {name: value for name, value in dataclasses.asdict(self._spec).items() if name != "transcripts"},
             "scans": self._files,
+            STORY_TIME: self._story_time,
             "transcripts": {name: file_digest(path) for name, path in paths.items() if path.exists()},
         }
+
+
+def usual_tr(scans: Sequence[Scan]) -> dict[str, float]:
+    """The repetition time that most scans of each stimulus have; of several, the shortest."""
+    found: dict[str, collections.Counter[float]] = {}
+    for scan in scans:
+        for name in {story.stimulus for story in scan.stories}:
+            found.setdefault(name, collections.Counter())[scan.tr] += 1
+    return {name: max(counts, key=lambda tr: (counts[tr], -tr)) for name, counts in found.items()}
