@@ -95,3 +95,5 @@ def test_notebooks_are_python_without_outputs():
         assert len(SITE["code_of"](path)) >= 3
         assert '"outputs": []' in path.read_text()
         assert not re.search(r'"outputs": \[[^\]]', path.read_text())
+        for module in re.findall(r"(?:from|import) (eeg2text_jax[.\w]*)", "\n".join(SITE["code_of"](path))):
+            assert module in ("eeg2text_jax", "eeg2text_jax.data"), "notebooks use public names"

@@ -27,6 +27,7 @@ from eeg2text_jax.auditing.structure import contradictions, weighed
 from eeg2text_jax.auditing.table import ContentTable, RowTable, content_tables
 from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.predictions.in_memory import as_conditions
 from eeg2text_jax.splits.neighbors import high_neighbors
 
 CURVE_RESAMPLES = 1000  # of a picture
@@ -57,8 +58,9 @@ def _example(aligned: Aligned, row: int, best: bool) -> Example:
 
 def audit(
     eeg: Sequence[Prediction],
-    controls: Mapping[str, Sequence[Prediction]],
+    controls: Mapping[str, Sequence[Prediction]] | None = None,
     *,
+    references: Sequence[str] | None = None,
     name: str = "eeg",
     endpoint: Endpoint | None = None,
     secondary: Sequence[Endpoint] = (),
@@ -82,8 +84,9 @@ def audit(
     """Judges whether predictions hold more about the sentence with EEG than with each control.
 
     Args:
-      eeg: rows predicted from EEG; rows with `nll` feed the EEG bits, whatever their mode.
-      controls: name -> rows predicted from that control; empty: EEG alone is judged against its content null.
+      eeg: rows predicted from EEG, a DataFrame of them, or texts with `references`; rows with `nll` feed the EEG bits.
+      controls: name -> the same of that control; none: those in the DataFrame, else EEG against its content null.
+      references: the true texts, where predictions are lists of texts.
       name: what the EEG condition is called in the result.
       endpoint: the figure to judge by, named before looking; None: word BLEU-1.
       secondary: endpoints that are computed, too, and do not decide.
@@ -116,8 +119,9 @@ def audit(
       >>> found.verdict.value == "uses EEG"
       False
     """
-    if name in controls:
+    if name in (controls or {}):
         raise ValueError(f"a control has the name of the EEG condition, {name!r}")
+    eeg, controls, stated = as_conditions(eeg, controls or {}, references, mode, name)
     proof = checked_proof(proof)
     rng = np.random.default_rng(seed)
     eeg, controls, left_out = judged(eeg, controls, recording)
@@ -146,19 +150,11 @@ def audit(
     origin = provenance_of(
         aligned.eeg.mode, verified=verified, proof=proof, stated_by=stated_by, contradictions=contradictions(flags)
     )
-    asked = questions(aligned, deciding)
+    asked, label = questions(aligned, deciding), endpoint.label
     within = levels_of(aligned, groups or {}, endpoint, resamples, seed, stratum_size)
     comparisons = [
         decide(
-            found,
-            fitness.bars(flags, name, found.control),
-            aligned,
-            conditions,
-            endpoint.label,
-            margin,
-            origin,
-            asked,
-            within,
+            found, fitness.bars(flags, name, found.control), aligned, conditions, label, margin, origin, asked, within
         )
         for found in evidence
     ]
@@ -166,7 +162,7 @@ def audit(
     return AuditResult(
         verdict=decisive.verdict,
         sentence=decisive.sentence,
-        metric=endpoint.label,
+        metric=label,
         signature=endpoint.metric.signature,
         margin=margin,
         resamples=resamples,
@@ -187,6 +183,7 @@ def audit(
         ],
         examples=pick_examples(aligned, tables[0].rows, endpoint, rng),
         recording=recording,
+        seeds_stated=stated,
         provenance=origin,
         levels=within,
         curve=_curve(aligned, decisive, endpoint, resamples, seed, stratum_size) if with_curve and not groups else [],

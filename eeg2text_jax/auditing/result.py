@@ -1,6 +1,7 @@
 """What an audit found; everything that the report prints; as text, and on the console."""
 
 import dataclasses
+import html
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from eeg2text_jax.auditing.contrast import Contrast, SubjectEffect
 from eeg2text_jax.auditing.judged import Judged
 from eeg2text_jax.auditing.levels import HEADINGS as LEVEL_HEADINGS
 from eeg2text_jax.auditing.levels import Level, curve_text, level_rows
+from eeg2text_jax.auditing.page import table
 from eeg2text_jax.auditing.provenance import Provenance
 from eeg2text_jax.auditing.recorded import said
 from eeg2text_jax.auditing.red_flags import Flag
@@ -140,6 +142,12 @@ class AuditResult:
         """The verdict, and where content was found and controls of time were given, whether it goes beyond time."""
         decided = self.time is not None and self.time.decided and self.verdict in SAID_BEHIND
         return f"{self.verdict.value}: {self.time.status}" if decided else self.verdict.value
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the verdict, its sentence and the comparisons."""
+        shown = table(EFFECT_HEADINGS, effect_rows(self.comparisons))
+        page = f"<p><b>{self.verdict.value}</b></p><p>{html.escape(self.sentence)}</p>{shown}"
+        return said(page, self.recording)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; draws are left out and NaN becomes null."""

@@ -105,6 +105,8 @@ def write(
       'own.h5'
     """
     path, named = Path(path), Columns.of(columns)
+    if hasattr(samples, "ch_names"):
+        raise UserError(f"{path}: {type(samples).__name__} of MNE is prepared first; `eeg2text_jax.prepare` does it.")
     if hasattr(samples, "to_dict") and hasattr(samples, "itertuples"):  # a table of pandas
         samples = samples.to_dict("records")
     tally = Tally()

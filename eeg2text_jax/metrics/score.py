@@ -7,6 +7,7 @@ the formula of the PyPI package `rouge`, WER.
 """
 
 import contextlib
+import html
 import json
 import math
 import os
@@ -20,6 +21,7 @@ from eeg2text_jax.metrics.error_rates import character_error_rate, word_error_ra
 from eeg2text_jax.metrics.metric import Metric, MetricError
 from eeg2text_jax.metrics.rouge import paper_rouge, rouge
 from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.predictions.in_memory import as_set
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.study.metric_names import MEANING, WORDS
 
@@ -41,16 +43,29 @@ class NothingToScoreError(UserError):
     """Every prediction, or every reference, of a cell and mode is empty."""
 
 
+class Scores(dict[str, dict[str, Any]]):
+    """Figures by their names; a notebook shows a table."""
+
+    def _repr_html_(self) -> str:
+        rows = ((name, f"{found['value']:.2f}", found["signature"]) for name, found in self.items())
+        cells = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows)
+        head = "<tr><th>figure</th><th>percent</th><th>signature</th></tr>"
+        return f"<table>{head}{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
 def score_predictions(
     predictions: Sequence[Prediction],
+    references: Sequence[str] | None = None,
     *,
     profile: str = "standard",
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     token_source: str = "unstated",
     metrics: Sequence[str] | None = None,
     meaning: Meaning | None = None,
-) -> dict[str, dict[str, Any]]:
+) -> "Scores":
     r"""Return every figure of a profile over the rows of one cell and mode.
+
+    `predictions` are rows, a DataFrame with columns as `read_any` knows them, or texts, each with one of `references`.
 
     `metrics` selects metrics instead of the profile's; `meaning` makes the metrics that need an encoder, see
     `metrics.meaning`, from the references of the rows.
@@ -73,9 +88,12 @@ def score_predictions(
       >>> figures = score(read_any("others.csv").predictions)
       >>> {name: round(figures[name]["value"], 1) for name in ("wer", "word_bleu-1", "rouge-1-f")}
       {'wer': 28.6, 'word_bleu-1': 71.4, 'rouge-1-f': 70.8}
+      >>> score(["the film is good"], ["the film was good"])["wer"]["value"]
+      25.0
     """
+    predictions = as_set(predictions, references).predictions
     jobs = jobs_of(predictions, profile, tokenizer, token_source, metrics, meaning)
-    figures: dict[str, dict[str, Any]] = {}
+    figures = Scores()
     with progress_of(len(jobs) * len(predictions)) as advance:
         for metric, (predicted, references) in jobs:
             figures |= _figures(metric, predicted, references, predictions, advance)

@@ -171,7 +171,7 @@ class RawRecordings:
             return None
         volts, start = recording.volts(reading.begin - spec.margin, reading.end + spec.margin)
         order = [recording.channels.index(name) for name in self.channels]
-        volts = _referenced(volts[order], self.channels, spec, str(file.path))
+        volts = referenced(volts[order], self.channels, spec, str(file.path))
         spans = reading.words or windows(reading, spec.window, spec.step)
         try:
             power = band_power(volts, recording.rate, [(a - start, b - start) for a, b in spans], spec)
@@ -191,7 +191,7 @@ class RawRecordings:
             )
 
 
-def _referenced(volts: np.ndarray, channels: Sequence[str], spec: RawSpec, where: str) -> np.ndarray:
+def referenced(volts: np.ndarray, channels: Sequence[str], spec: RawSpec, where: str) -> np.ndarray:
     """Voltages against the average of all channels, or against that of the named ones; `""`: as recorded."""
     if not spec.reference:
         return volts
