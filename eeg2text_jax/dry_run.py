@@ -17,7 +17,7 @@ from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.configuration import differences, load_config, to_json
 from eeg2text_jax.study.ranges import check_config
 from eeg2text_jax.study.study import Study, open_study
-from eeg2text_jax.training.loop import make_program
+from eeg2text_jax.training.waves import bytes_of_an_arm, frozen_bytes
 
 GIB = 1 << 30
 SIDE = 1024  # of the matrices whose product gives the device's pace
@@ -63,9 +63,8 @@ def data_lines(study: Study) -> list[str]:
 def cost_lines(study: Study) -> list[str]:
     """Arms, parameters, the least memory, and the time of the matrix products at this device's pace."""
     config, model = study.config, study.model
-    state = make_program(config, model, study.arms).state_shapes()
-    weights = sum(leaf.size for leaf in jax.tree.leaves(state.params)) // len(study.arms)
-    held = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves((state, state.params)))  # and the gradient
+    weights = sum(leaf.size for leaf in jax.tree.leaves(model.shapes))
+    held = len(study.arms) * bytes_of_an_arm(study) + frozen_bytes(study)
     words, tokens = config.batch.buckets[-1]
     flops = config.train.steps * len(study.arms) * training_flops(model, config.batch.size, words, tokens)
     pace = product_pace()

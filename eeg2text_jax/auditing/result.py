@@ -146,7 +146,7 @@ class AuditResult:
     def _repr_html_(self) -> str:
         """What a notebook shows: the verdict, its sentence and the comparisons."""
         shown = table(EFFECT_HEADINGS, effect_rows(self.comparisons))
-        page = f"<p><b>{self.verdict.value}</b></p><p>{html.escape(self.sentence)}</p>{shown}"
+        page = f"<p><b>{self.verdict_text}</b></p><p>{html.escape(self.sentence)}</p>{shown}"
         return said(page, self.recording)
 
     def to_json(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ COMMANDS = {
     "decode": "the decoding stage of `run`",
     "score": "metrics of any predictions file",
     "audit": "does the model use the EEG? a verdict for any predictions files",
+    "app": "a page in the browser that judges files of decoded text",
     "judge": "tune a soft prompt that says whether a text kept the meaning: LATTEScore",
     "fair-table": "finished runs in the layout of the cross-subject paper's Tables 2 to 4",
     "export": "trained parameters -> a folder that transformers loads",

@@ -139,7 +139,7 @@ def parse_predictions(lines: "Lines") -> PredictionSet:
                 raise UserError(f"{path}, line {number}: a second header; give each file to the command on its own.")
             header = _typed("header", row["header"], dict, path, number)
             continue
-        prediction = _prediction(row, path, number, shared)
+        prediction = own_row(row, path, number, shared)
         *cell, sample = row_key(prediction)
         previous = first_line.setdefault((*cell, prediction.hypothesis or 0), {}).setdefault(sample, number)
         if previous != number:
@@ -237,19 +237,11 @@ def parse_object(line: str, path: epath.Path, number: int) -> dict[str, Any]:
 
 
 FIELDS = {field.name: field for field in dataclasses.fields(Prediction)}
-SHARED_FIELDS = (
-    "subject",
-    "task",
-    "sentence_id",
-    "train_condition",
-    "eval_condition",
-    "mode",
-    "reference",
-    "recording",
-)
+SHARED_TEXT = ("subject", "task", "sentence_id", "train_condition", "eval_condition", "mode", "reference", "recording")
 
 
-def _prediction(row: dict[str, Any], path: epath.Path, number: int, shared: Shared) -> Prediction:
+def own_row(row: dict[str, Any], path: epath.Path, number: int, shared: Shared) -> Prediction:
+    """A row of our own format from its values by field. Raises UserError where one is missing, unknown or wrong."""
     for name, field in FIELDS.items():
         if name not in row and field.default is dataclasses.MISSING:
             raise UserError(f"{path}, line {number}: the field {name!r} is missing.")
@@ -258,7 +250,7 @@ def _prediction(row: dict[str, Any], path: epath.Path, number: int, shared: Shar
     values = {name: _value(name, value, path, number) for name, value in row.items()}
     if values["mode"] not in MODES:
         raise UserError(f"{path}, line {number}: mode is {values['mode']!r}; expected one of {', '.join(MODES)}.")
-    for name in SHARED_FIELDS:
+    for name in SHARED_TEXT:
         if values.get(name) is not None:
             values[name] = shared.text(values[name])
     if values.get("prediction_tokens") is not None:

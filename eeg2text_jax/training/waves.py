@@ -140,7 +140,7 @@ def _even(n_arms: int, at_once: int) -> int:
 
 
 def _arms_that_fit(study: Study) -> int:
-    arm, memory = _bytes_of_an_arm(study), device_memory()
+    arm, memory = bytes_of_an_arm(study), device_memory()
     sizes = sorted({_even(len(study.arms), at_once) for at_once in range(1, len(study.arms) + 1)}, reverse=True)
     size = next((n for n in sizes if _load(study, n, arm) <= STATE_SHARE * memory), sizes[-1])
     if size < len(study.arms) or _load(study, size, arm) > STATE_SHARE * memory:
@@ -158,17 +158,17 @@ def _load(study: Study, n_arms: int, each: int) -> float:
         arm, data = Placement.from_config(study.config, n_arms).mesh.shape.values()
     except UserError:  # the mesh does not divide so many arms
         return math.inf
-    return (n_arms / arm * each + _frozen_bytes(study)) / (data if study.config.parallel.fsdp else 1)
+    return (n_arms / arm * each + frozen_bytes(study)) / (data if study.config.parallel.fsdp else 1)
 
 
-def _bytes_of_an_arm(study: Study) -> int:
+def bytes_of_an_arm(study: Study) -> int:
     """Return the bytes of one arm's training state and gradient."""
     shapes = make_program(study.config, study.model, study.arms).state_shapes()
     leaves = [*jax.tree.leaves(shapes), *jax.tree.leaves(shapes.params)]
     return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) // len(study.arms)
 
 
-def _frozen_bytes(study: Study) -> int:
+def frozen_bytes(study: Study) -> int:
     """Return the bytes of the model that all arms share; 0 if each arm trains all of its parameters."""
     if not getattr(study.model, "shared_frozen", False):
         return 0

@@ -7,6 +7,7 @@ import pytest
 import eeg2text_jax
 from eeg2text_jax import audit, score
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.in_memory import as_set
 from eeg2text_testing.prediction_sets import Dials, as_predictions, simulate
 
 
@@ -48,6 +49,22 @@ def test_frames_and_lists_are_audited_as_rows_are(rows):
     assert listed.conditions[0].content.scores == pytest.approx(plain.conditions[0].content.scores)
     assert not listed.seeds_stated
     assert plain.verdict.value in plain._repr_html_()
+
+
+def test_a_frame_of_our_own_rows_keeps_every_field(rows):
+    pandas = pytest.importorskip("pandas")
+    first = dataclasses.replace(rows[0][0], onset=2.5, order=3, nll=4.0, n_tokens=5, prediction_tokens=[1, 2])
+    own = [first, dataclasses.replace(rows[0][1], nll=4.25)]
+    assert as_set(pandas.DataFrame(map(dataclasses.asdict, own))).predictions == own
+
+
+def test_a_table_of_several_conditions_is_not_pooled(rows):
+    pandas = pytest.importorskip("pandas")
+    both = pandas.concat([pandas.DataFrame(map(dataclasses.asdict, some)) for some in rows])
+    with pytest.raises(UserError, match="eeg: the table holds the conditions eeg, noise; give a table for each"):
+        audit(both, {"other": rows[1]}, resamples=100)
+    named = both.rename(columns={"eval_condition": "condition"})[["reference", "prediction", "condition", "subject"]]
+    assert [found.control for found in audit(named, mode="free_running", resamples=100).comparisons] == ["noise"]
 
 
 def test_what_cannot_be_read_is_one_sentence(rows):
