@@ -110,9 +110,9 @@ def build() -> Any:
 
 
 def serve(host: str, port: int) -> None:
-    """Serve the page until interrupted. Uploads lie in a folder that is removed at the end."""
+    """Serve the page until interrupted. Uploads and jobs lie in a folder that is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="eeg2text-app-") as folder:
-        os.environ["GRADIO_TEMP_DIR"] = folder
+        os.environ["GRADIO_TEMP_DIR"] = tempfile.tempdir = folder  # jobs copy uploads below it, too
         page = build()
         gr = library("gradio", "app")
         fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
