@@ -30,8 +30,10 @@ def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, s
     """Return controls that do not decide, with the question that each asks. If none would decide, all do."""
     names = [condition.name for condition in aligned.conditions[1:]]
     if deciding is not None:
-        asked = {name: QUESTIONS.get(name, "does it differ from this one?") for name in names if name not in deciding}
-        asked |= {c.name: QUESTION for c in aligned.conditions[1:] if is_of_time(c) and c.name not in deciding}
+        # An arm trained on a control has a name of its own; its rows say the condition.
+        left = [c for c in aligned.conditions[1:] if not {c.name, c.rows[0].eval_condition} & set(deciding)]
+        asked = {c.name: QUESTIONS.get(c.name, "does it differ from this one?") for c in left}
+        asked |= {c.name: QUESTION for c in left if is_of_time(c)}
     else:
         kinds = {c.name: c.rows[0].eval_condition for c in aligned.conditions[1:]}
         asked = {name: QUESTIONS[kind] for name, kind in kinds.items() if kind in QUESTIONS}
