@@ -30,6 +30,9 @@ def get_config() -> ConfigDict:
     c.data.synthetic.tasks = 2  # sentences are dealt out to the tasks in turn
     c.data.synthetic.features = 64  # F
     c.data.synthetic.vocabulary = 300  # distinct words
+    c.data.synthetic.groups = 1  # kinds of sentences, each with words of its own
+    c.data.synthetic.order = "random"  # in which they are read: random | blocks (of one group each) | same_for_all
+    c.data.synthetic.drift = 0.0  # standard deviation of a slow drift, beside features of variance about 1
     c.data.synthetic.seed = 0
 
     c.data.synthetic_fmri = ConfigDict()  # used when data.source is "synthetic-fmri"; read as data.fmri says
@@ -48,12 +51,18 @@ def get_config() -> ConfigDict:
     # may be absent.
     c.data.columns = ConfigDict()
     c.data.columns.features = "features"  # [words, features] or [features] a row; a table has numeric columns instead
-    c.data.columns.sentence = "sentence"
-    c.data.columns.subject = "subject"
-    c.data.columns.task = "task"
+    c.data.columns.sentence = "sentence"  # column of the texts
+    c.data.columns.subject = "subject"  # column of who read
+    c.data.columns.task = "task"  # column of the task
     c.data.columns.sentence_index = "sentence_index"  # equal for all who read the sentence; default: by its text
     c.data.columns.word = "word"  # of a table with a line a word
     c.data.columns.mask = "mask"  # [N, W] of padded arrays, True at real words
+    # When a sample was recorded: one run of the subject (by default subject and task), and in it onset and duration in
+    # seconds, or the place in the order.
+    c.data.columns.recording = "recording"
+    c.data.columns.onset = "onset"
+    c.data.columns.duration = "duration"
+    c.data.columns.order = "order"
     c.data.columns.features_are = ""  # what the features mean, for the record
 
     c.data.table = ConfigDict()  # used when data.source is a table
@@ -130,15 +139,22 @@ def get_config() -> ConfigDict:
     # unique_text (no text of the test part trains), f (no subject either); file (see path); and the published ones that
     # leak: unique_sent, unique_subj, a (by subject), b (by task), c (pooled), d (by sentence id within a task), e (one
     # run of consecutive samples of each task). Windows of stories are split by story in unique_text, b and f.
+    # blocks: contiguous stretches of each recording, with texts of their own and a gap in time between parts.
     c.split.method = "unique_text"
     c.split.ratio = (0.8, 0.1, 0.1)  # train, dev, test
     c.split.seed = 0
     c.split.path = ""  # certificate or split file of method "file"
+    c.split.gap = 0.0  # of blocks: seconds left out between parts (places in the order, where onsets are not known)
+    c.split.unique_subjects = False  # of blocks: no subject of the test part trains
 
     c.text = ConfigDict()
     c.text.tokenizer = ""  # Hugging Face folder; empty: the checkpoint's, or a byte-pair one trained on train
     c.text.vocab_size = 900  # of the trained one
     c.text.max_tokens = 56  # targets are cut to this many tokens, the end token among them
+    # Prompt of a decoder-only model: a text with <eeg> where the recording goes, and {subject} or {task} where a
+    # sample's own go; empty: the recording alone.
+    c.text.template = ""
+    c.text.chat = False  # the template is what a user says, in the tokenizer's own chat template
 
     c.batch = ConfigDict()
     # (EEG positions, target tokens) of a batch: a sample takes the first pair that holds it; one compilation each.
@@ -147,7 +163,8 @@ def get_config() -> ConfigDict:
     c.batch.size = 32  # global batch size
 
     c.model = ConfigDict()
-    c.model.backbone = "bart"  # bart | pegasus | t5 | bert2bert
+    # bart | pegasus | t5 | bert2bert, or decoders alone: llama | mistral | qwen2 | qwen3 | gemma | gemma2 | gemma3
+    c.model.backbone = "bart"
     c.model.checkpoint = ""  # folder or Hub name with pretrained weights; empty: random weights of model.shape
     c.model.dtype = "float32"  # of the computation; parameters, loss and softmax are float32
     c.model.shape = ConfigDict()  # Hugging Face configuration fields of a backbone with random weights
@@ -171,16 +188,37 @@ def get_config() -> ConfigDict:
     c.model.remat = False  # compute each layer again in the backward pass instead of keeping what it computed ...
     c.model.keep = "products"  # ... but for its matrix products ("products"), or for its input alone ("nothing")
     c.model.prompt = ""  # text whose embeddings go before the EEG positions
+    c.model.lora = ConfigDict()  # adapters of the language model, with optim.trainable "lora" (Hu et al. 2022)
+    c.model.lora.rank = 16
+    c.model.lora.alpha = 32.0  # what they compute is multiplied by alpha / rank
+    c.model.lora.dropout = 0.05
+    # Projections that have one: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj.
+    c.model.lora.targets = ("q_proj", "v_proj")
+    c.model.frozen_dtype = "bfloat16"  # in which a frozen language model is kept, once for all arms: or "float32"
 
     c.grid = ConfigDict()
     c.grid.train_conditions = ("eeg", "noise")  # one arm each ...
-    c.grid.seeds = (0,)  # ... times one per seed
+    c.grid.seeds = (0,)  # ... times one per training seed
     c.grid.eval_conditions = ("eeg", "noise")  # what each arm is tested with
+    # Of those, the controls that the EEG must beat: all that take the words' features away. time_reversed and
+    # phase_randomized keep features of the words, so a decoder that needs no order would never beat them: they ask
+    # questions of their own. Where an arm is tested with none of these, all of its controls decide.
+    c.grid.controls = (
+        "noise",
+        "noise_redrawn",
+        "noise_uniform",
+        "zero",
+        "shuffled",
+        "subject_mean",
+        "length_only",
+    )
 
     c.optim = ConfigDict()
     c.optim.name = "adamw"  # adamw | adafactor | sgd
-    c.optim.trainable = "all"  # all | first: what the authors' step one updates (see step_one, which sets it)
-    c.optim.lr = 1e-3
+    # "all"; "bridge", the EEG encoder and its bridge, with the language model frozen; "lora", adapters of it, too; or
+    # "first", what the authors' step one updates (see step_one, which sets it).
+    c.optim.trainable = "all"
+    c.optim.lr = 1e-3  # peak learning rate
     c.optim.schedule = "cosine"  # constant | linear | cosine | geometric | step
     c.optim.lr_end = (
         0.0  # what linear, cosine and geometric decay to, the last step's rate; geometric needs one above 0
@@ -271,11 +309,11 @@ def get_config() -> ConfigDict:
     c.parallel.hosts = "one"  # "auto": the cluster that JAX finds (TPU slice, Slurm); "env": EEG2TEXT_COORDINATOR, ...
 
     c.decode = ConfigDict()  # free-running decoding; fields of GenerationSpec
-    c.decode.num_beams = 5
-    c.decode.max_length = 56
-    c.decode.repetition_penalty = 5.0
-    c.decode.no_repeat_ngram_size = 2
-    c.decode.length_penalty = 1.0
+    c.decode.num_beams = 5  # hypotheses kept at each step; 1: greedy
+    c.decode.max_length = 56  # tokens of a text at most
+    c.decode.repetition_penalty = 5.0  # divides the scores of tokens that the text has already; 1: none
+    c.decode.no_repeat_ngram_size = 2  # no run of so many tokens occurs twice in a text; 0: any may
+    c.decode.length_penalty = 1.0  # above 0 favours long texts, below 0 short ones
     c.decode.num_return_sequences = 1  # texts of each sentence, best first; the first is scored, all are written
     c.decode.do_sample = False  # draw what comes next; with beams, their continuations, without replacement
     c.decode.temperature = 1.0  # these three matter only with do_sample

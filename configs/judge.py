@@ -19,6 +19,7 @@ def get_config(argument: str = "") -> ConfigDict:
     c.param_dtype = "float32"  # in which frozen weights are kept; prompt and optimizer are float32
     # A file of labelled pairs (.tsv, .csv); edits: controlled edits of `sentences`; templates: those of the toy
     c.pairs = given.pairs
+    c.test = ""  # a second file of labelled pairs to test with, as of conversations; its references train nothing
     c.sentences = ""  # what controlled edits are made of: a text file, a line each; empty: sentences in the package
     c.wording = "auto"  # plain | figure, as the paper prints it; auto: the latter where the tokenizer knows braces
     c.labels = ("yes", "no")  # what the model answers
@@ -52,7 +53,7 @@ def get_config(argument: str = "") -> ConfigDict:
     c.batch.at_once = 8192
 
     c.train = ConfigDict()
-    c.train.steps = 10_000
+    c.train.steps = 10_000  # batches; every arm sees all of them
     c.train.eval_every = 100  # steps between looks at dev; the best prompt is kept
     c.train.save_every = 500  # steps between checkpoints
 

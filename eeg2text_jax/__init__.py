@@ -1,8 +1,8 @@
 """Train, decode and judge EEG-to-text models in JAX.
 
 The names that a notebook calls, each imported when first asked for, so that scoring a file does not wait for JAX:
-`read_datafile`, `make_split`, `fit`, `load`; `load_pretrained`, `load_export`, `Seq2SeqModel`, `GenerationSpec`,
-`generate`, `teacher_forced`; `read_any`, `score`, `audit`. `data.write` makes a data file.
+`prepare`, `read_datafile`, `make_split`, `fit`, `load`; `load_pretrained`, `load_export`, `Seq2SeqModel`,
+`GenerationSpec`, `generate`, `teacher_forced`; `read_any`, `score`, `audit`. `data.write` makes a data file.
 """
 
 import importlib
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from eeg2text_jax.notebook import fit, load
     from eeg2text_jax.predictions.read import read_any
     from eeg2text_jax.pretrained.load import load_pretrained
+    from eeg2text_jax.python_data import prepare
     from eeg2text_jax.search.settings import GenerationSpec
     from eeg2text_jax.splits.methods import make_split
 
@@ -34,6 +35,7 @@ __all__ = [
     "load_export",
     "load_pretrained",
     "make_split",
+    "prepare",
     "read_any",
     "read_datafile",
     "score",
@@ -50,6 +52,7 @@ _PLACES = {
     "load_export": "decoding.exported.load_export",
     "load_pretrained": "pretrained.load.load_pretrained",
     "make_split": "splits.methods.make_split",
+    "prepare": "python_data.prepare",
     "read_any": "predictions.read.read_any",
     "read_datafile": "data.datafile.read_datafile",
     "score": "metrics.score.score_predictions",
@@ -62,3 +65,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, attribute = _PLACES[name].rpartition(".")
     return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__", "data"])

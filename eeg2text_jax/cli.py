@@ -1,47 +1,20 @@
 """The `eeg2text` command: picks the module of a subcommand and turns user errors into one sentence."""
 
 import errno
-import importlib
 import itertools
 import os
 import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from eeg2text_jax.commands.overview import COMMANDS, command
 from eeg2text_jax.errors import Terminated, UserError, did_you_mean
 from eeg2text_jax.outputs import check_outputs
 from eeg2text_jax.versions import __version__
-
-# name -> its line in the overview. Each is a function `argv -> status` of a module of `eeg2text_jax.commands`, imported
-# only when asked for, so that `eeg2text score` does not wait for JAX.
-COMMANDS = {
-    "run": "prepare, train the grid, decode both ways, score, audit (resumes)",
-    "prepare": "recordings or tables -> one data file",
-    "check": "what is in a data file, and what is wrong with it",
-    "export-data": "a data file -> Parquet, for pandas and datasets",
-    "split": "divide a data file into train, dev and test and certify it",
-    "train": "the training stage of `run`",
-    "decode": "the decoding stage of `run`",
-    "score": "metrics of any predictions file",
-    "audit": "does the model use the EEG? a verdict for any predictions files",
-    "judge": "tune a soft prompt that says whether a text kept the meaning: LATTEScore",
-    "export": "trained parameters -> a folder that transformers loads",
-    "records": "results, predictions and what to cite in formats that other tools load",
-    "preflight": "compile training and decoding for a TPU that is not there: memory, fit, communication",
-    "configs": "the configurations that travel with the package; `copy NAME` gives one to edit",
-    "bench": "throughput of decoding and training beside PyTorch and CTranslate2",
-}
-
-# Commands that share a module; every other is `main` of the module of its name.
-PLACES = {
-    **{name: f"run:{name}" for name in ("run", "train", "decode", "export")},
-    **{name: f"data:{name}" for name in ("prepare", "check", "export-data", "split")},
-    **{name: f"devices:{name}" for name in ("preflight", "bench")},
-}
 
 # What to do about errors of the operating system: the disk, the user's share of it, the largest file allowed; places
 # that may be read, or not even that.
@@ -56,12 +29,6 @@ ADVICE = {
 def usage() -> str:
     lines = [f"  {name:<11} {line}" for name, line in COMMANDS.items()]
     return "\n".join(["usage: eeg2text COMMAND [--help] ...", "", *lines])
-
-
-def command(name: str) -> Callable[[list[str]], int]:
-    """The function of a command."""
-    module, _, function = PLACES.get(name, f"{name}:main").partition(":")
-    return getattr(importlib.import_module(f"eeg2text_jax.commands.{module}"), function.replace("-", "_"))
 
 
 def main(argv: list[str] | None = None) -> int:

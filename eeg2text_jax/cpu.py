@@ -1,6 +1,6 @@
-"""What is done for the sake of CPUs alone, each with what it gains there.
+"""Workarounds for XLA's CPU backend, each with its measured gain.
 
-JAX is imported where it is used: the process may be started anew before it is needed.
+JAX is imported inside the functions, because `use_huge_pages` may restart the process first.
 """
 
 import os
@@ -15,11 +15,10 @@ HUGE_PAGES = "glibc.malloc.hugetlb=1"
 
 
 def use_huge_pages() -> None:
-    """Starts the process anew with glibc told to ask the kernel for huge pages, unless it has been.
+    """Restart the process once with glibc's huge pages enabled.
 
-    XLA's CPU backend allocates what a training step computes with anew at every step. In pages of 4 KiB that is 630,000
-    page faults for BART-base and a batch of 32; in huge pages a step takes 0.81 to 0.86 of the time. Elsewhere than on
-    Linux with glibc 2.35 or later it does nothing.
+    XLA's CPU backend allocates its buffers anew at every step: 630,000 page faults of 4 KiB pages for BART-base and a
+    batch of 32. With huge pages a step takes 0.81 to 0.86 of the time. No effect without Linux and glibc 2.35 or later.
     """
     given = os.environ.get("GLIBC_TUNABLES", "")
     if sys.platform == "linux" and "glibc.malloc.hugetlb" not in given:
@@ -28,17 +27,17 @@ def use_huge_pages() -> None:
 
 
 def unfused(scores: "jax.Array") -> "jax.Array":
-    """The same, computed before what reads it: `top_k` behind a fused producer takes five times as long on a CPU."""
+    """Return `scores` behind an optimization barrier: `top_k` with a fused producer takes 5 times as long on a CPU."""
     import jax
 
     return jax.lax.optimization_barrier(scores)
 
 
 def fenced(head: "Callable[[jax.Array], jax.Array]", x: "jax.Array", true: "jax.Array") -> "jax.Array":
-    """`head(x)`, on a CPU behind a branch that is always taken; `true` is what XLA cannot know to be so.
+    """Return `head(x)`, on a CPU inside a branch that is always taken; XLA cannot know that `true` is True.
 
-    XLA:CPU would fuse the product with the softmax that follows and take three times as long over it (BART-base, 160
-    rows: 378 ms in place of 126); `optimization_barrier` is gone by then.
+    Without the branch, XLA:CPU fuses the product with the following softmax and takes three times as long (BART-base,
+    160 rows: 378 instead of 126 ms); an `optimization_barrier` is removed before that pass.
     """
     import jax
     import jax.numpy as jnp
@@ -53,11 +52,11 @@ def fenced(head: "Callable[[jax.Array], jax.Array]", x: "jax.Array", true: "jax.
 def summed_by_blocks(
     function: "Callable[[Any, jax.Array, Any], jax.Array]", shared: Any, x: "jax.Array", fixed: Any, blocks: int
 ) -> "jax.Array":
-    """`function(shared, x, fixed)`, a scalar that is a sum over axis 1 of `x` and `fixed`, in that many blocks of it.
+    """Return `function(shared, x, fixed)`, a scalar sum over axis 1 of `x` and `fixed`, computed in blocks of axis 1.
 
-    Differentiable by `shared` and `x`: each block's gradient is computed with its value, so that what lies between is
-    that of one block. Logits of a batch are memory that nobody has touched, and on a CPU each page of it is a fault: a
-    training step of BART-base, 32 texts of 40 tokens, takes 8.4 s in blocks and 9.2 s without.
+    Differentiable in `shared` and `x`: each block's gradient is computed together with its value, so intermediates
+    exist for one block at a time. On a CPU every page of a new buffer, such as the logits, costs a page fault: a
+    training step of BART-base with 32 texts of 40 tokens takes 8.4 s in blocks and 9.2 s without.
     """
     import jax
     import jax.numpy as jnp
@@ -89,23 +88,23 @@ def summed_by_blocks(
 
 
 def convolve(x: "jax.Array", kernel: "jax.Array") -> "jax.Array":
-    """A convolution of volumes `[N, X, Y, Z, C]`, stride 2, padding 1, kernel `[3, 3, 3, C, D]`, as one matrix product.
+    """Convolve volumes `[N, X, Y, Z, C]`, stride 2, padding 1, kernel `[3, 3, 3, C, D]`, by one matrix product.
 
-    XLA:CPU computes three-dimensional convolutions one number at a time: forward and backward of 32 volumes of
-    64 x 64 x 27 through four of them and four transposed ones took 122 s, in this form 1.6 s.
+    XLA:CPU computes 3-D convolutions by scalar loops: forward and backward of 32 volumes of 64 x 64 x 27 through four
+    convolutions and four transposed ones took 122 s; this form takes 1.6 s.
     """
     return patches(x) @ kernel.reshape(-1, kernel.shape[-1])
 
 
 def convolve_back(x: "jax.Array", kernel: "jax.Array", shape: tuple[int, ...]) -> "jax.Array":
-    """The transposed convolution: `[N, x, y, z, D]`, kernel `[3, 3, 3, C, D]` -> `[N, *shape, C]`; see `convolve`."""
+    """Transposed convolution: `[N, x, y, z, D]`, kernel `[3, 3, 3, C, D]` -> `[N, *shape, C]`; see `convolve`."""
     return add_patches(x @ kernel.reshape(-1, kernel.shape[-1]).T, shape)
 
 
 def patches(x: "jax.Array") -> "jax.Array":
-    """`[N, X, Y, Z, C] -> [N, x, y, z, 27 C]`, x = ceil(X / 2): the 3 x 3 x 3 voxels around every other one.
+    """Extract the 3 x 3 x 3 patch around every other voxel: `[N, X, Y, Z, C] -> [N, x, y, z, 27 C]`, x = ceil(X / 2).
 
-    One axis after the other, and by slices of the two halves of an axis: gathers, and slices with a stride, are slow.
+    Axis by axis, from the even and odd halves of each axis: gathers and strided slices are slow.
     """
     import jax.numpy as jnp
 
@@ -129,7 +128,7 @@ def add_patches(x: "jax.Array", shape: tuple[int, ...]) -> "jax.Array":
 
 
 def _halves(x: "jax.Array", axis: int) -> "tuple[jax.Array, jax.Array]":
-    """Entries 0, 2, 4, ... and 1, 3, 5, ... of an axis, 0 where there is none."""
+    """Return the even and the odd entries of an axis, padded with 0."""
     import jax
     import jax.numpy as jnp
 
@@ -140,7 +139,7 @@ def _halves(x: "jax.Array", axis: int) -> "tuple[jax.Array, jax.Array]":
 
 
 def _moved(x: "jax.Array", axis: int, by: int) -> "jax.Array":
-    """Entries one place further on (`by` 1) or back (-1) along an axis, with 0 where nothing comes from."""
+    """Shift entries by one place forward (`by` 1) or back (-1) along an axis, filling with 0."""
     import jax
     import jax.numpy as jnp
 

@@ -1,43 +1,43 @@
-"""The exceptions whose message is meant for the user, and what such messages are made of."""
+"""Exceptions whose message is for the user, and helpers for such messages."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Input that a user can mend.
+    """An error in the user's input.
 
-    The message is one sentence that names the file, the field or line, what was expected, what came and what to
-    do. The command line prints it without a traceback and exits with status 2.
+    The message is one sentence that names the file, the field or line, the expected and the found value, and a fix.
+    The command line prints it without a traceback and exits with status 2.
     """
 
 
 class Terminated(BaseException):
-    """The run was told to end by SIGTERM, and has left behind what the next one goes on from.
+    """SIGTERM ended the run after it saved a checkpoint to resume from.
 
-    No `Exception`, as nothing that catches errors shall hold it up. The command line prints it and exits with status
-    143, as after the signal itself.
+    It is no `Exception`, so no handler of errors stops it. The command line prints it and exits with status 143, as
+    after the signal itself.
     """
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an exception's message with something in it, or the name of its kind where there is none."""
+    """Return the first non-blank line of an exception's message, or the exception's type without one."""
     lines = (line.strip() for line in str(error).splitlines())
     return next(filter(None, lines), type(error).__name__)
 
 
 def one_line(error: BaseException) -> str:
-    """All of an exception's message that fits into a line, or the name of its kind where there is none."""
+    """Return an exception's message on one line, truncated, or the exception's type without one."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: the nearest known one, or all of them where none is near."""
+    """Return the end of a sentence about an unknown name: the nearest known name, or all names if none is near."""
     known = list(known)
     near = nearest(name, known, 0.6)
     return f"did you mean {near!r}?" if near else f"there are {', '.join(map(str, known))}."
 
 
 def nearest(name: str, known: Iterable[str], alike: float = 0.0) -> str | None:
-    """The known name most like `name`, if it is `alike` enough (0 to 1)."""
+    """Return the known name most similar to `name`, if its similarity is at least `alike` (0 to 1)."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=alike)), None)

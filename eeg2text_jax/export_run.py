@@ -1,4 +1,4 @@
-"""Exports an arm of a finished run: which parameters, which configuration, and what the card says."""
+"""Export an arm of a finished run: its best parameters, its configuration and a model card."""
 
 import json
 import os
@@ -12,6 +12,7 @@ from eeg2text_jax.decoding.exported import Exported
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.opening import open_finished
+from eeg2text_jax.parallel.arms import joined
 from eeg2text_jax.pretrained.eeg_file import Feeding
 from eeg2text_jax.pretrained.export import CardFacts, export_checkpoint, model_card
 from eeg2text_jax.pretrained.folder import checkpoint_folder
@@ -26,18 +27,18 @@ from eeg2text_jax.training.waves import trained_arm
 
 
 def export_run(root: str, out: str, arm: str = "") -> Arm:
-    """Writes the best parameters of one arm of the run in `root` as a checkpoint folder `out`.
+    """Write the best parameters of one arm of the run in `root` as a checkpoint folder `out`.
 
     Args:
       root: workdir of a finished run.
       out: the folder to write.
-      arm: `condition/seed`; empty: the first arm that was trained on EEG, or the first of all.
+      arm: `condition/seed`; empty: the first arm trained on EEG, or the first arm if none was.
 
     Returns:
       The arm.
 
     Raises:
-      UserError: there is no finished run in `root`, no such arm, or `out` cannot be written.
+      UserError: `root` holds no finished run, the arm does not exist, or `out` cannot be written.
     """
     study = finished_study(root)
     number = arm_number(study.arms, arm)
@@ -48,10 +49,10 @@ def export_run(root: str, out: str, arm: str = "") -> Arm:
 
 
 def finished_study(root: str) -> Study:
-    """The study of a finished run, as its folder has it.
+    """Open the study of a finished run.
 
     Raises:
-      UserError: there is no finished run in `root`, or something of it was changed.
+      UserError: `root` holds no finished run, or one of its files was changed.
     """
     root = at_hand(root)
     workdir = find_workdir(root)
@@ -62,7 +63,7 @@ def finished_study(root: str) -> Study:
 
 
 def exported(study: Study, params: Params) -> Exported:
-    """What an export of these parameters would decode with, without writing it."""
+    """Return the `Exported` object of these parameters without writing a folder."""
     _check_writes(study)
     generation = GenerationSpec.from_fields(study.config.decode, study.model)
     return Exported(study.model, params, study.tokenizer, generation, _feeding(study))
@@ -85,7 +86,7 @@ def _check_words(study: Study) -> None:
 
 
 def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
-    """Writes parameters of one arm, and all that decoding like the run needs beside them, as the folder `out`.
+    """Write the parameters of one arm, with everything that decoding needs, as the folder `out`.
 
     Raises:
       UserError: `out` cannot be written.
@@ -93,7 +94,7 @@ def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
     _check_writes(study)
     export_checkpoint(
         study.model,
-        params,
+        joined(params),
         _backbone_config(study),
         study.tokenizer,
         out,
@@ -105,6 +106,17 @@ def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
 
 def _feeding(study: Study) -> Feeding:
     _check_words(study)
+    if study.samples.prompts is not None:
+        raise UserError(
+            f"{study.workdir.root}: its prompts hold fields of each sample (text.template), which an export cannot be "
+            "fed; decode them with `eeg2text decode --workdir`."
+        )
+    base = study.config.model.checkpoint if study.model.shared_frozen else ""
+    if study.model.shared_frozen and not (base and study.model.spec.encoder is None):
+        raise UserError(
+            f"{study.workdir.root}: its frozen language model has random weights or an encoder; an export beside it "
+            "needs a decoder-only checkpoint in model.checkpoint."
+        )
     config, samples = study.config, study.samples
     return Feeding(
         mean=samples.mean,
@@ -116,11 +128,13 @@ def _feeding(study: Study) -> Feeding:
         seed=config.seed,
         dtype=config.model.dtype,
         features_are=study.data.features_are,
+        base=base,
+        base_dtype=config.model.frozen_dtype if base else "float32",
     )
 
 
 def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
-    """What the card says about an arm; its scores are there once the run was scored."""
+    """Return the facts for an arm's model card; scores are included once the run was scored."""
     scores, signatures = _scores(study.workdir, arm)
     return CardFacts(
         name=name,
@@ -130,6 +144,9 @@ def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
         data=f"{study.config.data.source}, {len(study.split.parts['train'])} training samples",
         features=study.data.features_are,
         n_features=study.data.n_features,
+        base=study.config.model.checkpoint if study.model.shared_frozen else "",
+        lora=study.config.optim.trainable == "lora",
+        alone=study.model.spec.encoder is None,
         split=study.split.digest(),
         config_hash=study.config_digest,
         scores=scores,
@@ -138,7 +155,7 @@ def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
 
 
 def _scores(workdir: Workdir, arm: Arm) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Rows of the arm's cells in `results.json`, and the signature of each metric."""
+    """Return the rows of the arm's cells in `results.json`, and the signature of each metric."""
     if not workdir.results.exists():
         return [], {}
     rows, signatures = [], {}
@@ -152,17 +169,17 @@ def _scores(workdir: Workdir, arm: Arm) -> tuple[list[dict[str, Any]], dict[str,
 
 
 def _tuples(value: Any) -> Any:
-    """JSON has no tuples: its lists are what configurations write as tuples."""
+    """Convert JSON lists to the tuples of a configuration."""
     if isinstance(value, dict):
         return {name: _tuples(entry) for name, entry in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def arm_number(arms: tuple[Arm, ...], wanted: str) -> int:
-    """The place of the arm called `wanted`; of the first one trained on EEG, or the first of all, if that is empty.
+    """Return the index of the arm `wanted`; if empty, of the first arm trained on EEG, else of the first arm.
 
     Raises:
-      UserError: there is none of that name.
+      UserError: no arm has this name.
     """
     names = [str(arm) for arm in arms]
     if not wanted:
@@ -173,7 +190,7 @@ def arm_number(arms: tuple[Arm, ...], wanted: str) -> int:
 
 
 def _backbone_config(study: Study) -> PretrainedConfig:
-    """The Hugging Face configuration that the study's backbone was described by."""
+    """Return the Hugging Face configuration of the study's backbone."""
     config = study.config.model
     if config.checkpoint:
         return checkpoint_config(checkpoint_folder(config.checkpoint), study.tokenizer)

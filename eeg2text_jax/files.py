@@ -1,4 +1,4 @@
-"""Writing files that are whole or not there, and the digests that tell one file from another."""
+"""Atomic writing, file locks and digests."""
 
 import contextlib
 import errno
@@ -38,10 +38,13 @@ def tell() -> None:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[epath.Path]:
-    """A place beside `path` to write a file or folder at; it takes the name of `path` once the block has ended well.
+    """Yield a temporary path beside `path` for a file or folder; rename it to `path` when the block succeeds.
 
-    Where the block raises, what was written is removed and `path` stays as it was. The place has one name for each
-    `path`, so what a killed process left there is written over by the next one.
+    If the block raises, the temporary is removed and `path` is unchanged. The temporary name depends on `path` alone,
+    so the next process overwrites the remains of a killed one.
+
+    Raises:
+      UserError: `path` is a link or a device, or a folder where the block wrote a file.
     """
     path = epath.Path(path)
     check_replaceable(path)
@@ -50,6 +53,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[epath.Path]:
     try:
         with naming(path):
             yield partial
+            if path.is_dir() and not partial.is_dir():
+                raise UserError(f"{path}: is a folder, where a file is to be written; rename it or remove it.")
             partial.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -62,7 +67,7 @@ def check_replaceable(path: str | os.PathLike[str], said: str = "") -> None:
     """Check that a path is free, a regular file or a folder.
 
     Raises:
-      UserError: it is a link, a device, a pipe or a socket; `said` names it in the message.
+      UserError: it is a link, a device, a pipe or a socket; the message calls it `said`.
     """
     if not is_local(path):
         return
@@ -77,7 +82,7 @@ def check_replaceable(path: str | os.PathLike[str], said: str = "") -> None:
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Gives errors of the operating system the name of the file, which those of writing to an open one lack."""
+    """Add the file name to operating-system errors; errors of writing to an open file lack it."""
     try:
         yield
     except OSError as error:
@@ -87,13 +92,13 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def partial_of(path: str | os.PathLike[str]) -> epath.Path:
-    """The place at which `replacing` writes."""
+    """Return the temporary path that `replacing` uses."""
     path = epath.Path(path)
     return path.parent / f".{path.name}.partial"
 
 
 def remove(path: epath.Path) -> None:
-    """Removes a file or a folder, if it is there."""
+    """Remove a file or folder if it exists."""
     if path.is_dir() and not (is_local(path) and os.path.islink(path)):
         shutil.rmtree(path)
     else:
@@ -102,14 +107,13 @@ def remove(path: epath.Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: str | os.PathLike[str], what: str) -> Iterator[None]:
-    """Holds the lock file `path`, which says who holds it, until the block ends.
+    """Hold the lock file `path`, which names its holder, until the block ends.
 
-    The lock is the kernel's (`flock`) and goes with the process, however it ends. On network file systems it holds
-    between machines where they are mounted with locks; where there are none, the block runs without, which is said
-    once for each file system.
+    The kernel's lock (`flock`) ends with the process. On network file systems it works between machines if they are
+    mounted with locks; without lock support the block runs unlocked, with one warning per file system.
 
     Raises:
-      UserError: another process holds it; `what` names the thing that is in use.
+      UserError: another process holds the lock; `what` names the thing in use.
     """
     descriptor = _lock(path, what)
     if descriptor is None:
@@ -128,7 +132,7 @@ def locked(path: str | os.PathLike[str], what: str) -> Iterator[None]:
 
 
 def _lock(path: str | os.PathLike[str], what: str) -> int | None:
-    """A descriptor of the locked file that has the name `path`; None where the file system has no locks."""
+    """Return a descriptor of the locked file `path`; None if the file system has no locks."""
     while True:
         is_new = not os.path.lexists(path)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -153,7 +157,7 @@ def _lock(path: str | os.PathLike[str], what: str) -> int | None:
 
 
 def flock(descriptor: int, what: str, operation: int) -> bool:
-    """Locks an open file; where its file system has no locks, says so once and returns False."""
+    """Lock an open file; if its file system has no locks, warn once and return False."""
     try:
         fcntl.flock(descriptor, operation)
     except OSError as error:
@@ -183,18 +187,18 @@ def _describe(holder: bytes) -> str:
 
 
 def is_local(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is one of the operating system's, not of a store in the cloud (`gs://`)."""
+    """Return whether a path is local, not in a cloud store (`gs://`)."""
     return "://" not in os.fspath(path)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Writes a UTF-8 file in the way of `replacing`."""
+    """Write a UTF-8 file atomically."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf8")
 
 
 def files_below(folder: epath.Path) -> list[str]:
-    """Names of all files in a folder and the folders in it, relative to it, in alphabetical order."""
+    """Return the relative names of all files below a folder, in alphabetical order."""
     names = []
     for path in folder.iterdir():
         names += [f"{path.name}/{name}" for name in files_below(path)] if path.is_dir() else [path.name]
@@ -202,12 +206,12 @@ def files_below(folder: epath.Path) -> list[str]:
 
 
 def content_digest(content: Any) -> str:
-    """SHA-256 of what JSON can hold, in hexadecimal, whatever the order of names."""
+    """Return the SHA-256 of a JSON value in hexadecimal, independent of the order of keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
+    """Return the SHA-256 of a file's bytes in hexadecimal."""
     digest = hashlib.sha256()
     with epath.Path(path).open("rb") as file:
         while chunk := file.read(CHUNK):

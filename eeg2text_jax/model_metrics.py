@@ -1,4 +1,4 @@
-"""Metrics that need a model, for what scores and audits: settings checked, and only what is asked for loaded."""
+"""Metrics that need a model (text encoder or judge): check their settings and load only the requested ones."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # 30 ms, for which scoring a file need not wait
 
 
 class Makers:
-    """Makes metrics that need a model for the references of some rows; each model is loaded once."""
+    """Factories of metrics that need a model; each model is loaded once."""
 
     def __init__(self, makers: Sequence[Any]):
         self._makers = makers
@@ -22,7 +22,7 @@ class Makers:
         return [metric for make in self._makers for metric in make(references)]
 
     def notes(self) -> list[str]:
-        """What a reader of the scores must know."""
+        """Return notes for the reader of the scores."""
         return [note for make in self._makers for note in make.notes()]
 
 
@@ -37,12 +37,12 @@ def makers_of(
     truncate: bool = False,
     spelled: str = "--{}",
 ) -> Makers | None:
-    """What makes those of `metrics` that need a model; JAX and weights are loaded for these alone. None: none does.
+    """Return the factories of those `metrics` that need a model, or None; JAX and weights are loaded only for them.
 
-    `spelled` is how the user gives a setting, for messages.
+    `spelled` formats the name of a setting for messages.
 
     Raises:
-      UserError: one of them without its model, or a setting without one that it is for.
+      UserError: a metric lacks its model, or a setting is given without a metric that uses it.
     """
     encoded, judged = ([name for name in metrics if name in known] for known in (ENCODED, JUDGED))
     if encoded and not encoder:
@@ -74,10 +74,10 @@ def makers_of(
 
 
 def configured(config: "ConfigDict") -> tuple[list[str], Makers | None]:
-    """Names of the metrics that a run scores with besides those on words, and what makes these and its endpoints.
+    """Return the names of a run's further metrics, and the factories of these metrics and of its endpoints.
 
     Raises:
-      UserError: as `makers_of`, or an unknown endpoint.
+      UserError: as `makers_of`, or an endpoint is unknown.
     """
     names = list(config.metrics.names)
     ends = [named(name, "audit.endpoint").metric for name in (config.audit.endpoint, *config.audit.secondary)]
@@ -89,10 +89,10 @@ def configured(config: "ConfigDict") -> tuple[list[str], Makers | None]:
 
 
 def check_configured(config: "ConfigDict") -> None:
-    """Looks whether there are an encoder and a judge where a run will need them, before it begins; loads nothing large.
+    """Check before a run that the text encoder and judge that it needs exist, without loading weights.
 
     Raises:
-      UserError: there is none.
+      UserError: one does not exist.
     """
     ends = [named(name, "audit.endpoint").metric for name in (config.audit.endpoint, *config.audit.secondary)]
     wanted = {*config.metrics.names, *ends}
@@ -110,6 +110,6 @@ def check_configured(config: "ConfigDict") -> None:
 
 
 def endpoints(names: Sequence[str], makers: Makers | None) -> list[Endpoint]:
-    """The endpoints of these names."""
+    """Return the endpoints with these names."""
     made = {metric.name: metric for metric in makers([])} if makers else {}
     return [primary_endpoint() if name == BLEU_1 else endpoint_of(name, made[named(name).metric]) for name in names]

@@ -8,6 +8,7 @@ run.decode([features])                           # raw features [words, F] of an
 import contextlib
 import dataclasses
 import functools
+import html
 import io
 import json
 import os
@@ -23,22 +24,23 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax import pipeline
 from eeg2text_jax.auditing.figures import effect_figure
+from eeg2text_jax.auditing.page import markdown_html
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.decoding.exported import Exported, load_export
-from eeg2text_jax.errors import UserError, did_you_mean
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.export_run import arm_number, exported, finished_study, write_export
 from eeg2text_jax.metrics.render import table_markdown
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
 from eeg2text_jax.predictions.file import Prediction, read_predictions
 from eeg2text_jax.predictions.rankings import read_rankings
 from eeg2text_jax.pretrained.eeg_file import FEEDING
+from eeg2text_jax.python_data import Recordings, changed, prepare
 from eeg2text_jax.splits.certificate import certify_data
 from eeg2text_jax.splits.split import Split
 from eeg2text_jax.splits.splitfile import write_split_file
 from eeg2text_jax.stores.address import is_address
 from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.study.configuration import load_config
-from eeg2text_jax.study.ranges import RANGES, fields, refusal
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.training.metrics_log import loss_figure
 from eeg2text_jax.training.waves import trained_arm
@@ -153,13 +155,16 @@ class Run:
         """Losses by step, a figure that a notebook shows."""
         return loss_figure(self.study.workdir.metrics)
 
+    def _repr_html_(self) -> str:
+        return f"<p><code>{html.escape(repr(self))}</code></p>{markdown_html(self.table())}"
+
     def __repr__(self) -> str:
         parts = ", ".join(f"{len(rows)} {name}" for name, rows in self.study.split.parts.items())
         return f"Run({parts}; arms {', '.join(self.arms)}; {self.workdir})"
 
 
 def fit(
-    data: str | os.PathLike[str] | DataFile,
+    data: "str | os.PathLike[str] | DataFile | Recordings",
     config: str | ConfigDict = "own",
     *,
     workdir: str | os.PathLike[str] | None = None,
@@ -170,7 +175,8 @@ def fit(
     """Does a whole run, as `eeg2text run`: trains the grid, decodes, scores and audits.
 
     Args:
-      data: a data file, or anything else that `eeg2text prepare` takes, by its path.
+      data: a data file, or anything else that `eeg2text prepare` takes, by its path; or what `prepare` takes of
+        Python: `mne.io.Raw`, `mne.Epochs`, a DataFrame. Then the data file is `WORKDIR_data.h5`.
       config: a configuration of one's own, the path of one, or the name of one that travels with the package.
       workdir: where everything goes; the same call goes on where an earlier one ended. None: a folder for the time
         being, which goes with the run.
@@ -181,25 +187,28 @@ def fit(
     Raises:
       UserError: a field, the data or the workdir is not usable.
 
-    Sixty-four sentences of noise, and what comes of them:
+    Examples:
+      Sixty-four sentences of noise, and what comes of them:
 
-    >>> import numpy as np
-    >>> from eeg2text_jax import data, fit
-    >>> rng = np.random.default_rng(0)
-    >>> pairs = [(a, b) for a in ("dog", "cat", "cow", "hen", "fox", "owl", "elk", "bee") for b in "abcdefgh"]
-    >>> rows = [{"features": rng.normal(size=(4, 6)), "sentence": f"the {a} saw {b}"} for a, b in pairs]
-    >>> small = {"batch__buckets": ((12, 12),), "decode__num_beams": 1, "train__steps": 4}
-    >>> run = fit(data.write("own.h5", rows), "own", workdir="run", **small, quiet=True)
-    >>> len(run.decode([rng.normal(size=(4, 6)), rng.normal(size=(9, 6))]))
-    2
-    >>> run.verdict.verdict.value == "uses EEG"
-    False
+      >>> import numpy as np
+      >>> from eeg2text_jax import data, fit
+      >>> rng = np.random.default_rng(0)
+      >>> pairs = [(a, b) for a in ("dog", "cat", "cow", "hen", "fox", "owl", "elk", "bee") for b in "abcdefgh"]
+      >>> rows = [{"features": rng.normal(size=(4, 6)), "sentence": f"the {a} saw {b}"} for a, b in pairs]
+      >>> small = {"batch__buckets": ((12, 12),), "decode__num_beams": 1, "train__steps": 4}
+      >>> run = fit(data.write("own.h5", rows), "own", workdir="run", **small, quiet=True)
+      >>> len(run.decode([rng.normal(size=(4, 6)), rng.normal(size=(9, 6))]))
+      2
+      >>> run.verdict.verdict.value == "uses EEG"
+      False
     """
     settings = load_config(config) if isinstance(config, str) else config.copy_and_resolve_references()
     folder = "" if workdir is not None else tempfile.mkdtemp(prefix="eeg2text_")
     root = f"{folder}/run" if folder else str(workdir)
-    settings = changed(settings, {"data.source": str(data.path if isinstance(data, DataFile) else data)})
     settings = changed(settings, {name.replace("__", "."): value for name, value in changes.items()})
+    if not isinstance(data, str | os.PathLike | DataFile):
+        data = prepare(data, f"{root}_data.h5", settings)
+    settings = changed(settings, {"data.source": str(data.path if isinstance(data, DataFile) else data)})
     if isinstance(split, Split):
         split = _written(split, data, root)
     if split is not None:
@@ -212,36 +221,19 @@ def fit(
     return run
 
 
-def changed(config: ConfigDict, changes: dict[str, Any]) -> ConfigDict:
-    """A copy of a configuration with some fields, by their dotted names, set to other values.
-
-    Raises:
-      UserError: there is no such field, or a value is not of its kind or out of its range.
-    """
-    config = config.copy_and_resolve_references()
-    known = dict(fields(config))
-    for name, value in changes.items():
-        if name not in known:
-            raise UserError(f"{name}: there is no such field of a configuration; {did_you_mean(name, known)}")
-        if name in RANGES and not RANGES[name].holds(value):
-            raise refusal(name, value)
-        with config.unlocked(), config.ignore_type():
-            config.update_from_flattened_dict({name: value})
-    return config.lock()
-
-
 def load(place: str | os.PathLike[str]) -> Run | Exported:
     """A finished run by its workdir, or what `eeg2text export` wrote by its folder or name on the Hub; both `decode`.
 
     Raises:
       UserError: there is neither, or something in it is missing or was changed.
 
-    >>> from eeg2text_jax import load
-    >>> run = load("run")
-    >>> run.arms
-    ['eeg/0', 'noise/0']
-    >>> sorted(run.split)
-    ['dev', 'test', 'train']
+    Examples:
+      >>> from eeg2text_jax import load
+      >>> run = load("run")
+      >>> run.arms
+      ['eeg/0', 'noise/0']
+      >>> sorted(run.split)
+      ['dev', 'test', 'train']
     """
     path = Path(place := at_hand(place))
     if (path / FEEDING).exists() or not path.exists():

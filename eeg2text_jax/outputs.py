@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import check_replaceable, is_local
 
-WRITTEN = ("out", "json", "croissant", "html", "rows", "png", "map", "trace")  # options that name what a command makes
+WRITTEN = ("out", "json", "croissant", "html", "rows", "png", "time", "map", "trace")  # options of output files
+MADE = (".json", ".html", ".png", ".h5", ".parquet")  # endings of files that commands write and replace
 FOLDERS = ("export", "records")  # commands whose --out is a folder
 
 
@@ -33,7 +34,7 @@ def check_outputs(command: str, arguments: Sequence[str]) -> None:
             raise UserError(f"{said}: --{seen[_identity(value)]} names the same place; give each output its own name.")
         seen[_identity(value)] = option
         for other in inputs:
-            if _same(value, other):
+            if _same(value, other) or _is_within(value, other):
                 raise UserError(f"{said}: is an input of the same command, which would be lost; take another name.")
 
 
@@ -80,6 +81,14 @@ def _same(output: str, other: str) -> bool:
         return os.path.samefile(output, other) and not os.path.isdir(output)
     except (OSError, ValueError):  # one of them is not there
         return False
+
+
+def _is_within(output: str, other: str) -> bool:
+    """Whether an output is a file of an input folder that no command wrote."""
+    if not (is_local(output) and is_local(other) and os.path.isfile(output) and os.path.isdir(other)):
+        return False
+    inside = os.path.realpath(output).startswith(os.path.join(os.path.realpath(other), ""))
+    return inside and os.path.splitext(output)[1].lower() not in MADE
 
 
 def _check_place(command: str, option: str, value: str, said: str) -> None:

@@ -1,6 +1,7 @@
-"""The whole job as a page: prepare, train the grid, decode both ways, score. A stage that is done is passed over."""
+"""The stages of a run: prepare, train the grid, decode in both modes, score, audit. Finished stages are skipped."""
 
 import collections
+import dataclasses
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.judged import Judged
 from eeg2text_jax.auditing.page import Section
 from eeg2text_jax.auditing.provenance import DECODED_HERE
 from eeg2text_jax.auditing.report import write_report
@@ -23,11 +25,12 @@ from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table, side_by_sid
 from eeg2text_jax.model_metrics import configured, endpoints
 from eeg2text_jax.opening import begun
 from eeg2text_jax.parallel.distributed import is_main, wait_for_all
-from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
+from eeg2text_jax.predictions.file import MODES, Prediction, read_predictions, write_predictions
 from eeg2text_jax.predictions.selection import select_cells
 from eeg2text_jax.rank_run import audit_ranked, is_ranked, judge_ranked, rank, ranked_results, read_ranked
 from eeg2text_jax.search.settings import search_name
 from eeg2text_jax.splits.split import check_same_data, check_same_split
+from eeg2text_jax.splits.splitfile import read_split_file
 from eeg2text_jax.stores.address import address_of
 from eeg2text_jax.study.config_file import write_configuration
 from eeg2text_jax.study.metric_names import WORDS
@@ -36,11 +39,13 @@ from eeg2text_jax.study.workdir import DECODED
 from eeg2text_jax.training.loop import trained_params
 from eeg2text_jax.training.metrics_log import write_curves
 from eeg2text_jax.training.pictures import write_reconstructions
-from eeg2text_jax.training.waves import train_arms, waves
+from eeg2text_jax.training.waves import restore_log, train_arms, waves
 
 
-def run(config: ConfigDict, root: str) -> None:
-    """Does all of it in the folder `root`, going on where an earlier run of the same configuration ended.
+def run(config: ConfigDict, root: str, *, fold: bool = False) -> None:
+    """Run all stages in the folder `root`, resuming an earlier run of the same configuration.
+
+    The audit of a `fold` is written and not printed: the verdict is the one over all folds.
 
     Raises:
       UserError: the configuration, the data or the folder is not usable.
@@ -50,20 +55,21 @@ def run(config: ConfigDict, root: str) -> None:
         if missing:
             train_arms(study)
             decode(study, missing)
+        restore_log(study)
         if is_main():
             results = score(study)
-            judge(study, results)
+            judge(study, results, show=not fold)
         wait_for_all("end of run")
 
 
 def decoded_files(config: ConfigDict) -> list[str]:
-    """What decoding writes: predictions of the generative objective, and rankings where they are asked for."""
+    """Return the files that decoding writes: predictions of the generative objective, rankings if requested."""
     wanted = {"rankings.jsonl": is_ranked(config), "predictions.jsonl": config.objective == "generate"}
     return [name for name, asked_for in wanted.items() if asked_for]
 
 
 def decode(study: Study, files: Sequence[str] | None = None) -> None:
-    """Writes what decoding writes, or `files` of it, with each arm's best parameters."""
+    """Write the files of decoding (or only `files`) with each arm's best parameters."""
     files = decoded_files(study.config) if files is None else files
     if study.workdir.rankings.name in files:
         rank(study)
@@ -72,7 +78,7 @@ def decode(study: Study, files: Sequence[str] | None = None) -> None:
 
 
 def predict(study: Study) -> None:
-    """Decodes every cell with each arm's best parameters and writes the predictions file."""
+    """Decode every cell with each arm's best parameters and write the predictions file."""
     header = {
         "config": study.config_digest,
         "split": study.split.digest(),
@@ -99,7 +105,7 @@ def _decode_wave(study: Study) -> Iterator[Prediction]:
 
 
 def score(study: Study) -> dict[str, Any]:
-    """Scores the predictions file; writes `results.json`, `results.md` and `results.tex` and prints the table.
+    """Score the predictions file; write `results.json`, `results.md` and `results.tex`; print the table.
 
     Returns:
       The content of `results.json`.
@@ -147,7 +153,7 @@ def _score_ranked(study: Study) -> dict[str, Any]:
 
 
 def score_rows(config: ConfigDict, rows: Sequence[Prediction], **options: Any) -> dict[str, Any]:
-    """Scores with the metrics of words and those that `config.metrics` asks for; `options` go to `score_cells`."""
+    """Score rows with the word metrics and those of `config.metrics`; `options` go to `score_cells`."""
     names, makers = configured(config)
     wanted = (*WORDS, *names) if names else None
     results = score_cells(rows, metrics=wanted, meaning=makers if names else None, **options)
@@ -157,15 +163,21 @@ def score_rows(config: ConfigDict, rows: Sequence[Prediction], **options: Any) -
 
 
 def verdict_of(study: Study) -> AuditResult | None:
-    """The audit of the arms trained on EEG against every other evaluation condition; None where there is none."""
+    """Audit the arms trained on EEG against every other evaluation condition; None if there is no such arm."""
     config = study.config
     if "eeg" not in config.grid.train_conditions or "eeg" not in config.grid.eval_conditions:
         return None
     train_text = _train_text(study)
     if config.objective == "contrastive":
-        return audit_ranked(config, read_ranked(study), train_text, study.data.recording)
+        return audit_ranked(config, read_ranked(study), train_text, study.data.recording, _neighbors(study))
     rows = read_predictions(study.workdir.predictions).predictions
-    return audit_rows(config, rows, train_text, study.data.recording)
+    return audit_rows(config, rows, train_text, study.data.recording, _neighbors(study))
+
+
+def _neighbors(study: Study) -> dict[str, Any] | None:
+    """What the certificate of the split says of neighbors in time; None where time is not known."""
+    path = study.workdir.split
+    return read_split_file(path).record.get("time") if path.exists() else None
 
 
 def _train_text(study: Study) -> list[str]:
@@ -177,8 +189,9 @@ def audit_rows(
     rows: Iterable[Prediction],
     training_text: Sequence[str] | None = None,
     recording: str = "eeg",
+    neighbors: dict[str, Any] | None = None,
 ) -> AuditResult:
-    """The audit that `config.audit` asks for, of rows decoded here: EEG against every other evaluation condition."""
+    """Audit rows decoded by this run as `config.audit` says: EEG against every other evaluation condition."""
     controls = select_cells(rows, "eeg")
     decides, *others = endpoints((config.audit.endpoint, *config.audit.secondary), configured(config)[1])
     return audit(
@@ -192,33 +205,41 @@ def audit_rows(
         training_text=training_text,
         verified=DECODED_HERE,
         recording=recording,
+        deciding=config.grid.controls,
+        neighbors=neighbors,
     )
 
 
-def judge(study: Study, results: dict[str, Any]) -> None:
-    """Writes `audit.json` and `report.html` and prints the verdict."""
+def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
+    """Write `audit.json` and `report.html`; print the verdict if `show`."""
     root, config = study.workdir.root, study.config
     if is_ranked(config):
-        judge_ranked(config, root, read_ranked(study), _train_text(study), _of_the_run(study), study.data.recording)
+        about = _train_text(study), _of_the_run(study), study.data.recording, _neighbors(study)
+        judge_ranked(config, root, read_ranked(study), *about, show=show)
         if config.objective == "contrastive":
-            made = "report.html, results.md, results.json, rankings.jsonl, audit.json"
-            print(f"everything is in {address_of(root)}: {made}")
+            if show:
+                made = "report.html, results.md, results.json, rankings.jsonl, audit.json"
+                print(f"everything is in {address_of(root)}: {made}")
             return
     verdict = verdict_of(study)
     if verdict is None:
         print("no arm was trained and tested with eeg, so there is nothing to audit.")
         return
+    rows = sum(cell["rows"] for cell in results["cells"] if cell["mode"] in MODES)
+    verdict = dataclasses.replace(verdict, judged=Judged.of(study.workdir.predictions, rows))
     write_text(root / "audit.json", json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n")
     table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
     sections = [Section("Scores", table), *_of_the_run(study)]
     write_report(verdict, root / "report.html", sections=sections)
+    if not show:
+        return
     print(result_text(verdict))
     print(f"everything is in {address_of(root)}: report.html, results.md, results.json, predictions.jsonl, audit.json")
 
 
 def _of_the_run(study: Study) -> list[Section]:
-    """Who lent to whom under `shuffled`, and the losses, as sections of the report, where they are there."""
-    sections = [Section("Shuffled", study.samples.donor_note)] if study.samples.donor_note else []
+    """Return report sections on the donors of `shuffled` and on the losses, if available."""
+    sections = [Section("Donors", study.samples.donor_note)] if study.samples.donor_note else []
     if not study.workdir.metrics.exists():
         print(f"{study.workdir.metrics}: there is no such file, so the report has no curves.")
         return sections

@@ -1,4 +1,4 @@
-"""Progress of long work: a live bar on a terminal, a line now and then anywhere else."""
+"""Progress of long work: a live bar on a terminal, an occasional line elsewhere."""
 
 import sys
 import time
@@ -8,21 +8,22 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 SECONDS_BETWEEN_LINES = 15.0
-UNITS_BEFORE_FORECAST = 10  # the first ones wait for compilation
+UNITS_BEFORE_FORECAST = 10
 
 
 class ProgressLine:
-    """Counts `total` units of work. Use as a context manager.
+    """A progress display for `total` units of work. Use as a context manager.
 
     Args:
-      title: what is being done.
-      total: how many units there are.
-      done: how many were done before (a resumed run).
+      title: the label.
+      total: the number of units.
+      done: units finished before (a resumed run).
     """
 
     def __init__(self, title: str, total: int, done: int = 0):
-        self._title, self._total, self._done, self._first = title, total, done, done
+        self._title, self._total, self._done = title, total, done
         self._start = self._last_line = time.monotonic()
+        self._warm: tuple[float, int] | None = None  # time and count after the first advance, which compiles
         self._bar = None
         if sys.stdout.isatty():
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -30,17 +31,18 @@ class ProgressLine:
             self._task = self._bar.add_task(title, total=total, completed=done, note="")
 
     def advance(self, units: int, note: str = "") -> None:
-        """Counts finished units and shows `note` beside them."""
+        """Count finished units and show `note` beside them."""
         self._done += units
+        self._warm = self._warm or (time.monotonic(), self._done)
         if self._bar is not None:
             self._bar.update(self._task, completed=self._done, note=note)
             return
         now = time.monotonic()
         if now - self._last_line >= SECONDS_BETWEEN_LINES or self._done >= self._total:
             self._last_line = now
-            elapsed = now - self._start
-            new, missing = self._done - self._first, self._total - self._done
-            left = f", {elapsed / new * missing:.0f} s left" if new >= UNITS_BEFORE_FORECAST else ""
+            elapsed, (warm, counted) = now - self._start, self._warm
+            new, missing = self._done - counted, self._total - self._done
+            left = f", {(now - warm) / new * missing:.0f} s left" if new >= UNITS_BEFORE_FORECAST else ""
             rest = left if missing > 0 else f", took {elapsed:.0f} s"
             said = f"{note}{rest}".removeprefix(", ")
             print(f"{self._title}: {self._done}/{self._total}  {said}", flush=True)

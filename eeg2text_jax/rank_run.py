@@ -1,4 +1,4 @@
-"""The stages of a run that say which sentence was read: rank the test part's sentences, score, judge."""
+"""Stages of a sentence-retrieval run: rank the sentences of the test part, score and audit the rankings."""
 
 import collections
 import dataclasses
@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from etils import epath
 from ml_collections import ConfigDict
 
+from eeg2text_jax.auditing.judged import Judged
 from eeg2text_jax.auditing.page import Section
+from eeg2text_jax.auditing.provenance import RANKED_HERE
 from eeg2text_jax.auditing.rank_report import ranking_text, write_ranking_report
 from eeg2text_jax.auditing.strata import length_strata
 from eeg2text_jax.auditing.which_sentence import RankingAudit, audit_rankings, select_rankings
@@ -34,12 +37,12 @@ from eeg2text_jax.training.waves import waves
 
 
 def is_ranked(config: ConfigDict) -> bool:
-    """Whether a run says which sentence was read."""
+    """Return whether a run ranks sentences."""
     return config.objective == "contrastive" or config.retrieval.likelihood
 
 
 def candidates_of(study: Study, name: str = "test") -> Candidates:
-    """The distinct sentences of the test part, in the order of the data file; words as their first reading has them."""
+    """Return the distinct sentences of the test part in the order of the data file, spelled as at first occurrence."""
     data, first = study.data, {}
     for i in np.sort(study.split.parts["test"]).tolist():
         first.setdefault(sentence_key(str(data.sentence[i])), i)
@@ -56,7 +59,7 @@ def candidates_of(study: Study, name: str = "test") -> Candidates:
 
 
 def rank(study: Study) -> None:
-    """Ranks the candidates for every cell with each arm's best parameters, and writes `rankings.jsonl`."""
+    """Rank the candidates for every cell with each arm's best parameters, and write `rankings.jsonl`."""
     contrastive = study.config.objective == "contrastive"
     header = {
         "config": study.config_digest,
@@ -83,10 +86,10 @@ def _rank_wave(study: Study, candidates: Candidates) -> Iterator[Ranking]:
 
 
 def read_ranked(study: Study) -> list[Ranking]:
-    """The rankings of this run, arms in the order of the grid.
+    """Read the rankings of this run, arms in the order of the grid.
 
     Raises:
-      UserError: the file was changed, or is of another run.
+      UserError: the file was changed, or belongs to another run.
     """
     path = study.workdir.rankings
     study.workdir.check(path.name)
@@ -103,14 +106,18 @@ def read_ranked(study: Study) -> list[Ranking]:
 
 
 def ranked_results(rows: Sequence[Ranking]) -> dict[str, Any]:
-    """What `results.json` holds of rankings alone."""
+    """Return the content of `results.json` for rankings."""
     return {"format": 1, "profile": "which sentence", "cells": score_rankings(rows)}
 
 
 def audit_ranked(
-    config: ConfigDict, rows: Iterable[Ranking], training_text: Sequence[str] | None = None, recording: str = "eeg"
+    config: ConfigDict,
+    rows: Iterable[Ranking],
+    training_text: Sequence[str] | None = None,
+    recording: str = "eeg",
+    neighbors: dict[str, Any] | None = None,
 ) -> RankingAudit | None:
-    """The audit that `config.retrieval` asks for; None where no arm was trained and tested with EEG."""
+    """Audit rankings as `config.retrieval` says; None if no arm was trained and tested with EEG."""
     if "eeg" not in config.grid.train_conditions or "eeg" not in config.grid.eval_conditions:
         return None
     controls = select_rankings(rows)
@@ -123,6 +130,9 @@ def audit_ranked(
         seed=config.audit.seed,
         training_text=training_text,
         recording=recording,
+        deciding=config.grid.controls,
+        verified=RANKED_HERE,
+        neighbors=neighbors,
     )
 
 
@@ -133,22 +143,27 @@ def judge_ranked(
     training_text: Sequence[str] | None = None,
     sections: Sequence[Section] = (),
     recording: str = "eeg",
+    neighbors: dict[str, Any] | None = None,
+    *,
+    show: bool = True,
 ) -> RankingAudit | None:
-    """Writes the audit and the report of rankings into the folder `root`, and prints the verdict.
+    """Write the audit and the report of rankings into the folder `root`; print the verdict if `show`.
 
-    Of likelihoods, beside the audit of texts, they have names of their own.
+    Rankings by likelihood use their own file names, because the audit of texts is in the same folder.
     """
-    found = audit_ranked(config, rows, training_text, recording)
+    found = audit_ranked(config, rows, training_text, recording, neighbors)
     if found is None:
         print("no arm was trained and tested with eeg, so there is nothing to audit.")
         return None
     audit, report = "audit.json", "report.html"
     if config.objective != "contrastive":
         audit, report = "audit_likelihood.json", "report_likelihood.html"
+    found = dataclasses.replace(found, judged=Judged.of(epath.Path(root) / "rankings.jsonl", len(rows)))
     write_text(root / audit, json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n")
     scores = table_markdown(score_table(ranked_results(rows), config.objective, NARROW_COLUMNS))
     write_ranking_report(found, root / report, sections=[Section("Scores", scores), *sections])
-    print(ranking_text(found))
+    if show:
+        print(ranking_text(found))
     return found
 
 
@@ -159,7 +174,7 @@ def judge_ranked_folds(
     header: dict[str, Any],
     training_text: Sequence[str] | None = None,
 ) -> RankingAudit | None:
-    """One verdict over all folds: sentences are candidates for, and exchanged with, those of their own fold alone."""
+    """Give one verdict over all folds; candidates and exchanges stay within a fold."""
     rows = [_of_fold(row, k) for k, fold in enumerate(folds, 1) for row in fold]
     shared: dict[str, Candidates] = {}
     rows = [dataclasses.replace(r, candidates=shared.setdefault(r.candidates.name, r.candidates)) for r in rows]

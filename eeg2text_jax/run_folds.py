@@ -1,7 +1,7 @@
 """`eeg2text run --folds=K`: a run for each fold, and one verdict over all test parts.
 
-A fold's predictions are held against the references of that fold alone when the audit exchanges sentences: the other
-folds' sentences were in its training, so that what it writes looks like them.
+The audit exchanges sentences only within a fold: sentences of other folds were in its training set, so its predictions
+resemble them.
 """
 
 import dataclasses
@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from etils import epath
 from ml_collections import ConfigDict
 
 from eeg2text_jax.auditing.collapse import plain_words
+from eeg2text_jax.auditing.judged import Judged
 from eeg2text_jax.auditing.page import Section
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import AuditResult, result_text
@@ -39,9 +41,9 @@ from eeg2text_jax.study.ranges import check_config
 
 
 def run_folds(config: ConfigDict, root: str, folds: str) -> AuditResult | None:
-    """Runs every fold in a folder of its own under `root`, then scores and audits all test parts together.
+    """Run every fold in its own folder under `root`, then score and audit all test parts together.
 
-    What is finished is passed over, as in a single run.
+    Finished stages are skipped, as in a single run.
 
     Args:
       config: as for a single run; `split.method` says what is divided, see `splits.folds.make_folds`.
@@ -49,7 +51,7 @@ def run_folds(config: ConfigDict, root: str, folds: str) -> AuditResult | None:
       folds: a number, or "subjects".
 
     Returns:
-      The audit; None where no arm was trained and tested with EEG.
+      The audit; None if no arm was trained and tested with EEG.
 
     Raises:
       UserError: see `make_folds` and `pipeline.run`; or `root` holds folds of another configuration.
@@ -68,7 +70,7 @@ def run_folds(config: ConfigDict, root: str, folds: str) -> AuditResult | None:
 def _run_in(config: ConfigDict, place: Path, folds: str) -> AuditResult | None:
     _check_same(place, config, folds)
     data = _data(config, place)
-    splits = make_folds(data, config.split.method, folds, config.split.ratio, config.split.seed)
+    splits = make_folds(data, config.split.method, folds, config.split.ratio, config.split.seed, config.split.gap)
     rows: list[list[Prediction]] = []
     ranked: list[list[Ranking]] = []
     for k, split in enumerate(splits, 1):
@@ -78,7 +80,8 @@ def _run_in(config: ConfigDict, place: Path, folds: str) -> AuditResult | None:
         own.update_from_flattened_dict(
             {"data.source": address_of(data.path), "split.method": "file", "split.path": address_of(certificate)}
         )
-        run(own.lock(), str(place / f"fold_{k}"))
+        run(own.lock(), str(place / f"fold_{k}"), fold=True)
+        print(f"fold {k} of {len(splits)} is done, its audit is in fold_{k}; the verdict is that over all folds.")
         if is_ranked(config):
             ranked.append(read_rankings(place / f"fold_{k}" / "rankings.jsonl").rows)
         if config.objective == "generate":
@@ -101,13 +104,13 @@ def judge_folds(
     header: Mapping[str, Any],
     training_text: Sequence[str] | None = None,
 ) -> AuditResult | None:
-    """Scores and audits the predictions of all folds, and writes what a single run does.
+    """Score and audit the predictions of all folds, and write the files of a single run.
 
     Args:
-      config: of the run.
+      config: the run's configuration.
       place: the folder to write into.
       rows: predictions of each fold.
-      header: hashes of the folds' splits, and what was recorded unless that is EEG.
+      header: hashes of the folds' splits, and the kind of recording unless it is EEG.
       training_text: see `leaked_text`.
     """
     # Where a tokenizer is trained, each fold has its own: token ids of two folds are not the same tokens.
@@ -125,6 +128,7 @@ def judge_folds(
         return None
     apart = [dataclasses.replace(p, task=f"{p.task}, fold {k}") for k, fold in enumerate(plain, 1) for p in fold]
     verdict = audit_rows(config, apart, training_text, header.get("recording", "eeg"))
+    verdict = dataclasses.replace(verdict, judged=Judged.of(epath.Path(place / "predictions.jsonl"), len(together)))
     write_text(place / "audit.json", json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n")
     table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
     write_report(verdict, place / "report.html", sections=[Section("Scores", table)])
@@ -145,7 +149,7 @@ def leaked_text(data: DataFile, splits: Sequence[Split]) -> list[str]:
 
 
 def _check_same(place: Path, config: ConfigDict, folds: str) -> None:
-    """Refuses a folder whose folds were made from other data or divided in another way; each fold checks the rest."""
+    """Raise if a folder's folds were made from other data or divided differently; each fold checks the rest."""
     wanted = {"folds": folds, **{name: json.loads(to_json(config))[name] for name in ("data", "split")}}
     noted = place / "folds.json"
     if noted.exists():
@@ -162,14 +166,14 @@ def _check_same(place: Path, config: ConfigDict, folds: str) -> None:
 
 
 def _data(config: ConfigDict, place: Path) -> DataFile:
-    """The data file of all folds, prepared once."""
+    """Open the data file of all folds, prepared once."""
     source = str(config.data.source)
     if source.endswith(".h5"):
         return read_datafile(source)
     if not (place / "data.h5").exists():
         print(f"preparing {source} ...")
         tally = prepare(config.data, place / "data.h5")
-        print("\n".join([*tally.notes, tally.table()]))
+        print("\n".join([*tally.notes, tally.report()]))
     return read_datafile(place / "data.h5")
 
 

@@ -1,29 +1,30 @@
-"""The random streams of a run: what is drawn for one purpose has no key in common with what is drawn for another.
+"""The random streams of a run: one per purpose, without any key in common.
 
-`jax.random.split(key, n)[i]` is `fold_in(key, i)`, so keys that are told apart by small numbers alone (seeds, steps,
-samples) coincide as soon as two purposes count from the same key. Each purpose therefore begins with a constant of its
-own, and NumPy's generators likewise (`default_rng(s)` and `default_rng([s, 0])` are the same stream).
+`jax.random.split(key, n)[i]` equals `fold_in(key, i)`, so keys that differ by small numbers (seeds, steps, samples)
+coincide if two purposes start from the same key. Each purpose therefore folds in its own constant first; NumPy's
+generators likewise (`default_rng(s)` and `default_rng([s, 0])` are the same stream).
 """
 
 import jax
 import numpy as np
 
-# Purposes, each with a number that no step, sample, seed or epoch reaches. Never change one: results would change.
+# Purpose -> a constant larger than any step, sample, seed or epoch. Changing one changes results.
 STREAMS = {
     "init": 0xA3C59AC3,  # initial parameters, by seed of the arm
     "dropout": 0xB7E15163,  # by seed of the arm, then by step
     "condition": 0xC6EF3720,  # noise and its like, by seed of the arm, then by condition and sample
     "sampling": 0xD1310BA6,  # tokens drawn while decoding, by sample
+    "clock": 0x5D7A3C41,  # directions that recording and time are projected on
     "donors": 0xE19B01AA,  # who lends EEG to whom
     "label_rows": 0xF39CC060,  # who lends text to whom
 }
 
 
 def stream_key(seed: int | jax.Array, name: str, impl: str | None = None) -> jax.Array:
-    """The key at the root of the stream `name` of a configuration's `seed`, a scalar; `impl` names its generator."""
+    """Return the root key of the stream `name` for a configuration's `seed`; `impl` names the PRNG."""
     return jax.random.fold_in(jax.random.key(seed, impl=impl), np.uint32(STREAMS[name]))
 
 
 def stream_rng(seed: int, name: str) -> np.random.Generator:
-    """NumPy's generator at the root of the stream `name` of a configuration's `seed`."""
+    """Return NumPy's generator of the stream `name` for a configuration's `seed`."""
     return np.random.default_rng([STREAMS[name], seed])

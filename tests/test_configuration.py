@@ -1,6 +1,7 @@
 """Command lines: what takes effect, and what a mistake is told."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,46 @@ def test_other_spellings_of_places_are_one_sentence_with_the_right_one(command, 
     (sentence,) = capsys.readouterr().err.splitlines()
     assert write in sentence
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("command", "options", "field"), [
+    ("run", ("workdir", "folds"), "data.source"), ("train", ("workdir",), "optim.lr"),
+    ("decode", ("workdir",), "decode.num_beams"), ("prepare", ("out",), "data.raw.begin"),
+    ("judge", ("workdir", "labels"), "prompt.length"),
+    ("preflight", ("topology", "json", "effort", "largest"), "parallel.fsdp"),
+])  # fmt: skip
+def test_help_gives_options_and_the_most_used_fields_with_meanings(command, options, field, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    said = capsys.readouterr().out.split("\n\n")
+    assert len(said[1]) > 40, "what the command does"
+    for option in ("config", *options):
+        assert re.search(rf"^  --{option}\n      \S.{{20}}", said[2], re.MULTILINE), option
+    fields = re.findall(r"^  --config\.(\S+)\n      (\S.{3,})", said[3], re.MULTILINE)
+    assert len(fields) == 10
+    assert field in dict(fields)
+    assert all("given." not in meaning and not meaning.startswith("(default") for _, meaning in fields)
+
+
+@pytest.mark.parametrize("argument", ["--cfg=own", "--workdirs=x", "--confg=own", "--fold=3"])
+def test_an_option_that_is_nearly_another_names_it(argument, capsys):
+    assert main(["run", argument, "--workdir=x"]) == 2
+    near = {"--cfg=own": "config", "--confg=own": "config", "--workdirs=x": "workdir", "--fold=3": "folds"}[argument]
+    assert f"there is no such option; did you mean --{near}?" in capsys.readouterr().err
+
+
+def test_a_configuration_without_a_source_says_that_none_is_named(tmp_path, capsys):
+    assert main(["prepare", "--config=own", f"--out={tmp_path / 'a.h5'}"]) == 2
+    assert "data.source names no recordings yet; give --config.data.source=FILES" in capsys.readouterr().err
+
+
+def test_a_workbook_is_no_source_of_recordings(tmp_path, capsys):
+    path = tmp_path / "own.xlsx"
+    path.write_bytes(b"PK\x03\x04 and more")
+    assert main(["prepare", str(path), f"--out={tmp_path / 'own.h5'}"]) == 2
+    said = capsys.readouterr().err
+    assert "own.xlsx: is a workbook" in said
+    assert "as CSV (UTF-8)" in said
 
 
 def test_help_of_the_benchmark(capsys):

@@ -1,5 +1,7 @@
 """Messages made of other libraries' exceptions, some of which say nothing."""
 
+from types import SimpleNamespace
+
 import huggingface_hub
 import pytest
 
@@ -48,7 +50,8 @@ def test_an_error_without_a_message_still_gives_a_sentence(monkeypatch, tmp_path
     with pytest.raises(UserError, match=r"\(OSError\)"):
         read_datafile(tmp_path / "data.h5")
 
-    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", lambda self, name: ["model.safetensors"])
+    model = SimpleNamespace(siblings=[SimpleNamespace(rfilename="model.safetensors")])
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda self, name, timeout: model)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", raising(OSError()))
     with pytest.raises(UserError, match=r"failed \(OSError\)"):
         checkpoint_folder("some/model")

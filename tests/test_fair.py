@@ -1,13 +1,13 @@
 """The fair benchmark's configurations: the paper's settings, what they refuse, and the table that they end in."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.records.fair_tables import published
 from eeg2text_jax.study.configuration import load_config
 from eeg2text_jax.study.ranges import check_config, fields
 from eeg2text_jax.training.pictures import curves_figure, slices_figure
@@ -75,7 +75,7 @@ def test_what_cannot_be_is_one_sentence(place, said):
         load_config(place)
 
 
-def test_table_has_a_row_a_run(tmp_path):
+def test_table_has_a_row_a_run(tmp_path, capsys):
     def cell(train, mode, bleu):
         metrics = {"word_bleu-1": {"value": bleu}, "rouge-1-r": {"value": 5.0}}
         return {"train_condition": train, "eval_condition": train, "mode": mode, "metrics": metrics}
@@ -83,7 +83,13 @@ def test_table_has_a_row_a_run(tmp_path):
     cells = [cell("eeg", "free_running", 20.0), cell("eeg", "free_running", 30.0), cell("noise", "free_running", 11.0)]
     cells += [cell("eeg", "teacher_forced", 40.0), cell("noise", "teacher_forced", 41.0)]
     files = {
-        "config": {"model": {"encoder": "unicorn"}, "pretrain": {"enabled": False}, "split": {"method": "f"}},
+        "config": {
+            "model": {"encoder": "unicorn"},
+            "pretrain": {"enabled": False},
+            "split": {"method": "f"},
+            "train": {"epochs": 0},
+            "optim": {"lr": 1e-4},
+        },
         "split": {
             "parts": {name: {"samples": n} for name, n in (("train", 80), ("dev", 9), ("test", 11))},
             "leakage": [{"tslr": {"letters-digits": 0.125}}],
@@ -94,13 +100,35 @@ def test_table_has_a_row_a_run(tmp_path):
     for name, content in files.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
     out = tmp_path / "table.json"
-    command = [sys.executable, str(ROOT / "tools/fair_table.py"), str(tmp_path), f"--json={out}"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.splitlines()
-    assert "22.83   5.69   1.43   0.48  15.55  24.80  19.04" in printed[1]
-    assert "unicorn*, split f" in printed[2]
+    assert main(["fair-table", str(tmp_path), f"--json={out}"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "Table 4: a fair benchmark, split (f)"
+    assert "UniCoRN*  ZuCo" in printed[2]
     assert "25.00      -      -      -   5.00" in printed[2]
     assert printed[2].endswith("80 / 9 / 11  12.5%  uses fMRI")
     assert json.loads(out.read_text())[0]["forced"] == [40.0, 41.0]
+
+    files["split"]["leakage"] = [{"tslr": {"segment": 0.99, "letters-digits": 0.5}}]
+    about = {"train": {"epochs": 10}, "optim": {"lr": 1e-3}, "split": {"method": "c"}}
+    files["config"] = {"model": {"encoder": "unicorn"}, "pretrain": {"enabled": True}, **about}
+    for name, content in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    assert main(["fair-table", str(tmp_path)]) == 0
+    title, _, published, own = capsys.readouterr().out.splitlines()
+    assert title == "Table 2: fMRI under splits that leak"
+    assert published.split() == ["published", "UniCoRN", "10+1e-3+(c)", "50.24", "30.83", "21.23", "15.60", "44.68",
+                                 "49.44", "41.01"]  # fmt: skip
+    assert own.split()[1:4] == ["UniCoRN", "10+1e-3+(c)", "25.00"]
+    assert main(["fair-table", str(tmp_path / "none")]) == 2
+    assert "none: is no finished run" in capsys.readouterr().err
+
+
+def test_the_papers_rows_are_whole_and_their_rouge_columns_are_f_p_r():
+    rows = [values for table in "234" for values in published(table).values()]
+    assert [len(published(table)) for table in "234"] == [15, 12, 1]
+    between = sum(min(p, r) - 0.01 <= f <= max(p, r) + 0.01 for *_, f, p, r in rows)
+    assert {len(values) for values in rows} == {7}
+    assert between > len(rows) - 4  # read as F, P, R
 
 
 def test_pictures_have_the_trivial_predictors_and_three_slices():

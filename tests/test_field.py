@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from field_pages import HEADINGS, repositories
 
 from eeg2text_jax.errors import UserError
 
@@ -56,10 +57,10 @@ def published(tmp_path_factory, field) -> tuple[Path, Path, str]:
     git(repository, "commit", "-qam", "later")
     manifest = clones / "manifest.tsv"
     lines = [
-        ("a-eeg", "some/group", commit, "out {eeg}.txt", "BART", "eeg", "eeg", "both", "A", "a-noise", "a | note"),
-        ("a-noise", "some/group", commit, "noise.txt", "BART", "eeg", "noise", "both", "B", "", ""),
-        ("b", "some/group", commit, "gone.txt", "BART", "eeg", "eeg", "", "A", "", ""),
-        ("c", "other/group", commit, "x.txt", "BART", "eeg", "eeg", "", "A", "", ""),
+        ("a-eeg", "some/group", commit, "out {eeg}.txt", "BART", "eeg", "eeg", "both", "A", "a-noise", "", "a | note"),
+        ("a-noise", "some/group", commit, "noise.txt", "BART", "eeg", "noise", "both", "B", "", "", ""),
+        ("b", "some/group", commit, "gone.txt", "BART", "eeg", "eeg", "", "A", "", "", ""),
+        ("c", "other/group", commit, "x.txt", "BART", "eeg", "eeg", "", "A", "", "", ""),
     ]
     with manifest.open("w", newline="") as file:
         csv.writer(file, delimiter="\t").writerows([field.FIELDS, *lines])
@@ -96,12 +97,17 @@ def test_the_table_and_the_page_say_the_same(field, published, tmp_path, monkeyp
     rows = re.findall(r"<tr data-verdict=.*?</tr>", page)
     assert len(rows) == len(lines)
     for line, row in zip(lines, rows, strict=True):
-        shown = re.findall(r"<td>(.*?)</td>", row)
-        assert len(shown) == len(field.HEADINGS) == page.count("<th tabindex")
+        labels, shown = zip(*re.findall(r'<td data-label="(.*?)">(.*?)</td>', row), strict=True)
+        assert labels == HEADINGS[:-1]
+        assert len(shown) == page.count("<th tabindex")
         assert f"| `{shown[0]}` | {' | '.join(shown[1:])} |" in markdown
-        assert line["verdict"] in shown
-    assert "4 lines: 2 files of 1 repositories" in markdown
-    assert "2 could not be had: b, c" in markdown
+        assert line["verdict"] == shown[1]
+        codes = dict.fromkeys(code for level, code, _ in line["flags"] if level != "note")
+        assert all(code not in row for code in codes), "findings are folded"
+    said = (
+        "4 published sets are listed; 2 could not be had (b, c). The 2 files that were judged are of 1 repositories; "
+    )
+    assert f"{said}2 of them hold both modes and have a line for each, so 4 lines were judged." in markdown
     assert "a \\| note" in markdown
     assert published[2][:10] in markdown
     assert not re.search(r"<!--|<(script|link|img)[^>]*(src|href)=", page)
@@ -129,9 +135,10 @@ def test_the_manifest_names_every_set_once_at_a_whole_commit(field):
     for one in sets:
         assert re.fullmatch(r"[0-9a-f]{40}", one.commit)
         assert one.mode in ("both", "free-running", "teacher-forced", "")
-        assert not one.control or "noise" in one.control
+        assert all("noise" in name or "chance" in name for name in one.controls)
     controls = {one.set: one for one in sets}
     for one in sets:
-        if one.control:
-            assert controls[one.control].eval_condition == "noise"
-            assert controls[one.control].train_condition == one.train_condition
+        for name in one.controls:
+            assert controls[name].eval_condition in ("noise", "label")
+            assert controls[name].train_condition == one.train_condition
+    assert repositories().keys() == {one.repository for one in sets}

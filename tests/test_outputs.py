@@ -1,10 +1,30 @@
 """Outputs of commands: regular files only, never an input, never one name twice; found before any work is done."""
 
+import argparse
 import os
+import re
 
 import pytest
 
 from eeg2text_jax import cli
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.outputs import WRITTEN
+from eeg2text_jax.stores import arguments
+
+# Every option with a value that some command has: a new one belongs to those that write or to the others.
+# fmt: off
+OTHERS = {
+    "gap", "host", "port", "push", "reference", "seeds",
+    "arm", "arms", "audit", "batch", "batches", "buckets", "by", "candidates", "cite", "columns", "compactions",
+    "compat", "config", "control", "count", "dataset", "dataset-name", "deciding", "dtype", "eeg", "effort",
+    "encoder", "endpoint", "folds", "forced", "format", "groups", "input", "judge", "labels", "largest",
+    "layer", "licence", "margin", "meta", "method", "metric", "metrics", "mode", "model", "name", "organization",
+    "overlap", "path", "peer", "profile", "proof", "ratio", "related", "relationship", "repeats", "resamples",
+    "rescale", "secondary", "seed", "sentences", "shape", "stage", "steps", "stratum-size", "task", "threads",
+    "tokenizer", "topology", "train-text", "words", "workdir",
+}
+# fmt: on
+FLAGS = {"common", "help", "idf", "signatures", "strict", "truncate", "unique-subjects", "config.section.field"}
 
 
 @pytest.fixture
@@ -31,6 +51,8 @@ BAD = [
     ("score in --js=in", "input"),
     ("score in --rows=hard", "input"),
     ("audit --eeg in --control kept --json=kept", "input"),
+    ("prepare folder --out=folder/file", "input"),
+    ("score folder --rows=folder/file", "input"),
     ("score in --json=new --rows=./new", "same place"),
     ("score in --json=s3://b/new --rows=s3://b/new", "same place"),
     ("audit --eeg in --json=link", "symbolic link"),
@@ -74,3 +96,36 @@ def test_an_output_that_would_lose_something_is_refused_before_the_work(line, wh
 def test_a_good_output_reaches_the_command(line, place, monkeypatch):
     monkeypatch.setattr(cli, "command", lambda name: lambda arguments: 0)
     assert cli.main(line.split()) == 0
+
+
+class Seen(Exception):
+    """The parser of a command has been noted."""
+
+
+def test_every_option_that_writes_is_checked(monkeypatch):
+    """Of all parsers: an option is one of those that write, which are checked, or of those that do not."""
+    found: set[str] = set()
+
+    for name in ("parse_args", "parse_known_args"):
+        parse = getattr(argparse.ArgumentParser, name)
+
+        def note(parser, *rest, parse=parse, **options):
+            own = {name[2:] for action in parser._actions for name in action.option_strings if name[:2] == "--"}
+            found.update(own)
+            if "stage" in own:  # which decides what else there is
+                return parse(parser, *rest, **options)
+            raise Seen
+
+        monkeypatch.setattr(argparse.ArgumentParser, name, note)
+    for command in cli.COMMANDS:
+        for line in (["--unknown=x", "--config=demo"], ["--stage=decode"], ["--stage=train"], ["copy", "demo"]):
+            with pytest.raises((Seen, UserError, SystemExit)) as caught:
+                raise SystemExit(cli.command(command)(line))
+            if caught.type is UserError:
+                found.update(re.findall(r"--([a-z-]+)=", str(caught.value)))
+    found -= {"unknown"}
+    assert {"out", "json", "html", "rows", "png", "time", "map", "croissant", "trace"} <= found
+    assert not OTHERS & set(WRITTEN)
+    unknown = found - OTHERS - FLAGS - set(WRITTEN)
+    assert not unknown, "say in tests/test_outputs.py and outputs.WRITTEN whether these write"
+    assert arguments.WRITTEN is WRITTEN

@@ -1,5 +1,6 @@
 """One run from end to end, and what must not change it."""
 
+import dataclasses
 import json
 import shutil
 
@@ -284,11 +285,33 @@ def test_predictions_of_another_run_are_refused(finished, tmp_path):
         pipeline.run(tiny_config(), str(root))
 
 
-def test_a_finished_run_without_its_curves_is_reported_without(finished, tmp_path, capsys):
+def test_curves_of_a_finished_run_are_made_again_and_a_folder_is_refused(finished, tmp_path, capsys):
     root = copy_of(finished, tmp_path)
     (root / "metrics.jsonl").unlink()
+    (root / "loss.png").unlink()
+    (root / "loss.png").mkdir()
+    with pytest.raises(UserError, match=r"loss\.png: is a folder, where a file is to be written; rename it"):
+        pipeline.run(tiny_config(), str(root))
+    (root / "loss.png").rmdir()
+    pipeline.run(tiny_config(), str(root))
+    assert (root / "metrics.jsonl").read_bytes() == (finished / "metrics.jsonl").read_bytes()
+    assert (root / "loss.png").stat().st_size > 0
+    (root / "metrics.jsonl").unlink()
+    shutil.rmtree(root / "checkpoints")
     pipeline.run(tiny_config(), str(root))
     assert "metrics.jsonl: there is no such file, so the report has no curves" in capsys.readouterr().out
+
+
+def test_the_controls_that_decide_are_a_field_of_the_configuration(finished, tmp_path, capsys):
+    """Nothing is decoded again, and a control that is not named asks a question of its own."""
+    rows = read_predictions(finished / "predictions.jsonl").predictions
+    rows += [dataclasses.replace(row, eval_condition="shuffled") for row in rows if row.eval_condition == "noise"]
+    for controls, asked in ((("noise", "shuffled"), []), (("shuffled",), ["noise"])):
+        found = pipeline.audit_rows(tiny_config(grid__controls=controls), rows)
+        assert [c.control for c in found.comparisons if c.question] == asked
+    root = copy_of(finished, tmp_path)
+    pipeline.run(tiny_config(grid__controls=("shuffled",)), str(root))
+    assert (root / "predictions.jsonl").read_bytes() == (finished / "predictions.jsonl").read_bytes()
 
 
 def test_the_audit_of_a_finished_run_may_change_and_decoding_may_not(finished, tmp_path):
@@ -299,6 +322,15 @@ def test_the_audit_of_a_finished_run_may_change_and_decoding_may_not(finished, t
         assert (root / name).read_bytes() == (finished / name).read_bytes()
     with pytest.raises(UserError, match=r"predictions\.jsonl was made with decode\.num_beams \(now 3, there 2\)"):
         pipeline.run(tiny_config(decode__num_beams=3), str(root))
+
+
+def test_a_fold_is_audited_and_its_verdict_is_not_printed(finished, tmp_path, capsys):
+    root = copy_of(finished, tmp_path)
+    for fold, shown in ((True, 0), (False, 1)):
+        (root / "audit.json").unlink()
+        pipeline.run(tiny_config(), str(root), fold=fold)
+        assert capsys.readouterr().out.count("VERDICT:") == shown
+        assert (root / "audit.json").read_bytes() == (finished / "audit.json").read_bytes()
 
 
 def test_a_finished_run_is_trained_again_where_its_checkpoint_is_damaged_and_ends_the_same(finished, tmp_path, capsys):

@@ -32,8 +32,10 @@ WRONG = {
 }
 # ... and what else is wrong, but where it is said to be right.
 ZERO = {
-    "seed", "data.synthetic.signal", "data.synthetic.seed", "data.table.word_column", "split.seed",
+    "split.gap", "data.synthetic.drift", "seed", "data.synthetic.signal", "data.synthetic.seed",
+    "data.table.word_column", "split.seed",
     "model.encoder_layers", "model.encoder_width", "model.dropout", "optim.warmup_steps", "optim.weight_decay",
+    "model.lora.dropout",
     "optim.lr_end", "train.patience", "optim.decay_epochs", "train.epochs", "train.eval_epochs", "train.save_epochs",
     "step_one.epochs", "pretrain.series.hidden",
     *(f"pretrain.{stage}.{name}" for stage in ("snapshot", "series")
@@ -52,7 +54,9 @@ EMPTY = {
 }  # fmt: skip
 FREE_TEXT = {
     "compilation_cache", "data.source", "data.table.features_are", "split.path", "text.tokenizer", "model.checkpoint",
-    "model.prompt", "data.columns.features", "data.columns.sentence", "data.columns.subject", "data.columns.task",
+    "text.template", "model.prompt", "data.columns.features", "data.columns.sentence", "data.columns.subject",
+    "data.columns.task",
+    *(f"data.columns.{name}" for name in ("recording", "onset", "duration", "order")),
     "data.columns.sentence_index", "data.columns.word", "data.columns.mask", "data.columns.features_are",
     "data.raw.begin", "data.raw.end", "data.raw.text", "data.raw.texts", "data.raw.word", "data.raw.names",
     "data.raw.task", "data.raw.reference", "data.fmri.transcripts", "data.fmri.exclude", "metrics.encoder",

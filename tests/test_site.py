@@ -35,13 +35,16 @@ def snippets(language: str) -> list[tuple[str, str]]:
 def test_the_site_builds_without_a_warning(tmp_path):
     for package in ("material", "mkdocstrings_handlers.python"):
         pytest.importorskip(package, reason="pip install -e '.[docs]'")
-    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path / "site")]
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
     built = subprocess.run(
         build, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
     )
     assert built.returncode == 0, built.stdout + built.stderr
     for page in ("index.html", "configuration/index.html", "notebooks/own_eeg/index.html", "reference/index.html"):
         assert (tmp_path / "site" / page).is_file(), page
+    reference = (tmp_path / "site/reference/index.html").read_text(encoding="utf8")
+    assert "&gt;&gt;&gt;" in reference
+    assert "<blockquote>" not in reference  # what Markdown makes of `>>>` outside of a section "Examples:"
 
 
 def test_the_configuration_page_has_every_field_with_its_default():
@@ -92,3 +95,5 @@ def test_notebooks_are_python_without_outputs():
         assert len(SITE["code_of"](path)) >= 3
         assert '"outputs": []' in path.read_text()
         assert not re.search(r'"outputs": \[[^\]]', path.read_text())
+        for module in re.findall(r"(?:from|import) (eeg2text_jax[.\w]*)", "\n".join(SITE["code_of"](path))):
+            assert module in ("eeg2text_jax", "eeg2text_jax.data"), "notebooks use public names"

@@ -5,8 +5,9 @@
 Sets without information: rows of a sentence (as many for all; 8-12 and 10-18, which go with the task, as in released
 test parts of ZuCo; one sentence with half of all rows) x tasks known or not, each against three controls: one alike,
 one constant sentence, another style. In each cell, how often *uses EEG* or *content above its null* is said (at most 70
-of 1,000 allowed). Then power at the effect that the printed minimum detectable effect predicts (90 % promised), and how
-often equivalence is claimed at an effect on the margin (at most 70). Then outputs that know the length, the task or the
+of 1,000 allowed). Then power of the verdict, tasks known and not, at the effect that the printed minimum detectable
+effect predicts (90 % promised), and how often equivalence is claimed at an effect on the margin (at most 70). Then
+outputs that know the length, the task or the
 subject and nothing else, and mere frequent words. With --decodes, predictions drawn at random from published outputs,
 with the real rows of SR+NR+NRv2, against one constant sentence. Writes calibration.json (as cells finish),
 calibration.md and calibration.png; the same command goes on after a stop. About 15 minutes on one idle core.
@@ -31,7 +32,7 @@ from eeg2text_jax.auditing.contrast import Contrast, contrast
 from eeg2text_jax.auditing.side_channel import GAP_CODES, side_channel
 from eeg2text_jax.auditing.statistics import keep_row_counts, resample
 from eeg2text_jax.auditing.strata import STRATUM_SIZE, blocks_of, length_strata, stand_ins
-from eeg2text_jax.auditing.verdict import Verdict, is_above, judge, judge_alone
+from eeg2text_jax.auditing.verdict import Verdict, is_above, judge, judge_alone, verdict_mde
 from eeg2text_jax.metrics.bleu import word_bleu
 from eeg2text_jax.predictions.read import read_any
 from eeg2text_testing.prediction_sets import (
@@ -70,6 +71,7 @@ class Job:
     resamples: int
     margin: float
     key: tuple[int, ...]
+    every_stratum: bool = False  # test within other strata even where nothing is found: for the printed MDE
 
 
 def found_in(
@@ -108,14 +110,16 @@ def outcomes(job: Job) -> np.ndarray:
         simulated = simulate(job.dials, rng)
         tables = unigram_tables(simulated)
         found = [found_in(simulated, tables, simulated.strata, job.resamples, rng)]
-        if any(map(is_above, found[0])):  # else nothing is claimed whatever the others say
+        if job.every_stratum or any(map(is_above, found[0])):  # else nothing is claimed whatever the others say
             again = other_strata(simulated, tables, job.resamples, rng)
             found += [found_in(simulated, tables, strata, job.resamples, rng) for strata in again]
         alone, *pairs = zip(*found, strict=True)
-        verdicts = [judge_alone(alone[0], alone[1:])]
+        verdicts = [judge_alone(alone[0], job.margin, alone[1:])]
         verdicts += [judge(p[0], job.margin, p[1:], scores_vary=alone[0].varies) for p in pairs]
         equivalent = verdicts[1] is Verdict.EQUIVALENT or verdicts[1] is Verdict.BELOW_MARGIN
-        rows.append([*(v in CLAIMS for v in verdicts), equivalent, pairs[0][0].effect, pairs[0][0].mde])
+        rows.append(
+            [*(v in CLAIMS for v in verdicts), equivalent, pairs[0][0].effect, verdict_mde(pairs[0][0], pairs[0][1:])]
+        )
     return np.array(rows, float)
 
 
@@ -148,7 +152,7 @@ def with_information(pool: Pool, number: int, dials: Dials, args: argparse.Names
 
     def at(information: float, sets: int, point: int) -> np.ndarray:
         planted = dataclasses.replace(dials, information=information)
-        return run(pool, outcomes, Job(planted, sets, args.resamples, args.margin, (args.seed, number, point)))
+        return run(pool, outcomes, Job(planted, sets, args.resamples, args.margin, (args.seed, number, point), True))
 
     pilot = dataclasses.replace(dials, information=PILOT_INFORMATION)
     job = Job(pilot, min(PILOT_SETS, 3 * args.sets), 2, args.margin, (args.seed, number, 99))
@@ -328,8 +332,10 @@ def main() -> None:
             name = f"rows {rows}, tasks {'known' if known else 'not known'}"
             dials = Dials(readers=rows, tasks_known=known, controls=CONTROLS)
             cell("null", name, lambda n=number, d=dials: without_information(pool, n, d, args))
-        for number, rows in enumerate(ROWS, 200):
-            cell("power", rows, lambda n=number, r=rows: with_information(pool, n, Dials(readers=r), args))
+        for number, (rows, known) in enumerate(itertools.product(ROWS, (True, False)), 200):
+            name = rows if known else f"{rows}, tasks not known"
+            dials = Dials(readers=rows, tasks_known=known)
+            cell("power", name, lambda n=number, d=dials: with_information(pool, n, d, args))
     (args.out / "calibration.md").write_text(table(result) + "\n", encoding="utf8")
     draw(result, args.out / "calibration.png")
     print(table(result))

@@ -20,4 +20,4 @@ for row in "${rows[@]}"; do
   printf '\n=== %s ===\n' "$row"
   "$python" -m eeg2text_jax run --config="${FAIR:-configs/fair.py}:$row" --workdir="$out/${row//,/_}" "${overrides[@]}"
 done
-"$python" "$(dirname "$0")/fair_table.py" "${folders[@]}" --json="$out/table4.json"
+"$python" -m eeg2text_jax fair-table "${folders[@]}" --json="$out/table4.json"

@@ -13,14 +13,13 @@ import argparse
 import json
 from pathlib import Path
 
-from fair_table import mean, row, table
-
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.provenance import DECODED_HERE
 from eeg2text_jax.auditing.recorded import said
 from eeg2text_jax.cli import main as eeg2text
 from eeg2text_jax.predictions.file import read_predictions
 from eeg2text_jax.predictions.selection import select_cells
+from eeg2text_jax.records.fair_tables import mean, row, tables
 
 ROWS = {
     "f": {},
@@ -42,7 +41,7 @@ def main() -> None:
         status = eeg2text(["run", "--config=configs/demo_fmri.py:planted", workdir, *flags, *overrides])
         if status:
             raise SystemExit(status)
-    print("\n" + table([row(arguments.workdir / name) for name in arguments.rows]))
+    print("\n" + tables([row(arguments.workdir / name) for name in arguments.rows]))
     print("\n".join(map(ratio, (arguments.workdir / name for name in arguments.rows))))
 
 

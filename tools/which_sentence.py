@@ -76,7 +76,8 @@ class Known:
 def make_known(kind: str, seed: int, folder: Path) -> Known:
     """The data set of a kind and seed."""
     sentences = 2 * SENTENCES if kind == "null" else SENTENCES  # about 55 of 100 have as many words
-    spec = SyntheticSpec(1.0 if kind == "planted" else 0.0, sentences, SUBJECTS, 2, FEATURES, 100, seed)
+    signal = 1.0 if kind == "planted" else 0.0
+    spec = SyntheticSpec(signal, sentences, SUBJECTS, 2, FEATURES, 100, 1, "random", 0.0, seed)
     path = folder / f"{kind}_{seed}.h5"
     renamed: dict[str, str] = {}
     of_subject: dict[str, int] = {}

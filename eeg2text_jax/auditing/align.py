@@ -1,4 +1,4 @@
-"""Lines conditions up: the same sentences, read by the same subjects, in the same mode where there is one."""
+"""Align conditions: keep the same sentences, read by the same subjects, in one mode."""
 
 import dataclasses
 from collections import Counter, defaultdict
@@ -69,12 +69,12 @@ def align(
     common: bool = False,
     stratum_size: int = STRATUM_SIZE,
 ) -> Aligned:
-    """Lines up the conditions, EEG first.
+    """Align the conditions, EEG first.
 
     Args:
       conditions: name -> rows.
-      mode: which mode to judge where rows carry several; None takes one that all have, free running first.
-      common: keep what all conditions share instead of refusing where they differ.
+      mode: the mode to judge if rows have several; None: a mode common to all, preferably free running.
+      common: keep the rows common to all conditions instead of refusing conditions that differ.
 
     Raises:
       UserError: no rows, a duplicate sample, an empty reference, references or row counts that differ between the
@@ -97,7 +97,7 @@ def align(
 
 
 def _without_unknown(row: Prediction) -> Prediction:
-    """The row with an empty subject or task where its file does not say it."""
+    """Return the row with an empty subject or task if its file does not state it."""
     if UNKNOWN not in (row.subject, row.task):
         return row
     subject, task = ("" if value == UNKNOWN else value for value in (row.subject, row.task))
@@ -105,7 +105,7 @@ def _without_unknown(row: Prediction) -> Prediction:
 
 
 def _shared_mode(conditions: Mapping[str, Sequence[Prediction]]) -> str | None:
-    """A mode that every condition has rows of, free running first; None where there is none."""
+    """Return a mode that every condition has, preferably free running; None if there is none."""
     held = [dict.fromkeys(row.mode for row in rows) for rows in conditions.values()]
     shared = [mode for mode in held[0] if all(mode in modes for modes in held)]
     return "free_running" if "free_running" in shared else next(iter(shared), None)
@@ -120,7 +120,7 @@ def _one_mode(name: str, rows: list[Prediction], mode: str | None, notes: list[s
     if mode not in counts:
         raise UserError(f"{name}: no {mode} predictions, only {', '.join(counts)}; choose another --mode.")
     for other in counts.keys() - {mode}:
-        note = f"judged are the {mode} predictions; the {other} ones in the same file are set aside."
+        note = f"the {mode} predictions are judged; the {other} ones in the same file are ignored."
         if note not in notes:
             notes.append(note)
     return [_without_unknown(row) for row in rows if row.mode == mode]
@@ -136,7 +136,7 @@ def _check_rows(name: str, rows: Sequence[Prediction]) -> None:
 
 
 def _match_shortened(keys: dict[str, list[str]], first: str, other: str) -> int:
-    """Gives references that are a beginning of their partner one key, the shorter; counts the sentences."""
+    """Give a reference and its truncated version the same key; return the number of such sentences."""
     only_first, only_other = set(keys[first]) - set(keys[other]), set(keys[other]) - set(keys[first])
     same: dict[str, str] = {}
     for text in only_first:
@@ -186,7 +186,7 @@ def _check_same(chosen: dict, keys: dict, first: str, other: str, common: bool) 
 
 
 def _keep_shared(chosen: dict[str, list[Prediction]], keys: dict[str, list[str]]) -> list[tuple[str, int, int]]:
-    """Keeps the rows that all conditions share; returns name, rows left out and rows where some were."""
+    """Keep the rows common to all conditions; return (condition, rows left out, rows) where some were left out."""
     with_subject = _subjects_known(chosen)
     cells = {name: _cells(rows, keys[name], with_subject) for name, rows in chosen.items()}
     shared = cells[next(iter(cells))].copy()
@@ -251,10 +251,10 @@ def _assemble(
 
 
 def _describe(chosen: dict, keys: dict, order: Sequence[str], notes: list[str]) -> tuple[list[str], np.ndarray]:
-    """Task and number of words of each sentence.
+    """Return the task and number of words of each sentence.
 
-    A sentence read in several tasks counts for the first of them in alphabetical order. Its number of words is the
-    median over its rows; where no row of a file carries one, the number of words of the reference.
+    A sentence read in several tasks counts for the alphabetically first. Its number of words is the median over its
+    rows, or that of the reference if no row of the file states one.
     """
     tasks, lengths = defaultdict(set), defaultdict(list)
     for name, rows in chosen.items():

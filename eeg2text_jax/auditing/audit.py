@@ -1,6 +1,5 @@
 """The audit: predictions under EEG and under controls -> does the model use the EEG?"""
 
-import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -8,23 +7,30 @@ import numpy as np
 
 from eeg2text_jax.auditing import fitness, red_flags, verdict
 from eeg2text_jax.auditing.align import Aligned, align
+from eeg2text_jax.auditing.beyond_time import beyond_time
 from eeg2text_jax.auditing.collapse import measure_collapse
 from eeg2text_jax.auditing.compare import compare, gap_flags
-from eeg2text_jax.auditing.contrast import contrast
+from eeg2text_jax.auditing.contrast import Contrast, contrast
 from eeg2text_jax.auditing.decision import decide, deciding_one, questions
+from eeg2text_jax.auditing.donor_cells import donor_notes
 from eeg2text_jax.auditing.endpoints import Endpoint, primary_endpoint
-from eeg2text_jax.auditing.levels import Level, labels_of, levels
-from eeg2text_jax.auditing.provenance import AVERAGED, checked_proof, provenance_of
+from eeg2text_jax.auditing.levels import curve, levels_of
+from eeg2text_jax.auditing.provenance import AVERAGED, FOUND, checked_proof, provenance_of
 from eeg2text_jax.auditing.recorded import judged
 from eeg2text_jax.auditing.red_flags import LEVELS, Flag
-from eeg2text_jax.auditing.result import AuditResult, ConditionSummary, Evidence, Example
+from eeg2text_jax.auditing.result import AuditResult, Comparison, ConditionSummary, Evidence, Example
 from eeg2text_jax.auditing.retrieval import CandidateScores, EegBits, Key, Retrieval, eeg_bits, retrieve
 from eeg2text_jax.auditing.side_channel import GAP_CODES, SideChannel, measure_side_channel
 from eeg2text_jax.auditing.statistics import design_effect
 from eeg2text_jax.auditing.strata import STRATUM_SIZE, stand_ins
-from eeg2text_jax.auditing.structure import SIGNS
+from eeg2text_jax.auditing.structure import contradictions, weighed
 from eeg2text_jax.auditing.table import ContentTable, RowTable, content_tables
+from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.predictions.in_memory import as_conditions
+from eeg2text_jax.splits.neighbors import high_neighbors
+
+CURVE_RESAMPLES = 1000  # of a picture
 
 
 def pick_examples(
@@ -52,8 +58,9 @@ def _example(aligned: Aligned, row: int, best: bool) -> Example:
 
 def audit(
     eeg: Sequence[Prediction],
-    controls: Mapping[str, Sequence[Prediction]],
+    controls: Mapping[str, Sequence[Prediction]] | None = None,
     *,
+    references: Sequence[str] | None = None,
     name: str = "eeg",
     endpoint: Endpoint | None = None,
     secondary: Sequence[Endpoint] = (),
@@ -71,12 +78,15 @@ def audit(
     candidates: Mapping[str, Mapping[Key, CandidateScores]] | None = None,
     recording: str = "eeg",
     groups: Mapping[str, Mapping[str, str]] | None = None,
+    with_curve: bool = False,
+    neighbors: Mapping[str, Any] | None = None,
 ) -> AuditResult:
     """Judges whether predictions hold more about the sentence with EEG than with each control.
 
     Args:
-      eeg: rows predicted from EEG; rows with `nll` feed the EEG bits, whatever their mode.
-      controls: name -> rows predicted from that control; empty: EEG alone is judged against its content null.
+      eeg: rows predicted from EEG, a DataFrame of them, or texts with `references`; rows with `nll` feed the EEG bits.
+      controls: name -> the same of that control; none: those in the DataFrame, else EEG against its content null.
+      references: the true texts, where predictions are lists of texts.
       name: what the EEG condition is called in the result.
       endpoint: the figure to judge by, named before looking; None: word BLEU-1.
       secondary: endpoints that are computed, too, and do not decide.
@@ -93,22 +103,25 @@ def audit(
         features of the words (`QUESTIONS`).
       candidates: condition -> scores for retrieval, see `eeg2text_jax.auditing.retrieval`.
       recording: "fmri" where rows are of windows of scans: those that share no segment are judged, and it is called so.
-
       groups: name -> reference -> label of its class, topic or story: content is given between and within these, too.
+      with_curve: where content is found and no groups are given, how much is left within ever finer clusters.
+      neighbors: section `time` of the split's certificate, see `splits.neighbors.time_leakage`.
 
     Raises:
       UserError: rows that cannot be compared, references without a label.
 
-    >>> from eeg2text_jax import audit, read_any
-    >>> rows = read_any("run/predictions.jsonl").predictions
-    >>> own = [row for row in rows if row.train_condition == "eeg"]
-    >>> conditions = {name: [row for row in own if row.eval_condition == name] for name in ("eeg", "noise")}
-    >>> found = audit(conditions.pop("eeg"), conditions, resamples=200)
-    >>> found.verdict.value == "uses EEG"
-    False
+    Examples:
+      >>> from eeg2text_jax import audit, read_any
+      >>> rows = read_any("run/predictions.jsonl").predictions
+      >>> own = [row for row in rows if row.train_condition == "eeg"]
+      >>> conditions = {name: [row for row in own if row.eval_condition == name] for name in ("eeg", "noise")}
+      >>> found = audit(conditions.pop("eeg"), conditions, resamples=200)
+      >>> found.verdict.value == "uses EEG"
+      False
     """
-    if name in controls:
+    if name in (controls or {}):
         raise ValueError(f"a control has the name of the EEG condition, {name!r}")
+    eeg, controls, stated = as_conditions(eeg, controls or {}, references, mode, name)
     proof = checked_proof(proof)
     rng = np.random.default_rng(seed)
     eeg, controls, left_out = judged(eeg, controls, recording)
@@ -131,25 +144,17 @@ def audit(
         aligned, tables, derived, conditions[0].content, endpoint, resamples, rng, secondary, in_words
     )
     effect = design_effect(endpoint.score, tables[0].rows.own, aligned.eeg.sentence)
-    flags = _findings(aligned, conditions, training_text, AVERAGED.search(proof)) + channel_flags
-    if verified:  # its decoder takes no target: what looks like one is a model that is nearly perfect, or memory
-        flags = [dataclasses.replace(flag, level="warning") if flag.code in SIGNS else flag for flag in flags]
+    flags = weighed(_findings(aligned, conditions, training_text, AVERAGED.search(proof)) + channel_flags, verified)
+    flags += [Flag("time", "warning", message) for message in high_neighbors(neighbors)]
     flags += _warnings(aligned, tables, in_words or tables, conditions, evidence, endpoint, effect)
-    signs = [flag.message for flag in flags if flag.code in SIGNS and flag.level == "severe"]
-    origin = provenance_of(aligned.eeg.mode, verified=verified, proof=proof, stated_by=stated_by, contradictions=signs)
-    asked = questions(aligned, deciding)
-    within = _levels(aligned, groups or {}, endpoint, resamples, seed, stratum_size)
+    origin = provenance_of(
+        aligned.eeg.mode, verified=verified, proof=proof, stated_by=stated_by, contradictions=contradictions(flags)
+    )
+    asked, label = questions(aligned, deciding), endpoint.label
+    within = levels_of(aligned, groups or {}, endpoint, resamples, seed, stratum_size)
     comparisons = [
         decide(
-            found,
-            fitness.bars(flags, name, found.control),
-            aligned,
-            conditions,
-            endpoint.label,
-            margin,
-            origin,
-            asked,
-            within,
+            found, fitness.bars(flags, name, found.control), aligned, conditions, label, margin, origin, asked, within
         )
         for found in evidence
     ]
@@ -157,7 +162,7 @@ def audit(
     return AuditResult(
         verdict=decisive.verdict,
         sentence=decisive.sentence,
-        metric=endpoint.label,
+        metric=label,
         signature=endpoint.metric.signature,
         margin=margin,
         resamples=resamples,
@@ -169,27 +174,31 @@ def audit(
         bits=_bits(eeg, controls, resamples, rng),
         retrieval=_retrieval(candidates, resamples, rng),
         flags=sorted(flags, key=lambda flag: LEVELS.index(flag.level)),
-        notes=[*aligned.notes, *left_out, *notes, *(note for e in (endpoint, *secondary) for note in e.metric.notes())],
+        notes=[
+            *aligned.notes,
+            *donor_notes(aligned),
+            *left_out,
+            *notes,
+            *(note for e in (endpoint, *secondary) for note in e.metric.notes()),
+        ],
         examples=pick_examples(aligned, tables[0].rows, endpoint, rng),
         recording=recording,
+        seeds_stated=stated,
         provenance=origin,
         levels=within,
+        curve=_curve(aligned, decisive, endpoint, resamples, seed, stratum_size) if with_curve and not groups else [],
+        time=beyond_time(aligned, comparisons),
     )
 
 
-def _levels(
-    aligned: Aligned,
-    groups: Mapping[str, Mapping[str, str]],
-    endpoint: Endpoint,
-    resamples: int,
-    seed: int,
-    stratum_size: int,
-) -> list[Level]:
-    """Content between and within the groups of each column; from draws of their own, so that no other figure moves."""
-    rng = np.random.default_rng((seed, 1))
-    labels = {column: labels_of(aligned, of_reference, column) for column, of_reference in groups.items()}
-    options = {"resamples": resamples, "rng": rng, "stratum_size": stratum_size}
-    return [level for name, found in labels.items() for level in levels(aligned, found, name, endpoint, **options)]
+def _curve(
+    aligned: Aligned, decisive: Comparison, endpoint: Endpoint, resamples: int, seed: int, stratum_size: int
+) -> list[tuple[int, Contrast]]:
+    """Content left within ever finer clusters, where there is content; from draws of its own."""
+    found = decisive.verdict in (*FOUND, Verdict.UNPROVEN)
+    rng, draws = np.random.default_rng((seed, 2)), min(resamples, CURVE_RESAMPLES)
+    options = {"resamples": draws, "rng": rng, "stratum_size": stratum_size, "control": decisive.control}
+    return curve(aligned, endpoint, **options) if found else []
 
 
 def counts(aligned: Aligned) -> dict[str, Any]:
@@ -252,6 +261,7 @@ def _warnings(
     """
     words = primary_endpoint()
     flags = red_flags.alignment_flags(aligned, effect) + red_flags.recipe_flags(aligned)
+    flags += fitness.normalizing_flags(aligned.eeg, aligned.references)
     for condition, summary, table in zip(aligned.conditions, conditions, in_words, strict=True):
         bleu1 = float(words.score(table.sampled.own.sum((0, 1))))
         flags += red_flags.condition_flags(condition, summary.collapse, aligned.mode, bleu1)

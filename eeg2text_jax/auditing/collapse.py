@@ -1,30 +1,31 @@
-"""What a set of predictions looks like before any score: how many are distinct, how much they repeat or copy."""
+"""Describe predictions before scoring: how many are distinct, and how much they repeat or copy."""
 
 import dataclasses
 import itertools
 import operator
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from eeg2text_jax.auditing.align import Condition
+from eeg2text_jax.predictions.script import characters_apart
 
-KEPT = 100_000  # rows whose comparison is kept for the next one that is the same
+KEPT = 100_000  # cache size: rows whose comparison is reused
 PAIRS = 2000  # pairs of texts compared to estimate their overlap
 FREQUENT = 50  # words: about the function words of a language, 4 of 10 words of what is read in ZuCo
-COPY_WORDS = 5  # a reference of fewer words is met by chance ("selamat datang")
-NEAR_MISS = 0.5  # word error rate of a row: half of its words are right, in their order
+COPY_WORDS = 5  # a shorter reference may be matched by chance ("selamat datang")
+NEAR_MISS = 0.5  # word error rate of a row at which half of its words are right
 RESIDUE = re.compile(r"</?s>|<pad>|<unk>|<extra_id_\d+>|\[(?:PAD|SEP|CLS|UNK)\]|⁇|�")
-WORD_STUTTER = re.compile(r"(?!\d+(?!\S))(\S+)(?:\s+\1){2,}(?!\S)")
+WORD_STUTTER = re.compile(r"(?![\d\W]+(?!\S))(\S+)(?:\s+\1){2,}(?!\S)")  # not of numbers: they are read so
 MARK_STUTTER = re.compile(r"([^\w\s])(?:\s*\1){4,}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Collapse:
-    """Shares are of the rows, 0 to 1, unless said otherwise."""
+    """Descriptive figures of one condition. Shares are of the rows, 0 to 1, unless stated otherwise."""
 
     rows: int
     sentences: int
@@ -44,7 +45,7 @@ class Collapse:
     missed: int  # sentences with at least two rows, all of them wrong in some word
     missed_alike: int  # of these, sentences with one and the same prediction in all rows
     residue: int  # rows with special tokens or undecodable characters left in
-    stutter: int  # rows with a word three times, or a punctuation mark five times, in succession
+    stutter: int  # rows with a word three times, or a mark five times, in succession, where the reference has none
     mean_words: float
     length_correlation: float  # of words in prediction and reference, over rows; NaN where one is constant
     same_by_chance: float  # probability that two rows drawn at random have one text
@@ -59,9 +60,10 @@ class Collapse:
 
 
 def measure_collapse(condition: Condition, references: Sequence[str], rng: np.random.Generator) -> Collapse:
-    """Describes the rows of a condition; `references` are those of the aligned sentences."""
+    """Describe the rows of a condition; `references` are those of the aligned sentences."""
     texts = [plain_spaces(text) for text in condition.texts]
-    spoken, read = _words(texts, condition.sentence), _words(references, np.arange(len(references)))
+    read = _words(references, np.arange(len(references)))
+    spoken = _words(texts, condition.sentence, repeating=read.stutter)
     counts = Counter(texts)
     top_text, top_count = counts.most_common(1)[0]
     start, start_count = Counter(" ".join(text.split()[:2]) for text in texts).most_common(1)[0]
@@ -95,7 +97,7 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
         missed=len(missed),
         missed_alike=_alike(texts, missed),
         residue=sum(bool(RESIDUE.search(text)) for text in condition.texts),
-        stutter=spoken.stutter,
+        stutter=len(spoken.stutter),
         mean_words=float(lengths.mean()),
         length_correlation=float(np.corrcoef(lengths, expected)[0, 1]) if varied else float("nan"),
         same_by_chance=sum((count / len(texts)) ** 2 for count in counts.values()),
@@ -111,23 +113,23 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
 
 
 def sorted_rows(condition: Condition) -> list[tuple[int, str]]:
-    """Sentence and prediction of all rows, in one order: two conditions have equal ones if they are one."""
+    """Return (sentence, prediction) of all rows, sorted; equal for two conditions with the same predictions."""
     return sorted(zip(condition.sentence.tolist(), condition.texts, strict=True))
 
 
 def plain_spaces(text: str) -> str:
-    """A text with single spaces; the same object where it has no others."""
+    """Return a text with single spaces; the same object if it has no others."""
     joined = " ".join(text.split())
     return text if joined == text else joined
 
 
 def plain_words(text: str) -> list[str]:
-    """Words in lower case without punctuation: what a text says, however it is written."""
-    return re.findall(r"\w+", text.lower())
+    """Return the words of a text in lower case without punctuation."""
+    return re.findall(r"\w+", characters_apart(text.lower()))
 
 
 def words_apart(text: str) -> list[str]:
-    """Plain words, those that were joined (`andHe`) taken apart: word pieces that were listed without spaces."""
+    """Return plain words; joined words (`andHe`, word pieces without spaces) are split."""
     following = itertools.pairwise(f"{text} ")
     return plain_words("".join(f"{a} " if a.islower() and b.isupper() else a for a, b in following))
 
@@ -140,30 +142,31 @@ class _Words:
     repetition: np.ndarray  # [N], share of a text's words that occurred in it before
     counts: Counter[str]
     first: set[str]  # those of the first text of each sentence
-    stutter: int
+    stutter: frozenset[int]  # texts with a word three times, or a mark five times, in succession
 
 
-def _words(texts: Sequence[str], sentence: np.ndarray) -> _Words:
-    """One text at a time: a million rows have twenty million words."""
+def _words(texts: Sequence[str], sentence: np.ndarray, repeating: Set[int] = frozenset()) -> _Words:
+    """Count words one text at a time, to save memory. Sentences in `repeating` repeat words themselves."""
     lengths, repetition = np.zeros((2, len(texts)))
     counts: Counter[str] = Counter()
     first: set[str] = set()
     met: set[int] = set()
-    stutter = 0
+    stutter = set()
     for row, (text, number) in enumerate(zip(texts, sentence.tolist(), strict=True)):
-        words = text.lower().split()
+        words = characters_apart(text.lower()).split()
         counts.update(words)
         lengths[row] = len(words)
         repetition[row] = 1 - len(set(words)) / len(words) if words else 0
-        stutter += _stutters(text, words)
+        if number not in repeating and _stutters(text, words):
+            stutter.add(row)
         if number not in met:
             met.add(number)
             first.update(words)
-    return _Words(lengths, repetition, counts, first, stutter)
+    return _Words(lengths, repetition, counts, first, frozenset(stutter))
 
 
 def _without_marks(counts: Counter[str]) -> Counter[str]:
-    """How often each plain word occurs, from how often the words between spaces do."""
+    """Convert counts of space-separated words to counts of plain words."""
     found: Counter[str] = Counter()
     for word, count in counts.items():
         for plain in plain_words(word):
@@ -172,14 +175,14 @@ def _without_marks(counts: Counter[str]) -> Counter[str]:
 
 
 def _alike(texts: Sequence[str], groups: Iterable[Sequence[int]]) -> int:
-    """Groups of rows with one and the same text in all of them."""
+    """Count groups of rows that all have the same text."""
     return sum(len({texts[row] for row in rows}) == 1 for rows in groups)
 
 
 def _against_references(
     texts: Sequence[str], sentence: np.ndarray, references: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Word errors and words of the reference, int `[N, 2]`; whether a row contains its whole reference, bool `[N]`."""
+    """Return word errors and reference words, int `[N, 2]`, and whether a row contains its whole reference, `[N]`."""
     expected = [plain_words(text) for text in references]
     found = np.empty((len(texts), 3), int)
     known: dict[tuple[str, int], tuple[int, int, bool]] = {}
@@ -195,16 +198,16 @@ def _against_references(
 
 
 def _stutters(text: str, words: Sequence[str]) -> bool:
-    """Whether a word stands three times in succession, or a mark five times.
+    """Return whether a word occurs three times in a row, or a mark five times.
 
-    The first expression tries every beginning with every end, so it is asked only where two words in succession agree.
+    The regular expression for words is slow, so it runs only if two consecutive words are equal.
     """
     agree = any(map(operator.eq, words, words[1:]))
     return bool(agree and WORD_STUTTER.search(text)) or bool(MARK_STUTTER.search(text))
 
 
 def _overlap(texts: Sequence[str], sentence: np.ndarray, rng: np.random.Generator) -> float:
-    """Mean Jaccard overlap of the word sets of two rows of different sentences, over random pairs."""
+    """Return the mean Jaccard overlap of the word sets of two rows of different sentences, over random pairs."""
     first, second = rng.integers(len(texts), size=(2, PAIRS))
     apart = sentence[first] != sentence[second]
     pairs = [(texts[a], texts[b]) for a, b in zip(first[apart].tolist(), second[apart].tolist(), strict=True)]

@@ -1,4 +1,4 @@
-"""EEG against each control: the figure named beforehand, and the secondary ones."""
+"""Compare EEG with each control by the primary and the secondary endpoints."""
 
 from collections.abc import Mapping, Sequence
 
@@ -29,11 +29,10 @@ def compare(
     others: Sequence[Endpoint] = (),
     words: Sequence[ContentTable] | None = None,
 ) -> tuple[list[Evidence], list[str]]:
-    """The evidence against each control, or of EEG alone; and notes on metrics that could not be computed.
+    """Return the evidence against each control, or of EEG alone; and notes on metrics that could not be computed.
 
-    `derived` are the tables within strata that stand in for unknown tasks. `alone` is the content of EEG against its
-    own null. `others` are endpoints that do not decide; `words` are the tables of word BLEU-1 where that is not the
-    primary endpoint.
+    `derived` are the tables within strata that replace unknown tasks. `alone` is the content of EEG against its own
+    null. `others` are endpoints that do not decide; `words` are the tables of word BLEU-1 if another is primary.
     """
     pairs = [[0, i] for i in range(1, len(tables))] or [[0]]
     bleu = (endpoint, tables) if words is None else (primary_endpoint(), words)
@@ -59,7 +58,7 @@ def _secondary(
     resamples: int,
     rng: np.random.Generator,
 ) -> tuple[list[list[Secondary]], list[str]]:
-    """Secondary figures of each comparison, p adjusted by Holm over all of them together."""
+    """Return the secondary figures of each comparison; p values are adjusted jointly by Holm's method."""
     notes: list[str] = []
     bleu, tables = words
     measured = [words] if with_bleu1 else []
@@ -84,17 +83,18 @@ def _secondary_figure(endpoint: Endpoint, found: Contrast, p_holm: float) -> Sec
 
 
 def gap_flags(eeg: str, comparison: Evidence) -> list[Flag]:
-    """A gap that is style, and figures that disagree on which condition is ahead."""
+    """Return flags for a gap that is style, and for metrics that prefer different conditions."""
     return [*_style_flags(eeg, comparison), *_disagreement(eeg, comparison)] if comparison.control else []
 
 
 def _style_flags(eeg: str, comparison: Evidence) -> list[Flag]:
-    """A raw gap that is beyond the noise but stays when predictions are held against other sentences.
+    """Flag a significant raw gap that remains when predictions are compared with other sentences.
 
-    Where strata stand in for unknown tasks, it is judged within those in which the side that is ahead has the least
-    content to show, as claims are.
+    If derived strata replace unknown tasks, the strata with the least content of the better side decide, as for claims.
     """
     gap = comparison.primary.observed
+    if all(map(verdict.is_above, _strata(comparison))):
+        return []  # content is found
     judged = [(c.p_primary if gap > 0 else c.p_less_primary, c) for c in _strata(comparison)]
     p, found = max(judged, key=lambda one: one[0])
     style = found.nulls[0] - found.nulls[1]
@@ -109,7 +109,7 @@ def _style_flags(eeg: str, comparison: Evidence) -> list[Flag]:
 
 
 def _disagreement(eeg: str, comparison: Evidence) -> list[Flag]:
-    """BLEU-1 and WER that prefer different conditions, both beyond the noise."""
+    """Flag BLEU-1 and WER that significantly prefer different conditions."""
     errors, words = (next((s for s in comparison.secondary if s.label == name), None) for name in ("WER", "BLEU-1"))
     if errors is None:
         return []
@@ -132,5 +132,5 @@ def _strata(comparison: Evidence) -> list[Contrast]:
 
 
 def _sign(interval: tuple[float, float]) -> int:
-    """On which side of 0 an interval lies, 0 where on both."""
+    """Return the sign of an interval, 0 if it contains 0."""
     return int(interval[0] > 0) - int(interval[1] < 0)

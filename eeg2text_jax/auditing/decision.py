@@ -1,16 +1,18 @@
-"""What the evidence of one comparison comes to, and which comparison decides."""
+"""Decide the verdict of each comparison, and which comparison gives the overall verdict."""
 
 from collections.abc import Collection, Mapping, Sequence
 
 from eeg2text_jax.auditing import verdict
 from eeg2text_jax.auditing.align import Aligned
+from eeg2text_jax.auditing.beyond_time import QUESTION, is_of_time
 from eeg2text_jax.auditing.collapse import sorted_rows
 from eeg2text_jax.auditing.levels import Level, about
 from eeg2text_jax.auditing.provenance import FOUND, Provenance, joined
-from eeg2text_jax.auditing.result import Comparison, ConditionSummary, Evidence
+from eeg2text_jax.auditing.result import Comparison, ConditionSummary, Evidence, strictest
 from eeg2text_jax.auditing.verdict import Verdict
+from eeg2text_jax.errors import UserError
 
-# Controls that keep the features of the words and take something else away: they do not decide.
+# Controls that keep the words' features and remove something else; they do not decide.
 QUESTIONS = {
     "time_reversed": "does the order of the recording matter?",
     "phase_randomized": "does it matter how the recording runs, beyond its spectrum?",
@@ -18,21 +20,43 @@ QUESTIONS = {
 
 
 def deciding_one(comparisons: Sequence[Comparison], *, alone: bool) -> Comparison:
-    """The comparison whose verdict is that of all."""
+    """Return the comparison that gives the overall verdict: the weakest answer; among equals the strictest."""
     deciding = [c for c in comparisons if not c.question]
     decided = deciding[0].verdict if alone else verdict.overall([c.verdict for c in deciding])
-    return next(c for c in deciding if c.verdict is decided)
+    return strictest([c for c in deciding if c.verdict is decided])
 
 
 def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, str]:
-    """Controls that do not decide -> what they ask. Where none would decide, all do."""
+    """Return controls that do not decide, with the question that each asks. If none would decide, all do."""
     names = [condition.name for condition in aligned.conditions[1:]]
     if deciding is not None:
-        asked = {name: QUESTIONS.get(name, "does it differ from this one?") for name in names if name not in deciding}
+        # An arm trained on a control has a name of its own; its rows say the condition.
+        left = [c for c in aligned.conditions[1:] if not {c.name, c.rows[0].eval_condition} & set(deciding)]
+        asked = {c.name: QUESTIONS.get(c.name, "does it differ from this one?") for c in left}
+        asked |= {c.name: QUESTION for c in left if is_of_time(c)}
     else:
         kinds = {c.name: c.rows[0].eval_condition for c in aligned.conditions[1:]}
         asked = {name: QUESTIONS[kind] for name, kind in kinds.items() if kind in QUESTIONS}
+        asked |= {c.name: QUESTION for c in aligned.conditions[1:] if is_of_time(c)}
     return asked if len(asked) < len(names) else {}
+
+
+def deciding_of(names: str, controls: Collection[str]) -> list[str] | None:
+    """Return the controls named by `--deciding`; None if it is not given.
+
+    Raises:
+      UserError: a name is not a control of the files.
+    """
+    found = [name.strip() for name in names.split(",")] if names else None
+    for name in found or ():
+        if name not in controls:
+            raise UserError(f"--deciding={names}: {name!r} is no control; the files have {', '.join(controls)}.")
+    return found
+
+
+def as_question(said: str, question: str) -> str:
+    """Return a comparison's sentence, marked if the comparison does not decide."""
+    return f"A question of its own, which does not decide ({question}): {said}" if question else said
 
 
 def decide(
@@ -46,7 +70,7 @@ def decide(
     asked: Mapping[str, str],
     levels: Sequence[Level] = (),
 ) -> Comparison:
-    """The verdict of one comparison and its sentence: reasons that bar it come first."""
+    """Return the verdict of one comparison and its sentence; findings that bar a verdict come first."""
     eeg, derived = aligned.eeg.name, tuple(found.derived.values())
     known = {
         "metric": metric,
@@ -65,9 +89,9 @@ def decide(
             outcome, found.primary, derived, eeg=eeg, control=found.control, p_control=summary.p, margin=margin
         )
     else:
-        outcome = verdict.judge_alone(found.primary, derived)
+        outcome = verdict.judge_alone(found.primary, margin, derived)
         figures = verdict.alone_figures(found.primary, found.derived, **known)
-        reading = verdict.alone_reading(outcome, found.primary, derived)
+        reading = verdict.alone_reading(outcome, found.primary, derived, margin)
     question = asked.get(found.control, "")
     if reasons:
         said = verdict.unfit_sentence(reasons, figures)
@@ -76,5 +100,5 @@ def decide(
     if outcome is Verdict.USES_EEG or (levels and outcome in FOUND):
         reading = f"{reading}; {about(levels, found.control)}"
     said = f"{figures[0].upper()}{figures[1:]}: {reading}."
-    said = f"A question of its own, which does not decide ({question}): {said}" if question else said
+    said = as_question(said, question)
     return Comparison(**vars(found), verdict=outcome, sentence=said, question=question)

@@ -1,4 +1,4 @@
-"""Which figures the audit judges by: one named beforehand, the rest secondary."""
+"""The endpoints of the audit: one primary, named beforehand, and secondary ones."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ from eeg2text_jax.study.metric_names import BLEU_1, ENDPOINTS, Named
 
 @dataclasses.dataclass(frozen=True)
 class Endpoint:
-    """One column of a metric, turned so that higher is better."""
+    """One column of a metric, with its sign chosen so that higher is better."""
 
     label: str
     metric: Metric
@@ -27,21 +27,22 @@ class Endpoint:
 
     @property
     def is_words(self) -> bool:
-        """Whether this is word BLEU-1, of which warnings and the side channel speak."""
+        """Whether this is word BLEU-1, the metric of warnings and of the side channel."""
         return self.label == ENDPOINTS[BLEU_1].label
 
     def score(self, totals: np.ndarray) -> np.ndarray:
-        """Score `[...]` of summed statistics `[..., K]`.
+        """Return the score `[...]` of summed statistics `[..., K]`.
 
-        A resampled share of the null may lie a little below 0 where next to nothing matches; of counts it counts as 0.
+        A resampled share of the null may be slightly negative if almost nothing matches; for counts it is set to 0.
         """
         return self.sign * self.metric.corpus(np.maximum(totals, self.metric.least))[..., self.column]
 
 
 def named(name: str, what: str = "--endpoint") -> Named:
-    """
+    """Return an endpoint by name.
+
     Raises:
-      UserError: there is no such endpoint.
+      UserError: the endpoint does not exist.
     """
     if name not in ENDPOINTS:
         raise UserError(f"{what}={name}: there is no such endpoint; {did_you_mean(name, ENDPOINTS)}")
@@ -49,18 +50,18 @@ def named(name: str, what: str = "--endpoint") -> Named:
 
 
 def endpoint_of(name: str, metric: Metric) -> Endpoint:
-    """The endpoint of that name as a column of its metric."""
+    """Return the endpoint `name` as a column of its metric."""
     found = named(name)
     return Endpoint(found.label, metric, metric.columns.index(found.figure), found.margin)
 
 
 def primary_endpoint() -> Endpoint:
-    """Word BLEU-1: the margin is in its points."""
+    """Return word BLEU-1; the margin is in its points."""
     return endpoint_of(BLEU_1, word_bleu())
 
 
 def secondary_metrics() -> list[tuple[Metric, dict[str, int]]]:
-    """Metrics computed apart from the primary one, with the columns judged."""
+    """Return the metrics besides the primary one, with the columns to judge."""
     summaries, errors = rouge(), word_error_rate()
     columns = {"ROUGE-1 F": "rouge-1-f", "ROUGE-L F": "rouge-l-f"}
     return [(errors, {"WER": 0}), (summaries, {label: summaries.columns.index(c) for label, c in columns.items()})]

@@ -1,7 +1,7 @@
-"""Figures of the report as SVG: palette of Okabe and Ito, told apart by shape and label as well as by colour."""
+"""Figures of the report as SVG, in the palette of Okabe and Ito; shapes and labels also distinguish the series."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import matplotlib
 import numpy as np
@@ -13,12 +13,12 @@ from eeg2text_jax.auditing.result import AuditResult, Evidence
 from eeg2text_jax.auditing.verdict import p_text
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#8A8A8A"
-WIDTH = 4.6  # inches: the figure fills a phone's width without its text falling below 9 px
+WIDTH = 4.6  # inches; text stays at 9 px or more when the figure fills a phone's width
 STYLE = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "eeg2text"}
 
 
 def effect_figure(result: AuditResult) -> str:
-    """Content difference against each control, with its intervals, over the equivalence band."""
+    """Plot the content difference against each control with its intervals, over the equivalence margin."""
     comparisons = result.comparisons
     names = [_short(c.control or "its null") for c in comparisons]
 
@@ -43,17 +43,30 @@ def effect_figure(result: AuditResult) -> str:
     return _svg(draw, 1.7 + 0.42 * len(names))
 
 
+def curve_figure(found: Sequence[tuple[int, Contrast]], metric: str) -> str:
+    """Plot the content within ever finer clusters of the references, with 95 % intervals."""
+
+    def draw(axes: Axes) -> None:
+        counts = [count for count, _ in found]
+        low, high = np.array([c.interval for _, c in found]).T
+        axes.fill_between(counts, low, high, color=BLUE, alpha=0.2, lw=0)
+        axes.plot(counts, [c.effect for _, c in found], "o-", color=BLUE, ms=5)
+        axes.axhline(0, color="black", lw=0.8)
+        axes.set_xlabel("clusters of the references")
+        axes.set_ylabel(f"content left, points of {metric}")
+
+    return _svg(draw, 2.6)
+
+
 def null_figure(comparison: Evidence, eeg: str) -> str:
-    """Where the score difference lies among those with permuted references: a gap in style moves both."""
+    """Plot the score difference within its permutation distribution; a gap in style shifts both."""
     found = comparison.primary
     what = f"score of {_short(eeg)}" + (f" minus {_short(comparison.control)}" if comparison.control else "")
 
     def draw(axes: Axes) -> None:
         low, high = min(found.null_draws.min(), found.observed), max(found.null_draws.max(), found.observed)
         spread = max(high - low, 1e-3)
-        axes.hist(
-            found.null_draws, bins=np.linspace(low - 0.02 * spread, high + 0.02 * spread, 45), color=GREY, alpha=0.75
-        )
+        axes.hist(found.null_draws, bins=bin_edges(found.null_draws), color=GREY, alpha=0.75)
         axes.axvline(found.observed, color=ORANGE, lw=2.2)
         if low - spread < 0 < high + spread and comparison.control:
             axes.axvline(0, color="black", lw=0.8, ls=":")
@@ -73,8 +86,24 @@ def null_figure(comparison: Evidence, eeg: str) -> str:
     return _svg(draw, 2.4)
 
 
+def bin_edges(draws: np.ndarray, most: int = 45) -> np.ndarray:
+    """Return histogram bin edges; each bin covers equally many of the possible values.
+
+    Ranks and shares of few sentences are multiples of a step. Bins of another width would cover one or two of these
+    values in turn, and the histogram would look like a comb.
+    """
+    values = np.unique(np.round(draws, 9))
+    spread = max(values[-1] - values[0], 1e-3)
+    step = np.diff(values).min() if len(values) > 1 else spread
+    steps = np.diff(values) / step
+    if spread / step > 20 * most or np.abs(steps - np.round(steps)).max(initial=0) > 0.01:  # any value may come
+        return np.linspace(values[0] - 0.02 * spread, values[-1] + 0.02 * spread, most)
+    width = step * np.ceil((spread / step + 1) / most)
+    return np.arange(values[0] - step / 2, values[-1] + step / 2 + width, width)
+
+
 def subject_figure(comparison: Evidence, metric: str) -> str:
-    """Content difference in each subject."""
+    """Plot the content difference in each subject."""
     subjects = sorted(comparison.subjects, key=lambda s: s.effect)
 
     def draw(axes: Axes) -> None:
@@ -91,7 +120,7 @@ def subject_figure(comparison: Evidence, metric: str) -> str:
 
 
 def bootstrap_figure(found: Contrast, metric: str) -> str:
-    """Effects of each training seed beside the bootstrap distribution."""
+    """Plot each training seed's effect beside the bootstrap distribution."""
 
     def draw(axes: Axes) -> None:
         axes.hist(found.boot_draws, bins=45, color=BLUE, alpha=0.35)

@@ -1,6 +1,6 @@
-"""Whether the predictions can be judged at all: findings that change the verdict, each with the reason for its bounds.
+"""Findings that bar a verdict, each with the reason for its threshold.
 
-A finding about EEG or about the sentences bars every comparison; one about a control bars the comparison with it.
+A finding about EEG or about the sentences bars every comparison; a finding about a control bars the comparison with it.
 """
 
 import dataclasses
@@ -12,6 +12,7 @@ from eeg2text_jax.auditing.align import Aligned, Condition
 from eeg2text_jax.auditing.collapse import Collapse, measure_collapse, plain_words
 from eeg2text_jax.auditing.red_flags import Flag, condition_flags
 from eeg2text_jax.auditing.structure import signs
+from eeg2text_jax.metrics.normalized import what_normalizing_changes
 from eeg2text_jax.predictions.file import Prediction, sentence_key
 from eeg2text_jax.predictions.foreign import UNKNOWN
 
@@ -23,23 +24,19 @@ A_POINT = 0.01
 
 
 def unfit(aligned: Aligned, looks: Sequence[Collapse], *, averaged: bool = False) -> list[Flag]:
-    """What bars a verdict before anything is tested; `looks` are of the conditions, EEG's first.
+    """Return findings that bar a verdict before any test; `looks` describe the conditions, EEG first.
 
-    `averaged`: it is stated that one prediction was made for all readers of a sentence.
+    `averaged`: the authors state that one prediction was made for all readers of a sentence.
     """
     flags = too_few(aligned) + _modes(aligned)
     for condition, look in zip(aligned.conditions, looks, strict=True):
         flags += _silent(condition, look)
-    return flags + contradictions(aligned, averaged=averaged)
-
-
-def contradictions(aligned: Aligned, *, averaged: bool = False) -> list[Flag]:
-    """What in EEG's predictions only a target explains. Of a control it would only make the comparison harder."""
-    return signs(aligned.eeg, aligned.references, averaged=averaged)
+    # of a control, what only a target explains would make the comparison harder, and no claim easier
+    return flags + signs(aligned.eeg, aligned.references, averaged=averaged)
 
 
 def _severe(code: str, message: str, *conditions: str) -> Flag:
-    """A finding that bars the verdict."""
+    """Return a finding that bars the verdict."""
     return Flag(code, "severe", message, conditions)
 
 
@@ -51,7 +48,7 @@ def too_few(aligned: Aligned) -> list[Flag]:
 
 
 def _modes(aligned: Aligned) -> list[Flag]:
-    """Text predicted from its own target holds the target; text that ran free does not."""
+    """Return findings on decoding modes: teacher-forced text contains its target, free-running text does not."""
     eeg, flags = aligned.eeg, [flag for condition in aligned.conditions for flag in _teacher_forced(condition)]
     for control in aligned.conditions[1:]:
         if control.mode != eeg.mode:
@@ -88,8 +85,7 @@ def _silent(condition: Condition, look: Collapse) -> list[Flag]:
 
 
 def training_overlap(aligned: Aligned, training: Iterable[str]) -> list[Flag]:
-    """Test sentences in a training text, up to case and punctuation; beside outputs that are training sentences, the
-    score may be memory."""
+    """Flag test sentences that occur in the training text (ignoring case and punctuation): the score may be memory."""
     known = {tuple(plain_words(line)) for line in training} - {()}
     found = [text for text in aligned.references if tuple(plain_words(text)) in known]
     n = len(aligned.references)
@@ -106,15 +102,21 @@ def training_overlap(aligned: Aligned, training: Iterable[str]) -> list[Flag]:
 
 
 def bars(flags: Iterable[Flag], eeg: str, control: str) -> list[str]:
-    """Why the comparison with `control` (empty: EEG alone) has no verdict: messages of the findings that bar it."""
+    """Return the messages of findings that bar the comparison with `control` (empty: EEG alone)."""
     concerned = {eeg, control}
     return [f.message for f in flags if f.level == "severe" and (not f.conditions or concerned >= set(f.conditions))]
 
 
-def file_flags(name: str, rows: Sequence[Prediction], bleu1: float = float("nan")) -> list[Flag]:
-    """What can be said of the rows of one cell and mode without a test, severe findings first: for `eeg2text score`.
+def normalizing_flags(condition: Condition, references: Sequence[str]) -> list[Flag]:
+    """Flag scores to which case and punctuation contribute a large part."""
+    change = what_normalizing_changes(condition.texts, [references[i] for i in condition.sentence.tolist()])
+    return [Flag("case_and_punctuation", "warning", f"{condition.name}: {change}")] if change else []
 
-    `bleu1` is their word BLEU-1 in percent, NaN where it was not computed.
+
+def file_flags(name: str, rows: Sequence[Prediction], bleu1: float = float("nan")) -> list[Flag]:
+    """Return findings on the rows of one cell and mode without a test, severe ones first; for `eeg2text score`.
+
+    `bleu1` is their word BLEU-1 in percent, NaN if not computed.
     """
     rows = [row for row in rows if row.reference.strip()]
     if not rows:
@@ -125,4 +127,4 @@ def file_flags(name: str, rows: Sequence[Prediction], bleu1: float = float("nan"
     condition = Condition(name, known, sentence, np.zeros(len(rows), int))
     look = measure_collapse(condition, tuple(places), np.random.default_rng(0))
     flags = _teacher_forced(condition) + _silent(condition, look) + signs(condition, tuple(places))
-    return flags + condition_flags(condition, look, condition.mode, bleu1)
+    return flags + condition_flags(condition, look, condition.mode, bleu1) + normalizing_flags(condition, tuple(places))

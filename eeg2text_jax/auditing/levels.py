@@ -12,6 +12,7 @@ import numpy as np
 
 from eeg2text_jax.auditing import statistics
 from eeg2text_jax.auditing.align import Aligned
+from eeg2text_jax.auditing.beyond_time import stretches
 from eeg2text_jax.auditing.contrast import Contrast, contrast
 from eeg2text_jax.auditing.endpoints import Endpoint
 from eeg2text_jax.auditing.statistics import Resampled
@@ -43,6 +44,7 @@ class Level:
     groups: int
     between: Contrast | None  # None: fewer than `MIN_SENTENCES` groups of two sentences or more
     within: Contrast | None  # None: fewer than `MIN_SENTENCES` sentences share their group, task and length
+    stretches: Contrast | None = None  # within groups and stretches of time, see `beyond_time.stretches`
 
     @property
     def reading(self) -> str:
@@ -70,7 +72,9 @@ def level_rows(levels: Sequence[Level]) -> list[tuple[str, ...]]:
     rows = []
     for level in levels:
         about = (f"{level.column} ({level.groups})", level.control or "its null")
-        for side, found in (("between groups", level.between), ("within groups", level.within)):
+        sides = [("between groups", level.between), ("within groups", level.within)]
+        sides += [("within groups and stretches", level.stretches)] if level.stretches else []
+        for side, found in sides:
             figures = ("too few to tell", "–", "–", "–")
             if found is not None:
                 figures = (f"{found.effect:+.2f}", interval_text(found.interval), p_cell(found.p_primary))
@@ -95,6 +99,24 @@ def labels_of(aligned: Aligned, groups: Mapping[str, str], column: str) -> np.nd
     return labels
 
 
+def levels_of(
+    aligned: Aligned,
+    groups: Mapping[str, Mapping[str, str]],
+    endpoint: Endpoint,
+    resamples: int,
+    seed: int,
+    stratum_size: int = STRATUM_SIZE,
+) -> list[Level]:
+    """Content between and within the groups of each column; draws of their own let no other figure move.
+
+    Raises:
+      UserError: a reference has no label, or all have the same.
+    """
+    labels = {column: labels_of(aligned, of_reference, column) for column, of_reference in groups.items()}
+    options = {"resamples": resamples, "rng": np.random.default_rng((seed, 1)), "stratum_size": stratum_size}
+    return [level for name, found in labels.items() for level in levels(aligned, found, name, endpoint, **options)]
+
+
 def levels(
     aligned: Aligned,
     labels: np.ndarray,
@@ -109,9 +131,10 @@ def levels(
     pairs = [(0, i) for i in range(1, len(aligned.conditions))] or [(0,)]
     within = _within(aligned, labels, endpoint, resamples, rng, stratum_size)
     between = _group_tables(aligned, labels, endpoint, resamples, rng)
+    in_time = _in_stretches(aligned, labels, endpoint, resamples, rng, stratum_size)
     found = []
     for pair in pairs:
-        sides = [contrast([t[i] for i in pair], endpoint.score) if t else None for t in (between, within)]
+        sides = [contrast([t[i] for i in pair], endpoint.score) if t else None for t in (between, within, in_time)]
         control = aligned.conditions[pair[1]].name if len(pair) > 1 else ""
         found.append(Level(column, control, len(set(labels.tolist())), *sides))
     return found
@@ -129,6 +152,17 @@ def _within(
             tables = content_tables(aligned, strata, endpoint.metric, resamples=resamples, rng=rng)
             return [table.sampled for table in tables]
     return []
+
+
+def _in_stretches(
+    aligned: Aligned, labels: np.ndarray, endpoint: Endpoint, resamples: int, rng: np.random.Generator, size: int
+) -> list[Resampled]:
+    """Tables within stretches of time that are cut at the changes of the groups."""
+    strata = stretches(aligned, labels, size)
+    if strata is None or exchangeable(strata).sum() < MIN_SENTENCES:
+        return []
+    tables = content_tables(aligned, strata, endpoint.metric, resamples=resamples, rng=rng)
+    return [table.sampled for table in tables]
 
 
 def _group_tables(
@@ -165,6 +199,17 @@ def _group_cells(table: np.ndarray, member: np.ndarray, sizes: np.ndarray) -> np
     return (summed / others[..., None]).reshape(len(sizes) ** 2, -1)
 
 
+def curve_text(found: Sequence[tuple[int, Contrast]]) -> str:
+    """The curve in a sentence; "" where there is none."""
+    if not found:
+        return ""
+    points = ", ".join(f"{c.effect:+.2f} ({count})" for count, c in found)
+    return (
+        "Content left when predictions are exchanged only within ever finer clusters of the references, by their words "
+        f"(number of clusters): {points}. A picture of how fine the content is, and no test of a level"
+    )
+
+
 def curve(
     aligned: Aligned,
     endpoint: Endpoint,
@@ -173,10 +218,13 @@ def curve(
     rng: np.random.Generator,
     stratum_size: int = STRATUM_SIZE,
     clusters: Sequence[int] = CLUSTERS,
+    control: str | None = None,
 ) -> list[tuple[int, Contrast]]:
-    """Content left within ever finer clusters of the references (Ward, tf-idf), against the first control."""
+    """Content left within ever finer clusters of the references (Ward, tf-idf), against `control`, "" for EEG alone."""
     from scipy.cluster import hierarchy  # slow to import, and scoring a file needs none of it
 
+    names = [condition.name for condition in aligned.conditions]
+    chosen = [0, 1][: len(names)] if control is None else [0, *([names.index(control)] if control else [])]
     tree = hierarchy.linkage(text_vectors(aligned.references), "ward")
     found = []
     for count in clusters:
@@ -185,5 +233,5 @@ def curve(
         labels = hierarchy.fcluster(tree, count, "maxclust")
         tables = _within(aligned, labels, endpoint, resamples, rng, stratum_size)
         if tables:
-            found.append((count, contrast(tables[:2], endpoint.score)))
+            found.append((count, contrast([tables[i] for i in chosen], endpoint.score)))
     return found

@@ -1,4 +1,4 @@
-"""A page of HTML that needs nothing else: Markdown, tables that a phone shows as cards, embedded images."""
+"""Self-contained HTML pages: Markdown, tables that become cards on a phone, embedded images."""
 
 import base64
 import dataclasses
@@ -17,7 +17,7 @@ ESCAPED = re.compile(r"\\([\\`*_\[\]|#~<>])")
 
 
 def markdown_html(text: str) -> str:
-    """HTML of blocks separated by blank lines; a block of lines that begin with `|` is a table."""
+    """Convert Markdown blocks, separated by blank lines, to HTML; a block whose lines begin with `|` is a table."""
     blocks = [block.strip().split("\n") for block in re.split(r"\n\s*\n", text) if block.strip()]
     return "".join(_markdown_table(block) if block[0].startswith("|") else _text(block) for block in blocks)
 
@@ -39,7 +39,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _inline(text: str) -> str:
-    """Bold, underline and escapes; entities are undone first, so that everything else is escaped once."""
+    """Convert bold, underline and escapes; entities are decoded first, so that everything is escaped once."""
     text = re.sub(r"</?u>", lambda tag: "\x01" if tag[0] == "<u>" else "\x02", text)
     pieces = re.split(r"(?<!\\)\*\*", html.unescape(text))
     pieces = [html.escape(ESCAPED.sub(r"\1", piece)) for piece in pieces]
@@ -52,7 +52,7 @@ STYLE_SHEET = Path(__file__).with_name("report.css")
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """Something to show after the audit: Markdown (pipe tables, paragraphs) and PNG or SVG files."""
+    """A further section of the report: Markdown (pipe tables, paragraphs) and PNG or SVG files."""
 
     title: str
     markdown: str = ""
@@ -60,7 +60,7 @@ class Section:
 
 
 def write_page(path: str | os.PathLike[str], title: str, parts: Iterable[str]) -> None:
-    """A page of HTML that needs nothing else, whole or not there."""
+    """Write a self-contained HTML page, atomically."""
     page = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -80,7 +80,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of HTML; every cell carries its heading, since on a phone a row is shown as a card."""
+    """Return an HTML table; every cell carries its heading, because a phone shows each row as a card."""
     labels = [re.sub(r"<[^>]*>", "", head) for head in heads]
     body = "".join(
         "<tr>"
@@ -92,8 +92,8 @@ def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def image(svg: str) -> str:
-    return _embedded(svg.encode(), "svg+xml", "")
+def image(svg: str, alt: str) -> str:
+    return _embedded(svg.encode(), "svg+xml", alt)
 
 
 def _image_file(path: epath.Path) -> str:

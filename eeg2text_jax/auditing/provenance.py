@@ -1,6 +1,6 @@
-"""How it is known that no target reached the decoder: the second answer, which the headline joins to the statistics.
+"""Provenance: the evidence that no target reached the decoder. The headline joins it with the statistics.
 
-A lie in a statement cannot be seen; so the report says whose statement it is.
+A false statement cannot be detected, so the report says whose statement it is.
 """
 
 import dataclasses
@@ -11,15 +11,17 @@ from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.errors import UserError
 
 DECODED_HERE = "decoded by eeg2text, whose free-running decoder takes no target"
+RANKED_HERE = "ranked by eeg2text, which scores every candidate alike"
 # The content that needs an origin.
 FOUND = (Verdict.USES_EEG, Verdict.BELOW_MARGIN, Verdict.CONTENT)
 URL = re.compile(r"https?://[^\s/]+\.[^\s/]+\S*")
+RANKED = ("contrastive", "likelihood")  # modes of rankings
 PROOF_WORDS = 4
 AVERAGED = re.compile(r"\b(averag|pooled|mean of)", re.IGNORECASE)
 
 
 class Level(enum.StrEnum):
-    """How far it is known that predictions ran free."""
+    """The level of evidence that predictions are free-running."""
 
     VERIFIED = "verified"
     STATED = "stated"
@@ -29,7 +31,7 @@ class Level(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Provenance:
-    """Where the predictions come from. `statement` says who says it, or what contradicts it."""
+    """The provenance of predictions. `statement` names its source, or the contradicting finding."""
 
     level: Level
     statement: str = ""
@@ -40,7 +42,7 @@ class Provenance:
 
 
 def provenance_of(mode: str, *, verified: str, proof: str, stated_by: str, contradictions: list[str]) -> Provenance:
-    """What is known of predictions of a mode; what their structure contradicts, no statement lifts."""
+    """Return the provenance of predictions of a mode; no statement overrides a contradiction by their structure."""
     if contradictions:
         return Provenance(Level.CONTRADICTED, "; ".join(contradictions))
     if verified:
@@ -49,16 +51,18 @@ def provenance_of(mode: str, *, verified: str, proof: str, stated_by: str, contr
         return Provenance(Level.STATED, f"the authors state: {proof}")
     if mode == "free_running":
         return Provenance(Level.STATED, f"{stated_by} that the predictions ran free")
+    if mode in RANKED:
+        return Provenance(Level.STATED, f"{stated_by} that candidates were scored without the answer ({mode})")
     if mode == "teacher_forced":
         return Provenance(Level.CONTRADICTED, "the file states that the predictions were teacher-forced")
     return Provenance(Level.UNKNOWN, "nothing says whether the predictions ran free")
 
 
 def checked_proof(text: str) -> str:
-    """The statement without spaces around it, or "" where none was given.
+    """Return the stripped statement, or "" if none was given.
 
     Raises:
-      UserError: it is neither a sentence of a few words nor an address.
+      UserError: it is neither a sentence of a few words nor a URL.
     """
     words = set(re.findall(r"[^\W\d_]{2,}", text.lower()))
     if text and len(words) < PROOF_WORDS and not URL.fullmatch(text.strip()):
@@ -70,10 +74,10 @@ def checked_proof(text: str) -> str:
 
 
 def joined(outcome: Verdict, reading: str, origin: Provenance) -> tuple[Verdict, str]:
-    """The verdict that statistics and provenance come to, and what it says."""
+    """Join the statistical outcome with the provenance; return the verdict and its reading."""
     if outcome not in FOUND:
         return outcome, reading
-    if origin.level is Level.UNKNOWN:
+    if origin.level is Level.UNKNOWN and outcome is not Verdict.BELOW_MARGIN:  # too small for its origin to matter
         return Verdict.UNPROVEN, (
             "there is content of unproven origin: nothing says that the predictions ran free, and a target in the "
             "decoder would look the same; --mode=free_running or --proof states it, a run of eeg2text shows it"

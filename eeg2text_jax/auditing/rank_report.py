@@ -5,9 +5,11 @@ import html
 import os
 from collections.abc import Iterable
 
+from eeg2text_jax.auditing.judged import judged_part
 from eeg2text_jax.auditing.page import Section, section_part, table, write_page
+from eeg2text_jax.auditing.recorded import said
 from eeg2text_jax.auditing.report import derived_part, effect_figures, flag_part, secondary_part, verdict_part
-from eeg2text_jax.auditing.result import EFFECT_HEADINGS, columns, derived_lines, effect_rows
+from eeg2text_jax.auditing.result import EFFECT_HEADINGS, columns, derived_lines, effect_rows, time_lines
 from eeg2text_jax.auditing.verdict import exchanged, interval_text, p_text
 from eeg2text_jax.auditing.which_sentence import RankingAudit
 
@@ -56,11 +58,13 @@ def ranking_text(result: RankingAudit) -> str:
         *(f"{flag.level}: {flag.message}." for flag in result.flags),
         *(f"note: {note}" for note in result.notes),
         "",
+        *([f"Provenance: {result.provenance.text}."] if result.provenance else []),
         *(c.sentence for c in result.comparisons if c.sentence != result.sentence),
+        *time_lines(result),
         result.sentence,
-        f"VERDICT: {result.verdict.value}",
+        f"VERDICT: {result.verdict_text}",
     ]
-    return "\n".join(lines)
+    return said("\n".join(lines), result.recording)
 
 
 def write_ranking_report(
@@ -69,7 +73,7 @@ def write_ranking_report(
     """Writes the page, whole or not at all. Images are embedded."""
     parts = [verdict_part(result), _effect_part(result), _condition_part(result), _subject_part(result)]
     parts += [flag_part(result), *map(section_part, sections), _method_part(result)]
-    write_page(path, TITLE, parts)
+    write_page(path, TITLE, [*said(parts, result.recording), judged_part(result.judged)])
 
 
 def _effect_part(result: RankingAudit) -> str:

@@ -1,9 +1,8 @@
-"""From scores of candidates to tables of sufficient statistics: what rank the recordings of a sentence give others.
+"""Turn candidate scores into tables of sufficient statistics for the audit of rankings.
 
-The table is that of the audit of texts: in cell (s, t) stands how often sentence t is among the first five (say) for
-recordings of sentence s. Its diagonal is top-5; what stands beside it within a stratum, sentences of one task and
-nearly one length, is the content null: how often another sentence that is as long is found. Ranks are always among all
-candidates.
+Cell (s, t) of a table is, for example, how often sentence t is among the top five for recordings of sentence s. The
+diagonal gives top-5 accuracy. Off-diagonal cells within a stratum (sentences of the same task and similar length) give
+the content null: how often another sentence of similar length is found. Ranks are among all candidates.
 """
 
 import dataclasses
@@ -11,6 +10,7 @@ import dataclasses
 import numpy as np
 
 from eeg2text_jax.auditing.align import Aligned, Condition
+from eeg2text_jax.auditing.donor_cells import donor_places, places_within, without_donors
 from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.auditing.side_channel import SENTENCES, SideChannel, side_channel
 from eeg2text_jax.auditing.statistics import Resampled, Score, keep_row_counts, resample
@@ -24,19 +24,19 @@ SIZE = len(STATISTICS)
 
 @dataclasses.dataclass(frozen=True)
 class RankEndpoint:
-    """One figure that can be judged by, in percent; higher is better."""
+    """An endpoint of the retrieval audit, in percent; higher is better."""
 
     label: str
     column: int
     margin: float
 
     def score(self, totals: np.ndarray) -> np.ndarray:
-        """Percent `[...]` from summed statistics `[..., 4]`; a resampled share of the null below 0 counts as 0."""
+        """Return percent `[...]` from summed statistics `[..., 4]`; a negative share of the null becomes 0."""
         return 100.0 * np.maximum(totals[..., self.column], 0.0) / np.maximum(totals[..., -1], 1e-12)
 
 
 def rank_endpoint(name: str) -> RankEndpoint:
-    """The endpoint of `retrieval.endpoint`."""
+    """Return the endpoint named by `retrieval.endpoint`."""
     column = {"top-1": 0, "top-5": 1, "rank": 2}[name]
     return RankEndpoint(WHICH_SENTENCE[name].label, column, WHICH_SENTENCE[name].margin)
 
@@ -44,9 +44,9 @@ def rank_endpoint(name: str) -> RankEndpoint:
 def rank_tables(
     aligned: Aligned, strata: np.ndarray, *, resamples: int, rng: np.random.Generator, with_rows: bool = False
 ) -> list[ContentTable]:
-    """The table of every condition within any strata, int `[S]`; rows are `Ranking`s.
+    """Return the table of every condition within strata, int `[S]`; rows are `Ranking`s.
 
-    One permutation and one draw of sentences for all conditions, and for all endpoints.
+    All conditions and endpoints share the same permutations and bootstrap draws.
     """
     blocks = blocks_of(strata)
     filled = [_fill(condition, aligned, blocks, with_rows) for condition in aligned.conditions]
@@ -56,7 +56,7 @@ def rank_tables(
 
 
 def _counts(condition: Condition, aligned: Aligned) -> np.ndarray:
-    """Rows of each sentence by seed, int `[G, S]`."""
+    """Count the rows of each sentence by seed, int `[G, S]`."""
     counts = np.zeros((len(aligned.seeds), len(aligned.references)), int)
     np.add.at(counts, (condition.seed, condition.sentence), 1)
     return counts
@@ -65,14 +65,14 @@ def _counts(condition: Condition, aligned: Aligned) -> np.ndarray:
 def _fill(
     condition: Condition, aligned: Aligned, blocks: Blocks, with_rows: bool = False
 ) -> tuple[np.ndarray, RowTable | None]:
-    """Statistics of each cell summed over rows, `[G, C, 4]`, and of single rows `[N, 4]` where asked for."""
+    """Sum the statistics of each cell over rows, `[G, C, 4]`; optionally fill those of single rows, `[N, 4]`."""
     sums = np.zeros((len(aligned.seeds), blocks.n_cells, SIZE))
     n_rows = len(condition.rows)
     rows = RowTable(*np.full((2, n_rows, SIZE), np.nan)) if with_rows else None
     if rows is not None:  # sentences that are alone in their stratum count in no table, but were read
         rows.own[:] = [statistics(r.scores[None], np.array([r.right]))[0, 0] for r in condition.rows]
     names = np.unique([row.subject for row in condition.rows], return_inverse=True)
-    known = all(names[0])
+    known, donors = all(names[0]), donor_places(condition, aligned)
     order = np.argsort(condition.sentence, kind="stable")
     first = np.searchsorted(condition.sentence[order], np.arange(len(aligned.references) + 1))
     for members, block in blocks.views(sums):
@@ -80,14 +80,15 @@ def _fill(
             mine = np.concatenate([order[first[s] : first[s + 1]] for s in stratum])
             place = np.repeat(np.arange(len(stratum)), first[stratum + 1] - first[stratum])
             found = _against([condition.rows[r] for r in mine], [aligned.references[s] for s in stratum])
-            np.add.at(result, (condition.seed[mine], place), found)
+            donor = None if donors is None else places_within(donors[mine], stratum)
+            result[...] = _sums(found, condition.seed[mine], place, donor, result.shape)
             if rows is not None and known:
-                rows.null[mine] = _null_of_readers(found, names[1][mine], place, len(stratum))
+                rows.null[mine] = _null_of_readers(found, names[1][mine], place, len(stratum), donor)
     return sums, rows
 
 
 def _against(rows: list, references: list[str]) -> np.ndarray:
-    """Every row's statistics of every reference of the stratum, `[r, m, 4]`; the rows may have several lists."""
+    """Return every row's statistics for every reference of the stratum, `[r, m, 4]`; candidate lists may differ."""
     found = np.empty((len(rows), len(references), SIZE))
     lists: dict[int, list[int]] = {}
     for number, row in enumerate(rows):
@@ -99,11 +100,24 @@ def _against(rows: list, references: list[str]) -> np.ndarray:
     return found
 
 
-def _null_of_readers(found: np.ndarray, subject: np.ndarray, place: np.ndarray, size: int) -> np.ndarray:
-    """Each row's share of its reader's null, `[r, 4]`."""
+def _sums(
+    found: np.ndarray, group: np.ndarray, place: np.ndarray, donor: np.ndarray | None, shape: tuple[int, ...]
+) -> np.ndarray:
+    """Sum statistics of rows, `[r, m, 4]`, by group and sentence, `[Q, m, m, 4]`, without the rows' donors."""
+    sums = np.zeros(shape)
+    np.add.at(sums, (group, place), found)
+    if donor is None:
+        return sums
+    return without_donors(sums, group, place, donor, found[np.arange(len(found)), donor])
+
+
+def _null_of_readers(
+    found: np.ndarray, subject: np.ndarray, place: np.ndarray, size: int, donor: np.ndarray | None
+) -> np.ndarray:
+    """Return each row's share of its reader's null, `[r, 4]`."""
     readers, reader = np.unique(subject, return_inverse=True)
-    sums, counts = np.zeros((len(readers), size, size, SIZE)), np.zeros((len(readers), size))
-    np.add.at(sums, (reader, place), found)
+    counts = np.zeros((len(readers), size))
+    sums = _sums(found, reader, place, donor, (len(readers), size, size, SIZE))
     np.add.at(counts, (reader, place), 1)
     return reader_null(sums, counts)[reader, place]
 
@@ -111,7 +125,7 @@ def _null_of_readers(found: np.ndarray, subject: np.ndarray, place: np.ndarray, 
 def rank_side_channel(
     aligned: Aligned, score: Score, *, resamples: int, rng: np.random.Generator
 ) -> tuple[list[SideChannel], list[Flag]]:
-    """What knowing task and length is worth in each condition; see `side_channel.measure_side_channel`."""
+    """Measure what task and length alone give in each condition; see `side_channel.measure_side_channel`."""
     tasks = np.unique(np.array(aligned.tasks), return_inverse=True)[1]
     drawn = rng.permutation(aligned.strata.max() + 1)
     filled = np.cumsum(np.bincount(aligned.strata)[drawn])

@@ -1,4 +1,4 @@
-"""What an audit of rankings says: chance and what it shows, and a comparison in a sentence."""
+"""Sentences of the audit of rankings: chance level, findings, and each comparison."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from eeg2text_jax.predictions.rankings import Ranking
 
 @dataclasses.dataclass(frozen=True)
 class RankedCondition:
-    """One condition on its own."""
+    """The figures of one condition."""
 
     name: str
     rows: int
@@ -31,12 +31,12 @@ class RankedCondition:
 
     @property
     def p(self) -> float:
-        """Of the content: the largest p, under whichever strata."""
+        """The largest p of the content over all strata."""
         return max(c.p_primary for c in (self.content, *self.derived.values()))
 
 
 def held_against(eeg: Sequence[Ranking], endpoint: RankEndpoint, sentences: int) -> dict[str, Any]:
-    """How many candidates there were, chance, and what the number of words alone gives."""
+    """Return the number of candidates, the chance level, and the length-only baseline."""
     sizes = [len(row.candidates) for row in eeg]
     fewest, k = min(sizes), (1, 5)[endpoint.column] if endpoint.column < 2 else 0
     lengths = Figures.of(right_statistics(eeg, [by_length(row) for row in eeg]).sum(0))
@@ -55,7 +55,7 @@ def _chance(sizes: tuple[int, int], value: float, interval: tuple[float, float],
 def chance_flags(
     conditions: Sequence[RankedCondition], evidence: Sequence[Evidence], endpoint: RankEndpoint, held: dict[str, Any]
 ) -> list[Flag]:
-    """Scores above chance that are no content: chance is no control, as length alone may be above it."""
+    """Flag scores above chance without content: chance is not a control, because length alone may exceed it."""
     flags = []
     high, lengths = held["chance_interval"][1], dataclasses.astuple(held["by_length"])[endpoint.column]
     eeg = conditions[0]
@@ -77,7 +77,7 @@ def chance_flags(
 
 
 def in_words(found: Evidence, outcome: Verdict, aligned: Aligned, endpoint: RankEndpoint, held: dict[str, Any]) -> str:
-    """One comparison in figures; p is of the direction that the verdict speaks of."""
+    """Describe one comparison in figures; p is for the direction of the verdict."""
     less, primary = outcome is Verdict.CONTROL_BETTER, found.primary
     fewest, most = held["candidates"]
     among = f"{fewest} sentences" if fewest == most else f"{fewest} to {most} sentences"

@@ -1,5 +1,6 @@
-"""What was recorded, in the audit's words; and which windows of a story count as sentences of their own."""
+"""The name of the recording in the audit's sentences, and the selection of disjoint windows of a story."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -8,39 +9,43 @@ from eeg2text_jax.predictions.file import Prediction
 
 NAMES = {"eeg": "EEG", "fmri": "fMRI"}
 Row = TypeVar("Row", bound=Prediction)
-_EEG = re.compile(r"(?<![\w+/])EEG(?![\w+/=])")  # a word of its own, not a part of an embedded image
+# "EEG" as a word: the recording or the condition in a sentence, but not a part of an image, a path or an option.
+_EEG = re.compile(r"(?<![\w+/])EEG(?![\w+/=])|(?<![\w+/.=-])eeg(?![\w+/=]|\.\w)")
 
 
 def said(text: Any, recording: str) -> Any:
-    """A text, or all texts in lists and dictionaries, with the name of the recording in the place of EEG."""
+    """Replace EEG by the name of the recording in a text, or in all texts of lists and dictionaries.
+
+    A text that is exactly "eeg" is kept: it is the name of a condition for programs.
+    """
     if recording not in NAMES or recording == "eeg":
         return text
     if isinstance(text, dict):
         return {name: value if name == "examples" else said(value, recording) for name, value in text.items()}
     if isinstance(text, list | tuple):
         return type(text)(said(value, recording) for value in text)
-    return _EEG.sub(NAMES[recording], text) if isinstance(text, str) else text
+    return _EEG.sub(NAMES[recording], text) if isinstance(text, str) and text != "eeg" else text
 
 
 def disjoint(rows: Sequence[Row]) -> list[Row]:
-    """Rows of windows that share no segment of their stimulus, from its first window on.
+    """Return the rows of windows that share no segment of their stimulus, beginning with its first window.
 
-    Windows that overlap have text and frames in common, so that neither their references nor their predictions can be
-    exchanged as those of separate sentences can: a permutation would find content in what is smooth in time.
+    Overlapping windows share text and frames, so they are not exchangeable like separate sentences: a permutation test
+    would find content in anything that is smooth in time.
     """
-    next_free: dict[str, int] = {}
+    next_free: dict[str, float] = {}
     kept = set()
-    for story, first, length in sorted({_window(row) for row in rows}):
-        if first >= next_free.get(story, 0):
-            next_free[story] = first + length
-            kept.add((story, first, length))
+    for story, start, stop in sorted({_window(row) for row in rows}):
+        if start >= next_free.get(story, -math.inf):
+            next_free[story] = stop
+            kept.add((story, start, stop))
     return [row for row in rows if _window(row) in kept]
 
 
 def judged(
     eeg: Sequence[Row], controls: Mapping[str, Sequence[Row]], recording: str
 ) -> tuple[Sequence[Row], Mapping[str, Sequence[Row]], list[str]]:
-    """The rows that are judged, of windows those that are `disjoint`; and a sentence on those left out, if any are."""
+    """Return the rows to judge (for windows, the `disjoint` ones), and a message on rows left out, if any."""
     if recording != "fmri":
         return eeg, controls, []
     kept = disjoint(eeg)
@@ -49,7 +54,11 @@ def judged(
     return kept, apart, [said_so] if len(kept) < len(eeg) else []
 
 
-def _window(row: Prediction) -> tuple[str, int, int]:
-    """Story, first segment and length; the story from `sentence_id`, as `task` may name the fold, too."""
+def _window(row: Prediction) -> tuple[str, float, float]:
+    """Return story, start and end, in seconds, or in segments if the row has no `story_time`.
+
+    The story comes from `sentence_id`, because `task` may also contain the fold.
+    """
     story, _, first = row.sentence_id.rpartition(":")
-    return story, int(first), row.n_words
+    start, stop = (int(first), int(first) + row.n_words) if row.story_time is None else row.story_time
+    return story, start, stop

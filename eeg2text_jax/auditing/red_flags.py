@@ -1,7 +1,4 @@
-"""Warnings that save a reader: what makes a score mean less, or something else, than it seems to.
-
-What makes a verdict impossible is in `fitness`.
-"""
+"""Warnings about scores that mean less, or something else, than they seem to. `fitness` has what bars a verdict."""
 
 import dataclasses
 from collections import Counter
@@ -14,7 +11,7 @@ from eeg2text_jax.auditing.collapse import Collapse, plain_spaces, sorted_rows
 from eeg2text_jax.auditing.statistics import Score, content_difference
 
 Level = Literal["severe", "warning", "note"]
-LEVELS: tuple[Level, ...] = get_args(Level)  # the gravest first
+LEVELS: tuple[Level, ...] = get_args(Level)  # the most severe first
 READING_FROM_EEG = 50.0  # word BLEU-1 (percent) that no published free-running decoder of reading comes near
 # Of the words of predictions, those among the 50 most frequent: half in sentences of most published sets, 77 % where
 # 54 % of what is read are, 4 of 10 in what is read; who says nothing but frequent words has 88 % or more.
@@ -47,7 +44,7 @@ class Flag:
 
 
 def condition_flags(condition: Condition, collapse: Collapse, mode: str, bleu1: float) -> list[Flag]:
-    """What can be seen in one condition alone; `bleu1` is its word BLEU-1 in percent."""
+    """Return findings in one condition alone; `bleu1` is its word BLEU-1 in percent."""
     name = condition.name
     return [
         *_input_flags(name, collapse),
@@ -59,7 +56,7 @@ def condition_flags(condition: Condition, collapse: Collapse, mode: str, bleu1: 
 
 
 def _input_flags(name: str, c: Collapse) -> list[Flag]:
-    """Every reading of a sentence gives the same text; where that bars the verdict, `fitness` says it, too."""
+    """Flag outputs that do not depend on the recording; if this bars the verdict, `fitness` also reports it."""
     if not c.several_readers or c.input_independent < 0.5 * c.several_readers:
         return []
     message = (
@@ -151,7 +148,7 @@ def _mode_flags(name: str, c: Collapse, mode: str, bleu1: float) -> list[Flag]:
 
 
 def pair_flags(aligned: Aligned, control: Condition, collapses: dict[str, Collapse]) -> list[Flag]:
-    """What shows when EEG and a control are laid side by side.
+    """Return findings from the comparison of EEG with a control.
 
     Identical predictions do not bar the verdict: they are equivalent, whatever the reason.
     """
@@ -181,7 +178,7 @@ def pair_flags(aligned: Aligned, control: Condition, collapses: dict[str, Collap
 
 
 def alignment_flags(aligned: Aligned, design_effect: float) -> list[Flag]:
-    """Rows that are not independent, references that were cut, subjects that stand for sentences."""
+    """Flag dependent rows, truncated references, and subjects confounded with sentences."""
     rows, sentences = len(aligned.eeg.rows), len(aligned.references)
     flags = _selection_flags(aligned)
     if rows > sentences:
@@ -210,7 +207,7 @@ def alignment_flags(aligned: Aligned, design_effect: float) -> list[Flag]:
 
 
 def confounded_subjects(sentence: np.ndarray, subject: np.ndarray) -> bool:
-    """Whether two subjects share less than half of their sentences on average (Jaccard); int `[N]` each."""
+    """Return whether pairs of subjects share less than half of their sentences on average (Jaccard); int `[N]` each."""
     read = np.zeros((subject.max() + 1, sentence.max() + 1))
     read[subject, sentence] = 1
     shared = read @ read.T
@@ -220,7 +217,7 @@ def confounded_subjects(sentence: np.ndarray, subject: np.ndarray) -> bool:
 
 
 def recipe_flags(aligned: Aligned) -> list[Flag]:
-    """A control that was trained separately judges the recipe, and needs seeds for it."""
+    """Flag a separately trained control without enough seeds: it judges the recipe."""
     trained = {condition.rows[0].train_condition for condition in aligned.conditions}
     if len(trained) < 2 or len(aligned.seeds) >= 3:
         return []
@@ -232,7 +229,7 @@ def recipe_flags(aligned: Aligned) -> list[Flag]:
 
 
 def _subject_flags(condition: Condition) -> list[Flag]:
-    """Two subjects with the same predictions: one of them was copied, or the recording plays no part."""
+    """Flag two subjects with the same predictions: one is a copy, or the recording plays no part."""
     texts: dict[str, dict[int, str]] = {}
     for row, sentence in zip(condition.rows, condition.sentence.tolist(), strict=True):
         if row.subject:
@@ -258,7 +255,7 @@ def _subject_flags(condition: Condition) -> list[Flag]:
 
 
 def _selection_flags(aligned: Aligned) -> list[Flag]:
-    """Rows that one condition has and another lacks were left out by somebody, perhaps for their score."""
+    """Flag rows missing from one condition: they may have been selected by score."""
     return [
         Flag(
             "rows_differ",
@@ -270,7 +267,7 @@ def _selection_flags(aligned: Aligned) -> list[Flag]:
 
 
 def row_flags(condition: Condition, own: np.ndarray, score: Score) -> list[Flag]:
-    """A row that carries the score: `own [N, K]` are the rows' statistics against their references."""
+    """Flag a row that contributes much of the score; `own [N, K]` are the rows' statistics with their references."""
     total = own.sum(0)
     whole, without = float(score(total)), score(total - own)
     row = int(np.argmax(np.abs(without - whole)))
@@ -284,7 +281,7 @@ def row_flags(condition: Condition, own: np.ndarray, score: Score) -> list[Flag]
 
 
 def sentence_flags(aligned: Aligned, control: str, effect: float, totals: np.ndarray, score: Score) -> list[Flag]:
-    """A sentence without which half of a found effect is gone.
+    """Flag a sentence that contributes half of a found effect.
 
     `totals [S, J, K]` are own and null statistics of each sentence, as `content_difference` takes them.
     """

@@ -5,8 +5,9 @@ import os
 from collections.abc import Iterable, Sequence
 
 from eeg2text_jax.auditing.citation import BIBTEX
-from eeg2text_jax.auditing.figures import bootstrap_figure, effect_figure, null_figure, subject_figure
-from eeg2text_jax.auditing.levels import level_rows
+from eeg2text_jax.auditing.figures import bootstrap_figure, curve_figure, effect_figure, null_figure, subject_figure
+from eeg2text_jax.auditing.judged import judged_part
+from eeg2text_jax.auditing.levels import curve_text, level_rows
 from eeg2text_jax.auditing.page import Section, image, section_part, table, write_page
 from eeg2text_jax.auditing.recorded import said
 from eeg2text_jax.auditing.result import (
@@ -21,9 +22,11 @@ from eeg2text_jax.auditing.result import (
     directed_p,
     effect_rows,
     evidence_lines,
+    time_lines,
 )
 from eeg2text_jax.auditing.verdict import Verdict, because, exchanged, p_cell, p_text
 
+CITATION = f"<details><summary>BibTeX</summary><pre>{html.escape(BIBTEX)}</pre></details>"
 CONCLUSIVE = (Verdict.USES_EEG, Verdict.CONTENT)
 
 
@@ -37,7 +40,8 @@ def write_report(
     """Writes the page, whole or not at all; `path` may be a `gs://` one. Images are embedded."""
     parts = [verdict_part(result), _effect_part(result), _condition_part(result), flag_part(result)]
     parts += [_collapse_part(result), _example_part(result), *map(section_part, sections), _method_part(result)]
-    write_page(path, said(title, result.recording), said(parts, result.recording))
+    parts = [*said(parts, result.recording), judged_part(result.judged), CITATION]
+    write_page(path, said(title, result.recording), parts)
 
 
 def verdict_part(result: AuditResult) -> str:
@@ -55,7 +59,7 @@ def verdict_part(result: AuditResult) -> str:
         "rows": str(result.n_rows),
         "design effect": "–" if result.design_effect != result.design_effect else f"{result.design_effect:.1f}",
         "subjects": str(result.n_subjects or "unknown"),
-        "training seeds": str(len(result.seeds)),
+        "training seeds": str(len(result.seeds)) if result.seeds_stated else "unknown",
         "content difference": f"{found.effect:+.2f}",
         "p of the difference": directed_p(result.verdict, found),
         "minimum detectable effect": f"{main.mde:.2f}",
@@ -63,9 +67,10 @@ def verdict_part(result: AuditResult) -> str:
         **({"free running": result.provenance.level.value} if result.provenance else {}),
     }
     boxes = "".join(f"<div><b>{html.escape(value)}</b><span>{name}</span></div>" for name, value in numbers.items())
+    time = "".join(f"<p>{html.escape(line)}</p>" for line in time_lines(result))
     return (
-        f'<section class="verdict {kind}"><p class="label">Verdict</p><p class="big">{result.verdict.value}</p>'
-        f"<p>{html.escape(result.sentence)}</p>{provenance_part(result)}</section>"
+        f'<section class="verdict {kind}"><p class="label">Verdict</p><p class="big">{result.verdict_text}</p>'
+        f"<p>{html.escape(result.sentence)}</p>{provenance_part(result)}{time}</section>"
         f'<div class="numbers">{boxes}</div>'
     )
 
@@ -106,7 +111,7 @@ def effect_figures(result: AuditResult) -> str:
     if len(main.primary.seed_effects) >= 3:
         figures.append(("Training seeds", bootstrap_figure(main.primary, result.metric)))
     return "".join(
-        f"<figure><figcaption>{html.escape(name)}</figcaption>{image(svg)}</figure>" for name, svg in figures
+        f"<figure><figcaption>{html.escape(name)}</figcaption>{image(svg, name)}</figure>" for name, svg in figures
     )
 
 
@@ -125,6 +130,10 @@ def derived_part(result: AuditResult) -> str:
 
 def level_part(result: AuditResult) -> str:
     """What the content is about: the group of a sentence, or the sentence within its group."""
+    if result.curve:
+        drawn = image(curve_figure(result.curve, result.metric), "content left within ever finer clusters")
+        drawn = f'<div class="figures"><figure>{drawn}</figure></div>'
+        return f"<h3>How fine the content is</h3><p>{html.escape(curve_text(result.curve))}.</p>{drawn}"
     if not result.levels:
         return ""
     note = (
@@ -230,5 +239,4 @@ def _method_part(result: AuditResult) -> str:
         f"sentences{seeds}. Equivalence: 90 % interval inside ±{result.margin:g}. Minimum detectable effect: 90 % "
         f"power at one-sided 5 %. With several controls all must be beaten; "
         f"the weakest answer decides. Random seed {result.seed}.</p>"
-        f"<details><summary>BibTeX</summary><pre>{html.escape(BIBTEX)}</pre></details>"
     )

@@ -1,16 +1,20 @@
 """What an audit found; everything that the report prints; as text, and on the console."""
 
 import dataclasses
+import html
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from eeg2text_jax.auditing.beyond_time import FOUND, NOT_BEYOND, NOT_BEYOND_STATUS, SAID_BEHIND, BeyondTime
 from eeg2text_jax.auditing.collapse import Collapse
 from eeg2text_jax.auditing.contrast import Contrast, SubjectEffect
+from eeg2text_jax.auditing.judged import Judged
 from eeg2text_jax.auditing.levels import HEADINGS as LEVEL_HEADINGS
-from eeg2text_jax.auditing.levels import Level, level_rows
+from eeg2text_jax.auditing.levels import Level, curve_text, level_rows
+from eeg2text_jax.auditing.page import table
 from eeg2text_jax.auditing.provenance import Provenance
 from eeg2text_jax.auditing.recorded import said
 from eeg2text_jax.auditing.red_flags import Flag
@@ -115,21 +119,49 @@ class AuditResult:
     examples: list[Example]
     # what was recorded, whose name stands for EEG in words: see `recorded.py`
     recording: str = dataclasses.field(default="eeg", kw_only=True)
-    provenance: Provenance | None = dataclasses.field(default=None, kw_only=True)  # None: of rankings
+    provenance: Provenance | None = dataclasses.field(default=None, kw_only=True)  # None: not asked
+    judged: Judged | None = dataclasses.field(default=None, kw_only=True)  # the files, where rows are of files
+    seeds_stated: bool = dataclasses.field(default=True, kw_only=True)
+    time: BeyondTime | None = dataclasses.field(default=None, kw_only=True)
     levels: list[Level] = dataclasses.field(default_factory=list, kw_only=True)  # between and within stated groups
+    # number of clusters of the references -> content within them, where no groups are stated
+    curve: list[tuple[int, Contrast]] = dataclasses.field(default_factory=list, kw_only=True)
 
     @property
     def deciding(self) -> Comparison:
-        """The comparison that the overall verdict rests on."""
-        return next(c for c in self.comparisons if c.verdict is self.verdict and not c.question)
+        """The comparison that the overall verdict rests on; of several with this verdict the strictest."""
+        return strictest([c for c in self.comparisons if c.verdict is self.verdict and not c.question])
 
     @property
     def exit_status(self) -> int:
-        return EXIT_STATUS[self.verdict]
+        explained = self.time is not None and self.time.status == NOT_BEYOND and self.verdict in FOUND
+        return NOT_BEYOND_STATUS if explained else EXIT_STATUS[self.verdict]
+
+    @property
+    def verdict_text(self) -> str:
+        """The verdict, and where content was found and controls of time were given, whether it goes beyond time."""
+        decided = self.time is not None and self.time.decided and self.verdict in SAID_BEHIND
+        return f"{self.verdict.value}: {self.time.status}" if decided else self.verdict.value
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the verdict, its sentence and the comparisons."""
+        shown = table(EFFECT_HEADINGS, effect_rows(self.comparisons))
+        page = f"<p><b>{self.verdict_text}</b></p><p>{html.escape(self.sentence)}</p>{shown}"
+        return said(page, self.recording)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; draws are left out and NaN becomes null."""
         return said({**_plain(self), "exit_status": self.exit_status}, self.recording)
+
+
+def strictest(comparisons: Sequence[Comparison]) -> Comparison:
+    """Return the comparison that leaves EEG the least: the smallest difference, or the widest margin of equivalents."""
+
+    def left_to_eeg(comparison: Comparison) -> float:
+        found = comparison.primary
+        return -found.smallest_margin if comparison.verdict is Verdict.EQUIVALENT else found.effect
+
+    return min(comparisons, key=left_to_eeg)
 
 
 def _plain(value: Any) -> Any:
@@ -233,10 +265,17 @@ def result_text(result: AuditResult) -> str:
         "",
         *([f"Provenance: {result.provenance.text}."] if result.provenance else []),
         *(f"{c.sentence}" for c in result.comparisons if c.sentence != result.sentence),
+        *time_lines(result),
         result.sentence,
-        f"VERDICT: {result.verdict.value}",
+        f"VERDICT: {result.verdict_text}",
     ]
     return said("\n".join(lines), result.recording)
+
+
+def time_lines(result: AuditResult) -> list[str]:
+    """What is said of time, where content was found that time may explain."""
+    shown = result.time is not None and result.verdict in SAID_BEHIND
+    return [result.time.sentence] if shown else []
 
 
 def derived_lines(result: AuditResult) -> list[str]:
@@ -246,6 +285,8 @@ def derived_lines(result: AuditResult) -> list[str]:
 
 
 def level_lines(result: AuditResult) -> list[str]:
+    if result.curve:
+        return [f"{curve_text(result.curve)}.", ""]
     if not result.levels:
         return []
     return ["Content between and within groups:", *columns(LEVEL_HEADINGS, level_rows(result.levels)), ""]

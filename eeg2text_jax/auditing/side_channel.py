@@ -1,8 +1,8 @@
-"""How far predictions know the length of the sentence: the leak that an attention mask carries.
+"""Measure how much predictions know of the sentence's length, which the attention mask leaks.
 
-Within a stratum (one task, nearly one length) the length tells nothing, so the verdict does not see this leak. What
-it is worth is measured here between strata: the score against other sentences of the same stratum, minus the score
-against sentences of any stratum of the task.
+Within a stratum (one task, similar length) the length gives no information, so this leak does not affect the verdict.
+It is measured between strata: the score against other sentences of the same stratum, minus the score against sentences
+of any stratum of the task.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ SENTENCES, ROWS = 400, 40  # at most so many sentences, and rows of each
 
 @dataclasses.dataclass(frozen=True)
 class SideChannel:
-    """Points of score that knowing task and length is worth in one condition, with its permutation p."""
+    """Points of score that task and length alone give in one condition, with the permutation p."""
 
     name: str
     worth: float
@@ -38,9 +38,9 @@ class SideChannel:
 def measure_side_channel(
     aligned: Aligned, metric: Metric, score: Score, *, resamples: int, rng: np.random.Generator
 ) -> tuple[list[SideChannel], list[Flag]]:
-    """Measures each condition within tasks; flags one that is open in EEG or in a control only, or wider in one.
+    """Measure each condition within tasks; flag a leak that exists in one condition only, or differs between them.
 
-    Of many sentences whole strata are drawn, and of many rows of a sentence a few: time does not grow with the file.
+    Large files are subsampled (whole strata, a few rows per sentence), so the time is bounded.
     """
     tasks = np.unique(np.array(aligned.tasks), return_inverse=True)[1]
     drawn = rng.permutation(aligned.strata.max() + 1)
@@ -54,7 +54,7 @@ def measure_side_channel(
 
 
 def _thinned(condition: Condition) -> Condition:
-    """The first `ROWS` rows of each sentence."""
+    """Keep the first `ROWS` rows of each sentence."""
     order = np.argsort(condition.sentence, kind="stable")
     sentences = condition.sentence[order]
     keep = np.sort(order[np.arange(len(order)) - np.searchsorted(sentences, sentences) < ROWS])

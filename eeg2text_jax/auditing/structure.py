@@ -5,6 +5,7 @@ err apart; it places no commas among words that it has wrong. Shown on published
 that work, and on published teacher-forced sets: tests/audit/test_decoders.py and test_working_decoders.py.
 """
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from rapidfuzz.distance import Levenshtein
 from eeg2text_jax.auditing.align import Condition
 from eeg2text_jax.auditing.collapse import COPY_WORDS, plain_words
 from eeg2text_jax.auditing.red_flags import Flag
+from eeg2text_jax.predictions.script import characters_apart
 
 # Codes of what is found here.
 SIGNS = (
@@ -25,16 +27,19 @@ SIGNS = (
     "target_length",
     "looks_teacher_forced",
     "input_independent",
+    "target_scores",
 )
 TOKENS = re.compile(r"\w+|[^\w\s]")
+MARKS_OF = re.compile(r"[^\w\s]")
 # Share of rows, and number of sentences, below which a pattern may be chance.
 A_POINT, MIN_SENTENCES = 0.01, 3
 NEAR, MIDDLE = 0.2, 0.6  # word error rates of a row: nearly its reference; something of it
 # Nearly right rows for each that is right in part, in a file with a fifth or more of rows that hold nothing: at most
 # 0.9 in a decoder of speech of which two thirds are lost; decoders with 3 to 6 have lost 5 % or less of the rows.
 GAP, LOST = 3, 0.2
+FORMS, HALF = range(1, 6), 0.5  # numbers of errors; of rows that are right in the greater part
 ONE_FORM = 9  # rows with exactly k errors for each with one more or less; 3 in the most uniform decoder published
-ALL_ROWS = 0.99
+ALL_ROWS, MIN_ROWS = 0.99, 30
 REORDERED = 0.05
 # Marks between two wrong words that are right: teacher-forced sets have 13 to 73 % more than against other sentences,
 # decoders that ran free at most 2 % more.
@@ -61,6 +66,18 @@ def signs(condition: Condition, references: Sequence[str], *, averaged: bool = F
     ]
 
 
+def weighed(flags: Sequence[Flag], verified: str) -> list[Flag]:
+    """Findings in the light of digests: what looks like a target is then a nearly perfect decoder, or memory."""
+    if not verified:
+        return list(flags)
+    return [dataclasses.replace(flag, level="warning") if flag.code in SIGNS else flag for flag in flags]
+
+
+def contradictions(flags: Sequence[Flag]) -> list[str]:
+    """What only a target explains, in words."""
+    return [flag.message for flag in flags if flag.code in SIGNS and flag.level == "severe"]
+
+
 Found = Iterator[tuple[str, str]]
 
 
@@ -82,28 +99,45 @@ class _Rows:
             [f" {' '.join(b)} " in f" {' '.join(a)} " for a, b in zip(self.words, own, strict=True)]
         )
 
+    def listed(self, chosen: np.ndarray) -> bool:
+        """Whether half of the chosen rows or more are sentences of the file, as of who chooses among these."""
+        known = {" ".join(words) for words in self.expected}
+        places = np.flatnonzero(chosen)
+        return bool(len(places)) and 2 * sum(" ".join(self.words[row]) in known for row in places) >= len(places)
+
     def enough(self, chosen: np.ndarray, sentences: int = MIN_SENTENCES) -> bool:
         return chosen.sum() >= A_POINT * self.n and len(set(self.sentence[chosen].tolist())) >= sentences
 
 
 def _same_column(rows: _Rows) -> Found:
-    held = [" ".join(rows.references[s].split()) for s in rows.sentence.tolist()]
-    same = sum(reference in text for reference, text in zip(held, rows.texts, strict=True))
-    if same >= ALL_ROWS * rows.n and rows.long.any():
-        yield (
-            "target_copies",
-            f"{same} of {rows.n} predictions hold their reference to the letter: a column was read twice, or the "
-            "targets were written out",
-        )
+    """Every row of the file, or of one reader, is its reference; of readers not where the others' rows are sentences
+    of the file, too, as of who chooses among them."""
+    letters = [" ".join(rows.references[s].split()) for s in rows.sentence.tolist()]
+    same = np.array([reference in text for reference, text in zip(letters, rows.texts, strict=True)])
+    everyone = np.ones(rows.n, bool)
+    groups = [("", everyone)]
+    if not rows.listed(~same):
+        groups += [(" of one reader", rows.subjects == reader) for reader in np.unique(rows.subjects)]
+    for whose, mine in groups:
+        long = mine & rows.long
+        for found, of, how in ((same & mine, mine, "to the letter"), (rows.whole & mine, long, "word for word")):
+            enough = mine.sum() >= MIN_ROWS or not whose
+            if enough and 2 * long.sum() > mine.sum() and found.sum() >= ALL_ROWS * of.sum():
+                yield (
+                    "target_copies",
+                    f"{found.sum()} of {of.sum()} predictions{whose} hold their reference {how}: a column was read "
+                    "twice, or the targets were written out",
+                )
+                return
 
 
 def _one_form(rows: _Rows) -> Found:
-    """Rows with exactly one wrong or missing word and none right: errors of a decoder differ in number."""
+    """Rows with exactly so many wrong or missing words and none besides: errors of a decoder differ in number."""
     shorter = np.array([len(words) for words in rows.words]) <= np.array(
         [len(rows.expected[s]) for s in rows.sentence.tolist()]
     )
-    for errors in (1, 2):
-        chosen = rows.long & shorter & (rows.errors == errors)
+    for errors in FORMS:
+        chosen = rows.long & shorter & (rows.errors == errors) & (rows.rates < HALF)
         beside = (rows.long & (abs(rows.errors - errors) == 1)).sum()
         if rows.enough(chosen, MIN_SAME) and chosen.sum() > ONE_FORM * beside:
             yield (
@@ -117,7 +151,6 @@ def _one_form(rows: _Rows) -> Found:
 def _in_two_parts(rows: _Rows) -> Found:
     """Few rows that are nearly the reference among many that hold nothing, and none between: of one reader, as another
     may be decoded better. A decoder that chooses among the sentences of the file is right or wrong as a whole."""
-    known = {" ".join(words) for words in rows.expected}
     near = rows.whole | (rows.long & (rows.rates <= NEAR))
     middle = rows.long & ~near & (rows.rates <= MIDDLE)
     lost = ~near & (rows.rates > MIDDLE)
@@ -126,8 +159,7 @@ def _in_two_parts(rows: _Rows) -> Found:
         mine = rows.subjects == reader
         if (near & mine).sum() > GAP * (middle & mine).sum() and (lost & mine).sum() >= LOST * mine.sum():
             chosen |= near & mine
-    listed = sum(" ".join(rows.words[row]) in known for row in np.flatnonzero(lost))
-    if rows.enough(chosen) and listed < 0.5 * lost.sum():
+    if rows.enough(chosen) and not rows.listed(lost):
         yield (
             "target_copies",
             f"{chosen.sum()} of {rows.n} predictions are nearly or wholly their reference (of {COPY_WORDS} words or "
@@ -202,9 +234,9 @@ def _around(order: Sequence[int], place: int) -> Iterator[int]:
 
 def _islands(reference: str, text: str) -> np.ndarray:
     """Tokens between two wrong words: marks that are right, marks, words that are right, words."""
-    tokens = TOKENS.findall(reference.lower())
+    tokens = TOKENS.findall(characters_apart(reference.lower()))
     right = np.zeros(len(tokens), bool)
-    for op in Levenshtein.opcodes(tokens, TOKENS.findall(text.lower())):
+    for op in Levenshtein.opcodes(tokens, TOKENS.findall(characters_apart(text.lower()))):
         if op.tag == "equal":
             right[op.src_start : op.src_end] = True
     counts = np.zeros(4, int)
@@ -221,7 +253,7 @@ def _marks_of_target(rows: _Rows) -> Found:
         if rate > 0:
             outputs.setdefault(s, set()).add(text)
     several = [texts for texts in outputs.values() if len({tuple(plain_words(text)) for text in texts}) > 1]
-    marks = [{len(TOKENS.findall(text)) - len(plain_words(text)) for text in texts} for texts in several]
+    marks = [{len(MARKS_OF.findall(text)) for text in texts} for texts in several]
     fixed = [next(iter(found)) for found in marks if len(found) == 1]
     usual = Counter(fixed).most_common(1)[0][1] if fixed else 0
     if len(several) < MIN_SAME or len(fixed) < 0.95 * len(several) or usual > 0.8 * len(fixed):

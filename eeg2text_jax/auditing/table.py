@@ -7,6 +7,7 @@ import numpy as np
 from scipy import sparse
 
 from eeg2text_jax.auditing.align import Aligned, Condition
+from eeg2text_jax.auditing.donor_cells import donor_places, places_within, without_donors
 from eeg2text_jax.auditing.statistics import Resampled, block_shares, keep_row_counts, resample
 from eeg2text_jax.auditing.strata import Blocks, blocks_of
 from eeg2text_jax.errors import UserError
@@ -105,6 +106,7 @@ def _fill(
     names = [row.subject for row in condition.rows]
     subjects = np.unique(names, return_inverse=True)[1] if with_rows and all(names) else None
     rows = RowTable(*np.full((2, len(condition.rows), size), np.nan)) if with_rows else None
+    donors = donor_places(condition, aligned)
     strata = [
         (m, b) for members, block in blocks.views(sums) for m, b in zip(members, np.moveaxis(block, 1, 0), strict=True)
     ]
@@ -112,7 +114,8 @@ def _fill(
         mine = np.concatenate([order[first[s] : first[s + 1]] for s in members])
         place = np.repeat(np.arange(len(members)), first[members + 1] - first[members])
         references = [aligned.references[s] for s in members]
-        _fill_stratum(condition, mine, place, references, metric, result, rows, subjects)
+        donor = None if donors is None else places_within(donors[mine], members)
+        _fill_stratum(condition, mine, place, donor, references, metric, result, rows, subjects)
     return sums, rows
 
 
@@ -131,15 +134,17 @@ def _fill_stratum(
     condition: Condition,
     mine: np.ndarray,
     place: np.ndarray,
+    donor: np.ndarray | None,
     references: Sequence[str],
     metric: Metric,
     result: np.ndarray,
     rows: RowTable | None,
     subjects: np.ndarray | None,
 ) -> None:
-    """Fills `result [G, m, m, K]`, and the rows `mine` of `rows`; `place` is their sentence within the stratum.
+    """Fills `result [G, m, m, K]`, and the rows `mine` of `rows`.
 
-    Each distinct prediction is held against the references once, however many rows have it.
+    `place` is their sentence within the stratum, `donor` that of their recording, see `donor_cells`. Each distinct
+    prediction is held against the references once, however many rows have it.
     """
     n_seeds, m, _, size = result.shape
     which: dict[str, int] = {}
@@ -151,14 +156,22 @@ def _fill_stratum(
     shape = ((n_seeds + len(readers)) * m, len(which))
     occurs = sparse.csc_array((np.ones(len(target)), (target, source)), shape=shape)
     sums = np.zeros((shape[0], m * size))
+    lent = np.zeros((len(mine), size))
     texts = list(which)
     for start in range(0, len(texts), CHUNK):
         found = metric.pairwise(texts[start : start + CHUNK], references)  # [distinct, m, K]
         sums += occurs[:, start : start + CHUNK] @ found.reshape(len(found), -1)
+        here = (text >= start) & (text < start + CHUNK)
         if rows is not None:
-            here = (text >= start) & (text < start + CHUNK)
             rows.own[mine[here]] = found[text[here] - start, place[here]]
+        if donor is not None:
+            lent[here] = found[text[here] - start, donor[here]]
     sums = sums.reshape(-1, m, m, size)
+    if donor is not None:
+        times = len(target) // len(mine)
+        sums = without_donors(
+            sums, target // m, *(np.tile(each, times) for each in (place, donor)), np.tile(lent, (times, 1))
+        )
     result[...] = sums[:n_seeds]
     if rows is not None and reader is not None:
         counts = np.zeros((len(readers), m))

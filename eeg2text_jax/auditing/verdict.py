@@ -79,9 +79,12 @@ def judge(
     return Verdict.UNDERPOWERED
 
 
-def judge_alone(contrast: Contrast, derived: Sequence[Contrast] = ()) -> Verdict:
-    """One file without a control."""
-    return Verdict.CONTENT if all(map(is_above, [contrast, *derived])) else Verdict.NO_CONTENT
+def judge_alone(contrast: Contrast, margin: float, derived: Sequence[Contrast] = ()) -> Verdict:
+    """One file without a control; content that is smaller than the margin is none that matters."""
+    found = [contrast, *derived]
+    if not all(map(is_above, found)):
+        return Verdict.NO_CONTENT
+    return Verdict.BELOW_MARGIN if all(c.smallest_margin < margin for c in found) else Verdict.CONTENT
 
 
 def is_above(contrast: Contrast) -> bool:
@@ -204,6 +207,8 @@ def paired_reading(
     if verdict is Verdict.BELOW_MARGIN:
         return f"more content than with {control}, but by less than the margin of {margin:g}"
     widest = abs(max(c.smallest_margin for c in (contrast, *derived)))
+    if verdict is Verdict.EQUIVALENT and widest == float("inf"):
+        return f"equivalent to {control} within ±{margin:g}, as the outputs of both are the same"
     if verdict is Verdict.EQUIVALENT:
         return (
             f"equivalent to {control} within ±{margin:g}{_untold(contrast, derived)} (smallest margin that would have "
@@ -256,8 +261,10 @@ def alone_figures(
     )
 
 
-def alone_reading(verdict: Verdict, contrast: Contrast, derived: Sequence[Contrast]) -> str:
+def alone_reading(verdict: Verdict, contrast: Contrast, derived: Sequence[Contrast], margin: float) -> str:
     """What the figures of one file say, with what it cannot tell."""
+    if verdict is Verdict.BELOW_MARGIN:
+        return f"more content than with other sentences, but by less than the margin of {margin:g}"
     if verdict is Verdict.CONTENT:
         return (
             "the file holds content about the sentences; whether it comes from the EEG or from something that goes "

@@ -6,7 +6,7 @@ permuted is who is ranked for whom.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,22 +14,28 @@ import numpy as np
 from eeg2text_jax.auditing import fitness, verdict
 from eeg2text_jax.auditing.align import Aligned, align
 from eeg2text_jax.auditing.audit import counts
+from eeg2text_jax.auditing.beyond_time import beyond_time
 from eeg2text_jax.auditing.compare import SUBJECT_RESAMPLES
 from eeg2text_jax.auditing.contrast import contrast, subject_effects
-from eeg2text_jax.auditing.decision import deciding_one
+from eeg2text_jax.auditing.decision import as_question, deciding_one, questions
+from eeg2text_jax.auditing.donor_cells import donor_notes
+from eeg2text_jax.auditing.provenance import AVERAGED, Provenance, checked_proof, joined, provenance_of
+from eeg2text_jax.auditing.rank_signs import rank_signs
 from eeg2text_jax.auditing.rank_table import RankEndpoint, rank_endpoint, rank_side_channel, rank_tables
 from eeg2text_jax.auditing.rank_words import RankedCondition, chance_flags, held_against, in_words
 from eeg2text_jax.auditing.recorded import judged
-from eeg2text_jax.auditing.red_flags import LEVELS
+from eeg2text_jax.auditing.red_flags import LEVELS, Flag
 from eeg2text_jax.auditing.result import AuditResult, Comparison, Evidence, Secondary
 from eeg2text_jax.auditing.side_channel import GAP_CODES
 from eeg2text_jax.auditing.statistics import design_effect, holm
 from eeg2text_jax.auditing.strata import STRATUM_SIZE, stand_ins
+from eeg2text_jax.auditing.structure import contradictions, weighed
 from eeg2text_jax.auditing.table import ContentTable
 from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.ranks import Figures
 from eeg2text_jax.predictions.rankings import Ranking
+from eeg2text_jax.splits.neighbors import high_neighbors
 from eeg2text_jax.study.metric_names import WHICH_SENTENCE
 
 SIGNATURE = "rank among all candidates|ties:shared|null:other sentences of equal task and length"
@@ -85,6 +91,10 @@ def audit_rankings(
     stratum_size: int = STRATUM_SIZE,
     training_text: Iterable[str] | None = None,
     recording: str = "eeg",
+    deciding: Collection[str] | None = None,
+    proof: str = "",
+    verified: str = "",
+    neighbors: Mapping[str, Any] | None = None,
 ) -> RankingAudit:
     """Judges whether recordings tell which sentence was read, more than each control does.
 
@@ -93,11 +103,12 @@ def audit_rankings(
       controls: name -> rows of that control; empty: EEG alone is judged against its content null.
       endpoint: the figure to judge by, a name in `WHICH_SENTENCE`; the others are computed, too.
       margin: points of it below which a difference does not matter; None: the endpoint's default.
-      others: as for `audit`.
+      others: as for `audit`. `proof` and `verified` are about the answer, which no score may know.
 
     Raises:
       UserError: rows that cannot be compared.
     """
+    proof = checked_proof(proof)
     rng = np.random.default_rng(seed)
     eeg, controls, left_out = judged(eeg, controls, recording)
     aligned = align({name: eeg, **controls}, common=common, stratum_size=stratum_size)
@@ -124,16 +135,37 @@ def audit_rankings(
     ]
     held = held_against(eeg, chosen, len(aligned.references))
     evidence = _compare(aligned, tables, derived, chosen, endpoint, rng)
+    averaged = bool(AVERAGED.search(proof))
+    flags += [Flag("time", "warning", message) for message in high_neighbors(neighbors)]
     flags += fitness.too_few(aligned) + chance_flags(conditions, evidence, chosen, held)
+    flags += weighed(rank_signs(aligned.eeg, conditions[0].figures.top1, averaged=averaged), verified)
+    origin = provenance_of(
+        aligned.eeg.mode,
+        verified=verified,
+        proof=proof,
+        stated_by="the file states",
+        contradictions=contradictions(flags),
+    )
     flags += [] if training_text is None else fitness.training_overlap(aligned, training_text)
+    asked = questions(aligned, deciding)
     comparisons = [
-        _decide(found, fitness.bars(flags, name, found.control), aligned, conditions, chosen, margin, held)
+        _decide(
+            found,
+            fitness.bars(flags, name, found.control),
+            aligned,
+            conditions,
+            chosen,
+            margin,
+            held,
+            origin,
+            asked.get(found.control, ""),
+        )
         for found in evidence
     ]
-    deciding = deciding_one(comparisons, alone=not controls)
+    decisive = deciding_one(comparisons, alone=not controls)
     return RankingAudit(
-        verdict=deciding.verdict,
-        sentence=deciding.sentence,
+        verdict=decisive.verdict,
+        sentence=decisive.sentence,
         metric=chosen.label,
         signature=SIGNATURE,
         margin=margin,
@@ -146,9 +178,11 @@ def audit_rankings(
         bits=[],
         retrieval=[],
         flags=sorted(flags, key=lambda flag: LEVELS.index(flag.level)),
-        notes=[*aligned.notes, *left_out],
+        notes=[*aligned.notes, *donor_notes(aligned), *left_out],
         examples=[],
         recording=recording,
+        provenance=origin,
+        time=beyond_time(aligned, comparisons),
         **held,
     )
 
@@ -196,6 +230,8 @@ def _decide(
     endpoint: RankEndpoint,
     margin: float,
     held: dict[str, Any],
+    origin: Provenance,
+    question: str = "",
 ) -> Comparison:
     """The verdict of one comparison and its sentence."""
     eeg, derived = aligned.eeg.name, tuple(found.derived.values())
@@ -206,11 +242,12 @@ def _decide(
             outcome, found.primary, derived, eeg=eeg, control=found.control, p_control=summary.p, margin=margin
         )
     else:
-        outcome = verdict.judge_alone(found.primary, derived)
-        reading = verdict.alone_reading(outcome, found.primary, derived)
+        outcome = verdict.judge_alone(found.primary, margin, derived)
+        reading = verdict.alone_reading(outcome, found.primary, derived, margin)
     figures = in_words(found, outcome, aligned, endpoint, held)
     if reasons:
-        return Comparison(
-            **vars(found), verdict=Verdict.NOT_JUDGEABLE, sentence=verdict.unfit_sentence(reasons, figures)
-        )
-    return Comparison(**vars(found), verdict=outcome, sentence=f"{figures[0].upper()}{figures[1:]}: {reading}.")
+        said = verdict.unfit_sentence(reasons, figures)
+        return Comparison(**vars(found), verdict=Verdict.NOT_JUDGEABLE, sentence=said, question=question)
+    outcome, reading = joined(outcome, reading, origin)
+    said = as_question(f"{figures[0].upper()}{figures[1:]}: {reading}.", question)
+    return Comparison(**vars(found), verdict=outcome, sentence=said, question=question)

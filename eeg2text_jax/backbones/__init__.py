@@ -1,3 +1,18 @@
-"""BART, BERT2BERT, PEGASUS and T5: a module each, with its description and the names in its checkpoints."""
+"""Language models: a module each, with its description and the names in its checkpoints.
 
-BACKBONES = ("bart", "bert2bert", "pegasus", "t5")  # modules here
+BART, BERT2BERT, PEGASUS and T5 have an encoder; Llama, Mistral, Qwen and Gemma are decoders alone.
+"""
+
+ENCODER_DECODERS = ("bart", "bert2bert", "pegasus", "t5")
+DECODERS = ("gemma", "gemma2", "gemma3", "llama", "mistral", "qwen2", "qwen3")
+# Projections that may have an adapter, by their names in checkpoints, and here.
+LORA_TARGETS = {
+    "q_proj": "query",
+    "k_proj": "key",
+    "v_proj": "value",
+    "o_proj": "out",
+    "gate_proj": "gate",
+    "up_proj": "inner",
+    "down_proj": "outer",
+}
+BACKBONES = (*ENCODER_DECODERS, *DECODERS)  # modules here

@@ -1,5 +1,6 @@
 """Configuration -> model: which backbone, of what shape, behind which brain encoder."""
 
+import dataclasses
 import importlib
 import math
 from collections.abc import Sequence
@@ -9,11 +10,12 @@ from typing import Any
 from ml_collections import ConfigDict
 from transformers import PretrainedConfig
 
-from eeg2text_jax.backbones import BACKBONES
+from eeg2text_jax.backbones import BACKBONES, ENCODER_DECODERS, LORA_TARGETS
+from eeg2text_jax.data.prompt import make_prompt
 from eeg2text_jax.errors import UserError, did_you_mean, first_line, one_line
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.layers import ACTIVATIONS
-from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
+from eeg2text_jax.models.spec import EEGSpec, LoraSpec, Seq2SeqSpec, StackSpec
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -46,6 +48,32 @@ def model_around(
         )
     eeg = brain_spec(config, feature_shape, tuple(prompt), spec.d_model)
     return Seq2SeqModel(spec, eeg, dtype=config.dtype, remat=config.remat, keep=config.keep)
+
+
+def adapted(model: Seq2SeqModel, config: ConfigDict, tokenizer: Any) -> Seq2SeqModel:
+    """The model with the prompt, the adapters and the frozen part that a configuration (all of it) asks for.
+
+    Raises:
+      UserError: the tokenizer has no chat template, or prompt, recording and text exceed the model's positions.
+    """
+    if config.optim.trainable in ("bridge", "lora"):
+        model = dataclasses.replace(model, shared_frozen=True)
+    if model.spec.encoder is not None:
+        return model
+    own, decoder = config.model.lora, model.spec.decoder
+    if config.optim.trainable == "lora":
+        targets = tuple(LORA_TARGETS[name] for name in own.targets)
+        decoder = dataclasses.replace(decoder, lora=LoraSpec(own.rank, own.alpha, own.dropout, targets))
+    prompt = make_prompt(tokenizer, config.text.template, config.text.chat)
+    eeg = dataclasses.replace(model.eeg, prompt=prompt.before, prompt_after=prompt.after)
+    around, recording = len(prompt.before) + len(prompt.after), max(words for words, _ in config.batch.buckets)
+    longest = around + recording + max(config.text.max_tokens, config.decode.max_length)
+    if longest > decoder.max_positions:
+        raise UserError(
+            f"text.template: a prompt of {around} tokens, {recording} words and the text are {longest} positions, and "
+            f"the model has {decoder.max_positions}; shorten the prompt, data.max_words or text.max_tokens."
+        )
+    return dataclasses.replace(model, spec=dataclasses.replace(model.spec, decoder=decoder), eeg=eeg)
 
 
 def brain_spec(
@@ -144,9 +172,10 @@ def describe(config: PretrainedConfig, backbone: str, where: str) -> Seq2SeqSpec
         spec = backbone_module(backbone).spec_from_config(config)
     except (ArithmeticError, TypeError, ValueError) as error:
         raise UserError(f"{where}: describes no {backbone} model ({first_line(error)}).") from error
-    for stack in (spec.encoder, spec.decoder):
+    for stack in filter(None, (spec.encoder, spec.decoder)):
         _check_stack(stack, where)
-    for name, token in (("pad", spec.pad_token), ("eos", spec.eos_token), ("decoder_start", spec.start_token)):
+    tokens = {"pad": spec.pad_token, "eos": spec.eos_token, "decoder_start": spec.start_token}
+    for name, token in tokens.items() if spec.encoder else [("eos", spec.eos_token)]:
         if not _whole(token) or not 0 <= token < spec.vocab_size:
             raise UserError(
                 f"{where}: {name}_token_id is {token!r}; expected one token id below vocab_size, {spec.vocab_size} "
@@ -163,6 +192,8 @@ def _check_stack(stack: StackSpec, where: str) -> None:
     for name, size in sizes.items():
         if not _whole(size) or size < 1:
             raise UserError(f"{where}: its {name} is {size!r}; expected a whole number, at least 1.")
+    if stack.kv_heads and stack.heads % stack.kv_heads:
+        raise UserError(f"{where}: its {stack.heads} heads cannot share {stack.kv_heads} heads of keys; change one.")
     for rate in (stack.dropout, stack.attention_dropout, stack.activation_dropout, stack.embedding_dropout):
         if not 0 <= rate < 1:
             raise UserError(f"{where}: a rate of dropout is {rate!r}; expected a number from 0 to below 1.")
@@ -178,7 +209,7 @@ def random_config(backbone: str, shape: dict[str, Any], tokenizer: Any) -> Pretr
     _check_fields(shape, module.CONFIG, getattr(module, "SIDES", ()))
     bos = _first(tokenizer.bos_token_id, tokenizer.cls_token_id)
     eos = _first(tokenizer.eos_token_id, tokenizer.sep_token_id)
-    if eos is None or tokenizer.pad_token_id is None:
+    if eos is None or (tokenizer.pad_token_id is None and backbone in ENCODER_DECODERS):
         raise UserError("the tokenizer has no end or no padding token; set eos_token and pad_token in its folder.")
     tokens = {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": tokenizer.pad_token_id}
     try:

@@ -1,1 +1,1 @@
-"""Throughput of the stages, beside peers where there are any."""
+"""Throughput benchmarks of the stages, beside peer libraries."""

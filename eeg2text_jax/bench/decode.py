@@ -1,10 +1,9 @@
-"""`eeg2text bench --stage=decode`: sentences a second of free-running decoding, beside peers in the same run.
+"""`eeg2text bench --stage=decode`: sentences per second of free-running decoding, beside peers in the same run.
 
-The work is the paper's: an EEG encoder of the paper's size in front of a BART of random weights, 5 beams, repetition
-penalty 5, no repeated 2-grams, every sentence forced to the full length. All decoders take turns, several times; the
-best time of each counts, so that a busy machine disturbs the comparison least. Peers: `transformers` decodes the same
-encoder states with the same weights and must write the same tokens; `ctranslate2` reads text of the same length, and
-`ctranslate2-int8` does so with weights of another precision.
+The workload is the paper's: its EEG encoder in front of a BART with random weights, 5 beams, repetition penalty 5, no
+repeated 2-grams, every sentence forced to the full length. All decoders run alternately several times, and the best
+time of each counts, to reduce the effect of other load. Peers: `transformers` decodes the same encoder states with the
+same weights and must give the same tokens; `ctranslate2` and `ctranslate2-int8` read text of the same length.
 """
 
 import argparse
@@ -34,7 +33,7 @@ PEERS = ("transformers", "ctranslate2", "ctranslate2-int8")
 
 
 class Work(NamedTuple):
-    """What every decoder is given."""
+    """The input of every decoder."""
 
     config: BartConfig
     model: Seq2SeqModel
@@ -90,7 +89,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def make_work(shape: str, batch: int, words: int, steps: int) -> Work:
-    """Random weights and inputs; lengths from half of `words` to all of them."""
+    """Make random weights and inputs; lengths lie between half of `words` and `words`."""
     chosen = SHAPES[shape]
     config = chosen.bart_config(forced_eos_token_id=None)
     model = Seq2SeqModel(bart.spec_from_config(config), chosen.eeg_spec())
@@ -109,13 +108,13 @@ class Program(NamedTuple):
     """EEG encoder, BART encoder and search for one batch size, compiled."""
 
     decode: Callable[[], np.ndarray]
-    seconds: float  # of tracing and compiling
-    mib: float  # the most it holds besides weights and inputs
-    text: str  # its optimized HLO
+    seconds: float  # time to trace and compile
+    mib: float  # peak memory besides weights and inputs
+    text: str  # optimized HLO
 
 
 def compile_ours(work: Work, size: int) -> Program:
-    """Compiles ahead of the timing."""
+    """Compile before timing."""
     inputs, start = _first(work.inputs, size), time.perf_counter()
     jitted = jax.jit(search, static_argnames=("model", "spec"))
     compiled = jitted.lower(work.model, work.params, inputs, work.spec, None).compile()
@@ -125,7 +124,7 @@ def compile_ours(work: Work, size: int) -> Program:
 
 
 def make_peers(work: Work, names: list[str], threads: int) -> dict[str, Callable[[int], np.ndarray | None]]:
-    """The peers asked for, with our weights."""
+    """Make the requested peers with our weights."""
     if not names:
         return {}
     for name in names:
@@ -143,7 +142,7 @@ def make_peers(work: Work, names: list[str], threads: int) -> dict[str, Callable
 
 
 def same_tokens(decoders: dict[str, Callable], size: int, spec: GenerationSpec) -> int | None:
-    """Sentences on which transformers and we agree, token for token; None without transformers. Warms both up."""
+    """Return the number of sentences with identical tokens from transformers; None without it. Also warms both up."""
     found = {name: decode(size) for name, decode in decoders.items()}
     if "transformers" not in found:
         return None
@@ -152,7 +151,7 @@ def same_tokens(decoders: dict[str, Callable], size: int, spec: GenerationSpec) 
 
 
 def measure(decoders: dict[str, Callable], batches: list[int], repeats: int) -> list[dict[str, Any]]:
-    """Seconds of every decoder and batch size, in turns; warm."""
+    """Time every decoder and batch size alternately, after warm-up."""
     seconds: dict[tuple[str, int], list[float]] = {}
     for _ in range(repeats):
         for size in batches:
@@ -167,7 +166,7 @@ def measure(decoders: dict[str, Callable], batches: list[int], repeats: int) -> 
 
 
 def floor(work: Work, batches: list[int]) -> list[dict[str, float]]:
-    """What one decoder step costs at least: its matmul FLOPs and weight bytes over rates measured here and now."""
+    """Return lower bounds of a decoder step: its FLOPs and weight bytes divided by rates measured on this machine."""
     spec, beams = work.model.spec, work.spec.num_beams
     stack = spec.decoder
     # Self-attention has four dense layers, cross-attention two (its keys and values are cached), the feed-forward two.
@@ -186,7 +185,7 @@ def floor(work: Work, batches: list[int]) -> list[dict[str, float]]:
 
 
 def matmul_rate(n: int, width: int, ffn: int) -> float:
-    """FLOP/s of `[n, D] x [D, 4D] x [4D, D]` through twelve pairs of weights, as a decoder's layers are."""
+    """Measure FLOP/s of `[n, D] x [D, 4D] x [4D, D]` over twelve pairs of weights, like a decoder's layers."""
     key = jax.random.key(0)
     up, down = jax.random.normal(key, (12, width, ffn)), jax.random.normal(key, (12, ffn, width)) / ffn
 
@@ -200,7 +199,7 @@ def matmul_rate(n: int, width: int, ffn: int) -> float:
 
 
 def read_bandwidth() -> float:
-    """Bytes/s of summing 256 MB."""
+    """Measure memory bandwidth, in bytes/s, by summing 256 MB."""
     values = jnp.ones(64 * 2**20, jnp.float32)
     return values.nbytes / _best(jax.jit(jnp.sum), values)
 
@@ -216,7 +215,7 @@ def _best(function: Callable, *args: Any, repeats: int = 5) -> float:
 
 
 def show(report: dict[str, Any]) -> None:
-    """The figures as text."""
+    """Format the figures as text."""
     ours = {row["batch"]: row["sentences_per_second"] for row in report["rows"] if row["decoder"] == "eeg2text_jax"}
     for row in sorted(report["rows"], key=lambda row: row["batch"]):
         pace, step = row["sentences_per_second"], 1e3 * min(row["seconds"]) / (report["steps"] - 1)

@@ -1,6 +1,7 @@
-"""Other decoders of the same BART with the same weights. They are not dependencies: what is missing is said.
+"""Optional peers: other decoders of the same BART, and the same training in PyTorch.
 
-The same training in PyTorch: our weights, the same batches, AdamW with the same settings.
+A peer that is not installed is reported and skipped. PyTorch trains from our weights on the same batches with AdamW and
+the same settings.
 
 The EEG encoder is `nn.TransformerEncoder` (post-norm, ReLU) and `relu(nn.Linear)` as in the paper's code, the language
 model transformers' BART, fed through `inputs_embeds`.
@@ -21,11 +22,11 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.search.settings import GenerationSpec
 
-Decoder = Callable[[int], np.ndarray | None]  # batch size -> tokens [B, T], or None where inputs are not ours
+Decoder = Callable[[int], np.ndarray | None]  # batch size -> tokens [B, T], or None if its inputs differ from ours
 
 
 def torch_bart(config: Any, tensors: dict[str, np.ndarray]) -> Any:
-    """A PyTorch BART with the given weights, by PyTorch's names."""
+    """Make a PyTorch BART with the given weights (PyTorch's names)."""
     torch, transformers = _imported("torch"), _imported("transformers")
     model = transformers.BartForConditionalGeneration(config).eval()
     missing, unknown = model.load_state_dict(
@@ -40,7 +41,7 @@ def torch_bart(config: Any, tensors: dict[str, np.ndarray]) -> Any:
 
 
 def transformers_decoder(model: Any, hidden: np.ndarray, mask: np.ndarray, spec: GenerationSpec) -> Decoder:
-    """`transformers.generate`, given our encoder's output `[B, S, D]`: it decodes the same and encodes nothing."""
+    """Wrap `transformers.generate` on our encoder's output `[B, S, D]`; encoding is not timed."""
     torch, transformers = _imported("torch"), _imported("transformers")
     fields = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(spec).items() if value}
     config = transformers.GenerationConfig(
@@ -58,7 +59,7 @@ def transformers_decoder(model: Any, hidden: np.ndarray, mask: np.ndarray, spec:
 
 @dataclasses.dataclass(frozen=True)
 class _Vocabulary:
-    """As much of a tokenizer as CTranslate2's converter asks for."""
+    """The part of a tokenizer that CTranslate2's converter needs."""
 
     size: int
     bos_token: str = "<s>"
@@ -74,9 +75,9 @@ class _Vocabulary:
 
 
 def ctranslate2_decoder(model: Any, mask: np.ndarray, spec: GenerationSpec, threads: int, compute_type: str) -> Decoder:
-    """CTranslate2 in a type ("float32", "int8") on random text as long as our inputs: it runs its own text encoder.
+    """Wrap CTranslate2 with a compute type ("float32", "int8") on random text of the same length as our inputs.
 
-    Its tokens are not compared, only its pace; the number of steps is forced on both sides.
+    It runs its own text encoder, so only its speed is compared; the number of steps is forced on both sides.
     """
     ctranslate2, converters = _imported("ctranslate2"), _imported("ctranslate2.converters.transformers")
     model.config.normalize_before, model.config.normalize_embedding = False, True
@@ -112,12 +113,12 @@ def _imported(name: str) -> Any:
 
 
 class TorchTraining:
-    """A PyTorch model in training.
+    """A PyTorch model and its optimizer.
 
     Args:
       config: `BartConfig` of the backbone.
-      model: ours, whose shape it has.
-      params: ours, of one arm, as NumPy arrays.
+      model: our model, which defines the shapes.
+      params: our parameters of one arm, as NumPy arrays.
       optimizer: settings of `config.optim`.
 
     Raises:
@@ -138,13 +139,13 @@ class TorchTraining:
         )
 
     def first_loss(self, batch: Batch) -> float:
-        """Loss in nats per token without dropout."""
+        """Return the loss in nats per token without dropout."""
         self._modules.eval()
         with self._torch.no_grad():
             return float(self._loss(self._tensors(batch)))
 
     def step(self, batch: Batch) -> float:
-        """One update with dropout."""
+        """Do one update with dropout; return the loss."""
         self._modules.train()
         self._optimizer.zero_grad(set_to_none=True)
         loss = self._loss(self._tensors(batch))
@@ -165,7 +166,7 @@ class TorchTraining:
 
 
 def _eeg_encoder(torch: Any, model: Seq2SeqModel, params: dict[str, Any]) -> tuple[Any, Any]:
-    """PyTorch's encoder and bridge with our weights."""
+    """Make PyTorch's encoder and bridge with our weights."""
     eeg, width = model.eeg, model.eeg.features
     layer = torch.nn.TransformerEncoderLayer(width, eeg.heads, eeg.ffn, eeg.dropout, "relu", batch_first=True)
     encoder = torch.nn.TransformerEncoder(layer, eeg.layers, enable_nested_tensor=False)
@@ -181,7 +182,7 @@ def _eeg_encoder(torch: Any, model: Seq2SeqModel, params: dict[str, Any]) -> tup
 
 
 def _layer_tensors(stacked: dict[str, Any], number: int) -> dict[str, np.ndarray]:
-    """Tensors of one layer by PyTorch's names; theirs are transposed, and one holds queries, keys and values."""
+    """Return one layer's tensors under PyTorch's names: transposed, with queries, keys and values in one tensor."""
     attention, ffn = stacked["self_attention"], stacked["ffn"]
     parts = [attention[part] for part in ("query", "key", "value")]
     tensors = {

@@ -1,4 +1,4 @@
-"""Where the time of a run goes, by part of the model, from a profile of it: the table of `preflight`, measured."""
+"""Measured time by part of the model, from a profile: the measured version of `preflight`'s table."""
 
 import re
 from collections import defaultdict
@@ -20,17 +20,17 @@ Row = dict[str, Any]
 
 
 def profile(run: Callable[[], Any], folder: Path, hlo: str, unknown_loops: Sequence[int] = ()) -> Row:
-    """Profiles `run` into a folder and says where its time went.
+    """Profile `run` into a folder and return its time by part of the model.
 
     Args:
-      run: runs one program and returns when it is done.
-      folder: for the profile, which XProf opens.
+      run: runs one program and blocks until it is done.
+      folder: the folder of the profile, for XProf.
       hlo: the program's text, `compiled.as_text()`.
       unknown_loops: see `hlo_clock.estimate`.
 
     Returns:
-      `measured_ms_by_part`, the time of the device's operations, and on a TPU `estimated_ms_by_part`, what its compiler
-      expected.
+      `measured_ms_by_part`, the time of the device's operations, and on a TPU `estimated_ms_by_part`, the compiler's
+      estimate.
 
     Raises:
       UserError: the profile has no operation of the program.
@@ -50,7 +50,7 @@ def profile(run: Callable[[], Any], folder: Path, hlo: str, unknown_loops: Seque
 
 
 def profile_lines(what: str, row: Row) -> list[str]:
-    """A row of `profile` as text."""
+    """Format a row of `profile` as text."""
     measured = row["measured_ms_by_part"]
     digits = 1 if sum(measured.values()) > 100 else 3
     return [
@@ -60,9 +60,9 @@ def profile_lines(what: str, row: Row) -> list[str]:
 
 
 def by_part(data: ProfileData, hlo: str) -> dict[str, float]:
-    """Milliseconds of the operations of one program in a profile, largest part first.
+    """Sum the milliseconds of one program's operations in a profile by part, the largest first.
 
-    Operations at the same time, as a CPU's may be, count each. What is only around others, a loop, does not count.
+    Concurrent operations (on a CPU) all count. Operations that only contain others (loops) do not count.
     """
     parts, known = parts_of(hlo), {line.name for _, line in parse_module(hlo).lines()}
     spent: dict[str, float] = defaultdict(float)
@@ -73,10 +73,10 @@ def by_part(data: ProfileData, hlo: str) -> dict[str, float]:
 
 
 def _operations(data: ProfileData, module: str) -> Iterator[tuple[str, float]]:
-    """(instruction, nanoseconds) of every execution.
+    """Yield (instruction, nanoseconds) for every execution.
 
-    A TPU's have a line of their own and are called as in the program's text; a GPU's kernels and a CPU's calls name
-    their instruction and its module.
+    A TPU's operations have their own line in the profile and the instruction's name; GPU kernels and CPU calls carry
+    the names of their instruction and module as statistics.
     """
     for plane in data.planes:
         for line in plane.lines:

@@ -1,11 +1,11 @@
-"""`eeg2text bench --stage=test_set`: a whole test set whose sentences end at different lengths, as ZuCo's do.
+"""`eeg2text bench --stage=test_set`: decode a whole test set whose sentences end at different lengths, as in ZuCo.
 
-The model is that of `--stage=decode`. Random weights end nothing, so an end token is put where a real sentence of as
-many words has it; all else is what `run` does: slices sorted by words, one compilation a bucket, sentences put back in
-order. Shown are sentences a second with free lengths and with all 56 steps forced, what waiting for the longest
-sentence of a slice costs, and the most memory held above the weights.
+The model is that of `--stage=decode`. Random weights never end a sentence, so the end token is forced where a real
+sentence with as many words has it. Everything else is done as in `run`: slices sorted by words, one compilation per
+bucket, results in the original order. Reported: sentences per second with free lengths and with 56 forced steps, the
+cost of waiting for the longest sentence of a slice, and peak memory besides the weights.
 
-`--related=no` gives sentences lengths that have nothing to do with their words, as models do that were fed noise.
+`--related=no` draws lengths independent of the word counts, like a model whose input is noise.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from eeg2text_jax.decoding.sharded import Slice, decode_dataset, plan_slices
 from eeg2text_jax.models.cache import reorder_beams
 from eeg2text_jax.search.beam_search import Hypotheses, beam_search
 
-CERTAIN = 1e4  # logit that no other token comes near
+CERTAIN = 1e4  # a logit far above all others
 
 
 def main(argv: list[str]) -> int:
@@ -65,7 +65,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def decode_all(work: Work, program: jax.stages.Wrapped, lengths: Lengths, size: int) -> dict[str, float]:
-    """Decodes the test set once with a jitted program, compiling apart; checks that sentences end where they should."""
+    """Decode the test set once with a jitted program, compile first, and check that sentences end where forced."""
     slices = plan_slices(lengths.words, [words for words, _ in BUCKETS], size)
     start = time.perf_counter()
     compiled = {
@@ -80,7 +80,7 @@ def decode_all(work: Work, program: jax.stages.Wrapped, lengths: Lengths, size: 
     start = time.perf_counter()
     found = decode_dataset(slices, decode, f"{len(lengths.words)} sentences")
     seconds = time.perf_counter() - start
-    ends = np.minimum(lengths.tokens + 1, LONGEST)  # the start token counts
+    ends = np.minimum(lengths.tokens + 1, LONGEST)  # includes the start token
     if not np.array_equal(found.lengths[:, 0], ends):
         raise AssertionError("a sentence did not end where it was told to")
     return {
@@ -93,7 +93,7 @@ def decode_all(work: Work, program: jax.stages.Wrapped, lengths: Lengths, size: 
 
 
 def feed(work: Work, lengths: Lengths, part: Slice) -> tuple[Any, dict[str, jax.Array], jax.Array]:
-    """Parameters, random features of a slice, and the position of every sentence's end token."""
+    """Return parameters, random features of a slice, and the position of every sentence's end token."""
     rng = np.random.default_rng(part.samples[0])
     shape = (len(part.samples), part.words, work.inputs["features"].shape[-1])
     inputs = {
@@ -106,7 +106,7 @@ def feed(work: Work, lengths: Lengths, part: Slice) -> tuple[Any, dict[str, jax.
 def search_to_lengths(
     work: Work, params: Any, inputs: dict[str, jax.Array], ends: jax.Array, *, compactions: int
 ) -> Hypotheses:
-    """Beam search whose sentence b ends with its token number `ends[b]`, int32 `[B]`, whatever the weights say."""
+    """Beam search in which sentence b is forced to end at token `ends[b]`, int32 `[B]`."""
     model, spec = work.model, work.spec
     hidden, mask = model.encode(params, inputs)
     cache = model.init_cache(params, hidden, mask, spec.num_beams, spec.max_length), ends
@@ -125,12 +125,12 @@ def search_to_lengths(
 
 
 def peak_memory() -> int:
-    """The most memory this process has held, in bytes."""
+    """Return the peak memory of this process in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def show(report: dict[str, Any]) -> None:
-    """The figures as text."""
+    """Format the figures as text."""
     pace = report["forced"]["sentences_per_second"]
     for name, row in report.items():
         if isinstance(row, dict):

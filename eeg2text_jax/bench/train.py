@@ -1,9 +1,9 @@
-"""`eeg2text bench --stage=train`: samples a second of the real training step, beside PyTorch in the same run.
+"""`eeg2text bench --stage=train`: samples per second of the real training step, beside PyTorch in the same run.
 
-An EEG encoder of the paper's size before a BART of random weights, AdamW, sentences as long as ZuCo's. A step is timed
-for every bucket, all contestants in turn; the figures of an epoch weigh the buckets by how often the training stream
-has them. The best time of each counts, so that a busy machine disturbs the comparison least. PyTorch gets the same
-batches, and batches padded to 56 words and tokens as the authors' are.
+The paper's EEG encoder in front of a BART with random weights, AdamW, sentence lengths as in ZuCo. A step of every
+bucket is timed for all contestants alternately; epoch figures weight the buckets by their frequency in the training
+stream. The best time of each counts, to reduce the effect of other load. PyTorch gets the same batches, and batches
+padded to 56 words and tokens as in the authors' code.
 """
 
 import argparse
@@ -90,7 +90,7 @@ def _buckets(text: str) -> tuple[Bucket, ...]:
 
 
 def first_losses(work: Work, ours: OurTraining, theirs: TorchTraining) -> dict[str, float]:
-    """The loss of the first batch before any step, without dropout, on both sides."""
+    """Return both sides' loss of the first batch before any step, without dropout."""
     batch = work.examples[work.buckets[0]]
     mine, other = ours.first_loss(batch), theirs.first_loss(batch)
     return {OURS: mine, TORCH: other, "relative_difference": abs(mine - other) / abs(other)}
@@ -99,7 +99,7 @@ def first_losses(work: Work, ours: OurTraining, theirs: TorchTraining) -> dict[s
 def measure(
     work: Work, ours: OurTraining, contestants: dict[str, Callable[[Batch], Any]], repeats: int, trace: str
 ) -> dict[str, Any]:
-    """Times a step of every bucket by every contestant in turn."""
+    """Time a step of every bucket for all contestants alternately."""
     compiled = {bucket: ours.compile(work.examples[bucket]) for bucket in work.buckets}
     times = in_turn(contestants, work.examples, repeats)
     profiles = {}
@@ -128,10 +128,10 @@ def measure(
 def in_turn(
     contestants: dict[str, Callable[[Batch], Any]], batches: dict[Bucket, Batch], repeats: int
 ) -> dict[tuple[str, Bucket], list[float]]:
-    """Seconds of every contestant's steps, each after one that does not count.
+    """Return the seconds of every contestant's steps, each after an untimed step of the same contestant.
 
-    In training a step follows its like. Behind another program's it waits for memory that was given back meanwhile: on
-    a virtual machine that returns free pages to its host, 3 of 11 seconds.
+    A step after another program's step waits for memory that was freed meanwhile: 3 of 11 seconds on a virtual machine
+    that returns free pages to its host. In training a step follows a step of the same program.
     """
     times: dict[tuple[str, Bucket], list[float]] = {}
     for _ in range(repeats):
@@ -145,9 +145,9 @@ def in_turn(
 
 
 def compare_arms(work: Work, repeats: int) -> list[dict[str, Any]]:
-    """Two arms in one program, either way, against one arm twice: seconds for a step of both arms.
+    """Time a step of two arms in one program, by `vmap` and by `map`, against two steps of one arm.
 
-    On the bucket that an epoch has most of. The programs take turns and share nothing but the data.
+    Uses the most frequent bucket. The programs run alternately and share only the data.
     """
     bucket = max(work.buckets, key=lambda bucket: work.batches[bucket])
     batch = {bucket: work.examples[bucket]}
@@ -168,12 +168,12 @@ def compare_arms(work: Work, repeats: int) -> list[dict[str, Any]]:
 
 
 def peak_memory(device: jax.Device) -> int | None:
-    """The most bytes that the device has had in use, where it counts them."""
+    """Return the device's peak memory in bytes, if it counts it."""
     return (device.memory_stats() or {}).get("peak_bytes_in_use")
 
 
 def bucket_row(work: Work, name: str, bucket: Bucket, seconds: Sequence[float], device_kind: str) -> dict[str, Any]:
-    """One contestant on one bucket; rates are those of its best step."""
+    """Return the row of one contestant on one bucket; rates are those of its best step."""
     best, real, chip = min(seconds), real_positions(work, bucket), chip_of_device(device_kind)
     flops = training_flops(work.model, work.size, *bucket)
     return {
@@ -194,7 +194,7 @@ def bucket_row(work: Work, name: str, bucket: Bucket, seconds: Sequence[float], 
 
 
 def epoch_row(work: Work, seconds: dict[Bucket, float]) -> dict[str, float]:
-    """Rates over an epoch, from the seconds of a step of each bucket."""
+    """Return rates over an epoch from the seconds per step of each bucket."""
     total = sum(work.batches[bucket] * seconds[bucket] for bucket in work.buckets)
     batches = sum(work.batches.values())
     real = {bucket: real_positions(work, bucket) for bucket in work.buckets}
@@ -208,7 +208,7 @@ def epoch_row(work: Work, seconds: dict[Bucket, float]) -> dict[str, float]:
 
 
 def show(report: dict[str, Any]) -> None:
-    """The figures as text."""
+    """Format the figures as text."""
     print(f"{report['device']}, {report['shape']} shape, batch {report['batch']}")
     if "first_loss" in report:
         losses = ", ".join(f"{name} {value:.6g}" for name, value in report["first_loss"].items())

@@ -1,10 +1,6 @@
-"""What the benchmark of training trains: a model of a known shape, batches as long as ZuCo's sentences, our program.
-
-The program is the one that `eeg2text train` runs, compiled ahead of the timing; the input side is timed alone, too.
-
-How long sentences are that people read in ZuCo: what benchmarks draw their batches from.
-
-The models that benchmarks measure: a BART of known size behind an EEG encoder, random weights.
+"""The workload of benchmarks: a BART of known size with random weights behind an EEG encoder, batches with the sentence
+lengths of ZuCo, and the training program of `eeg2text train`, compiled before timing. The input pipeline is also timed
+alone.
 """
 
 import dataclasses
@@ -34,21 +30,21 @@ from eeg2text_jax.training.step import GridProgram
 
 LONGEST = 56  # words and tokens of the authors' padded batches; longer sentences are cut
 
-# Fitted to the 1,107 sentences of ZuCo 1.0 (SR, NR, TSR): words are gamma distributed with mean 19.8, and PEGASUS's
-# tokenizer makes 1.22 tokens of a word and 1.48 more, give or take 3.0; T5's makes 1.43.
+# Fitted to the 1,107 sentences of ZuCo 1.0 (SR, NR, TSR): word counts follow a gamma distribution with mean 19.8;
+# PEGASUS tokens are 1.22 per word plus 1.48, standard deviation 3.0; T5's tokenizer gives 1.43 tokens per word.
 WORDS_SHAPE, WORDS_SCALE = 4.15, 4.78
 TOKENS_PER_WORD, MORE_TOKENS, TOKENS_SPREAD = 1.22, 1.48, 3.0
 
 
 class Lengths(NamedTuple):
-    """Of every sentence."""
+    """Word and token counts of sentences."""
 
     words: np.ndarray  # int64 [N], 1 to 56
-    tokens: np.ndarray  # int64 [N], the end token among them, 2 to 56
+    tokens: np.ndarray  # int64 [N], including the end token, 2 to 56
 
 
 def sentence_lengths(count: int, path: str = "", seed: int = 0) -> Lengths:
-    """Lengths of `count` sentences, drawn from the fit, or from a text file with one sentence a line.
+    """Return the lengths of `count` sentences, drawn from the fit or from a text file with one sentence per line.
 
     Raises:
       UserError: the file cannot be read or has no words.
@@ -74,7 +70,7 @@ BUCKETS: tuple[Bucket, ...] = ((16, 24), (28, 40), (56, 56))  # (words, tokens),
 
 
 class Shape(NamedTuple):
-    """A backbone and the EEG encoder before it."""
+    """The sizes of a backbone and its EEG encoder."""
 
     width: int
     ffn: int
@@ -86,7 +82,7 @@ class Shape(NamedTuple):
     eeg_ffn: int
 
     def bart_config(self, **fields: Any) -> BartConfig:
-        """The backbone's configuration, with transformers' defaults for what neither the shape nor `fields` says."""
+        """Return the backbone's configuration; transformers' defaults fill fields that are not given."""
         sides = {
             f"{side}_{field}": value
             for side in ("encoder", "decoder")
@@ -95,7 +91,7 @@ class Shape(NamedTuple):
         return BartConfig(d_model=self.width, vocab_size=self.vocabulary, **sides, **fields)
 
     def eeg_spec(self) -> EEGSpec:
-        """The EEG encoder."""
+        """Return the specification of the EEG encoder."""
         return EEGSpec(features=self.features, layers=self.eeg_layers, ffn=self.eeg_ffn)
 
 
@@ -106,8 +102,8 @@ SHAPES = {
 }
 
 
-SENTENCES = 1024  # samples that batches are drawn from
-CONDITIONS = ("eeg", "noise")  # of the first arm and of the second
+SENTENCES = 1024  # samples from which batches are drawn
+CONDITIONS = ("eeg", "noise")  # of the first and second arm
 OPTIMIZER = {  # AdamW at a constant rate, on both sides
     "name": "adamw", "free": "all", "lr": 1e-4, "schedule": "constant", "warmup_steps": 0, "weight_decay": 0.01,
     "grad_clip": 1.0,
@@ -119,11 +115,11 @@ class Work:
     """One benchmark's model and data.
 
     Fields:
-      config: of the backbone, for peers.
-      samples: what batches are cut from.
+      config: the backbone's configuration, for peers.
+      samples: the samples for batches.
       buckets: (words, tokens) of the batches.
-      batches: how many an epoch has of each bucket.
-      examples: a batch of each bucket.
+      batches: batches per epoch of each bucket.
+      examples: one batch of each bucket.
     """
 
     config: BartConfig
@@ -135,14 +131,14 @@ class Work:
     examples: dict[Bucket, Batch]
 
     def program(self, n_arms: int, mapping: str) -> GridProgram:
-        """The training program of `n_arms` arms of one seed."""
+        """Return the training program of `n_arms` arms of one seed."""
         optimizer = trainable_only(make_optimizer(ConfigDict(OPTIMIZER), 1000), self.model, "all")
         arms = tuple(Arm(condition, 0) for condition in CONDITIONS[:n_arms])
         return GridProgram(self.model, arms, optimizer, label_smoothing=0.0, mapping=mapping)
 
 
 def make_work(shape: str, size: int, buckets: tuple[Bucket, ...], sentences: str, dtype: str) -> Work:
-    """Random weights and features; lengths from `sentences`, a file, or from the fit to ZuCo's.
+    """Make random weights and features; sentence lengths come from the file `sentences`, or from the fit to ZuCo.
 
     Raises:
       UserError: the file cannot be read.
@@ -169,7 +165,7 @@ def make_work(shape: str, size: int, buckets: tuple[Bucket, ...], sentences: str
 
 
 def make_samples(shape: Shape, sentences: str, pad_token: int) -> Samples:
-    """Random features and targets of the lengths that people read."""
+    """Make random features and targets with realistic lengths."""
     lengths = sentence_lengths(SENTENCES, sentences)
     rng = np.random.default_rng(1)
     offsets = np.concatenate([[0], np.cumsum(lengths.words)])
@@ -191,12 +187,12 @@ def make_samples(shape: Shape, sentences: str, pad_token: int) -> Samples:
 
 
 def study_arrays(program: GridProgram) -> StudyArrays:
-    """Keys of the arms and of the conditions."""
+    """Return the PRNG keys of arms and conditions."""
     return StudyArrays(dropout_keys(program.arms, 0, "threefry"), condition_key(0), None)
 
 
 def real_positions(work: Work, bucket: Bucket) -> dict[str, Any]:
-    """Real and computed positions of the bucket's example, words and tokens."""
+    """Return real and padded positions of the bucket's example, for words and tokens."""
     batch = work.examples[bucket]
     return {
         "words": int(batch["mask"].sum()),
@@ -210,7 +206,7 @@ BATCHES = 64
 
 
 def input_rate(work: Work) -> dict[str, float]:
-    """Batches a second from the training stream onto the device, after the first one."""
+    """Measure batches per second from the training stream onto the device, after the first one."""
     rows, mesh = np.arange(len(work.samples.data)), make_mesh(1, 1, jax.devices()[:1])
     stream = iter(training_batches(work.samples, rows, work.buckets, work.size, seed=0, steps=BATCHES + 1))
     jax.block_until_ready(put_training_batch(next(stream), mesh))
@@ -221,14 +217,14 @@ def input_rate(work: Work) -> dict[str, float]:
 
 
 class Compilation(NamedTuple):
-    """One program for one bucket."""
+    """The compilation of one program for one bucket."""
 
-    seconds: float  # of tracing and compiling
-    memory: int  # bytes of arguments, temporaries and what is returned anew
+    seconds: float  # time to trace and compile
+    memory: int  # bytes of arguments, temporaries and new outputs
 
 
 class OurTraining:
-    """All arms of a program in training on one device."""
+    """Training state of all arms of a program on one device."""
 
     def __init__(self, program: GridProgram):
         self._program, self._mesh = program, make_mesh(1, 1, jax.devices()[:1])
@@ -238,7 +234,7 @@ class OurTraining:
         self._state = start(init_keys(program.arms, 0))
 
     def compile(self, batch: Batch) -> Compilation:
-        """Compiles the step for batches of this shape."""
+        """Compile the step for batches of this shape."""
         begun = time.perf_counter()
         step = compile_step(self._program.train_step, self._mesh, self._shardings)
         compiled = step.lower(self._state, self._put(batch), self._arrays).compile()
@@ -248,25 +244,25 @@ class OurTraining:
         return Compilation(time.perf_counter() - begun, taken - memory.alias_size_in_bytes)
 
     def text(self, batch: Batch) -> str:
-        """The optimized HLO of the step for batches of this shape."""
+        """Return the optimized HLO of the step for batches of this shape."""
         return self._compiled[batch["labels"].shape].as_text()
 
     def step(self, batch: Batch) -> float:
-        """One update of all arms; returns the first arm's loss once the update is done."""
+        """Do one update of all arms, wait for it, and return the first arm's loss."""
         compiled = self._compiled[batch["labels"].shape]
         self._state, metrics = compiled(self._state, self._put(batch), self._arrays)
         jax.block_until_ready(self._state)
         return float(metrics["loss"][0])
 
     def _put(self, batch: Batch) -> dict[str, jax.Array]:
-        """A batch `[B, ...]` as the one of the only seed."""
+        """Place a batch `[B, ...]` with a leading axis for its one seed."""
         return put_training_batch(stack_seeds([batch]), self._mesh)
 
     def first_loss(self, batch: Batch) -> float:
-        """Loss of the first arm in nats per token without dropout."""
+        """Return the first arm's loss in nats per token without dropout."""
         summed, count = jax.jit(self._program.eval_step)(self._state.params, put_batch(batch, self._mesh), self._arrays)
         return float(summed[0] / count[0])
 
     def host_params(self) -> Any:
-        """The first arm's parameters as NumPy arrays."""
+        """Return the first arm's parameters as NumPy arrays."""
         return jax.tree.map(lambda leaf: jax.device_get(leaf[0]), self._state.params)

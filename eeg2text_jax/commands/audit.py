@@ -1,13 +1,17 @@
 """`eeg2text audit`: does the model use the EEG? A verdict for any predictions files."""
 
 import argparse
+import dataclasses
 import json
 from pathlib import Path
 
 from etils import epath
 
 from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.beyond_time import NOT_BEYOND_STATUS
+from eeg2text_jax.auditing.decision import deciding_of
 from eeg2text_jax.auditing.endpoints import Endpoint, named
+from eeg2text_jax.auditing.judged import Judged, JudgedFile
 from eeg2text_jax.auditing.provenance import DECODED_HERE, checked_proof
 from eeg2text_jax.auditing.result import result_text
 from eeg2text_jax.auditing.retrieval import read_candidates
@@ -17,12 +21,12 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.model_metrics import endpoints, makers_of
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, read_text
-from eeg2text_jax.predictions.groups import groups_of
+from eeg2text_jax.predictions.groups import LIKELY, groups_of, likely_groups
 from eeg2text_jax.predictions.rankings import is_rankings
-from eeg2text_jax.predictions.read import check_given_once, describe, read_any
+from eeg2text_jax.predictions.read import REFERENCE, check_given_once, describe, read_any
 from eeg2text_jax.predictions.selection import join_metadata, read_conditions
 from eeg2text_jax.study.metric_names import BLEU_1, ENDPOINTS
-from eeg2text_jax.study.own_run import is_of_its_run
+from eeg2text_jax.study.own_run import is_of_its_run, neighbors_of_run
 from eeg2text_jax.study.workdir import check_unchanged
 
 EPILOG = (
@@ -33,7 +37,7 @@ A file of rankings (rankings.jsonl) is judged by which sentence was read: --endp
 
 exit status: """
     + ", ".join(f"{status} {verdict}" for verdict, status in EXIT_STATUS.items())
-    + "; 2 bad input"
+    + f", {NOT_BEYOND_STATUS} uses EEG or content: not beyond its time; 2 bad input"
 )
 
 
@@ -42,14 +46,21 @@ def main(argv: list[str]) -> int:
     if is_rankings(flags.eeg):
         from eeg2text_jax.commands.ranked import audit_ranked_files
 
-        return audit_ranked_files(flags)
+        return audit_ranked_files(flags, argv)
     ours: list[bool] = []
     recordings: list[str] = []
     read_sets: list[PredictionSet] = []
 
     def read(path: Path) -> list[Prediction]:
         check_unchanged(path)
-        found = read_any(path, layout=flags.format, columns=columns, mode=flags.mode, groups=groups)
+        found = read_any(
+            path,
+            layout=flags.format,
+            columns=columns,
+            mode=flags.mode,
+            groups=groups or LIKELY,
+            reference=flags.reference,
+        )
         print(describe(found))
         ours.append(is_of_its_run(found))
         read_sets.append(found)
@@ -59,12 +70,15 @@ def main(argv: list[str]) -> int:
     columns = flags.columns.split(",") if flags.columns else None
     groups = flags.groups.split(",") if flags.groups else []
     endpoint, *secondary = endpoints_of(flags)
-    for note in check_given_once([flags.eeg, *flags.control]):
+    for note in check_given_once([flags.eeg, *flags.control], flags.reference):
         print(note)
     conditions = read_conditions(flags.eeg, flags.control, read, flags.arm)
     name, *_ = conditions
     rows = conditions.pop(name)
-    labels, notes = groups_of(read_sets[0], groups, flags.meta)
+    likely = [] if groups else likely_groups(read_sets[0])
+    labels, notes = groups_of(read_sets[0], groups or likely, flags.meta)
+    if likely:
+        notes.append(f"groups by {', '.join(likely)}, whose name says so; --groups=COLUMN takes another column")
     for note in notes:
         print(f"{note}.")
     result = audit(
@@ -83,11 +97,17 @@ def main(argv: list[str]) -> int:
         proof=flags.proof,
         verified=DECODED_HERE if all(ours) and not flags.meta else "",
         stated_by="--mode states" if flags.mode else "the file states",
-        deciding=flags.deciding.split(",") if flags.deciding else None,
+        deciding=deciding_of(flags.deciding, conditions),
         candidates=read_candidates(flags.candidates) if flags.candidates else None,
         recording=recordings[0],
         groups=labels,
+        with_curve=True,
+        neighbors=neighbors_of_run(read_sets[0]),
     )
+    files = tuple(JudgedFile(str(found.path), found.digest, len(found.predictions)) for found in read_sets)
+    stated = all(found.seeds_stated for found in read_sets)
+    judged = Judged(files).dated(["eeg2text", "audit", *argv])
+    result = dataclasses.replace(result, judged=judged, seeds_stated=stated)
     print(result_text(result))
     if flags.json:
         write_text(flags.json, json.dumps(result.to_json(), indent=1, ensure_ascii=False) + "\n")
@@ -122,6 +142,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--control", type=Path, nargs="+", action="extend", default=[], metavar="FILE", help="predictions of a control"
     )
+    parser.add_argument("--reference", type=Path, metavar="FILE", help=REFERENCE)
     parser.add_argument("--json", type=epath.Path, metavar="OUT", help="write every figure there")
     parser.add_argument("--html", type=epath.Path, metavar="OUT", help="write a self-contained report there")
     margins = ", ".join(f"{name} {found.margin:g}" for name, found in ENDPOINTS.items())
@@ -138,7 +159,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--mode", choices=MODES, help="mode of a file that does not say it, or the one to judge")
     parser.add_argument("--arm", help="training condition to judge, where a file holds several")
     parser.add_argument(
-        "--meta", type=Path, metavar="CSV", help="reference with subject, task or n_words, where the files lack them"
+        "--meta",
+        type=Path,
+        metavar="CSV",
+        help="reference with subject, task, n_words or time (recording, onset, "
+        "duration, order), where the files lack them",
     )
     parser.add_argument(
         "--groups",
@@ -161,7 +186,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         metavar="NAMES",
         default="",
         help="controls that decide, with commas; default: all but time_reversed and phase_randomized, which keep the "
-        "features of the words and ask questions of their own",
+        "features of the words, and the controls of time: these ask questions of their own",
     )
     parser.add_argument("--candidates", type=Path, metavar="FILE", help="candidate scores for retrieval (JSON lines)")
     parser.add_argument("--common", action="store_true", help="judge what the files share instead of refusing")
@@ -175,8 +200,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     flags.proof = checked_proof(flags.proof or (" " if given else ""))
     if flags.margin is not None and not 0 < flags.margin < float("inf"):
         raise UserError(f"--margin={flags.margin}: expected points of the endpoint above 0.")
-    if flags.resamples < 100 or flags.stratum_size < 2 or flags.seed < 0:
-        raise UserError("expected --resamples of at least 100, --stratum-size of at least 2 and --seed of at least 0.")
+    for name, least, most in (("resamples", 100, 1_000_000), ("stratum_size", 2, None), ("seed", 0, None)):
+        value = getattr(flags, name)
+        if value < least or (most and value > most):
+            bounds = f"from {least} to {most}" if most else f"of at least {least}"
+            raise UserError(f"--{name.replace('_', '-')}={value}: expected a whole number {bounds}.")
     for out in (flags.json, flags.html):
         if out and not out.parent.is_dir():
             raise UserError(f"{out}: there is no folder {out.parent}; make it first.")

@@ -10,8 +10,10 @@ from eeg2text_jax.data.arrow import write_parquet
 from eeg2text_jax.data.check import check_datafile, scale_figure
 from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
 from eeg2text_jax.data.prepare import prepare as make_datafile
+from eeg2text_jax.data.time_map import time_figure
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
+from eeg2text_jax.predictions.groups import labels_of_samples
 from eeg2text_jax.records.croissant import write_croissant
 from eeg2text_jax.splits.certificate import certify, certify_data, paper_table1, split_report
 from eeg2text_jax.splits.folds import SUBJECTS, make_folds
@@ -44,7 +46,7 @@ def prepare(argv: list[str]) -> int:
     tally = make_datafile(arguments.config.data, out, arguments.positional)
     for note in tally.notes:
         print(note, file=sys.stderr)
-    print(tally.table())
+    print(tally.report())
     if tally.sentences:  # recordings
         print(f"\n{_table1(out)}\n")
     print(f"wrote {out}")
@@ -77,9 +79,15 @@ def check(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="eeg2text check", description=check.__doc__.partition("\n")[0])
     parser.add_argument("data", type=Path, metavar="DATA.h5")
     parser.add_argument("--png", type=Path, metavar="OUT", help="a picture of the features' scales, band by channel")
+    parser.add_argument("--time", type=Path, metavar="OUT", help="a picture of what was recorded when, as PNG")
     flags = parser.parse_args(argv)
     findings = check_datafile(flags.data)
     print(findings.text())
+    if flags.time and not findings.problems:
+        outline = read_outline(flags.data)
+        if outline.clock is None:
+            raise UserError(f"--time={flags.time}: {flags.data} does not say when samples were recorded.")
+        write_figure(time_figure(outline), flags.time)
     if flags.png and findings.spread is not None:
         write_figure(scale_figure(findings), flags.png)
     return 2 if findings.problems else 0
@@ -115,8 +123,13 @@ def _parse_split(argv: list[str]) -> argparse.Namespace:
     ratio = ",".join(map(str, usual.ratio))
     parser.add_argument("--method", default=usual.method, help=f"one of {', '.join([*METHODS, FROM_FILE])}")
     parser.add_argument("--seed", type=int, default=usual.seed)
-    parser.add_argument("--ratio", type=_ratio, default=usual.ratio, help=f"train,dev,test; {ratio} by default")
+    parser.add_argument("--ratio", type=parse_ratio, default=usual.ratio, help=f"train,dev,test; {ratio} by default")
     parser.add_argument("--path", default=usual.path, help="split file, for --method=file")
+    parser.add_argument("--gap", type=float, default=usual.gap, help="seconds left out between parts, of blocks")
+    parser.add_argument("--unique-subjects", action="store_true", help="of blocks: parts with subjects of their own")
+    parser.add_argument(
+        "--groups", type=Path, metavar="CSV", help="class, topic or the like of each sentence: columns beside reference"
+    )
     parser.add_argument(
         "--audit", metavar="JSON", help="judge this split file; with DATA.h5 its texts are compared too"
     )
@@ -133,12 +146,15 @@ def _parse_split(argv: list[str]) -> argparse.Namespace:
         raise UserError(f"--seed={arguments.seed}: expected a whole number of at least 0.")
     if not 0 < arguments.overlap <= 1:
         raise UserError(f"--overlap: expected a share above 0 and up to 1, got {arguments.overlap}.")
+    if not 0 <= arguments.gap < float("inf"):
+        raise UserError(f"--gap={arguments.gap}: expected seconds from 0.")
     if not arguments.data and not arguments.audit:
         raise UserError("name a data file (`eeg2text split DATA.h5`) or a split to judge (`--audit=SPLIT.json`).")
     return arguments
 
 
-def _ratio(text: str) -> tuple[float, ...]:
+def parse_ratio(text: str) -> tuple[float, ...]:
+    """Return the shares of train, dev and test that a flag names."""
     try:
         return tuple(float(share) for share in text.split(","))
     except ValueError as error:
@@ -155,9 +171,11 @@ def split(argv: list[str]) -> int:
         certificate = certify(readings, split, arguments.overlap)
     else:
         method, path = (FROM_FILE, arguments.audit) if arguments.audit else (arguments.method, arguments.path)
-        split = make_split(data, method, arguments.ratio, arguments.seed, path)
+        options = (arguments.gap, arguments.unique_subjects)
+        split = make_split(data, method, arguments.ratio, arguments.seed, path, *options)
         ratio = None if method == FROM_FILE else arguments.ratio
-        readings, certificate = readings_of(data), certify_data(data, split, ratio, arguments.overlap)
+        groups = labels_of_samples(data, arguments.groups) if arguments.groups else None
+        readings, certificate = readings_of(data), certify_data(data, split, ratio, arguments.overlap, groups)
     print(split_report(certificate, readings))
     if data is not None:
         print("\n" + paper_table1(data, split))
@@ -181,8 +199,10 @@ def write_figure(figure: Any, out: Path) -> None:
 def _folds(arguments: argparse.Namespace, data: DataFile | None) -> int:
     if data is None or arguments.audit or not (arguments.folds.isdecimal() or arguments.folds == SUBJECTS):
         raise UserError(f"--folds={arguments.folds}: expected a data file, and a number of folds or 'subjects'.")
-    for k, split in enumerate(make_folds(data, arguments.method, arguments.folds, arguments.ratio, arguments.seed), 1):
-        certificate = certify_data(data, split, arguments.ratio, arguments.overlap)
+    how = (arguments.method, arguments.folds, arguments.ratio, arguments.seed, arguments.gap)
+    groups = labels_of_samples(data, arguments.groups) if arguments.groups else None
+    for k, split in enumerate(make_folds(data, *how), 1):
+        certificate = certify_data(data, split, arguments.ratio, arguments.overlap, groups)
         print(f"{split.method}\n{split_report(certificate, readings_of(data))}\nsplit hash {split.digest()}\n")
         if arguments.json:
             out = f"{arguments.json.removesuffix('.json')}_{k}.json"

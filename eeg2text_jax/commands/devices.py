@@ -14,7 +14,11 @@ from eeg2text_jax.files import write_text
 from eeg2text_jax.judge.fields import RANGES as JUDGE_RANGES
 from eeg2text_jax.study.configuration import parse_config
 
-BENCH = "eeg2text bench --stage=decode|test_set|train ...: throughput, compile time and memory of one stage."
+BENCH = (
+    "Measure throughput, compile time and memory of one stage, beside PyTorch and CTranslate2 where --peer names them."
+)
+STAGE_HELP = "decode: beam search on random sentences; test_set: a whole test part; train: steps of training"
+MORE = "The options of a stage, with their meanings: eeg2text bench --stage=train --help"
 STAGES = ("decode", "test_set", "train")  # each is a module of `eeg2text_jax.bench` with `main(argv)`
 
 # libtpu is there to compile: without these it would look for a TPU of its own and for the cloud around it, and say at
@@ -67,8 +71,8 @@ def preflight(argv: list[str]) -> int:
 
 
 def bench(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="eeg2text bench", description=BENCH, add_help=False)
-    parser.add_argument("--stage", choices=STAGES, required=True)
+    parser = argparse.ArgumentParser(prog="eeg2text bench", description=BENCH, epilog=MORE, add_help=False)
+    parser.add_argument("--stage", choices=STAGES, required=True, help=STAGE_HELP)
     if {"-h", "--help"} & set(argv) and not any(argument.startswith("--stage") for argument in argv):
         parser.print_help()
         return 0

@@ -1,19 +1,25 @@
 """`eeg2text score` and `eeg2text audit` of files of rankings."""
 
 import argparse
+import dataclasses
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from etils import epath
 
+from eeg2text_jax.auditing.decision import deciding_of
+from eeg2text_jax.auditing.judged import Judged, JudgedFile
+from eeg2text_jax.auditing.provenance import RANKED_HERE
 from eeg2text_jax.auditing.rank_report import ranking_text, write_ranking_report
 from eeg2text_jax.auditing.which_sentence import audit_rankings, select_rankings
 from eeg2text_jax.errors import UserError, did_you_mean
-from eeg2text_jax.files import write_text
+from eeg2text_jax.files import file_digest, write_text
 from eeg2text_jax.metrics.ranks import score_rankings
 from eeg2text_jax.predictions.rankings import Ranking, RankingSet, is_rankings, read_rankings
 from eeg2text_jax.predictions.selection import read_conditions
 from eeg2text_jax.study.metric_names import BLEU_1, WHICH_SENTENCE
+from eeg2text_jax.study.own_run import is_of_its_run
 from eeg2text_jax.study.workdir import check_unchanged
 
 
@@ -36,7 +42,7 @@ def ranked_cells(path: epath.Path) -> list[dict[str, Any]]:
     return [{**cell, "flags": []} for cell in score_rankings(found.rows)]
 
 
-def audit_ranked_files(flags: argparse.Namespace) -> int:
+def audit_ranked_files(flags: argparse.Namespace, argv: Sequence[str]) -> int:
     """The verdict for files of rankings; the exit status."""
     if flags.groups:
         raise UserError(f"--groups={flags.groups}: levels are of decoded text, not of rankings; leave it out.")
@@ -48,6 +54,8 @@ def audit_ranked_files(flags: argparse.Namespace) -> int:
         )
 
     recordings: list[str] = []
+    files: list[JudgedFile] = []
+    ours: list[bool] = []
 
     def read(path: Any) -> list[Ranking]:
         if not is_rankings(path):
@@ -55,6 +63,8 @@ def audit_ranked_files(flags: argparse.Namespace) -> int:
         check_unchanged(path)
         found = read_rankings(path)
         recordings.append(str(found.header.get("recording", "eeg")))
+        files.append(JudgedFile(str(path), file_digest(path), len(found.rows)))
+        ours.append(is_of_its_run(found))
         print(describe(found))
         return found.rows
 
@@ -74,7 +84,12 @@ def audit_ranked_files(flags: argparse.Namespace) -> int:
         common=flags.common,
         stratum_size=flags.stratum_size,
         recording=recordings[0],
+        deciding=deciding_of(flags.deciding, conditions),
+        proof=flags.proof,
+        verified=RANKED_HERE if all(ours) else "",
     )
+    judged = Judged(tuple(files)).dated(["eeg2text", "audit", *argv])
+    result = dataclasses.replace(result, judged=judged)
     print(ranking_text(result))
     if flags.json:
         write_text(flags.json, json.dumps(result.to_json(), indent=1, ensure_ascii=False) + "\n")

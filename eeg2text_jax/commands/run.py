@@ -8,12 +8,18 @@ import argparse
 from collections.abc import Sequence
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.pretrained.push import check_name, push_folder
 from eeg2text_jax.study.configuration import parse_config
 
 
 def run(argv: list[str]) -> int:
     """`--folds=5`, or `--folds=subjects`, does it once for each fold, with one verdict over all test parts."""
-    arguments = parse_config(argv, "run", options=("workdir",), optional=("folds",))
+    arguments = parse_config(argv, "run", options=("workdir",), optional=("folds",), switches=("dry-run",))
+    if arguments.options["dry-run"]:
+        from eeg2text_jax.dry_run import dry_run
+
+        print(dry_run(arguments.config, arguments.options["workdir"]))
+        return 0
     if arguments.options["folds"]:
         from eeg2text_jax.run_folds import run_folds
 
@@ -58,7 +64,16 @@ def export(argv: Sequence[str]) -> int:
     parser.add_argument("--workdir", required=True, help="folder of the run")
     parser.add_argument("--out", required=True, help="folder to write; it must not exist or be empty")
     parser.add_argument("--arm", default="", help="e.g. eeg/0 (condition/seed); default: the first one trained on EEG")
+    parser.add_argument(
+        "--push",
+        default="",
+        metavar="NAME",
+        help="also upload to this repository of the Hub, ORG/MODEL, private if it is new; the token is that of "
+        "`hf auth login`, or HF_TOKEN",
+    )
     flags = parser.parse_args(argv)
+    if flags.push:
+        check_name(flags.push)
     if not flags.workdir:
         raise UserError("--workdir= is empty; name the folder of a finished run.")
     from eeg2text_jax.export_run import export_run
@@ -66,4 +81,6 @@ def export(argv: Sequence[str]) -> int:
 
     check_devices()
     print(f"wrote {flags.out}: arm {export_run(flags.workdir, flags.out, flags.arm)}")
+    if flags.push:
+        print(f"pushed to {push_folder(flags.out, flags.push)}")
     return 0

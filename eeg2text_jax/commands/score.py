@@ -20,7 +20,7 @@ from eeg2text_jax.model_metrics import makers_of
 from eeg2text_jax.predictions.file import MODES, Prediction
 from eeg2text_jax.predictions.foreign import UNKNOWN
 from eeg2text_jax.predictions.rankings import is_rankings
-from eeg2text_jax.predictions.read import FORMATS, check_given_once, describe, read_any
+from eeg2text_jax.predictions.read import FORMATS, REFERENCE, check_given_once, describe, read_any
 from eeg2text_jax.study.metric_names import MEANING, WORDS
 from eeg2text_jax.study.workdir import check_unchanged
 
@@ -34,7 +34,9 @@ layouts, recognised by content:
   D      target sentence / predicted sentence
   E      target word / pred word, a line a word
   F, H   CSV with and without a header
-  J      JSON lines, a list of objects or lists by name, with the usual names of columns
+  J      JSON lines, a list of objects or lists by name, with the usual names of columns; chat JSON lines
+  P, K   with --reference: a text a line; texts by id (JSON, `ID text`, `text (ID)`)
+Parquet and Excel tables are read as CSV, and any file may be packed with gzip.
 and rankings.jsonl, which sentence was read, as `eeg2text decode` writes it
 """
 
@@ -44,6 +46,7 @@ def argument_parser() -> argparse.ArgumentParser:
         "eeg2text score", description=__doc__, epilog=LAYOUTS, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("files", nargs="+", type=epath.Path, metavar="FILE")
+    parser.add_argument("--reference", type=epath.Path, metavar="FILE", help=REFERENCE)
     parser.add_argument("--profile", choices=PROFILES, default="standard", help="paper: what Tables 2-3 print")
     parser.add_argument("--tokenizer", metavar="DIR", help="for token BLEU where a file has no token ids")
     parser.add_argument("--json", type=epath.Path, metavar="OUT", help="write all figures and signatures there")
@@ -78,7 +81,7 @@ def main(argv: list[str]) -> int:
     results: dict[str, Any] = {"format": 1, "profile": flags.profile, "cells": []}
     columns = flags.columns.split(",") if flags.columns else None
     lines: list[str] = []
-    for note in check_given_once(flags.files):
+    for note in check_given_once(flags.files, flags.reference):
         print(note)
     for path in flags.files:
         check_unchanged(path)
@@ -88,7 +91,7 @@ def main(argv: list[str]) -> int:
 
             results["cells"] += [labelled(cell, path, flags.files) for cell in ranked_cells(path)]
             continue
-        read = read_any(path, layout=flags.format, columns=columns, mode=flags.mode)
+        read = read_any(path, layout=flags.format, columns=columns, mode=flags.mode, reference=flags.reference)
         print(describe(read))
         options = {
             "profile": flags.profile,

@@ -37,6 +37,8 @@ class ConditionContext(NamedTuple):
       subject: int32 `[B]`, the row of each sample's subject in `means`.
       means: float32 `[S + 1, F]` from `donors.train_means`: each subject's mean word, then the mean word of all.
       donor: float32 `[B, W, F]`, words of the sample's donor in `donors.donor_table`, as many as the sample has.
+      clock: float32 `[B, F]` (of volumes flat), from `time_controls.clock_features`.
+      neighbor: float32 `[B, W, F]`, words of the neighbor in `time_controls.neighbor_table`, as `donor`.
     """
 
     key: jax.Array
@@ -45,11 +47,14 @@ class ConditionContext(NamedTuple):
     subject: jax.Array | np.ndarray | None = None
     means: jax.Array | np.ndarray | None = None
     donor: jax.Array | np.ndarray | None = None
+    clock: jax.Array | np.ndarray | None = None
+    neighbor: jax.Array | np.ndarray | None = None
 
     @classmethod
     def of(cls, batch: Batch, key: jax.Array, means: jax.Array | None, step: jax.Array) -> "ConditionContext":
         """What the conditions may know about a batch `[B, ...]`."""
-        return cls(key, batch["sample_id"], step, batch.get("subject"), means, batch.get("donor"))
+        return cls(key, batch["sample_id"], step, batch.get("subject"), means, batch.get("donor"),
+                   batch.get("clock"), batch.get("neighbor"))  # fmt: skip
 
 
 def condition_key(seed: int) -> jax.Array:
@@ -183,6 +188,27 @@ def shuffled(features: jax.Array, mask: jax.Array, context: ConditionContext) ->
     return context.donor
 
 
+def prompt_only(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
+    """No recording: the model reads its prompt alone, see `fed_mask`. What the prompt says, its task say, stays."""
+    return jnp.zeros_like(features)
+
+
+def fed_mask(names: Sequence[str], mask: jax.Array) -> jax.Array:
+    """Real words as each arm's encoder is told of them, bool `[A, ...]`, from a mask `[A or 1, ...]`."""
+    told = np.array([name != "prompt_only" for name in names])
+    return mask & jnp.asarray(told).reshape(-1, *[1] * (mask.ndim - 1))
+
+
+def clock(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
+    """Recording and time of the sample at every word `[B, W, F]`: keeps the clock and the number of words alone."""
+    return jnp.broadcast_to(context.clock.reshape(len(features), 1, *features.shape[2:]), features.shape)
+
+
+def neighbor(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
+    """The recording of the nearest sample in time with another sentence: keeps subject, minute and about the length."""
+    return context.neighbor
+
+
 CONDITIONS: Mapping[str, Condition] = MappingProxyType(
     {
         "eeg": eeg,
@@ -196,10 +222,14 @@ CONDITIONS: Mapping[str, Condition] = MappingProxyType(
         "subject_mean": subject_mean,
         "length_only": length_only,
         "label_shuffle": eeg,
+        "prompt_only": prompt_only,
+        "clock": clock,
+        "neighbor": neighbor,
     }
 )
 RANDOM = frozenset({"noise", "noise_redrawn", "noise_uniform", "phase_randomized"})
-_NEEDS = {"shuffled": ("donor",), "subject_mean": ("subject", "means"), "length_only": ("means",)}
+_NEEDS = {"shuffled": ("donor",), "subject_mean": ("subject", "means"), "length_only": ("means",),
+          "clock": ("clock",), "neighbor": ("neighbor",)}  # fmt: skip
 
 
 def needs(names: Sequence[str]) -> frozenset[str]:

@@ -59,7 +59,7 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
     text = np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)[1]
     columns = [np.unique(column.astype(str), return_inverse=True)[1] for column in (data.subject, data.task)]
     subject, task = columns
-    clash = _clashes(data, text, task)
+    clash = clashes(data, text, task)
     donor, level = np.full(len(data), -1), np.full(len(data), -1, np.int8)
     # A stream for each part: what one holds moves no donor of another.
     for part, rng in zip(parts, stream_rng(seed, "donors").spawn(len(parts)), strict=True):
@@ -73,14 +73,16 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
     return DonorTable(donor, level, data.n_words)
 
 
-def _clashes(data: DataFile, text: np.ndarray, task: np.ndarray) -> Callable[[Any, Any], np.ndarray]:
+def clashes(data: DataFile, text: np.ndarray, task: np.ndarray) -> Callable[[Any, Any], np.ndarray]:
     """Whether one sample may not lend to another: they have the same text or, windows, a segment in common."""
+
+    times = data.story_times.T if data.is_windows else None
 
     def clash(a: Any, b: Any) -> np.ndarray:
         same = text[a] == text[b]
-        if data.is_windows:
-            apart = np.abs(data.sentence_index[a] - data.sentence_index[b])
-            same = same | ((task[a] == task[b]) & (apart < np.maximum(data.n_words[a], data.n_words[b])))
+        if times is not None:
+            start, stop = times
+            same = same | ((task[a] == task[b]) & (start[a] < stop[b]) & (start[b] < stop[a]))
         return same
 
     return clash

@@ -1,6 +1,7 @@
 """Recordings, tables, arrays -> samples -> one HDF5 file -> splits -> fixed-shape batches.
 
-For Python: `write(path, samples)` makes a data file of any iterable, `read_datafile(path)` opens one.
+For Python: `write(path, samples)` makes a data file of any iterable, `read_datafile(path)` opens one, and
+`write_recordings` makes up EEG recordings to try things with.
 """
 
 import importlib
@@ -8,11 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eeg2text_jax.data.datafile import DataFile, Sample, read_datafile
+    from eeg2text_jax.data.raw.made_up import write_recordings
     from eeg2text_jax.data.rows import write
 
-__all__ = ["DataFile", "Sample", "read_datafile", "write"]
+__all__ = ["DataFile", "Sample", "read_datafile", "write", "write_recordings"]
 
-_PLACES = {"DataFile": "datafile", "Sample": "datafile", "read_datafile": "datafile", "write": "rows"}
+_PLACES = {
+    "DataFile": "datafile",
+    "Sample": "datafile",
+    "read_datafile": "datafile",
+    "write": "rows",
+    "write_recordings": "raw.made_up",
+}
 
 
 def __getattr__(name: str) -> Any:

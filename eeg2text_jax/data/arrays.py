@@ -2,9 +2,12 @@
 
 `features` is `[N, W, F]` with a `mask` `[N, W]` (True at real words, which come first) or `n_words` `[N]`; or, with
 `n_words` or `offsets` `[N + 1]`, the words of all samples one after the other, `[sum W, F]`; or `[N, F]`, one position
-a sample. `sentence` `[N]` is text, as `subject` and `task` are; `sentence_index` is whole numbers.
+a sample. `sentence` `[N]` is text, as `subject`, `task` and `recording` are; `sentence_index` and `order` are whole
+numbers, `onset` and `duration` seconds.
 """
 
+import math
+import os
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.data.rows import Columns, rows_to_samples
+from eeg2text_jax.data.rows import Columns, note_unused, rows_to_samples
 from eeg2text_jax.data.source import Source, files_of
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError, first_line
+
+RATIO = 100  # a larger archive that shrinks more than this holds next to nothing
+PLAUSIBLE = 1 << 28  # bytes; up to this size the ratio does not matter
+LENGTHS = ("n_words", "offsets")
 
 
 def open_arrays(paths: list[Path], columns: Columns, tally: Tally) -> Source:
@@ -25,6 +32,7 @@ def open_arrays(paths: list[Path], columns: Columns, tally: Tally) -> Source:
       UserError: one is not there; while samples are taken, one cannot be read or its arrays do not fit together.
     """
     provenance = {"source": "arrays", "files": files_of(paths)}
+    note_unused(_names(paths[0]), columns, paths[0].name, tally, LENGTHS)
     rows = (row for path in paths for row in npz_rows(path, columns))
     samples = rows_to_samples(rows, columns, ", ".join(path.name for path in paths), tally)
     return Source(samples, provenance, columns.features_are or f"{columns.features} of {paths[0].name}")
@@ -45,8 +53,7 @@ def npz_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
             )
     features, n = arrays[columns.features], len(arrays[columns.sentence])
     starts, stops = _spans(path, arrays, columns, n)
-    others = [name for name in (columns.sentence, columns.subject, columns.task, columns.sentence_index)
-              if name in arrays]  # fmt: skip
+    others = [name for name in columns.of_samples if name in arrays]
     for name in others:
         if arrays[name].shape != (n,):
             raise UserError(f"{path}: {name} has shape {list(arrays[name].shape)}; expected [{n}], as sentences are.")
@@ -56,10 +63,20 @@ def npz_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
         yield {**row, columns.features: own}
 
 
+def _names(path: Path) -> list[str]:
+    """Names of the arrays of an archive; of what is none, which is refused when it is read, no names."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return [name.removesuffix(".npy") for name in archive.namelist()]
+    except (OSError, zipfile.BadZipFile):
+        return []
+
+
 def _load(path: Path) -> dict[str, np.ndarray]:
     name = ""
     arrays = {}
     try:
+        _check_sizes(path)
         with np.load(path, allow_pickle=False) as archive:
             for name in archive.files:
                 arrays[name] = archive[name]
@@ -71,6 +88,40 @@ def _load(path: Path) -> dict[str, np.ndarray]:
                 "np.array(texts, dtype=str), and ragged features one after the other, with n_words."
             ) from error
         raise UserError(f"{path}: cannot be read as a NumPy archive ({first_line(error)}).") from error
+
+
+def _check_sizes(path: Path) -> None:
+    """Check what the archive's own directory and the headers of its arrays declare, before any array is read.
+
+    Raises:
+      UserError: an array declares another size than the directory, or the archive is larger than the free memory or
+        compressed as recordings never are.
+    """
+    total = 0
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            with archive.open(member) as file:
+                version = np.lib.format.read_magic(file)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, _, dtype = read(file)
+                declared = file.tell() + math.prod(shape) * dtype.itemsize
+            if declared != member.file_size and not dtype.hasobject:
+                raise UserError(
+                    f"{path}: {member.filename} declares {declared:,} bytes by its shape {list(shape)} and has "
+                    f"{member.file_size:,}; it is damaged. Write the archive again."
+                )
+            total += member.file_size
+    free, packed = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), max(path.stat().st_size, 1)
+    if total > free:
+        raise UserError(
+            f"{path}: unpacks to {total / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB of memory are free; divide it "
+            "into several archives, which are read one after the other."
+        )
+    if total > PLAUSIBLE and total > RATIO * packed:
+        raise UserError(
+            f"{path}: {packed / 2**20:,.1f} MiB unpack to {total / 2**30:,.2f} GiB, {total // packed} to 1; recordings "
+            f"do not shrink more than {RATIO} to 1. Write the archive again, without what is constant."
+        )
 
 
 def _spans(path: Path, arrays: dict[str, np.ndarray], columns: Columns, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from eeg2text_jax.data.clock import CLOCK_COLUMNS, Clock, stated
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.rows import Columns, rows_to_samples
+from eeg2text_jax.data.rows import Columns, note_unused, rows_to_samples
 from eeg2text_jax.data.source import Source, files_of, library
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError, first_line
@@ -36,6 +37,7 @@ def open_parquet(paths: list[Path], columns: Columns, tally: Tally) -> Source:
     """
     provenance: dict[str, Any] = {"source": "parquet", "files": files_of(paths)}
     about = _about(paths[0])
+    note_unused(_parquet(paths[0]).schema_arrow.names, columns, paths[0].name, tally)
     rows = (row for path in paths for row in parquet_rows(path, columns))
     samples = rows_to_samples(rows, columns, ", ".join(path.name for path in paths), tally)
     features_are = columns.features_are or about.get("features_are") or f"{columns.features} of {paths[0].name}"
@@ -54,6 +56,9 @@ def open_dataset(folder: Path, columns: Columns, tally: Tally) -> Source:
     except Exception as error:
         raise UserError(f"{folder}: cannot be read as a data set ({first_line(error)}).") from error
     parts = dict(found) if isinstance(found, datasets.DatasetDict) else {"": found}
+    note_unused(
+        dict.fromkeys(name for part in parts.values() for name in part.column_names), columns, folder.name, tally
+    )
     rows = (
         row
         for name, part in parts.items()
@@ -130,7 +135,7 @@ def _width(words: Any, name: str, where: str) -> int:
 
 
 def _named(columns: Columns) -> tuple[str, ...]:
-    return columns.features, columns.sentence, columns.subject, columns.task, columns.sentence_index
+    return columns.features, *columns.of_samples
 
 
 def _check_names(names: list[str], columns: Columns, where: str) -> None:
@@ -166,9 +171,11 @@ def write_parquet(data: DataFile, out: Path) -> None:
     """
     pa, pq = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
     about = {"features_are": data.features_are, "exported": data.provenance}
+    clock = {} if data.clock is None else CLOCK_COLUMNS
+    kinds = {str: pa.string(), float: pa.float64(), int: pa.int64()}
     schema = pa.schema(
         [("features", pa.list_(pa.list_(pa.float32()))), *((name, pa.string()) for name in TEXTS),
-         ("sentence_index", pa.int64())],
+         ("sentence_index", pa.int64()), *((name, kinds[kind]) for name, kind in clock.items())],
         metadata={ABOUT: json.dumps(about).encode()},
     )  # fmt: skip
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -184,4 +191,10 @@ def write_parquet(data: DataFile, out: Path) -> None:
             texts = [pa.array(list(map(str, getattr(data, name)[rows.start : rows.stop])), pa.string())
                      for name in TEXTS]  # fmt: skip
             index = pa.array(data.sentence_index[rows.start : rows.stop], pa.int64())
-            writer.write_batch(pa.record_batch([features, *texts, index], schema=schema))
+            times = [pa.array(_cells(data.clock, name, rows), kinds[kind]) for name, kind in clock.items()]
+            writer.write_batch(pa.record_batch([features, *texts, index, *times], schema=schema))
+
+
+def _cells(clock: Clock, name: str, rows: range) -> list[Any]:
+    """A column of the clock with None where nothing is known."""
+    return [stated(clock, i).get(name) for i in rows]

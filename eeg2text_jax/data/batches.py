@@ -6,6 +6,7 @@ as much as one order for all would (at ZuCo's size 6 MB for 32 sentences of 56 w
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Required, TypedDict
 
@@ -32,6 +33,10 @@ class Batch(TypedDict, total=False):
     shuffled_labels: np.ndarray | Array  # int32 [B, T], another sentence's, for `label_shuffle`
     subject: np.ndarray | Array  # int32 [B], row of the table of subject means, for `subject_mean`
     donor: np.ndarray | Array  # float32 as features, another sentence's, for `shuffled`
+    before: np.ndarray | Array  # int32 [B, P], token ids of a prompt that differs between samples; -1 at padding
+    after: np.ndarray | Array  # the same behind the recording
+    clock: np.ndarray | Array  # float32 [B, F], of volumes flat, for `clock`
+    neighbor: np.ndarray | Array  # float32 as features, those nearest in time, for `neighbor`
 
 
 def batch_shapes(
@@ -58,6 +63,8 @@ def batch_shapes(
         "shuffled_labels": ((*first, tokens), np.int32),
         "subject": (first, np.int32),
         "donor": ((*first, words, *each), np.float32),
+        "clock": ((*first, int(np.prod(each))), np.float32),
+        "neighbor": ((*first, words, *each), np.float32),
     }
     chosen = [name for name in all_fields if name in Batch.__required_keys__ or name in optional]
     return {name: Shape(*all_fields[name]) for name in chosen}
@@ -79,16 +86,20 @@ class Samples:
     subject: np.ndarray | None = None  # [N], row of each sample's subject in the table of subject means
     donors: np.ndarray | None = None  # [N], the sample whose EEG stands in for each under `shuffled`
     label_rows: np.ndarray | None = None  # [N], the sample whose text each is trained on under `label_shuffle`
+    clock: np.ndarray | None = None  # [N, F], what `clock` feeds at every word
+    neighbors: np.ndarray | None = None  # [N], the sample whose recording `neighbor` feeds
+    nearest: np.ndarray | None = None  # [N], the training sample whose text `nearest_in_time` copies; -1: no test
     donor_note: str = ""  # a sentence on how near the donors of the test part are
+    prompts: tuple[np.ndarray, np.ndarray] | None = None  # ids before and after each recording, int32 [N, P]
 
     def features(self, i: int) -> np.ndarray:
         """Standardized features of sample `i`, float32 `[min(W, max_words), *feature_shape]`."""
         words = self.data.words(i)[: self.max_words]
         return (words - self.mean) / self.scale if self.mean.ndim else words
 
-    def donor_features(self, i: int) -> np.ndarray:
+    def lent_features(self, donors: np.ndarray, i: int) -> np.ndarray:
         """The donor's features with as many words as sample `i` has: cut, or begun again at its first word."""
-        donor = self.features(int(self.donors[i]))
+        donor = self.features(int(donors[i]))
         return donor[np.arange(min(self.data.n_words[i], self.max_words)) % len(donor)]
 
     def n_words(self) -> np.ndarray:
@@ -174,8 +185,19 @@ def make_batch(samples: Samples, rows: Sequence[int], bucket: Bucket, size: int)
     if samples.subject is not None:
         batch["subject"] = samples.subject[filled].astype(np.int32)
     if samples.donors is not None:
-        batch["donor"] = _features(samples.donor_features, filled, words)
+        batch["donor"] = _features(functools.partial(samples.lent_features, samples.donors), filled, words)
+    if samples.neighbors is not None:
+        batch["neighbor"] = _features(functools.partial(samples.lent_features, samples.neighbors), filled, words)
+    if samples.clock is not None:
+        batch["clock"] = samples.clock[filled]
+    if samples.prompts is not None:
+        batch["before"], batch["after"] = (ids[filled] for ids in samples.prompts)
     return batch
+
+
+def given_prompts(batch: Batch) -> dict[str, Any]:
+    """What a model is fed of a batch's own prompts, where it has them."""
+    return {name: batch[name] for name in ("before", "after") if name in batch}
 
 
 def _features(of: Callable[[int], np.ndarray], rows: np.ndarray, words: int) -> np.ndarray:

@@ -12,8 +12,10 @@ import h5py
 import numpy as np
 
 from eeg2text_jax.data.check_volumes import look_at_frames
+from eeg2text_jax.data.clock import NO_TIME
 from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
 from eeg2text_jax.data.hdf5_disk import check_own
+from eeg2text_jax.data.tally import first_texts
 from eeg2text_jax.errors import UserError, first_line
 
 ROWS = 1 << 16  # words read at once
@@ -33,6 +35,7 @@ class Findings:
     mean: np.ndarray | None = None  # [F]
     spread: np.ndarray | None = None  # [F]
     bands: int = 1  # rows of the picture of scales; F / bands are its columns
+    names: tuple[list[str], list[str]] = ([], [])  # of bands and of channels, where the file has them
 
     def text(self) -> str:
         """All of it, a line each."""
@@ -117,12 +120,23 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
             f"all {len(different)} different texts have the word {named}: is it a label of the recording software? A "
             "model that only repeats it scores above zero; remove it from the texts."
         )
+    clock = outline.clock
+    told = NO_TIME if clock is None else f"known of {clock.known.sum()} samples in {len(clock.recordings())} recordings"
     words = outline.n_words
     findings.table += [
         f"{len(outline)} samples of {len(set(outline.subject))} subjects, {len(set(outline.task))} tasks, "
-        f"{len(of_text)} different texts; {words.sum()} words, {words.min()} to "
+        f"{len(of_text)} different texts; {words.sum()} {unit_of(outline)}, {words.min()} to "
         f"{words.max()} a sample, median {np.median(words):g}",
+        first_texts(outline.sentence),
+        f"time: {told}",
     ]
+    if unused := outline.provenance.get("not_used"):
+        findings.notes.append(f"columns of the source that were not used: {', '.join(map(str, unused))}.")
+
+
+def unit_of(outline: DataFile) -> str:
+    """What the positions of a sample are: frames of a scan, windows of a recording without times of words, or words."""
+    return "frames" if outline.is_windows else "windows" if "windows of" in outline.features_are else "words"
 
 
 def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None:
@@ -157,8 +171,9 @@ def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None
         shown = ", ".join(map(str, constant[:10])) + (", ..." if len(constant) > 10 else "")
         findings.notes.append(f"{len(constant)} of {width} features do not vary (numbers {shown}): they are fed as 0.")
     findings.bands = _bands(outline.features_are, width)
+    findings.names = names_of(outline.features_are)
     scale = by_subject[:, 0] / np.maximum(by_subject[:, 1], 1)
-    findings.table.append(f"{width} features a word: {outline.features_are}")
+    findings.table.append(f"{width} features a {unit_of(outline).removesuffix('s')}: {outline.features_are}")
     findings.table += _subjects(outline, names, subject, scale)
     if min(scale) > 0 and max(scale) / min(scale) > FAR_APART:
         findings.notes.append(
@@ -174,7 +189,7 @@ def _blocks(path: Path, total: int) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def _subjects(outline: DataFile, names: np.ndarray, subject: np.ndarray, scale: np.ndarray) -> list[str]:
-    lines = [f"{'subject':<12} {'samples':>8} {'words':>8} {'mean size':>10}"]
+    lines = [f"{'subject':<12} {'samples':>8} {unit_of(outline):>8} {'mean size':>10}"]
     for k, name in enumerate(names):
         own = subject == k
         lines.append(f"{name:<12} {own.sum():>8} {outline.n_words[own].sum():>8} {scale[k]:>10.3g}")
@@ -214,15 +229,27 @@ def _bands(features_are: str, width: int) -> int:
     return width // int(channels[1]) if channels and width % int(channels[1]) == 0 else 1
 
 
+def names_of(features_are: str) -> tuple[list[str], list[str]]:
+    """Names of bands and channels in a description as `data.raw.choices` writes it."""
+    found = re.search(r"bands in Hz: (.*?); channels: (.*)", features_are)
+    return (found[1].split(), found[2].split()) if found else ([], [])
+
+
 def scale_figure(findings: Findings) -> Any:
     """A matplotlib figure of every feature's standard deviation, on a logarithmic scale: band by channel."""
     from matplotlib.figure import Figure  # slow to import, and seldom needed
 
     spread = np.where(findings.spread > 0, findings.spread, np.nan).reshape(findings.bands, -1)
-    figure = Figure(figsize=(8, 1.2 + 0.35 * findings.bands), layout="constrained")
+    bands, channels = findings.names
+    figure = Figure(figsize=(8, 1.6 + 0.35 * findings.bands), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(np.log10(spread), aspect="auto", interpolation="nearest", cmap="viridis")
     axes.set(xlabel="channel" if findings.bands > 1 else "feature", ylabel="band" if findings.bands > 1 else "",
-             title=f"{findings.path.name}: standard deviation over all words")  # fmt: skip
+             title=f"{findings.path.name}: standard deviation over all positions")  # fmt: skip
+    if len(bands) == spread.shape[0]:
+        axes.set_yticks(range(len(bands)), [f"{band} Hz" for band in bands])
+    if len(channels) == spread.shape[1]:
+        every = -(-len(channels) // 64)  # more names would overlap
+        axes.set_xticks(range(0, len(channels), every), channels[::every], rotation=90, fontsize=7)
     figure.colorbar(image, label="log10; white: does not vary")
     return figure

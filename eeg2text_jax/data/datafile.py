@@ -1,11 +1,10 @@
 """The data file: every sample of a study in one HDF5 file.
 
-Layout: `features` float32 [sum W, F] holds the words of all samples one after the other, `offsets` int64 [N + 1]
-says where each sample begins, and `sentence`, `subject`, `task` (UTF-8) and `sentence_index` (int64) have one entry
-a sample. `sentence_index` numbers the sentences of a task and is the same for every subject. Attributes:
-`format`, `features_are` (what the F columns mean), `provenance` (JSON: sources with hashes, reader, drop counts) and
-`checksums` (JSON: SHA-256 of the features, of who read them, of the sentences and of the two attributes before), which
-reading compares. Of volumes, see `volume_file.py`.
+Layout: `features` float32 `[sum W, F]` holds the words of all samples, `offsets` int64 `[N + 1]` the start of each
+sample. `sentence`, `subject`, `task` (UTF-8) and `sentence_index` (int64, numbers a task's sentences, equal for all
+subjects) have one entry per sample; so have `recording`, `onset`, `duration` and `order` if time is known (`clock.py`).
+Attributes: `format`, `features_are` (meaning of the F columns), `provenance` (JSON: sources with hashes, reader, drop
+counts) and `checksums` (JSON), which reading compares. For volumes see `volume_file.py`.
 """
 
 import contextlib
@@ -23,18 +22,22 @@ from typing import Any
 import h5py
 import numpy as np
 
+from eeg2text_jax.data.clock import CLOCK_COLUMNS, Clock
 from eeg2text_jax.data.frames import Frames
 from eeg2text_jax.data.hdf5_disk import PatientFile, check_own
 from eeg2text_jax.data.layout import (
     FORMAT,
     NUMBERS,
+    REALS,
     STRINGS,
     VOLUMES,
     WINDOW_COLUMNS,
     WITHOUT_CHECKSUMS,
+    WITHOUT_TIME,
     digest_of,
     digests_of,
 )
+from eeg2text_jax.data.story_time import times_of
 from eeg2text_jax.data.validity import check_columns, check_sums
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.files import locked, replacing
@@ -46,13 +49,20 @@ _ERRORS = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeErro
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One subject reading one sentence in one task. `features` is float32 `[W, F]`."""
+    """One subject reading one sentence in one task. `features` is float32 `[W, F]`.
+
+    `recording` names one run of the subject; `onset` and `duration` are in seconds, `order` is the place in the run.
+    """
 
     features: np.ndarray
     sentence: str
     subject: str
     task: str
     sentence_index: int
+    recording: str = ""
+    onset: float = math.nan
+    duration: float = math.nan
+    order: int = -1
 
 
 class DataWriter:
@@ -72,7 +82,7 @@ class DataWriter:
     def __init__(self, path: str | os.PathLike[str], n_features: int, features_are: str):
         self.path = Path(path)
         self._n_features, self._features_are = n_features, features_are
-        self._columns: dict[str, list[Any]] = {name: [] for name in (*STRINGS, "sentence_index")}
+        self._columns: dict[str, list[Any]] = {name: [] for name in (*STRINGS, "sentence_index", *CLOCK_COLUMNS)}
         self._offsets = [0]
         self._hash = hashlib.sha256()  # of the features so far
         self.provenance: dict[str, Any] = {}
@@ -129,10 +139,12 @@ class DataWriter:
 
     def _finish(self) -> None:
         """Writes what is known once all samples are there."""
-        columns = {**self._columns, "offsets": np.asarray(self._offsets, np.int64)}
+        clock = Clock.of(self._columns)
+        plain = {name: values for name, values in self._columns.items() if name not in CLOCK_COLUMNS}
+        columns = {**plain, **clock.columns(), "offsets": np.asarray(self._offsets, np.int64)}
         for name, values in columns.items():
-            if name in NUMBERS:
-                columns[name] = self._file[name] = np.asarray(values, np.int64)
+            if name in (*NUMBERS, *REALS):
+                columns[name] = self._file[name] = np.asarray(values, np.float64 if name in REALS else np.int64)
             else:
                 self._file.create_dataset(name, data=values, dtype=h5py.string_dtype())
         about = self._features_are, json.dumps(self.provenance, sort_keys=True)
@@ -165,6 +177,7 @@ class DataFile:
     recording: str = "eeg"  # eeg | fmri
     starts: np.ndarray | None = None  # int64 [N], of windows
     text_group: np.ndarray | None = None  # [N], of windows
+    clock: Clock | None = None  # None: of a file without time
 
     def __len__(self) -> int:
         return len(self.sentence)
@@ -195,6 +208,11 @@ class DataFile:
         pairs = zip(self.task, self.sentence_index, strict=True)
         return np.array([f"{task}:{index}" for task, index in pairs], object)
 
+    @functools.cached_property
+    def story_times(self) -> np.ndarray:
+        """From where to where in its story each window lies, int64 `[N, 2]`, see `story_time.times_of`."""
+        return times_of(self)
+
     def words(self, i: int) -> np.ndarray:
         """Features of sample `i`, float32 `[W, *feature_shape]`; of volumes, read from the file."""
         start = self.offsets[i] if self.starts is None else self.starts[i]
@@ -204,7 +222,7 @@ class DataFile:
     def digests(self) -> dict[str, str]:
         """Hashes of the `features`, of the `samples` (who read what, in order), and of the `sentences`."""
         names = (*STRINGS, "offsets", "sentence_index", *(WINDOW_COLUMNS if self.is_windows else ()))
-        columns = {name: getattr(self, name) for name in names}
+        columns = {name: getattr(self, name) for name in names} | ({} if self.clock is None else self.clock.columns())
         if isinstance(self.features, Frames):
             return digests_of(hashlib.sha256(self.features.digest.encode()), columns)
         return digests_of(hashlib.sha256(np.ascontiguousarray(self.features).data), columns)
@@ -220,10 +238,11 @@ def read_datafile(path: str | os.PathLike[str]) -> DataFile:
     Raises:
       UserError: the file is missing, is not a data file, is cut short, or its parts do not fit together.
 
-    >>> from eeg2text_jax import read_datafile
-    >>> data = read_datafile("own.h5")
-    >>> len(data), data.n_features, data.sentence[0], data.words(0).shape
-    (64, 6, 'the dog saw a', (4, 6))
+    Examples:
+      >>> from eeg2text_jax import read_datafile
+      >>> data = read_datafile("own.h5")
+      >>> len(data), data.n_features, data.sentence[0], data.words(0).shape
+      (64, 6, 'the dog saw a', (4, 6))
     """
     data, stated = _load(Path(at_hand(path)), slice(None))
     check_columns(data)
@@ -238,7 +257,7 @@ def read_outline(path: str | os.PathLike[str]) -> DataFile:
       UserError: the file is missing, is not a data file, or is cut short.
     """
     data, stated = _load(Path(path), slice(0))
-    check_sums(data, stated, {name: data.digests[name] for name in ("samples", "sentences")})
+    check_sums(data, stated, {name: sum_ for name, sum_ in data.digests.items() if name != "features"})
     return data
 
 
@@ -249,20 +268,25 @@ def _load(path: Path, rows: slice) -> tuple[DataFile, dict[str, str] | None]:
     try:
         with h5py.File(path, "r") as file:
             kind = file.attrs.get("format")
-            if kind not in (FORMAT, WITHOUT_CHECKSUMS, VOLUMES):
+            if kind not in (FORMAT, VOLUMES, *WITHOUT_TIME):
                 raise UserError(
                     f"{path}: expected an eeg2text data file (format {FORMAT}), found "
                     f"{'another HDF5 file' if kind is None else kind}; make one with `eeg2text prepare`."
                 )
-            names = [*STRINGS, "offsets", "sentence_index", *(WINDOW_COLUMNS if kind == VOLUMES else ())]
+            windows = "volumes" in kind
+            names = [*STRINGS, "offsets", "sentence_index", *(WINDOW_COLUMNS if windows else ())]
+            names += CLOCK_COLUMNS if "recording" in file else ()
             for name in ("features", *names):
                 check_own(file["/"].id, name.encode())
-            columns = {name: file[name][:] if name in NUMBERS else file[name].asstr()[:] for name in names}
+            numbers = (*NUMBERS, *REALS)
+            columns = {name: file[name][:] if name in numbers else file[name].asstr()[:] for name in names}
+            if "recording" in file:
+                columns["clock"] = Clock(*(columns.pop(name) for name in CLOCK_COLUMNS))
             about = str(file.attrs["features_are"]), str(file.attrs["provenance"])
             stated = None
             if kind != WITHOUT_CHECKSUMS:
                 stated = {**json.loads(file.attrs["checksums"]), "about now": digest_of(about)}
-            if kind == VOLUMES:
+            if windows:
                 columns["recording"] = "fmri"
                 features = Frames(path, file["features"].shape, str(stated["frames"]))
             else:

@@ -30,6 +30,8 @@ from eeg2text_jax.files import file_digest
 from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.versions import __version__
 
+NO_SOURCE = "recordings"  # what configurations for recordings of one's own begin with
+WORKBOOKS = (".xlsx", ".xls", ".ods")
 ARRAYS = {".npz": open_arrays, ".parquet": open_parquet}
 
 
@@ -60,7 +62,8 @@ def prepare(config: ConfigDict, out: Path, sources: Sequence[str] = ()) -> Tally
     with DataWriter(out, first.features.shape[1], source.features_are) as writer:
         writer.add(first)
         writer.add_all(counted)
-        made = {"reader": f"eeg2text_jax {__version__}", "samples": sum(tally.kept.values())}
+        unused = {"not_used": tally.unused} if tally.unused else {}
+        made = {"reader": f"eeg2text_jax {__version__}", "samples": sum(tally.kept.values()), **unused}
         writer.provenance = {**source.provenance, **made}
     return tally
 
@@ -92,6 +95,13 @@ def _open(config: ConfigDict, sources: tuple[str, ...], tally: Tally) -> Source:
     if all(map(is_raw, sources)) and not any(map(_has_zuco, paths)):
         return open_raw(sources, RawSpec(**config.raw), tally)
     for source in sources:
+        if source == NO_SOURCE and not Path(source).exists():
+            raise UserError(
+                "data.source names no recordings yet; give --config.data.source=FILES: a BIDS folder, what MNE reads, "
+                "tables, arrays, Parquet, or ZuCo's recordings."
+            )
+        if Path(source).suffix in WORKBOOKS:
+            raise UserError(f"{source}: is a workbook, which is not read; save its sheet as CSV (UTF-8) and name that.")
         if not (Path(source).is_dir() or Path(source).suffix in SUFFIXES or glob.has_magic(source)):
             raise UserError(
                 f"{source!r} is no source; expected 'synthetic', 'synthetic-fmri', one table (.tsv, .csv), arrays "

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from eeg2text_jax.data.clock import CLOCK_COLUMNS, parse_time
 from eeg2text_jax.data.datafile import DataWriter, Sample
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError, did_you_mean
 
 SUBJECT, TASK = "all", "all"  # of rows that do not say
+PLAIN = ("subject", "task", "sentence_index")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +33,16 @@ class Columns:
     sentence_index: str = "sentence_index"
     word: str = "word"  # of tables with a line a word
     mask: str = "mask"  # of padded arrays; True at real words
+    recording: str = "recording"  # name of one run of the subject
+    onset: str = "onset"  # seconds from the start of the recording
+    duration: str = "duration"  # seconds
+    order: str = "order"  # place in the recording, where onsets are not known
     features_are: str = ""  # what the F columns mean, for the record
+
+    @property
+    def of_samples(self) -> tuple[str, ...]:
+        """Names of the columns with one value a sample."""
+        return tuple(getattr(self, field) for field in ("sentence", *PLAIN, *CLOCK_COLUMNS))
 
     @classmethod
     def of(cls, given: "Columns | Mapping[str, str] | None") -> "Columns":
@@ -48,6 +59,13 @@ class Columns:
         return cls(**dict(given or {}))
 
 
+def note_unused(names: Iterable[str], columns: Columns, where: str, tally: Tally, used: Iterable[str] = ()) -> None:
+    """Says which columns of a source serve nothing; `used` are some that do, besides those that `columns` names."""
+    named = {field.name: getattr(columns, field.name) for field in dataclasses.fields(columns)}
+    optional = {role: named[role] for role in ("subject", "task", "sentence_index")}
+    tally.not_used(list(map(str, names)), [*named.values(), *used], where, optional)
+
+
 def write(
     path: str | os.PathLike[str],
     samples: Iterable[Sample | Mapping[str, Any]],
@@ -62,8 +80,9 @@ def write(
       path: the data file, `.h5`.
       samples: `Sample`s, or mappings with `features` (`[W, F]`, a list or an array; W may differ, F may not),
         `sentence` and, where there are any, `subject`, `task` and `sentence_index` (the number of the sentence in its
-        task, equal for all who read it; by default sentences are numbered by their text). A `datasets.Dataset` is
-        such an iterable; of a pandas table, the rows are taken.
+        task, equal for all who read it; by default sentences are numbered by their text), `recording` (by default
+        subject and task), `onset` and `duration` in seconds, or `order`. A `datasets.Dataset` is such an iterable; of
+        a pandas table, the rows are taken.
       columns: other names of the columns, e.g. `{"features": "eeg", "sentence": "text"}`.
       features_are: what the F columns mean, for the record.
       provenance: where the samples come from, kept in the file; plain values.
@@ -74,17 +93,20 @@ def write(
     Raises:
       UserError: a row lacks something or holds something else; the message numbers it, from 0.
 
-    Sixty-four recordings of four words with six features each:
+    Examples:
+      Sixty-four recordings of four words with six features each:
 
-    >>> import numpy as np
-    >>> from eeg2text_jax import data
-    >>> rng = np.random.default_rng(0)
-    >>> pairs = [(a, b) for a in ("dog", "cat", "cow", "hen", "fox", "owl", "elk", "bee") for b in "abcdefgh"]
-    >>> rows = [{"features": rng.normal(size=(4, 6)), "sentence": f"the {a} saw {b}"} for a, b in pairs]
-    >>> str(data.write("own.h5", rows))
-    'own.h5'
+      >>> import numpy as np
+      >>> from eeg2text_jax import data
+      >>> rng = np.random.default_rng(0)
+      >>> pairs = [(a, b) for a in ("dog", "cat", "cow", "hen", "fox", "owl", "elk", "bee") for b in "abcdefgh"]
+      >>> rows = [{"features": rng.normal(size=(4, 6)), "sentence": f"the {a} saw {b}"} for a, b in pairs]
+      >>> str(data.write("own.h5", rows))
+      'own.h5'
     """
     path, named = Path(path), Columns.of(columns)
+    if hasattr(samples, "ch_names"):
+        raise UserError(f"{path}: {type(samples).__name__} of MNE is prepared first; `eeg2text_jax.prepare` does it.")
     if hasattr(samples, "to_dict") and hasattr(samples, "itertuples"):  # a table of pandas
         samples = samples.to_dict("records")
     tally = Tally()
@@ -146,7 +168,9 @@ def _sample(row: Mapping[str, Any], columns: Columns, name: str, numbers: "Sente
         index = numbers.of(task, sentence)
     elif not isinstance(index, int | np.integer) or isinstance(index, bool) or index < 0:
         raise UserError(f"{name}: {columns.sentence_index} is {index!r}; expected a whole number from 0.")
-    return Sample(row[columns.features], sentence, subject, task, int(index))
+    about = (row[columns.features], sentence, subject, task, int(index))
+    named = {field: getattr(columns, field) for field in CLOCK_COLUMNS}
+    return Sample(*about, **parse_time(row, name, named, default=f"{subject}/{task}"))
 
 
 def _name(row: Mapping[str, Any], column: str, default: str, name: str) -> str:

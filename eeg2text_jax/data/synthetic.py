@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from eeg2text_jax.data.datafile import Sample
+from eeg2text_jax.data.slow_drift import ORDERS, WORD_SECONDS, drift, onsets_of, shown_in
 from eeg2text_jax.errors import UserError
 
 SUCCESSOR_PROBABILITIES = (0.55, 0.25, 0.15, 0.05)
@@ -33,6 +34,9 @@ class SyntheticSpec:
     tasks: int
     features: int
     vocabulary: int
+    groups: int
+    order: str
+    drift: float
     seed: int
 
     def __post_init__(self) -> None:
@@ -41,8 +45,16 @@ class SyntheticSpec:
         for name in ("sentences", "subjects", "tasks", "features"):
             if getattr(self, name) < 1:
                 raise UserError(f"data.synthetic.{name} is {getattr(self, name)}; expected at least 1.")
-        if self.vocabulary < 20:
-            raise UserError(f"data.synthetic.vocabulary is {self.vocabulary}; expected at least 20 words.")
+        if self.vocabulary < 20 * self.groups or self.groups < 1:
+            raise UserError(
+                f"data.synthetic.vocabulary is {self.vocabulary} for {self.groups} groups; expected at least 20 words "
+                "for each group, of which there is at least 1."
+            )
+        if self.order not in ORDERS or not 0 <= self.drift < np.inf:
+            raise UserError(
+                f"data.synthetic.order is {self.order!r} and .drift {self.drift}; expected one of {', '.join(ORDERS)}, "
+                "and a number from 0."
+            )
 
 
 def make_vocabulary(size: int, rng: np.random.Generator) -> list[str]:
@@ -74,15 +86,33 @@ def make_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.nda
     )
 
 
+def grouped_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.ndarray]:
+    """Sentences of all groups in turn, as arrays of word numbers `[W]`; each group has words of its own."""
+    if spec.groups == 1:
+        return make_sentences(spec, rng)
+    words, many = spec.vocabulary // spec.groups, -(-spec.sentences // spec.groups)
+    part = dataclasses.replace(spec, groups=1, vocabulary=words, sentences=many)
+    found = [[words * g + sentence for sentence in make_sentences(part, rng)] for g in range(spec.groups)]
+    return [found[i % spec.groups][i // spec.groups] for i in range(spec.sentences)]
+
+
+def group_labels(spec: SyntheticSpec) -> dict[str, str]:
+    """The group of each word of the vocabulary, and so of each sentence by any of its words."""
+    vocabulary = make_vocabulary(spec.vocabulary, np.random.default_rng([spec.seed, 0]))
+    width = spec.vocabulary // spec.groups
+    return {word: f"group {min(i // width, spec.groups - 1)}" for i, word in enumerate(vocabulary)}
+
+
 def synthetic_samples(spec: SyntheticSpec) -> Iterator[Sample]:
     """Every subject reads every sentence; sentences are dealt out to the tasks in turn.
 
-    The text depends on `seed`, `sentences` and `vocabulary` alone: a planted and a null data set of one seed share
-    their sentences.
+    The text depends on `seed`, `sentences`, `vocabulary` and `groups` alone: a planted and a null data set of one seed
+    share their sentences. Each subject has a recording for each task; `order` says when its sentences were read.
     """
     text_rng = np.random.default_rng([spec.seed, 0])
     vocabulary = make_vocabulary(spec.vocabulary, text_rng)
-    sentences = make_sentences(spec, text_rng)
+    sentences = grouped_sentences(spec, text_rng)
+    n_words = np.array([len(sentence) for sentence in sentences])
     rng = np.random.default_rng([spec.seed, 1])
     latent = rng.standard_normal((spec.vocabulary, LATENT_WIDTH))
     shared = rng.standard_normal((LATENT_WIDTH, spec.features))
@@ -95,7 +125,9 @@ def synthetic_samples(spec: SyntheticSpec) -> Iterator[Sample]:
         source = spec.signal * latent[read] + np.sqrt(1 - spec.signal**2) * fresh
         noise = SENSOR_NOISE * rng.standard_normal((len(read), spec.features))
         features = source @ mixing / np.sqrt(LATENT_WIDTH) + offset + noise
-        ends = np.cumsum([len(sentence) for sentence in sentences])
+        ends = np.cumsum(n_words)
+        onset, duration, slow = _times(spec, subject, n_words)
+        features = features + spec.drift * slow
         for index, (sentence, end) in enumerate(zip(sentences, ends, strict=True)):
             yield Sample(
                 features=features[end - len(sentence) : end],
@@ -103,4 +135,26 @@ def synthetic_samples(spec: SyntheticSpec) -> Iterator[Sample]:
                 subject=f"S{subject + 1:02d}",
                 task=f"T{index % spec.tasks + 1}",
                 sentence_index=index // spec.tasks,
+                recording=f"S{subject + 1:02d}/T{index % spec.tasks + 1}",
+                onset=float(onset[index]),
+                duration=float(duration[index]),
             )
+
+
+def _times(spec: SyntheticSpec, subject: int, n_words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Onset and duration of a subject's sentences, float64 `[n]`, and the drift at their words, `[sum W, F]`."""
+    onset, duration = np.zeros(len(n_words)), np.zeros(len(n_words))
+    word_of = np.repeat(np.arange(len(n_words)), n_words)
+    slow = np.zeros((len(word_of), spec.features))
+    for task in range(spec.tasks):
+        own = np.arange(task, len(n_words), spec.tasks)
+        if not len(own):
+            continue
+        shown = shown_in(spec.order, own % spec.groups, [spec.seed, task, 2 + subject])
+        onset[own], duration[own] = onsets_of(n_words[own], shown)
+        if spec.drift:
+            inside = np.flatnonzero(word_of % spec.tasks == task)
+            first = np.concatenate([[0], np.cumsum(n_words)[:-1]])
+            times = onset[word_of[inside]] + WORD_SECONDS * (inside - first[word_of[inside]])
+            slow[inside] = drift(times, spec.features, np.random.default_rng([spec.seed, 3, task, subject]))
+    return onset, duration, slow

@@ -2,11 +2,14 @@
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Iterator
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from eeg2text_jax.data.datafile import Sample
+from eeg2text_jax.errors import nearest
 
 _MOST_ROWS = 120  # beyond, one row per task
+SHOWN_TEXTS = 3
 
 
 @dataclasses.dataclass
@@ -14,19 +17,42 @@ class Tally:
     """Samples by (subject, task): how many were kept, and how many dropped for which reason.
 
     `sentences` are the entries of each (subject, task) in its file, placeholders included. `notes` are sentences for
-    the user: files passed over or unreadable, subjects that disagree.
+    the user: files passed over or unreadable, subjects that disagree. `texts` are the first different sentences,
+    `unused` the columns of the source that served nothing.
     """
 
     kept: collections.Counter[tuple[str, str]] = dataclasses.field(default_factory=collections.Counter)
     dropped: collections.Counter[tuple[str, str, str]] = dataclasses.field(default_factory=collections.Counter)
     sentences: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
+    texts: list[str] = dataclasses.field(default_factory=list)
+    unused: list[str] = dataclasses.field(default_factory=list)
 
     def count(self, samples: Iterable[Sample]) -> Iterator[Sample]:
         """Passes samples on, counting them."""
         for sample in samples:
             self.kept[sample.subject, sample.task] += 1
+            if len(self.texts) < SHOWN_TEXTS and sample.sentence not in self.texts:
+                self.texts.append(sample.sentence)
             yield sample
+
+    def not_used(self, names: Sequence[str], used: Sequence[str], where: str, roles: Mapping[str, str]) -> None:
+        """Notes columns of a source that serve nothing, and which of them may be one that is missing.
+
+        Args:
+          names: all columns of the source.
+          used: those that serve.
+          where: the source, for the note.
+          roles: field of `config.data.columns` -> the column it names, of those that a source may lack.
+        """
+        self.unused += [name for name in names if name not in used]
+        if not self.unused:
+            return
+        said = [f"{where}: columns not used: {', '.join(self.unused)}"]
+        for field, name in roles.items():
+            if name not in names and (near := nearest(name, self.unused, 0.6)):
+                said.append(f"if {near!r} is the {field}, give data.columns.{field}={near}")
+        self.notes.append(f"{'; '.join(said)}.")
 
     def drops(self, subject: str = "", task: str = "") -> dict[str, int]:
         """Dropped samples by reason, most frequent first; of one subject and task if they are given."""
@@ -50,3 +76,13 @@ class Tally:
             line = f"{subject or 'all':<10} {task or 'all':<8} {kept + dropped:>7} {kept:>7} {dropped:>8}  {why}"
             lines.append(line.rstrip())
         return "\n".join(lines)
+
+    def report(self) -> str:
+        """The table, and what the first texts are."""
+        return "\n".join([self.table(), *([first_texts(self.texts)] if self.texts else [])])
+
+
+def first_texts(texts: Iterable[str]) -> str:
+    """A line that shows the first different texts."""
+    shown = list(dict.fromkeys(texts))[:SHOWN_TEXTS]
+    return f"first texts: {' | '.join(textwrap.shorten(text, 100, placeholder=' ...') for text in shown)}"

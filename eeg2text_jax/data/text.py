@@ -33,8 +33,8 @@ def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBas
         tokenizer = AutoTokenizer.from_pretrained(str(folder), **options)
     except Exception as error:  # transformers raises nearly anything here
         raise UserError(f"{folder}: no tokenizer can be read there ({first_line(error)}).") from error
-    if tokenizer.pad_token_id is None or (tokenizer.eos_token_id is None and tokenizer.sep_token_id is None):
-        raise UserError(f"{folder}: the tokenizer has no padding token or no end token; an encoder-decoder needs both.")
+    if tokenizer.eos_token_id is None and tokenizer.sep_token_id is None:
+        raise UserError(f"{folder}: the tokenizer has no end token; set eos_token in its tokenizer_config.json.")
     return tokenizer
 
 
@@ -56,20 +56,31 @@ def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> PreTrainedToke
     )
 
 
-def longer_than(tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], max_tokens: int) -> np.ndarray:
+def longer_than(
+    tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], max_tokens: int, alone: bool = False
+) -> np.ndarray:
     """Which sentences `encode_targets` cuts, bool `[N]`."""
     distinct = list(dict.fromkeys(sentences))
-    encoded = tokenizer(distinct, truncation=False, verbose=False)["input_ids"]
-    cut = {text for text, ids in zip(distinct, encoded, strict=True) if len(ids) > max_tokens}
+    encoded = tokenizer(distinct, truncation=False, verbose=False, add_special_tokens=not alone)["input_ids"]
+    cut = {text for text, ids in zip(distinct, encoded, strict=True) if len(ids) + alone > max_tokens}
     return np.array([text in cut for text in sentences], bool)
 
 
-def encode_targets(tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], max_tokens: int) -> list[np.ndarray]:
+def encode_targets(
+    tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], max_tokens: int, alone: bool = False
+) -> list[np.ndarray]:
     """Token ids of each sentence with the tokenizer's special tokens, int32, cut to `max_tokens` with the end kept.
+
+    Args:
+      alone: for a decoder-only model, whose prompt holds the begin token: the tokens and the end token.
 
     Raises:
       UserError: special tokens alone are as many.
     """
+    if alone:
+        encoded = tokenizer(list(sentences), truncation=False, verbose=False, add_special_tokens=False)["input_ids"]
+        end = tokenizer.eos_token_id
+        return [np.array([*ids[: max_tokens - 1], end], np.int32) for ids in encoded]
     own = tokenizer.num_special_tokens_to_add(pair=False)
     if max_tokens <= own:
         raise UserError(

@@ -20,6 +20,7 @@ def check_sums(data: "DataFile", stated: dict[str, str] | None, found: Mapping[s
     if stated is None:
         return
     pairs = {**{name: (stated.get(name), sum_) for name, sum_ in found.items()}}
+    pairs["clock"] = stated.get("clock"), found.get("clock")
     pairs["description"] = stated.get("about"), stated["about now"]
     for name, (expected, sum_) in pairs.items():
         if expected != sum_:
@@ -41,6 +42,8 @@ def check_columns(data: "DataFile") -> None:
     lengths = {len(data.subject), len(data.task), len(data.sentence_index), len(offsets) - 1}
     if lengths != {n} or offsets[0] != 0 or not _within(data, total):
         raise UserError(f"{data.path}: its columns disagree in length; make it again with `eeg2text prepare`.")
+    if data.clock is not None and any(len(column) != n for column in data.clock.columns().values()):
+        raise UserError(f"{data.path}: its columns of time disagree in length; make it again with `eeg2text prepare`.")
     if (data.n_words < 1).any():
         row = int(np.argmax(data.n_words < 1))
         raise UserError(f"{data.path}: sample {row} ({data.subject[row]}, {data.sentence_id[row]}) has no words.")

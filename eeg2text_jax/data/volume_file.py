@@ -5,11 +5,15 @@ or float32 `[frames, X, Y, Z]`, a chunk a frame, each with a checksum of HDF5's 
 frame of a sample; `offsets` int64 `[N + 1]`, running sum of the samples' frames; `text_group` `[N]`. The frames of a
 scan follow each other, and a window has frames that followed each other in the scanner.
 
+When a window was recorded, `recording`, `onset`, `duration` and `order` say, as of other data files.
+
 `task` is the stimulus, and `sentence_index` the number of the window's first segment in it: a segment is the text of
-one repetition (TR), so two windows share text where they share segments of a stimulus, whatever the strings say.
+one repetition (TR), of scans with another TR the nearest one. Two windows share text where their times in the stimulus
+overlap, whatever the strings say; `story_time.py` has these times.
 """
 
 import hashlib
+import math
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -61,14 +65,26 @@ class VolumeWriter(DataWriter):
         return start
 
     def add_window(
-        self, start: int, length: int, *, sentence: str, subject: str, task: str, sentence_index: int, text_group: str
+        self,
+        start: int,
+        length: int,
+        *,
+        sentence: str,
+        subject: str,
+        task: str,
+        sentence_index: int,
+        text_group: str,
+        recording: str = "",
+        onset: float = math.nan,
+        duration: float = math.nan,
     ) -> None:
         """Appends one sample: frames `start` to `start + length - 1` of those added so far."""
         if not 0 <= start < start + length <= self._n_frames:
             raise ValueError(f"a window of {length} frames from {start} on, of {self._n_frames}")
         self._offsets.append(self._offsets[-1] + length)
         own = {"sentence": sentence, "subject": subject, "task": task, "sentence_index": sentence_index,
-               "starts": start, "text_group": text_group}  # fmt: skip
+               "starts": start, "text_group": text_group, "recording": recording, "onset": onset,
+               "duration": duration, "order": -1}  # fmt: skip
         for name, values in self._columns.items():
             values.append(own[name])
 

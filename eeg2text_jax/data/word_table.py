@@ -1,8 +1,9 @@
 """Tables (`.tsv`, `.csv`) with numeric feature columns: a word a line, or a line for a sentence or each window of it.
 
 With a header, columns are known by their names (`data.columns`): `word`, `sentence`, `sentence_index` (or
-`sentence_id`), `subject` and `task`, any of which may be absent. A sentence goes on as long as subject, task and number
-(or, without numbers, the column `sentence`) stay the same. Without such columns a blank line ends a sentence.
+`sentence_id`), `subject` and `task`, and with `recording` or `onset` the columns of time; any may be absent. A sentence
+goes on as long as subject, task and number (or, without numbers, the column `sentence`) stay the same. Without such
+columns a blank line ends a sentence.
 """
 
 import csv
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from eeg2text_jax.data.clock import CLOCK_COLUMNS, parse_time
 from eeg2text_jax.data.datafile import Sample
 from eeg2text_jax.data.rows import SUBJECT, Columns, SentenceNumbers
 from eeg2text_jax.data.tally import Tally
@@ -33,6 +35,7 @@ class Roles:
     subject: int | None = None
     task: int | None = None
     number: int | None = None
+    clock: tuple[tuple[str, int], ...] = ()  # columns of time by their names in `CLOCK_COLUMNS`
 
     @property
     def group(self) -> tuple[int, ...]:
@@ -83,6 +86,11 @@ def table_samples(
     if header and not feature_columns:
         names = [first[column].strip() for column in roles.features]
         tally.notes.append(f"{path}: features are its {len(names)} other numeric columns: {', '.join(names)[:200]}.")
+    if header:
+        served = [*roles.features, roles.word, roles.sentence, roles.subject, roles.task, roles.number]
+        used = [cells_name.strip() for place, cells_name in enumerate(first) if place in served]
+        lacking = {role: role for role in ("subject", "task") if getattr(roles, role) is None}
+        tally.not_used([name.strip() for name in first], used, str(path), lacking)
     numbers = SentenceNumbers()
     for position, sentence in enumerate(sentences):
         yield _sample(path, sentence, roles, position, numbers)
@@ -104,7 +112,10 @@ def _sample(path: Path, sentence: list[Row], roles: Roles, position: int, number
         index = int(cells[roles.number])
     else:
         index = numbers.of(names["task"], text)
-    return Sample(np.array(features, np.float32), text, names["subject"], names["task"], index)
+    about = (np.array(features, np.float32), text, names["subject"], names["task"], index)
+    time = parse_time({name: cells[column] for name, column in roles.clock}, f"{path}, line {line}",
+                      default=f"{names['subject']}/{names['task']}")  # fmt: skip
+    return Sample(*about, **time)
 
 
 def _text(path: Path, sentence: list[Row], roles: Roles) -> str:
@@ -146,8 +157,13 @@ def _roles(
         found["word"] = word_column
     elif "word" not in found and "sentence" not in found:
         found["word"] = 0
-    features = _feature_columns(path, filled, tuple(found.values()), feature_columns)
-    return Roles(features, found.pop("word", None), **found), all(not _is_number(filled[0][i]) for i in features)
+    times = {name: header.index(getattr(columns, name).lower()) for name in CLOCK_COLUMNS
+             if getattr(columns, name).lower() in header}  # fmt: skip
+    times = times if named and {"recording", "onset"} & times.keys() else {}  # else durations may be features
+    features = _feature_columns(path, filled, (*found.values(), *times.values()), feature_columns)
+    return Roles(features, found.pop("word", None), **found, clock=tuple(times.items())), all(
+        not _is_number(filled[0][i]) for i in features
+    )
 
 
 def _feature_columns(

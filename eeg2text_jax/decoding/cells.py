@@ -10,13 +10,17 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from eeg2text_jax.conditions.condition import ConditionContext, condition_inputs
-from eeg2text_jax.data.batches import Batch, make_batch
+from eeg2text_jax.conditions import NEAREST
+from eeg2text_jax.conditions.condition import ConditionContext, condition_inputs, fed_mask
+from eeg2text_jax.data.batches import Batch, given_prompts, make_batch
+from eeg2text_jax.data.clock import stated
+from eeg2text_jax.data.story_time import UNIT
 from eeg2text_jax.data.text import decode_tokens
 from eeg2text_jax.decoding.generate import Generated
 from eeg2text_jax.decoding.sharded import Slice, decode_dataset, generate_arms, plan_slices, teacher_forced_arms
 from eeg2text_jax.decoding.teacher_forced import TeacherForced, cut_at_end
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.parallel.arms import Divided
 from eeg2text_jax.parallel.mesh import DATA, make_mesh
 from eeg2text_jax.parallel.placement import arm_sharding, fed_sharding, put, put_batch, replicated
 from eeg2text_jax.predictions.file import MODES, Prediction
@@ -27,9 +31,9 @@ from eeg2text_jax.study.study import Study
 
 
 class BothModes(NamedTuple):
-    """Both decodings of one batch, under the names that the predictions file gives them.
+    """Both decodings of one batch, under the mode names of the predictions file.
 
-    Of free-running leaves the axis of the samples is followed by one of their hypotheses, R = num_return_sequences.
+    Free-running leaves have an axis of hypotheses, R = num_return_sequences, after the axis of samples.
     """
 
     free_running: Generated
@@ -43,17 +47,17 @@ class Cell(NamedTuple):
     """One row of the paper's tables."""
 
     arm: Arm
-    condition: str  # of the evaluation
+    condition: str  # evaluation condition
 
 
 def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator[Prediction]:
-    """Decodes the test part of the study under every evaluation condition, all arms at once.
+    """Decode the test part of the study under every evaluation condition, all arms at once.
 
     Args:
       study: the run.
-      params: each arm's parameters, `[A, ...]`; of several hosts, placed on `mesh`.
-      mesh: with axes `("arm", "data")`; one device by default, on which arms take turns. Batches are made large
-        enough to be divided along `data`; what is decoded does not depend on the mesh.
+      params: each arm's parameters, `[A, ...]`; on several hosts, placed on `mesh`.
+      mesh: with axes `("arm", "data")`; by default one device, on which arms take turns. Batch sizes are rounded up to
+        a multiple of the `data` axis; predictions do not depend on the mesh.
 
     Yields:
       For every condition and arm the teacher-forced rows, then the free-running ones, each in the order of the split.
@@ -67,6 +71,9 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
     size = -(-study.config.decode.batch_size // mesh.shape[DATA]) * mesh.shape[DATA]
     slices = plan_slices(study.samples.n_words()[rows], edges, size)
     for condition in study.config.grid.eval_conditions:
+        if condition == NEAREST:
+            yield from nearest_predictions(study, rows)
+            continue
         decode = functools.partial(_decode_slice, study, arrays, params, rows, condition, spec, mesh)
         both = decode_dataset(slices, decode, f"decode under {condition}", axis=1, sentences=len(study.arms))
         for a, arm in enumerate(study.arms):
@@ -75,7 +82,7 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
 
 
 def check_decoding(decode: ConfigDict, model: TokenIds) -> GenerationSpec:
-    """The settings of `config.decode` for a model.
+    """Return the generation settings of `config.decode` for a model.
 
     Raises:
       UserError: a field cannot be used.
@@ -88,8 +95,14 @@ def check_decoding(decode: ConfigDict, model: TokenIds) -> GenerationSpec:
 
 
 def gather_params(params: Any, mesh: Mesh) -> Any:
-    """Parameters `[A, ...]` whole on the devices of their arm, so that a search need not gather them at every step."""
-    return jax.jit(lambda params: params, out_shardings=arm_sharding(mesh))(params)
+    """Replicate parameters `[A, ...]` over the devices of their arm, so the search need not gather them each step.
+
+    A frozen model that all arms share is replicated over all devices.
+    """
+    where = arm_sharding(mesh)
+    if isinstance(params, Divided):
+        where = Divided(where, replicated(mesh))
+    return jax.jit(lambda params: params, out_shardings=where)(params)
 
 
 def _decode_slice(
@@ -102,12 +115,12 @@ def _decode_slice(
     mesh: Mesh,
     part: Slice,
 ) -> BothModes:
-    """Both modes of one slice for all arms, leaves `[A, B, ...]`."""
+    """Decode one slice in both modes for all arms; leaves are `[A, B, ...]`."""
     width = study.config.text.max_tokens
     batch = put_batch(make_batch(study.samples, rows[part.samples], (part.words, width), len(part.samples)), mesh)
-    labels = batch.pop("labels")  # from here on the free-running side cannot see a target
+    labels = batch.pop("labels")  # free-running decoding below never sees a target
     fed = {"features": feed_arms(study.arms, arrays, condition, batch, mesh)}
-    shared = {"mask": batch["mask"]}
+    shared = read_inputs(condition, batch)
     keys = sentence_keys(study.config.seed, batch["sample_id"]) if spec.do_sample else None
     free = generate_arms(
         study.model, params, fed, shared, spec, mesh, keys=keys, compactions=study.config.decode.compactions
@@ -118,27 +131,32 @@ def _decode_slice(
     )
 
 
+def read_inputs(condition: str, batch: Batch) -> dict[str, jax.Array]:
+    """What all arms read of a batch beside features: which words are real, and prompts where samples have their own."""
+    return {"mask": fed_mask([condition], batch["mask"][None])[0], **given_prompts(batch)}
+
+
 def by_sample(free: Generated, returned: int) -> Generated:
-    """Leaves `[A, B * R, ...]` as `[A, B, R, ...]`: every sample with its own hypotheses, best first."""
+    """Reshape leaves `[A, B * R, ...]` to `[A, B, R, ...]`: R hypotheses per sample, best first."""
     return jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[0], -1, returned, *leaf.shape[2:]), free)
 
 
 @jax.jit
 def sentence_keys(seed: int, sample_id: jax.Array) -> jax.Array:
-    """One key a sample, whatever the batch it is in."""
+    """Return one PRNG key per sample, independent of the batch."""
     return jax.vmap(functools.partial(jax.random.fold_in, stream_key(seed, "sampling")))(sample_id)
 
 
 def feed_arms(arms: Sequence[Arm], arrays: StudyArrays, condition: str, batch: Batch, mesh: Mesh) -> jax.Array:
-    """What every arm's encoder is fed under a condition, `[A, B, W, F]`; noise follows the arm's seed."""
+    """Return every arm's encoder input under a condition, `[A, B, W, F]`; noise depends on the arm's seed."""
     pairs = tuple((condition, arm.seed) for arm in arms)
-    keep = ("features", "mask", "sample_id", "subject", "donor")
+    keep = ("features", "mask", "sample_id", "subject", "donor", "clock", "neighbor")
     return _feed_program(pairs, mesh)({name: batch[name] for name in keep if name in batch}, arrays)
 
 
 @functools.lru_cache(maxsize=64)
 def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[Any, StudyArrays], jax.Array]:
-    """The jitted `(batch, arrays) -> [A, B, W, F]`, arms and rows on their devices."""
+    """Return the jitted function `(batch, arrays) -> [A, B, W, F]`, sharded over arms and rows."""
 
     def feed(batch: Any, arrays: StudyArrays) -> jax.Array:
         context = ConditionContext.of(batch, arrays.condition, arrays.means, jnp.zeros((), jnp.int32))
@@ -148,8 +166,8 @@ def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[A
 
 
 def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothModes) -> Iterator[Prediction]:
-    """The rows of one cell, mode by mode; `decoded` has one entry a sample."""
-    special = frozenset(study.tokenizer.all_special_ids)
+    """Yield the rows of one cell, mode by mode; `decoded` has one entry per sample."""
+    special = frozenset({*study.tokenizer.all_special_ids, study.model.start_token, study.model.pad_token})
     forced = _forced_tokens(decoded.teacher_forced, study.config.decode.teacher_forced_cut, study.model.eos_token)
     tokens = {
         "teacher_forced": [_plain(sequence, special) for sequence in forced],
@@ -168,6 +186,20 @@ def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothMo
             yield Prediction(**row_fields(study, cell, int(rows[k]), mode), **written, **_likelihood(scores, k))
 
 
+def nearest_predictions(study: Study, rows: np.ndarray) -> Iterator[Prediction]:
+    """Rows of `nearest_in_time`, the same for every arm: the text of the training sample that is nearest in time."""
+    special = frozenset(study.tokenizer.all_special_ids)
+    for arm in study.arms:
+        for i in rows.tolist():
+            near = int(study.samples.nearest[i])
+            yield Prediction(
+                **row_fields(study, Cell(arm, NEAREST), i, "free_running"),
+                prediction=str(study.data.sentence[near]),
+                prediction_tokens=_plain(study.samples.targets[near], special),
+                reference_tokens=_plain(study.samples.targets[i], special),
+            )
+
+
 def _likelihood(forced: TeacherForced | None, k: int) -> dict[str, Any]:
     if forced is None:
         return {}
@@ -175,8 +207,9 @@ def _likelihood(forced: TeacherForced | None, k: int) -> dict[str, Any]:
 
 
 def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
-    """What a row of predictions or of rankings says of sample `i` and of how it was made."""
+    """Return the fields that identify sample `i`, its cell and mode in a row of predictions or rankings."""
     data = study.data
+    donors = study.samples.donors if cell.condition == "shuffled" else None
     return {
         "sample_id": study.split.names[i],
         "subject": str(data.subject[i]),
@@ -188,21 +221,24 @@ def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
         "seed": cell.arm.seed,
         "mode": mode,
         "reference": str(data.sentence[i]),
+        **({} if data.clock is None else stated(data.clock, i)),
+        "story_time": (data.story_times[i] / UNIT).tolist() if data.is_windows else None,
+        "donor": None if donors is None else f"{data.task[donors[i]]}:{data.sentence_index[donors[i]]}",
     }
 
 
 def _free_tokens(free: Generated) -> list[np.ndarray]:
-    """Of every hypothesis; those of a sample are adjacent."""
+    """Return the tokens of every hypothesis; those of one sample are adjacent."""
     sequences = free.sequences.reshape(-1, free.sequences.shape[-1])
     return [row[:length] for row, length in zip(sequences, free.lengths.reshape(-1), strict=True)]
 
 
 def _forced_tokens(forced: TeacherForced, cut: str, end: int) -> list[Sequence[int]]:
-    """Argmax tokens up to the first end token, as `decode.teacher_forced_cut` says; see `cut_at_end`."""
+    """Return argmax tokens cut according to `decode.teacher_forced_cut`; see `cut_at_end`."""
     lengths = forced.n_tokens if cut == "reference" else np.full_like(forced.n_tokens, forced.tokens.shape[1])
     return [cut_at_end(row[:length], [end]) for row, length in zip(forced.tokens, lengths, strict=True)]
 
 
 def _plain(tokens: Sequence[int], special: Collection[int]) -> list[int]:
-    """Without special tokens."""
+    """Remove special tokens."""
     return [token for token in map(int, tokens) if token not in special]

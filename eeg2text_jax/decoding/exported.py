@@ -1,4 +1,4 @@
-"""What `eeg2text export` wrote, ready to turn raw features into the text that the run would have written."""
+"""Load an export of `eeg2text export` and decode raw features to the text that the run itself would produce."""
 
 import dataclasses
 import warnings
@@ -17,6 +17,7 @@ from eeg2text_jax.decoding.sharded import Slice, generate_arms, plan_slices
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
+from eeg2text_jax.parallel.arms import joined
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.pretrained.eeg_file import Feeding, read_feeding
 from eeg2text_jax.pretrained.folder import checkpoint_folder
@@ -26,13 +27,13 @@ from eeg2text_jax.search.settings import GenerationSpec
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Exported:
-    """A trained arm and all that its decoding takes: `decode` is the way from raw features to text."""
+    """A trained arm with its tokenizer, standardization and generation settings; `decode` turns features into text."""
 
     model: Seq2SeqModel
     params: Params
     tokenizer: PreTrainedTokenizerBase
     generation: GenerationSpec
-    feeding: Feeding  # standardization, and the batches that the run decoded in
+    feeding: Feeding  # standardization, and the run's batch shapes
 
     def decode(
         self,
@@ -41,19 +42,19 @@ class Exported:
         *,
         sample_ids: Sequence[int] | None = None,
     ) -> list[str]:
-        """Free-running text of each recording; no target is involved.
+        """Return the free-running text of each recording; no target is involved.
 
-        A run's test samples in their order give the run's free-running predictions, to the last token.
+        The test samples of a run, in their order, give exactly the run's free-running predictions.
 
         Args:
           features: one array `[W, F]` of raw features for each recording, as in the data file; or `[N, W, F]`, with
             `mask`. Recordings longer than the run's `data.max_words` are cut, with a warning.
           mask: `[N, W]` bool, True at real words, which come first.
-          sample_ids: numbers of the samples in the data file, from which their keys are made where
-            `generation.do_sample`; by default 0, 1, ...
+          sample_ids: sample numbers in the data file, from which PRNG keys are made if `generation.do_sample`;
+            default: 0, 1, ...
 
         Raises:
-          UserError: features of another width, kind or shape, or not finite; or a mask that is missing or wrong.
+          UserError: features have another width, dtype or shape, or are not finite; or the mask is missing or wrong.
         """
         recordings = _recordings(features, mask, len(self.feeding.mean))
         lengths = np.array([len(words) for words in recordings], int)
@@ -65,7 +66,7 @@ class Exported:
             raise UserError(f"sample_ids has shape {list(ids.shape)}; expected one number for each recording.")
         lengths = np.minimum(lengths, self.feeding.max_words)
         longer = [self.feeding.max_words] if (lengths > max(self.feeding.buckets)).any() else []
-        params = jax.tree.map(lambda leaf: leaf[None], self.params)
+        params = jax.tree.map(lambda leaf: leaf[None], joined(self.params))
         texts = [""] * len(recordings)
         for part in plan_slices(lengths, [*self.feeding.buckets, *longer], self.feeding.batch_size):
             decoded = self._decode_batch(params, [recordings[i] for i in part.samples], part, ids)
@@ -73,10 +74,25 @@ class Exported:
                 texts[i] = text
         return texts
 
+    def prompts(self, features: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """What the language model is fed of recordings `[W, F]`: embeddings `[N, S, D]` float32 and mask `[N, S]` bool.
+
+        Of a decoder-only model that is the prompt with the recording in its place, padded on the left, and of an
+        encoder-decoder the encoder's output: `inputs_embeds` and `encoder_outputs` of transformers.
+        """
+        recordings = _recordings(features, None, len(self.feeding.mean))
+        words = [self.feeding.standardize(recording) for recording in recordings]
+        batch = np.zeros((len(words), max(map(len, words)), len(self.feeding.mean)), np.float32)
+        for row, own in zip(batch, words, strict=True):
+            row[: len(own)] = own
+        mask = np.arange(batch.shape[1]) < np.array([[len(own)] for own in words])
+        hidden, real = self.model.encode(self.params, {"features": jnp.asarray(batch), "mask": jnp.asarray(mask)})
+        return np.asarray(hidden, np.float32), np.asarray(real)
+
     def _decode_batch(
         self, params: Params, recordings: Sequence[np.ndarray], part: Slice, ids: np.ndarray
     ) -> list[str]:
-        """Texts of the real samples of a slice, by the program that decodes a run's arms."""
+        """Decode the real samples of a slice with the program that a run uses."""
         words = [self.feeding.standardize(recording) for recording in recordings]
         features = np.zeros((len(words), part.words, len(self.feeding.mean)), np.float32)
         for row, own in zip(features, words, strict=True):
@@ -95,26 +111,27 @@ class Exported:
         )
         best = slice(0, part.real * self.generation.num_return_sequences, self.generation.num_return_sequences)
         sequences, lengths = np.asarray(found.sequences[0])[best], np.asarray(found.lengths[0])[best]
-        special = set(self.tokenizer.all_special_ids)
+        special = {*self.tokenizer.all_special_ids, self.model.start_token, self.model.pad_token}
         tokens = [[t for t in row[:n] if t not in special] for row, n in zip(sequences, lengths, strict=True)]
         return decode_tokens(self.tokenizer, tokens)
 
 
 def load_export(name: str | Path) -> Exported:
-    """Loads what `eeg2text export` wrote: model, parameters, tokenizer, standardization and settings.
+    """Load an export of `eeg2text export`: model, parameters, tokenizer, standardization and settings.
 
     Args:
-      name: the folder, or the name under which it was put on the Hugging Face Hub.
+      name: the folder, or its name on the Hugging Face Hub.
 
     Raises:
-      UserError: the folder is no export, lacks something, or a byte of it has changed.
+      UserError: the folder is not an export, a file is missing, or a file differs from its checksum.
 
-    >>> import numpy as np
-    >>> from eeg2text_jax import load, load_export
-    >>> model = load_export(load("run").export("export"))
-    >>> texts = model.decode([np.zeros((4, 6)), np.ones((3, 6))])
-    >>> len(texts)
-    2
+    Examples:
+      >>> import numpy as np
+      >>> from eeg2text_jax import load, load_export
+      >>> model = load_export(load("run").export("export"))
+      >>> texts = model.decode([np.zeros((4, 6)), np.ones((3, 6))])
+      >>> len(texts)
+      2
     """
     folder = checkpoint_folder(name)
     feeding = read_feeding(folder)
@@ -126,7 +143,7 @@ def load_export(name: str | Path) -> Exported:
 
 
 def _recordings(features: Any, mask: Any, width: int) -> list[np.ndarray]:
-    """One array `[W, F]` for each recording, checked."""
+    """Validate the input and return one array `[W, F]` per recording."""
     whole = features if hasattr(features, "ndim") else None
     if whole is not None and whole.ndim == 3:
         return _unpadded(np.asarray(whole), mask, width)

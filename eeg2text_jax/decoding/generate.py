@@ -12,19 +12,19 @@ from eeg2text_jax.search.beam_search import Hypotheses, beam_search
 from eeg2text_jax.search.sample import sample
 from eeg2text_jax.search.settings import GenerationSpec
 
-INPUTS = frozenset({"features", "inputs_embeds", "input_ids", "mask"})
+INPUTS = frozenset({"features", "inputs_embeds", "input_ids", "mask", "before", "after"})
 
 
 class Generated(NamedTuple):
-    """Rows of one sentence are adjacent, best first; N = B * num_return_sequences.
+    """Generated sequences; N = B * num_return_sequences rows, those of one sentence adjacent, best first.
 
-    Every sequence begins with the decoder's start token and is filled with the padding token behind its end.
+    Every sequence begins with the decoder's start token and is padded after its end.
     """
 
     sequences: jax.Array  # int32 [N, max_length]
     lengths: jax.Array  # int32 [N], start and end token included
     scores: jax.Array  # float32 [N]; beams: log-probability / (generated tokens ** length_penalty); else their sum
-    steps: jax.Array  # int32 [N], decoder steps that were taken for the row's sentence
+    steps: jax.Array  # int32 [N], decoder steps taken for the row's sentence
 
 
 def generate(
@@ -36,7 +36,7 @@ def generate(
     key: jax.Array | None = None,
     compactions: int = 0,
 ) -> Generated:
-    """Decodes a batch without any target, by beam search, greedily, or sampled, as `spec` says.
+    """Decode a batch without any target, by beam search, greedily or by sampling, according to `spec`.
 
     One compilation per model, spec and shape of the inputs.
 
@@ -45,28 +45,29 @@ def generate(
       params: its parameters.
       inputs: `features [B, W, F]`, `inputs_embeds [B, S, D]` or `input_ids [B, S]`; and `mask [B, S]` bool.
       spec: the settings.
-      key: for `spec.do_sample`: one PRNG key for the batch, or one a sentence `[B]`, which makes a sentence's result
-        independent of the batch it is in.
-      compactions: see `beam_search`; changes no result.
+      key: for `spec.do_sample`: one PRNG key for the batch, or one per sentence `[B]`, which makes results independent
+        of the batch.
+      compactions: see `beam_search`; does not change results.
 
     Raises:
-      UserError: inputs that are not an encoder's inputs: labels, say, or a prompt for the decoder.
-      ValueError: sampling without a key.
+      UserError: an input is not an encoder input (labels or a decoder prompt, for example).
+      ValueError: `spec.do_sample` is set without a key.
 
-    >>> import jax.numpy as jnp
-    >>> from eeg2text_jax import GenerationSpec, generate, load_pretrained
-    >>> model, params = load_pretrained("export")
-    >>> recordings = {"features": jnp.zeros((2, 4, 6)), "mask": jnp.ones((2, 4), bool)}
-    >>> found = generate(model, params, recordings, GenerationSpec.from_fields({"max_length": 8}, model))
-    >>> found.sequences.shape
-    (2, 8)
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from eeg2text_jax import GenerationSpec, generate, load_pretrained
+      >>> model, params = load_pretrained("export")
+      >>> recordings = {"features": jnp.zeros((2, 4, 6)), "mask": jnp.ones((2, 4), bool)}
+      >>> found = generate(model, params, recordings, GenerationSpec.from_fields({"max_length": 8}, model))
+      >>> found.sequences.shape
+      (2, 8)
     """
     check_request(inputs, spec, key)
     return _generate(model, params, inputs, spec, key if spec.do_sample else None, compactions)
 
 
 def check_request(inputs: dict[str, jax.Array], spec: GenerationSpec, key: jax.Array | None) -> None:
-    """Refuses what `generate` refuses."""
+    """Raise if the inputs, spec and key are not valid for `generate`."""
     if strangers := set(inputs) - INPUTS:
         raise UserError(
             f"free-running decoding takes {', '.join(sorted(INPUTS))}, not {', '.join(sorted(strangers))}; it begins "
@@ -84,7 +85,7 @@ def search(
     key: jax.Array | None,
     compactions: int = 0,
 ) -> Generated:
-    """`generate` as a pure function, to be traced inside other transformations."""
+    """`generate` as a pure function, to use inside other JAX transformations."""
     hidden, mask = model.encode(params, inputs)
     batch, returned = hidden.shape[0], spec.num_return_sequences
     beams = spec.num_beams if spec.num_beams > 1 else returned

@@ -1,8 +1,8 @@
-"""Which sentence was read, by a generative model: how much likelier this recording makes each candidate.
+"""Sentence retrieval by a generative model: rank candidates by how much the recording raises their likelihood.
 
-A text's own probability would decide otherwise (short sentences are likely whatever was read), so a candidate's score
-is its log-likelihood given the recording less its mean log-likelihood given recordings of the dev part under the same
-condition: an estimate of pointwise mutual information, in nats. No other recording of the test part enters.
+The plain likelihood would favour short sentences. So a candidate's score is its log-likelihood given the recording
+minus its mean log-likelihood given recordings of the dev part under the same condition: an estimate of pointwise mutual
+information, in nats. No other test recording enters a score.
 """
 
 import functools
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from eeg2text_jax.conditions import NEAREST
 from eeg2text_jax.data.text import encode_targets
 from eeg2text_jax.decoding.cells import Cell, gather_params
 from eeg2text_jax.decoding.retrieve import cell_rankings, over_slices
@@ -23,12 +24,12 @@ from eeg2text_jax.parallel.arms import shard_map_arms
 from eeg2text_jax.predictions.rankings import Candidates, Ranking, rounded
 from eeg2text_jax.study.study import Study
 
-PRIOR_ROWS = 64  # recordings of the dev part that a text's own likelihood is averaged over
+PRIOR_ROWS = 64  # dev recordings over which a candidate's mean likelihood is taken
 EVIDENCE = f"log-likelihood less its mean over up to {PRIOR_ROWS} recordings of dev under the same condition, nats"
 
 
 def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candidates) -> Iterator[Ranking]:
-    """`retrieve.retrieve_grid` for the generative objective; time goes with recordings times candidates."""
+    """`retrieve.retrieve_grid` for the generative objective; time grows with recordings times candidates."""
     params = gather_params(params, mesh)
     dev, test = study.split.parts["dev"], study.split.parts["test"]
     prior = dev[np.unique(np.linspace(0, len(dev) - 1, min(PRIOR_ROWS, len(dev))).round().astype(int))]
@@ -36,11 +37,13 @@ def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candid
     program = likelihood_program(study.model, mesh)
 
     def run(params: Any, fed: Inputs, shared: Inputs) -> jax.Array:
-        # Every device has all texts for each of its rows: what is divided along `data` has the rows first.
+        # Rows come first because arrays are sharded along `data` by their first axis; each device has all texts.
         texts = jnp.broadcast_to(labels[None], (len(shared["mask"]), *labels.shape))
         return program(params, fed, (shared, texts))
 
     for condition in study.config.grid.eval_conditions:
+        if condition == NEAREST:  # a text without a model has no likelihood
+            continue
         title = f"likelihoods under {condition}"
         usual = over_slices(study, params, prior, condition, mesh, run, f"{title}, dev")
         found = over_slices(study, params, test, condition, mesh, run, title)
@@ -50,8 +53,9 @@ def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candid
 
 
 def candidate_labels(study: Study, candidates: Candidates) -> np.ndarray:
-    """Token ids of every candidate, padded, int32 `[N, T]`."""
-    ids = encode_targets(study.tokenizer, candidates.references, study.config.text.max_tokens)
+    """Return the padded token ids of every candidate, int32 `[N, T]`."""
+    most, alone = study.config.text.max_tokens, study.model.spec.encoder is None
+    ids = encode_targets(study.tokenizer, candidates.references, most, alone)
     labels = np.full((len(ids), max(map(len, ids))), study.model.pad_token, np.int32)
     for row, one in enumerate(ids):
         labels[row, : len(one)] = one
@@ -60,9 +64,9 @@ def candidate_labels(study: Study, candidates: Candidates) -> np.ndarray:
 
 @functools.lru_cache(maxsize=16)
 def likelihood_program(model: Seq2SeqModel, mesh: Mesh) -> Callable[..., jax.Array]:
-    """The jitted `(params, fed, (shared, labels [B, N, T])) -> summed NLL [A, B, N]` in nats, float32.
+    """Return the jitted function `(params, fed, (shared, labels [B, N, T])) -> summed NLL [A, B, N]`, nats, float32.
 
-    Each recording is encoded once; candidates are scored one after the other, as teacher forcing does.
+    Each recording is encoded once; candidates are then scored one after the other by teacher forcing.
     """
 
     def score(params: Any, fed: Inputs, rest: tuple[Inputs, jax.Array]) -> jax.Array:

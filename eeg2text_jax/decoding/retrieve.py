@@ -1,6 +1,6 @@
-"""Which sentence was read: a score of every candidate for each recording, by the contrastive head.
+"""Sentence retrieval by the contrastive model: score every candidate sentence for each recording.
 
-No text reaches the encoder; candidates are embedded apart from it, by `study.text_targets`.
+No text reaches the brain encoder; candidates are embedded separately by `study.text_targets`.
 """
 
 import functools
@@ -11,8 +11,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from eeg2text_jax.conditions import NEAREST
 from eeg2text_jax.data.batches import make_batch
-from eeg2text_jax.decoding.cells import Cell, feed_arms, gather_params, row_fields
+from eeg2text_jax.decoding.cells import Cell, feed_arms, gather_params, read_inputs, row_fields
 from eeg2text_jax.decoding.sharded import Inputs, Slice, decode_dataset, plan_slices
 from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.parallel.arms import shard_map_arms
@@ -25,16 +26,16 @@ COSINE = "cosine of the recording's and the sentence's embedding"
 
 
 def retrieve_grid(study: Study, params: Any, mesh: Mesh, candidates: Candidates) -> Iterator[Ranking]:
-    """Scores all candidates for the test part under every evaluation condition, all arms at once.
+    """Score all candidates for the test part under every evaluation condition, all arms at once.
 
     Args:
-      study: of the contrastive objective.
+      study: a run with the contrastive objective.
       params: each arm's parameters, `[A, ...]`.
       mesh: with axes `("arm", "data")`.
-      candidates: distinct sentences, those of the test part among them.
+      candidates: distinct sentences, including those of the test part.
 
     Yields:
-      For every condition and arm a row for each sample, in the order of the split.
+      For every condition and arm one row per sample, in the order of the split.
     """
     params = gather_params(params, mesh)
     rows = study.split.parts["test"]
@@ -42,10 +43,27 @@ def retrieve_grid(study: Study, params: Any, mesh: Mesh, candidates: Candidates)
     texts /= np.maximum(np.linalg.norm(texts, axis=1, keepdims=True), 1e-12)  # --> [N, E]
     program = embed_program(study.model, mesh)
     for condition in study.config.grid.eval_conditions:
+        if condition == NEAREST:
+            yield from nearest_rankings(study, rows, texts, candidates, "contrastive")
+            continue
         embedded = over_slices(study, params, rows, condition, mesh, program, f"retrieve under {condition}")
         for arm, brain in zip(study.arms, embedded, strict=True):
             scores = rounded(brain.astype(np.float64) @ texts.T)
             yield from cell_rankings(study, Cell(arm, condition), rows, scores, candidates, "contrastive")
+
+
+def nearest_rankings(
+    study: Study, rows: np.ndarray, texts: np.ndarray, candidates: Candidates, mode: str
+) -> Iterator[Ranking]:
+    """Rows of `nearest_in_time`: candidates by how near they are to the training text that is nearest in time.
+
+    Args:
+      texts: embeddings of the candidates, float64 `[N, E]`, of length 1.
+    """
+    near = study.samples.nearest[rows]
+    copied = study.targets.vectors[study.targets.rows(study.data.sentence[near].tolist())].astype(np.float64)
+    for arm in study.arms:
+        yield from cell_rankings(study, Cell(arm, NEAREST), rows, rounded(copied @ texts.T), candidates, mode)
 
 
 def over_slices(
@@ -57,7 +75,7 @@ def over_slices(
     run: Callable[[Any, Inputs, Inputs], Any],
     title: str,
 ) -> Any:
-    """`run(params, fed, shared)` on all samples `rows` in slices of like length; leaves `[A, N, ...]` in their order.
+    """Call `run(params, fed, shared)` on slices of similar length; return leaves `[A, N, ...]` in the order of `rows`.
 
     `fed` has each arm's `features [A, B, W, F]` under the condition, `shared` the `mask [B, W]`.
     """
@@ -70,7 +88,7 @@ def over_slices(
         batch = put_batch(make_batch(study.samples, rows[part.samples], (part.words, width), len(part.samples)), mesh)
         batch.pop("labels")
         fed = {"features": feed_arms(study.arms, arrays, condition, batch, mesh)}
-        return run(params, fed, {"mask": batch["mask"]})
+        return run(params, fed, read_inputs(condition, batch))
 
     slices = plan_slices(study.samples.n_words()[rows], edges, size)
     return decode_dataset(slices, decode, title, axis=1, sentences=len(study.arms))
@@ -78,7 +96,7 @@ def over_slices(
 
 @functools.lru_cache(maxsize=16)
 def embed_program(model: ContrastiveModel, mesh: Mesh) -> Callable[..., jax.Array]:
-    """The jitted `(params, fed, shared) -> embeddings [A, B, E]`."""
+    """Return the jitted function `(params, fed, shared) -> embeddings [A, B, E]`."""
 
     def embed(params: Any, fed: Inputs, shared: Inputs) -> jax.Array:
         return model.embed(params, {**fed, **shared})
@@ -89,7 +107,7 @@ def embed_program(model: ContrastiveModel, mesh: Mesh) -> Callable[..., jax.Arra
 def cell_rankings(
     study: Study, cell: Cell, rows: np.ndarray, scores: np.ndarray, candidates: Candidates, mode: str
 ) -> Iterator[Ranking]:
-    """The rows of one cell from scores `[R, N]`."""
+    """Yield the rows of one cell from scores `[R, N]`."""
     for i, own in zip(rows.tolist(), scores, strict=True):
         yield Ranking(
             **row_fields(study, cell, i, mode),

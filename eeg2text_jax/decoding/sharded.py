@@ -1,12 +1,10 @@
-"""Decoding all arms of a grid on a mesh: every device searches for its own arms and rows, and none waits for another.
+"""Decode whole test sets for all arms on a mesh; every device searches its own arms and rows without collectives.
 
-A search inside `vmap`, or one left to XLA's partitioner, stops when all arms have stopped and asks them at every
-step, which is an all-reduce over the mesh; here each shard runs a loop of its own and the program has no collective.
+A `while_loop` under `vmap`, or partitioned by XLA, would need an all-reduce per step for its stop condition; with
+`shard_map` each shard runs its own loop.
 
-Decoding whole test sets: batches of one shape per length bucket, results in the order of the samples.
-
-Which samples share a batch, and in what order batches run, depends on numbers of words alone. Sentences have no say
-in it, so rewriting them cannot change what is decoded.
+Batches have one shape per length bucket; results come in the order of the samples. The assignment of samples to batches
+depends on word counts alone, so rewriting the sentences cannot change what is decoded.
 """
 
 import functools
@@ -29,20 +27,20 @@ from eeg2text_jax.search.settings import GenerationSpec
 
 
 class Slice(NamedTuple):
-    """Samples that are decoded together."""
+    """Samples that are decoded in one batch."""
 
-    samples: np.ndarray  # int64 [size], positions in the test set; those from `real` on repeat the first
+    samples: np.ndarray  # int64 [size], positions in the test set; entries from `real` on repeat the first
     real: int
     words: int  # EEG positions of the bucket, W
 
 
 def plan_slices(n_words: np.ndarray, edges: Sequence[int], size: int) -> list[Slice]:
-    """Cuts a test set into slices of `size`, shortest first, so that like lengths share a slice.
+    """Cut a test set into slices of `size`, shortest first, so that similar lengths share a slice.
 
     Args:
       n_words: EEG positions of every sample, `[N]`.
       edges: the widths of the buckets; each is one compilation.
-      size: samples a slice; the last of a bucket is filled up.
+      size: samples per slice; the last slice of a bucket is padded.
 
     Raises:
       UserError: a sample has more words than the widest bucket.
@@ -68,20 +66,20 @@ def plan_slices(n_words: np.ndarray, edges: Sequence[int], size: int) -> list[Sl
 def decode_dataset(
     slices: Sequence[Slice], decode: Callable[[Slice], Any], title: str, *, axis: int = 0, sentences: int = 1
 ) -> Any:
-    """Runs `decode` on every slice and puts the results in the order of the samples.
+    """Run `decode` on every slice and return the results in the order of the samples.
 
-    The next slice is dispatched before the last one's results are read, so the device does not wait.
+    The next slice is dispatched before the results of the previous one are read, so the device does not wait.
 
     Args:
       slices: from `plan_slices`.
-      decode: a slice -> a pytree of device arrays whose axis `axis` is the slice's samples; widths must not differ
-        between slices.
-      title: names the work in the progress display, which also shows sentences/s.
-      axis: where samples lie in the results.
-      sentences: decoded sentences per sample (arms times modes, say), for the rate.
+      decode: maps a slice to a pytree of device arrays with the slice's samples on axis `axis`; all other axes must
+        have the same size in every slice.
+      title: the label of the progress display, which also shows sentences/s.
+      axis: the axis of samples in the results.
+      sentences: decoded sentences per sample (arms times modes, for example), for the rate.
 
     Returns:
-      The pytree as NumPy arrays with all N samples along `axis`, fillings cut off.
+      The pytree as NumPy arrays with all N samples along `axis`, without padding.
     """
     total = sum(part.real for part in slices)
     start, parts, done = time.monotonic(), [], 0
@@ -131,13 +129,13 @@ def generate_arms(
 
     Args:
       model: a `Seq2SeqModel`.
-      params: of every arm, `[A, ...]`; A is a multiple of the mesh's `arm` axis.
+      params: parameters of every arm, `[A, ...]`; A is a multiple of the mesh's `arm` axis.
       fed: inputs that differ between arms, `[A, B, ...]`; B is a multiple of the mesh's `data` axis.
-      shared: inputs that arms share, `[B, ...]`, such as `mask`.
+      shared: inputs common to all arms, `[B, ...]`, such as `mask`.
       spec: the settings.
       mesh: with axes `("arm", "data")`.
-      keys: PRNG keys `[B]`, one a sentence, for `spec.do_sample`.
-      compactions: see `beam_search`; changes no result.
+      keys: PRNG keys `[B]`, one per sentence, for `spec.do_sample`.
+      compactions: see `beam_search`; does not change results.
 
     Returns:
       `Generated` with all leaves `[A, N, ...]`.
@@ -149,7 +147,7 @@ def generate_arms(
 def teacher_forced_arms(
     model: Seq2SeqModel, params: Any, fed: Inputs, shared: Inputs, labels: jax.Array, mesh: Mesh
 ) -> TeacherForced:
-    """`teacher_forced` for stacked arms: labels `[B, T]`, all leaves of the result `[A, B, ...]`."""
+    """`teacher_forced` for stacked arms: labels are `[B, T]`, result leaves `[A, B, ...]`."""
     return teacher_forced_program(model, mesh)(params, fed, (shared, labels))
 
 
@@ -157,7 +155,7 @@ def teacher_forced_arms(
 def generate_program(
     model: Seq2SeqModel, spec: GenerationSpec, mesh: Mesh, compactions: int = 0
 ) -> Callable[..., Generated]:
-    """The jitted `(params, fed, (shared, keys)) -> Generated`; one compilation per shape of the inputs."""
+    """Return the jitted `(params, fed, (shared, keys)) -> Generated`; one compilation per input shape."""
 
     def decode(params: Any, fed: Inputs, shared: tuple[Inputs, jax.Array | None]) -> Generated:
         inputs, keys = shared
@@ -168,7 +166,7 @@ def generate_program(
 
 @functools.lru_cache(maxsize=64)
 def teacher_forced_program(model: Seq2SeqModel, mesh: Mesh) -> Callable[..., TeacherForced]:
-    """The jitted `(params, fed, (shared, labels)) -> TeacherForced`."""
+    """Return the jitted `(params, fed, (shared, labels)) -> TeacherForced`."""
 
     def decode(params: Any, fed: Inputs, shared: tuple[Inputs, jax.Array]) -> TeacherForced:
         inputs, labels = shared

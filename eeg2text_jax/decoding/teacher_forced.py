@@ -1,7 +1,7 @@
 """Teacher-forced decoding: the argmax at every position, given the true tokens before it.
 
-This is what most published EEG-to-text numbers are made of (paper, section "Evaluation"). It needs the target, so it
-lives apart from everything free-running.
+Most published EEG-to-text scores were computed this way (paper, section "Evaluation"). It needs the target, so it is
+kept apart from free-running decoding.
 """
 
 from collections.abc import Sequence
@@ -13,35 +13,36 @@ import numpy as np
 
 
 class TeacherForced(NamedTuple):
-    """One forward pass over reference tokens; T as wide as the labels."""
+    """The result of one forward pass over reference tokens; T is the width of the labels."""
 
-    tokens: jax.Array  # int32 [B, T], argmax at every position, those of the padding included
-    log_probs: jax.Array  # float32 [B, T], of the reference token; 0 at padding
+    tokens: jax.Array  # int32 [B, T], argmax at every position, including padding
+    log_probs: jax.Array  # float32 [B, T], log-probability of the reference token; 0 at padding
     nll: jax.Array  # float32 [B], summed over the reference, in nats
-    n_tokens: jax.Array  # int32 [B], reference tokens, the end token among them
+    n_tokens: jax.Array  # int32 [B], reference tokens including the end token
     logits: jax.Array | None  # float32 [B, T, V] on request
 
 
 def teacher_forced(
     model: Any, params: Any, inputs: dict[str, jax.Array], labels: jax.Array, *, with_logits: bool = False
 ) -> TeacherForced:
-    """Scores reference tokens and takes the argmax at each of their positions.
+    """Score reference tokens and return the argmax at each position.
 
     Args:
       model: a `Seq2SeqModel`.
       params: its parameters.
       inputs: as for `generate`.
-      labels: int32 `[B, T]`, `model.pad_token` behind the end token. The authors pad to 56, and their strings may run
-        into the padding (see `cut_at_end`); pad to the same width to get theirs.
-      with_logits: keep the logits, which for T = 56 and V = 50265 are 11 MB a sentence.
+      labels: int32 `[B, T]`, `model.pad_token` after the end token. The paper's authors pad to 56, and their strings
+        may run into the padding (see `cut_at_end`); pad to 56 to reproduce them.
+      with_logits: also return the logits: 11 MB per sentence for T = 56 and V = 50265.
 
-    >>> import jax.numpy as jnp
-    >>> from eeg2text_jax import load_pretrained, teacher_forced
-    >>> model, params = load_pretrained("export")
-    >>> recordings = {"features": jnp.zeros((1, 4, 6)), "mask": jnp.ones((1, 4), bool)}
-    >>> found = teacher_forced(model, params, recordings, jnp.array([[9, 7, model.eos_token, model.pad_token]]))
-    >>> found.tokens.shape, int(found.n_tokens[0])
-    ((1, 4), 3)
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from eeg2text_jax import load_pretrained, teacher_forced
+      >>> model, params = load_pretrained("export")
+      >>> recordings = {"features": jnp.zeros((1, 4, 6)), "mask": jnp.ones((1, 4), bool)}
+      >>> found = teacher_forced(model, params, recordings, jnp.array([[9, 7, model.eos_token, model.pad_token]]))
+      >>> found.tokens.shape, int(found.n_tokens[0])
+      ((1, 4), 3)
     """
     return _teacher_forced(model, params, inputs, labels, with_logits)
 
@@ -49,7 +50,7 @@ def teacher_forced(
 def score_reference(
     model: Any, params: Any, inputs: dict[str, jax.Array], labels: jax.Array, with_logits: bool
 ) -> TeacherForced:
-    """`teacher_forced` as a pure function, to be traced inside other transformations."""
+    """`teacher_forced` as a pure function, to use inside other JAX transformations."""
     logits = model.forward(params, inputs, model.shift_right(labels)).astype(jnp.float32)  # [B, T, V]
     real = labels != model.pad_token
     picked = jnp.take_along_axis(logits, labels[:, :, None], axis=2)[:, :, 0]
@@ -67,12 +68,12 @@ _teacher_forced = jax.jit(score_reference, static_argnames=("model", "with_logit
 
 
 def cut_at_end(tokens: np.ndarray, end_tokens: Sequence[int]) -> list[int]:
-    """Tokens of one row before the first end token, all of them if there is none: the authors' cut.
+    """Return the tokens of one row before the first end token, or all of them if there is none: the authors' cut.
 
-    `eval_decoding.py` of the paper's code takes the argmax at all 56 positions, padding included (there the decoder is
-    fed padding tokens, unmasked), and ends token list and string at the first end token *predicted*, wherever the
-    reference ends; its predecessor (Wang and Ji) ends the token list so and the string at the first two end tokens in a
-    row. A prediction whose argmax misses the end therefore runs into the padding, which the authors do count.
+    `eval_decoding.py` of the paper's code takes the argmax at all 56 positions, including padding (where the decoder's
+    input is unmasked padding tokens), and cuts tokens and string at the first *predicted* end token, independent of the
+    reference's length. Its predecessor (Wang and Ji) cuts the string at the first two consecutive end tokens. So a
+    prediction without an end token continues into the padding, and the authors score these tokens, too.
     """
     row = np.asarray(tokens)
     ends = np.flatnonzero(np.isin(row, np.asarray(end_tokens)))

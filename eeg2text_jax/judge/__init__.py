@@ -1,1 +1,1 @@
-"""LATTEScore (Tomanek et al. 2023): a soft prompt on a frozen language model says whether a text kept the meaning."""
+"""LATTEScore (Tomanek et al. 2023): a soft prompt on a frozen language model judges whether a text kept the meaning."""

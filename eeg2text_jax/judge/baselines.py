@@ -15,7 +15,7 @@ from eeg2text_jax.metrics.bertscore import BertScore
 from eeg2text_jax.metrics.error_rates import edit_counts
 from eeg2text_jax.metrics.meaning import Similarity
 
-STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # C: how little the weights are held down; chosen by AUC on dev
+STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # C, the inverse of the L2 penalty; chosen by AUC on dev
 _STEPS, _ENOUGH = 100, 1e-12
 
 
@@ -30,12 +30,12 @@ class Logistic:
     strength: float  # C
 
     def __call__(self, features: np.ndarray) -> np.ndarray:
-        """`[N, C]` -> how likely the meaning is kept, `[N]`."""
+        """Return the probability that the meaning is kept, `[N]`, from features `[N, C]`."""
         return special.expit(self.bias + (features - self.mean) / self.spread @ self.weights)
 
 
 def fit(features: np.ndarray, labels: np.ndarray, strength: float) -> Logistic:
-    """Minimizes `|w|²/2 + C Σ log(1 + exp(-±(b + w·z)))` over standardized features by Newton's method, float64."""
+    """Minimize `|w|²/2 + C Σ log(1 + exp(-±(b + w·z)))` over standardized features by Newton's method in float64."""
     mean, spread = features.mean(0), features.std(0)
     spread = np.where(spread > 0, spread, 1.0)
     z = np.concatenate([np.ones((len(features), 1)), (features - mean) / spread], axis=1)
@@ -60,13 +60,13 @@ def fit(features: np.ndarray, labels: np.ndarray, strength: float) -> Logistic:
 
 
 def fit_best(train: tuple[np.ndarray, np.ndarray], dev: tuple[np.ndarray, np.ndarray]) -> Logistic:
-    """The fit whose strength gives the best AUC on dev; of equal ones the smoothest."""
+    """Return the fit with the best AUC on dev; among ties, the one with the strongest penalty."""
     fits = [fit(*train, strength) for strength in STRENGTHS]
     return max(fits, key=lambda model: (auc(model(dev[0]), dev[1]) or 0.0, -model.strength))
 
 
 def error_rates(pairs: Sequence[Pair]) -> np.ndarray:
-    """Words deleted, inserted and replaced per word of the ground truth, after normalization, `[N, 3]`; uncapped."""
+    """Return deletions, insertions and substitutions per word of the ground truth, normalized, `[N, 3]`; not capped."""
     found = []
     for pair in pairs:
         numbers: dict[str, int] = {}
@@ -80,13 +80,13 @@ def error_rates(pairs: Sequence[Pair]) -> np.ndarray:
 
 
 def bertscore_features(pairs: Sequence[Pair], metric: BertScore) -> np.ndarray:
-    """BERTScore F and the three error rates, `[N, 4]`."""
+    """Return BERTScore F and the three error rates, `[N, 4]`."""
     rows = metric.statistics([pair.hypothesis for pair in pairs], [pair.reference for pair in pairs])
     return np.concatenate([rows[:, 2:3], error_rates(pairs)], axis=1)
 
 
 def similarity_features(pairs: Sequence[Pair], metric: Similarity) -> np.ndarray:
-    """The cosine of the sentences' embeddings and the words of both, `[N, 3]`."""
+    """Return the cosine of the sentence embeddings and both word counts, `[N, 3]`."""
     cosine = metric.statistics([pair.hypothesis for pair in pairs], [pair.reference for pair in pairs])[:, :1]
     lengths = [[len(normalize(text).split()) for text in (pair.reference, pair.hypothesis)] for pair in pairs]
     return np.concatenate([cosine, np.array(lengths, float).reshape(-1, 2)], axis=1)

@@ -1,8 +1,8 @@
-"""Controlled edits: pairs whose label is known by construction, where nobody has rated any.
+"""Controlled edits: pairs labelled by construction, for use without human ratings.
 
-An edit of severity 0 or 1 leaves the meaning as it is; one of severity 2 breaks it. First the class of a pair is drawn,
-then its edits: 1 to 4 harmless ones, or a breaking one and up to 3 harmless ones, so that word error rates of both
-classes overlap. The label is a rule's, not a rater's, and figures made of such pairs say "controlled edits".
+An edit of severity 0 or 1 keeps the meaning; one of severity 2 breaks it. The class of a pair is drawn first, then its
+edits: 1 to 4 harmless ones, or a breaking one and up to 3 harmless ones, so that the word error rates of both classes
+overlap. Labels come from a rule, not a rater; figures from such pairs are labelled "controlled edits".
 """
 
 import dataclasses
@@ -14,9 +14,9 @@ from eeg2text_jax.judge.pairs import Pair, is_exact, normalize
 
 
 def edit_sentence(text: str, harmless: int, breaking: bool, rng: random.Random, corpus: Corpus) -> Pair | None:
-    """A pair of a sentence and its edited copy: `harmless` edits of different kinds, and a breaking one before them.
+    """Pair a sentence with its edited copy: `breaking` edits first, then `harmless` edits of different kinds.
 
-    None where the sentence does not allow it.
+    Returns None if the sentence does not allow these edits.
     """
     words, kind = text.split(), ""
     if breaking:
@@ -41,7 +41,7 @@ def edit_sentence(text: str, harmless: int, breaking: bool, rng: random.Random, 
 
 
 def make_pairs(sentences: Sequence[str], *, per_sentence: int, preserved: float, seed: int) -> list[Pair]:
-    """Pairs of every usable sentence, in their order; those that could not be made are passed over."""
+    """Make pairs of every usable sentence, in order; pairs that cannot be made are skipped."""
     rng, corpus = random.Random(seed), Corpus.of(sentences)
     found = []
     for text in corpus.sentences:
@@ -54,8 +54,8 @@ def make_pairs(sentences: Sequence[str], *, per_sentence: int, preserved: float,
     return found
 
 
-# Made-up speakers: share of their utterances with an error, harmless edits of each, share of those that break. Some
-# have many errors that do not matter, some few that do.
+# Synthetic speakers: share of utterances with an error, harmless edits per error, share of errors that break the
+# meaning. Some speakers have many harmless errors, some have few severe ones.
 SPEAKERS = (
     (0.9, 2, 0.65),
     (0.95, 3, 0.75),
@@ -71,7 +71,7 @@ SPEAKERS = (
 
 
 def make_speakers(sentences: Sequence[str], *, speakers: int, utterances: int, seed: int) -> list[Pair]:
-    """Utterances of made-up speakers, some without an error; those of small edits break one word where they can."""
+    """Make utterances of synthetic speakers, some without an error; a breaking edit changes one word if possible."""
     rng, corpus = random.Random(seed), Corpus.of(sentences)
     found = []
     for n in range(speakers):

@@ -1,4 +1,4 @@
-"""Precision-recall and ROC curves of classifiers, drawn."""
+"""Figures of classifiers: precision-recall and ROC curves."""
 
 import os
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from eeg2text_jax.judge.thresholds import auc, curve
 
 
 def write_curves(path: str | os.PathLike[str], classifiers: Mapping[str, np.ndarray], labels: np.ndarray) -> None:
-    """Draws both curves of every classifier's scores `[N]` side by side into a PNG file."""
+    """Write a PNG with both curves of every classifier's scores `[N]`."""
     figure = Figure(figsize=(9, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)

@@ -1,4 +1,4 @@
-"""Single edits of an English sentence, and what each does to its meaning: severity 0, 1 or 2."""
+"""Single edits of an English sentence, grouped by their effect on the meaning: severity 0, 1 or 2."""
 
 import dataclasses
 import random
@@ -10,7 +10,7 @@ from rapidfuzz.distance import Levenshtein
 
 from eeg2text_jax.judge import lexicon
 
-Edit = Callable[[list[str], random.Random, "Corpus"], list[str] | None]  # None: nothing to edit in this sentence
+Edit = Callable[[list[str], random.Random, "Corpus"], list[str] | None]  # None: the sentence has nothing to edit
 _WORD = re.compile(r"^(\W*)(.*?)(\W*)$", re.DOTALL)
 _VARIANTS, _FUNCTIONS = lexicon.pairs_of(lexicon.VARIANTS), lexicon.pairs_of(lexicon.FUNCTIONS)
 _ANTONYMS = lexicon.pairs_of(lexicon.ANTONYMS)
@@ -20,19 +20,19 @@ FEWEST_WORDS, MOST_WORDS = 5, 40
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """All sentences that are edited: what replaces a word or a name comes out of the others."""
+    """All sentences to edit; replacement words and names come from other sentences of the corpus."""
 
     sentences: tuple[str, ...]
     counts: Counter  # of all words, lower case
-    content: tuple[str, ...]  # words with meaning that are written in lower case
-    names: tuple[str, ...]  # capitalized in the middle of a sentence, and never in lower case
+    content: tuple[str, ...]  # content words in lower case
+    names: tuple[str, ...]  # capitalized within a sentence, and never in lower case
 
     @classmethod
     def of(cls, sentences: Sequence[str]) -> "Corpus":
-        """The distinct sentences of a usable length, and what is in them."""
+        """Make a corpus from the distinct sentences of usable length."""
         usable = [text for text in dict.fromkeys(" ".join(s.split()) for s in sentences) if _usable(text)]
         counts = Counter(core(word).lower() for text in usable for word in text.split())
-        spelled = {core(word) for text in usable for word in text.split()[1:]}  # as in the middle of a sentence
+        spelled = {core(word) for text in usable for word in text.split()[1:]}  # without first words
         content = sorted(w for w in spelled if len(w) > 2 and w.isalpha() and w.islower() and w not in lexicon.STOP)
         names = {word for word in spelled if _is_name(word) and word.lower() not in spelled}
         return cls(tuple(usable), counts, tuple(content), tuple(sorted(names)))
@@ -43,12 +43,12 @@ def _usable(text: str) -> bool:
 
 
 def core(word: str) -> str:
-    """A word without the punctuation around it."""
+    """Strip the punctuation around a word."""
     return _WORD.match(word)[2]
 
 
 def put(word: str, new: str) -> str:
-    """`new` in place of a word, with its punctuation and its capital letter."""
+    """Replace a word by `new`, keeping its punctuation and capital letter."""
     before, old, after = _WORD.match(word).groups()
     return before + (new[:1].upper() + new[1:] if old[:1].isupper() and not new[:1].isdigit() else new) + after
 
@@ -58,7 +58,7 @@ def _places(words: Sequence[str], fits: Callable[[str], bool]) -> list[int]:
 
 
 def _exchange(table: dict[str, str]) -> Edit:
-    """Puts a word's counterpart in its place; a name stays what it is."""
+    """Return an edit that replaces a word by its counterpart in `table`; names are not changed."""
 
     def edit(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
         places = [i for i in _places(words, table.__contains__) if i == 0 or not _is_name(words[i])]
@@ -71,7 +71,7 @@ def _exchange(table: dict[str, str]) -> Edit:
 
 
 def contraction(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """do not -> don't, and back."""
+    """Contract or expand: do not <-> don't."""
     lowered = [core(word).lower() for word in words]
     back = {short: long for long, short in lexicon.CONTRACTIONS.items()}
     found = []
@@ -88,19 +88,19 @@ def contraction(words: list[str], rng: random.Random, corpus: Corpus) -> list[st
 
 
 def filler(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """um, you know."""
+    """Insert a filler: um, you know."""
     at = rng.randrange(len(words))
     return [*words[:at], rng.choice(lexicon.FILLERS), *words[at:]]
 
 
 def repeat(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """A word twice."""
+    """Repeat a word."""
     at = rng.randrange(len(words))
     return [*words[: at + 1], *words[at:]]
 
 
 def article(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Dropped, or a for the."""
+    """Drop an article, or exchange a and the."""
     places = _places(words, ("a", "an", "the").__contains__)
     if not places:
         return None
@@ -112,7 +112,7 @@ def article(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] |
 
 
 def inflect(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """-s, -ed, -ing added to a word or taken from it."""
+    """Add or remove the ending -s, -ed or -ing."""
 
     def fits(word: str) -> bool:
         return len(word) > 3 and word.isalpha() and word not in lexicon.STOP and not word.endswith(("ss", "ly", "st"))
@@ -132,7 +132,7 @@ def inflect(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] |
 
 
 def typo(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """A letter lost or two exchanged in a long word, so that the result is none."""
+    """Drop a letter or exchange two in a long word, so that the result is not a word."""
     places = _places(words, lambda word: len(word) >= 7 and word.isalpha())
     if not places:
         return None
@@ -147,7 +147,7 @@ def typo(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | No
 
 
 def negation(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """not put in after an auxiliary, or taken out."""
+    """Insert `not` after an auxiliary, or remove it."""
     nots = _places(words, ("not", "never").__contains__)
     if nots:
         at = rng.choice(nots)
@@ -162,7 +162,7 @@ def negation(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] 
 
 
 def number(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Another value."""
+    """Replace a number by another value."""
     places = _places(words, lambda word: word.isdigit() or word in lexicon.NUMERALS)
     if not places:
         return None
@@ -183,7 +183,7 @@ def _is_name(word: str) -> bool:
 
 
 def entity(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """A name for another sentence's; a common word within a name (World War) would be put right."""
+    """Replace a name by another sentence's name; not a common word in a name (World War), which a reader corrects."""
     places = [i for i in range(1, len(words)) if core(words[i]) in corpus.names]
     here = {core(word) for word in words}
     others = [name for name in corpus.names if name not in here]
@@ -194,9 +194,9 @@ def entity(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | 
 
 
 def confusion(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """A word with meaning for another one that sounds a little like it.
+    """Replace a content word by another one that sounds similar.
 
-    One letter is not enough (son, song): a listener puts it right.
+    More than one letter must differ: a listener corrects son and song.
     """
     places = [i for i in _places(words, corpus.content.__contains__) if not _is_name(words[i])]
     rng.shuffle(places)
@@ -215,7 +215,7 @@ def confusion(words: list[str], rng: random.Random, corpus: Corpus) -> list[str]
 
 
 def drop(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """The rarest third of the words with meaning, two at least, left out; a year or a date can be missed."""
+    """Drop the rarest third of the content words, at least two; years and dates do not count."""
     places = _places(words, lambda word: len(word) > 2 and word.isalpha() and word not in lexicon.STOP)
     if len(places) < 3:
         return None
@@ -225,12 +225,12 @@ def drop(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | No
 
 
 def cut(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """The first part alone."""
+    """Keep only the first part."""
     return words[: max(1, int(len(words) * rng.uniform(0.40, 0.65)))]
 
 
 def other(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Another sentence of about the same length: what a decoder writes that does not see its input."""
+    """Take another sentence of similar length, like a decoder that ignores its input."""
     near = [s for s in corpus.sentences if abs(len(s.split()) - len(words)) <= 1 and s.split() != words]
     return rng.choice(near).split() if near else None
 

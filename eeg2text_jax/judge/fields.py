@@ -8,6 +8,7 @@ RANGES: dict[str, Range] = {
     "dtype": one_of("float32", "bfloat16"),
     "param_dtype": one_of("float32", "bfloat16"),
     "pairs": place(empty=False),
+    "test": place(),
     "sentences": place(),
     "wording": one_of("auto", "plain", "figure"),
     "labels": pair(text(empty=False)),

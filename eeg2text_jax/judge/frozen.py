@@ -13,7 +13,8 @@ from jax.sharding import PartitionSpec as P
 from scipy import special
 from transformers import PreTrainedTokenizerBase
 
-from eeg2text_jax.backbones.build import backbone_of
+from eeg2text_jax.backbones import DECODERS
+from eeg2text_jax.backbones.build import backbone_module, backbone_of
 from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.judge.pair_batches import block
@@ -64,6 +65,11 @@ def load_frozen(checkpoint: str | Path, dtype: str = "float32", param_dtype: str
         raise UserError(
             f"{checkpoint}: is a {config.model_type} encoder without a decoder, so it cannot answer; a judge needs an "
             "encoder-decoder (T5, BART, PEGASUS)."
+        )
+    if config.model_type in [backbone_module(name).MODEL_TYPE for name in DECODERS]:
+        raise UserError(
+            f"{checkpoint}: is a {config.model_type} model, a decoder alone; a judge needs an encoder-decoder "
+            "(T5, BART, PEGASUS)."
         )
     model, params = load_pretrained(folder, dtype=dtype)
     tokenizer = load_tokenizer(folder)

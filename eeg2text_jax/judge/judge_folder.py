@@ -1,4 +1,4 @@
-"""A tuned judge on disk: `judge.json` and `prompt.safetensors`, read as data and held against the checkpoint."""
+"""A tuned judge on disk: `judge.json` and `prompt.safetensors`, verified against the checkpoint when read."""
 
 import dataclasses
 import json
@@ -20,15 +20,15 @@ from eeg2text_jax.versions import OWN_VERSION, __version__
 
 FORMAT = 1
 FILE, PROMPT = "judge.json", "prompt.safetensors"
-EXACT = ("preserved", "exclude")  # what becomes of a prediction without an error
+EXACT = ("preserved", "exclude")  # treatment of predictions without an error
 SOURCES = ("human labels", "controlled edits", "template pairs")
 
 
 @dataclasses.dataclass(frozen=True)
 class Judge:
-    """Everything that a score of this judge depends on."""
+    """A tuned judge: everything that its scores depend on."""
 
-    checkpoint: str  # a folder, relative to the judge's where it begins with a dot, or a name on the Hub
+    checkpoint: str  # a folder (relative to the judge's folder if it begins with a dot), or a name on the Hub
     weights: str  # SHA-256
     tokenizer: str
     dtype: str
@@ -39,14 +39,14 @@ class Judge:
     threshold: float
     threshold_how: str
     exact: str
-    source: str  # where the labels came from
+    source: str  # origin of the labels
     data: str  # SHA-256 of the pairs
     about: dict[str, Any] = dataclasses.field(default_factory=dict)  # AUC and counts, for people
-    prompt_digest: str = ""  # of the file, once it is written
-    intact: bool = True  # whether judge.json is what was written
+    prompt_digest: str = ""  # SHA-256 of the prompt file once written
+    intact: bool = True  # whether judge.json matches its digest
 
     def signature(self, name: str) -> str:
-        """What a figure of this judge depends on."""
+        """Return the signature of this judge's figures."""
         labels = ",".join(self.labels.words)
         return (
             f"judge:{name}[sha256:{self.weights[:12]}]|prompt:{len(self.prompt)}[sha256:{self.prompt_digest[:12]}]"
@@ -57,7 +57,7 @@ class Judge:
 
 
 def write_judge(judge: Judge, folder: str | os.PathLike[str]) -> None:
-    """Writes the folder of a judge, whole or not at all; one that is there is replaced."""
+    """Write a judge's folder atomically; an existing one is replaced."""
     content = {
         "format": FORMAT,
         "checkpoint": judge.checkpoint,
@@ -82,14 +82,14 @@ def write_judge(judge: Judge, folder: str | os.PathLike[str]) -> None:
         content["prompt_sha256"] = file_digest(partial / PROMPT)
         content["sha256"] = content_digest(content)
         (partial / FILE).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf8")
-        remove(folder)  # only now: a folder cannot be renamed onto one with something in it
+        remove(folder)  # only now: a folder cannot be renamed onto a non-empty one
 
 
 def read_judge(folder: str | os.PathLike[str]) -> Judge:
-    """Reads the folder of a judge. Nothing in it is run.
+    """Read a judge's folder; no code in it is executed.
 
     Raises:
-      UserError: it is none, or something in it is not what was written.
+      UserError: the folder is not a judge, or a file in it was changed.
     """
     folder = Path(at_hand(folder))
     path = folder / FILE
@@ -134,7 +134,7 @@ def read_judge(folder: str | os.PathLike[str]) -> Judge:
 
 
 class _Fields:
-    """Fields of a JSON object, each checked as it is taken."""
+    """The fields of a JSON object, each checked on access."""
 
     def __init__(self, path: Path, content: dict[str, Any]):
         self._path, self._content = path, content
@@ -195,7 +195,7 @@ def _read_prompt(path: Path, digest: str) -> np.ndarray:
 
 
 def load_judged(folder: str | os.PathLike[str]) -> tuple[Judge, Frozen]:
-    """A judge with its language model.
+    """Load a judge with its language model.
 
     Raises:
       UserError: the judge cannot be read, or the checkpoint is not the one that its prompt was tuned on.

@@ -1,7 +1,7 @@
-"""LATTEScore as a metric: 100 times the share of the samples whose meaning was kept, as a tuned judge sees it.
+"""LATTEScore as a metric: 100 times the share of samples whose meaning is kept according to a tuned judge.
 
-What equals its reference after normalization is kept without asking. `lattescore-mean` is the mean of the scores
-themselves: it moves with the model where a share would stay at 0, so the audit takes it.
+A prediction equal to its reference after normalization counts as kept without asking the judge. `lattescore-mean` is
+the mean of the judge's scores; the audit uses it, because it varies even where the share stays at 0.
 """
 
 import os
@@ -14,11 +14,11 @@ from eeg2text_jax.judge.judge_folder import Judge, load_judged
 from eeg2text_jax.judge.pairs import normalize
 from eeg2text_jax.metrics.metric import Metric, check_same_length, ratio
 
-REMEMBERED = 1 << 20  # pairs
+REMEMBERED = 1 << 20  # cache size in pairs
 
 
 class LatteScore(Metric):
-    """LATTEScore of a judge. A blank side counts as lost, and is counted in `blank`."""
+    """LATTEScore of a judge. A pair with a blank side counts as lost; `blank` counts such pairs."""
 
     name = "lattescore"
     columns = ("lattescore", "lattescore-mean")
@@ -44,7 +44,7 @@ class LatteScore(Metric):
         return 100.0 * ratio(summed[..., :2], summed[..., 2:], np.nan)
 
     def notes(self) -> list[str]:
-        """What a reader of the scores must know."""
+        """Return notes for the reader of the scores."""
         found = []
         if self.source != "human labels":
             found.append(f"lattescore: the judge was tuned on {self.source}, not on people's ratings.")
@@ -55,7 +55,7 @@ class LatteScore(Metric):
         return found
 
     def _rows(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        """Statistics of every (reference, prediction), `[N, 3]`; each distinct pair is asked once."""
+        """Return the statistics of every (reference, prediction), `[N, 3]`; each distinct pair is judged once."""
         if len(self._known) > REMEMBERED:
             self._known.clear()
         asked = []
@@ -91,5 +91,5 @@ class JudgeMetrics:
         return [self._metric]
 
     def notes(self) -> list[str]:
-        """What a reader of the scores must know."""
+        """Return notes for the reader of the scores."""
         return self._metric.notes()

@@ -32,7 +32,7 @@ CONTRACTIONS = {
     "let us": "let's",
 }
 
-# Spellings of one word, and words that stand for each other in most sentences.
+# Spelling variants, and synonyms that are interchangeable in most sentences.
 VARIANTS = (
     "color colour,favorite favourite,honor honour,humor humour,labor labour,theater theatre,center centre,gray grey,"
     "program programme,traveled travelled,organized organised,realize realise,recognize recognise,film movie,films "
@@ -53,7 +53,7 @@ NUMERALS = dict(zip(_NUMBER_WORDS.split(" "), _DIGITS.split(" "), strict=True))
 
 FILLERS = ("um", "uh", "you know", "well", "like", "i mean", "er")
 
-# Small words that a listener would put right.
+# Function words whose confusion a listener corrects.
 FUNCTIONS = (
     "which that,in at,their there,his is,on in,for four,to too,with and,of off,its it's,your you're,then than,who that,"
     "by bye,whose who's,into in,from form,a an,as is,was were,has have,are our"
@@ -95,7 +95,7 @@ STOP = frozenset(_STOP.split(" "))
 
 
 def pairs_of(listed: str) -> dict[str, str]:
-    """Each word of a list and its counterpart, both ways round; of several the first."""
+    """Map each word of a list to its counterpart, in both directions; the first counterpart wins."""
     found: dict[str, str] = {}
     for entry in listed.split(","):
         left, _, right = entry.strip().partition(" ")

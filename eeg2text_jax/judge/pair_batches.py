@@ -1,4 +1,4 @@
-"""Pairs as token ids, in batches of a few widths; the batch of a step follows from the seed and the step alone."""
+"""Batches of tokenized pairs in a few widths; each step's batch depends on the seed and the step alone."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -9,15 +9,15 @@ from eeg2text_jax.errors import UserError
 
 
 class PairBatches:
-    """Batches to tune on: every pair once an epoch, like lengths together, in an order drawn for each epoch.
+    """Training batches: every pair once per epoch, similar lengths together, reshuffled each epoch.
 
     Args:
       ids: token ids of every pair.
       yes: bool `[N]`, whether the meaning was kept.
-      widths: of the buckets, a compilation each.
-      size: pairs of a batch; what is missing in the last of an epoch has no weight.
+      widths: bucket widths; each is one compilation.
+      size: pairs per batch; padding rows of the last batch have weight 0.
       pad: the padding token.
-      seed: of the order.
+      seed: the seed of the order.
     """
 
     def __init__(
@@ -33,14 +33,14 @@ class PairBatches:
         self._length = len(self._plan(0))
 
     def __call__(self, step: int) -> dict[str, np.ndarray]:
-        """The batch of a step, from 0 on."""
+        """Return the batch of a step, counted from 0."""
         epoch, place = divmod(step, self._length)
         rows, width = self._plan(epoch)[place]
         return block(self._ids, self._yes, rows, width, self._size, self._pad)
 
     @functools.lru_cache(maxsize=2)  # noqa: B019 - lives as long as a run
     def _plan(self, epoch: int) -> list[tuple[np.ndarray, int]]:
-        """Rows and width of every batch; what is left over of a bucket goes into the next one."""
+        """Return the rows and width of every batch; rows left over from a bucket go to the next wider one."""
         rng = np.random.default_rng([self._seed, epoch])
         order = rng.permutation(len(self._ids))
         bucket = np.searchsorted(self._widths, [len(self._ids[row]) for row in order])
@@ -58,7 +58,7 @@ class PairBatches:
 def block(
     ids: Sequence[np.ndarray], yes: np.ndarray, rows: Sequence[int], width: int, size: int, pad: int
 ) -> dict[str, np.ndarray]:
-    """Some pairs as arrays of `size` rows; rows that only fill it have weight 0 and one token."""
+    """Make arrays of `size` rows from some pairs; padding rows have weight 0 and one token."""
     found = {
         "ids": np.full((size, width), pad, np.int32),
         "length": np.ones(size, np.int32),
@@ -74,7 +74,7 @@ def block(
 def slices(
     lengths: Sequence[int], widths: Sequence[int], size: Callable[[int], int]
 ) -> Iterator[tuple[np.ndarray, int]]:
-    """(rows, width) of batches that hold every pair once, shortest first; `size` says how many of a width."""
+    """Yield (rows, width) of batches that hold every pair once, shortest first; `size(width)` rows each."""
     lengths, widths = np.asarray(lengths, int), np.asarray(sorted(widths), int)
     bucket = np.searchsorted(widths, lengths)
     for number, width in enumerate(widths.tolist()):

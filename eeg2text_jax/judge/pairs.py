@@ -1,4 +1,4 @@
-"""Pairs of a ground truth and a transcript with a label: whether the meaning was kept.
+"""Pairs of a ground truth and a transcript, labelled by whether the meaning was kept.
 
 Severity 0 (meaning fully preserved) and 1 (some errors, meaning mostly preserved) count as preserved, 2 does not, as in
 the paper of LATTEScore.
@@ -40,37 +40,37 @@ Meaning = Literal["", "severity", "preserved"]
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """A ground truth, a transcript of it, and whether the meaning was kept; the rest may be empty."""
+    """A ground truth, its transcript, and whether the meaning was kept; all other fields may be empty."""
 
     reference: str
     hypothesis: str
     preserved: bool
-    rated: str = ""  # the label as it was given: 0, 1, 2, yes or no
+    rated: str = ""  # the original label: 0, 1, 2, yes or no
     speaker: str = ""
     severity: str = ""  # of the speaker's impairment
     speech_type: str = ""
     rater: str = ""
     id: str = ""
-    kind: str = ""  # of a controlled edit, which one breaks the meaning
+    kind: str = ""  # for a controlled edit: the edit that breaks the meaning
 
 
 @functools.lru_cache(1 << 16)
 def normalize(text: str) -> str:
-    """Lower case, without punctuation and superfluous white space: what is left equal is no error."""
+    """Lower-case a text and remove punctuation and extra white space; texts equal after this have no error."""
     return _simplify(text)
 
 
 def is_exact(reference: str, hypothesis: str) -> bool:
-    """Whether nothing was transcribed wrongly."""
+    """Return whether the transcript has no error."""
     return normalize(reference) == normalize(hypothesis)
 
 
 def read_pairs(path: str | Path, labels: Meaning = "") -> list[Pair]:
-    """Reads labelled pairs: `.tsv` or `.csv`, UTF-8, with a header that names `reference`, `hypothesis` and `label`.
+    """Read labelled pairs from a `.tsv` or `.csv` file in UTF-8 with columns `reference`, `hypothesis` and `label`.
 
     Args:
-      path: the file. Further columns are `speaker`, `severity`, `speech_type`, `rater`, `id` and `kind`.
-      labels: what 0 and 1 mean where there is no 2: `severity` (1 is preserved) or `preserved` (0 is not).
+      path: the file. Optional columns: `speaker`, `severity`, `speech_type`, `rater`, `id` and `kind`.
+      labels: the meaning of 0 and 1 in a file without 2: `severity` (1 is preserved) or `preserved` (0 is not).
 
     Raises:
       UserError: the file cannot be read; the message names the line.
@@ -99,7 +99,7 @@ def read_pairs(path: str | Path, labels: Meaning = "") -> list[Pair]:
 
 
 def _records(path: Path) -> list[tuple[int, list[str]]]:
-    """The line at which each record ends, and its fields; empty lines are left out."""
+    """Return each record's last line number and its fields, without empty lines."""
     delimiter = DELIMITERS.get(path.suffix.lower())
     if delimiter is None:
         raise UserError(f"{path}: expected a file that ends in .tsv or .csv.")
@@ -124,7 +124,7 @@ def _records(path: Path) -> list[tuple[int, list[str]]]:
 
 
 def _header(path: Path, names: Sequence[str]) -> dict[str, int]:
-    """Place of every known column."""
+    """Return the index of every known column."""
     places: dict[str, int] = {}
     spoken = [name.strip().lower() for name in names]
     if not set(spoken) & {*NEEDED, *ALIASES}:
@@ -145,7 +145,7 @@ def _header(path: Path, names: Sequence[str]) -> dict[str, int]:
 
 
 def _labels(path: Path, given: Sequence[tuple[int, str]], meaning: Meaning) -> list[bool]:
-    """Whether each label says that the meaning was kept."""
+    """Return for each label whether the meaning was kept."""
     known = {"yes": True, "no": False, "0": True, "1": True, "2": False}
     for line, label in given:
         if label.lower() not in known:
@@ -169,26 +169,26 @@ def _labels(path: Path, given: Sequence[tuple[int, str]], meaning: Meaning) -> l
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """Pairs to tune on, to choose by and to test with; no ground truth is in two of them."""
+    """The train, dev and test pairs; no ground truth is in two parts."""
 
     train: list[Pair]
     dev: list[Pair]
     test: list[Pair]
-    exact: int  # pairs without an error, which nothing is tuned on
-    exact_test: list[Pair]  # those among the ground truths of test
-    rated_twice: list[tuple[Pair, Pair]]  # by two raters; the first one's label was taken
+    exact: int  # pairs without an error, excluded from tuning
+    exact_test: list[Pair]  # pairs without an error whose ground truth is in test
+    rated_twice: list[tuple[Pair, Pair]]  # by two raters; the first rating is used
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Pairs and preserved ones of each part."""
+        """Return the numbers of pairs and of preserved pairs in each part."""
         parts = {name: getattr(self, name) for name in PARTS}
         return {name: {"pairs": len(p), "preserved": sum(x.preserved for x in p)} for name, p in parts.items()}
 
 
 def divide(pairs: Sequence[Pair], ratio: Sequence[float], seed: int, where: str) -> Parts:
-    """Divides pairs by normalized ground truth; those without an error are left out, a second rating is set apart.
+    """Split pairs by normalized ground truth; pairs without an error and second ratings are kept apart.
 
     Raises:
-      UserError: too few ground truths, or a part has one class only.
+      UserError: there are too few ground truths, or a part has only one class.
     """
     first, twice = _first_ratings(pairs)
     wrong = [pair for pair in first if not is_exact(pair.reference, pair.hypothesis)]
@@ -214,7 +214,7 @@ def divide(pairs: Sequence[Pair], ratio: Sequence[float], seed: int, where: str)
 
 
 def _first_ratings(pairs: Sequence[Pair]) -> tuple[list[Pair], list[tuple[Pair, Pair]]]:
-    """Each pair once, and what was rated again: by another rater, where raters are named."""
+    """Return each pair once, and the pairs with a second rating (by another rater, if raters are named)."""
     first: dict[tuple, Pair] = {}
     twice, kept = [], []
     for pair in pairs:
@@ -228,13 +228,13 @@ def _first_ratings(pairs: Sequence[Pair]) -> tuple[list[Pair], list[tuple[Pair, 
 
 
 def pairs_digest(pairs: Sequence[Pair]) -> str:
-    """SHA-256 of what the pairs say."""
+    """Return the SHA-256 of the pairs' content."""
     rows = [[getattr(pair, field.name) for field in dataclasses.fields(Pair)] for pair in pairs]
     return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode()).hexdigest()
 
 
 def write_pairs(pairs: Sequence[Pair], columns: Mapping[str, str] | None = None) -> str:
-    """Text of a `.tsv` file that `read_pairs` reads."""
+    """Format pairs as a `.tsv` file for `read_pairs`."""
     out = io.StringIO()
     writer = csv.writer(out, delimiter="\t", lineterminator="\n")
     names = [name for name in COLUMNS if name in NEEDED or any(getattr(pair, name) for pair in pairs)]

@@ -89,6 +89,48 @@ def raters(parts: Parts) -> dict[str, Any] | None:
     return {"pairs": len(parts.rated_twice), "kappa": kappa(*given), "kappa_preserved": kappa(*merged)}
 
 
+def data_tables(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Return the paper's Tables 1 and 3: speakers by severity of their impairment, and pairs by label as given.
+
+    Each label has its number of pairs, its share in percent, and its first pair as an example. Speakers are counted
+    where the pairs name both a speaker and a severity.
+    """
+    spoken: dict[str, set[str]] = {}
+    labels: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        if pair.speaker and pair.severity:
+            spoken.setdefault(pair.severity, set()).add(pair.speaker)
+        labels.setdefault(pair.rated, []).append(pair)
+    order = sorted(spoken, key=lambda name: (["mild", "moderate", "severe", name.lower()].index(name.lower()), name))
+    return {
+        "speakers_by_severity": {name: len(spoken[name]) for name in order},
+        "labels": {
+            name: {
+                "pairs": len(labels[name]),
+                "percent": 100 * len(labels[name]) / len(pairs),
+                "preserved": labels[name][0].preserved,
+                "example": [labels[name][0].reference, labels[name][0].hypothesis],
+            }
+            for name in sorted(filter(None, labels))
+        },
+    }
+
+
+def caption(name: str, figures: Mapping[str, Any]) -> str:
+    """Return one sentence on the chosen prompt of the model `name`: AUC on test and the threshold."""
+    arms = [arm["auc_test"] for arm in figures["arms"] if arm["auc_test"] is not None]
+    spread = f" (of all {len(arms)} prompts {np.mean(arms):.3f} ± {np.std(arms, ddof=1):.3f})" if len(arms) > 1 else ""
+    found = figures["threshold"]
+    question = figures.get("auc_test_with_the_question")
+    asked = "" if question is None else f", with the question word in the prompt's place {question:.3f}"
+    return (
+        f"{name}, prompt of seed {figures['arms'][figures['chosen']]['seed']}: AUC on test "
+        f"{_number(figures['auc_test'])}{spread}, before tuning {_number(figures['auc_test_before_tuning'])}{asked}; "
+        f"threshold {found['value']:.3f}, {found['how']} (precision {found['precision']:.2f}, recall "
+        f"{found['recall']:.2f})."
+    )
+
+
 def to_markdown(results: Mapping[str, Any]) -> str:
     """The tables as text."""
     names = list(results["slices"][0]["auc"])
@@ -105,7 +147,44 @@ def to_markdown(results: Mapping[str, Any]) -> str:
             f"Raters agreed on {raters_['pairs']} pairs with kappa {_number(raters_['kappa'])} (as rated) and "
             f"{_number(raters_['kappa_preserved'])} (preserved or not).",
         ]
+    lines += _data_markdown(results)
+    if second := results.get("second_test"):
+        found = _auc_cell({"value": second["auc"], "interval": second["auc_interval"]})
+        lines += [
+            "",
+            f"## {second['file']}",
+            "",
+            f"AUC {found} on {second['with_an_error']} pairs with an error of {second['pairs']}. Of its "
+            f"{second['references']} references {second['references_in_training']} are in training; "
+            f"{second['taken_out']['train']} pairs of train and {second['taken_out']['dev']} of dev share a "
+            "reference with it and were taken out.",
+        ]
+        if second["speakers"]:
+            lines += ["", *speakers_markdown(second["speakers"])]
     return "\n".join(lines) + "\n"
+
+
+def _data_markdown(results: Mapping[str, Any]) -> list[str]:
+    """Return the lines of Tables 1 and 3; a table without entries is left out."""
+    lines = []
+    if severities := results.get("speakers_by_severity"):
+        lines += [
+            "",
+            "## Speakers by severity",
+            "",
+            _row(["severity", *severities]),
+            _row(["---"] * (1 + len(severities))),
+        ]
+        lines.append(_row(["speakers", *map(str, severities.values())]))
+    if len(labels := results.get("labels", {})) > 1:
+        head = ["label", "meaning preserved", "pairs", "%", "ground truth", "transcript"]
+        lines += ["", "## Pairs by label", "", _row(head), _row(["---"] * len(head))]
+        for name, of in labels.items():
+            texts = [text.replace("|", "\\|") for text in of["example"]]
+            lines.append(
+                _row([name, "yes" if of["preserved"] else "no", str(of["pairs"]), f"{of['percent']:.0f}", *texts])
+            )
+    return lines
 
 
 def speakers_markdown(table: Mapping[str, Any]) -> list[str]:

@@ -1,6 +1,7 @@
 """The judge as a page: pairs, frozen model, tune, choose, baselines, tables. What is done is passed over."""
 
 import contextlib
+import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,8 +18,9 @@ from eeg2text_jax.judge import baselines, controlled, curves, templates, toy
 from eeg2text_jax.judge.fields import LATER
 from eeg2text_jax.judge.frozen import Asker, Frozen, load_frozen
 from eeg2text_jax.judge.judge_folder import Judge, load_judged, write_judge
-from eeg2text_jax.judge.pairs import Meaning, Pair, divide, normalize, pairs_digest, read_pairs, write_pairs
-from eeg2text_jax.judge.results import by_slice, raters, speakers_table, to_markdown
+from eeg2text_jax.judge.pairs import Meaning, Pair, Parts, divide, normalize, pairs_digest, read_pairs, write_pairs
+from eeg2text_jax.judge.results import by_slice, caption, data_tables, raters, speakers_table, to_markdown
+from eeg2text_jax.judge.second_test import hold_out, second_results
 from eeg2text_jax.judge.thresholds import Threshold, auc, choose_threshold
 from eeg2text_jax.judge.tune import Task, Tuned, tune
 from eeg2text_jax.judge.wording import choose_wording, read_labels
@@ -50,14 +52,16 @@ def judge(config: ConfigDict, root: str, labels: Meaning = "") -> dict[str, Any]
     with begun(config, root) as workdir:
         pairs, source = labelled_pairs(config, labels, workdir)
         where = config.pairs if source == "human labels" else source
-        parts = divide(pairs, config.split.ratio, config.split.seed, where)
+        whole = divide(pairs, config.split.ratio, config.split.seed, where)
+        tested = read_pairs(config.test, labels) if config.test else []
+        parts = hold_out(whole, tested, config.test) if config.test else whole
         frozen = frozen_model(config, workdir)
         wording = toy.toy_wording() if config.checkpoint == TOY else choose_wording(config.wording, frozen.tokenizer)
         answers = read_labels(config.labels, frozen.tokenizer)
-        task = Task(frozen, wording, answers, parts, pairs_digest(pairs))
+        task = Task(frozen, wording, answers, parts, pairs_digest([*pairs, *tested]))
         print(announce(config, task, source))
         tuned = tune(config, task, workdir.root)
-        results = finish(config, task, tuned, source, workdir)
+        results = finish(config, task, tuned, source, workdir, (whole, tested))
         print(to_markdown(results))
         print(f"everything is in {root}: judge, results.md, results.json, curves.png")
         return results
@@ -146,8 +150,13 @@ def announce(config: ConfigDict, task: Task, source: str) -> str:
     )
 
 
-def finish(config: ConfigDict, task: Task, tuned: Tuned, source: str, workdir: Workdir) -> dict[str, Any]:
-    """Chooses prompt and threshold on dev, writes the judge, and tests it beside the baselines."""
+def finish(
+    config: ConfigDict, task: Task, tuned: Tuned, source: str, workdir: Workdir, second: tuple[Parts, list[Pair]]
+) -> dict[str, Any]:
+    """Chooses prompt and threshold on dev, writes the judge, and tests it beside the baselines.
+
+    `second`: the parts before the references of `config.test` were taken out, and the pairs of `config.test`.
+    """
     parts, chosen = task.parts, tuned.chosen
     dev, test = _ask(task, tuned.prompts[chosen], parts.dev), _ask(task, tuned.prompts[chosen], parts.test)
     labels = {name: np.array([pair.preserved for pair in getattr(parts, name)]) for name in ("dev", "test")}
@@ -181,13 +190,19 @@ def finish(config: ConfigDict, task: Task, tuned: Tuned, source: str, workdir: W
     results = {
         "format": 1,
         "source": source,
-        "caption": _caption(task, figures),
+        "caption": caption(task.frozen.name, figures),
         "signature": load_judged(workdir.root / "judge")[0].signature(task.frozen.name),
         **figures,
         "slices": by_slice(classifiers, parts.test),
         "speakers": speakers(config, task, tuned.prompts[chosen], threshold, source),
         "raters": raters(parts),
+        **data_tables([*second[0].train, *second[0].dev, *second[0].test]),
     }
+    if second[1]:
+        ask = functools.partial(_ask, task, tuned.prompts[chosen])
+        results["second_test"] = second_results(
+            config.test, second[0], parts, second[1], ask, threshold.value, config.exact
+        )
     write_text(workdir.root / "results.json", json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     write_text(workdir.root / "results.md", to_markdown(results))
     curves.write_curves(workdir.root / "curves.png", classifiers, labels["test"])
@@ -238,24 +253,6 @@ def _judge(
         data=task.digest,
         about=dict(figures),
     )
-
-
-def _caption(task: Task, figures: Mapping[str, Any]) -> str:
-    arms = [arm["auc_test"] for arm in figures["arms"] if arm["auc_test"] is not None]
-    spread = f" (of all {len(arms)} prompts {np.mean(arms):.3f} ± {np.std(arms, ddof=1):.3f})" if len(arms) > 1 else ""
-    found = figures["threshold"]
-    question = figures.get("auc_test_with_the_question")
-    asked = "" if question is None else f", with the question word in the prompt's place {question:.3f}"
-    return (
-        f"{task.frozen.name}, prompt of seed {figures['arms'][figures['chosen']]['seed']}: AUC on test "
-        f"{_shown(figures['auc_test'])}{spread}, before tuning {_shown(figures['auc_test_before_tuning'])}{asked}; "
-        f"threshold {found['value']:.3f}, {found['how']} (precision {found['precision']:.2f}, recall "
-        f"{found['recall']:.2f})."
-    )
-
-
-def _shown(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
 
 
 def baseline_scores(config: ConfigDict, task: Task) -> dict[str, np.ndarray]:

@@ -30,13 +30,18 @@ TOY_TEMPLATE = "truth: {reference} said: {hypothesis} same:"
 
 
 def toy_pair(rng: random.Random) -> tuple[Pair, dict[str, bool]]:
-    """A pair, half of them with one slot or two changed, and the right answer to every question about it."""
+    """A pair and the right answer to every question about it.
+
+    Half of the pairs have one slot or two changed, a fifth of these slots to a word that nobody knows; one pair in
+    twelve is said in such words alone.
+    """
     chosen = {name: rng.choice(words) for name, words in SLOTS.items()}
     said, changed = dict(chosen), set()
     if rng.random() >= 0.45:
         changed = set(rng.sample(list(SLOTS), rng.choice((1, 1, 2))))
     for name in sorted(changed):
-        said[name] = rng.choice([word for word in SLOTS[name] if word != chosen[name]])
+        others = [word for word in SLOTS[name] if word != chosen[name]]
+        said[name] = rng.choice(others) if rng.random() < 0.8 else made_up(rng)
     harmless = rng.sample(("article", "repeat", "filler"), rng.randint(0 if changed else 1, 1 if changed else 2))
     words = _sentence(said)
     if "article" in harmless:
@@ -46,10 +51,17 @@ def toy_pair(rng: random.Random) -> tuple[Pair, dict[str, bool]]:
         words.insert(at, words[at])
     if "filler" in harmless:
         words.insert(rng.choice((0, len(words))), rng.choice(_FILLERS))
+    if rng.random() < 1 / 12:
+        words, changed = [made_up(rng) for _ in range(rng.randint(1, 8))], set(SLOTS)
     rated = "2" if changed else "1"
     kind = ",".join(sorted(changed))
     pair = Pair(" ".join(_sentence(chosen)), " ".join(words), not changed, rated, kind=kind)
     return pair, {MEANING: not changed, **{name: name not in changed for name in SLOTS}}
+
+
+def made_up(rng: random.Random) -> str:
+    """A word of consonants, which is none of the toy's."""
+    return "".join(rng.choices("bcdfghjklmnpqrstvwxz", k=rng.randint(3, 6)))
 
 
 def toy_sentence(rng: random.Random) -> str:

@@ -1,4 +1,4 @@
-"""How well scores tell two classes apart, and where to cut."""
+"""Evaluation of binary scores: AUC, curves, thresholds and rater agreement."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,9 +8,9 @@ from scipy import stats
 
 
 def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
-    """Area under the ROC curve: how often a preserved pair scores above a lost one, ties counting half.
+    """Return the area under the ROC curve: how often a preserved pair scores above a lost one, ties counting half.
 
-    None where there is one class only.
+    None if there is only one class.
     """
     scores, labels = np.asarray(scores, float), np.asarray(labels, bool)
     n_yes, n_no = int(labels.sum()), int((~labels).sum())
@@ -23,7 +23,7 @@ def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
 def auc_interval(
     scores: np.ndarray, labels: np.ndarray, groups: Sequence[str], draws: int = 1000, seed: int = 0
 ) -> tuple[float, float] | None:
-    """95 % interval of the AUC from a bootstrap over `groups` (ground truths); None where there is one class only."""
+    """Return the 95 % bootstrap interval of the AUC over `groups` (ground truths); None if there is only one class."""
     if auc(scores, labels) is None:
         return None
     rng, members = np.random.default_rng(seed), members_of(groups)
@@ -36,7 +36,7 @@ def auc_interval(
 
 
 def members_of(groups: Sequence[str]) -> list[np.ndarray]:
-    """Rows of each group."""
+    """Return the rows of each group."""
     found: dict[str, list[int]] = {}
     for row, group in enumerate(groups):
         found.setdefault(group, []).append(row)
@@ -53,18 +53,18 @@ class Curve(NamedTuple):
 
 
 def curve(scores: np.ndarray, labels: np.ndarray) -> Curve:
-    """Precision, recall (true-positive rate) and false-positive rate where `score >= threshold` is taken for yes."""
+    """Return precision, recall (true-positive rate) and false-positive rate of the rule `score >= threshold`."""
     scores, labels = np.asarray(scores, float), np.asarray(labels, bool)
     order = np.argsort(-scores, kind="stable")
     scores, hits = scores[order], np.cumsum(labels[order])
-    last = np.flatnonzero(np.append(scores[1:] != scores[:-1], True))  # of equal scores all are taken or none
+    last = np.flatnonzero(np.append(scores[1:] != scores[:-1], True))  # equal scores share a threshold
     hits, taken = hits[last], last + 1
     with np.errstate(invalid="ignore"):
         return Curve(scores[last], hits / taken, hits / labels.sum(), (taken - hits) / (~labels).sum())
 
 
 class Threshold(NamedTuple):
-    """Where to cut, and how it was found."""
+    """A decision threshold, its precision and recall, and how it was chosen."""
 
     value: float
     precision: float
@@ -73,7 +73,7 @@ class Threshold(NamedTuple):
 
 
 def choose_threshold(scores: np.ndarray, labels: np.ndarray, precision: float) -> Threshold:
-    """The lowest score at which enough of what is taken for preserved is so; .5 where there is none."""
+    """Return the lowest threshold with at least this precision; 0.5 if there is none."""
     found = curve(scores, labels)
     good = np.flatnonzero(found.precision >= precision)
     if len(good):
@@ -87,12 +87,12 @@ def choose_threshold(scores: np.ndarray, labels: np.ndarray, precision: float) -
 
 
 def accuracy(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Share of the pairs on the right side of .5."""
+    """Return the share of pairs classified correctly with the threshold 0.5."""
     return float(((np.asarray(scores) >= 0.5) == np.asarray(labels, bool)).mean())
 
 
 def kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
-    """Agreement of two raters beyond chance (Cohen 1960); None where chance alone would make them agree."""
+    """Return Cohen's kappa of two raters; None if the expected agreement is 1."""
     classes = sorted({*first, *second})
     table = np.zeros((len(classes), len(classes)))
     for a, b in zip(first, second, strict=True):

@@ -141,4 +141,7 @@ def toy_ids(tokenizer: Any, pairs: Sequence[tuple[str, str]], question: str = ME
     """Token ids of pairs with a question word before them."""
     wording, known = toy_wording(question), {word: i for i, word in enumerate(TOY_WORDS)}
     texts = (wording.text(*pair) for pair in pairs)
-    return [np.array([known[word] for word in text.split()] + [known["</s>"]], np.int32) for text in texts]
+    return [
+        np.array([known.get(word, known["<unk>"]) for word in text.split()] + [known["</s>"]], np.int32)
+        for text in texts
+    ]

@@ -1,9 +1,10 @@
-"""BERTScore (Zhang et al. 2020): every token is matched to the most similar one of the other text.
+"""BERTScore (Zhang et al. 2020): match every token to the most similar token of the other text.
 
-It follows the package bert-score 0.3.13, with these differences: a masked token can never be the best match (there its
-similarity counts as 0, so that a row may depend on its batch); RoBERTa's first word has a space before it (there not,
-under transformers 5); weights that make a figure 0/0 are an error (there 0); blank text is scored 0 (there an error
-under transformers 5). As there, `[CLS]` and `[SEP]` weigh nothing but may be matched by the other side.
+It follows the package bert-score 0.3.13, with these differences: a masked token can never be the best match (in the
+package its similarity counts as 0, so a row may depend on its batch); RoBERTa's first word has a space before it (in
+the package it has none under transformers 5); weights that make a figure 0/0 raise an error (package: 0); blank text
+scores 0 (package: an error under transformers 5). As in the package, `[CLS]` and `[SEP]` have weight 0 but may be
+matched by the other side.
 
 Shapes: `N` pairs, `T` tokens, `D` width of the encoder.
 """
@@ -25,19 +26,20 @@ from eeg2text_jax.pretrained.embedding import TextEmbedder
 FIGURES = ("p", "r", "f")
 CELLS = 1 << 24  # similarities computed at once: 64 MB
 KEPT = 1 << 29  # bytes of unit vectors
+BLANK = np.array([0.0, 0.0, 0.0, 1.0])  # statistics of a sample with a blank side
 
 
 class BertScore(Metric):
     """Mean over samples of precision, recall and F.
 
     Args:
-      embedder: gives tokens and hidden states.
-      references: with inverse document frequencies as weights, the texts that they are counted in, duplicates
-        included; None: every token weighs the same.
-      baseline: P, R and F of unrelated text, from `read_baseline`: figures become (x - b) / (1 - b).
+      embedder: provides tokens and hidden states.
+      references: texts from which inverse document frequencies are counted, duplicates included; None: equal weights.
+      baseline: P, R and F of unrelated text, from `read_baseline`; figures become (x - b) / (1 - b).
+      blank: a set to which pairs with a blank side are added; several metrics may share it.
 
     Raises:
-      UserError: with idf, every token of some reference is in all references.
+      UserError: with idf weights, all tokens of some reference occur in every reference.
     """
 
     name = "bertscore"
@@ -51,6 +53,7 @@ class BertScore(Metric):
         *,
         references: Sequence[str] | None = None,
         baseline: tuple[np.ndarray, str] | None = None,
+        blank: set[tuple[str, str]] | None = None,
     ):
         self._embedder = embedder
         tokenizer = embedder.loaded.tokenizer
@@ -58,12 +61,14 @@ class BertScore(Metric):
         self._blank = len(embedder.tokens([""])[0])  # tokens of blank text
         self._idf = None if references is None else self._count(references)
         self._known: dict[str, Embedded] = {}
+        self._blank_pairs = set() if blank is None else blank
         self._bytes = 0
         self._baseline = np.zeros(3) if baseline is None else baseline[0]
         rescaled = "no" if baseline is None else baseline[1]
         self.signature = (
             f"{embedder.describe()}|idf:{'no' if references is None else f'references-{len(references)}'}"
-            f"|special:unweighted-matchable|rescale:{rescaled}|empty:zero|average:rows|like:bert-score-0.3.13"
+            f"|special:unweighted-matchable|rescale:{rescaled}"
+            f"|empty:zero{'' if baseline is None else '-before-rescaling'}|average:rows|like:bert-score-0.3.13"
         )
 
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
@@ -73,7 +78,9 @@ class BertScore(Metric):
         found = np.zeros((len(distinct), 3))
         for (prediction, reference), place in distinct.items():
             sides = known[prediction], known[reference]
-            if not any(side.blank for side in sides):
+            if any(side.blank for side in sides):
+                self._blank_pairs.add((prediction, reference))
+            else:
                 found[place] = match_tables([sides[0]], [sides[1]])[0, 0]
         rows = found[[distinct[pair] for pair in zip(predictions, references, strict=True)]]
         return np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
@@ -99,8 +106,18 @@ class BertScore(Metric):
         mean = ratio(summed[..., :3], summed[..., 3:], np.nan)
         return 100.0 * (mean - self._baseline) / (1.0 - self._baseline)
 
+    def notes(self) -> list[str]:
+        """What rescaling makes of a blank text, where there is one."""
+        if not self._blank_pairs or not self._baseline.any():
+            return []
+        each = ", ".join(f"{name.upper()} {x:.1f}" for name, x in zip(FIGURES, self.corpus(BLANK), strict=True))
+        return [
+            f"bertscore: {len(self._blank_pairs)} distinct pairs have a blank side; it scores 0, which --rescale turns "
+            f"into {each}. Look at the figures without --rescale, too."
+        ]
+
     def _count(self, references: Sequence[str]) -> dict[int, float]:
-        """Inverse document frequencies, log((M + 1) / (df + 1)), of the tokens of `M` references."""
+        """Return the inverse document frequencies log((M + 1) / (df + 1)) of the tokens of `M` references."""
         texts = dict.fromkeys(references)
         tokens = dict(zip(texts, self._embedder.tokens(list(texts)), strict=True))
         n = len(references)
@@ -120,7 +137,7 @@ class BertScore(Metric):
         return np.array([token not in self._unweighted for token in ids.tolist()], np.float32)
 
     def _embed(self, texts: Sequence[str]) -> dict[str, "Embedded"]:
-        """Every text once; those that come again are remembered, up to `KEPT` bytes."""
+        """Embed every distinct text once; embeddings are cached, up to `KEPT` bytes."""
         distinct = list(dict.fromkeys(texts))
         new = [text for text in distinct if text not in self._known]
         found = {text: self._known[text] for text in distinct if text in self._known}
@@ -137,7 +154,7 @@ class BertScore(Metric):
 
 
 class Embedded(NamedTuple):
-    """One text: unit rows `[T, D]`, weights `[T]` that sum to 1, and whether it says nothing."""
+    """One text: unit vectors `[T, D]`, weights `[T]` that sum to 1, and whether it is blank."""
 
     states: np.ndarray
     weights: np.ndarray
@@ -145,10 +162,10 @@ class Embedded(NamedTuple):
 
 
 def match_tables(predictions: Sequence[Embedded], references: Sequence[Embedded]) -> np.ndarray:
-    """P, R and F of every prediction against every reference, `[N, M, 3]`.
+    """Return P, R and F of every prediction against every reference, `[N, M, 3]`.
 
-    One product of all tokens with all tokens, on the host where the states are: nothing is padded, so that no text
-    depends on its company, and no shape is compiled.
+    One matrix product of all tokens with all tokens, on the host: no padding, so no text depends on the others, and no
+    compilation.
     """
     starts = [np.cumsum([0, *(len(text.states) for text in side[:-1])]) for side in (predictions, references)]
     states, weights = (
@@ -164,10 +181,10 @@ def match_tables(predictions: Sequence[Embedded], references: Sequence[Embedded]
 
 
 def read_baseline(path: str | os.PathLike[str], layer: int) -> tuple[np.ndarray, str]:
-    """P, R and F of a layer from a file of bert-score (`LAYER,P,R,F`), and a name for signatures.
+    """Read P, R and F of a layer from a bert-score baseline file (`LAYER,P,R,F`), and a name for signatures.
 
     Raises:
-      UserError: the file cannot be read or has no such layer, or a figure is none below 1.
+      UserError: the file cannot be read, lacks the layer, or has a figure that is not below 1.
     """
     path = Path(path)
     try:

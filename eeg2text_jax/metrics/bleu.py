@@ -1,9 +1,8 @@
 """Corpus BLEU (Papineni et al., 2002) without smoothing, on words or on a model's tokens.
 
-Clipped n-gram overlap of texts: all against all as a sparse product, row by row by sorting.
-
-All against all: the k-th occurrence of an n-gram in a text is made a feature of its own. Two texts then share
-min(count, count) features of an n-gram, so the clipped overlap is a dot product of 0/1 rows.
+Clipped n-gram overlap is computed row by row by sorting, or for all pairs of texts by a sparse product: the k-th
+occurrence of an n-gram in a text is its own feature, so two texts share min(count, count) features of an n-gram, and
+the clipped overlap is a dot product of 0/1 rows.
 """
 
 import functools
@@ -16,6 +15,7 @@ from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 from scipy import sparse
 
 from eeg2text_jax.metrics.metric import PIECES, Metric, Tokenize, by_pieces, check_same_length, ratio, tokenize_all
+from eeg2text_jax.predictions.script import characters_apart
 from eeg2text_jax.versions import OWN_VERSION, with_version
 
 
@@ -55,7 +55,7 @@ def overlaps(
     pairwise: bool,
     unique: bool = False,
 ) -> list[Overlaps]:
-    """Of each order the shared n-grams `[N]` or `[P, R]`, and the n-grams of each prediction `[P]` and reference `[R]`.
+    """Return per order the shared n-grams `[N]` or `[P, R]`, and the n-grams of predictions `[P]` and references `[R]`.
 
     `unique` ignores repetitions within a text.
     """
@@ -74,13 +74,13 @@ def overlaps(
 def row_overlaps(
     predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]], orders: Sequence[int], *, unique: bool
 ) -> list[Overlaps]:
-    """As `overlaps`, row by row: an n-gram is a number, made of that of its first n - 1 tokens and its last token."""
+    """`overlaps` row by row; an n-gram's id is made from the id of its first n - 1 tokens and its last token."""
     numbers: dict[str, int] = {}
     texts = [*predictions, *references]
     tokens = np.array([numbers.setdefault(token, len(numbers)) for text in texts for token in text], np.int64)
     lengths = np.array([len(text) for text in texts])
     text_of = np.repeat(np.arange(len(texts)), lengths)
-    left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(tokens))  # tokens from a place to the end of its text
+    left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(tokens))  # tokens from here to the end of the text
     grams, found = tokens, []
     for n in range(1, max(orders) + 1):
         begins = np.flatnonzero(left >= n)
@@ -94,7 +94,7 @@ def row_overlaps(
 
 
 def _clipped(text_of: np.ndarray, grams: np.ndarray, rows: int, unique: bool) -> Overlaps:
-    """Shared n-grams and n-grams of both sides, `[rows]` each; texts below `rows` are predictions."""
+    """Return shared n-grams and the n-grams of both sides, each `[rows]`; texts below `rows` are predictions."""
     width = grams.max(initial=0) + 1
     sides = []
     for side in (text_of < rows, text_of >= rows):
@@ -113,11 +113,11 @@ ORDERS = (1, 2, 3, 4)
 
 
 class Bleu(Metric):
-    """BLEU-1..4 with brevity penalty; one order without a match makes that and the higher figures 0.
+    """BLEU-1..4 with brevity penalty. If one order has no match, that figure and the higher ones are 0.
 
-    An empty prediction has no n-grams and lengthens nothing; a corpus of empty predictions scores 0; a corpus of
-    empty references is undefined (NaN). `short_counts_one` follows nltk's `corpus_bleu`, in which a prediction
-    shorter than n still adds 1 to the number of n-grams.
+    An empty prediction adds no n-grams and no length; a corpus of empty predictions scores 0; a corpus of empty
+    references is undefined (NaN). `short_counts_one` follows nltk's `corpus_bleu`, where a prediction shorter than n
+    still adds 1 to the number of n-grams.
     """
 
     statistic_names = (
@@ -169,12 +169,12 @@ class Bleu(Metric):
 
 
 def word_bleu() -> Bleu:
-    """BLEU on words as sacrebleu's default tokenizer, 13a, sees them; case is kept."""
-    return Bleu("word_bleu", words_13a, f"13a[{with_version('sacrebleu')}]")
+    """Return BLEU on words of sacrebleu's tokenizer 13a, Han and kana by characters; case is kept."""
+    return Bleu("word_bleu", words_13a, f"13a[{with_version('sacrebleu')}]+characters-of-han-and-kana")
 
 
 def words_13a(text: str) -> list[str]:
-    """Tokens of a text. 13a looks no further than to white space, so each piece between two is tokenized once."""
+    """Tokenize a text by 13a. Its rules never cross white space, so each distinct piece is tokenized once."""
     return by_pieces(text.replace("-\n", ""), _piece_13a)
 
 
@@ -183,9 +183,9 @@ _TOKENIZER_13A = Tokenizer13a()
 
 @functools.lru_cache(PIECES)
 def _piece_13a(piece: str) -> tuple[str, ...]:
-    return tuple(_TOKENIZER_13A(piece).split())
+    return tuple(_TOKENIZER_13A(characters_apart(piece)).split())
 
 
 def token_bleu(tokenize: Tokenize, tokenizer: str, *, short_counts_one: bool = False) -> Bleu:
-    """BLEU on a model's tokens; `tokenizer` goes into the signature and names the tokenizer and its hash."""
+    """Return BLEU on a model's tokens; `tokenizer` (name and hash) goes into the signature."""
     return Bleu("token_bleu", tokenize, tokenizer, short_counts_one=short_counts_one)

@@ -1,4 +1,4 @@
-"""Scores of parts of a cell: by subject, and of single rows."""
+"""Scores by subject and of single rows."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,12 +12,12 @@ from eeg2text_jax.predictions.file import Prediction
 
 
 def by_subject(predictions: Sequence[Prediction], **options: Any) -> dict[str, dict[str, float]]:
-    """Every figure of each subject's rows, in order of first appearance, with `rows`; options of `jobs_of`.
+    """Return every figure of each subject's rows, in order of first appearance, with `rows`; options of `jobs_of`.
 
-    Figures that need the references of all rows (inverse document frequencies) are counted over all subjects.
+    Inverse document frequencies are counted over the references of all subjects.
 
     Raises:
-      UserError: the rows do not say their subject.
+      UserError: the rows have no subject.
     """
     subjects = [row.subject for row in predictions]
     if not all(subjects):
@@ -34,7 +34,7 @@ def by_subject(predictions: Sequence[Prediction], **options: Any) -> dict[str, d
 
 
 def row_figures(predictions: Sequence[Prediction], **options: Any) -> Iterator[dict[str, Any]]:
-    """Every row with its own figures; one that is undefined for it is null."""
+    """Yield every row with its own figures; an undefined figure is null."""
     columns: dict[str, list[float | None]] = {}
     for metric, statistics in _statistics(predictions, options):
         for column, values in zip(metric.columns, metric.corpus(statistics).T.tolist(), strict=True):

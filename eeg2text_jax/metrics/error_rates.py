@@ -1,4 +1,4 @@
-"""Word and character error rate with their edits, as jiwer counts them."""
+"""Word and character error rate with edit counts, equal to jiwer's."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
@@ -8,11 +8,12 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from eeg2text_jax.metrics.metric import Metric, Tokenize, check_same_length, ratio, tokenize_all
+from eeg2text_jax.predictions.script import characters_apart
 from eeg2text_jax.versions import with_version
 
 
 class ErrorRate(Metric):
-    """Edits per unit of reference (word or character), over the whole corpus; may exceed 100.
+    """Edits per word or character of the reference over the whole corpus, in percent; may exceed 100.
 
     An empty prediction counts every unit of its reference as deleted. An empty reference counts every unit of its
     prediction as inserted and adds nothing to the denominator; a corpus of empty references is undefined (NaN).
@@ -42,7 +43,7 @@ class ErrorRate(Metric):
         return np.array(table, float).reshape(len(distinct), len(references), 4)[inverse]
 
     def _numbered(self, predictions: Sequence[str], references: Sequence[str]) -> tuple[list, list]:
-        """Both sides as lists of integers, one per distinct unit."""
+        """Map both sides to lists of integers, one integer per distinct unit."""
         numbers: defaultdict[Hashable, int] = defaultdict(lambda: len(numbers))
         sides = ("prediction", predictions), ("reference", references)
         predicted, reference = (
@@ -58,7 +59,7 @@ class ErrorRate(Metric):
 
 
 def edit_counts(prediction: Sequence[int], reference: Sequence[int]) -> tuple[int, int, int, int]:
-    """Substitutions, deletions and insertions of one best alignment, and the length of the reference."""
+    """Return substitutions, deletions and insertions of one best alignment, and the length of the reference."""
     replaced = deleted = inserted = 0
     for tag, start, end, predicted_start, predicted_end in Levenshtein.opcodes(reference, prediction).as_list():
         if tag == "replace":
@@ -71,7 +72,7 @@ def edit_counts(prediction: Sequence[int], reference: Sequence[int]) -> tuple[in
 
 
 def word_error_rate() -> ErrorRate:
-    return ErrorRate("wer", "word", lambda text: jiwer.wer_default([text])[0])
+    return ErrorRate("wer", "word", lambda text: jiwer.wer_default([characters_apart(text)])[0])
 
 
 def character_error_rate() -> ErrorRate:

@@ -1,7 +1,7 @@
-"""What a metric is: sufficient statistics per sample, and a corpus score from their sum.
+"""The metric interface: sufficient statistics per sample, and a corpus score from their sum.
 
-Because a corpus score is a function of a sum over samples, a bootstrap or a permutation re-aggregates rows of
-statistics and never looks at text again.
+A corpus score is a function of a sum over samples, so a bootstrap or permutation re-aggregates rows of statistics
+without processing text again.
 """
 
 import abc
@@ -13,12 +13,12 @@ import numpy as np
 from eeg2text_jax.errors import UserError
 
 Tokenize = Callable[[str], Sequence[str]]
-PIECES = 1 << 17  # distinct pieces of text between white space whose tokens are kept
-ROWS_AT_ONCE = 4096  # keeps the tokens of a part of the rows in memory, never of all
+PIECES = 1 << 17  # cache size: distinct whitespace-separated pieces of text
+ROWS_AT_ONCE = 4096  # rows whose tokens are in memory at a time
 
 
 class MetricError(UserError):
-    """A metric that could not be computed; `index` and `side` say on which text."""
+    """A metric could not be computed; `index` and `side` identify the text."""
 
     def __init__(self, metric: str, side: str, index: int, reason: str):
         super().__init__(f"{metric} failed on the {side} of row {index + 1}: {reason}.")
@@ -29,7 +29,7 @@ class Metric(abc.ABC):
     """A corpus metric over `S` statistics per sample and `C` named figures.
 
     `name` is its key in results, `columns` names the `C` figures, `statistic_names` the `S` statistics. `signature`
-    states everything that changes the figures: tokenizer, case, smoothing, meaning of empty text, library version.
+    states everything that changes the figures: tokenizer, case, smoothing, treatment of empty text, library version.
     Figures are percentages.
     """
 
@@ -38,30 +38,30 @@ class Metric(abc.ABC):
     statistic_names: tuple[str, ...]
     signature: str
     lower_is_better: ClassVar[bool] = False
-    least: ClassVar[float] = 0.0  # that a statistic can be; counts are never below 0
+    least: ClassVar[float] = 0.0  # lower bound of a statistic; counts are never negative
 
     def notes(self) -> list[str]:
-        """What a reader of its figures must know of what was computed so far."""
+        """Return notes for the reader about the figures computed so far."""
         return []
 
     @abc.abstractmethod
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
-        """Float64 `[N, S]`: row i from prediction i against reference i. Raises MetricError."""
+        """Return float64 `[N, S]`: row i compares prediction i with reference i. Raises MetricError."""
 
     @abc.abstractmethod
     def pairwise(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
-        """Float64 `[P, R, S]`: every prediction against every reference. Raises MetricError."""
+        """Return float64 `[P, R, S]`: every prediction against every reference. Raises MetricError."""
 
     @abc.abstractmethod
     def corpus(self, summed: np.ndarray) -> np.ndarray:
-        """Float64 `[..., C]` from statistics `[..., S]` summed over samples; NaN where it is undefined."""
+        """Return figures, float64 `[..., C]`, from statistics `[..., S]` summed over samples; NaN if undefined."""
 
     def total(
         self, predictions: Sequence[str], references: Sequence[str], advance: Callable[[int], None] | None = None
     ) -> np.ndarray:
-        """Statistics `[S]` summed over rows, some thousand at a time; `advance` is told how many were done.
+        """Return statistics `[S]` summed over rows; `advance` is called with the number of rows of each chunk.
 
-        Raises MetricError, whose `index` counts from the first row of all.
+        Raises MetricError; its `index` counts from the first row.
         """
         check_same_length(predictions, references)
         summed = np.zeros(len(self.statistic_names))
@@ -77,11 +77,11 @@ class Metric(abc.ABC):
         return summed
 
     def score(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-        """The figures of one corpus by column name."""
+        """Return the figures of one corpus by column name."""
         return self.figures(self.total(predictions, references))
 
     def figures(self, summed: np.ndarray) -> dict[str, float]:
-        """Figures by column name from statistics `[S]` summed over samples."""
+        """Return figures by column name from statistics `[S]` summed over samples."""
         return dict(zip(self.columns, self.corpus(summed).tolist(), strict=True))
 
 
@@ -91,7 +91,7 @@ def check_same_length(predictions: Sequence[str], references: Sequence[str]) -> 
 
 
 def tokenize_all(metric: str, side: str, tokenize: Tokenize, texts: Sequence[str]) -> list[Sequence[str]]:
-    """Tokens of every text, each distinct text tokenized once; a failure names the text."""
+    """Tokenize every distinct text once; an error names the text."""
     known: dict[str, Sequence[str]] = {}
     for index, text in enumerate(texts):
         if text not in known:
@@ -103,11 +103,11 @@ def tokenize_all(metric: str, side: str, tokenize: Tokenize, texts: Sequence[str
 
 
 def by_pieces(text: str, tokens_of: Callable[[str], Sequence[str]]) -> list[str]:
-    """Tokens of a text from those of its pieces between white space."""
+    """Tokenize a text by its whitespace-separated pieces."""
     return [token for piece in text.split() for token in tokens_of(piece)]
 
 
 def ratio(numerator: np.ndarray, denominator: np.ndarray, undefined: float) -> np.ndarray:
-    """`numerator / denominator`, and `undefined` where the denominator is 0."""
+    """Return `numerator / denominator`, or `undefined` where the denominator is 0."""
     numerator, denominator = np.broadcast_arrays(np.asarray(numerator, float), np.asarray(denominator, float))
     return np.divide(numerator, denominator, out=np.full(denominator.shape, undefined), where=denominator != 0)

@@ -1,8 +1,7 @@
-"""Ranks among N candidates: top-k with shared credit for ties, chance, and what the number of words alone gives.
+"""Ranks among N candidates: top-k accuracy with ties in expectation, chance level, and the length-only baseline.
 
-A tie is never favourable: of candidates with one score, those places of the first k that are left to them are theirs
-with equal chance. Where all scores are equal each candidate is in the first k with the probability k / N, which is
-chance.
+Ties give no advantage: tied candidates share the remaining places of the top k with equal probability. If all scores
+are equal, each candidate is in the top k with probability k / N, the chance level.
 """
 
 import dataclasses
@@ -19,10 +18,10 @@ TOP = (1, 5)
 
 
 def counts_above(scores: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many of the scores `[R, N]` are above, and how many equal to, those of the candidates `chosen` (int `[m]`).
+    """Count the scores `[R, N]` above and equal to those of the candidates `chosen` (int `[m]`).
 
     Returns:
-      `above` and `equal`, int `[R, m]`; a candidate equals itself.
+      `above` and `equal`, int `[R, m]`; `equal` includes the candidate itself.
     """
     above, equal = np.empty((2, len(scores), len(chosen)), int)
     for row, values in enumerate(scores):
@@ -33,9 +32,9 @@ def counts_above(scores: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np
 
 
 def statistics(scores: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """`STATISTICS` of the candidates `chosen`, float `[R, m, 4]`: shares of the first one and five; rank; 1.
+    """Return `STATISTICS` of the candidates `chosen`, float `[R, m, 4]`: top-1, top-5, percentile rank, 1.
 
-    The rank is a share, too: of the other candidates, those that are below, half of those that tie.
+    Percentile rank: the share of other candidates with a lower score, plus half of the tied ones.
     """
     above, equal = counts_above(scores, chosen)
     n = scores.shape[1]
@@ -45,28 +44,27 @@ def statistics(scores: np.ndarray, chosen: np.ndarray) -> np.ndarray:
 
 
 def chance(n: int, k: int) -> float:
-    """The probability that a candidate drawn at random is among the first `k` of `n`."""
+    """Return the probability that a random candidate is among the first `k` of `n`."""
     return min(k / n, 1.0)
 
 
 def chance_interval(n: int, k: int, sentences: int, level: float = 0.95) -> tuple[float, float]:
-    """Between which shares top-k lies by chance, as if all rows of a sentence went together.
+    """Return the interval of top-k accuracy under chance, a binomial interval over sentences.
 
-    The binomial interval over sentences: readers of one sentence may err together, so that they are no more evidence
-    than one.
+    Rows of one sentence count as one observation, because readers of one sentence may err together.
     """
     low, high = stats.binom.interval(level, sentences, chance(n, k))
     return float(low) / sentences, float(high) / sentences
 
 
 def by_length(row: Ranking) -> np.ndarray:
-    """Scores `[N]` of who knows the number of words of the recording and nothing else: nearer is higher."""
+    """Return the length-only baseline's scores `[N]`: higher for word counts closer to the recording's."""
     return -np.abs(row.candidates.n_words - row.n_words)
 
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """Shares in percent over some rows; chance where there is one."""
+    """Figures in percent over some rows, with their chance levels if defined."""
 
     top1: float
     top5: float
@@ -74,20 +72,20 @@ class Figures:
 
     @classmethod
     def of(cls, summed: np.ndarray) -> "Figures":
-        """From `STATISTICS` summed over rows."""
+        """Make figures from `STATISTICS` summed over rows."""
         return cls(*(100.0 * summed[:3] / summed[3]).tolist())
 
 
 def right_statistics(rows: Sequence[Ranking], scores: Sequence[np.ndarray]) -> np.ndarray:
-    """`STATISTICS` of every row's right candidate, `[R, 4]`."""
+    """Return `STATISTICS` of every row's true candidate, `[R, 4]`."""
     return np.stack([statistics(s[None], np.array([r.right]))[0, 0] for r, s in zip(rows, scores, strict=True)])
 
 
 def score_rankings(rows: Sequence[Ranking]) -> list[dict[str, Any]]:
-    """Figures of every cell, as `metrics.score.score_cells` lays them out, with those of every subject.
+    """Return the figures of every cell, in the layout of `metrics.score.score_cells`, also by subject.
 
     Figures are percentages: `top-1`, `top-5`, `rank` (percentile; 50 is chance), `top-1 in stratum` (among sentences of
-    one task and nearly one length); what the number of words alone gives (`top-5 by length`); and chance.
+    the same task and similar length), the length-only baseline (`top-5 by length`), and chance levels.
     """
     cells: dict[tuple, list[Ranking]] = {}
     for row in rows:
@@ -141,7 +139,7 @@ def _figures(rows: Sequence[Ranking]) -> dict[str, dict[str, Any]]:
 
 
 def _in_stratum(row: Ranking) -> tuple[float, int]:
-    """The share of first place among the candidates of the row's stratum, and how many these are."""
+    """Return the top-1 share among the candidates of the row's stratum, and the number of these candidates."""
     alike = np.flatnonzero(row.candidates.strata == row.candidates.strata[row.right])
     own = np.flatnonzero(alike == row.right)
     return float(statistics(row.scores[None, alike], own)[0, 0, 0]) if len(alike) > 1 else 1.0, len(alike)

@@ -40,18 +40,18 @@ LATEX_SPECIAL = {
 
 
 def latex_text(text: str) -> str:
-    """Text with LaTeX's special characters made harmless."""
+    """Escape LaTeX's special characters."""
     return "".join(LATEX_SPECIAL.get(character, character) for character in text)
 
 
 def markdown_text(text: str) -> str:
-    """Text with Markdown's and HTML's special characters made harmless, on one line."""
+    """Escape Markdown's and HTML's special characters, and put the text on one line."""
     escaped = re.sub(r"([\\`*_\[\]|#~])", r"\\\1", " ".join(text.split()))
     return escaped.replace("<", "&lt;").replace(">", "&gt;")
 
 
 def table_markdown(table: Table) -> str:
-    """A Markdown table; Markdown has one line of headings, so a group's title goes into each of its columns."""
+    """Format a Markdown table; Markdown has one header line, so each column repeats its group's title."""
     table = map_cells(table, markdown_text)
     headings = [f"{title} {heading}".strip() for title, heading in with_groups(table)]
     rows = [row for section in table.sections for row in section]
@@ -61,13 +61,13 @@ def table_markdown(table: Table) -> str:
 
 
 def with_groups(table: Table) -> list[tuple[str, str]]:
-    """Group title and heading of every column."""
+    """Return the group title and heading of every column."""
     titles = [title for title, span in table.groups for _ in range(span)]
     return list(zip(titles, table.headings, strict=True))
 
 
 def table_latex(table: Table) -> str:
-    """A LaTeX table; it needs the package booktabs."""
+    """Format a LaTeX table; it needs the package booktabs."""
     table = map_cells(table, latex_text)
     groups = " & ".join(rf"\multicolumn{{{span}}}{{c}}{{{title}}}" for title, span in table.groups)
     sections = ["\n".join(" & ".join(row) + r" \\" for row in section) for section in table.sections]
@@ -91,7 +91,7 @@ def table_latex(table: Table) -> str:
 
 
 def print_table(results: dict[str, Any]) -> None:
-    """Prints the scores of `score_cells`: as wide as the terminal, or as they need where it goes to a file."""
+    """Print the scores of `score_cells`, fitted to the terminal, or at full width into a file."""
     console = Console()
     if not console.is_terminal:
         console.width = FILE_WIDTH
@@ -99,7 +99,7 @@ def print_table(results: dict[str, Any]) -> None:
 
 
 def table_console(results: dict[str, Any], label: str = "") -> RichTable:
-    """The scores of `score_cells` for a console, in fewer columns than the files have."""
+    """Format the scores of `score_cells` for a console, with fewer columns than the files."""
     seeds = {cell["seed"] for cell in results["cells"]}
     columns = PAPER_COLUMNS if results["profile"] == "paper" else NARROW_COLUMNS
     table = map_cells(score_table(results, label, columns, digits=1 if len(seeds) > 1 else 2), escape)
@@ -117,7 +117,7 @@ def table_console(results: dict[str, Any], label: str = "") -> RichTable:
 
 
 def examples_markdown(examples: Sequence[Example]) -> str:
-    """Decoded examples as Markdown tables."""
+    """Format decoded examples as Markdown tables."""
     styles = {"plain": "{}", "bold": "**{}**", "underline": "<u>{}</u>"}
     blocks = []
     for shown in examples:
@@ -128,7 +128,7 @@ def examples_markdown(examples: Sequence[Example]) -> str:
 
 
 def examples_latex(examples: Sequence[Example]) -> str:
-    """Decoded examples as one LaTeX table; it needs the package booktabs."""
+    """Format decoded examples as one LaTeX table; it needs the package booktabs."""
     styles = {"plain": "{}", "bold": r"\textbf{{{}}}", "underline": r"\underline{{{}}}"}
     blocks = [
         "\n".join(
@@ -159,7 +159,7 @@ def styled(words: Marked, styles: dict[str, str], change: Callable[[str], str]) 
 def write_tables(
     folder: str | os.PathLike[str], results: dict[str, Any], examples: Sequence[Example], label: str = "model"
 ) -> None:
-    """Writes `results.md` and `results.tex` into a folder, each under a temporary name and then renamed."""
+    """Write `results.md` and `results.tex` into a folder, each atomically."""
     table = score_table(results, label)
     signed = [f"- {', '.join(names)}: `{signature}`" for signature, names in signatures(results).items()]
     texts = {

@@ -1,7 +1,7 @@
-"""ROUGE-1, ROUGE-2 and ROUGE-L: precision, recall and F of a sample, averaged over samples."""
+"""ROUGE-1, ROUGE-2 and ROUGE-L: precision, recall and F of each sample, averaged over samples."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 
 import numpy as np
@@ -9,7 +9,7 @@ from rapidfuzz import process
 from rapidfuzz.distance import LCSseq
 from rouge_score.tokenize import tokenize as rouge_score_tokenize
 
-from eeg2text_jax.metrics.bleu import overlaps
+from eeg2text_jax.metrics.bleu import Overlaps, overlaps
 from eeg2text_jax.metrics.metric import PIECES, Metric, Tokenize, by_pieces, check_same_length, ratio, tokenize_all
 from eeg2text_jax.versions import with_version
 
@@ -17,11 +17,12 @@ FIGURES = ("p", "r", "f")
 
 
 class Rouge(Metric):
-    """ROUGE with the mean over samples of P, R and F of each kind.
+    """ROUGE: the mean over samples of P, R and F of each variant.
 
     A sample with an empty prediction, or an empty reference, has P = R = F = 0, and counts. `unique` compares sets
     of n-grams rather than clipped counts, `epsilon` is added to P + R: the conventions of the PyPI package `rouge`.
-    `tokenize_reference` replaces `tokenize` for references, to refuse what the tokenizer cannot see.
+    `tokenize_reference` replaces `tokenize` for references, to refuse what the tokenizer cannot see. `sentences` gives
+    the words of each sentence of a text; with it ROUGE-L is that of summaries, see `union_subsequences`.
     """
 
     def __init__(
@@ -34,7 +35,9 @@ class Rouge(Metric):
         kinds: Sequence[str] = ("1", "2", "l"),
         unique: bool = False,
         epsilon: float = 0.0,
+        sentences: Callable[[str], list[list[str]]] | None = None,
     ):
+        self.sentences = sentences
         self.name, self.tokenize, self.kinds, self.unique, self.epsilon = name, tokenize, kinds, unique, epsilon
         self.tokenize_reference = tokenize_reference or tokenize
         self.columns = tuple(f"rouge-{kind}-{figure}" for kind in kinds for figure in FIGURES)
@@ -54,7 +57,8 @@ class Rouge(Metric):
         orders = [int(kind) for kind in self.kinds if kind != "l"]
         shared_by_kind = overlaps(predicted, reference, orders, pairwise=pairwise, unique=self.unique)
         if "l" in self.kinds:
-            shared_by_kind.insert(self.kinds.index("l"), common_subsequences(predicted, reference, pairwise=pairwise))
+            texts = (predictions, references) if self.sentences else (predicted, reference)
+            shared_by_kind.insert(self.kinds.index("l"), self.longest(*texts, pairwise=pairwise))
         figures = []
         for shared, n_predicted, n_reference in shared_by_kind:
             precision = ratio(shared, n_predicted[:, None] if pairwise else n_predicted, 0.0)
@@ -63,6 +67,12 @@ class Rouge(Metric):
             figures += [precision, recall, f]
         return np.stack([*figures, np.ones_like(figures[0])], axis=-1)
 
+    def longest(self, predicted: Sequence, reference: Sequence, *, pairwise: bool) -> Overlaps:
+        """Shared words of ROUGE-L, and the words of both sides."""
+        if self.sentences:
+            return union_subsequences(predicted, reference, self.sentences, pairwise=pairwise)
+        return common_subsequences(predicted, reference, pairwise=pairwise)
+
     def corpus(self, summed: np.ndarray) -> np.ndarray:
         return 100.0 * ratio(summed[..., :-1], summed[..., -1:], np.nan)
 
@@ -70,7 +80,7 @@ class Rouge(Metric):
 def common_subsequences(
     predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]], *, pairwise: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lengths of longest common subsequences `[N]` or `[P, R]`, of predictions `[P]` and of references `[R]`."""
+    """Return longest common subsequence lengths `[N]` or `[P, R]`, and the lengths of both sides, `[P]` and `[R]`."""
     if pairwise:
         shared = process.cdist(predictions, references, scorer=LCSseq.similarity, dtype=np.int32).astype(float)
     else:
@@ -80,14 +90,59 @@ def common_subsequences(
     return shared, *map(np.array, lengths)
 
 
+def union_subsequences(
+    predictions: Sequence[str],
+    references: Sequence[str],
+    sentences: Callable[[str], list[list[str]]],
+    *,
+    pairwise: bool,
+) -> Overlaps:
+    """As `common_subsequences`, over sentences: the distinct words of a longest common subsequence of any two.
+
+    Lin's (2004) summary-level ROUGE-L as the package `rouge` computes it: sets of words, and of several longest
+    subsequences the one that its walk from the end finds.
+    """
+    sides = [[sentences(text) for text in texts] for texts in (predictions, references)]
+    lengths = (np.array([float(len(set(chain(*text)))) for text in side]) for side in sides)
+    if pairwise:
+        shared = np.array([[_union(p, r) for r in sides[1]] for p in sides[0]], float)
+    else:
+        shared = np.array([_union(p, r) for p, r in zip(*sides, strict=True)], float)
+    return shared, *lengths
+
+
+def _union(predicted: list[list[str]], reference: list[list[str]]) -> int:
+    return len(set().union(*(_last_common_words(left, right) for left in reference for right in predicted)))
+
+
+def _last_common_words(left: list[str], right: list[str]) -> set[str]:
+    """Words of the longest common subsequence that a walk from the ends of both finds."""
+    lengths = [[0] * (len(right) + 1)]
+    for word in left:
+        above, row = lengths[-1], [0]
+        for j, other in enumerate(right):
+            row.append(above[j] + 1 if word == other else max(above[j + 1], row[j]))
+        lengths.append(row)
+    i, j, found = len(left), len(right), set()
+    while i and j:
+        if left[i - 1] == right[j - 1]:
+            i, j = i - 1, j - 1
+            found.add(left[i])
+        elif lengths[i - 1][j] > lengths[i][j - 1]:
+            i -= 1
+        else:
+            j -= 1
+    return found
+
+
 def rouge() -> Rouge:
-    """ROUGE-1, ROUGE-2 and ROUGE-L of the package rouge-score, without stemming."""
+    """Return ROUGE-1, ROUGE-2 and ROUGE-L of the package rouge-score, without stemming."""
     signature = f"tok:lowercase-a-z0-9|case:lower|stem:no|version:{with_version('rouge-score')}"
     return Rouge("rouge", rouge_score_words, signature, tokenize_reference=visible_words)
 
 
 def rouge_score_words(text: str) -> list[str]:
-    """Tokens of a text; rouge-score takes what is not a letter or digit for white space, so pieces stand alone."""
+    """Tokenize a text as rouge-score does: every character but a-z and 0-9 is white space."""
     return by_pieces(text, _rouge_score_piece)
 
 
@@ -97,7 +152,7 @@ def _rouge_score_piece(piece: str) -> tuple[str, ...]:
 
 
 def visible_words(text: str) -> list[str]:
-    """Words of a reference. rouge-score knows only a-z and 0-9: another script is refused, not scored 0."""
+    """Tokenize a reference; raise for other scripts, because rouge-score keeps only a-z and 0-9 and would score 0."""
     words = rouge_score_words(text)
     if not words and any(character.isalpha() for character in text):
         raise ValueError("rouge-score sees only the letters a-z and finds no word")
@@ -105,12 +160,16 @@ def visible_words(text: str) -> list[str]:
 
 
 def paper_rouge() -> Rouge:
-    """ROUGE-1 and ROUGE-2 with the formula of the PyPI package `rouge` 1.0.1, which the paper's figures follow."""
+    """ROUGE-1, 2 and L with the formula of the PyPI package `rouge` 1.0.1, which the paper's figures follow."""
     signature = "tok:dots-and-spaces|case:mixed|stem:no|ngrams:unique|f:+1e-8|version:formula-of-rouge-1.0.1"
-    return Rouge("rouge", dotless_words, signature, kinds=("1", "2"), unique=True, epsilon=1e-8)
+    return Rouge("rouge", dotless_words, signature, unique=True, epsilon=1e-8, sentences=dotted_sentences)
 
 
 def dotless_words(text: str) -> list[str]:
     """Words between dots and white space; as in the package, white space alone between two dots is an empty word."""
-    sentences = [" ".join(sentence.split()) for sentence in text.split(".") if sentence]
-    return list(chain.from_iterable(sentence.split(" ") for sentence in sentences))
+    return list(chain.from_iterable(dotted_sentences(text)))
+
+
+def dotted_sentences(text: str) -> list[list[str]]:
+    """The words of each sentence; a dot ends one."""
+    return [" ".join(sentence.split()).split(" ") for sentence in text.split(".") if sentence]

@@ -1,12 +1,13 @@
-"""Scores of predictions, each with its signature: of one cell and mode, and of every cell and mode of a run.
+"""Score predictions, every figure with its signature: one cell and mode, or every cell and mode of a run.
 
-A profile says which metrics a score consists of.
+A profile is a set of metrics.
 `standard`: BLEU on words and on the model's tokens, ROUGE of rouge-score, WER and CER of jiwer.
-`paper`: what Tables 2-3 of the paper print: BLEU on subword tokens as nltk's `corpus_bleu` computes it, ROUGE with the
-formula of the PyPI package `rouge`, WER.
+`paper`: the figures of Tables 2-3 of the paper: BLEU on subword tokens as nltk's `corpus_bleu` computes it, ROUGE with
+the formula of the PyPI package `rouge`, WER.
 """
 
 import contextlib
+import html
 import json
 import math
 import os
@@ -20,6 +21,7 @@ from eeg2text_jax.metrics.error_rates import character_error_rate, word_error_ra
 from eeg2text_jax.metrics.metric import Metric, MetricError
 from eeg2text_jax.metrics.rouge import paper_rouge, rouge
 from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.predictions.in_memory import as_set
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.study.metric_names import MEANING, WORDS
 
@@ -34,47 +36,64 @@ PAPER_NOTE = (
     "The columns P and R of the paper's Tables 2-3 are exchanged: what the paper prints under P is the recall, and "
     "stands here under R."
 )
-SHOW_PROGRESS = 200_000  # rows times metrics, some seconds
+SHOW_PROGRESS = 200_000  # rows times metrics: a few seconds of work
 
 
 class NothingToScoreError(UserError):
     """Every prediction, or every reference, of a cell and mode is empty."""
 
 
+class Scores(dict[str, dict[str, Any]]):
+    """Figures by their names; a notebook shows a table."""
+
+    def _repr_html_(self) -> str:
+        rows = ((name, f"{found['value']:.2f}", found["signature"]) for name, found in self.items())
+        cells = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows)
+        head = "<tr><th>figure</th><th>percent</th><th>signature</th></tr>"
+        return f"<table>{head}{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
 def score_predictions(
     predictions: Sequence[Prediction],
+    references: Sequence[str] | None = None,
     *,
     profile: str = "standard",
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     token_source: str = "unstated",
     metrics: Sequence[str] | None = None,
     meaning: Meaning | None = None,
-) -> dict[str, dict[str, Any]]:
-    r"""Every figure of a profile over the rows of one cell and mode.
+) -> "Scores":
+    r"""Return every figure of a profile over the rows of one cell and mode.
 
-    `metrics` names those to compute instead of the profile's; `meaning` makes the ones that need an encoder, see
+    `predictions` are rows, a DataFrame with columns as `read_any` knows them, or texts, each with one of `references`.
+
+    `metrics` selects metrics instead of the profile's; `meaning` makes the metrics that need an encoder, see
     `metrics.meaning`, from the references of the rows.
 
-    Token BLEU is computed on the ids in the rows (`token_source` says whose they are), else on the tokens that
-    `tokenizer` makes of the strings, else left out.
+    Token BLEU uses the token ids in the rows (`token_source` names their tokenizer), else the tokens that `tokenizer`
+    makes of the strings; otherwise it is left out.
 
     Returns:
-      Figure name -> `{"value": percent, "signature": ..., "lower_is_better": ...}`.
+      Figures by their names; each is a dict with `value` (in percent), `signature` and `lower_is_better`.
 
     Raises:
       NothingToScoreError: all predictions or all references are empty.
       UserError: no rows, ids in some rows only, or a metric that fails; the sample is named.
 
-    >>> from pathlib import Path
-    >>> from eeg2text_jax import read_any, score
-    >>> lines = ["reference,prediction", "the film was good,the film is good", "it was long,it was short"]
-    >>> _ = Path("others.csv").write_text("\n".join(lines))
-    >>> figures = score(read_any("others.csv").predictions)
-    >>> {name: round(figures[name]["value"], 1) for name in ("wer", "word_bleu-1", "rouge-1-f")}
-    {'wer': 28.6, 'word_bleu-1': 71.4, 'rouge-1-f': 70.8}
+    Examples:
+      >>> from pathlib import Path
+      >>> from eeg2text_jax import read_any, score
+      >>> lines = ["reference,prediction", "the film was good,the film is good", "it was long,it was short"]
+      >>> _ = Path("others.csv").write_text("\n".join(lines))
+      >>> figures = score(read_any("others.csv").predictions)
+      >>> {name: round(figures[name]["value"], 1) for name in ("wer", "word_bleu-1", "rouge-1-f")}
+      {'wer': 28.6, 'word_bleu-1': 71.4, 'rouge-1-f': 70.8}
+      >>> score(["the film is good"], ["the film was good"])["wer"]["value"]
+      25.0
     """
+    predictions = as_set(predictions, references).predictions
     jobs = jobs_of(predictions, profile, tokenizer, token_source, metrics, meaning)
-    figures: dict[str, dict[str, Any]] = {}
+    figures = Scores()
     with progress_of(len(jobs) * len(predictions)) as advance:
         for metric, (predicted, references) in jobs:
             figures |= _figures(metric, predicted, references, predictions, advance)
@@ -92,7 +111,7 @@ def jobs_of(
     metrics: Sequence[str] | None = None,
     meaning: Meaning | None = None,
 ) -> list[tuple[Metric, Texts]]:
-    """Every metric of a score, with the texts that it is computed on; arguments and errors of `score_predictions`."""
+    """Return every metric of a score with its texts; arguments and errors are those of `score_predictions`."""
     check_scorable(predictions)
     texts = [p.prediction for p in predictions], [p.reference for p in predictions]
     jobs = [(metric, texts) for metric in text_metrics(profile, metrics)]
@@ -111,7 +130,7 @@ def jobs_of(
 
 @contextlib.contextmanager
 def progress_of(units: int) -> Iterator[Callable[[int], None] | None]:
-    """A line of progress where scoring takes long enough to ask for it."""
+    """Show a progress line if scoring takes more than a few seconds."""
     if units < SHOW_PROGRESS:
         yield None
         return
@@ -120,7 +139,7 @@ def progress_of(units: int) -> Iterator[Callable[[int], None] | None]:
 
 
 def check_scorable(predictions: Sequence[Prediction]) -> None:
-    """Raises UserError where there is nothing that a score could be of."""
+    """Raise UserError if there is nothing to score."""
     if not predictions:
         raise UserError("there are no predictions to score.")
     for side in ("prediction", "reference"):
@@ -132,7 +151,7 @@ def check_scorable(predictions: Sequence[Prediction]) -> None:
 
 
 def has_ids(predictions: Sequence[Prediction]) -> bool:
-    """Whether the rows carry token ids of both sides. Raises UserError where some do and some do not."""
+    """Return whether the rows have token ids of both sides. Raises UserError if only some rows have them."""
     carried = [p.prediction_tokens is not None and p.reference_tokens is not None for p in predictions]
     if any(carried) and not all(carried):
         lacking = predictions[carried.index(False)]
@@ -144,7 +163,7 @@ def has_ids(predictions: Sequence[Prediction]) -> bool:
 
 
 class IdTexts(Sequence[str]):
-    """Token ids of one side as texts of ids, made when they are asked for."""
+    """Token ids of one side as space-separated text, made on access."""
 
     def __init__(self, rows: Sequence[Prediction], side: str):
         self.rows, self.side = rows, side
@@ -178,13 +197,13 @@ def _figures(
 
 
 def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard", **options: Any) -> dict[str, Any]:
-    """The content of `results.json`: one entry a cell and mode, in order of first appearance.
+    """Return the content of `results.json`: one entry per cell and mode, in order of first appearance.
 
-    `rows` counts predictions, `sentences` the independent sentences among them. A cell and mode in which everything
-    is empty has no metrics, and `unscored` says why. Options are those of `score_predictions`.
+    `rows` counts predictions, `sentences` the independent sentences among them. A cell and mode with empty texts only
+    has no metrics, and `unscored` gives the reason. Options are those of `score_predictions`.
 
     Raises:
-      UserError: as `score_predictions`, but for that.
+      UserError: as `score_predictions`, except for empty texts.
     """
     groups: dict[tuple, list[Prediction]] = {}
     for p in predictions:
@@ -202,7 +221,7 @@ def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard",
 
 
 def text_metrics(profile: str, chosen: Sequence[str] | None = None) -> list[Metric]:
-    """Metrics of a profile that are computed on text; of these the `chosen` ones. Raises UserError for unknown ones."""
+    """Return a profile's metrics on text, or the `chosen` ones of them. Raises UserError for unknown names."""
     if profile not in PROFILES:
         raise UserError(f"there is no profile {profile!r}; the profiles are {', '.join(PROFILES)}.")
     made = {"wer": word_error_rate, "cer": character_error_rate, "bleu": word_bleu, "rouge": rouge}
@@ -214,7 +233,7 @@ def text_metrics(profile: str, chosen: Sequence[str] | None = None) -> list[Metr
 
 
 def parse_metrics(text: str) -> tuple[str, ...]:
-    """Names of metrics with commas between. Raises UserError for an unknown one, or none."""
+    """Parse comma-separated names of metrics. Raises UserError for an unknown name or an empty list."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
         if name not in (*WORDS, *MEANING):
@@ -225,20 +244,20 @@ def parse_metrics(text: str) -> tuple[str, ...]:
 
 
 def id_bleu(profile: str, token_source: str) -> Bleu:
-    """BLEU on token ids that the model wrote, given as text of ids with spaces between."""
+    """Return BLEU on the model's own token ids, given as space-separated text."""
     return token_bleu(str.split, f"model-ids[{token_source}]", short_counts_one=profile == "paper")
 
 
 def subword_bleu(profile: str, tokenizer: "PreTrainedTokenizerBase") -> Bleu:
-    """BLEU on the tokens that a tokenizer makes of a string; they may differ from those that the model wrote."""
+    """Return BLEU on tokens that a tokenizer makes of the strings; they may differ from the model's own tokens."""
     name = f"retokenized[{describe_tokenizer(tokenizer)}]"
     return token_bleu(tokenizer.tokenize, name, short_counts_one=profile == "paper")
 
 
 def describe_tokenizer(tokenizer: "PreTrainedTokenizerBase") -> str:
-    """Class, vocabulary size and hash of a tokenizer's definition.
+    """Return the class, vocabulary size and hash of a tokenizer's definition.
 
-    Truncation and padding are left out: they are settings of the last call, not of the tokenizer.
+    Truncation and padding are excluded: they are settings of the last call, not of the tokenizer.
     """
     definition = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
     digest = content_digest(definition)[:12]
@@ -246,7 +265,7 @@ def describe_tokenizer(tokenizer: "PreTrainedTokenizerBase") -> str:
 
 
 def write_results(path: str | os.PathLike[str], results: dict[str, Any]) -> None:
-    """Writes results as JSON, whole or not at all. Raises UserError where that fails."""
+    """Write results as JSON, atomically. Raises UserError if that fails."""
     try:
         write_text(path, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:

@@ -1,5 +1,5 @@
-"""Score tables in the layout of the paper's Tables 2-3: training x evaluation, with and without teacher
-forcing; and predictions side by side.
+"""Score tables in the layout of the paper's Tables 2-3 (training x evaluation condition, with and without teacher
+forcing), and predictions side by side.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ MODE_TITLES = {
 }
 RATIO_TITLE = "w/tf : free"
 
-# (group, heading, figure in results); groups whose figures no cell has are left out
+# (group, heading, figure in results); a group without any figure is left out
 COLUMNS = (
     *(("BLEU-N tokens (%)", f"N={n}", f"token_bleu-{n}") for n in (1, 2, 3, 4)),
     *(("BLEU-N words (%)", f"N={n}", f"word_bleu-{n}") for n in (1, 2, 3, 4)),
@@ -34,7 +34,7 @@ COLUMNS = (
     *(("which sentence (%)", name, name) for name in ("top-1", "top-5", "chance top-5", "top-5 by length", "rank")),
     *(("which sentence (%)", name, name) for name in ("top-1 in stratum", "chance top-1 in stratum")),
 )
-NARROW_COLUMNS = (  # what fits a terminal
+NARROW_COLUMNS = (  # fit a terminal
     ("BLEU-1", "tokens", "token_bleu-1"),
     ("BLEU-1", "words", "word_bleu-1"),
     ("ROUGE-1", "F", "rouge-1-f"),
@@ -49,13 +49,14 @@ NARROW_COLUMNS = (  # what fits a terminal
 PAPER_COLUMNS = (
     *((f"BLEU-{n}", "tokens", f"token_bleu-{n}") for n in (1, 2, 3, 4)),
     *(("ROUGE-1", figure.upper(), f"rouge-1-{figure}") for figure in "prf"),
+    ("ROUGE-L", "F", "rouge-l-f"),
     ("WER", "", "wer"),
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Text of a table. `groups` holds (title, columns it spans); `sections` the rows of each block, ruled apart."""
+    """The text of a table. `groups` holds (title, number of columns); `sections` the rows between two rules."""
 
     caption: str
     groups: list[tuple[str, int]]
@@ -65,7 +66,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table: the cells (one a seed) of a model, training and evaluation condition and mode."""
+    """One line of the table: the cells (one per seed) of a model, training condition, evaluation condition and mode."""
 
     label: str
     train_condition: str
@@ -83,9 +84,9 @@ def score_table(
     columns: Sequence[tuple[str, str, str]] = COLUMNS,
     digits: int = 2,
 ) -> Table:
-    """The table of one run's `score_cells`. `label` names the model; a cell's own `label` (a file name) goes before.
+    """Make the table of one run's `score_cells`. `label` names the model; a cell's own `label` (a file name) wins.
 
-    Several seeds give mean ± standard deviation (n - 1); the ratio is that of the means.
+    Several seeds give mean ± standard deviation (n - 1); ratios are ratios of means.
     """
     rows = group_rows(results["cells"], label)
     columns = [column for column in columns if any(row.values(column[2]) for row in rows)]
@@ -117,7 +118,7 @@ def titles(row: Row, title: str) -> list[str]:
 
 
 def summary(values: Sequence[float], digits: int) -> str:
-    """The mean, with the standard deviation where there are several values, or a dash where there is none."""
+    """Format the mean, with the standard deviation of several values; a dash without values."""
     if not values:
         return "–"
     mean = f"{statistics.mean(values):.{digits}f}"
@@ -125,7 +126,7 @@ def summary(values: Sequence[float], digits: int) -> str:
 
 
 def ratio_rows(rows: Sequence[Row], figures: Sequence[str]) -> Iterable[list[str]]:
-    """Teacher-forced over free-running, for rows that have both."""
+    """Return rows with the ratio of teacher-forced to free-running figures, where both exist."""
     by_key = {(row.label, row.train_condition, row.eval_condition, row.mode): row for row in rows}
     for (*key, mode), free in by_key.items():
         forced = by_key.get((*key, "teacher_forced"))
@@ -141,7 +142,7 @@ def ratio(forced: Sequence[float], free: Sequence[float]) -> str:
 
 
 def signatures(results: dict[str, Any]) -> dict[str, list[str]]:
-    """Every signature and the figures that carry it."""
+    """Return every signature with the figures that it applies to."""
     found: dict[str, list[str]] = {}
     for cell in results["cells"]:
         for figure, about in cell["metrics"].items():
@@ -152,7 +153,7 @@ def signatures(results: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def caption(results: dict[str, Any], rows: Sequence[Row]) -> str:
-    """How much was scored and with what conventions, which the table does not show."""
+    """Return the caption: how many rows were scored, and the metrics' conventions."""
     counts = sorted({(cell["rows"], cell["sentences"]) for cell in results["cells"]})
     sizes = "; ".join(f"{rows} predictions of {sentences} sentences" for rows, sentences in counts)
     seeds = max(len(row.cells) for row in rows)
@@ -179,7 +180,7 @@ def spans(names: Iterable[str]) -> list[tuple[str, int]]:
 
 
 def map_cells(table: Table, change: Callable[[str], str]) -> Table:
-    """The table with every text changed, for renderers that escape."""
+    """Return the table with `change` applied to every text; used to escape."""
     return Table(
         change(table.caption),
         [(change(title), span) for title, span in table.groups],
@@ -194,7 +195,7 @@ Marked = list[tuple[str, Style]]
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """One sentence: its words, and a line of marked words per cell and mode."""
+    """One sentence: its words, and one line of marked words per cell and mode."""
 
     sample_id: str
     reference: Marked
@@ -202,9 +203,9 @@ class Example:
 
 
 def side_by_side(predictions: Iterable[Prediction], count: int = 3) -> list[Example]:
-    """Up to `count` samples of distinct sentences, spread over those that every cell and mode has.
+    """Return up to `count` samples of distinct sentences, evenly spaced among those in every cell and mode.
 
-    Of several seeds the first is shown.
+    Only the first of several seeds is shown.
     """
     cells: dict[tuple[str, str, str], dict[str, Prediction]] = {}
     first_seed: dict[tuple[str, str, str], int] = {}
@@ -221,7 +222,7 @@ def side_by_side(predictions: Iterable[Prediction], count: int = 3) -> list[Exam
 
 
 def choose_samples(cells: Sequence[dict[str, Prediction]], count: int) -> list[str]:
-    """Sample ids of distinct sentences that all cells have, evenly spread."""
+    """Return evenly spaced sample ids of distinct sentences that all cells have."""
     of_sentence: dict[str, str] = {}
     for sample, prediction in cells[0].items() if cells else ():
         if all(sample in cell for cell in cells):
@@ -231,7 +232,7 @@ def choose_samples(cells: Sequence[dict[str, Prediction]], count: int) -> list[s
 
 
 def repeated_words(texts: Iterable[str]) -> set[str]:
-    """Words that all of the texts have; none where there is only one text."""
+    """Return the words common to all texts; empty for a single text."""
     words = [set(text.split()) for text in texts]
     return set.intersection(*words) if len(words) > 1 else set()
 
@@ -253,7 +254,7 @@ def example(sample_id: str, outputs: dict[tuple[str, str, str], Prediction], rep
 
 
 def matching_words(reference: Sequence[str], prediction: Sequence[str]) -> list[tuple[int, int]]:
-    """Positions of the words of a longest common subsequence in both texts."""
+    """Return the positions of a longest common subsequence's words in both texts."""
     blocks = LCSseq.opcodes(reference, prediction)
     return [
         (i, block.dest_start + i - block.src_start)

@@ -1,1 +1,1 @@
-"""Parts that every backbone is made of, the EEG encoder, and the model as pure functions of its parameters."""
+"""Shared parts of all backbones, the EEG encoder, and the model as pure functions of its parameters."""

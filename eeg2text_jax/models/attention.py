@@ -1,8 +1,8 @@
 """Multi-head attention, the biases that mask it, and T5's relative positions.
 
-A mask is an additive float32 bias `[N or 1, H or 1, Tq or 1, Tk]`: 0 where a position may be seen, the most negative
-float where not, so that a hidden position gets a weight of exactly 0 and no gradient. Where a layer computes all
-positions at once, its activations are rows `[N*T, D]` and heads come first, `[H, N, T, Dh]`.
+A mask is an additive float32 bias `[N or 1, H or 1, Tq or 1, Tk]`: 0 for visible positions, the most negative float for
+masked ones, whose weight and gradient are then exactly 0. A layer that computes all positions at once has activations
+as rows `[N*T, D]` and heads first, `[H, N, T, Dh]`.
 """
 
 import math
@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from flax import nnx
 
 from eeg2text_jax.models.heads import Heads, attend_apart, attend_together, from_groups, into_groups
-from eeg2text_jax.models.layers import MANY_ROWS, Dense, make_dense, product, row_major
+from eeg2text_jax.models.layers import MANY_ROWS, Dense, Norm, make_dense, product, row_major
+from eeg2text_jax.models.rotary import Rotation
 from eeg2text_jax.models.spec import StackSpec
 from eeg2text_jax.parallel.batch_axis import data_shards
 
@@ -22,29 +23,33 @@ MASK_VALUE = float(jnp.finfo(jnp.float32).min)
 
 
 def mask_bias(visible: jax.Array) -> jax.Array:
-    """Boolean mask -> additive bias of the same shape, float32."""
+    """Convert a boolean mask to an additive float32 bias of the same shape."""
     return jnp.where(visible, 0.0, MASK_VALUE).astype(jnp.float32)
 
 
 def padding_bias(mask: jax.Array) -> jax.Array:
-    """Mask of real positions `[N, T]` -> `[N, 1, 1, T]`."""
+    """Convert a padding mask `[N, T]` to a bias `[N, 1, 1, T]`."""
     return mask_bias(mask)[:, None, None, :]
 
 
 class Attention(nnx.Module):
-    """Multi-head attention with keys and values given apart, so that they may come from a cache."""
+    """Multi-head attention; keys and values are separate arguments, so that they can come from a cache."""
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        inner = spec.heads * spec.head_dim
-        # T5 folds the missing 1/sqrt(head_dim) into the initial queries.
+        inner, shared = spec.heads * spec.head_dim, (spec.kv_heads or spec.heads) * spec.head_dim
+        # T5 has no factor 1/sqrt(head_dim); its initialization of the queries includes it.
         shrink = 1.0 if spec.scale_attention else spec.head_dim**-0.5
-        self.query = make_dense(spec, spec.width, inner, dtype, rngs, shrink=shrink)
-        self.key = make_dense(spec, spec.width, inner, dtype, rngs)
-        self.value = make_dense(spec, spec.width, inner, dtype, rngs)
-        self.out = make_dense(spec, inner, spec.width, dtype, rngs)
+        self.query = make_dense(spec, spec.width, inner, dtype, rngs, shrink=shrink, name="query")
+        self.key = make_dense(spec, spec.width, shared, dtype, rngs, name="key")
+        self.value = make_dense(spec, spec.width, shared, dtype, rngs, name="value")
+        self.out = make_dense(spec, inner, spec.width, dtype, rngs, name="out")
+        if spec.head_norm:
+            self.query_norm, self.key_norm = (Norm(spec, dtype, spec.head_dim) for _ in range(2))
         self.heads, self.head_dim = spec.heads, spec.head_dim
-        self.scale = spec.head_dim**-0.5 if spec.scale_attention else 1.0
-        self.rate = spec.attention_dropout
+        self.scale = spec.query_scale or (spec.head_dim**-0.5 if spec.scale_attention else 1.0)
+        self.rate, self.cap, self.normed = spec.attention_dropout, spec.score_cap, spec.head_norm
+        # What stands between projections and scores wants heads apart, and so do adapters.
+        self.apart = spec.positions == "rotary" or spec.lora is not None
 
     def __call__(
         self,
@@ -53,18 +58,19 @@ class Attention(nnx.Module):
         batch: int,
         biases: Sequence[jax.Array],
         dropout_key: jax.Array | None,
+        rotation: Rotation | None = None,
     ) -> jax.Array:
-        """Rows `x [N*Tq, D]` look at rows `context [N*Tk, D]` of their own among N = `batch` sentences: `[N*Tq, D]`.
+        """Attend from rows `x [N*Tq, D]` to rows `context [N*Tk, D]` of the same sentence, N = `batch`: `[N*Tq, D]`.
 
-        Kept for the backward pass is the result and, of a small batch that looks at another context, what its scores
-        are made of. In self-attention a TPU is longer over writing and reading that than over computing it again (4 of
-        140 ms for T5-large, batch 32, by the compiler's estimate), and in large batches in any.
+        The backward pass stores the result and, for cross-attention in small batches, queries and keys. For
+        self-attention and large batches, a TPU recomputes them faster than it writes and reads them (4 of 140 ms for
+        T5-large, batch 32, by the compiler's estimate).
         """
         shape = Heads(batch, self.heads, self.rate)
-        if not shape.side_by_side(self.head_dim) or x.shape[0] // data_shards() < MANY_ROWS:
-            rows = self._rows(x, context)
+        if self.apart or not shape.side_by_side(self.head_dim) or x.shape[0] // data_shards() < MANY_ROWS:
+            rows = self._rows(x, context, rotation, dropout_key)
             kept = rows if x is context else map(product, rows)
-            return self.out(attend_apart(shape, *kept, biases, dropout_key))
+            return self.out(attend_apart(shape, *kept, biases, dropout_key, self.cap), dropout_key, 5)
         together, apart = partial(self._together, shape), partial(self._apart, shape)
         return jax.lax.platform_dependent(x, context, tuple(biases), dropout_key, tpu=together, default=apart)
 
@@ -82,22 +88,46 @@ class Attention(nnx.Module):
         mixed = attend_together(shape, self.head_dim, queries, keys, values, biases, key)
         return product(row_major(from_groups(mixed, *self._weights(self.out, x.dtype))))
 
-    def _rows(self, x: jax.Array, context: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Queries, keys and values, `[N*T, H*Dh]` each."""
-        return self.query.plain(x) * self.scale, self.key.plain(context), self.value.plain(context)
+    def _rows(
+        self,
+        x: jax.Array,
+        context: jax.Array,
+        rotation: Rotation | None = None,
+        key: jax.Array | None = None,
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Return queries, keys and values, each `[N*T, H*Dh]`; keys and values may have fewer heads."""
+        queries = self._placed("query", self.query.plain(x, key, 2), rotation) * self.scale
+        return (
+            queries,
+            self._placed("key", self.key.plain(context, key, 3), rotation),
+            self.value.plain(context, key, 4),
+        )
+
+    def _placed(self, part: str, x: jax.Array, rotation: Rotation | None) -> jax.Array:
+        """Apply the per-head norm and the rotary positions to queries or keys `[R, H*Dh]`, if the spec has them."""
+        if not self.normed and rotation is None:
+            return x
+        heads = x.reshape(len(x), -1, self.head_dim)
+        if self.normed:
+            heads = (self.query_norm if part == "query" else self.key_norm)(heads)
+        return (heads if rotation is None else rotation(heads)).reshape(x.shape)
 
     def _weights(self, dense: Dense, dtype: jnp.dtype) -> tuple[jax.Array, jax.Array | None, int]:
-        """Kernel, bias and the number of heads, for `into_groups` and `from_groups`."""
+        """Return kernel, bias and number of heads, for `into_groups` and `from_groups`."""
         bias = None if dense.bias is None else dense.bias[...].astype(dtype)
         return dense.kernel[...].astype(dtype), bias, self.heads
 
-    def queries(self, x: jax.Array) -> jax.Array:
-        """Rows `[R, D] -> [R, H*Dh]`, scaled."""
-        return self.query(x) * self.scale
+    def queries(self, x: jax.Array, rotation: Rotation | None = None) -> jax.Array:
+        """Project rows `[R, D]` to scaled queries `[R, H*Dh]`."""
+        return self._placed("query", self.query(x), rotation) * self.scale
+
+    def keys(self, x: jax.Array, rotation: Rotation | None = None) -> jax.Array:
+        """Project rows `[R, D]` to keys `[R, H*Dh]`, in the layout of the cache."""
+        return self._placed("key", self.key(x), rotation)
 
 
 class RelativeBias(nnx.Module):
-    """T5's learned bias per head and bucket of the distance between key and query."""
+    """T5's learned bias per head and bucket of the relative position."""
 
     def __init__(self, spec: StackSpec, rngs: nnx.Rngs) -> None:
         init = jax.nn.initializers.normal(spec.width**-0.5)
@@ -106,17 +136,17 @@ class RelativeBias(nnx.Module):
         self.buckets, self.max_distance = spec.relative_buckets, spec.relative_max_distance
 
     def __call__(self, queries: jax.Array, keys: jax.Array) -> jax.Array:
-        """Positions `[Tq]` and `[Tk]` -> bias `[1, H, Tq, Tk]`, float32."""
+        """Return the bias `[1, H, Tq, Tk]`, float32, for query positions `[Tq]` and key positions `[Tk]`."""
         distance = keys[None, :] - queries[:, None]
         bucket = relative_bucket(distance, self.bidirectional, self.buckets, self.max_distance)
         return self.embedding[...][bucket].transpose(2, 0, 1)[None]
 
 
 def relative_bucket(distance: jax.Array, bidirectional: bool, buckets: int, max_distance: int) -> jax.Array:
-    """Key position minus query position -> bucket, as in T5 (Raffel et al. 2020, section 2.1).
+    """Map key position minus query position to T5's bucket (Raffel et al. 2020, section 2.1).
 
-    Half of the buckets hold one distance each, the others grow logarithmically up to `max_distance`. With both
-    directions, the upper half of all buckets is for keys after the query; else those share bucket 0.
+    Half of the buckets hold one distance each; the others grow logarithmically up to `max_distance`. If bidirectional,
+    the upper half of all buckets is for keys after the query; otherwise such keys share bucket 0.
     """
     offset = jnp.zeros_like(distance)
     if bidirectional:

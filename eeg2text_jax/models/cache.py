@@ -1,9 +1,9 @@
-"""The decoder's memory between two steps: a plain pytree, passed in and returned.
+"""The KV cache of the decoder: a plain pytree, passed in and returned.
 
-Beams never move in it. What the K rows of a sentence wrote at a position stays where it is, and `ancestors` says which
-of those K entries belongs to the history of each row; all K rows attend to all entries of their sentence, foreign ones
-masked. Changing the beams' order then moves B * K * T integers in place of every key and value (82 MB a step for
-BART-base, 8 sentences, 5 beams, 56 positions), and attention is a matrix product with K query rows, not with one.
+Beams never move in the cache. The keys and values that the K rows of a sentence write at a position stay in place, and
+`ancestors` says which of the K entries belongs to the history of each row; all K rows attend to all entries of their
+sentence, with other histories masked. Reordering beams then moves B * K * T integers instead of all keys and values
+(82 MB per step for BART-base, 8 sentences, 5 beams, 56 positions), and attention is a matrix product with K query rows.
 """
 
 from typing import NamedTuple
@@ -17,19 +17,20 @@ from eeg2text_jax.models.heads import attend
 
 
 class LayerCache(NamedTuple):
-    """Keys and values of one decoder layer: an array of its own, since a slice of a stack would be copied every step.
+    """Keys and values of one decoder layer, in separate arrays: slices of a stacked array would be copied every step.
 
-    Entry `t * K + k` of a sentence is what its row k wrote at position t.
+    Entry `t * K + k` of a sentence was written by its row k at position t. A decoder-only model has no cross-attention:
+    the S entries of its prompt come first, once per sentence, shared by its beams.
     """
 
     self_keys: jax.Array  # [B, H, Dh, max_length * K]
     self_values: jax.Array  # [B, H, max_length * K, Dh]
-    cross_keys: jax.Array  # [B, H, S, Dh]: once per sentence, shared by its beams
-    cross_values: jax.Array  # [B, H, S, Dh]
+    cross_keys: jax.Array | None  # [B, H, S, Dh]: once per sentence, shared by its beams
+    cross_values: jax.Array | None  # [B, H, S, Dh]
 
     @classmethod
     def empty(cls, heads: int, cross_keys: jax.Array, cross_values: jax.Array, entries: int) -> "LayerCache":
-        """Nothing written yet; keys and values of the context `[B, S, H*Dh]`."""
+        """Make an empty cache with the cross-attention keys and values `[B, S, H*Dh]`."""
         keys, values = (
             cross.reshape(*cross.shape[:2], heads, -1).swapaxes(1, 2) for cross in (cross_keys, cross_values)
         )
@@ -41,53 +42,75 @@ class LayerCache(NamedTuple):
             values,
         )
 
-    def remember(self, keys: jax.Array, values: jax.Array, index: jax.Array) -> "LayerCache":
-        """Puts the keys and values `[B*K, H*Dh]` of position `index` into memory."""
+    @classmethod
+    def after(cls, heads: int, keys: jax.Array, values: jax.Array, entries: int) -> "LayerCache":
+        """Make a cache that holds a prompt's keys and values `[B, S, H*Dh]`, with room for `entries` more."""
+        keys, values = (new.reshape(*new.shape[:2], heads, -1) for new in (keys, values))
+        room = (0, entries)
+        return cls(
+            jnp.pad(keys.transpose(0, 2, 3, 1), ((0, 0), (0, 0), (0, 0), room)),
+            jnp.pad(values.transpose(0, 2, 1, 3), ((0, 0), (0, 0), room, (0, 0))),
+            None,
+            None,
+        )
+
+    def remember(self, keys: jax.Array, values: jax.Array, index: jax.Array, prompt: int = 0) -> "LayerCache":
+        """Write the keys and values `[B*K, H*Dh]` of position `index` after the prompt."""
         batch, heads, head_dim, _ = self.self_keys.shape
         keys, values = (new.reshape(batch, -1, heads, head_dim) for new in (keys, values))
-        start = index * keys.shape[1]
+        start = prompt + index * keys.shape[1]
         return self._replace(
             self_keys=lax.dynamic_update_slice_in_dim(self.self_keys, keys.transpose(0, 2, 3, 1), start, axis=3),
             self_values=lax.dynamic_update_slice_in_dim(self.self_values, values.transpose(0, 2, 1, 3), start, axis=2),
         )
 
-    def own(self, queries: jax.Array, bias: jax.Array) -> jax.Array:
-        """Queries `[B*K, H*Dh]` -> what they see of their sentence's own positions, `[B*K, H*Dh]`."""
-        return self._attend(queries, self.self_keys.swapaxes(2, 3), self.self_values, bias)
+    def own(self, queries: jax.Array, bias: jax.Array, cap: float = 0.0) -> jax.Array:
+        """Self-attention of queries `[B*K, H*Dh]` over the written positions of their sentence: `[B*K, H*Dh]`."""
+        return self._attend(queries, self.self_keys.swapaxes(2, 3), self.self_values, bias, cap)
 
     def cross(self, queries: jax.Array, bias: jax.Array) -> jax.Array:
-        """The same of the context."""
+        """Cross-attention of queries `[B*K, H*Dh]`."""
         return self._attend(queries, self.cross_keys, self.cross_values, bias)
 
-    def _attend(self, queries: jax.Array, keys: jax.Array, values: jax.Array, bias: jax.Array) -> jax.Array:
+    def _attend(
+        self, queries: jax.Array, keys: jax.Array, values: jax.Array, bias: jax.Array, cap: float = 0.0
+    ) -> jax.Array:
         batch, heads, _, head_dim = keys.shape
-        split = queries.reshape(batch, -1, heads, head_dim).swapaxes(1, 2)
-        return attend(split, keys, values, (bias,)).swapaxes(1, 2).reshape(queries.shape)
+        groups = queries.shape[1] // (heads * head_dim)
+        if groups == 1:
+            split = queries.reshape(batch, -1, heads, head_dim).swapaxes(1, 2)
+            return attend(split, keys, values, (bias,), cap=cap).swapaxes(1, 2).reshape(queries.shape)
+        # With grouped heads, the queries that share a key head become further query positions.
+        split = queries.reshape(batch, -1, heads, groups, head_dim).transpose(0, 2, 1, 3, 4)
+        bias = jnp.repeat(bias, groups, axis=2)
+        mixed = attend(split.reshape(batch, heads, -1, head_dim), keys, values, (bias,), cap=cap)
+        return mixed.reshape(split.shape).transpose(0, 2, 1, 3, 4).reshape(queries.shape)
 
 
 class Cache(NamedTuple):
-    """The memory of all decoder layers. Reordering beams touches `ancestors` alone."""
+    """The KV cache of all decoder layers. Reordering beams changes `ancestors` alone."""
 
     layers: tuple[LayerCache, ...]
     ancestors: jax.Array  # int32 [B, K, max_length]: the row that wrote position t of row k's history
-    cross_mask: jax.Array  # [B, S] bool
+    cross_mask: jax.Array  # [B, S] bool: real positions of the context, or of the prompt
+    start: jax.Array | None = None  # [B, D], the first input of a decoder-only model: the end of its prompt
 
 
 def own_position(ancestors: jax.Array, index: jax.Array) -> jax.Array:
-    """Every row's history goes on with what the row itself writes at `index`."""
+    """Set the history of every row at `index` to the row's own entry."""
     own = jnp.broadcast_to(jnp.arange(ancestors.shape[1])[None, :], ancestors.shape[:2])
     return lax.dynamic_update_index_in_dim(ancestors, own, index, axis=2)
 
 
 def reorder_beams(cache: Cache, parents: jax.Array) -> Cache:
-    """Row k of each sentence goes on from the history of row `parents[:, k]`, int32 `[B, K]`."""
+    """Continue row k of each sentence from the history of row `parents[:, k]`, int32 `[B, K]`."""
     return cache._replace(ancestors=jnp.take_along_axis(cache.ancestors, parents[:, :, None], axis=1))
 
 
 def history_bias(ancestors: jax.Array, position_bias: jax.Array) -> jax.Array:
-    """What each row may see of its sentence's entries: `[B, H or 1, K, max_length * K]`.
+    """Return the bias of each row over its sentence's entries: `[B, H or 1, K, max_length * K]`.
 
-    `position_bias [1, H or 1, 1, max_length]` is the bias of the positions alone.
+    `position_bias [1, H or 1, 1, max_length]` is the bias by position.
     """
     batch, beams, length = ancestors.shape
     mine = ancestors[:, :, :, None] == jnp.arange(beams)[None, None, None, :]  # [B, K, T, K]

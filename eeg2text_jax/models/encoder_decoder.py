@@ -9,6 +9,7 @@ from flax import nnx
 
 from eeg2text_jax.cpu import fenced
 from eeg2text_jax.models.cache import Cache
+from eeg2text_jax.models.heads import capped
 from eeg2text_jax.models.layers import ACTIVATIONS, Norm, make_dense
 from eeg2text_jax.models.spec import Seq2SeqSpec
 from eeg2text_jax.models.stack import Stack
@@ -16,7 +17,7 @@ from eeg2text_jax.parallel.batch_axis import replicate, shard_rows
 
 
 class Embedding(nnx.Module):
-    """Table of token vectors `[V, D]`; looking up `frozen_token` trains nothing."""
+    """The table of token vectors `[V, D]`; the row of `frozen_token` gets no gradient."""
 
     def __init__(self, spec: Seq2SeqSpec, rows: int, width: int, frozen_token: int | None, rngs: nnx.Rngs) -> None:
         init = jax.nn.initializers.normal(spec.embedding_std)
@@ -25,24 +26,24 @@ class Embedding(nnx.Module):
 
     @jax.named_scope("embeddings")
     def __call__(self, ids: jax.Array) -> jax.Array:
-        """Token ids `[B, T]` -> `[B, T, D]`, float32."""
+        """Look up token ids `[B, T]`: `[B, T, D]`, float32."""
         x = shard_rows(self.embedding[...][ids]) * self.scale
         if self.frozen_token is None:
             return x
         return jnp.where((ids == self.frozen_token)[..., None], jax.lax.stop_gradient(x), x)
 
 
-def logits_of(x: jax.Array, table: jax.Array, bias: jax.Array | None) -> jax.Array:
-    """Hidden states `[..., D]`, `[V, D]` and `[V]` -> logits `[..., V]`, float32."""
-    logits = jnp.einsum("...d,vd->...v", x, table, preferred_element_type=jnp.float32)
+def logits_of(x: jax.Array, table: jax.Array, bias: jax.Array | None, cap: float = 0.0) -> jax.Array:
+    """Return float32 logits `[..., V]` of hidden states `[..., D]`, table `[V, D]` and bias `[V]`; `cap`: `capped`."""
+    logits = capped(jnp.einsum("...d,vd->...v", x, table, preferred_element_type=jnp.float32), cap)
     return logits if bias is None else logits + bias.reshape(*[1] * (logits.ndim - 1), -1)
 
 
-ReadOut = Callable[[jax.Array, jax.Array, jax.Array | None], Any]  # as `logits_of`
+ReadOut = Callable[[jax.Array, jax.Array, jax.Array | None, float], Any]  # as `logits_of`
 
 
 class Head(nnx.Module):
-    """Hidden states `[..., D]` -> logits `[..., V]`, float32."""
+    """The output head: hidden states `[..., D]` -> logits `[..., V]`, float32."""
 
     def __init__(self, spec: Seq2SeqSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         stack = spec.decoder
@@ -58,19 +59,19 @@ class Head(nnx.Module):
 
     @jax.named_scope("head_loss")
     def table(self, tied: jax.Array) -> jax.Array:
-        """The head's own table or `tied [V, D]`, the decoder's embeddings, in the dtype that is computed in."""
+        """Return the head's own table, or the tied embeddings `[V, D]`, in the compute dtype."""
         return replicate((tied if self.spec.tied_head else self.embedding[...]).astype(self.dtype))
 
     @jax.named_scope("head_loss")
     def __call__(self, x: jax.Array, table: jax.Array, read_out: ReadOut = logits_of) -> Any:
-        """`table [V, D]` is that of `table`, which a loop over tokens asks for once; `read_out` makes the result."""
+        """Return the result of `read_out`; `table [V, D]` comes from the method `table`, called once before a loop."""
         if self.spec.head_transform:
             x = self.transform_norm(ACTIVATIONS[self.spec.decoder.activation](self.transform(x)))
         bias = None if self.spec.logits_bias == "none" else self.bias[...]
         if self.spec.logits_bias == "frozen":
-            # BART's and PEGASUS's final_logits_bias is a buffer of the checkpoint: loaded, added, never trained.
+            # BART's and PEGASUS's final_logits_bias is a buffer: loaded and added, but never trained.
             bias = jax.lax.stop_gradient(bias)
-        return read_out(x * self.spec.head_scale, table, bias)
+        return read_out(x * self.spec.head_scale, table, bias, self.spec.logits_cap)
 
 
 class EncoderDecoder(nnx.Module):
@@ -92,18 +93,21 @@ class EncoderDecoder(nnx.Module):
         self.spec = spec
 
     def embed(self, ids: jax.Array) -> jax.Array:
-        """Encoder token ids `[B, S]` -> `[B, S, D]`."""
+        """Embed encoder token ids `[B, S]`: `[B, S, D]`."""
         return (self.shared if self.spec.shared_embeddings else self.encoder_embedding)(ids)
 
     def embed_targets(self, ids: jax.Array) -> jax.Array:
-        """Decoder token ids `[B, T]` -> `[B, T, D]`."""
+        """Embed decoder token ids `[B, T]`: `[B, T, D]`."""
         return self._table()(ids)
 
     @jax.named_scope("encoder")
-    def encode(self, embeddings: jax.Array, mask: jax.Array, **options) -> jax.Array:
-        """`[B, S, D]` and mask `[B, S]` -> hidden states `[B, S, D]`, as wide as the decoder; options as of `Stack`."""
+    def encode(self, embeddings: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
+        """Return hidden states `[B, S, D]`, in the decoder's width, and their mask, from embeddings and mask `[B, S]`.
+
+        Options are those of `Stack`.
+        """
         hidden = self.encoder(embeddings, mask, **options)
-        return hidden if self.spec.encoder.width == self.spec.decoder.width else self.projection(hidden)
+        return (hidden if self.spec.encoder.width == self.spec.decoder.width else self.projection(hidden)), mask
 
     def decode(
         self,
@@ -115,14 +119,14 @@ class EncoderDecoder(nnx.Module):
         read_out: ReadOut = logits_of,
         **options,
     ) -> Any:
-        """Targets `[B, T]`, shifted right, and the encoder's output -> logits `[B, T, V]`, or what `read_out` makes."""
+        """Return logits `[B, T, V]` (or the result of `read_out`) of right-shifted targets `[B, T]`."""
         x = self.embed_targets(ids)
         with jax.named_scope("decoder"):
             x = self.decoder(x, mask, hidden, hidden_mask, **options)
         return self.head(x, self.head.table(self._table().embedding[...]), read_out)
 
     def decode_step(self) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
-        """(tokens `[B*K]`, their position, cache) -> (logits `[B*K, V]`, the cache with them)."""
+        """Return the step (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, new cache)."""
         layers, table = self.decoder.separate_layers(), self.head.table(self._table().embedding[...])
 
         def step(tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:

@@ -1,4 +1,4 @@
-"""The model as pure functions of its parameters: what training, decoding and checkpoints use."""
+"""The model as pure functions of its parameters, for training, decoding and checkpoints."""
 
 import dataclasses
 import functools
@@ -15,6 +15,7 @@ from eeg2text_jax.models.encoder_decoder import ReadOut, logits_of
 from eeg2text_jax.models.nnx_bridge import Params, bind, in_compute_dtype, init_params, structure_of
 from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
+from eeg2text_jax.parallel.arms import joined
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,51 +25,53 @@ class Seq2SeqModel:
     Parameters are a nested dict of float32 arrays, the layers of a stack on axis 0. All functions are pure: they
     may be jitted, differentiated and mapped over stacked parameters. `dropout_key=None` is deterministic.
 
-    >>> import jax, jax.numpy as jnp
-    >>> from eeg2text_jax import Seq2SeqModel, load_pretrained
-    >>> stored, _ = load_pretrained("export")
-    >>> model = Seq2SeqModel(stored.spec, stored.eeg, dtype="bfloat16")
-    >>> params = model.init(jax.random.key(0))
-    >>> recordings = {"features": jnp.zeros((2, 4, 6)), "mask": jnp.ones((2, 4), bool)}
-    >>> hidden, mask = model.encode(params, recordings)
-    >>> hidden.shape[:2], mask.shape
-    ((2, 4), (2, 4))
+    Examples:
+      >>> import jax, jax.numpy as jnp
+      >>> from eeg2text_jax import Seq2SeqModel, load_pretrained
+      >>> stored, _ = load_pretrained("export")
+      >>> model = Seq2SeqModel(stored.spec, stored.eeg, dtype="bfloat16")
+      >>> params = model.init(jax.random.key(0))
+      >>> recordings = {"features": jnp.zeros((2, 4, 6)), "mask": jnp.ones((2, 4), bool)}
+      >>> hidden, mask = model.encode(params, recordings)
+      >>> hidden.shape[:2], mask.shape
+      ((2, 4), (2, 4))
     """
 
     spec: Seq2SeqSpec
     eeg: EEGSpec | None = None  # None: a text model, fed `input_ids` or `inputs_embeds`
-    dtype: str = "float32"  # of the computation
-    remat: bool = False  # compute each layer again in the backward pass instead of keeping what it computed
-    keep: Keep = "products"  # with remat: what is kept all the same
-    unroll: bool = False  # write layers out in forward and encode
+    dtype: str = "float32"  # compute dtype
+    remat: bool = False  # recompute each layer in the backward pass instead of storing its activations
+    keep: Keep = "products"  # remat policy: the activations that are stored
+    unroll: bool = False  # unroll the layers in forward and encode
+    shared_frozen: bool = False  # arms share the frozen language model, see `divide`
 
     @property
     def start_token(self) -> int:
-        """What the decoder is fed first."""
+        """The decoder's first input token."""
         return self.spec.start_token
 
     @property
     def pad_token(self) -> int:
-        """What fills labels after their end."""
+        """The padding token of labels."""
         return self.spec.pad_token
 
     @property
     def eos_token(self) -> int:
-        """What ends a target."""
+        """The token that ends a target."""
         return self.spec.eos_token
 
     @property
     def bos_token(self) -> int | None:
-        """What a target begins with, where the backbone knows such a token."""
+        """The token that begins a target, if the backbone has one."""
         return self.spec.bos_token
 
     @property
     def shapes(self) -> Params:
-        """`jax.ShapeDtypeStruct` of every parameter, in dicts of the caller's own."""
+        """Shapes (`jax.ShapeDtypeStruct`) of all parameters; the dicts are copies."""
         return jax.tree.map(lambda leaf: leaf, _structure(self)[1])
 
     def init(self, key: jax.Array) -> Params:
-        """Random parameters, float32."""
+        """Return random float32 parameters."""
         return init_params(self._make(), key)
 
     def forward(
@@ -81,11 +84,11 @@ class Seq2SeqModel:
         dropout_key: jax.Array | None = None,
         read_out: ReadOut = logits_of,
     ) -> Any:
-        """Logits of all target positions at once: `[B, T, V]` float32.
+        """Return float32 logits `[B, T, V]` of all target positions at once.
 
-        `inputs` holds one of `features [B, W, F]`, `inputs_embeds [B, S, D]`, `input_ids [B, S]`, and `mask` bool;
-        `decoder_input_ids [B, T]` are the labels shifted right. Another `read_out` makes something else of the last
-        hidden states `[B, T, D]`, the head's table `[V, D]` and its bias `[V]`.
+        `inputs` has one of `features [B, W, F]`, `inputs_embeds [B, S, D]` or `input_ids [B, S]`, and `mask` bool;
+        `decoder_input_ids [B, T]` are the right-shifted labels. A custom `read_out` replaces the logits; its arguments
+        are the last hidden states `[B, T, D]`, the head's table `[V, D]` and its bias `[V]`.
         """
         encode_key, decode_key = (None, None) if dropout_key is None else jax.random.split(dropout_key)
         network = self._bind_for_training(params)
@@ -103,11 +106,11 @@ class Seq2SeqModel:
     def encode(
         self, params: Params, inputs: Inputs, *, dropout_key: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
-        """Encoder output `[B, S, D]` and its mask `[B, S]`; a prompt makes S longer than W."""
+        """Return the encoder output `[B, S, D]` and its mask `[B, S]`; with a prompt, S is larger than W."""
         return self._bind_for_training(params).encode(inputs, dropout_key, **self._options)
 
     def embed(self, params: Params, ids: jax.Array) -> jax.Array:
-        """Token ids `[B, S]` -> what they are to the encoder, `[B, S, D]`, as `inputs_embeds` has them."""
+        """Return the encoder input embeddings `[B, S, D]` of token ids `[B, S]`, in the form of `inputs_embeds`."""
         return self._bind(params).backbone.embed(ids)
 
     def decode(
@@ -119,23 +122,23 @@ class Seq2SeqModel:
         *,
         dropout_key: jax.Array | None = None,
     ) -> jax.Array:
-        """Decoder inputs `[B, T]` and `encode`'s output and mask -> logits `[B, T, V]` float32."""
+        """Return float32 logits `[B, T, V]` from decoder inputs `[B, T]` and the output and mask of `encode`."""
         decode = self._bind(params).backbone.decode
         return decode(ids, None, hidden, mask, dropout_key=dropout_key, **self._options)
 
     def init_cache(self, params: Params, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
-        """Cache for `B * beams` sequences of at most `max_length` tokens over `encode`'s output."""
+        """Make a KV cache for `B * beams` sequences of at most `max_length` tokens over the output of `encode`."""
         return self._bind(params, biases=False).backbone.decoder.init_cache(hidden, mask, beams, max_length)
 
     def decode_step(self, params: Params) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
-        """The decoder's step: tokens int32 `[B*K]`, their position, cache -> logits `[B*K, V]` float32, new cache.
+        """Return the decoder step (tokens int32 `[B*K]`, position, cache) -> (float32 logits `[B*K, V]`, new cache).
 
-        What all steps share is prepared here: call it outside of the loop that steps.
+        Call this outside of the decoding loop: it prepares the values that all steps share.
         """
         return self._bind(params, biases=False).backbone.decode_step()
 
     def shift_right(self, labels: jax.Array) -> jax.Array:
-        """Labels `[B, T]` -> decoder inputs `[B, T]`: the start token first, -100 as padding."""
+        """Convert labels `[B, T]` to decoder inputs `[B, T]`: the start token first, -100 becomes padding."""
         start = jnp.full_like(labels[:, :1], self.start_token)
         shifted = jnp.concatenate([start, labels[:, :-1]], axis=1)
         return jnp.where(shifted == -100, self.pad_token, shifted)
@@ -148,11 +151,33 @@ class Seq2SeqModel:
         return functools.partial(EEG2Text, self.spec, self.eeg, jnp.dtype(self.dtype))
 
     def _bind(self, params: Params, *, biases: bool = True) -> EEG2Text:
-        return bind(_structure(self)[0], in_compute_dtype(params, jnp.dtype(self.dtype), biases=biases))
+        return bind(_structure(self)[0], in_compute_dtype(joined(params), jnp.dtype(self.dtype), biases=biases))
 
     def _bind_for_training(self, params: Params) -> EEG2Text:
-        """The same but for layers that are computed again: those are cast one by one."""
-        return bind(_structure(self)[0], in_compute_dtype(params, jnp.dtype(self.dtype), layers=not self.remat))
+        """`_bind` for training: recomputed layers are cast to the compute dtype one by one."""
+        params = in_compute_dtype(joined(params), jnp.dtype(self.dtype), layers=not self.remat)
+        return bind(_structure(self)[0], params)
+
+
+def divide(params: Params) -> tuple[Params, Params]:
+    """Split parameters into those of brain encoder, bridge and adapters, and those of the language model.
+
+    Works by names on any tree, for example of shapes; `parallel.arms.joined` is the inverse.
+    """
+    own, frozen = {}, {}
+    for name, value in params.items():
+        if name in OUTSIDE:
+            own[name] = value
+        elif isinstance(value, dict):
+            mine, rest = divide(value)
+            own |= {name: mine} if mine else {}
+            frozen |= {name: rest} if rest else {}
+        else:
+            frozen[name] = value
+    return own, frozen
+
+
+OUTSIDE = ("eeg", "lora_a", "lora_b")  # path components of parameters outside of the language model
 
 
 @functools.lru_cache(maxsize=32)

@@ -1,10 +1,10 @@
-"""Attention over rows `[N*T, H*Dh]` of all sentences below each other: heads on an axis of their own, or in groups.
+"""Attention over the concatenated rows `[N*T, H*Dh]` of all sentences, with a separate axis of heads or in groups.
 
-A TPU's registers and matrix unit are 128 columns wide. Heads of 64 would fill them by half and be moved from column 64
-to column 0 and back at every use (38 of 323 ms of a training step of BART-large, batch 128, by the compiler's
-estimate). There, heads stay side by side in groups of 128 columns: the queries of a group are repeated once per head
-with the other heads' columns zero, and of each head's results its own columns are taken. The matrix unit does no more
-work for it, and the scores of a group fill its registers, too.
+A TPU's registers and matrix unit are 128 columns wide. Heads of 64 columns would fill half of them, and be moved from
+column 64 to column 0 and back at every use (38 of 323 ms of a training step of BART-large, batch 128, by the compiler's
+estimate). On TPUs heads therefore stay adjacent in groups of 128 columns: the queries of a group are repeated once per
+head with the other heads' columns set to zero, and each head keeps its own columns of the result. This takes no more
+work of the matrix unit, and the scores of a group fill the registers, too.
 """
 
 import dataclasses
@@ -30,9 +30,9 @@ class Heads:
     rate: float
 
     def side_by_side(self, head_dim: int) -> int:
-        """How many heads of this width share a group of 128 columns; 0 where they are better left apart.
+        """Return how many heads of this width share a group of 128 columns; 0 if separate heads are faster.
 
-        A head that is somewhat narrower than 128 columns has a group of its own, filled up with zeros.
+        A head slightly narrower than 128 columns has its own group, padded with zeros.
         """
         each = LANES // head_dim
         fits = each * head_dim == LANES or LANES // 2 < head_dim < LANES
@@ -46,24 +46,27 @@ def attend_apart(
     values: jax.Array,
     biases: Sequence[jax.Array],
     dropout_key: jax.Array | None,
+    cap: float = 0.0,
 ) -> jax.Array:
-    """Rows `[N*T, H*Dh]` with an axis of heads, `[H, N, T, Dh]`."""
+    """Attend from rows `[N*T, H*Dh]` with an axis of heads, `[H, N, T, Dh]`; key and value heads may be repeated."""
 
     def split(x: jax.Array) -> jax.Array:
-        # Heads first, over all rows: a TPU's matrix unit writes the product of a small batch transposed at no cost
-        # (0.54 ms for forward and backward of one attention of BART-large, by the compiler's estimate; with heads
-        # within each sentence 0.71).
-        heads = x.reshape(x.shape[0], shape.heads, -1).swapaxes(0, 1)
-        return heads.reshape(shape.heads, shape.batch, -1, x.shape[1] // shape.heads)
+        # Heads first, over all rows: for a small batch, a TPU's matrix unit writes the transposed product at no cost
+        # (0.54 ms for forward and backward of one attention of BART-large by the compiler's estimate; 0.71 ms with
+        # heads within each sentence).
+        heads = x.reshape(x.shape[0], -1, head_dim).swapaxes(0, 1)
+        heads = heads.reshape(heads.shape[0], shape.batch, -1, head_dim)
+        return heads if len(heads) == shape.heads else jnp.repeat(heads, shape.heads // len(heads), axis=0)
 
-    mixed = attend(split(queries), split(keys), split(values), biases, shape.rate, dropout_key)
+    head_dim = queries.shape[1] // shape.heads
+    mixed = attend(split(queries), split(keys), split(values), biases, shape.rate, dropout_key, cap)
     return mixed.reshape(shape.heads, queries.shape[0], -1).swapaxes(0, 1).reshape(queries.shape)
 
 
 def into_groups(x: jax.Array, kernel: jax.Array, bias: jax.Array | None, heads: int) -> jax.Array:
-    """`x @ kernel + bias` of rows `[R, D]` and a kernel `[D, H*Dh]` as `[X, R, 128]`.
+    """Return `x @ kernel + bias` of rows `[R, D]` and a kernel `[D, H*Dh]` in groups, `[X, R, 128]`.
 
-    A product of as many matrices as there are groups is written as they need it; one that is cut later is copied.
+    One product per group has the right layout; slicing a single product would copy it.
     """
     kernels = _in_groups(kernel, heads).swapaxes(0, 1)
     y = jnp.einsum("xrd,xdl->xrl", jnp.broadcast_to(x[None], (kernels.shape[0], *x.shape)), kernels)
@@ -71,14 +74,14 @@ def into_groups(x: jax.Array, kernel: jax.Array, bias: jax.Array | None, heads: 
 
 
 def from_groups(mixed: jax.Array, kernel: jax.Array, bias: jax.Array | None, heads: int) -> jax.Array:
-    """The way back: `[X, R, 128]` and a kernel `[H*Dh, D]` -> `[R, D]`."""
+    """Inverse of `into_groups`: groups `[X, R, 128]` and a kernel `[H*Dh, D]` -> `[R, D]`."""
     kernels = _in_groups(kernel.T, heads).transpose(1, 2, 0)
     y = jnp.einsum("xrl,xld->rd", mixed, kernels)
     return y if bias is None else y + bias[None]
 
 
 def _in_groups(x: jax.Array, heads: int) -> jax.Array:
-    """`[D, H*Dh]` -> `[D, X, 128]`."""
+    """Reshape `[D, H*Dh]` to groups `[D, X, 128]`."""
     rows, head_dim = x.shape[0], x.shape[1] // heads
     if LANES % head_dim:
         x = jnp.pad(x.reshape(rows, heads, head_dim), ((0, 0), (0, 0), (0, LANES - head_dim)))
@@ -94,13 +97,13 @@ def attend_together(
     biases: Sequence[jax.Array],
     dropout_key: jax.Array | None,
 ) -> jax.Array:
-    """Groups `[X, N*T, 128]` of heads side by side -> the same. What dropout zeroes differs from `attend_apart`."""
+    """Attend within groups `[X, N*T, 128]` of adjacent heads; dropout masks differ from those of `attend_apart`."""
     groups, each = queries.shape[0], shape.side_by_side(head_dim)
     queries, keys, values = (x.reshape(groups, shape.batch, -1, LANES) for x in (queries, keys, values))
     length = queries.shape[2]
 
     def repeat(bias: jax.Array) -> jax.Array:
-        """`[H or 1, N or 1, Tq or 1, Tk]` -> `[X or 1, N or 1, G*Tq or 1, Tk]`."""
+        """Reshape `[H or 1, N or 1, Tq or 1, Tk]` to `[X or 1, N or 1, G*Tq or 1, Tk]`."""
         if bias.shape[0] == 1 and bias.shape[2] == 1:
             return bias
         bias = bias.reshape(-1, each if bias.shape[0] > 1 else 1, *bias.shape[1:]).swapaxes(1, 2)
@@ -112,15 +115,20 @@ def attend_together(
     return gather(mixed, each).reshape(groups, -1, LANES)
 
 
+def capped(scores: jax.Array, cap: float) -> jax.Array:
+    """Return `cap * tanh(scores / cap)` (Gemma 2), or `scores` if `cap` is 0."""
+    return cap * jnp.tanh(scores / cap) if cap else scores
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def spread(x: jax.Array, each: int) -> jax.Array:
-    """`[X, N, T, 128]` -> `[X, N, G*T, 128]`: once for each head, the columns of the others zero."""
+    """Repeat `[X, N, T, 128]` once per head, with the other heads' columns zero: `[X, N, G*T, 128]`."""
     return jnp.concatenate([jnp.where(columns(each, g), x, jnp.zeros((), x.dtype)) for g in range(each)], axis=2)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def gather(x: jax.Array, each: int) -> jax.Array:
-    """`[X, N, G*T, 128]` -> `[X, N, T, 128]`: of each head's copy its own columns. The transpose of `spread`."""
+    """Take each head's own columns, `[X, N, G*T, 128]` -> `[X, N, T, 128]`; the transpose of `spread`."""
     copies = jnp.split(x, each, axis=2)
     found = copies[0]
     for g in range(1, each):
@@ -128,13 +136,13 @@ def gather(x: jax.Array, each: int) -> jax.Array:
     return found
 
 
-# What autodiff makes of them is padded and summed; each other's transpose is one reading and one writing.
+# Autodiff would pad and sum. As each other's transpose, they read and write once.
 spread.defvjp(lambda x, each: (spread(x, each), None), lambda each, _, gradient: (gather(gradient, each),))
 gather.defvjp(lambda x, each: (gather(x, each), None), lambda each, _, gradient: (spread(gradient, each),))
 
 
 def columns(each: int, head: int) -> jax.Array:
-    """Which of 128 columns are those of a head, bool `[1, 1, 1, 128]`."""
+    """Return the columns of a head, bool `[1, 1, 1, 128]`."""
     return (jnp.arange(LANES) // (LANES // each) == head)[None, None, None]
 
 
@@ -145,21 +153,29 @@ def attend(
     biases: Sequence[jax.Array],
     rate: float = 0.0,
     dropout_key: jax.Array | None = None,
+    cap: float = 0.0,
 ) -> jax.Array:
-    """Queries `[X, Y, Tq, Dh]`, keys and values `[X, Y, Tk, Dh]` -> `[X, Y, Tq, Dh]`, whichever of heads is X."""
-    return _attend(rate, queries, keys, values, tuple(biases), dropout_key)
+    """Attend: queries `[X, Y, Tq, Dh]`, keys and values `[X, Y, Tk, Dh]` -> `[X, Y, Tq, Dh]`; X, Y: heads, sentences.
+
+    With a `cap`, scores become `cap * tanh(score / cap)` before biases are added.
+    """
+    return _attend(rate, cap, queries, keys, values, tuple(biases), dropout_key)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(rate, queries, keys, values, biases, key):
-    weights = _weights(queries, keys, biases)
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _attend(rate, cap, queries, keys, values, biases, key):
+    weights = _weights(cap, queries, keys, biases)
     dropped = drop(weights, draw_kept(weights.shape, rate, key), rate)
     return jnp.einsum("xyqk,xykd->xyqd", dropped.astype(values.dtype), values)
 
 
-def _weights(queries: jax.Array, keys: jax.Array, biases: Sequence[jax.Array]) -> jax.Array:
-    """Each query's weights, `[X, Y, Tq, Tk]` float32."""
-    scores = jnp.einsum("xyqd,xykd->xyqk", queries, keys, preferred_element_type=jnp.float32)
+def _scores(queries: jax.Array, keys: jax.Array) -> jax.Array:
+    return jnp.einsum("xyqd,xykd->xyqk", queries, keys, preferred_element_type=jnp.float32)
+
+
+def _weights(cap: float, queries: jax.Array, keys: jax.Array, biases: Sequence[jax.Array]) -> jax.Array:
+    """Return each query's attention weights, float32 `[X, Y, Tq, Tk]`."""
+    scores = capped(_scores(queries, keys), cap)
     for bias in biases:
         scores = scores + bias
     return jax.nn.softmax(scores, axis=-1)
@@ -168,24 +184,27 @@ def _weights(queries: jax.Array, keys: jax.Array, biases: Sequence[jax.Array]) -
 # Autodiff of the above makes a TPU take the exponential of every score six times, once for whatever reads a weight or
 # the gradient of a score. Here both are computed once, in the dtype that products are computed in, and the weighted
 # sum of a row's gradients is that of the row's result times its gradient (as in FlashAttention, Dao et al. 2022).
-def _attend_forward(rate, queries, keys, values, biases, key):
-    weights = lax.optimization_barrier(_queries_last(_weights(queries, keys, biases).astype(values.dtype)))
+def _attend_forward(rate, cap, queries, keys, values, biases, key):
+    weights = lax.optimization_barrier(_queries_last(_weights(cap, queries, keys, biases).astype(values.dtype)))
     kept = draw_kept(weights.shape, rate, key)
     mixed = jnp.einsum("xyqk,xykd->xyqd", _dropped(weights, kept, rate), values)
     return mixed, (queries, keys, values, biases, weights, kept, mixed)
 
 
-def _attend_backward(rate, known, gradient):
+def _attend_backward(rate, cap, known, gradient):
     queries, keys, values, biases, weights, kept, mixed = known
     along = jnp.sum(gradient.astype(jnp.float32) * mixed.astype(jnp.float32), axis=-1, keepdims=True)
     to_weights = jnp.einsum("xyqd,xykd->xyqk", gradient, values, preferred_element_type=jnp.float32)
     to_scores = weights.astype(jnp.float32) * (drop(to_weights, kept, rate) - along)
-    to_scores = lax.optimization_barrier(to_scores.astype(queries.dtype))
+    to_biases = to_scores = lax.optimization_barrier(to_scores.astype(queries.dtype))
+    if cap:
+        slope = 1.0 - jnp.square(jnp.tanh(_scores(queries, keys) / cap))
+        to_scores = (to_scores.astype(jnp.float32) * slope).astype(queries.dtype)
     return (
         jnp.einsum("xyqk,xykd->xyqd", to_scores, keys),
         jnp.einsum("xyqk,xyqd->xykd", to_scores, queries),
         jnp.einsum("xyqk,xyqd->xykd", _dropped(weights, kept, rate), gradient),
-        tuple(_summed(to_scores.astype(bias.dtype), bias.shape) for bias in biases),
+        tuple(_summed(to_biases.astype(bias.dtype), bias.shape) for bias in biases),
         None,
     )
 
@@ -194,9 +213,9 @@ _attend.defvjp(_attend_forward, _attend_backward)
 
 
 def _queries_last(weights: jax.Array) -> jax.Array:
-    """The same; on a TPU those of self-attention lie with the queries along its registers' columns.
+    """Return the weights unchanged; on a TPU, self-attention weights get queries along the registers' columns.
 
-    Its compiler chooses so by itself but for T5's encoder, where softmax and dropout took 2.4 ms in place of 1.3.
+    XLA chooses this layout itself except for T5's encoder, where softmax and dropout took 2.4 ms instead of 1.3.
     """
     if weights.shape[2] != weights.shape[3]:
         return weights
@@ -209,6 +228,6 @@ def _dropped(weights: jax.Array, kept: jax.Array | None, rate: float) -> jax.Arr
 
 
 def _summed(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """The transpose of broadcasting `shape` to that of `x`."""
+    """Sum `x` to `shape`: the transpose of broadcasting `shape` to the shape of `x`."""
     axes = [axis for axis, (wide, narrow) in enumerate(zip(x.shape, shape, strict=True)) if wide != narrow]
     return x.sum(axes, keepdims=True)

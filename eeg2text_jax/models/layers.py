@@ -1,7 +1,4 @@
-"""Pieces of every layer: dropout, norms, dense layers, feed-forward networks.
-
-Where a token stands, as vectors: a table (BART, BERT) or sines and cosines (PEGASUS, unless its file has others).
-"""
+"""Building blocks of layers: dropout, norms, dense layers, feed-forward networks, position embeddings."""
 
 import functools
 import math
@@ -15,14 +12,14 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.layout import Layout, with_layout_constraint
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.spec import StackSpec
+from eeg2text_jax.models.spec import LoraSpec, StackSpec
 from eeg2text_jax.parallel.batch_axis import data_shards
 
 
 def gelu(x: jax.Array) -> jax.Array:
-    """`x Phi(x)` through erf, in float32.
+    """Return the GELU `x Phi(x)` by erf, in float32.
 
-    `jax.nn.gelu` takes erfc, which has two branches: a TPU is then as long over it as over the product before it.
+    `jax.nn.gelu` uses erfc, which has two branches: on a TPU it then takes as long as the preceding matrix product.
     """
     wide = x.astype(jnp.float32)
     return (0.5 * wide * (1.0 + jax.lax.erf(wide * math.sqrt(0.5)))).astype(x.dtype)
@@ -39,17 +36,17 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-MANY_ROWS = 4096  # of one batch: positions of all its sentences
-PRODUCT = "product"  # name of what a dense layer computes, for `remat`
+MANY_ROWS = 4096  # rows (positions of all sentences) from which a batch counts as large
+PRODUCT = "product"  # checkpoint name of dense-layer results, for the remat policy
 
 
 def product(x: jax.Array) -> jax.Array:
-    """Marks the result of a dense layer: what is worth keeping for the backward pass."""
+    """Mark the result of a dense layer as worth storing for the backward pass."""
     return checkpoint_name(x, PRODUCT)
 
 
 def row_major(x: jax.Array) -> jax.Array:
-    """Rows `[R, D]`, of a large batch row by row in a TPU's memory: its compiler would take columns, and copy."""
+    """Force a row-major layout of rows `[R, D]` of large batches: XLA for TPUs would choose column-major and copy."""
     if x.shape[0] // data_shards() < MANY_ROWS:
         return x
     layout = Layout(major_to_minor=tuple(range(x.ndim)))
@@ -57,19 +54,19 @@ def row_major(x: jax.Array) -> jax.Array:
 
 
 def dropout(x: jax.Array, rate: float, key: jax.Array | None, site: int = 0) -> jax.Array:
-    """Zero a fraction `rate` of `x`, to 1/65536, and scale up the rest; `key=None` leaves `x` as it is.
+    """Zero a fraction `rate` of `x` (in steps of 1/65536) and rescale the rest; `key=None` returns `x`.
 
-    `site` tells apart the uses of one key.
+    `site` distinguishes the uses of one key.
     """
     return drop(x, draw_kept(x.shape, rate, key, site), rate)
 
 
 def draw_kept(shape: tuple[int, ...], rate: float, key: jax.Array | None, site: int = 0) -> jax.Array | None:
-    """What `dropout` lets pass, bool; None where that is all.
+    """Draw the boolean mask of elements that `dropout` keeps; None if it keeps all.
 
-    Drawn are 16 bits for an element, which a TPU compares as they come, where it copies 32 into another layout first
-    (0.05 ms for BART-large's batch of 32, by its compiler's estimate). The barrier keeps the comparison with what reads
-    it: else it may be packed and unpacked, 32 to a word (0.035 ms for an attention of T5-large).
+    16 random bits per element, which a TPU compares in place; 32 bits would be copied to another layout first (0.05 ms
+    for BART-large's batch of 32 by the compiler's estimate). The barrier keeps the comparison next to its use; else
+    XLA may pack and unpack it, 32 values per word (0.035 ms for an attention of T5-large).
     """
     if key is None or rate == 0.0:
         return None
@@ -79,9 +76,9 @@ def draw_kept(shape: tuple[int, ...], rate: float, key: jax.Array | None, site: 
 
 
 def drawn(draw: Callable[[jax.Array], jax.Array], key: jax.Array) -> jax.Array:
-    """`draw(key)`, under `vmap` that of each key: arms of one seed draw alike, those of another seed differently.
+    """Return `draw(key)`, under `vmap` separately for each key: arms of one seed draw alike, other seeds differently.
 
-    rbg alone would, under `vmap`, draw for all keys from the first one.
+    Plain rbg under `vmap` would draw from the first key for all keys.
     """
     impl = str(jax.random.key_impl(key))
     if "rbg" not in impl:
@@ -99,7 +96,7 @@ def drawn(draw: Callable[[jax.Array], jax.Array], key: jax.Array) -> jax.Array:
 
 
 def drop(x: jax.Array, kept: jax.Array | None, rate: float) -> jax.Array:
-    """`dropout` with what `draw_kept` drew."""
+    """Apply `dropout` with a mask of `draw_kept`."""
     return x if kept is None else jnp.where(kept, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
 
 
@@ -109,11 +106,13 @@ class Norm(nnx.Module):
     `nnx.LayerNorm` mixes dtypes implicitly, which the strict promotion of our tests forbids.
     """
 
-    def __init__(self, spec: StackSpec, dtype: jnp.dtype) -> None:
-        self.scale = nnx.Param(jnp.ones((spec.width,), jnp.float32))
+    def __init__(self, spec: StackSpec, dtype: jnp.dtype, width: int = 0) -> None:
+        width = width or spec.width
+        self.scale = nnx.Param(jnp.full((width,), 1.0 - spec.norm_offset, jnp.float32))
         if spec.norm == "layer":
-            self.bias = nnx.Param(jnp.zeros((spec.width,), jnp.float32))
+            self.bias = nnx.Param(jnp.zeros((width,), jnp.float32))
         self.centered, self.eps, self.dtype = spec.norm == "layer", spec.norm_eps, dtype
+        self.offset = spec.norm_offset
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """`[..., D] -> [..., D]`."""
@@ -124,20 +123,38 @@ class Norm(nnx.Module):
             x, power = x - mean, jnp.maximum(power - jnp.square(mean), 0.0)
         x = x * jax.lax.rsqrt(power + self.eps)
         ones = (1,) * (x.ndim - 1)
-        x = x * self.scale[...].reshape(*ones, -1)
+        scale = self.scale[...].astype(jnp.float32).reshape(*ones, -1)
+        x = x * (scale + self.offset if self.offset else scale)
         if self.centered:
             x = x + self.bias[...].reshape(*ones, -1)
         return x.astype(self.dtype)
 
 
 class Dense(nnx.Linear):
-    """`nnx.Linear` whose result a layer may keep for its backward pass, see `remat`."""
+    """`nnx.Linear` with an optional low-rank adapter; its result may be stored for the backward pass, see `remat`."""
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return product(self.plain(x))
+    lora: LoraSpec | None = None
 
-    def plain(self, x: jax.Array) -> jax.Array:
-        """The same, not to be kept. A bias that is left in float32 is added before the result is rounded."""
+    def adapt(self, lora: LoraSpec, rngs: nnx.Rngs) -> None:
+        """Add an adapter that is zero at first: A is initialized like `torch.nn.Linear`, B is zero, as in PEFT."""
+        n_in, n_out = self.kernel.shape
+        draw = jax.random.uniform(rngs.params(), (n_in, lora.rank), jnp.float32, -1.0, 1.0)
+        self.lora_a, self.lora_b = nnx.Param(draw * n_in**-0.5), nnx.Param(jnp.zeros((lora.rank, n_out), jnp.float32))
+        self.lora = lora
+
+    def __call__(self, x: jax.Array, dropout_key: jax.Array | None = None, site: int = 0) -> jax.Array:
+        return product(self.plain(x, dropout_key, site))
+
+    def plain(self, x: jax.Array, dropout_key: jax.Array | None = None, site: int = 0) -> jax.Array:
+        """Apply the layer without marking its result for storage. Key and site are for the adapter's dropout."""
+        if self.lora is None:
+            return self._alone(x)
+        lora, x = self.lora, x.astype(self.dtype)
+        low = dropout(x, lora.dropout, dropout_key, site) @ self.lora_a[...].astype(self.dtype)
+        return self._alone(x) + (low @ self.lora_b[...].astype(self.dtype)) * (lora.alpha / lora.rank)
+
+    def _alone(self, x: jax.Array) -> jax.Array:
+        """Apply the layer without its adapter. A float32 bias is added before the result is rounded."""
         if self.bias is None or self.bias[...].dtype == self.dtype:
             return super().__call__(x)
         y = jnp.matmul(x.astype(self.dtype), self.kernel[...], preferred_element_type=self.bias[...].dtype)
@@ -145,31 +162,39 @@ class Dense(nnx.Linear):
 
 
 def make_dense(
-    spec: StackSpec, n_in: int, n_out: int, dtype: jnp.dtype, rngs: nnx.Rngs, *, shrink: float = 1.0
+    spec: StackSpec, n_in: int, n_out: int, dtype: jnp.dtype, rngs: nnx.Rngs, *, shrink: float = 1.0, name: str = ""
 ) -> Dense:
-    """Dense layer `[..., n_in] -> [..., n_out]`; the initial kernel is multiplied by `shrink`."""
+    """Make a dense layer `[..., n_in] -> [..., n_out]`; the initial kernel is multiplied by `shrink`.
+
+    The spec says by `name` whether the layer has a bias and an adapter.
+    """
     std = n_in**-0.5 if spec.init_std is None else spec.init_std
     init = jax.nn.initializers.normal(std * shrink)
-    return Dense(n_in, n_out, use_bias=spec.bias, dtype=dtype, kernel_init=init, rngs=rngs)
+    bias = spec.bias or name in spec.biases
+    dense = Dense(n_in, n_out, use_bias=bias, dtype=dtype, kernel_init=init, rngs=rngs)
+    if spec.lora is not None and name in spec.lora.targets:
+        dense.adapt(spec.lora, rngs)
+    return dense
 
 
 class FeedForward(nnx.Module):
     """`act(x U) W`, or gated `(act(x U) * (x V)) W`: `[N, T, D] -> [N, T, D]`."""
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        self.inner = make_dense(spec, spec.width, spec.ffn, dtype, rngs)
+        self.inner = make_dense(spec, spec.width, spec.ffn, dtype, rngs, name="inner")
         if spec.gated:
-            self.gate = make_dense(spec, spec.width, spec.ffn, dtype, rngs)
-        self.outer = make_dense(spec, spec.ffn, spec.width, dtype, rngs)
+            self.gate = make_dense(spec, spec.width, spec.ffn, dtype, rngs, name="gate")
+        self.outer = make_dense(spec, spec.ffn, spec.width, dtype, rngs, name="outer")
         self.gated = spec.gated
         self.activation = spec.activation
         self.rate = spec.activation_dropout
 
     def __call__(self, x: jax.Array, dropout_key: jax.Array | None) -> jax.Array:
-        hidden = ACTIVATIONS[self.activation](self.gate(x) if self.gated else self.inner(x))
+        inner = self.inner(x, dropout_key, 2)
+        hidden = ACTIVATIONS[self.activation](self.gate(x, dropout_key, 3) if self.gated else inner)
         if self.gated:
-            hidden = hidden * self.inner(x)
-        return self.outer(dropout(hidden, self.rate, dropout_key))
+            hidden = hidden * inner
+        return self.outer(dropout(hidden, self.rate, dropout_key), dropout_key, 4)
 
 
 class LearnedPositions(nnx.Module):
@@ -182,19 +207,19 @@ class LearnedPositions(nnx.Module):
         self.offset, self.frozen = spec.position_offset, spec.frozen_positions
 
     def __call__(self, positions: jax.Array) -> jax.Array:
-        """Positions `[T]` -> `[T, D]`."""
+        """Look up positions `[T]`: `[T, D]`."""
         table = self.embedding[...]
         return (jax.lax.stop_gradient(table) if self.frozen else table)[positions + self.offset]
 
 
 def sinusoidal_table(length: int, width: int) -> np.ndarray:
-    """`[T, D]` float32: sines in the first half, cosines in the second, not interleaved (PEGASUS)."""
+    """Return sinusoidal positions, float32 `[T, D]`: sines in the first half, cosines in the second (PEGASUS)."""
     angles = np.arange(length)[:, None] / 10000.0 ** (np.arange(0, width, 2) / width)[None]
     return np.concatenate([np.sin(angles), np.cos(angles)[:, : width // 2]], axis=-1).astype(np.float32)
 
 
 def check_length(spec: StackSpec, length: int) -> None:
-    """Refuse a sequence for which the table of positions has no row.
+    """Raise if a sequence is longer than the position table.
 
     Raises:
       UserError: `length` exceeds the usable rows.

@@ -1,6 +1,6 @@
 """What a backbone is, as data: one frozen description instead of one block class per architecture.
 
-The numbers come from a Hugging Face configuration, which `models/{bart,pegasus,t5,bert2bert}.py` read.
+The numbers come from a Hugging Face configuration, which the modules in `backbones/` read.
 """
 
 import dataclasses
@@ -10,8 +10,18 @@ from eeg2text_jax.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
+class LoraSpec:
+    """Low-rank adapters of dense layers: `x W + (alpha / rank) dropout(x) A B` (Hu et al. 2022)."""
+
+    rank: int
+    alpha: float
+    dropout: float
+    targets: tuple[str, ...]  # dense layers that have one, of query, key, value, out, gate, inner, outer
+
+
+@dataclasses.dataclass(frozen=True)
 class StackSpec:
-    """One stack of layers: an encoder, or a decoder with causal self-attention and cross-attention."""
+    """One stack of layers: an encoder, a decoder with cross-attention, or a language model by itself."""
 
     layers: int
     width: int  # D, of the residual stream
@@ -19,14 +29,27 @@ class StackSpec:
     head_dim: int  # Dh; heads * head_dim may differ from width (T5)
     ffn: int  # hidden width of the feed-forward network
     activation: str  # a name in layers.ACTIVATIONS
-    decoder: bool = False  # causal, and with cross-attention
+    decoder: bool = False  # causal, and with cross-attention unless `alone`
+    alone: bool = False  # a decoder-only language model
     gated: bool = False  # feed-forward act(x U) * (x V) instead of act(x U)
     pre_norm: bool = False  # normalise what enters a sublayer, not the residual sum that leaves it
     norm: Literal["layer", "rms"] = "layer"
     norm_eps: float = 1e-5
-    bias: bool = True  # dense layers have biases
-    scale_attention: bool = True  # divide scores by sqrt(head_dim)
-    positions: Literal["learned", "sinusoidal", "relative", "none"] = "none"
+    norm_offset: float = 0.0  # added to the scale of a norm (Gemma stores scale - 1)
+    bias: bool = True  # dense layers have biases ...
+    biases: tuple[str, ...] = ()  # ... or else these alone, of query, key, value, out
+    scale_attention: bool = True  # divide scores by sqrt(head_dim) ...
+    query_scale: float = 0.0  # ... or multiply them by this, where it is not 0
+    kv_heads: int = 0  # heads of keys and values, each shared by heads / kv_heads queries; 0: as many as heads
+    head_norm: bool = False  # a norm of every head's query and key
+    sandwich_norm: bool = False  # with pre_norm: also normalise what a sublayer adds (Gemma 2 and 3)
+    score_cap: float = 0.0  # attention scores become cap * tanh(score / cap); 0: no cap
+    rotary: tuple[float, ...] = ()  # radians a position of each pair of a head's dimensions
+    local_rotary: tuple[float, ...] = ()  # the same in local layers; empty: as in the others
+    window: int = 0  # in local layers a position sees so many, itself among them; 0: all
+    local_layers: tuple[bool, ...] = ()  # which layers are local; empty: none
+    lora: LoraSpec | None = None
+    positions: Literal["learned", "sinusoidal", "relative", "rotary", "none"] = "none"
     max_positions: int | None = None  # usable rows of the learned table; None: any length
     position_offset: int = 0  # unused rows before the first position (BART has 2)
     frozen_positions: bool = False  # the learned table is a buffer of the checkpoint: never trained (PEGASUS)
@@ -45,11 +68,15 @@ class StackSpec:
 
 @dataclasses.dataclass(frozen=True)
 class Seq2SeqSpec:
-    """An encoder-decoder language model: two stacks, its embeddings and its output head."""
+    """A language model: an encoder and a decoder, or a decoder alone; its embeddings and its output head.
+
+    Of a decoder alone, `start_token` and maybe `pad_token` are `vocab_size`, an id that no token has: decoding begins
+    with the end of the prompt, and few of these models have a padding token.
+    """
 
     backbone: str  # name of the module that describes it
     vocab_size: int
-    encoder: StackSpec
+    encoder: StackSpec | None
     decoder: StackSpec
     pad_token: int
     eos_token: int
@@ -65,11 +92,12 @@ class Seq2SeqSpec:
     head_scale: float = 1.0  # of the hidden states that enter the head (T5 v1.0: 1/sqrt(d_model))
     head_transform: bool = False  # dense, activation and norm before the head (BERT)
     logits_bias: Literal["none", "frozen", "trained"] = "none"  # BART's is a buffer, BERT's a parameter
+    logits_cap: float = 0.0  # logits become cap * tanh(logit / cap); 0: no cap
 
     @property
     def d_model(self) -> int:
-        """Width of the encoder's inputs."""
-        return self.encoder.width
+        """Width of what the model is fed in the place of tokens."""
+        return (self.encoder or self.decoder).width
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +110,8 @@ class EEGSpec:
     ffn: int = 2048
     width: int = 0  # project to this width first; 0: F, padded with zeros to a multiple of heads
     dropout: float = 0.1
-    prompt: tuple[int, ...] = ()  # token ids embedded before the EEG positions
+    prompt: tuple[int, ...] = ()  # token ids embedded before the EEG positions ...
+    prompt_after: tuple[int, ...] = ()  # ... and after them
     kind: str = "transformer"  # which encoder, a name in `brain.ENCODERS`
     volume: tuple[int, ...] = ()  # (X, Y, Z) where the features are volumes
     channels: tuple[int, ...] = ()  # of UniCoRN's convolutions, each of which halves a volume

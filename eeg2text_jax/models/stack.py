@@ -20,6 +20,7 @@ from eeg2text_jax.models.layers import (
 )
 from eeg2text_jax.models.nnx_bridge import scan_layers, separate_layers, stack_layers
 from eeg2text_jax.models.remat import Keep
+from eeg2text_jax.models.rotary import Rotation
 from eeg2text_jax.models.spec import StackSpec
 from eeg2text_jax.parallel.batch_axis import data_shards, shard_rows
 
@@ -37,12 +38,14 @@ class Layer(nnx.Module):
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.self_attention = Attention(spec, dtype, rngs)
         self.self_norm = Norm(spec, dtype)
-        if spec.decoder:
+        if spec.decoder and not spec.alone:
             self.cross_attention = Attention(spec, dtype, rngs)
             self.cross_norm = Norm(spec, dtype)
         self.ffn = FeedForward(spec, dtype, rngs)
         self.ffn_norm = Norm(spec, dtype)
-        self.pre_norm, self.rate = spec.pre_norm, spec.dropout
+        if spec.sandwich_norm:
+            self.self_norm_after, self.ffn_norm_after = Norm(spec, dtype), Norm(spec, dtype)
+        self.pre_norm, self.sandwich, self.rate = spec.pre_norm, spec.sandwich_norm, spec.dropout
 
     def __call__(
         self,
@@ -52,6 +55,7 @@ class Layer(nnx.Module):
         hidden: jax.Array | None = None,
         hidden_bias: jax.Array | None = None,
         dropout_key: jax.Array | None = None,
+        rotation: Rotation | None = None,
     ) -> jax.Array:
         """All positions of N = `batch` sentences: rows `[N*T, D] -> [N*T, D]`.
 
@@ -59,7 +63,7 @@ class Layer(nnx.Module):
         """
 
         def own(h: jax.Array, site: jax.Array | None) -> jax.Array:
-            return self.self_attention(h, h, batch, self_biases, site)
+            return self.self_attention(h, h, batch, self_biases, site, rotation)
 
         def cross(h: jax.Array, site: jax.Array | None) -> jax.Array:
             return self.cross_attention(h, hidden, batch, (hidden_bias,), site)
@@ -67,34 +71,46 @@ class Layer(nnx.Module):
         return self._sublayers(x, own, None if hidden is None else cross, dropout_key)
 
     def step(
-        self, x: jax.Array, index: jax.Array, cache: LayerCache, own_bias: jax.Array, cross_bias: jax.Array
+        self,
+        x: jax.Array,
+        index: jax.Array,
+        cache: LayerCache,
+        own_bias: jax.Array,
+        cross_bias: jax.Array | None,
+        rotation: Rotation | None = None,
+        prompt: int = 0,
     ) -> tuple[jax.Array, LayerCache]:
         """Position `index` of K beams of B sentences: rows `[B*K, D] -> [B*K, D]`, and the cache with it.
 
-        The beams are query positions of their sentence's one history and one context.
+        The beams are query positions of their sentence's one history and one context, or one prompt of so many tokens.
         """
-        attention, crossing = self.self_attention, self.cross_attention
+        attention = self.self_attention
 
         def own(h: jax.Array, _: None) -> jax.Array:
             nonlocal cache
-            cache = cache.remember(attention.key(h), attention.value(h), index)
-            return attention.out(cache.own(attention.queries(h), own_bias))
+            cache = cache.remember(attention.keys(h, rotation), attention.value(h), index, prompt)
+            return attention.out(cache.own(attention.queries(h, rotation), own_bias, attention.cap))
 
         def cross(h: jax.Array, _: None) -> jax.Array:
+            crossing = self.cross_attention
             return crossing.out(cache.cross(crossing.queries(h), cross_bias))
 
-        x = self._sublayers(x, own, cross, None)
+        x = self._sublayers(x, own, None if cross_bias is None else cross, None)
         return x, cache
 
     def _sublayers(self, x: jax.Array, own: Sublayer, cross: Sublayer | None, key: jax.Array | None) -> jax.Array:
         sites = [None] * 3 if key is None else jax.random.split(key, 3)
-        x = self._around(self.self_norm, own, x, sites[0])
+        after = (self.self_norm_after, self.ffn_norm_after) if self.sandwich else (None, None)
+        x = self._around(self.self_norm, own, x, sites[0], after[0])
         if cross is not None:
             x = self._around(self.cross_norm, cross, x, sites[1])
-        return self._around(self.ffn_norm, self.ffn, x, sites[2])
+        return self._around(self.ffn_norm, self.ffn, x, sites[2], after[1])
 
-    def _around(self, norm: Norm, sublayer: Sublayer, x: jax.Array, key: jax.Array | None) -> jax.Array:
+    def _around(
+        self, norm: Norm, sublayer: Sublayer, x: jax.Array, key: jax.Array | None, after: Norm | None = None
+    ) -> jax.Array:
         y = sublayer(norm(x) if self.pre_norm else x, key)
+        y = y if after is None else after(y)
         x = shard_rows(row_major(x + dropout(y, self.rate, key, site=1)))
         return x if self.pre_norm else row_major(norm(x))
 
@@ -133,7 +149,7 @@ class Stack(nnx.Module):
 
         A decoder is given the encoder's output `hidden [B, S, D]` and its mask `[B, S]`.
         """
-        start, end, keys = _dropout_keys(dropout_key, self.spec.layers)
+        start, end, keys = dropout_keys(dropout_key, self.spec.layers)
         batch, length, width = x.shape
         positions = jnp.arange(length)
         seen, *learned = [bias.swapaxes(0, 1) for bias in self._self_biases(positions, positions, mask)]
@@ -218,7 +234,7 @@ class Stack(nnx.Module):
         return [*biases, self.relative(queries, keys)] if self.spec.positions == "relative" else biases
 
 
-def _dropout_keys(key: jax.Array | None, layers: int) -> tuple:
+def dropout_keys(key: jax.Array | None, layers: int) -> tuple:
     """Keys before the layers, after them, and one per layer on axis 0."""
     if key is None:
         return None, None, None

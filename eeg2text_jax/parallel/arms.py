@@ -1,7 +1,7 @@
 """Programs of all arms on a mesh: a training step that XLA partitions, and decoding with a loop for every shard."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,18 +12,43 @@ from eeg2text_jax.parallel.mesh import ARM, DATA
 from eeg2text_jax.parallel.placement import arm_sharding, replicated, seeds_sharding
 
 
-def compile_step(step: Callable[..., Any], mesh: Mesh, state_formats: Any) -> Callable[..., Any]:
+class Divided(NamedTuple):
+    """Parameters in two parts: what each arm trains, and a frozen model that all arms share.
+
+    Fields:
+      own: nested dict, each leaf `[A, ...]`; of one arm without that axis.
+      frozen: nested dict without an axis of arms: it is in memory once, however many arms there are.
+    """
+
+    own: Any
+    frozen: Any
+
+
+def joined(params: Any) -> Any:
+    """Parameters of one arm as one nested dict, `Divided` or not."""
+    return _merged(params.own, params.frozen) if isinstance(params, Divided) else params
+
+
+def _merged(own: Any, frozen: Any) -> Any:
+    both = {name: _merged(own[name], frozen[name]) for name in own.keys() & frozen.keys()}
+    return {**frozen, **own, **both}
+
+
+def compile_step(
+    step: Callable[..., Any], mesh: Mesh, state_formats: Any, study_shardings: Any = None
+) -> Callable[..., Any]:
     """Jits `step(state, batch, study) -> (state, metrics)` for a mesh; the state is donated.
 
-    The batch `[S, B, ...]` is divided along `data`, `study` is copied everywhere, metrics `[A]` stay with their arms.
+    The batch `[S, B, ...]` is divided along `data`, metrics `[A]` stay with their arms.
 
     Args:
       state_formats: where the state lies and how, see `Placement.formats`; put it there before the first step.
+      study_shardings: where `study` lies; None: copied everywhere.
     """
     return jax.jit(
         step,
         donate_argnums=0,
-        in_shardings=(state_formats, seeds_sharding(mesh), replicated(mesh)),
+        in_shardings=(state_formats, seeds_sharding(mesh), study_shardings or replicated(mesh)),
         out_shardings=(state_formats, arm_sharding(mesh)),
     )
 
@@ -85,13 +110,23 @@ def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., An
         batch (or a multiple of it) on their first axis.
 
     Returns:
-      The same over stacked arms: `params [A, ...]`, `fed [A, B, ...]`, `shared [B, ...]`, result `[A, B, ...]`.
+      The same over stacked arms: `params [A, ...]` or `Divided`, `fed [A, B, ...]`, `shared [B, ...]`, result
+      `[A, B, ...]`.
     """
     arms, fed_rows, rows = PartitionSpec(ARM), PartitionSpec(ARM, DATA), PartitionSpec(DATA)
 
     def local(params: Any, fed: Any, shared: Any) -> Any:
-        return _each_local(lambda arm: function(*arm, shared), (params, fed), "map")
+        if not isinstance(params, Divided):
+            return _each_local(lambda arm: function(*arm, shared), (params, fed), "map")
+        return _each_local(
+            lambda arm: function(Divided(arm[0], params.frozen), arm[1], shared), (params.own, fed), "map"
+        )
 
-    # check_vma: a loop's carry begins as a constant and ends as a value of its shard, which the check refuses.
-    apart = jax.shard_map(local, mesh=mesh, in_specs=(arms, fed_rows, rows), out_specs=fed_rows, check_vma=False)
+    def apart(params: Any, fed: Any, shared: Any) -> Any:
+        of_params = Divided(arms, PartitionSpec()) if isinstance(params, Divided) else arms
+        # check_vma: a loop's carry begins as a constant and ends as a value of its shard, which the check refuses.
+        return jax.shard_map(
+            local, mesh=mesh, in_specs=(of_params, fed_rows, rows), out_specs=fed_rows, check_vma=False
+        )(params, fed, shared)
+
     return jax.jit(apart)

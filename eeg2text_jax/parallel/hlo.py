@@ -1,4 +1,4 @@
-"""What a compiled program communicates: its collectives, by mesh axis and bytes, read from the optimized HLO."""
+"""Collectives of a compiled program, by mesh axis and bytes, parsed from its optimized HLO."""
 
 import dataclasses
 import functools
@@ -27,9 +27,9 @@ class Collective:
 
     Fields:
       op: `all-reduce`, `all-gather`, ...
-      axes: mesh axes across which devices exchange something; empty where every group is a single device.
-      bytes: size of its result on one device, for one execution.
-      times: executions in one run of the program; a loop whose length XLA does not know counts once.
+      axes: mesh axes across which devices communicate; empty if every group is a single device.
+      bytes: size of its result on one device, per execution.
+      times: executions in one run of the program; a loop of unknown trip count counts once.
     """
 
     op: str
@@ -39,13 +39,13 @@ class Collective:
 
 
 def collectives(hlo: str, mesh: Mesh) -> list[Collective]:
-    """The collectives of a program compiled for `mesh`, from `compiled.as_text()`.
+    """Return the collectives of a program compiled for `mesh`, from `compiled.as_text()`.
 
-    A TPU's compiler writes an asynchronous collective into each fusion that it overlaps with: its beginning, its parts
-    and its end share a channel, which counts once.
+    The TPU compiler puts parts of an asynchronous collective into each fusion that overlaps with it. All parts share a
+    channel, and each channel counts once.
 
     Raises:
-      ValueError: an instruction names groups of devices in a form that is not understood.
+      ValueError: an instruction has replica groups in an unknown notation.
     """
     module = parse_module(hlo)
     times = _executions(module)
@@ -57,7 +57,7 @@ def collectives(hlo: str, mesh: Mesh) -> list[Collective]:
                 raise ValueError(f"an instruction with groups of devices that is not a known collective: {line.text}")
             continue
         axes = _axes_of(_device_groups(line, mesh.size), mesh)
-        # An asynchronous start's tuple holds its operands, too.
+        # The result tuple of an asynchronous start also holds its operands.
         size = line.bytes(largest_only=bool(collective["start"]) and collective["op"] != "all-reduce")
         one = Collective(collective["op"], axes, size, times.get(computation, 1))
         channel, overlapped = _CHANNEL.search(line.attributes), "chain_id=" in line.attributes
@@ -68,7 +68,7 @@ def collectives(hlo: str, mesh: Mesh) -> list[Collective]:
 
 
 def bytes_by_axis(found: Sequence[Collective]) -> dict[str, int]:
-    """Bytes that one device receives in one run, by `axis` or `axis+axis`."""
+    """Return the bytes that one device receives in one run, by `axis` or `axis+axis`."""
     total: dict[str, int] = defaultdict(int)
     for collective in found:
         if collective.axes:
@@ -77,14 +77,14 @@ def bytes_by_axis(found: Sequence[Collective]) -> dict[str, int]:
 
 
 def replica_groups(text: str, n_devices: int) -> list[list[int]]:
-    """Groups of devices from any of XLA's notations.
+    """Parse replica groups from any of XLA's notations.
 
-    `{{0,1},{2,3}}` lists them, `{}` is all devices in one; `[2,4]<=[8]` and `[4,2]<=[2,4]T(1,0)` reshape and transpose
-    a range; `mesh['a'=2,'b'=4] {'b'}` names axes of a mesh, and parts of one as `'b':(1)2`;
-    `device_ids=([4,2]T(1,0))` after the mesh says which devices it is of.
+    `{{0,1},{2,3}}` lists groups, `{}` is one group of all devices; `[2,4]<=[8]` and `[4,2]<=[2,4]T(1,0)` reshape and
+    transpose a range; `mesh['a'=2,'b'=4] {'b'}` names mesh axes, or parts of an axis as `'b':(1)2`;
+    `device_ids=([4,2]T(1,0))` after the mesh gives its device order.
 
     Raises:
-      ValueError: it is something else.
+      ValueError: the notation is unknown.
     """
     if text == "{}":
         return [list(range(n_devices))]
@@ -105,7 +105,7 @@ def replica_groups(text: str, n_devices: int) -> list[list[int]]:
 
 def _mesh_groups(mesh: str, axes: str) -> list[list[int]]:
     lengths = {name: int(length) for name, length in re.findall(r"'(\w+)'=(\d+)", mesh)}
-    # A part 'b':(p)s of an axis of length n is the middle one of its factors p, s and n / (p s).
+    # A part 'b':(p)s of an axis of length n is the middle factor of p, s and n / (p s).
     factors = {name: [(length, False)] for name, length in lengths.items()}
     for name, before, size in re.findall(r"'(\w+)'(?::\((\d+)\)(\d+))?", axes):
         length = lengths[name]
@@ -123,7 +123,7 @@ def _mesh_groups(mesh: str, axes: str) -> list[list[int]]:
 
 
 def _device_order(text: str) -> list[int]:
-    """Devices of a mesh in its order: `[2,4]T(1,0)`, a transposed range, or a list."""
+    """Parse the device order of a mesh: a transposed range as `[2,4]T(1,0)`, or a list."""
     if iota := re.fullmatch(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text):
         dims, order = ([int(x) for x in part.split(",")] if part else None for part in iota.groups())
         return np.arange(np.prod(dims)).reshape(dims).transpose(order).reshape(-1).tolist()
@@ -141,7 +141,7 @@ def _device_groups(line: Instruction, n_devices: int) -> list[list[int]]:
 
 
 def _axes_of(groups: list[list[int]], mesh: Mesh) -> tuple[str, ...]:
-    """Axes along which the members of a group differ; devices are numbered row by row over the mesh."""
+    """Return the axes along which the members of a group differ; devices are numbered in row-major order."""
     crossed = set()
     for group in groups:
         places = np.stack(np.unravel_index(group, mesh.devices.shape))  # --> [axes, members]
@@ -150,7 +150,7 @@ def _axes_of(groups: list[list[int]], mesh: Mesh) -> tuple[str, ...]:
 
 
 def _executions(module: Module) -> dict[str, int]:
-    """How often each computation runs, from the lengths of the loops around it."""
+    """Return the number of executions of each computation, from the trip counts of enclosing loops."""
     callers: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for computation, line in module.lines():
         turns = (loop_length(module, computation, line) or 1) if line.op == "while" else 1

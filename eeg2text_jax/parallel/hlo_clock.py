@@ -1,10 +1,10 @@
-"""The compiler's clock: what a TPU's compiler thinks that a program takes, by part of the model, from its HLO.
+"""The TPU compiler's time estimate of a program, by part of the model, parsed from its optimized HLO.
 
-libtpu writes `estimated_cycles` beside the instructions that it schedules, also for a chip that is not there. Their
-sum over all that is not fused, times the executions, is the compiler's estimate of a run. It is a model and no
-measurement: nothing overlaps in it but what was fused, and what has no estimate counts nothing. Those are above all
-the asynchronous copies that bring weights near the chip's cores while it computes; a program that does little else, as
-one step of a search, may take as long as these copies do. It is deterministic.
+libtpu writes `estimated_cycles` beside the instructions that it schedules, even without a chip. The estimate of a run
+is their sum over unfused instructions, times executions. It is a deterministic model, not a measurement: only fused
+instructions overlap in it, and instructions without an estimate count as 0. The latter are mainly asynchronous copies
+that prefetch weights during computation. A program that does little else, such as a step of the beam search, may be
+bounded by these copies instead.
 """
 
 import dataclasses
@@ -16,9 +16,8 @@ from collections.abc import Iterable, Sequence
 
 from eeg2text_jax.parallel.hlo_text import Instruction, Module, array_bytes, loop_length, parse_module
 
-# Scopes that the model and the training step write around their parts (`jax.named_scope`; `jit(search)` is none but a
-# function), and what these are called. The innermost one counts; an instruction of several parts is where the compiler
-# says that it comes from.
+# `jax.named_scope` names of the model and the training step (and the function `jit(search)`) -> part of the model. The
+# innermost scope counts; a fusion of several parts belongs to the part in its own metadata.
 SCOPES = {
     "eeg_encoder": "EEG encoder",
     "embeddings": "embeddings",
@@ -43,7 +42,7 @@ _MOVES = re.compile(
     r"copy(-start|-done)?|slice(-start|-done)?|dynamic-slice|dynamic-update-slice|transpose|reshape|bitcast"
     r"|bitcast-convert|concatenate|pad|broadcast|reverse"
 )
-# What a chip does nothing for, or what is counted elsewhere: the end of a pair is counted with its start.
+# Instructions that cost nothing, or that are counted elsewhere: a `-done` is counted with its `-start`.
 _NOTHING = re.compile(
     r"parameter|constant|tuple|get-tuple-element|bitcast|after-all|partition-id|replica-id|opt-barrier|domain"
     r"|add-dependency|async-update|[a-z-]+-done"
@@ -52,12 +51,12 @@ _NO_WORK = frozenset({"AllocateBuffer", "ConcatBitcast", "X64Combine", "AsyncCol
 
 
 class UnknownLoop(ValueError):
-    """A loop's length is not in the program, so that there is no estimate of it."""
+    """The trip count of a loop is not in the program, so the program has no estimate."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """An instruction with an estimate: of all its executions in one run, in milliseconds."""
+    """An instruction and its estimate in milliseconds, summed over all executions of one run."""
 
     name: str
     shape: str
@@ -69,7 +68,7 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True)
 class Missing:
-    """Instructions of one kind without an estimate: how many, how often they run, bytes that they write in all."""
+    """Instructions of one kind without an estimate: their number, executions, and total bytes written."""
 
     instructions: int
     executions: int
@@ -81,10 +80,10 @@ class Estimate:
     """The compiler's estimate of one run of a program on one chip.
 
     Fields:
-      costs: dearest first.
-      missing: by kind of instruction, those that write most first.
-      executions: of all instructions, with an estimate or without.
-      turns: one turn of each loop whose length had to be told, in the order of the program.
+      costs: instructions by cost, the most expensive first.
+      missing: instructions without an estimate by kind, most bytes first.
+      executions: executions of all instructions, with or without an estimate.
+      turns: estimate of one iteration of each loop in `unknown_loops`, in the order of the program.
     """
 
     costs: tuple[Cost, ...]
@@ -94,7 +93,7 @@ class Estimate:
 
     @property
     def milliseconds(self) -> float:
-        """Of one run."""
+        """Milliseconds of one run."""
         return sum(cost.milliseconds for cost in self.costs)
 
     @functools.cached_property
@@ -116,22 +115,23 @@ class Estimate:
 
     @property
     def asynchronous_bytes(self) -> int:
-        """What copies beside the computation move between a chip's memories."""
+        """Bytes that asynchronous copies move between a chip's memories."""
         return sum(self.missing[kind].bytes for kind in ASYNCHRONOUS if kind in self.missing)
 
 
 def estimate(hlo: str, hertz: float, unknown_loops: Sequence[int] = ()) -> Estimate:
-    """The estimate of `compiled.as_text()`, from a TPU's compiler.
+    """Return the estimate of `compiled.as_text()` from the TPU compiler.
 
-    Of a conditional the dearest branch counts.
+    A conditional counts as its most expensive branch.
 
     Args:
       hlo: the optimized program.
-      hertz: the chip's clock.
-      unknown_loops: turns of the loops whose length the program does not tell, as that of a search, in its order.
+      hertz: the chip's clock rate.
+      unknown_loops: trip counts of the loops (such as the beam search) whose trip count the program does not state, in
+        the order of the program.
 
     Raises:
-      UnknownLoop: the length of a loop is neither in the program nor told, or more were told than there are.
+      UnknownLoop: a trip count is neither in the program nor given, or more were given than there are loops.
     """
     walk = Walk(parse_module(hlo), hertz, list(unknown_loops))
     found = walk.computation(walk.module.entry, 1, OTHER)
@@ -141,9 +141,9 @@ def estimate(hlo: str, hertz: float, unknown_loops: Sequence[int] = ()) -> Estim
 
 
 def parts_of(hlo: str) -> dict[str, str]:
-    """Part of the model by name of instruction: of all that a device runs, from any compiler.
+    """Return the part of the model of every executed instruction, by name; works for any compiler.
 
-    Loops, calls and branches are not among them; what is inside of them is.
+    Loops, calls and branches are left out; the instructions inside them are included.
     """
     module = parse_module(hlo)
     loops = sum(line.op == "while" for _, line in module.lines())
@@ -154,7 +154,7 @@ def parts_of(hlo: str) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class _Executed:
-    """An instruction that a chip does something for; milliseconds of one execution, None without an estimate."""
+    """An executed instruction, with milliseconds per execution; None without an estimate."""
 
     instruction: Instruction
     part: str
@@ -163,7 +163,7 @@ class _Executed:
 
 
 class Walk:
-    """From the entry through everything that runs, loops as often as they turn."""
+    """A walk over all executed instructions from the entry computation; loops are multiplied by their trip counts."""
 
     def __init__(self, module: Module, hertz: float, unknown: list[int], *, every_branch: bool = False):
         self.module, self.hertz, self.unknown, self.every_branch = module, hertz, unknown, every_branch
@@ -171,7 +171,7 @@ class Walk:
         self._users: dict[str, dict[str, list[Instruction]]] = {}
 
     def computation(self, name: str, times: int, part: str) -> list[_Executed]:
-        """Everything that runs when `name` runs `times` times; `part` is that of its caller."""
+        """Return everything that runs when computation `name` runs `times` times; `part` is the caller's part."""
         found: list[_Executed] = []
         for line in self.module.computations[name]:
             own = self._scope(name, line) or part
@@ -220,7 +220,7 @@ class Walk:
         return [line for called in inside for line in self.computation(called, times * turns, part)]
 
     def milliseconds(self, line: Instruction) -> float | None:
-        """Of one execution; None without an estimate."""
+        """Return the milliseconds of one execution; None without an estimate."""
         if (cycles := _CYCLES.search(line.attributes)) and int(cycles[1]):
             return 1e3 * int(cycles[1]) / self.hertz
         if (spent := _MICROSECONDS.search(line.attributes)) and float(spent[1]):
@@ -228,7 +228,7 @@ class Walk:
         return None
 
     def _scope(self, computation: str, line: Instruction) -> str | None:
-        """The part of the innermost scope; of an instruction that the compiler made, that of its first user."""
+        """Return the part of the innermost scope; an instruction added by the compiler belongs to its first user."""
         seen = set()
         while line.name not in seen:
             seen.add(line.name)
@@ -250,9 +250,9 @@ class Walk:
         return self._users[computation]
 
     def _kind(self, line: Instruction) -> str | None:
-        """What an instruction is whatever its scope: an exchange between chips, or data moved without arithmetic."""
+        """Return the part that overrides the scope: communication between chips, or a copy without arithmetic."""
         lines = [part for part in self._within(line) if not _NOTHING.fullmatch(part.op)]
-        alone = line.op != "fusion" or self.milliseconds(line) is None  # and not fused with what it overlaps
+        alone = line.op != "fusion" or self.milliseconds(line) is None  # not fused with an overlapping instruction
         if alone and any(_COLLECTIVE.fullmatch(part.op) for part in lines):
             return COMMUNICATION
         if not lines or not all(_MOVES.fullmatch(part.op) or _is_scalar(part) for part in lines):
@@ -262,7 +262,7 @@ class Walk:
         return (FILLS if filled else COPIES) if moving else None
 
     def _within(self, line: Instruction) -> Iterable[Instruction]:
-        """The instruction, or those that a fusion consists of."""
+        """Return the instruction, or the instructions inside a fusion."""
         if line.op != "fusion":
             yield line
             return
@@ -279,7 +279,7 @@ class Walk:
 
 
 def _written(line: Instruction) -> int:
-    """Bytes that an instruction writes; what starts something asynchronous has its operand in its result, too."""
+    """Return the bytes that an instruction writes; an asynchronous start's result also holds its operand."""
     if line.op == "slice-start":
         return array_bytes(*line.arrays[1])
     return line.bytes(largest_only=line.op.endswith("-start"))

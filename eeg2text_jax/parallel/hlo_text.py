@@ -1,4 +1,4 @@
-"""The text of an optimized HLO module as computations of instructions, and the lengths of its loops."""
+"""Parse the text of an optimized HLO module into computations and instructions, and find loop trip counts."""
 
 import dataclasses
 import functools
@@ -26,13 +26,13 @@ class Instruction:
 
     Fields:
       name: without its percent sign.
-      shape: of its result, an array or a tuple, with layouts.
+      shape: shape of its result, an array or a tuple, with layouts.
       op: `fusion`, `while`, `all-reduce`, ...
       operands: names of instructions of the same computation.
-      arguments: what stands in the parentheses after `op`.
-      attributes: what follows them.
-      text: the line's beginning, for messages.
-      root: whether it is the computation's result.
+      arguments: the text in the parentheses after `op`.
+      attributes: the text after the parentheses.
+      text: the beginning of the line, for messages.
+      root: whether it is the result of its computation.
     """
 
     name: str
@@ -46,30 +46,30 @@ class Instruction:
 
     @functools.cached_property
     def called(self) -> dict[str, tuple[str, ...]]:
-        """Computations that it calls, by role: `body`, `condition`, `calls`, `to_apply`, ..."""
+        """Called computations by role: `body`, `condition`, `calls`, `to_apply`, ..."""
         found = _CALLED.finditer(self.attributes)
         return {call["role"]: tuple(_REFERENCE.findall(call["names"])) for call in found}
 
     @property
     def op_name(self) -> str:
-        """The path of scopes that it comes from, of a fusion that of one of its instructions; empty where unknown."""
+        """The path of named scopes; for a fusion, the `op_name` of one of its instructions; "" if unknown."""
         found = _OP_NAME.search(self.attributes)
         return found[1] if found else ""
 
     @property
     def arrays(self) -> list[tuple[str, int]]:
-        """(type, items) of its result, or of each part of a tuple."""
+        """(dtype, number of elements) of the result, or of each element of a tuple."""
         return [(array["type"], _items(array["shape"])) for array in _ARRAY.finditer(self.shape)]
 
     def bytes(self, *, largest_only: bool = False) -> int:
-        """Bytes of its result; of the largest part where a tuple holds operands, too, as an asynchronous start's."""
+        """Return the bytes of the result; `largest_only` for tuples that also hold operands (asynchronous starts)."""
         sizes = [array_bytes(*array) for array in self.arrays]
         return max(sizes, default=0) if largest_only else sum(sizes)
 
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """Computations by name, in the order of the text, and the name of the one that is run."""
+    """Computations by name, in the order of the text, and the name of the entry computation."""
 
     computations: dict[str, tuple[Instruction, ...]]
     entry: str
@@ -80,14 +80,14 @@ class Module:
         return {name: {line.name: line for line in lines} for name, lines in self.computations.items()}
 
     def lines(self) -> Iterator[tuple[str, Instruction]]:
-        """(computation, instruction) of every instruction."""
+        """Yield (computation, instruction) for every instruction."""
         for name, instructions in self.computations.items():
             for instruction in instructions:
                 yield name, instruction
 
 
 def parse_module(hlo: str) -> Module:
-    """`compiled.as_text()` as a module."""
+    """Parse `compiled.as_text()`."""
     computations: dict[str, list[Instruction]] = {}
     name = entry = ""
     for line in hlo.splitlines():
@@ -101,7 +101,7 @@ def parse_module(hlo: str) -> Module:
 
 
 def parse_instruction(line: str) -> Instruction | None:
-    """`[ROOT] %name = shape op(arguments), attributes`; None where the line is none."""
+    """Parse `[ROOT] %name = shape op(arguments), attributes`; return None for other lines."""
     head = _NAME.match(line)
     if head is None:
         return None
@@ -119,16 +119,16 @@ def parse_instruction(line: str) -> Instruction | None:
 
 
 def array_bytes(dtype: str, items: int) -> int:
-    """Bytes of an array without the padding to a chip's tiles."""
+    """Return the bytes of an array without the padding to a chip's tiles."""
     digits = re.search(r"\d+", dtype)
     return items * (_BITS.get(dtype) or int(digits.group() if digits else 8)) // 8
 
 
 def loop_length(module: Module, computation: str, loop: Instruction) -> int | None:
-    """Turns of a `while` of `computation`: what the compiler wrote, else counted; None where neither can be.
+    """Return the trip count of a `while` of `computation`: `known_trip_count`, or derived; None if neither works.
 
-    The TPU's compiler writes no `known_trip_count`. A loop is counted if its condition says that a counter is below a
-    constant, the counter begins at a constant and its body adds one.
+    The TPU compiler writes no `known_trip_count`. It is derived if the condition compares a counter with a constant,
+    the counter starts at a constant, and the body adds one.
     """
     if known := _TRIPS.search(loop.attributes):
         return int(known[1])
@@ -144,7 +144,7 @@ def loop_length(module: Module, computation: str, loop: Instruction) -> int | No
 
 
 def _limit(module: Module, condition: str) -> tuple[int, int] | None:
-    """(place of the counter in the loop's tuple, what it must be below) of a condition of that form."""
+    """Return (index of the counter in the loop's tuple, upper bound) if a condition has this form."""
     root = next(line for line in module.computations[condition] if line.root)
     if root.op != "compare" or "direction=LT" not in root.attributes:
         return None
@@ -154,7 +154,7 @@ def _limit(module: Module, condition: str) -> tuple[int, int] | None:
 
 
 def _step(module: Module, body: str, place: int) -> int | None:
-    """What a body adds to the counter at `place`."""
+    """Return the increment of the counter at index `place` in a loop body."""
     root = next(line for line in module.computations[body] if line.root)
     added = _origin(module, body, _part(module, body, root.name, place))
     if added is None or added.op != "add":
@@ -166,7 +166,7 @@ def _step(module: Module, body: str, place: int) -> int | None:
 
 
 def _origin(module: Module, computation: str, name: str | None) -> Instruction | None:
-    """The instruction that makes a value, seen through copies of it."""
+    """Return the instruction that makes a value, looking through copies."""
     found = module.by_name[computation].get(name)
     while found is not None and found.op in ("copy", "bitcast", "copy-done", "copy-start"):
         found = module.by_name[computation].get(found.operands[0])
@@ -174,13 +174,13 @@ def _origin(module: Module, computation: str, name: str | None) -> Instruction |
 
 
 def _part(module: Module, computation: str, name: str, place: int) -> str | None:
-    """What stands at `place` of a tuple."""
+    """Return the name of element `place` of a tuple."""
     made = _origin(module, computation, name)
     return made.operands[place] if made is not None and made.op == "tuple" else None
 
 
 def _place(module: Module, computation: str, name: str) -> int | None:
-    """Which part of the computation's only parameter a value is."""
+    """Return the index of a value in the computation's only parameter, a tuple."""
     taken = _origin(module, computation, name)
     if taken is None or taken.op != "get-tuple-element":
         return None
@@ -195,7 +195,7 @@ def _constant(module: Module, computation: str, name: str | None) -> int | None:
 
 
 def _closing(line: str, opened: int) -> int:
-    """Place of the parenthesis that closes the one at `opened`."""
+    """Return the position of the parenthesis that closes the one at `opened`."""
     depth = 0
     for found in _PARENTHESIS.finditer(line, opened):
         depth += 1 if found.group() == "(" else -1

@@ -1,6 +1,6 @@
-"""The device mesh: axis `arm` (arms of the grid, which never communicate) by axis `data` (samples of a batch).
+"""The device mesh with axes `arm` (arms of the grid, which never communicate) and `data` (samples of a batch).
 
-Accelerators: memory, and peaks from their makers' data sheets.
+Also a table of accelerators: memory and peak rates from data sheets.
 """
 
 import dataclasses
@@ -18,18 +18,19 @@ ARM, DATA = "arm", "data"
 
 
 def mesh_shape(n_devices: int, n_arms: int, batch_size: int, wanted: tuple[int, int] = (0, 0)) -> tuple[int, int]:
-    """Devices along `arm` and along `data`.
+    """Return the number of devices along `arm` and along `data`.
 
-    Left to choose, as many devices as divide the arms go along `arm`, since arms cost no communication, and the
-    rest along `data`. Arms that outnumber their devices are computed side by side on each.
+    By default as many devices as divide the arms go along `arm`, because arms need no communication; the others go
+    along `data`. A device with several arms computes them all.
 
     Args:
       n_devices: devices of all hosts.
-      batch_size: the global one.
-      wanted: the configuration's choice; 0 for an axis that follows from the other one.
+      n_arms: arms trained together.
+      batch_size: the global batch size.
+      wanted: the configuration's choice; 0 for an axis derived from the other one.
 
     Raises:
-      UserError: the axes do not multiply to the devices, or do not divide the arms and the batch.
+      UserError: the product of the axes is not the number of devices, or an axis does not divide the arms or the batch.
     """
     arm, data = wanted
     if not arm and data:
@@ -51,11 +52,12 @@ def mesh_shape(n_devices: int, n_arms: int, batch_size: int, wanted: tuple[int, 
 
 
 def make_mesh(arm: int, data: int, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """A mesh `("arm", "data")` whose shardings XLA propagates (Auto axes; `jax.make_mesh` would take Explicit ones).
+    """Make a mesh `("arm", "data")` with Auto axes (the default of `jax.make_mesh` is Explicit).
 
     Args:
-      devices: `arm * data` of them, `jax.devices()` by default. Given ones are laid out row by row: those of one
-        arm are neighbours.
+      arm: devices along `arm`.
+      data: devices along `data`.
+      devices: `arm * data` devices, in row-major order (an arm's devices are adjacent); default: `jax.devices()`.
     """
     types = (AxisType.Auto, AxisType.Auto)
     if devices is None:
@@ -64,23 +66,23 @@ def make_mesh(arm: int, data: int, devices: Sequence[jax.Device] | None = None) 
 
 
 def abstract_mesh(arm: int, data: int) -> AbstractMesh:
-    """A mesh of no devices, for which programs can be lowered, not compiled."""
+    """Make a mesh without devices, for which programs can be lowered but not compiled."""
     return AbstractMesh((arm, data), (ARM, DATA), axis_types=(AxisType.Auto, AxisType.Auto))
 
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """One JAX device of a kind.
+    """The data sheet of an accelerator.
 
     Fields:
-      name: as people say it.
+      name: its common name.
       platform: `tpu` or `cuda`.
-      memory: bytes of its HBM (of a consumer card: of its GDDR memory).
-      flops: bfloat16 operations a second of dense matrix products (float16 where the chip has no bfloat16).
-      bandwidth: bytes a second between the chip and its memory.
+      memory: bytes of its HBM (or GDDR memory).
+      flops: dense bfloat16 FLOP/s (float16 if the chip has no bfloat16).
+      bandwidth: memory bandwidth in bytes per second.
       kinds: pattern of `jax.Device.device_kind`.
-      clock: cycles a second of a TPU's cores, which is `flops` over what its matrix units do in a cycle (v4 and v5p
-        8 of 128 x 128, v5e 4 of these, v6e 4 of 256 x 256); the unit of its compiler's estimates. 0: not known.
+      clock: clock rate of a TPU's cores in Hz, the unit of its compiler's estimates: `flops` divided by the FLOPs per
+        cycle of its matrix units (v4, v5p: 8 of 128 x 128; v5e: 4 of 128 x 128; v6e: 4 of 256 x 256). 0: not known.
     """
 
     name: str
@@ -110,5 +112,5 @@ CHIPS = {
 
 
 def chip_of_device(kind: str) -> Chip | None:
-    """The chip of a `jax.Device.device_kind`; None where its peaks are not in the table."""
+    """Return the chip of a `jax.Device.device_kind`; None if it is not in the table."""
     return next((chip for chip in CHIPS.values() if re.search(chip.kinds, kind)), None)

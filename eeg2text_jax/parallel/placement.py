@@ -61,6 +61,16 @@ def state_shardings(state: Any, mesh: Mesh, rules: Rules) -> Any:
     return jax.tree_util.tree_map_with_path(place, state)
 
 
+def frozen_shardings(params: Any, mesh: Mesh, rules: Rules) -> Any:
+    """Shardings of parameters that all arms share: as `state_shardings`, without an axis of arms."""
+
+    def place(path: Any, leaf: Any) -> NamedSharding:
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        return NamedSharding(mesh, PartitionSpec(*_axes(_match(name, rules), leaf.shape, mesh.shape[DATA])))
+
+    return jax.tree_util.tree_map_with_path(place, params)
+
+
 def state_formats(state: Any, mesh: Mesh, rules: Rules) -> Any:
     """`state_shardings`, on TPUs with the axes in memory as they are in the shape: what a training step keeps.
 
@@ -199,6 +209,10 @@ class Placement:
     def shardings(self, state: Any) -> Any:
         """Shardings of a state `[A, ...]`, arrays or their shapes."""
         return state_shardings(state, self.mesh, self.rules)
+
+    def frozen(self, params: Any) -> Any:
+        """Shardings of parameters that all arms share, arrays or their shapes."""
+        return frozen_shardings(params, self.mesh, self.rules)
 
     def formats(self, state: Any) -> Any:
         """Shardings and, on TPUs, layouts that a state has from step to step."""

@@ -8,6 +8,7 @@ from etils import epath
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.foreign import MISSING, UNKNOWN, ForeignRow
+from eeg2text_jax.predictions.lists import listed, one_text
 
 # reference and prediction as published files name them; names are compared in lower case with `_` for space and `-`
 PAIRS = (
@@ -24,10 +25,11 @@ PAIRS = (
     ("reference", "hypothesis"),
     ("label", "predict"),
     ("text", "pred_text"),
+    ("labels", "response"),
 )
 # where no pair fits: the only column of the one list and the only one of the other
 REFERENCE_NAMES = (
-    *dict.fromkeys(reference for reference, _ in PAIRS if reference not in ("label", "text")),
+    *dict.fromkeys(reference for reference, _ in PAIRS if reference not in ("label", "text", "labels")),
     *("target_string", "target_sentence", "true_sentence", "true", "gt", "gold", "groundtruth", "ground_truth_text"),
     *("reference_text", "reference_sentence", "ref", "references", "refs", "targets", "ground_truths", "truths"),
     *("original", "original_text", "original_sentence", "actual", "actual_text", "expected", "expected_text"),
@@ -36,7 +38,12 @@ PREDICTION_NAMES = (
     *dict.fromkeys(prediction for _, prediction in PAIRS),
     *("predicted_string", "predicted_sentence", "predicted", "pred_sentence", "pred_string", "predictions", "preds"),
     *("hyp", "hyps", "hypotheses", "generated", "generated_sentence", "generation", "generations", "decoded"),
-    *("decoded_text", "decoded_sentence", "output", "outputs", "output_text", "model_output", "response"),
+    *("decoded_text", "decoded_sentence", "output", "outputs", "output_text", "model_output"),
+)
+# columns of phonemes, read where no column holds text
+PHONEMES = (
+    ("target_phonemes", "true_phonemes", "reference_phonemes", "ref_phonemes", "gt_phonemes", "phonemes"),
+    ("predicted_phonemes", "pred_phonemes", "decoded_phonemes", "hyp_phonemes", "prediction_phonemes"),
 )
 # columns that hold the predictions under one condition each
 CONDITION_NAMES = {
@@ -96,7 +103,7 @@ def known(names: Iterable[str]) -> set[str]:
     bases = {split_mode(name)[0] for name in names}
     pairs = {name for pair in PAIRS for name in pair}
     abouts = {name for name, field in ABOUT_NAMES.items() if field != "condition"}  # common words, which tell no header
-    return {*REFERENCE_NAMES, *PREDICTION_NAMES, *pairs, *CONDITION_NAMES, *abouts} & bases
+    return {*REFERENCE_NAMES, *PREDICTION_NAMES, *pairs, *PHONEMES[0], *PHONEMES[1], *CONDITION_NAMES, *abouts} & bases
 
 
 def knows(names: Iterable[str]) -> bool:
@@ -114,6 +121,8 @@ def named_columns(names: Sequence[str], path: epath.Path) -> Columns:
     conditions = {name: condition for name, condition in CONDITION_NAMES.items() if name in bases}
     if not pairs and len(references) == 1 and len(predicted) == 1:
         pairs = [(references[0], predicted[0])]
+    if not pairs and not references and all(set(side) & set(names) for side in PHONEMES):
+        pairs = [tuple(next(name for name in side if name in names) for side in PHONEMES)]
     if len(pairs) == 1:
         reference, wanted = pairs[0][0], {pairs[0][1]: UNKNOWN}
     elif not pairs and len(references) == 1 and conditions:
@@ -121,7 +130,7 @@ def named_columns(names: Sequence[str], path: epath.Path) -> Columns:
     else:
         found = "several columns may be" if pairs or (references and predicted) else "no column is known as"
         raise UserError(
-            f"{path}: {found} reference and prediction among {', '.join(names)}; name them with "
+            f"{path}: {found} reference and prediction among {enumerated(names)}; name them with "
             "--columns=REFERENCE,PREDICTION."
         )
     chosen = {name: (wanted[base], mode) for name, (base, mode) in zip(names, parts, strict=True) if base in wanted}
@@ -133,6 +142,11 @@ def named_columns(names: Sequence[str], path: epath.Path) -> Columns:
             "--columns=REFERENCE,PREDICTION."
         )
     return Columns(names.index(reference), {key: names.index(name) for name, key in _paired(chosen)}, about(names))
+
+
+def enumerated(names: Sequence[str], most: int = 8) -> str:
+    """The first names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _paired(chosen: Mapping[str, tuple[str, str]]) -> list[tuple[str, tuple[str, str]]]:
@@ -187,11 +201,24 @@ def with_groups(columns: Columns, names: Sequence[str] | None, groups: Sequence[
     return dataclasses.replace(columns, about=columns.about | places)
 
 
-def foreign_row(number: int, fields: Sequence[str], columns: Columns, unit: str = "line") -> ForeignRow:
-    """A sample from the fields of its row."""
-    outputs = {key: fields[index] for key, index in columns.predictions.items()}
+def foreign_row(
+    number: int, fields: Sequence[str], columns: Columns, path: epath.Path, unit: str = "line"
+) -> ForeignRow:
+    """A sample from the fields of its row. Raises UserError where a text is a list of anything but texts."""
+    done: list[str] = []
+
+    def text(side: str, field: str) -> str:
+        items = listed(field)
+        found, how = (field, "") if items is None else one_text(items)
+        if found is None:
+            raise UserError(f"{path}, {unit} {number}: the {side} is the list {field!r:.60}; expected text.")
+        done.extend([f"{side}s {how}"] if how else [])
+        return found
+
+    reference = text("reference", fields[columns.reference])
+    outputs = {key: text("prediction", fields[index]) for key, index in columns.predictions.items()}
     stated = {name: "/".join(_filled(fields[i] for i in found)) for name, found in columns.about.items()}
-    return ForeignRow(number, fields[columns.reference], outputs, stated, unit)
+    return ForeignRow(number, reference, outputs, stated, unit, tuple(dict.fromkeys(done)))
 
 
 def _filled(values: Iterable[str]) -> list[str]:
@@ -207,9 +234,8 @@ def describe_columns(
     titles = [repr(name) for name in names] if names else [f"column {i + 1}" for i in range(width)]
     used = columns.used(dropped)
     unused = [title for i, title in enumerate(titles) if i not in used]
-    listed = ", ".join(unused[:8]) + (f" and {len(unused) - 8} more" if len(unused) > 8 else "")
     predicted = ", ".join(titles[i] for i in columns.predictions.values())
     task = columns.about.get("task", [])
     tasks = f", task {' and '.join(titles[i] for i in task)}" if task else ""
     about = f"; reference {titles[columns.reference]}, prediction {predicted}{tasks}"
-    return f"{kind}{about}{f'; not used: {listed}' if unused else ''})"
+    return f"{kind}{about}{f'; not used: {enumerated(unused)}' if unused else ''})"

@@ -57,7 +57,7 @@ def read_csv(
     else:
         chosen = named_columns(names, lines.path) if names else text_columns(survey, lines)
     chosen = with_groups(chosen, names, groups)
-    kind = "F (CSV" if names else "H (CSV without header"
+    kind = f"F ({lines.kind}" if names else f"H ({lines.kind} without header"
     description = functools.partial(describe_columns, chosen, names, len(first), kind)
     return rows_of(lines, delimiter, chosen, bool(names)), description
 
@@ -75,7 +75,7 @@ def rows_of(lines: Lines, delimiter: str, columns: Columns, header: bool) -> Ite
                 f"{lines.path}, line {line}: {', '.join(texts)!r:.80} is a header among the samples; give each file "
                 "to the command on its own, with its header first."
             )
-        yield foreign_row(line, fields, columns)
+        yield foreign_row(line, fields, columns, lines.path)
 
 
 def parse(lines: Lines, columns: Sequence[str], header: bool | None) -> tuple[str, list[str] | None, Survey | None]:
@@ -142,8 +142,8 @@ def records_of(lines: Lines, delimiter: str) -> Iterator[Record]:
         csv.field_size_limit(limit)
     if width < 2:
         raise UserError(
-            f"{path}: neither a known layout nor a table with at least two columns; see `eeg2text score --help` for "
-            "the layouts."
+            f"{path}: neither a known layout nor a table with at least two columns; if the file is a text a line, give "
+            "its references with --reference=FILE; see `eeg2text score --help` for the layouts."
         )
 
 

@@ -5,6 +5,7 @@ every other line one prediction of one sample in one cell and mode.
 """
 
 import dataclasses
+import hashlib
 import json
 import math
 import os
@@ -18,6 +19,9 @@ from etils import epath
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
+from eeg2text_jax.predictions.interning import Shared
+from eeg2text_jax.predictions.packed import as_text
+from eeg2text_jax.predictions.span import parse_span
 
 MODES = ("teacher_forced", "free_running")
 OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # no other layout has these
@@ -30,8 +34,10 @@ class Prediction:
 
     `reference_tokens` and `prediction_tokens` are the model's token ids without special tokens, or None where a
     file carries strings only. `nll` is the summed negative log-likelihood of the reference in nats over `n_tokens`
-    tokens (teacher-forced rows only). `hypothesis` numbers what was written for one sample, best first from 0, where
-    `decode.num_return_sequences` asks for several texts.
+    tokens (teacher-forced rows only). `hypothesis` numbers several texts of one sample
+    (`decode.num_return_sequences`), best first, from 0. `recording`, `onset`, `duration` (seconds) and `order` say when
+    the sample was recorded, if known. `donor` is the `sentence_id` of the sentence whose recording replaced
+    the own one under `shuffled`. `story_time` is the start and end, in seconds of the stimulus, of a window of a scan.
     """
 
     sample_id: str
@@ -50,6 +56,12 @@ class Prediction:
     nll: float | None = None
     n_tokens: int | None = None
     hypothesis: int | None = None
+    recording: str | None = None
+    onset: float | None = None
+    duration: float | None = None
+    order: int | None = None
+    donor: str | None = None
+    story_time: Sequence[float] | None = None
 
 
 def write_predictions(path: str | os.PathLike[str], header: dict[str, Any], predictions: Iterable[Prediction]) -> None:
@@ -65,9 +77,9 @@ def write_predictions(path: str | os.PathLike[str], header: dict[str, Any], pred
 class PredictionSet:
     """The rows of one predictions file.
 
-    `predictions` has the first hypothesis of every sample, which is what is scored and audited; `further` the others.
-    `layout` names how the file was laid out, `notes` say what a reader of its figures must know about the reading.
-    `groups` are the columns asked for: by `sentence_key` of a reference, how often it has each label.
+    `predictions` has the first hypothesis of every sample, which is scored and audited; `further` the others. `notes`
+    say what a reader of its figures must know. `groups` are the columns asked for: by `sentence_key` of a reference,
+    how often it has each label. `digest` is the SHA-256 of the bytes; where seeds are not stated, they are 0.
     """
 
     predictions: list[Prediction]
@@ -77,6 +89,8 @@ class PredictionSet:
     notes: tuple[str, ...] = ()
     further: tuple[Prediction, ...] = ()
     groups: dict[str, dict[str, Counter]] = dataclasses.field(default_factory=dict)
+    digest: str = ""
+    seeds_stated: bool = True
 
 
 def read_predictions(path: str | os.PathLike[str]) -> PredictionSet:
@@ -125,7 +139,7 @@ def parse_predictions(lines: "Lines") -> PredictionSet:
                 raise UserError(f"{path}, line {number}: a second header; give each file to the command on its own.")
             header = _typed("header", row["header"], dict, path, number)
             continue
-        prediction = _prediction(row, path, number, shared)
+        prediction = own_row(row, path, number, shared)
         *cell, sample = row_key(prediction)
         previous = first_line.setdefault((*cell, prediction.hypothesis or 0), {}).setdefault(sample, number)
         if previous != number:
@@ -145,7 +159,7 @@ def parse_predictions(lines: "Lines") -> PredictionSet:
     if not predictions:
         raise UserError(f"{path}: no predictions in the file; `eeg2text decode` writes one JSON object a line.")
     notes = (f"{len(further)} further hypotheses are neither scored nor audited",) if further else ()
-    return PredictionSet(predictions, header, "jsonl", path, notes, tuple(further))
+    return PredictionSet(predictions, header, "jsonl", path, notes, tuple(further), digest=lines.digest)
 
 
 def row_key(prediction: Prediction) -> tuple:
@@ -162,6 +176,7 @@ def sentence_key(text: str) -> str:
 class Lines:
     """The lines of a UTF-8 file without their ends (`\\n`, `\\r\\n` or `\\r`); a byte order mark is dropped.
 
+    A `.gz` is unpacked, a Parquet or Excel table becomes lines of CSV; `kind` says which.
     The file is read once (it may be a pipe) and kept as bytes: each pass over the lines decodes one at a time, so a
     large file is never in memory as text. Raises UserError where it cannot be read, and at a line that is not UTF-8.
     """
@@ -172,6 +187,8 @@ class Lines:
             data = self.path.read_bytes()
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror}); check the path.") from error
+        self.digest = hashlib.sha256(data).hexdigest()
+        data, self.kind = as_text(data, self.path)
         if data.startswith(b"\xef\xbb\xbf"):
             data = data[3:]
         if b"\r" in data:
@@ -219,32 +236,12 @@ def parse_object(line: str, path: epath.Path, number: int) -> dict[str, Any]:
     return _typed("line", row, dict, path, number)
 
 
-class Shared:
-    """One object for what many rows have in common; a million rows of ten readers then fit in a gigabyte."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-        self._ids: dict[int, int] = {}
-        self._lists: dict[str, list[int]] = {}
-
-    def text(self, text: str) -> str:
-        return self._texts.setdefault(text, text)
-
-    def ids(self, ids: list[int]) -> list[int]:
-        return [self._ids.setdefault(i, i) for i in ids]
-
-    def reference_ids(self, reference: str, ids: list[int]) -> list[int]:
-        known = self._lists.get(reference)
-        if known != ids:
-            known = self._lists[reference] = self.ids(ids)
-        return known
-
-
 FIELDS = {field.name: field for field in dataclasses.fields(Prediction)}
-SHARED_FIELDS = ("subject", "task", "sentence_id", "train_condition", "eval_condition", "mode", "reference")
+SHARED_TEXT = ("subject", "task", "sentence_id", "train_condition", "eval_condition", "mode", "reference", "recording")
 
 
-def _prediction(row: dict[str, Any], path: epath.Path, number: int, shared: Shared) -> Prediction:
+def own_row(row: dict[str, Any], path: epath.Path, number: int, shared: Shared) -> Prediction:
+    """A row of our own format from its values by field. Raises UserError where one is missing, unknown or wrong."""
     for name, field in FIELDS.items():
         if name not in row and field.default is dataclasses.MISSING:
             raise UserError(f"{path}, line {number}: the field {name!r} is missing.")
@@ -253,8 +250,9 @@ def _prediction(row: dict[str, Any], path: epath.Path, number: int, shared: Shar
     values = {name: _value(name, value, path, number) for name, value in row.items()}
     if values["mode"] not in MODES:
         raise UserError(f"{path}, line {number}: mode is {values['mode']!r}; expected one of {', '.join(MODES)}.")
-    for name in SHARED_FIELDS:
-        values[name] = shared.text(values[name])
+    for name in SHARED_TEXT:
+        if values.get(name) is not None:
+            values[name] = shared.text(values[name])
     if values.get("prediction_tokens") is not None:
         values["prediction_tokens"] = shared.ids(values["prediction_tokens"])
     if values.get("reference_tokens") is not None:
@@ -269,13 +267,15 @@ def _value(name: str, value: Any, path: epath.Path, number: int) -> Any:
             for token in wrong:
                 _typed(f"{name} item", token, int, path, number)
         return value
-    if name == "nll":
+    if name == "story_time":
+        return None if value is None else parse_span(value, f"{path}, line {number}")
+    if name in ("nll", "onset", "duration"):
         if value is not None and not math.isfinite(_typed(name, value, (int, float), path, number)):
-            raise UserError(f"{path}, line {number}: nll is {value}; expected a finite number.")
+            raise UserError(f"{path}, line {number}: {name} is {value}; expected a finite number.")
         return value
-    if name in ("n_tokens", "hypothesis") and value is None:
+    if name in ("n_tokens", "hypothesis", "order", "recording") and value is None:
         return None
-    if name in ("n_words", "seed", "n_tokens", "hypothesis"):
+    if name in ("n_words", "seed", "n_tokens", "hypothesis", "order"):
         if _typed(name, value, int, path, number) < 0 and name == "hypothesis":
             raise UserError(f"{path}, line {number}: hypothesis is {value}; expected 0 for the first, 1 for the next.")
         return value

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.file import MODES, Prediction, Shared, row_key, sentence_key
+from eeg2text_jax.predictions.file import MODES, Prediction, row_key, sentence_key
+from eeg2text_jax.predictions.interning import Shared
+from eeg2text_jax.predictions.script import characters_apart
 
 UNKNOWN = "unknown"
 EEG_NAMES = {"real_eeg": "eeg", "real": "eeg", "true_eeg": "eeg", "shuffled_eeg": "shuffled", "noise_eeg": "noise"}
@@ -20,7 +22,7 @@ class ForeignRow:
     """One sample of a file: where it stands, its reference, and its outputs by (evaluation condition, mode).
 
     `about` holds what else the file says, under the names of the fields of `Prediction`. `unit` is what `line`
-    counts.
+    counts. `read_as` are sentences about texts of the row that were not plain text.
     """
 
     line: int
@@ -28,6 +30,7 @@ class ForeignRow:
     outputs: Mapping[tuple[str, str], str]
     about: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unit: str = "line"
+    read_as: tuple[str, ...] = ()
 
 
 def sentence_id(reference: str) -> str:
@@ -48,7 +51,7 @@ def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
     for number, row in enumerate(rows, 1):
         reference = shared.text(row.reference)
         if reference not in known:
-            known[reference] = sentence_id(reference), len(reference.split())
+            known[reference] = sentence_id(reference), len(characters_apart(reference).split())
         own_id, n_words = known[reference]
         for (condition, mode), text in row.outputs.items():
             prediction = Prediction(

@@ -5,11 +5,21 @@ import io
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
+import numpy as np
+
+from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import FIELDS, PredictionSet, read_text, sentence_key
 from eeg2text_jax.predictions.foreign import ForeignRow, condition_name
 
+# Names of columns that are likely to say the class, topic or story of a reference.
+LIKELY = tuple(
+    f"{first}{second}"
+    for second in ("class", "object", "category", "topic", "story", "label", "genre")
+    for first in ("", "expected ", "true ", "target ", "gold ")
+)
 MOST_DIVIDED = 0.1  # of the references may have several labels; a column with more tells of rows, not of references
 
 Labels = dict[str, dict[str, str]]  # column -> reference -> label
@@ -19,15 +29,19 @@ Counts = dict[str, Counter]  # reference -> how often each label
 
 
 class Collected:
-    """Rows that pass through, and what they carry: labels of groups, conditions."""
+    """Rows that pass through, and what they carry: labels of groups, conditions, whether seeds."""
 
     def __init__(self, rows: Iterable[ForeignRow]):
         self._rows, self.groups = rows, defaultdict(lambda: defaultdict(Counter))
         self.fed: set[str] = set()  # what a column of conditions says
+        self.seeds_stated = False
+        self.read_as: Counter[str] = Counter()  # what was done to texts, and in how many rows
 
     def __iter__(self) -> Iterator[ForeignRow]:
         for row in self._rows:
             self.fed.add(condition_name(row))
+            self.seeds_stated |= "seed" in row.about
+            self.read_as.update(row.read_as)
             for name, value in row.about.items():
                 if name.startswith("group "):
                     self.groups[name.removeprefix("group ")][sentence_key(row.reference)][value.strip()] += 1
@@ -65,6 +79,36 @@ def groups_of(
             notes.append(f"--groups={column}: {divided} references have several labels; the most frequent one counts")
         found[column] = {reference: labels.most_common(1)[0][0] for reference, labels in counts.items()}
     return found, notes
+
+
+def likely_groups(read: PredictionSet) -> list[str]:
+    """Columns of `LIKELY` names that tell one group of each reference, of at most half as many groups as references."""
+    found = []
+    for column, counts in read.groups.items():
+        labels = {label for own in counts.values() for label in own}
+        divided = sum(len(own) > 1 for own in counts.values())
+        if column in LIKELY and 1 < len(labels) <= len(counts) / 2 and not divided and "" not in labels:
+            found.append(column)
+    return found
+
+
+def labels_of_samples(data: DataFile, path: Path) -> dict[str, np.ndarray]:
+    """Labels of all samples of a data file, object `[N]`, by column of a CSV with the sentences as `reference`.
+
+    Raises:
+      UserError: there is no such column, or a sentence has no line.
+    """
+    lines = list(csv.DictReader(io.StringIO(read_text(path), newline="")))
+    if not lines or "reference" not in lines[0] or len(lines[0]) < 2:
+        raise UserError(f"{path}: expected a CSV with the columns reference and one or more groups.")
+    found = {}
+    for column in lines[0].keys() - {"reference"}:
+        label = {sentence_key(line["reference"] or ""): (line[column] or "").strip() for line in lines}
+        try:
+            found[column] = np.array([label[sentence_key(text)] for text in data.sentence], object)
+        except KeyError as error:
+            raise UserError(f"{path}: has no line for the sentence {error.args[0]!r:.60}.") from None
+    return found
 
 
 def counted(pairs: Iterable[tuple[str, str]]) -> Counts:

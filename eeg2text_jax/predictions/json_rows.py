@@ -8,10 +8,12 @@ from typing import Any
 from etils import epath
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.chat import without_chat
 from eeg2text_jax.predictions.columns import (
     Columns,
     describe_columns,
     foreign_row,
+    known,
     knows,
     named_columns,
     normalised,
@@ -42,8 +44,11 @@ def read_json(
         unit = "item"
     elif by_line:
         items = items_by_line(lines)
+    items = ((number, without_chat(row)) for number, row in items)
     number, row = next(items, (0, {}))
     names = normalised(row)
+    if not columns:
+        refuse_texts_by_id(row, lines.path)
     if len(set(names)) < len(names):
         raise UserError(f"{lines.path}, {unit} {number}: two names differ in case or spaces only.")
     chosen = stated_columns(columns, names, len(names), lines.path) if columns else named_columns(names, lines.path)
@@ -71,7 +76,7 @@ def rows_of(
                 raise UserError(f"{path}, {unit} {number}: the name {keys[index]!r} of the first {unit} is missing.")
             value = row[keys[index]]
             fields[index] = text_of(value, keys[index], f"{path}, {unit} {number}") if index in texts else str(value)
-        yield foreign_row(number, fields, columns, unit)
+        yield foreign_row(number, fields, columns, path, unit)
         following = next(items, None)
         if following is None:
             return
@@ -79,9 +84,9 @@ def rows_of(
 
 
 def text_of(value: Any, name: str, where: str) -> str:
-    """A text, or the only one of a list."""
-    if isinstance(value, list) and value and all(item == value[0] for item in value):
-        value = value[0]
+    """A text; a list of texts as JSON."""
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        value = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, str):
         shown = json.dumps(value, ensure_ascii=False)
         raise UserError(f"{where}: {name} is {shown:.60}; expected one text.")
@@ -109,6 +114,8 @@ def items_of_text(lines: Lines) -> tuple[Iterator[Item], str]:
         raise UserError(f"{path}: not JSON ({error}).") from error
     if is_by_key(found):
         found = by_key(found)
+    if is_split(found):
+        found = [dict(zip(found["columns"], row, strict=False)) for row in found["data"]]
     if isinstance(found, dict) and not is_lists(found):
         inner = [value for value in found.values() if is_objects(value) or is_lists(value)]
         found = inner[0] if len(inner) == 1 else found
@@ -122,6 +129,7 @@ def items_of_text(lines: Lines) -> tuple[Iterator[Item], str]:
             raise UserError(f"{path}: lists of different lengths ({listed}); expected one item a sample in each.")
         columns = list(zip(*lists.values(), strict=True))
         return ((i, dict(zip(lists, row, strict=True))) for i, row in enumerate(columns, 1)), "J (JSON lists by name"
+    refuse_texts_by_id(found, path)
     raise UserError(
         f"{path}: JSON without predictions; expected a list of objects, each with a reference and a prediction, or a "
         "list of references and one of predictions."
@@ -145,6 +153,22 @@ def by_key(found: dict[str, dict[str, Any]]) -> Any:
     if any(column.keys() != columns[0].keys() for column in columns):
         return found  # which is refused
     return [{name: column[key] for name, column in found.items()} for key in columns[0]]
+
+
+def refuse_texts_by_id(found: Any, path: epath.Path) -> None:
+    """Raises UserError for an object of texts under names that are none of a sample's."""
+    texts = isinstance(found, dict) and len(found) > 2 and all(isinstance(value, str) for value in found.values())
+    if texts and not known(normalised(found)):
+        raise UserError(f"{path}: texts by id without references; give these with --reference=FILE.")
+
+
+def is_split(value: Any) -> bool:
+    """Whether an object is a table as pandas writes it with `orient="split"`."""
+    if not isinstance(value, dict) or not {"columns", "data"} <= set(value):
+        return False
+    rows = value["data"]
+    width = len(value["columns"])
+    return isinstance(rows, list) and bool(rows) and all(isinstance(row, list) and len(row) == width for row in rows)
 
 
 def is_objects(value: Any) -> bool:

@@ -13,7 +13,6 @@ A reader needs `scores` alone; ranks that are there must be those of the scores.
 
 import dataclasses
 import json
-import math
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -21,11 +20,14 @@ from typing import Any
 import numpy as np
 from etils import epath
 
+from eeg2text_jax.data.clock import parse_time
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.predictions.file import Lines, Prediction, parse_object, row_key, sentence_key
+from eeg2text_jax.predictions.span import parse_span
 
 MODES = ("contrastive", "likelihood")
+MOST = 2**53  # of numbers in the file: those up to it are whole in every reader
 DIGITS = 6  # significant ones of a score; ranks are those of the rounded scores
 _OWN = ("list", "scores", "n", "rank", "score", "stratum_n", "stratum_rank")
 
@@ -170,7 +172,8 @@ def _candidates(name: str, rows: Any, path: epath.Path) -> Candidates:
     kinds = {"reference": str, "sentence_id": str, "task": str, "n_words": (int, float), "stratum": int}
     for number, row in enumerate(rows, 1):
         for field, kind in kinds.items():
-            if not isinstance(row.get(field), kind) or isinstance(row[field], bool):
+            value = row.get(field)
+            if not isinstance(value, kind) or isinstance(value, bool) or (kind is not str and not 0 <= value <= MOST):
                 raise UserError(f"{where}, number {number}: {field} is {row.get(field)!r:.60}; expected another kind.")
     references, ids, tasks, n_words, strata = ([row[field] for row in rows] for field in kinds)
     return list_of(name, references, ids, tasks, n_words, np.array(strata), where=where)
@@ -201,25 +204,31 @@ def _ranking(row: dict[str, Any], lists: dict[str, Candidates], where: str) -> R
     fields = {field.name: field for field in dataclasses.fields(Prediction)}
     for name, field in fields.items():
         kind = {"seed": int, "n_words": int}.get(name, str)
+        if kind is int and type(row.get(name)) is int and abs(row[name]) > MOST:
+            raise UserError(f"{where}: {name} is {row[name]!r:.60}; expected a whole number up to {MOST:,}.")
         required = field.default is dataclasses.MISSING
         if required and (not isinstance(row.get(name), kind) or isinstance(row[name], bool)):
             raise UserError(f"{where}: {name} is {row.get(name)!r:.60}; expected {kind.__name__}.")
     if unknown := [name for name in row if name not in fields]:
         raise UserError(f"{where}: unknown field {unknown[0]!r}; the fields are {', '.join([*fields, *_OWN])}.")
+    row |= parse_time(row, where)
     if row["mode"] not in MODES:
         raise UserError(f"{where}: mode is {row['mode']!r}; expected one of {', '.join(MODES)}.")
-    candidates = lists.get(own.get("list", ""))
+    candidates = lists.get(str(own.get("list", "")))
     if candidates is None:
         raise UserError(f"{where}: list is {own.get('list')!r}; the header has {', '.join(lists)}.")
+    if row.get("story_time") is not None:
+        row["story_time"] = parse_span(row["story_time"], where)
     scores = own.get("scores")
-    finite = isinstance(scores, list) and all(type(s) in (int, float) and math.isfinite(s) for s in scores)
+    finite = isinstance(scores, list) and all(type(s) in (int, float) and abs(s) < 1e300 for s in scores)
     if not finite or len(scores) != len(candidates):
         raise UserError(f"{where}: expected scores, a finite number for each of {len(candidates)} candidates.")
     found = Ranking(**row, scores=np.array(scores, float), candidates=candidates)
     try:
-        right = found.right
+        expected = {name: value for name, value in _line(found).items() if name in own}
     except KeyError:
         raise UserError(f"{where}: the reference {found.reference!r:.60} is not among the candidates.") from None
-    if "rank" in own and own["rank"] != rank_of(found.scores, right):
-        raise UserError(f"{where}: rank is {own['rank']!r}; its scores give {rank_of(found.scores, right)}.")
+    for name in ("n", "rank", "stratum_n", "stratum_rank", "score"):
+        if name in own and own[name] != expected[name]:
+            raise UserError(f"{where}: {name} is {own[name]!r:.60}; its scores give {expected[name]!r}.")
     return found

@@ -3,22 +3,24 @@
 import dataclasses
 import os
 import unicodedata
-from collections import Counter
 from collections.abc import Sequence
 
 from etils import epath
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
+from eeg2text_jax.predictions.beside import read_beside
 from eeg2text_jax.predictions.blocks import LAYOUTS, Survey, read_blocks, read_words, survey
 from eeg2text_jax.predictions.csv_rows import read_csv
 from eeg2text_jax.predictions.file import MODES, Lines, PredictionSet, is_own, parse_predictions
 from eeg2text_jax.predictions.foreign import UNKNOWN, complete
 from eeg2text_jax.predictions.groups import Collected
 from eeg2text_jax.predictions.json_rows import read_json
+from eeg2text_jax.predictions.notes import doubts, repetitions
 from eeg2text_jax.stores.copying import at_hand
 
 FORMATS = ("jsonl", *LAYOUTS, "E", "F", "H", "J")
+REFERENCE = "the true texts of files that hold outputs alone: in the same order, a text a line, or by the same ids"
 BLOCK_NOTES = {
     "A": "A (target string / predicted string with tf / predicted string)",
     "A1": "A1 (target string / predicted string)",
@@ -38,6 +40,7 @@ def read_any(
     columns: Sequence[str] | None = None,
     mode: str | None = None,
     groups: Sequence[str] = (),
+    reference: str | os.PathLike[str] | None = None,
 ) -> PredictionSet:
     """Reads a predictions file of any layout in `FORMATS`.
 
@@ -45,6 +48,7 @@ def read_any(
       layout: the layout, instead of the one recognised by content.
       columns: of a table or foreign JSON: the reference and one or more predictions, by name or by number from 1.
       mode: for a file that does not say its mode, the mode; for one that does, the only mode to keep.
+      reference: a file of references, for one that has texts alone: line by line, or by id.
       groups: columns of a table or foreign JSON whose labels to keep, see `predictions/groups.py`.
 
     What a file does not say is "unknown"; sentence ids come from the reference text where there are none.
@@ -52,10 +56,11 @@ def read_any(
     Raises:
       UserError: the file or a line of it cannot be read as its layout, or nothing of `mode` is in it.
 
-    >>> from eeg2text_jax import read_any
-    >>> rows = read_any("run/predictions.jsonl", mode="free_running").predictions
-    >>> sorted({row.eval_condition for row in rows})
-    ['eeg', 'noise', 'shuffled']
+    Examples:
+      >>> from eeg2text_jax import read_any
+      >>> rows = read_any("run/predictions.jsonl", mode="free_running").predictions
+      >>> sorted({row.eval_condition for row in rows})
+      ['eeg', 'noise', 'shuffled']
     """
     path = epath.Path(at_hand(path))
     if layout is not None and layout not in FORMATS:
@@ -65,6 +70,8 @@ def read_any(
     lines = Lines(path)
     if not lines.data.strip():
         raise UserError(f"{path}: the file is empty.")
+    if reference is not None:
+        return in_mode(in_one_form(beside(lines, reference)), mode)
     if layout == "jsonl" or (layout is None and not columns and is_own(lines)):
         return in_mode(in_one_form(parse_predictions(lines)), mode)
     found = survey(lines)
@@ -85,10 +92,26 @@ def read_any(
     if callable(description):
         dropped = () if rows.fed == {p.eval_condition for p in predictions} else ("condition",)
         description = description(dropped)
-    read = PredictionSet(predictions, {}, description, path, tuple(notes), groups=rows.groups)
-    if not read.predictions:
+    about = {"groups": rows.groups, "digest": lines.digest, "seeds_stated": rows.seeds_stated}
+    if not predictions:
         raise UserError(f"{path}: no predictions in the file.")
+    read = PredictionSet(predictions, {}, description, path, (*notes, *done(rows)), **about)
     return in_mode(in_one_form(read), mode)
+
+
+def beside(lines: Lines, reference: str | os.PathLike[str]) -> PredictionSet:
+    """The texts of a file with their references from another."""
+    found, description = read_beside(lines, Lines(at_hand(epath.Path(reference))))
+    rows = Collected(found)
+    predictions = complete(rows, lines.path)
+    if not predictions:
+        raise UserError(f"{lines.path}: no predictions in the file.")
+    return PredictionSet(predictions, {}, description, lines.path, done(rows))
+
+
+def done(rows: Collected) -> tuple[str, ...]:
+    """What was done to texts that were lists."""
+    return tuple(f"in {count} rows {sentence}" for sentence, count in rows.read_as.items())
 
 
 def recognise(found: Survey, columns: Sequence[str] | None) -> str:
@@ -119,8 +142,9 @@ def in_one_form(read: PredictionSet) -> PredictionSet:
     return dataclasses.replace(read, predictions=rows, notes=(*read.notes, note))
 
 
-def check_given_once(paths: Sequence[epath.Path]) -> list[str]:
+def check_given_once(paths: Sequence[epath.Path], reference: epath.Path | None = None) -> list[str]:
     """Notes on files with the same bytes. Raises UserError where one file is given twice, by whatever path."""
+    paths = [*paths, *([reference] if reference else [])]
     notes, places, sizes = [], {}, {}
     for path in paths:
         place = os.path.realpath(path) if "://" not in str(path) else str(path)
@@ -160,57 +184,7 @@ def describe(read: PredictionSet) -> str:
         f"{read.path}: layout {read.layout}; {len(read.predictions)} predictions of {sentences} sentences, "
         f"{len(subjects) or 'unknown'} subjects; mode {modes}; training → evaluation {conditions}{repeated}."
     )
-    notes = [*read.notes, *empty_halves(read), *doubled(read), *unparted(read)]
+    notes = [*read.notes, *doubts(read)]
     if empty := sum(not p.reference.strip() for p in read.predictions):
         notes.append(f"{empty} rows have an empty reference; all that is predicted there counts as wrong")
     return "\n".join([first, *(f"{read.path}: {note}." for note in notes)])
-
-
-def empty_halves(read: PredictionSet) -> list[str]:
-    """Cells and modes in which every prediction is empty, beside others that are not."""
-    filled: dict[tuple[str, str, str], int] = {}
-    for p in read.predictions:
-        cell = (p.train_condition, p.eval_condition, p.mode)
-        filled[cell] = filled.get(cell, 0) + bool(p.prediction.strip())
-    if not any(filled.values()):
-        return []
-    return [
-        f"every {mode} prediction under {train} → {evaluation} is empty; only the rest can be scored and judged"
-        for (train, evaluation, mode), count in filled.items()
-        if not count
-    ]
-
-
-def doubled(read: PredictionSet) -> list[str]:
-    """Says where the second half of a file repeats the first, as where a file was appended to itself."""
-    rows = [(p.reference, p.prediction, p.mode, p.eval_condition, p.subject) for p in read.predictions]
-    half = len(rows) // 2
-    if half < 10 or len(rows) % 2 or rows[:half] != rows[half:] or len(set(rows[:half])) < 2:
-        return []
-    return [f"the second half of the file repeats its first {half} rows; it may have been written twice"]
-
-
-def repetitions(read: PredictionSet) -> int:
-    """Rows that agree with an earlier one in everything but the sample id, where subjects are known."""
-    rows = [
-        hash((p.subject, p.task, p.sentence_id, p.train_condition, p.eval_condition, p.seed, p.mode, p.prediction))
-        for p in read.predictions
-        if p.subject != UNKNOWN
-    ]
-    return len(rows) - len(set(rows))
-
-
-def unparted(read: PredictionSet) -> list[str]:
-    """Says where rows of a subject and sentence recur and nothing tells what each was decoded from."""
-    counts = Counter(
-        (p.subject, p.task, p.sentence_id, p.train_condition, p.seed, p.mode)
-        for p in read.predictions
-        if p.eval_condition == UNKNOWN != p.subject
-    )
-    repeated = sum(count for count in counts.values() if count > 1)
-    if not repeated:
-        return []
-    return [
-        f"{repeated} rows share their subject and reference with another row, and no known column tells what each was "
-        "decoded from: they count as from EEG, all of them; if some are of a control, say so in a column eval_condition"
-    ]

@@ -7,16 +7,21 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+from eeg2text_jax.data.clock import parse_time
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import Prediction, read_text, sentence_key
+
+CLOCK_ARM = "the arm trained on clock"
 
 
 def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str, list[Prediction]]:
     """Conditions of one trained model in a file of several cells: evaluated with EEG first, then each control.
 
     `arm` is the training condition; None takes `eeg`, or the only one there is. Rows of other arms are left out: how
-    a model trained on something else scores does not tell whether this one uses its EEG.
+    a model trained on something else scores does not tell whether this one uses its EEG. But the arm trained on `clock`
+    and tested with it stays: it knows what the same recipe can tell from time alone.
 
     Raises:
       UserError: the arm is not in the file, or was not evaluated with EEG.
@@ -31,6 +36,8 @@ def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str
     for row in rows:
         if row.train_condition == arm:
             cells[row.eval_condition].append(row)
+        elif (arm, row.train_condition, row.eval_condition) == ("eeg", "clock", "clock"):
+            cells[CLOCK_ARM].append(row)
     if "eeg" not in cells and len(cells) > 1:
         raise UserError(f"the arm {arm!r} was not evaluated with eeg; its conditions are {', '.join(cells)}.")
     first = "eeg" if "eeg" in cells else next(iter(cells))
@@ -87,7 +94,7 @@ def _control_cells(rows: list[Prediction], name: str) -> dict[str, list[Predicti
 def join_metadata(
     rows: Sequence[Prediction], path: str | os.PathLike[str], groups: Sequence[str] = ()
 ) -> list[Prediction]:
-    """Rows with `subject`, `task` and `n_words` from a CSV, joined on its `reference` column.
+    """Rows with `subject`, `task`, `n_words` and time (`CLOCK_COLUMNS`) from a CSV, joined on its `reference` column.
 
     A reference has one line, which then holds for all its rows, or one line per row, in the order of the rows (of each
     mode, condition and seed). A CSV of `groups` may have none of these columns.
@@ -117,20 +124,23 @@ def _cell(row: Prediction) -> tuple[str, str, str, str, int]:
     return sentence_key(row.reference), row.mode, row.train_condition, row.eval_condition, row.seed
 
 
-def _metadata_lines(path: Path, groups: Sequence[str]) -> dict[str, list[dict[str, str | int]]]:
+def _metadata_lines(path: Path, groups: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
-    columns = set(reader.fieldnames or ()) & {"subject", "task", "n_words"}
-    if "reference" not in (reader.fieldnames or ()) or not columns | set(groups) & set(reader.fieldnames or ()):
+    names = set(reader.fieldnames or ())
+    columns = names & {"subject", "task", "n_words"}
+    if "reference" not in names or not columns | names & {*groups, "onset", "order"}:
         raise UserError(
             f"{path}, line 1: columns are {', '.join(reader.fieldnames or ['none'])}; expected reference and at least "
-            "one of subject, task, n_words."
+            "one of subject, task, n_words, onset, order."
         )
-    lines: dict[str, list[dict[str, str | int]]] = defaultdict(list)
+    lines: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in reader:
-        values: dict[str, str | int] = {name: line[name] or "" for name in columns}
+        values: dict[str, Any] = {name: line[name] or "" for name in columns}
         if "n_words" in columns:
             if not str(values["n_words"]).isdigit():
                 raise UserError(f"{path}, line {reader.line_num}: n_words is {values['n_words']!r}; expected a number.")
             values["n_words"] = int(values["n_words"])
+        default = f"{line.get('subject') or 'all'}/{line.get('task') or 'all'}"
+        values |= parse_time(line, f"{path}, line {reader.line_num}", default=default)
         lines[sentence_key(line["reference"] or "")].append(values)
     return lines

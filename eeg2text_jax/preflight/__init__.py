@@ -1,1 +1,1 @@
-"""What a configuration takes on devices that are not there: memory, communication and bounds of the time."""
+"""Ahead-of-time estimates for devices that are not present: memory, communication and time."""

@@ -1,10 +1,8 @@
-"""Programs through a TPU's compiler without a TPU, or lowered for GPUs, and what the outcome says about memory.
-
-Chips that work together, by the name of a slice or a number of GPUs.
-"""
+"""Compile programs for TPUs and GPUs that are not present, and read memory use from the result."""
 
 import dataclasses
 import importlib.util
+import math
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -20,10 +18,13 @@ from eeg2text_jax.parallel.mesh import CHIPS, Chip
 from eeg2text_jax.preflight import gpu_clock
 from eeg2text_jax.preflight.programs import Program
 
+# Chips of a pod, the most that one slice can have. Source: "TPU architecture" of Google Cloud's documentation.
+PODS = {"v4": 4096, "v5e": 256, "v5p": 8960, "v6e": 256}
+
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """Chips that work together: of a TPU a slice such as `v5e:2x4`, of GPUs a number, `h100:8`."""
+    """A TPU slice such as `v5e:2x4`, or a number of GPUs such as `h100:8`."""
 
     name: str
     chip: Chip
@@ -31,10 +32,10 @@ class Topology:
 
 
 def parse_topology(name: str) -> Topology:
-    """Reads `v5e:2x4` or `h100:8`; imports nothing of JAX.
+    """Parse `v5e:2x4` or `h100:8`, without importing JAX.
 
     Raises:
-      UserError: no such chip, or no shape after its name.
+      UserError: the chip is unknown, its name has no shape after it, or a pod has fewer chips.
     """
     key, _, shape = name.lower().partition(":")
     if key not in CHIPS:
@@ -43,13 +44,17 @@ def parse_topology(name: str) -> Topology:
     pattern, example = (r"[1-9]\d*(x[1-9]\d*)+", "2x4") if chip.platform == "tpu" else (r"[1-9]\d*", "8")
     if not re.fullmatch(pattern, shape):
         raise UserError(f"--topology={name!r}: expected a shape after the chip, as in '{key}:{example}'.")
-    return Topology(f"{key}:{shape}", chip, tuple(int(n) for n in shape.split("x")))
+    sides = tuple(int(n) for n in shape.split("x"))
+    if math.prod(sides) > PODS.get(key, math.inf):
+        raise UserError(f"--topology={name!r}: is of {math.prod(sides):,} chips; a {key} pod has {PODS[key]:,}.")
+    return Topology(f"{key}:{shape}", chip, sides)
 
 
 def require_libtpu() -> None:
-    """
+    """Check that libtpu is installed.
+
     Raises:
-      UserError: the compiler for TPUs is not installed.
+      UserError: it is not.
     """
     if importlib.util.find_spec("libtpu") is None:
         raise UserError("compiling for a TPU needs libtpu: pip install 'eeg2text_jax[preflight]'.")
@@ -60,26 +65,26 @@ _TEMPORARIES = re.compile(r"required for HLO temporaries \(([\d.]+)([KMGT]?)\) e
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-# How hard the compiler tries to make a program fast. "full" is what a run compiles with. The least takes a third of the
-# time, and BART-large's training step 0.16 GiB (2 %) more memory; its times mean nothing (623 ms in place of 180).
+# The compiler's optimization effort. A run uses "full". The lowest effort compiles in a third of the time and gives
+# 0.16 GiB (2 %) more memory for BART-large's training step; its time estimates are useless (623 ms instead of 180).
 EFFORTS = {"least": -1.0, "full": 0.0}
 EFFORT_OPTION = "exec_time_optimization_effort"
 
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """What the compiler says that a program takes on one device, in bytes.
+    """Memory (bytes on one device) and time of a compiled program, as stated by the compiler.
 
     Fields:
-      total: what is in memory at once.
-      arguments: what it is called with, donated buffers included.
-      temporaries: what it needs besides, at most at one time.
-      output: results that take no donated buffer's place.
-      code: the program itself.
-      collectives: what it exchanges; None where the compiler refused it for want of memory, as are the four above.
-      seconds: of tracing and compiling here.
-      estimate: the compiler's own of the time, None where it was not asked for, refused the program or gave none.
-      effort_unknown: whether the installed JAX knows no option for the effort, so that it compiled with its default.
+      total: peak memory.
+      arguments: bytes of arguments, including donated buffers.
+      temporaries: peak bytes of temporaries.
+      output: bytes of results that do not reuse a donated buffer.
+      code: bytes of the executable.
+      collectives: the collectives. They and the four fields above are None if the program does not fit into memory.
+      seconds: time to trace and compile here.
+      estimate: the compiler's time estimate; None if not requested, not available, or the program does not fit.
+      effort_unknown: the installed JAX has no option for the effort; the compiler's default was used.
     """
 
     total: int
@@ -94,15 +99,15 @@ class Compiled:
 
 
 def tpu_devices(topology: Topology) -> list[jax.Device]:
-    """Descriptions of the chips of a slice, which programs can be compiled for and not run on.
+    """Return device descriptions of a slice: programs can be compiled for them, but not run.
 
     Raises:
-      UserError: libtpu is not installed, or knows no such slice.
+      UserError: libtpu is not installed, or does not know the slice.
     """
     require_libtpu()
-    # On a v4, JAX runs both cores of a chip as one device with all of its memory; described, it is two by default.
+    # JAX runs both cores of a v4 chip as one device with all its memory; a description has two devices by default.
     options = {"chip_config_name": "megacore"} if topology.name.startswith("v4:") else {}
-    # A host has 2x2x1 chips unless said otherwise; part of one, down to a single chip, is said.
+    # A host has 2x2x1 chips by default; a smaller slice needs an explicit bound.
     sides = (*topology.shape, 1, 1)[:3]
     options["chips_per_host_bounds"] = [min(side, most) for side, most in zip(sides, (2, 2, 1), strict=True)]
     try:
@@ -116,17 +121,17 @@ def tpu_devices(topology: Topology) -> list[jax.Device]:
 def compile_program(
     program: Program, mesh: Mesh, effort: str, clock: float = 0.0, unknown_loops: Sequence[int] = ()
 ) -> Compiled:
-    """Compiles a program for the devices of a mesh with one of `EFFORTS`.
+    """Compile a program for the devices of a mesh with one of `EFFORTS`.
 
     Args:
       program: the program.
-      mesh: of described devices.
-      effort: how hard to try.
-      clock: the devices' cycles a second; 0: no estimate of the time is wanted.
-      unknown_loops: turns of loops that the program does not tell, see `hlo_clock.estimate`.
+      mesh: a mesh of device descriptions.
+      effort: the optimization effort.
+      clock: the devices' clock rate in Hz; 0: no time estimate.
+      unknown_loops: see `hlo_clock.estimate`.
 
     Raises:
-      UserError: there is no estimate, as the length of a loop is not known.
+      UserError: the time cannot be estimated because a trip count is unknown.
     """
     begun = time.monotonic()
     lowered, unknown = program.function.lower(*program.arguments), False
@@ -150,12 +155,12 @@ def compile_program(
 def compile_for_gpu(
     program: Program, mesh: Mesh, chip: Chip, unknown_loops: Sequence[int] = (), *, timed: bool = True
 ) -> Compiled:
-    """`compile_program` for described GPUs, with an ordinal estimate of the time where XLA has models of the chip.
+    """`compile_program` for GPUs, with an ordinal time estimate if XLA has cost models of the chip.
 
-    It has none of an A100 and ends with an error if they are asked for ("Cannot find key: sm_80").
+    XLA has no cost models of an A100 and fails if they are requested ("Cannot find key: sm_80").
 
     Raises:
-      UserError: there is no estimate, as the length of a loop is not known.
+      UserError: the time cannot be estimated because a trip count is unknown.
     """
     begun = time.monotonic()
     options = {**gpu_clock.OPTIONS, gpu_clock.MODELS: timed}
@@ -189,11 +194,11 @@ def _as_compiled(
 
 
 def refused_bytes(message: str, arguments: int) -> int | None:
-    """What a program would have taken that the compiler refused; None if it refused it for something else.
+    """Return the memory of a program that did not fit, from the compiler's message; None for other errors.
 
     Args:
-      message: the compiler's, which names all that was used, or where those alone are too large, the temporaries.
-      arguments: bytes that the program is called with.
+      message: the error message, which states the total, or only the temporaries if those alone are too large.
+      arguments: bytes of the program's arguments.
     """
     for pattern, besides in ((_USED, 0), (_TEMPORARIES, arguments)):
         if found := pattern.search(message):
@@ -202,7 +207,7 @@ def refused_bytes(message: str, arguments: int) -> int | None:
 
 
 def lowers_for(program: Program, platform: str) -> str | None:
-    """Lowers a program to StableHLO for a platform that is not there; None if it went, else the reason."""
+    """Lower a program to StableHLO for another platform; return None on success, else the reason of the failure."""
     try:
         program.function.trace(*program.arguments).lower(lowering_platforms=(platform,))
     except NotImplementedError as error:

@@ -1,4 +1,4 @@
-"""The preflight of a configuration: the programs, whether they fit, what crosses the mesh, their time."""
+"""The preflight of a configuration: its programs, their memory, communication and time."""
 
 import dataclasses
 from collections.abc import Callable
@@ -20,31 +20,24 @@ from eeg2text_jax.preflight.compiling import (
     lowers_for,
     tpu_devices,
 )
+from eeg2text_jax.preflight.fitting import USABLE, LargestBatch, largest_batch, second_size
 from eeg2text_jax.preflight.gpu_target import TARGETS, gpu_devices, has_gpu_compiler
-from eeg2text_jax.preflight.programs import (
-    USABLE,
-    LargestBatch,
-    Outline,
-    Program,
-    largest_batch,
-    make_outline,
-    second_size,
-)
+from eeg2text_jax.preflight.programs import Outline, Program, make_outline
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A program to be looked at, for all devices.
+    """A program to compile, for all devices.
 
     Fields:
       name: `training step` or `beam search`.
-      batch: sentences over all devices.
-      bucket: its words and tokens; of a search, the tokens are what it writes at most.
-      arms: of a training step whose devices have several, how these are computed: `vmap`, side by side, or `map`.
-      program: what is compiled.
-      flops: matrix products of one run on one device.
-      turn_flops: of one step of a search.
-      tokens: target positions of one run, of all arms and on all devices, padding among them.
+      batch: the global batch size in sentences.
+      bucket: words and tokens; for a search, the maximum number of generated tokens.
+      arms: how a training step computes several arms on one device: `vmap` or `map`.
+      program: the jitted program and its argument shapes.
+      flops: FLOPs of the matrix products in one run on one device.
+      turn_flops: FLOPs of one decoding step of a search.
+      tokens: target positions of one run over all arms and devices, including padding.
       unknown_loops: see `hlo_clock.estimate`.
     """
 
@@ -66,14 +59,14 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class ProgramReport:
-    """One program on one device. Bytes and collectives are the compiler's; FLOPs and times are a model.
+    """One program on one device. Bytes and collectives come from the compiler; FLOPs and times from a model.
 
     Fields:
-      task: what it is.
-      compiled: None where there was no compiler to ask (GPUs).
-      arguments: bytes that it is called with.
-      flop_seconds: its matrix products at the chip's peak.
-      memory_seconds: every argument read once at the chip's bandwidth.
+      task: the program's task.
+      compiled: the compiler's result; None without a compiler (GPUs).
+      arguments: bytes of the arguments.
+      flop_seconds: time of the matrix products at the chip's peak.
+      memory_seconds: time to read every argument once at the chip's bandwidth.
     """
 
     task: Task
@@ -84,30 +77,30 @@ class ProgramReport:
 
     @property
     def estimate(self) -> Estimate | None:
-        """The compiler's estimate of the time, if it was asked for and did not refuse the program."""
+        """The compiler's time estimate, if it was requested and the program fits."""
         return self.compiled.estimate if self.compiled else None
 
     @property
     def share_of_peak(self) -> float:
-        """Of the chip's peak, by the estimate."""
+        """Estimated share of the chip's peak FLOP/s."""
         return 1e3 * self.flop_seconds / self.estimate.milliseconds
 
     @property
     def crossing(self) -> dict[str, int]:
-        """Bytes that a device receives in one run, by mesh axis."""
+        """Bytes that one device receives in one run, by mesh axis."""
         found = self.compiled.collectives if self.compiled else None
         return bytes_by_axis(found) if found else {}
 
     @property
     def across_arms(self) -> list[str]:
-        """Collectives between arms, which there must not be: arms would wait for each other."""
+        """Collectives across the arm axis. There must be none: arms would wait for each other."""
         found = (self.compiled.collectives if self.compiled else None) or ()
         return [f"{c.op} of {c.bytes} bytes" for c in found if ARM in c.axes]
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Everything that `eeg2text preflight` prints."""
+    """The full result of `eeg2text preflight`."""
 
     config: ConfigDict
     topology: Topology
@@ -116,11 +109,11 @@ class Report:
     bucket: tuple[int, int]
     programs: list[ProgramReport]
     largest: LargestBatch | None
-    effort: str | None  # of the compiler, one of `compiling.EFFORTS`; None where nothing was compiled
+    effort: str | None  # one of `compiling.EFFORTS`; None if nothing was compiled
 
     @property
     def limit(self) -> int:
-        """Bytes that a program may take."""
+        """Bytes of device memory available to a program."""
         return usable(self.topology.chip)
 
     @property
@@ -129,12 +122,12 @@ class Report:
 
     @property
     def good(self) -> bool:
-        """Whether everything that a run of the configuration compiles fits and the arms do not communicate."""
+        """Whether every program of the configuration fits and no collective crosses the arm axis."""
         programs = [program for program in self.programs if program.task.arms in ("", self.config.parallel.arms)]
         return all(self.fits(program) and not program.across_arms for program in programs)
 
     def fits(self, program: ProgramReport) -> bool:
-        """On a GPU only the arguments are known, so False is certain and True is not."""
+        """Return whether a program fits. Without a compiler only its arguments are known: True is not certain then."""
         return (program.compiled.total if program.compiled else program.arguments) <= self.limit
 
 
@@ -146,7 +139,7 @@ def estimate(
     Without XLA's compiler for GPUs, the programs are lowered for them.
 
     Args:
-      largest: whether to look for the largest batch that fits, which takes up to six more compilations.
+      largest: also search for the largest batch that fits, with up to six more compilations.
 
     Raises:
       UserError: the configuration or the topology is not usable.
@@ -194,7 +187,7 @@ def _preflight_tpu(
     def train(size: int) -> Compiled:
         return compile_task(_training(outline, placement, size))
 
-    # The compiler uses about one and a half cores, so that two compilations at a time take less than one by one.
+    # The compiler uses about 1.5 cores, so two concurrent compilations are faster than two in sequence.
     with ThreadPoolExecutor(2) as pool:
         compiling = [pool.submit(compile_task, task) for task in tasks]
         second = first = compiling[0]
@@ -216,7 +209,7 @@ def usable(chip: Chip) -> int:
 def _training(
     outline: Outline, placement: Placement, size: int | None = None, bucket: tuple[int, int] | None = None
 ) -> Task:
-    """The training step, of the configuration's batch on the largest bucket unless others are given."""
+    """Return the training-step task; defaults: the configuration's batch size and its largest bucket."""
     size, bucket = size or int(outline.config.batch.size), bucket or outline.bucket
     several = len(outline.arms) > placement.mesh.shape[ARM]
     return Task(
@@ -231,7 +224,7 @@ def _training(
 
 
 def _other_mapping(outline: Outline, placement: Placement) -> list[Task]:
-    """The training step with the arms of a device computed the other way, where a device has several."""
+    """Return the training step with the other arm mapping (`vmap` or `map`), if a device has several arms."""
     if len(outline.arms) == placement.mesh.shape[ARM] or placement.mesh.shape[ARM] > 1:
         return []
     other = "map" if outline.config.parallel.arms == "vmap" else "vmap"
@@ -242,7 +235,7 @@ def _search(outline: Outline, placement: Placement) -> Task:
     decode, words = outline.config.decode, outline.bucket[0]
     size, length, beams = int(decode.batch_size), int(decode.max_length), int(decode.num_beams)
     arms, n_data = len(outline.arms), placement.mesh.shape[DATA]
-    # As `beam_search` cuts its rows in half. Nobody is done before the last token: only the first loop turns.
+    # `beam_search` halves its rows at each compaction. In the worst case no sentence ends early: only loop one runs.
     later = sum(1 for compaction in range(int(decode.compactions)) if size // n_data >> (compaction + 1))
     return Task(
         name="beam search",
@@ -252,7 +245,7 @@ def _search(outline: Outline, placement: Placement) -> Task:
         program=outline.search(placement),
         flops=search_flops(outline.model, size, words, length, beams) * arms / placement.mesh.size,
         tokens=size * (length - 1) * arms,
-        # One arm's, on its rows: arms of a device search one after the other.
+        # FLOPs of one arm on its rows: the arms of a device are searched in sequence.
         turn_flops=step_flops(outline.model, size, words, length, beams) / n_data,
         unknown_loops=(length - 1, *[0] * later),
     )

@@ -19,7 +19,7 @@ MODELS = "xla_gpu_collect_cost_model_stats"
 OPTIONS = {MODELS: True, "xla_gpu_enable_triton_gemm": False}  # Triton's products want a GPU to be tuned on
 # A kernel that reaches this share of the chip's peak or bandwidth, and the microseconds of its launch.
 PEAK_SHARE, BANDWIDTH_SHARE, LAUNCH = 0.65, 0.8, 2.0
-FAR = 5.0  # a model's time that is so many times the kernel's roofline is replaced
+FAR = 5.0  # a modelled time above this multiple of the kernel's roofline is replaced
 
 _MODELS = re.compile(
     r'"exec_time_us":(?P<time>[\d.e+-]+),"compute_time_us":[\d.e+-]+,"memory_access_time_us":[\d.e+-]+,'
@@ -31,12 +31,12 @@ _SHAPE = re.compile(r"\[([\d,]*)\]")
 
 @dataclasses.dataclass(frozen=True)
 class GpuEstimate(Estimate):
-    """The sum of XLA's models, with how many executions they are not the source of.
+    """An estimate from XLA's cost models, with implausible times replaced.
 
     Fields:
-      replaced: executions whose model gave less than the roofline or more than 5 times as much, so that a time of ours
-        stands in its place: at 65 % of the peak or 80 % of the bandwidth, and 2 us.
-      modelled: milliseconds of one run where only times of products are replaced, those above twice ours.
+      replaced: executions whose modelled time was below the roofline or above 5 times the roofline. The replacement
+        assumes 65 % of the peak or 80 % of the bandwidth, plus 2 us.
+      modelled: milliseconds of one run if only matrix products are replaced, where the model exceeds twice our time.
     """
 
     replaced: int = 0
@@ -44,7 +44,7 @@ class GpuEstimate(Estimate):
 
     @property
     def launches(self) -> int:
-        """Kernels and copies that the host launches in one run, those of command buffers among them."""
+        """Kernel and copy launches in one run, including those in command buffers."""
         return self.executions
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ def estimate(hlo: str, chip: Chip, unknown_loops: Sequence[int] = ()) -> GpuEsti
 
 
 class Time(NamedTuple):
-    """Milliseconds of one execution: the one that counts, whether it is ours, and the models' own."""
+    """Milliseconds of one execution: the time used, whether it is a replacement, and the modelled time."""
 
     milliseconds: float | None
     replaced: bool
@@ -88,7 +88,7 @@ class Time(NamedTuple):
 
 
 class _GpuWalk(Walk):
-    """The walk through everything that runs, with times of XLA's models for GPUs."""
+    """A walk over all executed instructions, with times from XLA's GPU cost models."""
 
     def __init__(self, module: Module, chip: Chip, unknown: list[int]):
         super().__init__(module, 1.0, unknown)
@@ -96,11 +96,11 @@ class _GpuWalk(Walk):
         self._home = {line.name: computation for computation, line in module.lines()}
 
     def milliseconds(self, line: Instruction) -> float | None:
-        """Of one execution; None where no model knows the instruction."""
+        """Return the milliseconds of one execution; None if no model covers the instruction."""
         return self.time(line).milliseconds
 
     def time(self, line: Instruction) -> Time:
-        """The time of one execution and where it comes from."""
+        """Return the time of one execution and its source."""
         models = {found["model"]: float(found["time"]) for found in _MODELS.finditer(line.attributes)}
         if not models:
             return Time(None, False, 0.0)
@@ -116,12 +116,12 @@ class _GpuWalk(Walk):
         return Time(ours / 1e3, True, modelled / 1e3)
 
     def _ours(self, moved: int, flops: float) -> float:
-        """Microseconds of a kernel that does reasonably well."""
+        """Return the microseconds of a reasonably efficient kernel."""
         reached = moved / self.chip.bandwidth / BANDWIDTH_SHARE, flops / self.chip.flops / PEAK_SHARE
         return 1e6 * max(reached) + LAUNCH
 
     def _bytes(self, line: Instruction) -> int:
-        """Read and written, each operand once; of an operand that is sliced, the slice."""
+        """Return the bytes read and written: each operand once, and only the slice of a sliced operand."""
         if line.op == "fusion":
             return sum(self._fusion_bytes(name) for name in line.called.get("calls", ()))
         known = self.module.by_name[self._home[line.name]]
@@ -151,7 +151,7 @@ class _GpuWalk(Walk):
         return (update or line).bytes()
 
     def _flops(self, line: Instruction) -> float:
-        """Of the matrix products in an instruction."""
+        """Return the FLOPs of the matrix products in an instruction."""
         if "cublas" in line.attributes:
             return self._product(line)
         called = line.called.get("calls", ()) if line.op == "fusion" else ()

@@ -1,7 +1,7 @@
-"""Descriptions of NVIDIA GPUs for XLA's compiler, which compiles for a GPU that is not there.
+"""Target descriptions of NVIDIA GPUs, with which XLA compiles for a GPU that is not present.
 
-The numbers are those of openxla/xla, `xla/backends/gpu/target_config/specs/*.txtpb`; XLA's cost models and its choice
-of kernels read them.
+The numbers come from openxla/xla, `xla/backends/gpu/target_config/specs/*.txtpb`; XLA's cost models and kernel
+selection read them.
 """
 
 import dataclasses
@@ -16,26 +16,26 @@ from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.preflight.compiling import Topology
 
 PLUGINS = ("jax_plugins.xla_cuda12", "jax_plugins.xla_cuda13")
-# By XLA's `PrimitiveType` number: vector units a core and their operations a clock (integers, halves, floats, doubles,
-# bfloat16), and halves of a matrix unit's float16 operations a clock (8 bits, halves, floats, bfloat16, float8).
+# By XLA's `PrimitiveType` number: vector units per core and operations per clock (integers, float16, float32, float64,
+# bfloat16); and a matrix unit's rate as a multiple of half its float16 rate (int8, float16, float32, bfloat16, float8).
 _VECTOR = {4: (64, 1), 8: (64, 1), 10: (128, 2), 11: (128, 1), 12: (64, 1), 16: (128, 2)}
 _MATRIX = {2: 4, 6: 4, 10: 2, 11: 1, 16: 2, **dict.fromkeys((19, 20, 23, 24, 25, 28, 29, 33), 4)}
 
 
 @dataclasses.dataclass(frozen=True)
 class GpuTarget:
-    """What XLA asks of a GPU.
+    """XLA's description of a GPU.
 
     Fields:
-      description: its name as the driver has it.
+      description: its name in the driver.
       capability: CUDA compute capability.
       cores: streaming multiprocessors.
-      floats: float32 units of a core.
+      floats: float32 units per core.
       clock: GHz.
       memory: bytes; `bandwidth` in bytes a second, `cache` the L2 cache's bytes.
-      shared: bytes of shared memory of a core, and the most that a block may ask for.
-      matrix_clock: GHz of the matrix units under load; 0 where XLA has no rates of this chip.
-      matrix_ops: float16 operations a clock of one matrix unit, of which a core has 4.
+      shared: bytes of shared memory per core, and the maximum per block.
+      matrix_clock: GHz of the matrix units under load; 0 if XLA has no rates of this chip.
+      matrix_ops: float16 operations per clock of one matrix unit; a core has 4.
     """
 
     description: str
@@ -51,7 +51,7 @@ class GpuTarget:
     matrix_ops: int = 0
 
     def text(self) -> str:
-        """XLA's `GpuTargetConfigProto` as text."""
+        """XLA's `GpuTargetConfigProto` in text format."""
         major, minor = self.capability
         accelerated = "ACCELERATED_FEATURES" if major >= 9 else "NONE"
         vector = {key: (self.clock, *rate) for key, rate in _VECTOR.items()}
@@ -99,12 +99,12 @@ TARGETS = {
 
 
 def has_gpu_compiler() -> bool:
-    """Whether XLA's compiler for GPUs is installed."""
+    """Return whether XLA's compiler for GPUs is installed."""
     return any(importlib.util.find_spec(name) for name in PLUGINS if importlib.util.find_spec("jax_plugins"))
 
 
 def gpu_devices(topology: Topology) -> list[jax.Device]:
-    """Descriptions of GPUs of one host, which programs can be compiled for and not run on.
+    """Return device descriptions of GPUs of one host: programs can be compiled for them, but not run.
 
     Raises:
       UserError: XLA cannot describe them.

@@ -1,6 +1,6 @@
-"""The preflight of a judge: does tuning all of its prompts at once fit a TPU that is not there?
+"""The preflight of a judge: does tuning all soft prompts at once fit a TPU that is not present?
 
-The frozen model is that of a checkpoint's config.json; its weights are not read and need not be there.
+The frozen model's shape comes from a checkpoint's config.json; weights are not read and need not exist.
 """
 
 import dataclasses
@@ -26,18 +26,18 @@ from eeg2text_jax.pretrained.load import read_config, spec_of
 from eeg2text_jax.stores.copying import at_hand
 
 GIB = 2**30
-LABELS = Labels(("yes", "no"), ((7,), (9,)))  # of one piece each, as in T5 and PEGASUS; which ones costs nothing
+LABELS = Labels(("yes", "no"), ((7,), (9,)))  # one token each, as in T5 and PEGASUS; the ids do not affect cost
 
 
 @dataclasses.dataclass(frozen=True)
 class JudgeFit:
-    """The programs of the widest bucket on one device, in bytes; `pieces` of a tuning step's batch are in turn."""
+    """Memory of the widest bucket's programs on one device; a tuning step processes its batch in `pieces`."""
 
     arms: int
     pairs: int
     pieces: int
     tokens: int
-    scored: int  # pairs of a scoring step
+    scored: int  # pairs per scoring step
     frozen: int
     tuning: Compiled
     scoring: Compiled
@@ -45,7 +45,7 @@ class JudgeFit:
 
     @property
     def good(self) -> bool:
-        """Whether both fit and prompts do not wait for each other."""
+        """Whether both programs fit and no collective crosses the prompts."""
         crossing = [c for one in (self.tuning, self.scoring) for c in one.collectives or () if ARM in c.axes]
         return max(self.tuning.total, self.scoring.total) <= self.limit and not crossing
 
@@ -70,7 +70,7 @@ class JudgeFit:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, for `--json`."""
+        """Return the full result for `--json`."""
         numbers = {name: getattr(self, name) for name in ("arms", "pairs", "pieces", "tokens", "scored")}
         sizes = {"frozen_bytes": self.frozen, "usable_bytes": self.limit, "good": self.good}
         programs = {
@@ -81,7 +81,7 @@ class JudgeFit:
 
 
 def judge_fit(config: ConfigDict, topology: Topology, effort: str) -> JudgeFit:
-    """Compiles the tuning step on the widest bucket for a slice, and what scores the dev part.
+    """Compile the tuning step and the scoring step of the widest bucket for a slice.
 
     Raises:
       UserError: the checkpoint's folder has no config.json, or the topology is not usable.
@@ -94,7 +94,7 @@ def judge_fit(config: ConfigDict, topology: Topology, effort: str) -> JudgeFit:
     spec = spec_of(read_config(folder), folder)
     model = Seq2SeqModel(spec, None, config.dtype, remat=config.model.remat, keep=config.model.keep)
     arms, devices = len(arms_of(config)), tpu_devices(topology)
-    if config.parallel.arms == "auto":  # which is about the machine that this is run on
+    if config.parallel.arms == "auto":  # "auto" would look at this machine's devices
         config = config.copy_and_resolve_references()
         config.parallel.arms = "vmap"
     wanted = tuple(int(n) for n in config.parallel.mesh)

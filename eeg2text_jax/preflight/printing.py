@@ -9,15 +9,15 @@ from eeg2text_jax.parallel.hlo_clock import Estimate
 from eeg2text_jax.parallel.mesh import ARM, Chip
 from eeg2text_jax.preflight.compiling import EFFORT_OPTION
 from eeg2text_jax.preflight.estimate import ProgramReport, Report, Task
+from eeg2text_jax.preflight.fitting import LargestBatch
 from eeg2text_jax.preflight.gpu_clock import GpuEstimate
-from eeg2text_jax.preflight.programs import LargestBatch
 
 GIB = 2**30
 ORDINAL = "ordinal, not calibrated: sum of XLA's cost models"
 
 
 def clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
-    """The compiler's estimate of the time, and of a search that of one step, too."""
+    """Return lines with the compiler's time estimate; for a search also of one step."""
     found, task = program.estimate, program.task
     rate = 1e3 * task.tokens / found.milliseconds
     name = ORDINAL if isinstance(found, GpuEstimate) else "estimated by the compiler, not measured"
@@ -38,12 +38,12 @@ def clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
 
 
 def _turn_share(task: Task, turn: Estimate, chip: Chip) -> float:
-    """Share of the chip's peak during one step of a search."""
+    """Return the share of the chip's peak FLOP/s in one step of a search."""
     return 1e3 * task.turn_flops / chip.flops / turn.milliseconds
 
 
 def parts_table(parts: Mapping[str, float], digits: int = 1, estimated: Mapping[str, float] | None = None) -> list[str]:
-    """Milliseconds by part of the model, largest first, with each one's share; beside what was measured, estimates."""
+    """Return a table of milliseconds and shares by part of the model, largest first; optionally beside estimates."""
     total, lines = sum(parts.values()) or 1.0, []
     for part in sorted({**parts, **(estimated or {})}, key=lambda part: -parts.get(part, 0.0)):
         spent = parts.get(part, 0.0)
@@ -70,7 +70,7 @@ def _missing_lines(found: Estimate, chip: Chip) -> list[str]:
 
 
 def mapping_lines(programs: Sequence[ProgramReport]) -> list[str]:
-    """The ways to compute the arms of one device beside each other."""
+    """Return lines that compare the two arm mappings of one device."""
     names = {"vmap": "side by side (parallel.arms=vmap)", "map": "one after the other (parallel.arms=map)"}
     lines = ["the arms of a device, training step as estimated by the compiler, not measured:"]
     for program in sorted(programs, key=lambda program: program.task.bucket, reverse=True):
@@ -82,7 +82,7 @@ def mapping_lines(programs: Sequence[ProgramReport]) -> list[str]:
 
 
 def clock_json(program: ProgramReport, chip: Chip) -> dict[str, Any]:
-    """The compiler's estimate; `step` is one of a search."""
+    """Return the compiler's estimate for `--json`; `step` is one step of a search."""
     found, task = program.estimate, program.task
     told = {
         "what_it_is": ORDINAL
@@ -125,7 +125,7 @@ MIB = 2**20
 
 
 def to_text(report: Report) -> str:
-    """What the command prints."""
+    """Format the report for the terminal."""
     chip, config, (words, tokens) = report.topology.chip, report.config, report.bucket
     compiled = report.effort is not None
     how = f"compiled with {report.effort} effort, not run" if compiled else "lowered, neither compiled nor run"
@@ -206,7 +206,7 @@ def _compiled_lines(program: ProgramReport) -> list[str]:
 
 
 def remedies(report: Report, program: ProgramReport) -> list[str]:
-    """What to change so that a program that does not fit may, the cheapest first."""
+    """List changes that may make a program fit, the cheapest first."""
     config, choices = report.config, []
     if report.largest is not None and report.largest.size and program.task.name == "training step":
         choices.append(f"batch.size={report.largest.size} fits")
@@ -236,7 +236,7 @@ def _largest_line(largest: LargestBatch) -> str:
 
 
 def to_json(report: Report) -> dict[str, Any]:
-    """Everything, for `--json`."""
+    """Return the full report for `--json`."""
     chip = report.topology.chip
     return {
         "topology": report.topology.name,

@@ -1,10 +1,8 @@
-"""The real training step and beam search of a configuration, traced for devices that need not exist.
-
-The largest batch that fits: a line through two compilations, confirmed by a third.
-"""
+"""The real training step and beam search of a configuration, traced for devices that need not exist."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +11,15 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from ml_collections import ConfigDict
 
-from eeg2text_jax.backbones.build import build_model
+from eeg2text_jax.backbones.build import adapted, build_model
 from eeg2text_jax.conditions.condition import condition_key, needs
 from eeg2text_jax.data.batches import batch_shapes
 from eeg2text_jax.data.datafile import read_outline
 from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.decoding.sharded import generate_program
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.parallel.arms import compile_step
+from eeg2text_jax.models.functional import Seq2SeqModel, divide
+from eeg2text_jax.parallel.arms import Divided, compile_step
 from eeg2text_jax.parallel.placement import Placement, batch_sharding, fed_sharding, replicated, seeds_sharding
 from eeg2text_jax.pretrained.start import model_from_checkpoint
 from eeg2text_jax.search.settings import GenerationSpec
@@ -32,26 +30,29 @@ from eeg2text_jax.training.loop import make_program
 from eeg2text_jax.training.step import GridProgram
 
 ZUCO_CHANNELS = 105
-ZUCO_FEATURES = 8 * ZUCO_CHANNELS  # of a word: one for each band and channel
-# Vocabulary of each backbone's usual checkpoint, where the configuration names no tokenizer.
-VOCABULARY = {"bart": 50265, "pegasus": 96103, "t5": 32128, "bert2bert": 30522}
+ZUCO_FEATURES = 8 * ZUCO_CHANNELS  # per word: one feature per band and channel
+# Vocabulary size of each backbone's usual checkpoint, used if the configuration names no tokenizer.
+VOCABULARY = {
+    "bart": 50265, "pegasus": 96103, "t5": 32128, "bert2bert": 30522, "llama": 128256, "mistral": 32768,
+    "qwen2": 152064, "qwen3": 151936, "gemma": 256000, "gemma2": 256000, "gemma3": 262208,
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A jitted function and the shapes it is called with, each with its sharding."""
+    """A jitted function and its argument shapes with shardings."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
 
     def argument_bytes(self) -> int:
-        """Bytes of the arguments on one device."""
+        """The bytes of the arguments on one device."""
         return sum(_device_bytes(leaf) for leaf in jax.tree.leaves(self.arguments))
 
 
 @dataclasses.dataclass(frozen=True)
 class Outline:
-    """What the compiled programs of a study depend on, without its data."""
+    """The inputs of a study's compiled programs, without its data."""
 
     config: ConfigDict
     model: Seq2SeqModel
@@ -60,35 +61,37 @@ class Outline:
 
     @property
     def bucket(self) -> tuple[int, int]:
-        """The largest (words, tokens) of a batch, which takes the most memory."""
+        """The largest bucket (words, tokens), which needs the most memory."""
         return self.buckets[0]
 
     @property
     def buckets(self) -> list[tuple[int, int]]:
-        """All (words, tokens), the largest first."""
+        """All buckets (words, tokens), the largest first."""
         return sorted({tuple(map(int, bucket)) for bucket in self.config.batch.buckets}, reverse=True)
 
     def mapped(self, mapping: str) -> "Outline":
-        """The same with the arms of a device side by side (`vmap`) or one after the other (`map`)."""
-        config = self.config.copy_and_resolve_references()
-        config.parallel.arms = mapping
-        return dataclasses.replace(self, config=config)
+        """Return a copy that computes the arms of a device by `vmap` (in parallel) or `map` (in sequence)."""
+        return dataclasses.replace(self, config=_with_arms(self.config, mapping))
 
     def training(self, placement: Placement, batch_size: int, bucket: tuple[int, int] | None = None) -> Program:
-        """The training step of all arms, on the largest bucket unless another is given."""
+        """Return the training step of all arms; default bucket: the largest."""
         program = self._program(placement.mesh)
         state = placement.abstract(program.state_shapes())
-        step = compile_step(program.train_step, placement.mesh, placement.formats(state))
+        study = self._placed_study(placement)
+        where = placement.formats(state), jax.tree.map(lambda leaf: leaf.sharding, study)
+        step = compile_step(program.train_step, placement.mesh, *where)
         fields, seeds = self._batch_fields(), len({arm.seed for arm in self.arms})
         shapes = batch_shapes(bucket or self.bucket, batch_size, self.features, *fields, seeds=seeds)
         batch = _placed(shapes, seeds_sharding(placement.mesh))
-        return Program(step, (state, batch, _placed(self._study_arrays(), replicated(placement.mesh))))
+        return Program(step, (state, batch, study))
 
     def search(self, placement: Placement) -> Program:
-        """Beam search of all arms on the longest sentences, from parameters as training leaves them."""
+        """Return the beam search of all arms on the longest sentences, with parameters sharded as after training."""
         mesh, size, words = placement.mesh, int(self.config.decode.batch_size), self.bucket[0]
         spec = GenerationSpec.from_fields(self.config.decode, self.model)
         params = placement.abstract(self._program().state_shapes().params)
+        frozen = self._frozen()
+        params = params if frozen is None else Divided(params, _placed(frozen, replicated(mesh)))
         rows, shared = fed_sharding(mesh), batch_sharding(mesh)
         features = jax.ShapeDtypeStruct((len(self.arms), size, words, *self.features), jnp.float32, sharding=rows)
         mask = jax.ShapeDtypeStruct((size, words), jnp.bool_, sharding=shared)
@@ -104,9 +107,20 @@ class Outline:
         return make_program(self.config, self.model, self.arms, mesh)
 
     def _batch_fields(self) -> list[str]:
-        """Fields of a training batch that not every one has."""
-        needed = [name for name in ("subject", "donor") if name in self._needs]
+        """Optional fields that the study's training batches have."""
+        needed = [name for name in ("subject", "donor", "clock", "neighbor") if name in self._needs]
         return ["labels", *needed, *(["shuffled_labels"] if "label_shuffle" in self._conditions else [])]
+
+    def _placed_study(self, placement: Placement) -> StudyArrays:
+        study, frozen = _placed(self._study_arrays(), replicated(placement.mesh)), self._frozen()
+        return study if frozen is None else study._replace(frozen=jax.tree.map(_at, frozen, placement.frozen(frozen)))
+
+    def _frozen(self) -> Any:
+        """Shapes of what all arms share; None where each has all of its own."""
+        if not getattr(self.model, "shared_frozen", False):
+            return None
+        stored = functools.partial(jax.tree.map, lambda leaf: leaf.astype(self.config.model.frozen_dtype))
+        return jax.eval_shape(stored, divide(self.model.shapes)[1])
 
     def _study_arrays(self) -> StudyArrays:
         keys = jax.eval_shape(lambda: (dropout_keys(self.arms, 0, self.config.train.rng), condition_key(0)))
@@ -115,7 +129,7 @@ class Outline:
 
     @property
     def _conditions(self) -> list[str]:
-        """Those of the whole grid, since batches carry what any of them needs."""
+        """All conditions of the grid: batches carry the fields that any of them needs."""
         return sorted({*self.config.grid.train_conditions, *self.config.grid.eval_conditions})
 
     @property
@@ -124,11 +138,11 @@ class Outline:
 
 
 def make_outline(config: ConfigDict) -> Outline:
-    """The outline of a configuration; reads no data.
+    """Return the outline of a configuration without reading data.
 
-    The model has the shape of a checkpoint in a local folder; else that of `model.shape`, also where the configuration
-    names a checkpoint on the Hub, with the vocabulary of the backbone's usual tokenizer. Features are those of the data
-    file if it is there, of the synthetic data, of ZuCo's EEG, or for `narratives.h5` volumes of `data.fmri.grid`.
+    The model's shape comes from a local checkpoint folder; otherwise (also for a Hub name) from `model.shape` with the
+    vocabulary of the backbone's usual tokenizer. The feature shape comes from the data file if it exists, else from the
+    synthetic data, ZuCo's EEG, or for `narratives.h5` from `data.fmri.grid`.
 
     Raises:
       UserError: a field of the configuration is not usable.
@@ -140,9 +154,8 @@ def make_outline(config: ConfigDict) -> Outline:
             "encoder fits wherever a generative model does."
         )
     features = _features(config)
-    if config.parallel.arms == "auto":  # which is about the machine that this is run on
-        config = config.copy_and_resolve_references()
-        config.parallel.arms = "vmap"
+    if config.parallel.arms == "auto":  # "auto" would look at this machine's devices
+        config = _with_arms(config, "vmap")
     checkpoint = Path(at_hand(config.model.checkpoint)).expanduser()
     if config.model.checkpoint and checkpoint.is_dir():
         tokenizer = load_tokenizer(config.text.tokenizer or checkpoint)
@@ -151,11 +164,17 @@ def make_outline(config: ConfigDict) -> Outline:
         tokenizer = TokenIds(config.model.backbone)
         model = build_model(config.model, features, tokenizer)
     together = int(config.parallel.wave) or None  # 0: all of them
-    return Outline(config, model, arms(config)[:together], features)
+    return Outline(config, adapted(model, config, tokenizer), arms(config)[:together], features)
+
+
+def _with_arms(config: ConfigDict, mapping: str) -> ConfigDict:
+    config = config.copy_and_resolve_references()
+    config.parallel.arms = mapping
+    return config
 
 
 def _features(config: ConfigDict) -> tuple[int, ...]:
-    """Shape of a position of the data that the configuration names, which need not be there."""
+    """Return the feature shape of one position of the configured data, which need not exist."""
     source = str(config.data.source)
     if source == "synthetic":
         return (int(config.data.synthetic.features),)
@@ -170,11 +189,16 @@ def _features(config: ConfigDict) -> tuple[int, ...]:
     return (ZUCO_CHANNELS * len(config.data.recordings.bands),)
 
 
+def _at(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+
 class TokenIds:
-    """The special tokens and the size of a backbone's usual tokenizer: what a model with random weights asks of one."""
+    """A stand-in for a backbone's usual tokenizer: its special tokens and vocabulary size."""
 
     bos_token_id = cls_token_id = 0
     pad_token_id = 1
+    chat_template = "the user's words"
     eos_token_id = sep_token_id = 2
 
     def __init__(self, backbone: str):
@@ -183,13 +207,17 @@ class TokenIds:
     def __len__(self) -> int:
         return self._size
 
+    def apply_chat_template(self, said: list[dict[str, str]], **_: Any) -> str:
+        """The user's words alone; a real chat template adds a few tokens."""
+        return said[0]["content"]
+
     def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
-        """A token for every word of a prompt; only their number matters."""
+        """Return one token per word of a prompt; only the number matters."""
         return {"input_ids": [3] * len(text.split())}
 
 
 def _placed(shapes: Any, sharding: NamedSharding) -> Any:
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), shapes)
+    return jax.tree.map(lambda leaf: _at(leaf, sharding), shapes)
 
 
 def _device_bytes(leaf: jax.ShapeDtypeStruct) -> int:
@@ -197,87 +225,3 @@ def _device_bytes(leaf: jax.ShapeDtypeStruct) -> int:
     for length in leaf.sharding.shard_shape(leaf.shape):
         items *= length
     return items * leaf.dtype.itemsize
-
-
-# Share of a chip's memory that programs get: the runtime keeps some for itself and loses some between buffers.
-USABLE = 0.97
-LARGEST = 2**14  # no batch above it is looked for
-# A confirming compilation that shows the line to be this far off asks for another one.
-TOLERANCE = 0.05
-
-
-@dataclasses.dataclass(frozen=True)
-class LargestBatch:
-    """The answer of `largest_batch`.
-
-    Fields:
-      size: the largest batch that was compiled and fits, 0 if none did.
-      confirmed: whether it is the one that a line through two other compilations had promised.
-      estimate: the last promise, which was not compiled unless confirmed.
-      tried: bytes by batch size, for every batch that was compiled.
-    """
-
-    size: int
-    confirmed: bool
-    estimate: int
-    tried: dict[int, int]
-
-
-def second_size(start: int, first: int | None, step: int, limit: int) -> int:
-    """The batch to draw the line with: twice `start`, or half of it where that (of `first` bytes) did not fit."""
-    return 2 * start if first is None or first <= limit else max(start // 2 // step * step, step)
-
-
-def largest_batch(
-    compile_bytes: Callable[[int], int], known: Mapping[int, int], step: int, limit: int, compilations: int = 5
-) -> LargestBatch:
-    """Searches the largest multiple of `step` whose memory is at most `limit`.
-
-    Memory is about affine in the batch. The line through two known sizes promises a batch, which is compiled. If that
-    does not fit, or shows that far more would, the line is drawn anew through the sizes nearest to the limit. The
-    answer is always a batch that was compiled.
-
-    Args:
-      compile_bytes: batch size -> bytes on one device.
-      known: bytes of two sizes, multiples of `step`.
-      step: devices along the batch: only their multiples divide among them.
-      limit: bytes.
-      compilations: how many more there may be.
-    """
-    tried, confirmed = dict(known), False
-    estimate = promise(tried, step, limit)
-    while compilations and estimate >= step:
-        if estimate not in tried:
-            compilations -= 1
-            tried[estimate] = compile_bytes(estimate)
-        after = promise(tried, step, limit)
-        confirmed = tried[estimate] <= limit and after - estimate <= max(TOLERANCE * estimate, step)
-        if confirmed or after == estimate:
-            break
-        estimate = after
-    fitting = max((size for size, taken in tried.items() if taken <= limit), default=0)
-    return LargestBatch(fitting, confirmed and fitting == estimate, estimate, dict(sorted(tried.items())))
-
-
-def promise(tried: Mapping[int, int], step: int, limit: int) -> int:
-    """The largest multiple of `step` that the line through the two sizes nearest to the limit lets in.
-
-    It is not below the largest size that is known to fit, and below the smallest that is known not to; where the line
-    says otherwise, that between these two is taken. (What T5-large takes at batch 32 and 64 is the same to 0.5 %: the
-    optimizer's, beside which a batch needs little until it needs more.)
-    """
-    below = max((size for size, taken in tried.items() if taken <= limit), default=0)
-    above = min((size for size, taken in tried.items() if taken > limit), default=LARGEST + step)
-    near = sorted(tried, key=lambda size: abs(tried[size] - limit))[:2]
-    if len(near) < 2:
-        return below
-    line = _crossing(tried, near[0], near[1], limit) // step * step
-    if line >= above and below and above in tried:
-        line = _crossing(tried, below, above, limit) // step * step
-    return max(min(line, above - step), below)
-
-
-def _crossing(tried: Mapping[int, int], first: int, second: int, limit: int) -> int:
-    """Where the line through two sizes reaches the limit."""
-    slope = max((tried[second] - tried[first]) / (second - first), 1.0)
-    return int(first + (limit - tried[first]) / slope)

@@ -66,6 +66,8 @@ class Feeding:
     seed: int  # from which a sample's key is made where decoding draws
     dtype: str  # of the computation
     features_are: str  # what the features mean, for the record
+    base: str = ""  # checkpoint of the frozen language model that is not in the folder; empty: it is
+    base_dtype: str = "float32"  # in which that was kept
 
     def standardize(self, words: np.ndarray) -> np.ndarray:
         """Raw features `[W, F]` -> float32 `[min(W, max_words), F]`."""

@@ -15,6 +15,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
+from eeg2text_jax.pretrained.adapter import write_adapter
 from eeg2text_jax.pretrained.eeg_file import Feeding, write_eeg, write_feeding
 from eeg2text_jax.pretrained.folder import write_sums
 from eeg2text_jax.pretrained.load import backbone_table
@@ -39,7 +40,7 @@ def export_checkpoint(
 
     Args:
       model: what the parameters are of.
-      params: of one arm.
+      params: of one arm; of a frozen language model, `feeding.base`, the adapters alone are written, for PEFT.
       config: the Hugging Face configuration that `model.spec` was read from.
       tokenizer: goes into the folder as it is.
       out: the folder; it must not exist, or be empty.
@@ -58,16 +59,20 @@ def export_checkpoint(
         with replacing(out) as partial:
             partial.mkdir()
             folder = Path(partial)
-            tensors = export(backbone_table(model.spec), params) | _only_exported(model, config)
-            write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
+            if feeding is None or not feeding.base:
+                tensors = export(backbone_table(model.spec), params) | _only_exported(model, config)
+                write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
+                (folder / "config.json").write_text(_config_json(model, config), encoding="utf8")
+            elif model.spec.decoder.lora is not None:
+                write_adapter(folder, model.spec.decoder, params, feeding.base)
             if model.eeg is not None:
                 write_eeg(folder, model.eeg, params["eeg"])
             if feeding is not None:
                 write_feeding(folder, feeding)
             tokenizer.save_pretrained(str(folder))
-            (folder / "config.json").write_text(_config_json(model, config), encoding="utf8")
             if generation is not None:
-                (folder / "generation_config.json").write_text(_json(generation), encoding="utf8")
+                known = {name: value for name, value in generation.items() if value != model.spec.vocab_size}
+                (folder / "generation_config.json").write_text(_json(known), encoding="utf8")
             write_sums(folder)
             (folder / "README.md").write_text(card, encoding="utf8")
     except OSError as error:
@@ -107,6 +112,9 @@ class CardFacts:
     data: str = ""
     features: str = ""
     n_features: int = 0  # F; 0: there is no EEG encoder
+    base: str = ""  # checkpoint of the frozen language model that is not in the folder
+    lora: bool = False  # adapters of it are
+    alone: bool = False  # the language model is a decoder alone
     split: str = ""
     config_hash: str = ""
     scores: Sequence[Mapping[str, Any]] = ()
@@ -139,6 +147,22 @@ print(tokenizer.batch_decode(model.generate(tokens.input_ids), skip_special_toke
 ```
 """
 
+_USE_BASE = """\
+In PyTorch, from the prompt with the recording in it:
+
+```python
+import torch
+from transformers import AutoModelForCausalLM
+
+model = AutoModelForCausalLM.from_pretrained("{base}", dtype=torch.float32)
+{adapter}x, mask = exported.prompts(recordings)
+tokens = model.generate(
+    inputs_embeds=torch.tensor(x), attention_mask=torch.tensor(mask).long(), **exported.generation.to_new_tokens()
+)
+print(exported.tokenizer.batch_decode(tokens, skip_special_tokens=True))
+```
+"""
+
 _CAUTION = """\
 A score under EEG alone says nothing about decoding: compare it with the same model's score when it is fed noise,
 and see the audit report of the run. Teacher-forced rows were computed with the reference in the decoder's input."""
@@ -162,8 +186,13 @@ def model_card(facts: CardFacts) -> str:
         lines += ["", "## Scores on the test part", "", *_table(facts.scores), "", _CAUTION]
     if facts.signatures:
         lines += ["", *(f"- {metric}: `{signature}`" for metric, signature in facts.signatures.items())]
+    model = "- `config.json`, `model.safetensors`, tokenizer files: the language model, as transformers loads it"
+    if facts.base:
+        model = f"- tokenizer files; the frozen language model is {facts.base}"
+    if facts.lora:
+        model += ", its adapters are `adapter_config.json` and `adapter_model.safetensors`, as PEFT loads them"
     files = [
-        "- `config.json`, `model.safetensors`, tokenizer files: the language model, as transformers loads it",
+        model,
         "- `generation_config.json`: settings of decoding",
         "- `SHA256SUMS`: checksums, which loading compares (`sha256sum -c SHA256SUMS`)",
     ]
@@ -172,7 +201,11 @@ def model_card(facts: CardFacts) -> str:
             "- `eeg_encoder.safetensors`: EEG encoder and bridge; its header says how they are built",
             "- `eeg2text.json`: how raw features are cut and standardized before they enter the EEG encoder",
         ]
-    use = [*([_USE_EEG.format(features=facts.n_features)] if facts.n_features else []), _USE_TEXT]
+    text = _USE_TEXT.replace("AutoModelForSeq2SeqLM", "AutoModelForCausalLM") if facts.alone else _USE_TEXT
+    if facts.base:
+        adapter = 'from peft import PeftModel\n\nmodel = PeftModel.from_pretrained(model, ".")\n' if facts.lora else ""
+        text = _USE_BASE.format(base=facts.base, adapter=adapter)
+    use = [*([_USE_EEG.format(features=facts.n_features)] if facts.n_features else []), text]
     return "\n".join([*lines, "", "## Files", "", *files, "", "## Use", "", *use])
 
 

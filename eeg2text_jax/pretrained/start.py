@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 from ml_collections import ConfigDict
 from transformers import EncoderDecoderConfig, PretrainedConfig, PreTrainedTokenizerBase
 
@@ -13,7 +14,7 @@ from eeg2text_jax.backbones.build import model_around
 from eeg2text_jax.backbones.mapping import Source, Table, Tensors, flatten, match, unflatten
 from eeg2text_jax.data.text import has_vocabulary, load_tokenizer
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.functional import Seq2SeqModel, divide
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import Seq2SeqSpec
 from eeg2text_jax.pretrained import eeg_file
@@ -68,6 +69,8 @@ def model_from_checkpoint(
             f"set config.model.backbone={spec.backbone}."
         )
     check_tokenizer(tokenizer, spec, folder)
+    if spec.encoder is None:
+        spec = dataclasses.replace(spec, eos_token=tokenizer.eos_token_id)
     return model_around(spec, config, feature_shape, tokenizer)
 
 
@@ -88,6 +91,8 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, spec: Seq2SeqSpec, folde
         "padding": (tokenizer.pad_token_id, spec.pad_token),
         "end": (_first_known(tokenizer.eos_token_id, tokenizer.sep_token_id), spec.eos_token),
     }
+    if spec.encoder is None:  # most have no padding token, and several end tokens, of which the tokenizer's is meant
+        specials = {}
     for name, (ours, theirs) in specials.items():
         if ours != theirs:
             raise UserError(f"the tokenizer's {name} token is {ours}, that of {folder} is {theirs}; {advice}.")
@@ -161,14 +166,39 @@ def start_from_checkpoint(
       UserError: the checkpoint cannot be read, or does not hold what its configuration promises.
     """
     folder = checkpoint_folder(checkpoint)
-    shapes = model.shapes
-    sources = _sources(model, folder, shapes)
+    sources, shapes = _sources(model, folder, model.shapes), model.shapes
+    if model.shared_frozen:
+        shapes = divide(shapes)[0]
+        sources = {path: source for path, source in sources.items() if path in flatten(shapes)}
     params = flatten(assemble(sources, shapes, shardings, arms=len(keys)))
     random = tuple(path for path in flatten(shapes) if path not in sources)
     if random:
         params |= _random_params(model, keys, random, shardings)
     ordered = {path: params[path] for path in flatten(shapes)}
     return Start(unflatten(ordered), tuple(sources), random)
+
+
+def frozen_params(
+    model: Seq2SeqModel, checkpoint: str, key: jax.Array, shardings: Shardings, dtype: str = "bfloat16"
+) -> Params:
+    """Parameters of the language model that all arms share, in `dtype`: a checkpoint's, or random ones without one.
+
+    Raises:
+      UserError: see `start_from_checkpoint`; or the checkpoint leaves some of them out.
+    """
+    shapes = divide(model.shapes)[1]
+    if not checkpoint:
+
+        def init(key: jax.Array) -> Params:
+            return jax.tree.map(lambda leaf: leaf.astype(dtype), divide(model.init(key))[1])
+
+        return jax.jit(init, out_shardings=shardings(shapes))(key)
+    folder, wanted = checkpoint_folder(checkpoint), flatten(shapes)
+    sources = {path: source for path, source in _sources(model, folder, model.shapes).items() if path in wanted}
+    if missing := [path for path in wanted if path not in sources]:
+        raise UserError(f"{folder}: lacks {missing[0]}, and a frozen model cannot learn it; set optim.trainable=all.")
+    params = flatten(assemble(sources, shapes, shardings, dtype=jnp.dtype(dtype)))
+    return unflatten({path: params[path] for path in wanted})
 
 
 def _sources(model: Seq2SeqModel, folder: Path, shapes: Params) -> dict[str, Source]:

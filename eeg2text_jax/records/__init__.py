@@ -1,1 +1,1 @@
-"""What a run found, in the formats that other tools load."""
+"""Export results, predictions and data in formats that other tools load."""

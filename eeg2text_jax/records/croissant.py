@@ -1,4 +1,4 @@
-"""Croissant metadata of exported data: what is in the Parquet file, in the vocabulary that data catalogues read.
+"""Croissant metadata of exported data: describes a Parquet file in the vocabulary of data catalogues.
 
 Source: docs.mlcommons.org/croissant, version 1.0.
 """
@@ -37,17 +37,27 @@ _COLUMNS = {
     "task": ("sc:Text", "The task in which it was read."),
     "sentence_index": ("sc:Integer", "Number of the sentence within its task, the same for every subject."),
 }
+_TIME = {
+    "recording": ("sc:Text", "One run of the subject."),
+    "onset": ("sc:Float", "Seconds from the start of the recording."),
+    "duration": ("sc:Float", "Seconds."),
+    "order": ("sc:Integer", "Place of the sample in its recording."),
+}
 
 
 def write_croissant(data: DataFile, parquet: Path, out: Path, name: str, licence: str = "", cite: str = "") -> None:
-    """Describes the Parquet file `parquet`, which `write_parquet` made of `data`, in the file `out` beside it.
+    """Write the file `out`, which describes the Parquet file that `write_parquet` made of `data`.
 
     Args:
-      name: of the data set.
-      licence: its licence, a name or an address; empty: none is stated.
-      cite: how to cite the data, BibTeX best; empty: nothing is stated.
+      data: the exported data file.
+      parquet: the Parquet file.
+      out: the metadata file to write beside it.
+      name: the name of the data set.
+      licence: its licence, a name or a URL; empty: not stated.
+      cite: a citation, preferably BibTeX; empty: not stated.
     """
-    fields = [_field(column, kind, said) for column, (kind, said) in _COLUMNS.items()]
+    times = {} if data.clock is None else _TIME
+    fields = [_field(column, kind, said) for column, (kind, said) in (_COLUMNS | times).items()]
     about: dict[str, Any] = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",

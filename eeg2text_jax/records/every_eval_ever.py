@@ -1,7 +1,7 @@
-"""Results as records of Every Eval Ever, a schema in which evaluations of any kind of model are collected.
+"""Results as records of Every Eval Ever, a schema for evaluations of any kind of model.
 
-One record an arm, with a result for each figure of each cell of it. Source: github.com/evaleval/every_eval_ever, schema
-0.3.0. Its own validator takes the folder as it is written here.
+One record per arm, with a result for each figure of each of its cells. Source: github.com/evaleval/every_eval_ever,
+schema 0.3.0. The folder passes the schema's own validator.
 """
 
 import dataclasses
@@ -14,20 +14,20 @@ from eeg2text_jax.files import content_digest
 from eeg2text_jax.versions import __version__
 
 SCHEMA = "0.3.0"
-_BOUNDED = ("token_bleu", "word_bleu", "rouge", "top")  # figures in percent that have a highest one
+_BOUNDED = ("token_bleu", "word_bleu", "rouge", "top")  # figures with an upper bound of 100 %
 
 
 @dataclasses.dataclass(frozen=True)
 class About:
-    """What a record says besides the figures.
+    """Fields of a record besides the figures.
 
     Attributes:
-      model: `ORGANIZATION/NAME`; the arm is put behind it.
-      dataset: what the data are called.
-      organization: who reports.
-      relationship: of who evaluated to who made the model.
-      evaluated, recorded: seconds since 1970.
-      details: of the run: hashes, the verdict.
+      model: `ORGANIZATION/NAME`; the arm's name is appended.
+      dataset: the name of the data set.
+      organization: the reporting organization.
+      relationship: relationship of the evaluator to the model's developer.
+      evaluated, recorded: Unix times in seconds.
+      details: hashes and the verdict of the run.
     """
 
     model: str
@@ -40,7 +40,7 @@ class About:
 
 
 def records(results: dict[str, Any], about: About) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Names below the folder, `data/COLLECTION/DEVELOPER/MODEL/UUID.json`, each with its record."""
+    """Yield paths in the folder, `data/COLLECTION/DEVELOPER/MODEL/UUID.json`, each with its record."""
     arms = dict.fromkeys((cell["train_condition"], cell["seed"]) for cell in results["cells"])
     developer, _, name = about.model.rpartition("/")
     for condition, seed in arms:
@@ -77,7 +77,7 @@ def records(results: dict[str, Any], about: About) -> Iterator[tuple[str, dict[s
             "evaluation_results": found,
         }
         digest = content_digest(record | {"retrieved_timestamp": ""})
-        identity = uuid.UUID(hex=digest[:32], version=4)  # of the content: written again, it has the same name
+        identity = uuid.UUID(hex=digest[:32], version=4)  # from the content: the same record gets the same name
         yield f"data/{portable(about.dataset)}/{portable(developer)}/{portable(arm)}/{identity}.json", record
 
 
@@ -118,5 +118,5 @@ def _bounds(name: str, lower_is_better: bool) -> tuple[float | str, float | str]
 
 
 def portable(name: str) -> str:
-    """A name as a part of a path that every system takes."""
+    """Return a name as a path component that is valid on every system."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "unnamed"

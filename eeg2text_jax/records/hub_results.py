@@ -1,7 +1,7 @@
-"""Results for a model's repository on the Hugging Face Hub: files of `.eval_results/`, one a cell.
+"""Results for a model's repository on the Hugging Face Hub: files of `.eval_results/`, one per cell.
 
-Source: huggingface.co/docs/hub/eval-results. The Hub shows them beside the model, and on the leaderboard of the data
-set, which must be registered as a benchmark there.
+Source: huggingface.co/docs/hub/eval-results. The Hub shows them on the model's page, and on the leaderboard of the data
+set if it is registered as a benchmark.
 """
 
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ FOLDER = ".eval_results"
 
 
 def hub_files(results: dict[str, Any], dataset: str, metric: str, date: str) -> Iterator[tuple[str, str]]:
-    """Names and contents of files: for every cell, the figure that the verdict is about, or `metric`.
+    """Yield file names and contents: for every cell, the figure of the verdict's endpoint, or `metric`.
 
     Args:
-      results: as `read_results` gives them.
+      results: the result of `read_results`.
       dataset: the data set's name on the Hub, `ORGANIZATION/NAME`.
       metric: a figure's name in the results.
-      date: of the evaluation, ISO 8601.
+      date: the date of the evaluation, ISO 8601.
     """
     for cell in results["cells"]:
         if metric not in cell["metrics"]:

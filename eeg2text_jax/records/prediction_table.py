@@ -1,4 +1,4 @@
-"""Predictions as a Parquet file, one row a prediction, for pandas and datasets."""
+"""Predictions as a Parquet file for pandas and datasets, one row per prediction."""
 
 import json
 from pathlib import Path
@@ -16,22 +16,23 @@ _KINDS = {
     "nll": "float64",
     "reference_tokens": "list",
     "prediction_tokens": "list",
+    "story_time": "span",
 }
 COLUMNS = (
     "sample_id", "subject", "task", "sentence_id", "n_words", "train_condition", "eval_condition", "seed", "mode",
     "reference", "prediction", "reference_tokens", "prediction_tokens", "nll", "n_tokens",
-    "hypothesis",
+    "hypothesis", "donor", "story_time",
 )  # fmt: skip
 
 
 def write_prediction_table(found: PredictionSet, out: Path) -> None:
-    """Writes all rows, whole or not at all; what a row lacks is null, and the header is in the file's metadata.
+    """Write all rows atomically; missing fields are null, and the header is in the file's metadata.
 
     Raises:
       UserError: pyarrow is not installed.
     """
     pa, pq = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
-    kinds = {"int64": pa.int64(), "float64": pa.float64(), "list": pa.list_(pa.int64())}
+    kinds = {"int64": pa.int64(), "float64": pa.float64(), "list": pa.list_(pa.int64()), "span": pa.list_(pa.float64())}
     schema = pa.schema(
         [(name, kinds[_KINDS[name]] if name in _KINDS else pa.string()) for name in COLUMNS],
         metadata={HEADER: json.dumps(found.header).encode()},

@@ -1,4 +1,4 @@
-"""`results.json` of a run or of `eeg2text score`, read for other formats: every field that they need is checked."""
+"""Read `results.json` of a run or of `eeg2text score`, and check the fields that other formats need."""
 
 import json
 import math
@@ -13,10 +13,10 @@ METRIC = {"value": (int, float), "signature": str, "lower_is_better": bool}
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """The content of a results file.
+    """Return the content of a results file.
 
     Raises:
-      UserError: it is not there, or is not what scoring writes; the message says where.
+      UserError: the file does not exist, or a field is missing or wrong; the message names the field.
     """
     try:
         content = json.loads(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Beam search, ignorant of the model: it sees a step `tokens -> logits` and a cache pytree.
+"""Beam search over any model that gives a step `tokens -> logits` and a cache pytree.
 
 One `lax.while_loop` of static shapes. Semantics are those of transformers 5: scores are log-softmax first and
 processed afterwards; of the 2K best continuations only the first K may finish a hypothesis; a finished hypothesis is
@@ -28,7 +28,7 @@ IMPOSSIBLE = -1e9  # finite, so that sums of it compare; as in transformers
 
 
 class BeamState(NamedTuple):
-    """What one step hands to the next. `length` tokens are written, the start token among them."""
+    """The loop state of the search. The first `length` tokens are written, including the start token."""
 
     length: jax.Array  # int32 []
     tokens: jax.Array  # int32 [B, K, T], live hypotheses, best first
@@ -37,7 +37,7 @@ class BeamState(NamedTuple):
     done_scores: jax.Array  # float32 [B, K], with the length penalty
     done_lengths: jax.Array  # int32 [B, K]
     done: jax.Array  # bool [B, K], which slots hold a finished hypothesis
-    improvable: jax.Array  # bool [B], a live hypothesis may yet beat the worst finished one
+    improvable: jax.Array  # bool [B], a live hypothesis can still beat the worst finished one
     cache: Cache
 
 
@@ -45,8 +45,8 @@ class Candidates(NamedTuple):
     """Continuations of live hypotheses, `[B, C]` each, in order of preference."""
 
     scores: jax.Array  # float32
-    parents: jax.Array  # int32, beam that is continued
-    tokens: jax.Array  # int32, token that is added
+    parents: jax.Array  # int32, the beam that the candidate continues
+    tokens: jax.Array  # int32, the token that it appends
     ends: jax.Array  # bool, an end token or the last position
     sequences: jax.Array  # int32 [B, C, T]
 
@@ -70,23 +70,23 @@ def beam_search(
     *,
     compactions: int = 0,
 ) -> Hypotheses:
-    """Searches the most probable continuations of the start token.
+    """Search for the most probable continuations of the start token.
 
     Args:
-      step: the model's decoder step; `index` is the position of the tokens it is given.
-      reorder: makes row k of every sentence continue its beam `parents[:, k]`.
+      step: the model's decoder step; `index` is the position of its input tokens.
+      reorder: permutes the cache so that row k of every sentence continues beam `parents[:, k]`.
       cache: the model's cache for B * K rows; the first axis of every array in it is B.
       batch: B.
       spec: the settings; with `do_sample`, candidates are drawn without replacement instead of taken from the top.
-      keys: PRNG keys `[B]`, one a sentence, for `do_sample`.
-      compactions: how often to go on with half of the sentences once the other half is done, instead of carrying all
-        until the longest is: each is one more loop to compile and changes no result.
+      keys: PRNG keys `[B]`, one per sentence, for `do_sample`.
+      compactions: how many times to drop the finished half of the batch while the other half continues. Each adds one
+        loop to compile; results do not change.
     """
 
-    asking = jax.jit(partial(ask, step), inline=True)  # traced once, for the loops of all platforms
+    asking = jax.jit(partial(ask, step), inline=True)  # traced once for the loops of all platforms
 
     def finish(logits: jax.Array | None, state: BeamState, keys: jax.Array | None, compactions: int) -> Hypotheses:
-        """The search from a state that was asked for `logits`; without them, every turn begins with asking."""
+        """Run the search from a state whose next `logits` are known; with None, each iteration begins with a step."""
 
         def turn(asked: tuple[jax.Array | None, BeamState]) -> tuple[jax.Array | None, BeamState]:
             if logits is None:
@@ -100,7 +100,7 @@ def beam_search(
         found = Hypotheses(state.done_tokens, state.done_lengths, state.done_scores, steps)
         if not half:
             return found
-        rest = jnp.argsort(~unfinished(state, spec))[:half]  # all that are not done, and some that are
+        rest = jnp.argsort(~unfinished(state, spec))[:half]  # unfinished sentences first
         state = jax.tree.map(lambda leaf: leaf[rest] if leaf.ndim else leaf, state)
         if asked is not None:
             asked = asked.reshape(size, -1, asked.shape[1])[rest].reshape(-1, asked.shape[1])
@@ -111,16 +111,16 @@ def beam_search(
         return finish(None, state, keys, compactions)
 
     def ahead(state: BeamState, keys: jax.Array | None) -> Hypotheses:
-        # A TPU brings weights and caches near its cores while it computes something else, but not before a turn begins:
-        # where that is with the choice, those of the first layers come during it (BART-large, 32 sentences by 5 beams:
-        # 1.50 in place of 1.94 ms a turn, by the compiler's estimate). The last turn's step is in vain.
+        # XLA for TPUs prefetches weights and caches within an iteration only. If the iteration begins with the choice,
+        # the first layers' weights are prefetched meanwhile (BART-large, 32 sentences by 5 beams: 1.50 instead of
+        # 1.94 ms by the compiler's estimate). The decoder step of the last iteration is discarded.
         return finish(*asking(state), keys, compactions)
 
     return jax.lax.platform_dependent(start(cache, batch, spec), keys, tpu=ahead, default=in_turn)
 
 
 def start(cache: Cache, batch: int, spec: GenerationSpec) -> BeamState:
-    """Every beam holds the start token; only the first counts, as the others would repeat it."""
+    """Return the initial state: every beam holds the start token, and only the first beam has a finite score."""
     shape = (batch, spec.num_beams)
     tokens = jnp.full((*shape, spec.max_length), spec.pad_token_id, jnp.int32)
     tokens = tokens.at[:, :, 0].set(spec.decoder_start_token_id)
@@ -138,14 +138,14 @@ def start(cache: Cache, batch: int, spec: GenerationSpec) -> BeamState:
 
 
 def unfinished(state: BeamState, spec: GenerationSpec) -> jax.Array:
-    """Which sentences still need steps, bool `[B]`."""
+    """Return which sentences still need steps, bool `[B]`."""
     open_ = state.improvable & (state.length < spec.max_length)
     return open_ & ~state.done.all(axis=1) if spec.early_stopping is True else open_
 
 
 @jax.named_scope("search")
 def ask(step: Step, state: BeamState) -> tuple[jax.Array, BeamState]:
-    """Logits `[B*K, V]` of what follows every live hypothesis; its last token is in the cache then."""
+    """Run one decoder step: next-token logits `[B*K, V]` of all live hypotheses, and the updated cache."""
     last = jax.lax.dynamic_index_in_dim(_rows(state.tokens), state.length - 1, axis=1, keepdims=False)
     logits, cache = step(last, state.length - 1, state.cache)
     return logits, state._replace(cache=cache)
@@ -155,7 +155,7 @@ def ask(step: Step, state: BeamState) -> tuple[jax.Array, BeamState]:
 def choose(
     logits: jax.Array, state: BeamState, reorder: Reorder, spec: GenerationSpec, keys: jax.Array | None
 ) -> BeamState:
-    """One more token for every live hypothesis, chosen from `logits [B*K, V]`; some are finished by it."""
+    """Append one token to every live hypothesis, chosen from `logits [B*K, V]`, and collect finished ones."""
     scores = process(jax.nn.log_softmax(logits.astype(jnp.float32)), _rows(state.tokens), state.length, spec)
     candidates = choose_candidates(scores + state.scores.reshape(-1, 1), state, spec, keys)
     tokens, live_scores, parents = continue_live(candidates, spec.num_beams)
@@ -168,10 +168,10 @@ def choose(
 def choose_candidates(
     scores: jax.Array, state: BeamState, spec: GenerationSpec, keys: jax.Array | None = None
 ) -> Candidates:
-    """The best C of K x V continuations, or C draws without replacement; enough that K of them do not end.
+    """Return the best C of K x V continuations, or C draws without replacement; at least K of them do not end.
 
-    `scores` are `[B*K, V]`. The best of each beam and then of all beams are the best of all, ties in the same order; a
-    TPU would need as long to lay the scores of a sentence side by side as for all else that it does with them.
+    `scores` are `[B*K, V]`. Taking the top C per beam first and then over beams gives the same candidates, with ties
+    in the same order. On a TPU, reshaping the scores to `[B, K*V]` would take as long as all other work on them.
     """
     (batch, beams), vocabulary = state.scores.shape, scores.shape[1]
     count = min(max(2, 1 + len(spec.eos_token_id)) * beams, beams * vocabulary)
@@ -192,7 +192,7 @@ def choose_candidates(
 
 
 def _draw(scores: jax.Array, count: int, keys: jax.Array, length: jax.Array) -> jax.Array:
-    """Indices `[B, count]` drawn from softmax(scores) without replacement, in the order of drawing (Gumbel top-k)."""
+    """Draw indices `[B, count]` from softmax(scores) without replacement, in order (Gumbel top-k)."""
 
     def noise(key: jax.Array) -> jax.Array:
         return jax.random.gumbel(jax.random.fold_in(key, length), scores.shape[1:], scores.dtype)
@@ -201,16 +201,16 @@ def _draw(scores: jax.Array, count: int, keys: jax.Array, length: jax.Array) -> 
 
 
 def continue_live(candidates: Candidates, beams: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The best K candidates that do not end: tokens `[B, K, T]`, scores `[B, K]`, parents `[B, K]`."""
+    """Return the best K candidates that do not end: tokens `[B, K, T]`, scores `[B, K]`, parents `[B, K]`."""
     scores, chosen = jax.lax.top_k(candidates.scores + jnp.where(candidates.ends, IMPOSSIBLE, 0.0), beams)
     return _beams(candidates.sequences, chosen), scores, _beams(candidates.parents, chosen)
 
 
 def keep_finished(candidates: Candidates, state: BeamState, spec: GenerationSpec) -> BeamState:
-    """Merges hypotheses that just ended into the K best finished ones.
+    """Merge candidates that just ended into the K best finished hypotheses.
 
-    Candidates behind the first K exist to keep K hypotheses alive; they may not finish. One that ended is better than a
-    slot that was never filled, also where both are impossible: a forced token leaves one continuation to all beams.
+    Only the first K candidates may finish; the others exist to keep K hypotheses alive. A finished hypothesis is
+    better than an empty slot even if its score is IMPOSSIBLE: a forced token leaves one continuation for all beams.
     """
     ended = candidates.ends & (jnp.arange(candidates.ends.shape[1]) < spec.num_beams)[None, :]
     closed = ~state.improvable
@@ -235,10 +235,10 @@ def keep_finished(candidates: Candidates, state: BeamState, spec: GenerationSpec
 
 
 def can_improve(state: BeamState, spec: GenerationSpec) -> jax.Array:
-    """Whether the best live hypothesis could still beat the worst finished one, bool `[B]`.
+    """Return whether the best live hypothesis could still beat the worst finished one, bool `[B]`.
 
-    `early_stopping=False` takes the present length for the hypothetical one, which is a heuristic; "never" with a
-    positive length penalty takes the longest.
+    `early_stopping=False` assumes the current length, a heuristic; "never" with a positive length penalty assumes the
+    maximum length.
     """
     longest = spec.early_stopping == "never" and spec.length_penalty > 0
     generated = spec.max_length - 1 if longest else state.length - 1
@@ -248,16 +248,16 @@ def can_improve(state: BeamState, spec: GenerationSpec) -> jax.Array:
 
 
 def length_divisors(spec: GenerationSpec) -> jax.Array:
-    """generated ** length_penalty for generated = 0 .. T, float32 `[T + 1]`; computed in float64, as torch does."""
+    """Return `generated ** length_penalty` for generated = 0 .. T, float32 `[T + 1]`; in float64 first, as in torch."""
     generated = np.maximum(np.arange(spec.max_length + 1, dtype=np.float64), 1)
     return jnp.asarray((generated**spec.length_penalty).astype(np.float32))
 
 
 def _rows(tokens: jax.Array) -> jax.Array:
-    """Tokens `[B, K, T]` -> `[B*K, T]`."""
+    """Reshape tokens `[B, K, T]` to `[B*K, T]`."""
     return tokens.reshape(-1, tokens.shape[2])
 
 
 def _beams(values: jax.Array, chosen: jax.Array) -> jax.Array:
-    """`values[b, chosen[b, k]]` for values `[B, C, ...]` and chosen `[B, K]`."""
+    """Return `values[b, chosen[b, k]]` for values `[B, C, ...]` and chosen `[B, K]`."""
     return jax.vmap(lambda row, index: row[index])(values, chosen)

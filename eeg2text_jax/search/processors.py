@@ -1,4 +1,4 @@
-"""What changes a step's scores before the next token is chosen: pure functions `[N, V] -> [N, V]`.
+"""Logits processors: pure functions `[N, V] -> [N, V]` that change the scores before the next token is chosen.
 
 Order and arithmetic are those of transformers 5 (`_get_logits_processor`): history first, then length and forced
 tokens, then suppressed tokens, then, when sampling, temperature, top-k and top-p. `tokens` is int32 `[N, T]`, of which
@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from eeg2text_jax.search.settings import GenerationSpec
 
 LANES = 128  # elements in a row of a TPU's registers
-LONGEST = 128  # tokens of which a TPU looks back by products
+LONGEST = 128  # longest history for which the TPU version uses matrix products
 
 
 def process(scores: jax.Array, tokens: jax.Array, length: jax.Array, spec: GenerationSpec) -> jax.Array:
-    """Applies whatever `spec` switches on to `scores` float32 `[N, V]`."""
+    """Apply all processors that `spec` enables to `scores` float32 `[N, V]`."""
     penalty, size = spec.repetition_penalty, spec.no_repeat_ngram_size
     size = size if size < tokens.shape[1] else 0  # a longer n-gram cannot occur twice
     if penalty != 1.0 or size:
@@ -47,7 +47,7 @@ def process(scores: jax.Array, tokens: jax.Array, length: jax.Array, spec: Gener
 
 
 def look_back(scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: float, size: int) -> jax.Array:
-    """The penalty of repeated tokens, unless it is 1, and then the ban of n-grams of this size, unless that is 0."""
+    """Apply the repetition penalty (unless it is 1), then the ban of repeated n-grams (unless `size` is 0)."""
     if penalty != 1.0:
         scores = penalize_repetition(scores, tokens, length, penalty)
     return ban_repeated_ngrams(scores, tokens, length, size) if size else scores
@@ -56,11 +56,11 @@ def look_back(scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: 
 def look_back_by_products(
     scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: float, size: int
 ) -> jax.Array:
-    """The same, with what is to happen to every score from a matrix product of one-hot tokens.
+    """`look_back` for TPUs: a matrix product of one-hot tokens marks the scores to change.
 
-    A TPU writes single scores by laying out all of them anew, and back, which takes several times as long; to compare
-    each with 56 tokens takes its vector units 0.24 ms (BART-large, 160 rows), the products and what follows 0.19. Sums
-    in float32 would be 0.05 ms faster of 160 rows, but 0.4 slower of 640, and 0.14 of PEGASUS's vocabulary.
+    A scatter on a TPU changes the layout of all scores and back, which takes several times as long. Comparing each
+    score with 56 tokens takes 0.24 ms on the vector units (BART-large, 160 rows); the matrix products take 0.19 ms.
+    Float32 sums would save 0.05 ms for 160 rows, and cost 0.4 ms for 640 rows and 0.14 ms for PEGASUS's vocabulary.
     """
     total, vocabulary = tokens.shape[1], scores.shape[1]
     written = _written(tokens, length, vocabulary)  # [N, T]
@@ -71,7 +71,7 @@ def look_back_by_products(
     same = written[:, :, None] == written[:, None, :]  # [N, T, T]
     rank = jnp.max(jnp.where(same, rank[:, None, :], 0), axis=2)  # of a token, wherever it stands
     first = jnp.argmax(same, axis=2) == jnp.arange(total)[None, :]
-    rank = jnp.where(first & (written < vocabulary), rank, 0)  # once a token, so that sums are ranks
+    rank = jnp.where(first & (written < vocabulary), rank, 0)  # each token counts once, so that sums are ranks
     rows = jax.nn.one_hot(written // LANES, -(-vocabulary // LANES), dtype=jnp.bfloat16)
     columns = jax.nn.one_hot(written % LANES, LANES, dtype=jnp.bfloat16)
     found = jnp.einsum("ntr,ntc->nrc", rows * rank[:, :, None].astype(jnp.bfloat16), columns)  # 0, 1 or 2
@@ -82,9 +82,9 @@ def look_back_by_products(
 
 
 def penalize_repetition(scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: float) -> jax.Array:
-    """Tokens written before: negative scores times `penalty`, positive ones divided by it (CTRL, Keskar et al. 2019).
+    """Penalize tokens already written: negative scores times `penalty`, positive ones divided by it (Keskar 2019).
 
-    Touches T entries a row, not V: a gather and a scatter. Repeated tokens write the same value twice.
+    A gather and a scatter of T entries per row, not V. Repeated tokens write the same value twice.
     """
     rows = jnp.arange(tokens.shape[0])[:, None]
     seen = jnp.take_along_axis(scores, tokens, axis=1)  # [N, T]
@@ -93,14 +93,14 @@ def penalize_repetition(scores: jax.Array, tokens: jax.Array, length: jax.Array,
 
 
 def ban_repeated_ngrams(scores: jax.Array, tokens: jax.Array, length: jax.Array, size: int) -> jax.Array:
-    """-inf for every token that would complete an n-gram which the row already has."""
+    """Set to -inf every token that would repeat an n-gram of the row."""
     rows = jnp.arange(tokens.shape[0])[:, None]
     banned = jnp.where(_banned(tokens, length, size), tokens[:, size - 1 :], scores.shape[1])
     return scores.at[rows, banned].set(-jnp.inf, mode="drop")
 
 
 def _banned(tokens: jax.Array, length: jax.Array, size: int) -> jax.Array:
-    """Which tokens from position `size - 1` on end an n-gram that would be one again, bool `[N, T - size + 1]`."""
+    """Return which tokens from position `size - 1` on would repeat an n-gram as the next token, `[N, T - size + 1]`."""
     total = tokens.shape[1]
     suffix = jax.lax.dynamic_slice_in_dim(tokens, length - (size - 1), size - 1, axis=1)  # [N, size - 1]
     ends = jnp.arange(size - 1, total)  # last position of each window
@@ -112,24 +112,24 @@ def _banned(tokens: jax.Array, length: jax.Array, size: int) -> jax.Array:
 
 
 def _written(tokens: jax.Array, length: jax.Array, vocabulary: int) -> jax.Array:
-    """`tokens`, with an index out of range where nothing is written yet."""
+    """Return `tokens` with an out-of-range index at positions that are not written yet."""
     return jnp.where(jnp.arange(tokens.shape[1])[None, :] < length, tokens, vocabulary)
 
 
 def suppress(scores: jax.Array, banned: tuple[int, ...]) -> jax.Array:
-    """-inf for some tokens."""
+    """Set the scores of `banned` tokens to -inf."""
     return scores.at[:, jnp.asarray(banned)].set(-jnp.inf, mode="drop")
 
 
 def force(scores: jax.Array, token: int) -> jax.Array:
-    """0 for one token, -inf for all others."""
+    """Set the score of one token to 0 and all others to -inf."""
     return jnp.full_like(scores, -jnp.inf).at[:, token].set(0.0)
 
 
 def warp(scores: jax.Array, spec: GenerationSpec) -> jax.Array:
-    """Temperature, top-k and top-p, in this order; what they leave out becomes -inf.
+    """Apply temperature, top-k and top-p, in this order; excluded tokens become -inf.
 
-    With beams, enough tokens are kept for one that does not end the sentence.
+    With beams, at least one token that does not end the sentence is kept.
     """
     least = 1 if spec.num_beams == 1 else len(spec.eos_token_id) + 1
     if spec.temperature != 1.0:
@@ -143,7 +143,7 @@ def warp(scores: jax.Array, spec: GenerationSpec) -> jax.Array:
 
 
 def _keep_nucleus(scores: jax.Array, mass: float, least: int) -> jax.Array:
-    """The most probable tokens that together hold `mass`, and at least `least` of them (Holtzman et al. 2020)."""
+    """Keep the most probable tokens with total probability `mass`, at least `least` of them (Holtzman et al. 2020)."""
     order = jnp.argsort(scores, axis=-1)
     ascending = jnp.take_along_axis(scores, order, axis=-1)
     below = jnp.cumsum(jax.nn.softmax(ascending, axis=-1), axis=-1) <= 1 - mass

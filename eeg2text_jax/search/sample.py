@@ -1,4 +1,4 @@
-"""Greedy decoding and ancestral sampling: one token after the other, no search."""
+"""Greedy decoding and ancestral sampling."""
 
 from typing import NamedTuple
 
@@ -11,28 +11,28 @@ from eeg2text_jax.search.settings import GenerationSpec
 
 
 class SampleState(NamedTuple):
-    """What one step hands to the next; N = B * num_return_sequences rows."""
+    """The loop state; N = B * num_return_sequences rows."""
 
     length: jax.Array  # int32 []
     tokens: jax.Array  # int32 [N, T]
-    lengths: jax.Array  # int32 [N], up to and including the end token
+    lengths: jax.Array  # int32 [N], including the end token
     scores: jax.Array  # float32 [N], summed log-probability of the tokens
     open: jax.Array  # bool [N], no end token yet
     cache: Cache
 
 
 def sample(step: Step, cache: Cache, batch: int, spec: GenerationSpec, keys: jax.Array | None = None) -> Hypotheses:
-    """Takes the best token, or with `spec.do_sample` draws one, until every row has ended.
+    """Append the best token, or with `spec.do_sample` a random one, until every row has ended.
 
-    Scores are summed log-probabilities under the distribution that the tokens were taken from, all processors
-    included. Unlike in beam search these work on logits, not on log-probabilities, as in transformers.
+    Scores are summed log-probabilities after all processors. As in transformers, processors here work on logits; in
+    beam search they work on log-probabilities.
 
     Args:
       step: as for `beam_search`.
       cache: for N = B * num_return_sequences rows.
       batch: B.
       spec: the settings.
-      keys: PRNG keys `[N]`, one a row, for `do_sample`.
+      keys: PRNG keys `[N]`, one per row, for `do_sample`.
     """
 
     def advance(state: SampleState) -> SampleState:
@@ -73,7 +73,7 @@ def sample(step: Step, cache: Cache, batch: int, spec: GenerationSpec, keys: jax
 
 
 def _pick(scores: jax.Array, length: jax.Array, keys: jax.Array | None) -> jax.Array:
-    """The next token of every row, int32 `[N]`."""
+    """Choose the next token of every row, int32 `[N]`."""
     if keys is None:
         return jnp.argmax(scores, axis=-1).astype(jnp.int32)
 

@@ -1,7 +1,7 @@
-"""What to decode with: every setting of free-running decoding in one frozen, hashable record.
+"""All settings of free-running decoding in one frozen, hashable record.
 
-Names, defaults and meaning are those of transformers' `GenerationConfig`, so a checkpoint's `generation_config.json`
-can be read as it is. A field that this package does not implement is an error, never silently ignored.
+Names, defaults and meaning follow transformers' `GenerationConfig`, so a checkpoint's `generation_config.json` can be
+read directly. A field that this package does not implement is an error, never silently ignored.
 """
 
 import dataclasses
@@ -13,14 +13,14 @@ from typing import Any, Literal, Protocol
 
 from eeg2text_jax.errors import UserError, nearest
 
-# Fields of a generation_config.json that do not change which tokens come out.
+# Fields of a generation_config.json that do not change the generated tokens.
 _WITHOUT_EFFECT = {
     "_commit_hash", "_from_model_config", "bos_token_id", "cache_implementation", "disable_compile", "max_cache_len",
     "low_memory", "output_attentions", "output_hidden_states", "output_logits", "output_scores",
     "return_dict_in_generate", "transformers_version", "use_cache",
 }  # fmt: skip
 
-# Fields that we do not implement, with the value at which they do nothing.
+# Fields that are not implemented, with the value at which they have no effect.
 _NEUTRAL = {
     "diversity_penalty": 0.0, "encoder_no_repeat_ngram_size": 0, "encoder_repetition_penalty": 1.0,
     "epsilon_cutoff": 0.0, "eta_cutoff": 0.0, "guidance_scale": 1.0, "is_assistant": False, "num_beam_groups": 1,
@@ -29,7 +29,7 @@ _NEUTRAL = {
     "assistant_lookbehind": 10, "target_lookbehind": 10,
 }  # fmt: skip
 
-# Fields of `config.decode` that belong to the loop over a test set, not to the search.
+# Fields of `config.decode` for the loop over the test set, not for the search.
 _OF_THE_LOOP = {"batch_size", "compactions", "teacher_forced_cut"}
 
 _TUPLES = ("eos_token_id", "suppress_tokens", "begin_suppress_tokens")
@@ -50,11 +50,12 @@ class GenerationSpec:
     Raises:
       UserError: a value is out of range, or two values contradict each other.
 
-    >>> from eeg2text_jax import GenerationSpec, load_pretrained
-    >>> model, _ = load_pretrained("export")
-    >>> spec = GenerationSpec.from_fields({"num_beams": 5, "max_length": 24}, model)
-    >>> spec.replace(num_beams=1, do_sample=True, top_p=0.9).num_beams
-    1
+    Examples:
+      >>> from eeg2text_jax import GenerationSpec, load_pretrained
+      >>> model, _ = load_pretrained("export")
+      >>> spec = GenerationSpec.from_fields({"num_beams": 5, "max_length": 24}, model)
+      >>> spec.replace(num_beams=1, do_sample=True, top_p=0.9).num_beams
+      1
     """
 
     decoder_start_token_id: int
@@ -87,9 +88,9 @@ class GenerationSpec:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any], model: TokenIds, source: str = "decode") -> "GenerationSpec":
-        """A spec from named settings (such as `config.decode`), token ids being the model's unless given.
+        """Make a spec from named settings (such as `config.decode`); token ids default to the model's.
 
-        What belongs to the loop over a test set (`batch_size`, `teacher_forced_cut`) is passed over.
+        Fields of the loop over the test set (`batch_size`, `teacher_forced_cut`) are ignored.
 
         Raises:
           UserError: `source` has a field that is unknown or not implemented; the message names the nearest known one.
@@ -123,7 +124,7 @@ class GenerationSpec:
         return cls.from_fields(_known(stored, str(path)) | _known(overrides or {}, "decode"), model)
 
     def to_fields(self) -> dict[str, Any]:
-        """The settings as `generation_config.json` has them; `from_checkpoint` gives them back."""
+        """Return the settings as fields of `generation_config.json`; `from_checkpoint` reads them back."""
         fields = dataclasses.asdict(self)
         if not self.do_sample:  # without effect then, and transformers warns of them
             fields = {name: value for name, value in fields.items() if name not in ("temperature", "top_k", "top_p")}
@@ -132,20 +133,27 @@ class GenerationSpec:
             fields["eos_token_id"] = self.eos_token_id[0]
         return {name: value for name, value in fields.items() if value not in (None, [])}
 
+    def to_new_tokens(self) -> dict[str, Any]:
+        """The settings for `generate` of transformers with `inputs_embeds`, whose lengths count new tokens alone."""
+        fields = self.to_fields()
+        fields.pop("decoder_start_token_id")
+        new = {f"{name}_new_tokens": max(fields.pop(f"{name}_length", 1) - 1, 0) for name in ("max", "min")}
+        return {**fields, **new}
+
     def replace(self, **changes: Any) -> "GenerationSpec":
-        """The same settings with some of them changed."""
+        """Return a copy with some settings changed."""
         return dataclasses.replace(self, **changes)
 
 
 def search_name(num_beams: int, do_sample: bool) -> str:
-    """What the header of predictions calls the search."""
+    """Return the name of the search for the header of a predictions file."""
     if num_beams > 1:
         return "beam search that samples" if do_sample else "beam search"
     return "sampling" if do_sample else "greedy"
 
 
 def unlike(stored: Mapping[str, Any], spec: GenerationSpec) -> list[str]:
-    """Settings of a `generation_config.json` that a spec does not follow, each with both values."""
+    """List settings of a `generation_config.json` that differ from the spec, each with both values."""
     found = []
     for name, theirs in stored.items():
         drawn = name in ("temperature", "top_k", "top_p") and not spec.do_sample
@@ -169,7 +177,7 @@ def _as_tuple(value: Any) -> tuple[int, ...]:
 
 
 def _known(fields: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """The fields that set something, under the names of `GenerationSpec`."""
+    """Return the fields that have an effect, under the names of `GenerationSpec`."""
     names = {field.name for field in dataclasses.fields(GenerationSpec)}
     known = {}
     for name, value in fields.items():
@@ -188,7 +196,7 @@ def _known(fields: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def _checks(spec: GenerationSpec) -> list[tuple[str, bool, str]]:
-    """(field, whether it is in order, what was expected)."""
+    """Return checks as (field, whether the value is valid, what was expected)."""
     searches = spec.num_beams > 1
     return [
         ("eos_token_id", bool(spec.eos_token_id), "at least one token id"),

@@ -3,7 +3,7 @@ in words and tables for the terminal.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from eeg2text_jax.splits.leakage import (
     shared_between_tasks,
     text_keys,
 )
+from eeg2text_jax.splits.neighbors import groups_of_readings, time_leakage, time_lines
 from eeg2text_jax.splits.split import PARTS, Readings, Split, readings_of
 from eeg2text_jax.splits.splitfile import FORMAT, hash_ids, ids_of, readings_digest
 
@@ -25,25 +26,32 @@ FORMAT_OF_IDS = "eeg2text-split-ids-2"  # of a certificate of ids alone, without
 
 
 def certify_data(
-    data: DataFile, split: Split, ratio: Sequence[float] | None = None, overlap: float = OVERLAP
+    data: DataFile,
+    split: Split,
+    ratio: Sequence[float] | None = None,
+    overlap: float = OVERLAP,
+    groups: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, Any]:
     """The certificate of a split of a data file; see `certify`."""
     readings = readings_of(data)
-    certificate = certify(readings, split, overlap)
+    certificate = certify(readings, split, overlap, groups)
     given = {"ratio": list(ratio)} if ratio is not None else {}
     made_from = {"name": data.path.name, "digest": data.digest(), **data.digests, "readings": readings_digest(readings)}
     about = {"format": FORMAT, "digest": split.digest(), **given, "data": made_from}
     return {**certificate, **about, "parts": certificate.pop("parts")}
 
 
-def certify(readings: Readings, split: Split, overlap: float = OVERLAP) -> dict[str, Any]:
-    """What a split keeps and leaks.
+def certify(
+    readings: Readings, split: Split, overlap: float = OVERLAP, groups: Mapping[str, np.ndarray] | None = None
+) -> dict[str, Any]:
+    """What a split keeps and leaks; of `groups`, labels `[N]` by name, also what time tells of them.
 
     Returns:
       `method`, `seed`; `kept` (samples, of, fraction); `parts` (counts, ids and their SHA-256); `leakage`, one entry
       a pair of parts with both rates, every text rate under the name of its comparison; and where texts are known
       `duplicates` (texts of one part that are in another, equal by letters and digits or with a word overlap of at
-      least `near_duplicate_overlap`) and `shared_between_tasks`. Texts themselves are not in it.
+      least `near_duplicate_overlap`) and `shared_between_tasks`; where time is known `time`, see `time_leakage`. Texts
+      themselves are not in it.
     """
     keys = text_keys(readings)
     text_key = keys.get("letters-digits", keys[SENTENCE_ID])
@@ -61,6 +69,9 @@ def certify(readings: Readings, split: Split, overlap: float = OVERLAP) -> dict[
         "leakage": [dataclasses.asdict(leakage) for leakage in assess_leakage(readings, split.parts)],
         "parts": {name: parts[name] for name in PARTS},
     }
+    own = groups_of_readings(readings) | dict(groups or {})
+    if (time := time_leakage(readings, split.parts, own)) is not None:
+        certificate["time"] = time
     if readings.text is not None:
         duplicates = find_duplicates(readings, split.parts, overlap)
         certificate["near_duplicate_overlap"] = overlap
@@ -158,5 +169,5 @@ def _count(n: int, noun: str) -> str:
 def split_report(certificate: dict[str, Any], readings: Readings) -> str:
     """All of the above, one below the other."""
     blocks = [part_table(certificate), leakage_table(certificate)]
-    lines = [*duplicate_lines(certificate, readings), verdict(certificate)]
+    lines = [*duplicate_lines(certificate, readings), *time_lines(certificate.get("time")), verdict(certificate)]
     return "\n\n".join([*blocks, "\n".join(lines)])

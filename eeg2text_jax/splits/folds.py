@@ -11,22 +11,27 @@ import numpy as np
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.split import PARTS, Split, check_ratio, text_units
+from eeg2text_jax.splits.stretches import block_folds
 
 SUBJECTS = "subjects"  # as many folds as there are: leave one subject out
 Groups = list[np.ndarray]  # of units: the test part of each fold
 
 
-def make_folds(data: DataFile, method: str, folds: int | str, ratio: Sequence[float], seed: int) -> list[Split]:
+def make_folds(
+    data: DataFile, method: str, folds: int | str, ratio: Sequence[float], seed: int, gap: float = 0.0
+) -> list[Split]:
     """Splits of a data file, one for each fold.
 
     Args:
       data: the samples.
       method: "unique_text" (texts in turn; no text of a test part trains), "f" (subjects and texts in turn: fold k
         tests group k of the texts, read by group k of the subjects, and trains on the other texts of the others), or
-        "a" (subjects in turn, which shares all texts: the classical leave-one-subject-out, and a leak).
+        "a" (subjects in turn, which shares all texts: the classical leave-one-subject-out, and a leak), or "blocks"
+        (stretches of each recording in turn, with texts of their own).
       folds: how many, 2 or more; or "subjects", one for each.
       ratio: train, dev and test; that of train to dev is what counts.
       seed: the only source of chance.
+      gap: seconds left out between parts; for "blocks" only.
 
     Raises:
       UserError: another method, fewer units than folds, or an empty part.
@@ -35,17 +40,19 @@ def make_folds(data: DataFile, method: str, folds: int | str, ratio: Sequence[fl
     _, subject = np.unique(data.subject.astype(str), return_inverse=True)
     _, text = np.unique(text_units(data), return_inverse=True)
     n_subjects, n_texts = subject.max() + 1, text.max() + 1
-    if method not in ("unique_text", "f", "a"):
-        raise UserError(f"--folds: split.method is {method!r}; expected unique_text, f or a.")
-    if folds == SUBJECTS and method == "unique_text":
-        raise UserError("--folds=subjects: split.method is 'unique_text', which divides texts; take f, or a number.")
+    if method not in ("unique_text", "f", "a", "blocks"):
+        raise UserError(f"--folds: split.method is {method!r}; expected unique_text, f, a or blocks.")
+    if folds == SUBJECTS and method in ("unique_text", "blocks"):
+        raise UserError(f"--folds=subjects: split.method is {method!r}, which divides texts; take f, or a number.")
     count = n_subjects if folds == SUBJECTS else int(folds)
-    least = {"unique_text": n_texts, "f": min(n_subjects, n_texts), "a": n_subjects}[method]
+    least = {"f": min(n_subjects, n_texts), "a": n_subjects}.get(method, n_texts)
     if not 2 <= count <= least:
-        what = "texts" if method == "unique_text" else "subjects"
+        what = "texts" if method in ("unique_text", "blocks") else "subjects"
         raise UserError(f"--folds is {count}; expected from 2 to {least}, as there are so many {what} to divide.")
     train, dev, _ = check_ratio(tuple(ratio))
     share = dev / (train + dev)
+    if method == "blocks":
+        return block_folds(data, count, share, seed, gap)
     texts, subjects = _groups(n_texts, count, rng), _groups(n_subjects, count, rng)
     parts = []
     for k in range(count):

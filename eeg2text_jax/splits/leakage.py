@@ -17,7 +17,7 @@ from eeg2text_jax.splits.split import NORMALIZATIONS, Readings, normalize, token
 
 PAIRS = (("train", "test"), ("train", "dev"), ("dev", "test"))
 SENTENCE_ID = "sentence-id"  # texts compared by task and index alone
-SEGMENT = "segment"  # of windows: the text of one TR, by stimulus and number, whatever the strings are
+SEGMENT = "segment"  # of windows: stretches of a stimulus by their time in it, whatever the strings are
 STORY = "story"  # of windows: all of a text group
 
 
@@ -39,11 +39,12 @@ def leakage_rate(train: np.ndarray, test: np.ndarray, n_units: int | None = None
     return float(sum(terms) / (len(units) if n_units is None else n_units))
 
 
-def segment_leakage_rate(train: np.ndarray, test: np.ndarray) -> float:
+def segment_leakage_rate(train: np.ndarray, test: np.ndarray, lengths: np.ndarray | None = None) -> float:
     """Text stimuli leakage rate of windows (equations 10 and 11), from 0 to 1.
 
     `sum_j min(n_test(j), n_train(j)) / sum_j n_test(j)` over text segments j: an overlap clipped like BLEU's counts.
-    The printed factor 1/M must go, or method (a) could never reach the 100% that Table 1 shows.
+    The printed factor 1/M must go, or method (a) could never reach the 100% that Table 1 shows. Where scans have
+    several repetition times, segments are stretches of unequal `lengths`, and each counts by its own.
 
     Args:
       train, test: the segments of all windows, one after the other (L a window), `[N_train * L]` and `[N_test * L]`.
@@ -53,8 +54,9 @@ def segment_leakage_rate(train: np.ndarray, test: np.ndarray) -> float:
     segments, n_test = np.unique(test, return_counts=True)
     known, n_train = np.unique(train, return_counts=True)
     counts = dict(zip(known.tolist(), n_train.tolist(), strict=True))
-    hits = sum(min(n, counts.get(j, 0)) for j, n in zip(segments.tolist(), n_test.tolist(), strict=True))
-    return hits / len(test)
+    hits = np.array([min(n, counts.get(j, 0)) for j, n in zip(segments.tolist(), n_test.tolist(), strict=True)])
+    weights = np.ones(len(segments)) if lengths is None else lengths[segments]
+    return float(hits @ weights / (n_test @ weights))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,9 +99,9 @@ def assess_leakage(readings: Readings, parts: dict[str, np.ndarray]) -> list[Lea
         shared = {name: len(set(key[a]) & set(key[b])) for name, key in keys.items()}
         rates = {name: leakage_rate(key[a], key[b]) for name, key in keys.items()}
         if readings.segments is not None:
-            there, here = (segments_of(readings.segments[rows]) for rows in (a, b))
+            there, here = (segments_of(readings.segments.windows[rows]) for rows in (a, b))
             shared = {SEGMENT: len(np.intersect1d(there, here)), **shared}
-            rates = {SEGMENT: segment_leakage_rate(there, here), **rates}
+            rates = {SEGMENT: segment_leakage_rate(there, here, readings.segments.lengths), **rates}
         found.append(
             Leakage(
                 seen=seen,

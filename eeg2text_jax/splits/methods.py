@@ -9,6 +9,8 @@ the same story. (e) takes consecutive samples.
 
 `unique_text`: a text is in one part only, whoever read it and in whichever task or release.
 
+`blocks`: contiguous stretches of each recording, with texts of their own, see `stretches.py`.
+
 The authors' own splits, by position in the recordings' lists, as Wang & Ji's `data.py` makes them.
 """
 
@@ -24,6 +26,7 @@ from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.splits.bipartite import at_least_one, f
 from eeg2text_jax.splits.split import PARTS, Split, check_ratio, normalize, part_sizes
 from eeg2text_jax.splits.splitfile import read_split_file
+from eeg2text_jax.splits.stretches import blocks
 
 
 def deal(units: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -161,7 +164,7 @@ def unique_subj(data: DataFile, ratio: tuple[float, float, float], seed: int) ->
     return Split.of(data, "unique_subj", seed, parts)
 
 
-METHODS: dict[str, Callable[[DataFile, tuple[float, float, float], int], Split]] = {
+METHODS: dict[str, Callable[..., Split]] = {
     "unique_text": unique_text,
     "unique_sent": unique_sent,
     "unique_subj": unique_subj,
@@ -171,12 +174,19 @@ METHODS: dict[str, Callable[[DataFile, tuple[float, float, float], int], Split]]
     "d": by_sentence,
     "e": by_block,
     "f": f,
+    "blocks": blocks,
 }
 FROM_FILE = "file"  # the parts that a split file names
 
 
 def make_split(
-    data: DataFile, method: str, ratio: Sequence[float], seed: int, path: str | os.PathLike[str] = ""
+    data: DataFile,
+    method: str,
+    ratio: Sequence[float],
+    seed: int,
+    path: str | os.PathLike[str] = "",
+    gap: float = 0.0,
+    unique_subjects: bool = False,
 ) -> Split:
     """Divides the samples of a data file.
 
@@ -186,14 +196,16 @@ def make_split(
       ratio: shares of train, dev and test, of the units that the method shuffles.
       seed: the only source of chance.
       path: a certificate or another split file; for method "file" only.
+      gap: seconds left out between parts; for method "blocks" only, as `unique_subjects`, subjects of their own.
 
     Raises:
       UserError: an unknown method, a bad ratio, an empty part, or a split file that does not fit the data.
 
-    >>> from eeg2text_jax import make_split, read_datafile
-    >>> split = make_split(read_datafile("own.h5"), "unique_text", (0.75, 0.125, 0.125), seed=0)
-    >>> {name: len(rows) for name, rows in split.parts.items()}
-    {'train': 48, 'dev': 8, 'test': 8}
+    Examples:
+      >>> from eeg2text_jax import make_split, read_datafile
+      >>> split = make_split(read_datafile("own.h5"), "unique_text", (0.75, 0.125, 0.125), seed=0)
+      >>> {name: len(rows) for name, rows in split.parts.items()}
+      {'train': 48, 'dev': 8, 'test': 8}
     """
     if method == FROM_FILE:
         if not path:
@@ -202,4 +214,5 @@ def make_split(
     if method not in METHODS:
         hint = did_you_mean(method, [*METHODS, FROM_FILE])
         raise UserError(f"split.method: there is no splitting method {method!r}; {hint}")
-    return METHODS[method](data, check_ratio(tuple(ratio)), seed)
+    options = {"gap": gap, "unique_subjects": unique_subjects} if method == "blocks" else {}
+    return METHODS[method](data, check_ratio(tuple(ratio)), seed, **options)

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from eeg2text_jax.data.clock import Clock
 from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.data.story_time import Stretches, stretches
 from eeg2text_jax.errors import UserError
 
 
@@ -45,8 +47,8 @@ class Readings:
     """One entry a sample in every column, object arrays `[N]`.
 
     `sample_id` is unique. `text` is None where only ids are known: then sentences are compared by `sentence_id`.
-    Of windows, `segments` int64 `[N, 2]` are the number of the first segment, apart for every stimulus, and how many
-    there are; `text_group` says which story a stimulus tells.
+    For windows, `segments` are the stretches of their stimulus, and `text_group` names the story of a stimulus. `clock`
+    has the recording times, if known.
     """
 
     sample_id: np.ndarray
@@ -54,8 +56,9 @@ class Readings:
     task: np.ndarray
     sentence_id: np.ndarray
     text: np.ndarray | None
-    segments: np.ndarray | None = None
+    segments: Stretches | None = None
     text_group: np.ndarray | None = None
+    clock: Clock | None = None
 
     def __len__(self) -> int:
         return len(self.sample_id)
@@ -65,11 +68,9 @@ def readings_of(data: DataFile) -> Readings:
     """The readings of a data file, in its order."""
     sentence_id, segments = data.sentence_id, None
     if data.is_windows:
-        stimulus = np.unique(data.task.astype(str), return_inverse=True)[1]
-        first = stimulus * (data.sentence_index.max() + data.n_words.max() + 1) + data.sentence_index
-        segments = np.stack([first, data.n_words], axis=1)
+        segments = stretches(data)
     names = sample_ids(data.subject, sentence_id)
-    return Readings(names, data.subject, data.task, sentence_id, data.sentence, segments, data.text_group)
+    return Readings(names, data.subject, data.task, sentence_id, data.sentence, segments, data.text_group, data.clock)
 
 
 def text_units(data: DataFile) -> np.ndarray:

@@ -1,1 +1,1 @@
-"""Buckets: what is in them is worked on in a local folder, and what is finished there is sent to them, in order."""
+"""Buckets (gs://, s3://): work happens in a local folder, and finished files are uploaded in order."""

@@ -1,4 +1,4 @@
-"""Addresses of places in buckets, and where on this machine their content is kept meanwhile."""
+"""Bucket URLs, and the local cache folders of their content."""
 
 import dataclasses
 import os
@@ -7,16 +7,16 @@ from pathlib import Path
 
 from eeg2text_jax.errors import UserError
 
-SCHEMES = {"gs": "gcs", "s3": "s3"}  # and the extra whose package reads them
-CACHE = "EEG2TEXT_BUCKET_CACHE"  # environment: where copies are kept
-COPIES, RUNS, NOTES = "copies", "runs", "notes"  # its folders
+SCHEMES = {"gs": "gcs", "s3": "s3"}  # scheme -> the extra that installs its client
+CACHE = "EEG2TEXT_BUCKET_CACHE"  # environment variable: the cache folder
+COPIES, RUNS, NOTES = "copies", "runs", "notes"  # subfolders of the cache
 _ADDRESS = re.compile(r"(gs|s3)://([^/]*)/?(.*)", re.DOTALL)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 
 
 @dataclasses.dataclass(frozen=True)
 class Address:
-    """A place in a bucket: an object, or the folder of all whose names begin with `key/`."""
+    """A bucket URL: an object, or the folder of all objects whose names begin with `key/`."""
 
     scheme: str
     bucket: str
@@ -30,24 +30,25 @@ class Address:
 
     @property
     def copy(self) -> Path:
-        """Where what is only read is copied to; the path says the address."""
+        """The cache path of a read-only copy; it spells out the URL."""
         return cache_folder() / COPIES / self.scheme / self.bucket / self.key
 
     @property
     def run(self) -> Path:
-        """Where a workdir is worked on that lies there."""
+        """The local folder for a workdir in the bucket."""
         return cache_folder() / RUNS / self.scheme / self.bucket / self.key
 
 
 def is_address(place: object) -> bool:
-    """Whether a place is in a bucket that can be read and written."""
+    """Return whether a place is a URL of a supported bucket."""
     return re.match(r"(gs|s3)://", str(place)) is not None
 
 
 def parse(place: str) -> Address:
-    """
+    """Parse a bucket URL.
+
     Raises:
-      UserError: the address names no bucket, or what a folder of this machine cannot be called.
+      UserError: the URL has no bucket, or a name that is not a valid local folder name.
     """
     found = _ADDRESS.fullmatch(str(place))
     if not found or not _BUCKET.fullmatch(found[2]):
@@ -59,13 +60,13 @@ def parse(place: str) -> Address:
 
 
 def cache_folder() -> Path:
-    """Where copies are kept: `EEG2TEXT_BUCKET_CACHE`, or a folder of the user's cache."""
+    """Return the cache folder: `EEG2TEXT_BUCKET_CACHE`, or a folder in the user's cache."""
     stated = os.environ.get(CACHE)
     return Path(stated or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "eeg2text_jax_buckets").expanduser()
 
 
 def address_of(path: str | os.PathLike[str]) -> str:
-    """The address whose copy `path` is; `path` itself where it is none."""
+    """Return the bucket URL of a cached path, or the path itself."""
     try:
         inside = Path(path).absolute().relative_to(cache_folder().absolute())
     except ValueError:
@@ -76,6 +77,6 @@ def address_of(path: str | os.PathLike[str]) -> str:
 
 
 def notes_of(folder: Path) -> Path:
-    """Where it is noted what a copy or a run was when it was last equal to the bucket's content."""
+    """Return the file that records the state of a copy or run when it last equalled the bucket's content."""
     inside = folder.relative_to(cache_folder())
     return cache_folder() / NOTES / f"{'%'.join(inside.parts)}.json"

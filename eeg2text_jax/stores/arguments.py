@@ -1,4 +1,4 @@
-"""Arguments of a command that are addresses: what is read is copied first, what is written is sent at the end."""
+"""Bucket URLs on the command line: inputs are downloaded before the command, outputs uploaded after it."""
 
 import contextlib
 import os
@@ -9,22 +9,22 @@ from pathlib import Path
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest, files_below
+from eeg2text_jax.outputs import WRITTEN
 from eeg2text_jax.stores.address import Address, address_of, cache_folder, is_address, parse
 from eeg2text_jax.stores.copying import Files, at_hand
 from eeg2text_jax.stores.store import Store, open_store
 
-WRITTEN = ("out", "json", "croissant", "html", "rows", "png", "trace")  # options that name what a command makes
 WORKED_IN = ("run", "train", "decode", "judge")  # commands whose --workdir is mirrored, see `mirror`
 
 
 @contextlib.contextmanager
 def placed(command: str, arguments: Sequence[str]) -> Iterator[list[str]]:
-    """The arguments with places of this machine for addresses; what was written at them is in the buckets afterwards.
+    """Replace bucket URLs in the arguments by local paths; upload what was written there when the block ends.
 
-    Fields of a configuration stay as they are: `config.json` has the address, and whoever reads it asks `at_hand`.
+    Configuration fields are not replaced: `config.json` keeps the URL, and readers call `at_hand`.
 
     Raises:
-      UserError: an address cannot be read or written. Of what is written, this is found before the command begins.
+      UserError: a URL cannot be read or written. Outputs are checked before the command begins.
     """
     spool = cache_folder() / "spool" / f"{os.getpid()}.out"
     written: list[tuple[Address, Store, Path]] = []
@@ -46,7 +46,7 @@ def placed(command: str, arguments: Sequence[str]) -> Iterator[list[str]]:
         else:
             local.append(f"{name}{equals}{at_hand(value)}")
         if not is_option:
-            option = option if option in ("eeg", "control") else ""  # the only ones with several values
+            option = option if option in ("eeg", "control") else ""  # the only options with several values
     try:
         yield local
         for address, store, path in written:
@@ -58,7 +58,7 @@ def placed(command: str, arguments: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _empty(command: str, address: Address) -> Store:
-    """The store that will be written to, asked once, so that wrong credentials are found before the work."""
+    """Open the store of an output and send one request, so that wrong credentials fail before the work."""
     if not address.key:
         raise UserError(f"{address}: names a bucket and nothing in it; give a name to write at.")
     store = open_store(address)
@@ -76,6 +76,6 @@ def _send(store: Store, address: Address, path: Path) -> None:
 
 
 def readable(text: str) -> str:
-    """A sentence with addresses in place of the paths of their copies."""
+    """Replace cached paths in a sentence by their URLs."""
     start = re.escape(str(cache_folder().absolute()))
     return re.sub(rf"{start}/[^\s:;,'\"]+", lambda found: address_of(found[0]), text)

@@ -1,4 +1,4 @@
-"""Copies of what is in a bucket: made with progress, held against checksums, and made again only where they differ."""
+"""Download bucket objects to a local cache, verified by checksum; unchanged files are not downloaded again."""
 
 import contextlib
 import fcntl
@@ -15,14 +15,14 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest, flock, remove, replacing, write_text
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.stores.address import Address, is_address, notes_of, parse
-from eeg2text_jax.stores.store import Advance, Entry, Store, StoreError, open_store
+from eeg2text_jax.stores.store import LOCK, Advance, Entry, Store, StoreError, open_store
 
-UNFINISHED = ".unfinished"  # an object in a folder that is being written or removed
+UNFINISHED = ".unfinished"  # marker object of a folder that is being written or removed
 MEGABYTE = 1 << 20
 WORTH_A_LINE = 16 * MEGABYTE
-_AT_ONCE = 4  # objects that are copied side by side
+_AT_ONCE = 4  # parallel downloads
 
-Stamp = list[int]  # tells two versions of a local file apart without reading them
+Stamp = list[int]  # file metadata that differs between two versions of a local file
 
 
 def stamp_of(path: Path) -> Stamp:
@@ -31,7 +31,7 @@ def stamp_of(path: Path) -> Stamp:
 
 
 class Notes:
-    """For each file of a local folder: its stamp, and the tag of the object that had the same content then."""
+    """For each file of a local folder: its stamp, and the tag of the object with the same content at that time."""
 
     def __init__(self, folder: Path):
         self._folder, self._path = folder, notes_of(folder)
@@ -40,7 +40,7 @@ class Notes:
             self.known = {name: (stamp, tag) for name, (stamp, tag) in json.loads(self._path.read_text()).items()}
 
     def is_current(self, name: str, tag: str) -> bool:
-        """Whether the local file is what the object with this tag holds."""
+        """Return whether the local file equals the object with this tag."""
         with contextlib.suppress(OSError):
             return self.known.get(name) == (stamp_of(self._folder / name), tag)
         return False
@@ -51,7 +51,7 @@ class Notes:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """One process at a time copies into the folder; others wait."""
+        """Hold the lock of the folder: one process downloads at a time, others wait."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.with_suffix(".lock").open("w") as file:
             flock(file.fileno(), str(self._folder), fcntl.LOCK_EX)
@@ -59,15 +59,17 @@ class Notes:
 
 
 class Files(dict[str, Entry]):
-    """Objects below an address by their names relative to it; "" where the address is an object itself."""
+    """The objects below a URL by relative name; "" if the URL is an object itself."""
 
     @classmethod
     def of(cls, store: Store, address: Address) -> "Files":
-        """
+        """List the objects below a URL.
+
         Raises:
-          UserError: the name of an object leads out of the folder that the objects are copied into.
+          UserError: an object's name leads out of the folder that the objects are downloaded to.
         """
-        found = [entry for entry in store.entries(address.key) if not entry.key.endswith("/")]  # empty: "folders"
+        # Objects whose names end with a slash are empty "folders".
+        found = [entry for entry in store.entries(address.key) if not entry.key.endswith("/")]
         start = f"{address.key}/" if address.key else ""
         files = cls({entry.key.removeprefix(start): entry for entry in found if entry.key.startswith(start)})
         for name, entry in files.items():
@@ -81,16 +83,17 @@ class Files(dict[str, Entry]):
         return files
 
     def finished(self) -> "Files":
-        """Without the folders that were being written or removed when a process was killed."""
+        """Return the objects without the lease and without folders that a killed process left unfinished."""
         open_folders = [name.removesuffix(UNFINISHED) for name in self if name.endswith(f"/{UNFINISHED}")]
-        return Files({name: entry for name, entry in self.items() if not name.startswith(tuple(open_folders))})
+        kept = {name: entry for name, entry in self.items() if not name.startswith(tuple(open_folders))}
+        return Files({name: entry for name, entry in kept.items() if name.rpartition("/")[2] != LOCK})
 
 
 def take(store: Store, files: Files, folder: Path, notes: Notes, title: str) -> int:
-    """Makes `folder` hold what `files` names, wherever it does not yet; returns how many were copied.
+    """Download those `files` that `folder` does not have yet; return their number.
 
     Raises:
-      UserError: an object did not arrive as it was written, or the disk is full.
+      UserError: an object's checksum does not match, or the disk is full.
     """
     wanted = [(name, entry) for name, entry in files.items() if not notes.is_current(name, entry.tag)]
     total = sum(entry.size for _, entry in wanted)
@@ -124,7 +127,7 @@ def _progress(title: str, total: int) -> Iterator[Advance]:
 
 
 def _nothing(size: int) -> None:
-    """Of small copies no progress is shown."""
+    """Show no progress (for small downloads)."""
 
 
 def _take_one(store: Store, entry: Entry, path: Path, advance: Advance) -> Stamp:
@@ -141,7 +144,7 @@ def _take_one(store: Store, entry: Entry, path: Path, advance: Advance) -> Stamp
 
 
 def sweep(folder: Path, keep: Iterable[str], pattern: str = "*") -> None:
-    """Removes files of `folder` that match and are not named, and folders that hold none."""
+    """Remove files of `folder` that match `pattern` and are not in `keep`, and folders that become empty."""
     kept = set(keep)
     for place, _, names in os.walk(folder, topdown=False):
         for name in names:
@@ -155,7 +158,7 @@ def sweep(folder: Path, keep: Iterable[str], pattern: str = "*") -> None:
 
 
 def _is_matched(name: str, pattern: str) -> bool:
-    """Whether `glob` would find the file or a folder that it is in; as there, a `*` is of one part of a path."""
+    """Return whether a glob pattern matches the file or one of its folders; `*` does not cross `/`."""
     if "**" in pattern:
         return fnmatch.fnmatchcase(name, pattern)
     parts, wanted = name.split("/"), pattern.split("/")
@@ -163,13 +166,12 @@ def _is_matched(name: str, pattern: str) -> bool:
 
 
 def at_hand(place: str | os.PathLike[str]) -> str:
-    """A place of this machine with the content of `place`: itself, or a copy of what is there in a bucket.
+    """Return a local path with the content of `place`: the place itself, or a downloaded copy of a bucket URL.
 
-    A folder's copy has all that is in it; a glob's, what it matches. A copy that is there is taken where it still is
-    what the bucket has.
+    A folder is downloaded as a whole, a glob as its matches. An existing copy is reused while it equals the bucket.
 
     Raises:
-      UserError: there is nothing at the address, or the bucket cannot be read.
+      UserError: nothing exists at the URL, or the bucket cannot be read.
     """
     place = os.fspath(place)
     if not is_address(place):
@@ -195,14 +197,14 @@ def at_hand(place: str | os.PathLike[str]) -> str:
     return str(address.copy / pattern)
 
 
-OPEN: set[Path] = set()  # runs of this process, whose folders are ahead of the bucket
+OPEN: set[Path] = set()  # open runs of this process, whose folders are newer than the bucket
 
 
 def _copy(store: Store, address: Address, files: Files, pattern: str) -> None:
     notes = Notes(address.copy)
     with notes.held():
         if address.copy.exists() and address.copy.is_dir() == ("" in files):
-            remove(address.copy)  # what was a folder is an object now, or the other way round
+            remove(address.copy)  # a folder became an object, or an object a folder
         if "" not in files:
-            sweep(address.copy, files, pattern)  # first: a name may have been a file's and be a folder's now
+            sweep(address.copy, files, pattern)  # first, because a file's name may have become a folder's
         take(store, files, address.copy, notes, f"copying {address}")

@@ -6,6 +6,7 @@ application-default login` left, or the machine's service account. `STORAGE_EMUL
 
 import functools
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from google.cloud import storage
 
 from eeg2text_jax.errors import first_line
 from eeg2text_jax.stores.store import (
+    ANY,
     ATTEMPTS,
     DIGEST,
+    NONE,
     Advance,
     Entry,
     StoreError,
@@ -66,8 +69,10 @@ class GCSStore:
             found = self._client.list_blobs(self._bucket, prefix=prefix, **self._limits)
             return [Entry(blob.name, int(blob.size), str(blob.generation)) for blob in found]
 
-    def find(self, key: str) -> Entry | None:
-        return next((entry for entry in self.entries(key) if entry.key == key), None)
+    def head(self, key: str) -> tuple[str, dict[str, str]] | None:
+        with self._saying():
+            blob = self._bucket.get_blob(key, **self._limits)
+            return blob and (str(blob.generation), dict(blob.metadata or {}))
 
     def read(self, key: str) -> tuple[bytes, str] | None:
         with self._saying():
@@ -89,29 +94,44 @@ class GCSStore:
                 self._client.download_blob_to_file(blob, _Counting(file, advance), **self._limits)
             return (blob.metadata or {}).get(DIGEST)
 
-    def upload(self, path: Path, key: str, digest: str) -> str:
+    def upload(
+        self, path: Path, key: str, digest: str, over: str | None = ANY, labels: Mapping[str, str] = NONE
+    ) -> str | None:
         with self._saying():
             blob = self._bucket.blob(key)
-            blob.metadata = {DIGEST: digest}
-            blob.upload_from_filename(str(path), content_type="application/octet-stream", **self._limits)
+            blob.metadata = {DIGEST: digest, **labels}
+            try:
+                blob.upload_from_filename(
+                    str(path), content_type="application/octet-stream", **_condition(over), **self._limits
+                )
+            except exceptions.PreconditionFailed:
+                return None
             return str(blob.generation)
 
     def put(self, key: str, content: bytes, over: str | None) -> str | None:
         with self._saying():
             blob = self._bucket.blob(key)
             try:
-                blob.upload_from_string(content, if_generation_match=int(over or 0), **self._limits)
+                blob.upload_from_string(content, **_condition(over), **self._limits)
             except exceptions.PreconditionFailed:
                 return None
             return str(blob.generation)
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str, over: str = ANY) -> bool:
         with self._saying():
             try:
-                self._bucket.blob(key).delete(**self._limits)
+                self._bucket.blob(key).delete(**_condition(over), **self._limits)
+            except exceptions.PreconditionFailed:
+                return self.head(key) is None
             except exceptions.NotFound as error:
                 if "bucket" in first_line(error).lower() and "does not exist" in first_line(error).lower():
                     raise
+            return True
+
+
+def _condition(over: str | None) -> dict[str, int]:
+    """What the store compares before it writes: the object's generation, 0 where there is to be none."""
+    return {} if over == ANY else {"if_generation_match": int(over or 0)}
 
 
 class _Counting:

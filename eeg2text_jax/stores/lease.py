@@ -1,10 +1,17 @@
-"""Who may work on a folder of a bucket: an object that says who does, renewed while he lives.
+"""A lease on a workdir in a bucket: one holder at a time, kept alive by a heartbeat, with a fencing number.
 
-It is made only where there is none, and taken over only by comparing (both in one request of the store), so that of
-two who try, one gets it. Whoever died on this machine is known to be dead; of others one waits for a sign of life.
+The lease is an object created only if absent and replaced only by compare-and-swap, so at most one process gets it. It
+has a random owner and a fencing number that increases with every holder. A lease is dead if its object did not change
+for `PATIENCE` seconds on the waiting process's own clock: clocks of two machines are never compared, and host names
+prove nothing. The death of a holder on the same machine is detected at once: every holder holds a kernel lock on a file
+named after its owner.
+
+A holder that was suspended notices before it uploads: a lease that was not confirmed recently is confirmed by
+compare-and-swap, and every upload is conditional, see `mirror`.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import secrets
@@ -15,36 +22,54 @@ from pathlib import Path
 from typing import Any
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.stores.address import Address
+from eeg2text_jax.stores.address import Address, cache_folder
+from eeg2text_jax.stores.store import LOCK as NAME
 from eeg2text_jax.stores.store import Store, StoreError
 
-NAME = ".lock"
-BEAT = 20.0  # seconds between two signs of life
-PATIENCE = 90.0  # without one for so long, the holder is taken for dead
+BEAT = 20.0  # seconds between two heartbeats
+PATIENCE = 90.0  # seconds without a change after which a lease is dead
+FRESH = 5.0  # seconds for which a confirmation is valid (gs:// accepts one write per second and object)
 
 
 class Lease:
-    """Holds the folder of an address. Use as a context manager.
+    """Hold the lease of a workdir in a bucket. Use as a context manager.
+
+    Attributes:
+      label: the fencing number and the owner, stored as metadata of every object that this holder writes.
+      lost: the reason once this process has lost the lease, else None.
 
     Raises:
-      UserError: on entering, if another process is at work there.
+      UserError: on entering, if another process holds the lease.
     """
 
     def __init__(self, store: Store, address: Address):
         self._store, self._place = store, str(address)
         self._key = address.below(NAME).key
         self._ended = threading.Event()
-        self._about = {
+        self._turn = threading.Lock()  # one renewal at a time
+        self._about: dict[str, Any] = {
+            "owner": secrets.token_hex(16),
+            "fence": 1,
             "host": socket.gethostname(),
             "process": os.getpid(),
-            "born": _born(os.getpid()),
+            "boot": _boot(),
             "since": time.strftime("%F %T %Z"),
-            "token": secrets.token_hex(8),
+            "beat": 0,
         }
         self.lost: StoreError | None = None
 
+    @property
+    def label(self) -> str:
+        return f"{self._about['fence']}.{self._about['owner']}"
+
     def __enter__(self) -> "Lease":
-        self._tag = self._store.put(self._key, self._content(0), None) or self._take_over()
+        self._proof = _prove(self._about["owner"])
+        try:
+            self._tag = self._store.put(self._key, self._content(), None) or self._take_over()
+        except BaseException:
+            self._forget()
+            raise
+        self._confirmed = _clocks()
         self._thread = threading.Thread(target=self._live, name=f"lease of {self._place}", daemon=True)
         self._thread.start()
         return self
@@ -52,55 +77,97 @@ class Lease:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        if self.lost is None and not (kind and issubclass(kind, StoreError)):  # else it would wait once more
+        if self.lost is None and not (kind and issubclass(kind, StoreError)):  # else it would wait again
+            self._about["owner"] = ""  # released; the number stays, so that it never decreases
             with contextlib.suppress(StoreError):
-                self._store.delete(self._key)
+                self._store.put(self._key, self._content(), self._tag)
+        self._forget()
 
-    def _content(self, beat: int) -> bytes:
-        return json.dumps({**self._about, "beat": beat}).encode()
+    def confirm(self, *, now: bool = False) -> None:
+        """Check that this process still holds the lease. Call it before each request that changes the bucket.
+
+        Args:
+          now: check even if the lease was confirmed less than `FRESH` seconds ago.
+
+        Raises:
+          StoreError: another process holds it, or the bucket does not answer.
+        """
+        if self.lost is None and (now or max(map(_distance, _clocks(), self._confirmed)) > FRESH):
+            self._renew()
+        if self.lost:
+            raise self.lost
+
+    def _renew(self) -> None:
+        with self._turn:
+            if self.lost:
+                return
+            begun = _clocks()
+            self._about["beat"] += 1
+            tag = self._store.put(self._key, self._content(), self._tag)
+            there = self._store.read(self._key) if tag is None else None
+            if there and _read(there[0]).get("owner") == self._about["owner"]:
+                tag = there[1]  # an earlier attempt succeeded, but its answer was lost
+            if tag is None:
+                self.lost = StoreError(
+                    f"{self._place}: another process took it over while this one did not renew its lease (suspended, "
+                    "or without a network); nothing more is sent. The same command goes on once the other has ended."
+                )
+            else:
+                self._tag, self._confirmed = tag, begun
+
+    def _live(self) -> None:
+        while not self._ended.wait(BEAT) and self.lost is None:
+            with contextlib.suppress(StoreError):  # the next upload reports it
+                self._renew()
+
+    def _content(self) -> bytes:
+        return json.dumps(self._about).encode()
 
     def _take_over(self) -> str:
-        """The tag of the new lease, in place of a dead one's."""
-        first, waited = None, 0.0
+        """Replace a released or dead lease; return the tag of the new one."""
+        first, begun = None, time.monotonic()
         while True:
             there = self._store.read(self._key)
             if there is None:
-                tag = self._store.put(self._key, self._content(0), None)
+                tag = self._store.put(self._key, self._content(), None)
             else:
                 first = first or there
-                holder = _holder(there[0])
-                who = f"process {holder.get('process')} on {holder.get('host')} since {holder.get('since')}"
-                if there[1] != first[1]:
-                    raise UserError(f"{self._place}: is in use by {who}; wait for it or end it.")
-                dead = _is_dead(holder) or waited >= PATIENCE
-                tag = self._store.put(self._key, self._content(0), there[1]) if dead else None
-                if dead and tag is None:
-                    raise UserError(f"{self._place}: is in use by another process since now; wait for it or end it.")
-                if not dead and not waited:
-                    print(f"{self._place}: {who} was at work there; waiting {PATIENCE:.0f} s for a sign of life.")
+                tag = self._replace(there, there[1] == first[1], time.monotonic() - begun)
             if tag is not None:
                 return tag
             time.sleep(min(BEAT, PATIENCE) / 4)
-            waited += min(BEAT, PATIENCE) / 4
 
-    def _live(self) -> None:
-        beat = 0
-        while not self._ended.wait(BEAT):
-            beat += 1
-            try:
-                tag = self._store.put(self._key, self._content(beat), self._tag)
-                there = self._store.read(self._key) if tag is None else None
-                if there and _holder(there[0]).get("token") == self._about["token"]:
-                    tag = there[1]  # an attempt got there whose answer was lost
-            except StoreError:  # the next sending of a file says it
-                continue
-            if tag is None:
-                self.lost = StoreError(f"{self._place}: another process took it over; this one ends.")
-                return
-            self._tag = tag
+    def _replace(self, there: tuple[bytes, str], unchanged: bool, waited: float) -> str | None:
+        """Replace the lease `there`; return the new tag, or None if its holder may be alive.
+
+        Raises:
+          UserError: the holder is alive.
+        """
+        holder = _read(there[0])
+        owner, fence = holder.get("owner"), holder.get("fence")
+        who = f"process {holder.get('process')} on {holder.get('host')} since {holder.get('since')}"
+        lives = None if owner == "" else _lives(holder)
+        if lives or (not unchanged and owner != ""):
+            hint = " It runs on this machine, perhaps suspended." if lives else ""
+            raise UserError(f"{self._place}: is in use by {who}; wait for it or end it.{hint}")
+        if owner != "" and lives is None and waited < PATIENCE:
+            if waited < min(BEAT, PATIENCE) / 4:
+                print(f"{self._place}: {who} was at work there; waiting {PATIENCE:.0f} s for a heartbeat.", flush=True)
+            return None
+        self._about["fence"] = fence + 1 if isinstance(fence, int) else 1
+        tag = self._store.put(self._key, self._content(), there[1])
+        if tag is None:
+            raise UserError(f"{self._place}: is in use by another process since now; wait for it or end it.")
+        return tag
+
+    def _forget(self) -> None:
+        if self._proof is not None:
+            path, descriptor = self._proof
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
 
 
-def _holder(content: bytes) -> dict[str, Any]:
+def _read(content: bytes) -> dict[str, Any]:
     try:
         found = json.loads(content)
     except ValueError:
@@ -108,20 +175,62 @@ def _holder(content: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _is_dead(holder: dict[str, Any]) -> bool:
-    """Whether the holder was a process of this machine that is there no more."""
-    if holder.get("host") != socket.gethostname() or not isinstance(holder.get("process"), int):
-        return False
-    return _born(holder["process"]) != holder.get("born")
+def _clocks() -> tuple[float, float]:
+    """Return seconds of the boot clock, which counts suspensions, and of the wall clock, with pauses of a VM."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)), time.time()
 
 
-def _born(process: int) -> str:
-    """When a process of this machine began, as the kernel counts; "" where there is none. Tells two of a number apart.
+def _distance(one: float, other: float) -> float:
+    return abs(one - other)
 
-    Source: proc(5), field 22 of stat; the boot's id, as the count begins with it.
-    """
+
+def _prove(owner: str) -> tuple[Path, int] | None:
+    """Lock a local file; the kernel releases the lock when the process ends. None if the machine has no locks."""
+    path = _proof_of(owner)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}:{Path(f'/proc/{process}/stat').read_text().rpartition(')')[2].split()[19]}"
-    except (OSError, IndexError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        path.unlink(missing_ok=True)
+        return None
+    return path, descriptor
+
+
+def _lives(holder: dict[str, Any]) -> bool | None:
+    """Return whether the holder is alive under this kernel; None if unknown.
+
+    If the holder's boot id equals this kernel's, the lock on the file with its owner's name is decisive, even across
+    containers and host names.
+    """
+    owner, boot = holder.get("owner"), holder.get("boot")
+    if not (isinstance(owner, str) and owner.isalnum() and boot and boot == _boot()):
+        return None
+    try:
+        descriptor = os.open(_proof_of(owner), os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    else:
+        _proof_of(owner).unlink(missing_ok=True)
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _proof_of(owner: str) -> Path:
+    return cache_folder() / "owners" / owner
+
+
+def _boot() -> str:
+    """Return the kernel's boot id; "" if it has none. Source: random(4)."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
         return ""

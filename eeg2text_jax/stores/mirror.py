@@ -1,13 +1,12 @@
-"""A workdir in a bucket: a folder of this machine that is equal to it at first, and is sent to it as it changes.
+"""Mirror a workdir in a bucket: download it to a local folder, then upload changes while the work goes on.
 
-Whatever is finished in the folder is sent, in the order in which it was finished, by a thread of its own, while the
-work goes on. So the bucket holds at any time what the folder held a moment ago, and a run that is killed goes on from
-it as it would in a folder. A file is one object, which is whole or not there; a folder of several files that appears
-or goes at once (a checkpoint, the tokenizer) has an object `.unfinished` in it meanwhile, and counts as absent until
-that is gone.
+A thread uploads finished files in the order in which they were finished. So the bucket always holds a recent state of
+the folder, and a killed run resumes from it as from a local folder. Each file is one object, uploaded atomically. A
+folder that appears or disappears as a unit (a checkpoint, the tokenizer) contains an object `.unfinished` during the
+change, and counts as absent until that object is removed.
 
-Orbax would write gs:// itself, through TensorFlow or gcsfs, and s3:// not at all; HDF5, safetensors and tokenizers read
-local files alone. Here all of them do what they do in any folder, on both kinds of bucket.
+Orbax can write gs:// itself (through TensorFlow or gcsfs) but not s3://; HDF5, safetensors and tokenizers read local
+files only. With a mirror they all use local files, for both kinds of bucket.
 """
 
 import collections
@@ -18,47 +17,38 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from eeg2text_jax import files
-from eeg2text_jax.files import file_digest
 from eeg2text_jax.stores import copying
 from eeg2text_jax.stores.address import Address, cache_folder, is_address, parse
 from eeg2text_jax.stores.copying import UNFINISHED, Files, Notes, Stamp, stamp_of
-from eeg2text_jax.stores.lease import NAME as LOCK
 from eeg2text_jax.stores.lease import Lease
-from eeg2text_jax.stores.store import Store, StoreError, open_store
+from eeg2text_jax.stores.sending import Change, Sender
+from eeg2text_jax.stores.store import LOCK, Store, StoreError, open_store
 
-LOOK_EVERY = 3.0  # seconds; for what nobody tells of: checkpoints, which orbax names, and TensorBoard's events
-MOST_WAITING = 200  # changes that are not sent yet; then the work waits
-GROWING_EVERY = 30.0  # seconds; files that are appended to are sent no more often, and at the end
-LINKED = 1 << 20  # files from this size on are linked, not copied, until they are sent
-
-
-class Change(NamedTuple):
-    """Files that appear, or go, at once."""
-
-    unit: str  # the folder that they are, which is marked meanwhile; "" for single files
-    put: tuple[tuple[str, Path, Stamp], ...]  # name, what to send, the original's stamp
-    gone: tuple[str, ...]
+LOOK_EVERY = 3.0  # seconds between scans for files without a notification (orbax checkpoints, TensorBoard events)
+MOST_WAITING = 200  # queued changes; with more the work waits
+GROWING_EVERY = 30.0  # seconds between uploads of a file that is appended to; it is also uploaded at the end
+LINKED = 1 << 20  # files of at least this size are hard-linked, not copied, until they are uploaded
 
 
 class Mirror:
-    """Sends a folder to an address as it changes; see the module. `pull` first.
+    """Upload a folder to a bucket URL as it changes; see the module. Call `pull` first.
 
     Args:
-      address: the workdir.
+      address: the workdir's URL.
       store: its bucket.
-      folder: the folder of this machine.
-      lease: what keeps other processes out.
+      folder: the local folder.
+      lease: the lease that this process holds.
     """
 
     def __init__(self, address: Address, store: Store, folder: Path, lease: Lease):
         self._address, self._store, self.folder, self._lease = address, store, folder, lease
         self._notes = Notes(folder)
+        self.sender = Sender(address, store, folder, lease, self._notes)
         self._spool = cache_folder() / "spool" / str(os.getpid()) / str(id(self))
         self._seen: dict[str, Stamp] = {}
-        self._turn = threading.Condition()  # guards what follows
+        self._turn = threading.Condition()  # guards the fields below
         self._waiting: collections.deque[Change] = collections.deque()
         self._sending = self._ended = False
         self._error: Exception | None = None
@@ -67,7 +57,7 @@ class Mirror:
         self._thread: threading.Thread | None = None
 
     def pull(self) -> None:
-        """Makes the folder equal to what is finished in the bucket.
+        """Make the folder equal to the finished files in the bucket.
 
         Raises:
           StoreError: the bucket cannot be read.
@@ -87,18 +77,18 @@ class Mirror:
         self._seen = {name: stamp_of(self.folder / name) for name in finished}
 
     def start(self) -> None:
-        """Begins to send."""
+        """Start the upload thread."""
         self._spool.mkdir(parents=True, exist_ok=True)
         self._thread = threading.Thread(target=self._work, name=f"sends {self._address}", daemon=True)
         self._thread.start()
 
     def look(self, *, last: bool = False) -> None:
-        """Notes what has changed in the folder, to be sent in this order. Waits where too much waits already.
+        """Queue changed files of the folder for upload, in order; wait if the queue is full.
 
-        What is appended to is left for later if it was noted just now, unless this is the `last` look.
+        A file that is appended to is skipped if it was queued recently, unless this is the `last` scan.
 
         Raises:
-          StoreError: what was noted before could not be sent.
+          StoreError: an earlier change could not be uploaded.
         """
         with self._turn:
             while len(self._waiting) >= MOST_WAITING and not self._error:
@@ -108,16 +98,16 @@ class Mirror:
             self._turn.notify_all()
 
     def check(self) -> None:
-        """Raises what sending met."""
+        """Raise the error of the upload thread, if any."""
         error = self._error or self._lease.lost
         if error:
             raise error
 
     def settle(self) -> None:
-        """Returns when everything that is finished in the folder is in the bucket.
+        """Wait until all finished files of the folder are in the bucket.
 
         Raises:
-          StoreError: it could not be sent.
+          StoreError: a file could not be uploaded.
         """
         self.look(last=True)
         with self._turn:
@@ -126,7 +116,7 @@ class Mirror:
         self.check()
 
     def close(self) -> None:
-        """Ends sending; what waits is not sent."""
+        """Stop the upload thread; queued changes are dropped."""
         with self._turn:
             self._ended = True
             self._turn.notify_all()
@@ -156,7 +146,7 @@ class Mirror:
             yield Change(unit, (), tuple(names))
 
     def _keep(self, name: str) -> Path | None:
-        """The file as it is now, whatever becomes of it until it is sent; None where it is gone."""
+        """Snapshot a file until it is uploaded, by a link or copy; None if the file is gone."""
         self._count += 1
         place = self._spool / str(self._count)
         with contextlib.suppress(FileNotFoundError):
@@ -170,15 +160,15 @@ class Mirror:
     def _work(self) -> None:
         while (change := self._next()) is not None:
             try:
-                self._send(change)
-            except Exception as error:  # of whatever kind, it ends the work at its next step
+                self.sender.send(change)
+            except Exception as error:  # any error stops the run at its next step
                 self._error = error
             with self._turn:
                 self._sending = False
                 self._turn.notify_all()
 
     def _next(self) -> Change | None:
-        """What is to be sent now; None at the end, or behind an error."""
+        """Return the next change to upload; None at the end or after an error."""
         with self._turn:
             while not self._ended and not self._error:
                 if self._waiting:
@@ -191,30 +181,14 @@ class Mirror:
                         self._error = error
         return None
 
-    def _send(self, change: Change) -> None:
-        marker = self._address.below(f"{change.unit}/{UNFINISHED}").key
-        if change.unit:
-            self._store.delete(marker)
-            self._store.put(marker, b"", None)
-        for name, path, stamp in change.put:
-            tag = self._store.upload(path, self._address.below(name).key, file_digest(path))
-            self._notes.known[name] = (stamp, tag)
-            path.unlink()
-        for name in change.gone:
-            self._store.delete(self._address.below(name).key)
-            self._notes.known.pop(name, None)
-        if change.unit:
-            self._store.delete(marker)
-        self._notes.write()
-
 
 def _grows(name: str) -> bool:
-    """Whether a file is appended to in its place: a link to it would change while it is sent."""
+    """Return whether a file is appended to in place: a link to it would change during the upload."""
     return name.split("/")[-1] == "metrics.jsonl" or "tensorboard" in name.split("/")
 
 
 def _finished_files(folder: Path) -> Iterator[tuple[str, tuple[Stamp, int]]]:
-    """Names of files, each with its stamp and when it got its name, without what is being written."""
+    """Yield the names of finished files, each with its stamp and time of its final rename."""
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".") and ".orbax-checkpoint-tmp" not in name]
         for name in names:
@@ -230,7 +204,7 @@ def _folders(name: str) -> list[str]:
 
 
 def _grouped(names: Sequence[str], known: set[str]) -> list[tuple[str, list[str]]]:
-    """Names by the outermost folder that is not `known`; each of the others alone."""
+    """Group names by their outermost folder that is not `known`; other names form groups of one."""
     groups: dict[str, list[str]] = {}
     for name in names:
         unit = next((folder for folder in _folders(name) if folder not in known), "")
@@ -242,9 +216,10 @@ _MIRRORS: list[Mirror] = []  # open ones of this process
 
 
 def told() -> None:
-    """What `files` calls when something was finished."""
+    """Scan all open mirrors; `files` calls this when a file was finished."""
     for mirror in _MIRRORS:
-        mirror.look()
+        if threading.current_thread() is not mirror._thread:  # which writes its notes, and would wait for itself
+            mirror.look()
 
 
 @contextlib.contextmanager
@@ -270,6 +245,7 @@ def mirrored(place: str) -> Iterator[str]:
         try:
             yield str(folder)
             mirror.settle()
+            mirror.sender.put_right()
         except StoreError:
             raise
         except BaseException:

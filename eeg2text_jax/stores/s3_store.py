@@ -4,12 +4,14 @@ Credentials, region and endpoint are where every program of AWS finds them: the 
 it), `~/.aws`, or the machine's role.
 """
 
+import contextlib
 import functools
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import boto3
-from boto3.exceptions import S3UploadFailedError
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import (
@@ -24,8 +26,10 @@ from botocore.exceptions import (
 
 from eeg2text_jax.errors import first_line
 from eeg2text_jax.stores.store import (
+    ANY,
     ATTEMPTS,
     DIGEST,
+    NONE,
     Advance,
     Entry,
     StoreError,
@@ -36,9 +40,12 @@ from eeg2text_jax.stores.store import (
     silent,
 )
 
-_TRANSFER = TransferConfig(multipart_threshold=64 << 20, multipart_chunksize=32 << 20, max_concurrency=4)
+PART = 32 << 20  # bytes; files of more than two are sent in parts
+_PARTS_AT_ONCE = 4
+_TRANSFER = TransferConfig(multipart_threshold=2 * PART, multipart_chunksize=PART, max_concurrency=_PARTS_AT_ONCE)
 _NOT_THERE = ("404", "NoSuchKey", "NotFound")
 _HELD = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
+Changed = TypeVar("Changed")
 _UNCONDITIONAL = ("NotImplemented", "501")  # what stores say that cannot compare before they write
 
 
@@ -68,8 +75,15 @@ class S3Store:
                 found += [Entry(item["Key"], item["Size"], item["ETag"]) for item in page.get("Contents", ())]
         return found
 
-    def find(self, key: str) -> Entry | None:
-        return next((entry for entry in self.entries(key) if entry.key == key), None)
+    def head(self, key: str) -> tuple[str, dict[str, str]] | None:
+        with self._saying():
+            try:
+                answer = self._client.head_object(Bucket=self._bucket, Key=key)
+                return answer["ETag"], dict(answer.get("Metadata", {}))
+            except ClientError as error:
+                if _code(error) in _NOT_THERE:
+                    return None
+                raise
 
     def read(self, key: str) -> tuple[bytes, str] | None:
         with self._saying():
@@ -87,31 +101,72 @@ class S3Store:
             self._client.download_file(self._bucket, key, str(path), Callback=advance, Config=_TRANSFER)
         return about.get("Metadata", {}).get(DIGEST)
 
-    def upload(self, path: Path, key: str, digest: str) -> str:
-        with self._saying():
-            about = {"Metadata": {DIGEST: digest}}
-            self._client.upload_file(str(path), self._bucket, key, ExtraArgs=about, Config=_TRANSFER)
-            return self._client.head_object(Bucket=self._bucket, Key=key)["ETag"]
+    def upload(
+        self, path: Path, key: str, digest: str, over: str | None = ANY, labels: Mapping[str, str] = NONE
+    ) -> str | None:
+        about = {"Metadata": {DIGEST: digest, **labels}}
+
+        def send(**condition: str) -> str:
+            if path.stat().st_size > 2 * PART:
+                return self._put_parts(path, key, about, condition)
+            with path.open("rb") as file:
+                return self._put(key, file, {**about, **condition})
+
+        return self._compared(key, over, send)
 
     def put(self, key: str, content: bytes, over: str | None) -> str | None:
-        condition = {"IfNoneMatch": "*"} if over is None else {"IfMatch": over}
+        return self._compared(key, over, lambda **condition: self._put(key, content, condition))
+
+    def delete(self, key: str, over: str = ANY) -> bool:
+        def remove(**condition: str) -> bool:
+            self._client.delete_object(Bucket=self._bucket, Key=key, **condition)
+            return True
+
+        return bool(self._compared(key, over, remove)) or self.head(key) is None
+
+    def _compared(self, key: str, over: str | None, change: Callable[..., Changed]) -> Changed | None:
+        """What `change` returns if the object has the tag `over`, else None."""
+        condition = {} if over == ANY else {"IfMatch": over} if over else {"IfNoneMatch": "*"}
         with self._saying():
             try:
-                return self._put(key, content, condition)
+                return change(**condition)
             except ClientError as error:
-                if _code(error) in _HELD or (over is not None and _code(error) in _NOT_THERE):
+                if condition and (_code(error) in _HELD or (over and _code(error) in _NOT_THERE)):
                     return None
-                if _code(error) not in _UNCONDITIONAL:
+                if not condition or _code(error) not in _UNCONDITIONAL:
                     raise
-                there = self.read(key)
-                return self._put(key, content, {}) if over == (there and there[1]) else None
+                there = self.head(key)
+                return change() if over == (there and there[0]) else None
 
-    def _put(self, key: str, content: bytes, condition: dict[str, str]) -> str:
-        return self._client.put_object(Bucket=self._bucket, Key=key, Body=content, **condition)["ETag"]
+    def _put(self, key: str, content: Any, arguments: Mapping[str, Any]) -> str:
+        return self._client.put_object(Bucket=self._bucket, Key=key, Body=content, **arguments)["ETag"]
 
-    def delete(self, key: str) -> None:
-        with self._saying():
-            self._client.delete_object(Bucket=self._bucket, Key=key)
+    def _put_parts(self, path: Path, key: str, about: Mapping[str, Any], condition: Mapping[str, str]) -> str:
+        place: dict[str, Any] = {"Bucket": self._bucket, "Key": key}
+        wants_sums = self._client.meta.config.request_checksum_calculation == "when_supported"  # boto3's default
+        sums = {"ChecksumAlgorithm": "CRC32"} if wants_sums else {}
+        place["UploadId"] = self._client.create_multipart_upload(**place, **about, **sums)["UploadId"]
+
+        def send(number: int) -> dict[str, Any]:
+            with path.open("rb") as file:
+                file.seek((number - 1) * PART)
+                answer = self._client.upload_part(**place, **sums, PartNumber=number, Body=file.read(PART))
+            return {
+                "PartNumber": number,
+                **{name: answer[name] for name in ("ETag", "ChecksumCRC32") if name in answer},
+            }
+
+        try:
+            with ThreadPoolExecutor(_PARTS_AT_ONCE) as workers:
+                parts = list(workers.map(send, range(1, -(-path.stat().st_size // PART) + 1)))
+            return self._client.complete_multipart_upload(**place, MultipartUpload={"Parts": parts}, **condition)[
+                "ETag"
+            ]
+        except BaseException:
+            place.pop("MultipartUpload", None)
+            with contextlib.suppress(ClientError, BotoCoreError):
+                self._client.abort_multipart_upload(**place)
+            raise
 
 
 def _code(error: ClientError) -> str:
@@ -132,8 +187,6 @@ _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrie
 
 
 def _translate(place: str, error: Exception) -> StoreError | None:
-    if isinstance(error, S3UploadFailedError) and isinstance(error.__context__, ClientError | BotoCoreError):
-        error = error.__context__
     if isinstance(error, _NO_CREDENTIALS):
         return refused(place, f"{first_line(error)}; `aws configure` or AWS_PROFILE gives some")
     if isinstance(error, ClientError):
@@ -142,6 +195,6 @@ def _translate(place: str, error: Exception) -> StoreError | None:
         if _code(error) in _REFUSALS:
             return refused(place, _code(error))
         return silent(place, first_line(error))
-    if isinstance(error, BotoCoreError | S3UploadFailedError | ConfigNotFound):
+    if isinstance(error, BotoCoreError | ConfigNotFound):
         return silent(place, first_line(error))
     return None

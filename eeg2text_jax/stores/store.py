@@ -1,32 +1,38 @@
-"""What a bucket is asked, whoever keeps it, and sentences for what it answers.
+"""The storage interface, and error messages for its failures.
 
-Reading and writing are of whole objects: one that is there is complete. Every request has a limit of time and of
-attempts, so that a store that does not answer is an error after about two minutes.
+Objects are read and written as a whole; an existing object is complete. Requests have a timeout and a limited number of
+attempts: a store that does not answer raises an error after about two minutes.
 """
 
 import contextlib
 import importlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.stores.address import SCHEMES, Address
 
-SECONDS = "EEG2TEXT_BUCKET_SECONDS"  # environment: how long one attempt of a request may take without an answer
+SECONDS = "EEG2TEXT_BUCKET_SECONDS"  # environment variable: timeout of one attempt in seconds
 ATTEMPTS = 4
-DIGEST = "sha256"  # what an object that was written here says of itself, beside its content
+DIGEST = "sha256"  # metadata key: the SHA-256 of an object
+FENCE = "fence"  # metadata key: the label of the lease under which it was written
+LOCK = ".lock"  # the lease object of a workdir
+ANY = "any content, or none"  # instead of a tag: an unconditional request
+
+NONE: Mapping[str, str] = MappingProxyType({})
 
 Advance = Callable[[int], object]
 
 
 class StoreError(UserError):
-    """A store refused, or did not answer; what is finished there stays, and the same command goes on from it."""
+    """A store refused a request or did not answer; finished files stay there, and the same command resumes."""
 
 
 class Entry(NamedTuple):
-    """An object: its whole name, its size in bytes, and a tag that another content would not have."""
+    """An object: its full name, its size in bytes, and a tag that changes with its content."""
 
     key: str
     size: int
@@ -37,31 +43,43 @@ class Store(Protocol):
     """One bucket. Every method raises `StoreError`."""
 
     def entries(self, prefix: str) -> list[Entry]:
-        """Objects whose names begin with `prefix`."""
+        """List objects whose names begin with `prefix`."""
 
-    def find(self, key: str) -> Entry | None: ...
+    def head(self, key: str) -> tuple[str, dict[str, str]] | None:
+        """Return the tag and metadata of an object; None if it does not exist."""
 
     def read(self, key: str) -> tuple[bytes, str] | None:
-        """Content and tag of a small object; None where there is none."""
+        """Return the content and tag of a small object; None if it does not exist."""
 
     def download(self, key: str, path: Path, advance: Advance) -> str | None:
-        """Writes an object to a file; returns the SHA-256 that is stated beside it, if one is."""
+        """Write an object to a file; return the SHA-256 in its metadata, if any."""
 
-    def upload(self, path: Path, key: str, digest: str) -> str:
-        """Makes an object of a file, whole or not at all; returns its tag."""
+    def upload(
+        self, path: Path, key: str, digest: str, over: str | None = ANY, labels: Mapping[str, str] = NONE
+    ) -> str | None:
+        """Upload a file as an object, atomically; return its tag.
+
+        Args:
+          path: the file.
+          key: the object's full name.
+          digest: the file's SHA-256, stored as metadata.
+          over: the tag that the object must have (None: it must not exist); otherwise nothing is written and None is
+            returned.
+          labels: further metadata.
+        """
 
     def put(self, key: str, content: bytes, over: str | None) -> str | None:
-        """Makes a small object if the one there has the tag `over` (None: if there is none); else returns None."""
+        """Write a small object if the existing one has the tag `over` (None: does not exist); else return None."""
 
-    def delete(self, key: str) -> None:
-        """Removes an object, if it is there."""
+    def delete(self, key: str, over: str = ANY) -> bool:
+        """Remove an object if it exists; return False if its tag is not `over`."""
 
 
 def open_store(address: Address) -> Store:
-    """The bucket of an address; one client serves all that ask. Nothing is asked of the bucket yet.
+    """Open the bucket of a URL, with one shared client; sends no request yet.
 
     Raises:
-      UserError: the package that reads it is not installed, or it has no credentials to begin with.
+      UserError: the client package is not installed, or there are no credentials.
     """
     extra = SCHEMES[address.scheme]
     settings = {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
@@ -80,14 +98,14 @@ def open_store(address: Address) -> Store:
 
 
 _CLIENTS: dict[tuple[object, ...], Store] = {}
-_SETTINGS = ("AWS_", "GOOGLE_", "STORAGE_EMULATOR", SECONDS)  # of the environment: who asks whom, and how patiently
+_SETTINGS = ("AWS_", "GOOGLE_", "STORAGE_EMULATOR", SECONDS)  # prefixes of environment variables that configure clients
 
 
 def seconds() -> float:
-    """How long one attempt may take without an answer.
+    """Return the timeout of one attempt in seconds.
 
     Raises:
-      UserError: the environment says something else than a time.
+      UserError: the environment variable is not a time.
     """
     stated = os.environ.get(SECONDS, "30")
     with contextlib.suppress(ValueError):
@@ -97,7 +115,7 @@ def seconds() -> float:
 
 
 def refused(place: str, why: str) -> StoreError:
-    """The credentials are missing, or are not those that the bucket asks for."""
+    """Return the error for missing or insufficient credentials."""
     return StoreError(f"{place}: the credentials do not open it ({why}); look at them, and at who may use the bucket.")
 
 
@@ -113,7 +131,7 @@ def silent(place: str, why: str) -> StoreError:
 
 @contextlib.contextmanager
 def saying(place: str, translate: Callable[[str, Exception], StoreError | None]) -> Iterator[None]:
-    """Turns a client's exceptions into a sentence, those of which `translate` knows one."""
+    """Translate a client's exceptions to messages, where `translate` knows one."""
     try:
         yield
     except StoreError:

@@ -1,1 +1,1 @@
-"""What a run knows: its configuration, its folder, and what it made or found before training."""
+"""A run before training: its configuration, its workdir, and its data, split, tokenizer, arms and model."""

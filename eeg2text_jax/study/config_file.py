@@ -1,6 +1,6 @@
-"""The configuration that a run was begun with, `config.json` of its folder, and what of it may change.
+"""`config.json` of a workdir, and which of its fields may still change on a resume.
 
-A field is fixed once something that depends on it is finished (see `configuration.STAGES`), and may change until then.
+A field is fixed once a stage that depends on it is finished (see `configuration.STAGES`); until then it may change.
 """
 
 import json
@@ -18,13 +18,13 @@ from eeg2text_jax.study.workdir import Workdir, check_ours, read_object
 
 
 def open_workdir(root: str, config: ConfigDict) -> Workdir:
-    """Makes the folder, or checks that what is finished in it was made with the same configuration.
+    """Create the workdir, or check that its finished stages were made with the same configuration.
 
-    Of what is not finished, remains of a killed process are removed, and the configuration may be another one: it takes
-    the place of `config.json`.
+    Partial files of a killed process are removed. Fields of stages that are not finished may differ; the new
+    configuration then replaces `config.json`.
 
     Raises:
-      UserError: the folder belongs to another configuration, or is something else.
+      UserError: the folder belongs to another configuration, or is not a workdir.
     """
     workdir = Workdir(epath.Path(root))
     check_ours(workdir.root)
@@ -38,10 +38,10 @@ def open_workdir(root: str, config: ConfigDict) -> Workdir:
 
 
 def read_configuration(workdir: Workdir) -> dict[str, Any]:
-    """The content of `config.json`, with today's names of fields.
+    """Return the content of `config.json`, with renamed fields under their current names.
 
     Raises:
-      UserError: it is not JSON.
+      UserError: the file is not JSON.
     """
     content = read_object(workdir.config, f"put the file back, remove {workdir.root} or take another --workdir")
     for old, new in RENAMED.items():
@@ -52,9 +52,10 @@ def read_configuration(workdir: Workdir) -> dict[str, Any]:
 
 
 def check_configuration(workdir: Workdir, config: ConfigDict) -> None:
-    """
+    """Compare `config` with the workdir's `config.json`.
+
     Raises:
-      UserError: a field differs on which something depends that is finished; it says which, and what may change.
+      UserError: a field differs that a finished stage depends on; the message names the field and the stage.
     """
     stored = read_configuration(workdir)
     differing = differences(json.loads(to_json(lengths.carried(config, stored))), stored)
@@ -77,10 +78,10 @@ def check_configuration(workdir: Workdir, config: ConfigDict) -> None:
 
 
 def check_derived(workdir: Workdir, config: ConfigDict, samples: int) -> None:
-    """Compares the steps derived from the split with those that training was begun with.
+    """Compare the steps derived from the split with those stored when training began.
 
     Raises:
-      UserError: they differ, as the train part has another number of samples.
+      UserError: they differ because the train part has another number of samples.
     """
     if not workdir.config.exists() or not (made := product(workdir, "training")):
         return
@@ -96,22 +97,22 @@ def check_derived(workdir: Workdir, config: ConfigDict, samples: int) -> None:
 
 
 def write_configuration(workdir: Workdir, config: ConfigDict) -> None:
-    """Writes `config.json`, unless it says the same already."""
+    """Write `config.json` unless it is already identical."""
     text = to_json(config)
     if not workdir.config.exists() or workdir.config.read_bytes() != text.encode():
         write_text(workdir.config, text)
 
 
 def forget(workdir: Workdir) -> None:
-    """Takes back the configuration of a run that was refused before anything was made."""
+    """Remove `config.json` of a run that was refused before it made anything."""
     if not any(product(workdir, stage) for stage in STAGES):
         remove(workdir.config)
 
 
 def product(workdir: Workdir, stage: str) -> str | None:
-    """What a stage has left in the folder; None where it has not been finished."""
+    """Return the name of a stage's product in the workdir; None if the stage is not finished."""
     found = (path for pattern in STAGES[stage].products for path in sorted(workdir.root.glob(pattern)))
-    whole = (path for path in found if "tmp" not in path.name)  # orbax's name for a save under way
+    whole = (path for path in found if "tmp" not in path.name)  # orbax's name for an unfinished save
     return next((str(path.relative_to(workdir.root)) for path in whole), None)
 
 
@@ -120,7 +121,7 @@ def _some(fields: list[str]) -> str:
 
 
 def _sweep(root: epath.Path) -> None:
-    """Removes what killed processes had begun to write."""
+    """Remove partial files of killed processes."""
     for pattern in (".*.partial", ".*.lock", "*/.*.partial", "*/*/.*.partial"):
         for path in root.glob(pattern):
             remove(path)

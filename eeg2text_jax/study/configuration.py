@@ -1,5 +1,6 @@
-"""Command line -> configuration: `--config=NAME[:arg]` or `FILE.py[:arg]`, and `--config.section.field=value ...`; and
-which stage of a run depends on which field.
+"""Parse `--config=NAME[:arg]` or `FILE.py[:arg]` and `--config.section.field=value ...` into a configuration.
+
+Also holds `STAGES`: which stage of a run depends on which field.
 """
 
 import dataclasses
@@ -15,13 +16,14 @@ from eeg2text_jax.errors import UserError, did_you_mean, first_line
 from eeg2text_jax.files import content_digest
 from eeg2text_jax.study import lengths
 from eeg2text_jax.study.kinds import Range
+from eeg2text_jax.study.option_help import check_options, help_text
 from eeg2text_jax.study.ranges import RANGES, RENAMED, check_config, refusal, shortly
 from eeg2text_jax.study.shipped import find_config, run_config
 
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """What a command line said."""
+    """A parsed command line."""
 
     config: ConfigDict
     options: dict[str, str]
@@ -35,34 +37,39 @@ def parse_config(
     options: Sequence[str] = (),
     optional: Sequence[str] = (),
     default: str = "",
+    switches: Sequence[str] = (),
     positional: str = "",
     sections: Sequence[str] = (),
     ranges: Mapping[str, Range] | None = None,
 ) -> Arguments:
-    """Parses `--config`, its overrides, and the plain `options`, all of them required, and `optional` ones.
+    """Parse `--config` and its overrides, required plain `options` and `optional` ones.
 
     Args:
       argv: arguments after the command's name.
-      command: its name, for messages.
-      options: names of plain options, e.g. `workdir` for `--workdir=DIR`.
-      optional: names of those that may be left out, which gives "".
-      default: configuration file used when `--config` is not given; empty: it must be given.
-      positional: what positional arguments are called; empty: there are none.
-      sections: those that the command reads, the only ones that are checked; empty: all.
-      ranges: of a configuration that does not begin from configs/default.py.
+      command: the command's name, for messages.
+      options: names of required options, e.g. `workdir` for `--workdir=DIR`.
+      optional: names of optional ones; an absent one is "".
+      switches: names of options without a value: "yes" if given, else "".
+      default: configuration file used without `--config`; empty: `--config` is required.
+      positional: the name of positional arguments in messages; empty: there are none.
+      sections: the sections that the command reads, and the only ones that are checked; empty: all.
+      ranges: ranges of a configuration that does not derive from configs/default.py.
 
     Raises:
       UserError: an unknown or missing option, a missing file, a misspelt field, a value of the wrong type or out of
         its range (see `ranges`).
     """
     plain = [*(f"--{name}=..." for name in options), *(f"[--{name}=...]" for name in optional)]
+    plain += [f"[--{name}]" for name in switches]
     wanted = " ".join([*([positional] if positional else []), "--config=NAME|FILE.py", *plain])
     usage = f"usage: eeg2text {command} {wanted} [--config.section.field=value ...]"
     if {"-h", "--help"} & set(argv):
-        print(f"{usage}\nConfigurations: `eeg2text configs`; every field: `eeg2text configs show default`")
+        print(help_text(command, usage, [*options, *optional, *switches]))
         raise SystemExit(0)
     argv = [f"-{argument}" if re.match(r"-config([.=]|$)", argument) else argument for argument in argv]
-    place, argv = _take_config(argv, default)
+    check_options(argv, ["config", *options, *optional, *switches])
+    given = {name: "yes" if f"--{name}" in argv else "" for name in switches}
+    place, argv = _take_config([argument for argument in argv if argument.removeprefix("--") not in switches], default)
     if not place:
         raise UserError(f"--config is missing; {usage}")
     config = load_config(place)
@@ -90,11 +97,11 @@ def parse_config(
     check_config(config, sections, ranges)
     if ranges is None:
         _check_steps_count(config, argv)
-    return Arguments(config, {name: values[name].value for name in (*options, *optional)}, list(rest))
+    return Arguments(config, given | {name: values[name].value for name in (*options, *optional)}, list(rest))
 
 
 def _check_steps_count(config: ConfigDict, argv: Sequence[str]) -> None:
-    """Refuses steps on a command line that a number of epochs would replace."""
+    """Raise if the command line sets a number of steps that a number of epochs would override."""
     for name, (steps, _) in lengths.declared(config).items():
         if any(re.match(rf"--config\.{re.escape(steps)}(=|$)", argument) for argument in argv):
             raise UserError(
@@ -104,10 +111,10 @@ def _check_steps_count(config: ConfigDict, argv: Sequence[str]) -> None:
 
 
 def load_config(place: str) -> ConfigDict:
-    """Runs `get_config` of `FILE.py` or `FILE.py:argument`; the result is locked against new fields.
+    """Call `get_config` of `FILE.py` or `FILE.py:argument`; the result is locked against new fields.
 
     Args:
-      place: a file of one's own, or the bare name of one that travels with the package, e.g. `demo:null`.
+      place: the user's own file, or the name of a configuration in the package, e.g. `demo:null`.
 
     Raises:
       UserError: there is no such file, or it cannot be run.
@@ -130,7 +137,7 @@ def load_config(place: str) -> ConfigDict:
 
 
 def _take_config(argv: Sequence[str], place: str) -> tuple[str, list[str]]:
-    """The value of `--config` and the other arguments."""
+    """Return the value of `--config` and the remaining arguments."""
     others = []
     rest = iter(argv)
     for argument in rest:
@@ -144,7 +151,7 @@ def _take_config(argv: Sequence[str], place: str) -> tuple[str, list[str]]:
 
 
 def _last_of_each(config: ConfigDict, argv: Sequence[str]) -> list[str]:
-    """The arguments without those that a later one sets again: a tuple given twice would be joined."""
+    """Keep the last of repeated arguments: ml-collections would concatenate a tuple that is given twice."""
     joined, rest = [], iter(argv)
     for argument in rest:
         bare = argument.startswith("--config.") and "=" not in argument
@@ -156,7 +163,7 @@ def _last_of_each(config: ConfigDict, argv: Sequence[str]) -> list[str]:
 
 
 def _value(config: ConfigDict, argument: str) -> Any:
-    """The value of the field that `--config.section.field` names."""
+    """Return the value of the field that `--config.section.field` names."""
     node: Any = config
     for name in argument.removeprefix("--config.").split("."):
         node = node[name]
@@ -164,7 +171,7 @@ def _value(config: ConfigDict, argument: str) -> Any:
 
 
 def _refused(error: Exception, usage: str, ranges: Mapping[str, Range]) -> UserError:
-    """What to say of a command line that absl refuses: of a field, its range."""
+    """Turn an error of absl's flag parser into a message with the field's range."""
     reason = first_line(error)
     if match := re.match(r"flag --config\.([\w.]+)=(.*?): ", reason):
         name, value = match.groups()
@@ -192,12 +199,12 @@ def _check_override(config: ConfigDict, argument: str) -> None:
 
 
 def to_json(config: ConfigDict) -> str:
-    """The resolved configuration, in the form of `DIR/config.json`."""
+    """Serialize the resolved configuration for `DIR/config.json`."""
     return json.dumps(json.loads(config.to_json_best_effort()), indent=2, sort_keys=True) + "\n"
 
 
 def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") -> list[str]:
-    """Fields (dotted) in which two JSON configurations differ, each with both values."""
+    """List the dotted fields in which two JSON configurations differ, each with both values."""
     found = []
     for name in sorted(ours.keys() | theirs.keys()):
         a, b = ours.get(name), theirs.get(name)
@@ -211,13 +218,13 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") 
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """What a stage leaves behind, and the fields that it depends on besides those of the stages before it."""
+    """A stage's products, and the fields that it depends on in addition to those of earlier stages."""
 
     products: tuple[str, ...]  # names or patterns in the workdir
     fields: tuple[str, ...]  # fields or whole sections
 
 
-# In the order of work. A field that no stage names belongs to training, which is the stage to be careful with.
+# In order of execution. A field that no stage names belongs to training, the most expensive stage to repeat.
 STAGES = {
     "data": Stage(
         ("data.h5",),
@@ -242,6 +249,7 @@ STAGES = {
         (
             "audit",
             "compilation_cache",
+            "grid.controls",
             "metrics",
             "parallel.hosts",
             "retrieval",
@@ -256,13 +264,13 @@ STAGES = {
 
 
 def from_stage(name: str) -> list[str]:
-    """The stage and those after it."""
+    """Return the stage and all later ones."""
     names = list(STAGES)
     return names[names.index(name) :]
 
 
 def stage_of(field: str) -> str:
-    """The first stage that depends on a field (dotted); "" where none does."""
+    """Return the first stage that depends on a dotted field; "" if none does."""
     for name, stage in STAGES.items():
         if any(field == prefix or field.startswith(f"{prefix}.") for prefix in stage.fields):
             return name
@@ -270,7 +278,7 @@ def stage_of(field: str) -> str:
 
 
 def fields_digest(config: ConfigDict, stage: str) -> str:
-    """A hash of the fields that a stage and those before it depend on."""
+    """Hash the fields that a stage and all earlier stages depend on."""
     later = from_stage(stage)[1:]
     flat = _flat(json.loads(to_json(config)))
     content = {name: value for name, value in flat.items() if stage_of(name) not in later}

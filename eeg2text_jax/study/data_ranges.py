@@ -1,9 +1,11 @@
-"""What each field of the section `data` may be; see `ranges.py`."""
+"""Valid values of each field in the section `data`; see `ranges.py`."""
 
+from eeg2text_jax.data.clock import CLOCK_COLUMNS
 from eeg2text_jax.data.fmri.fmri_spec import RUNS
 from eeg2text_jax.data.raw.choices import VOLTS
 from eeg2text_jax.data.recordings.features import BANDS, MEASURES
 from eeg2text_jax.data.recordings.sources import TASKS
+from eeg2text_jax.data.slow_drift import ORDERS
 from eeg2text_jax.data.volume_file import DTYPES
 from eeg2text_jax.study.kinds import Range, bands, flag, grid, many, number, one_of, place, text, whole
 
@@ -18,6 +20,9 @@ DATA_RANGES: dict[str, Range] = {
     "data.synthetic.tasks": whole(1, 100_000),
     "data.synthetic.features": whole(1, 1_000_000),
     "data.synthetic.vocabulary": whole(20, 100_000),  # two or three syllables make 347,900 words
+    "data.synthetic.groups": whole(1, 1000),
+    "data.synthetic.order": one_of(*ORDERS),
+    "data.synthetic.drift": number(0, 1e6),
     "data.synthetic.seed": whole(0),
     "data.synthetic_fmri.signal": number(0, 1),
     "data.synthetic_fmri.subjects": whole(1, 1000),
@@ -36,6 +41,7 @@ DATA_RANGES: dict[str, Range] = {
     "data.columns.sentence_index": text(empty=False),
     "data.columns.word": text(empty=False),
     "data.columns.mask": text(empty=False),
+    **{f"data.columns.{name}": text(empty=False) for name in CLOCK_COLUMNS},
     "data.columns.features_are": text(),
     "data.table.word_column": whole(0, 100_000),
     "data.table.feature_columns": many(whole(0, 100_000), least=0),

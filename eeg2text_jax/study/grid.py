@@ -1,7 +1,7 @@
-"""The grid: which arms are trained, and the keys and means that all their steps read."""
+"""The grid: the arms to train, and the constant arrays (keys, means) that every step reads."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,12 +23,12 @@ class Arm:
 
 
 class TextArrays(NamedTuple):
-    """Targets on the device, read by every step.
+    """Contrastive text targets on the device.
 
     Fields:
-      vectors: float32 `[S, E]`, one row for each distinct sentence.
+      vectors: float32 `[S, E]`, one row per distinct sentence.
       sentence: int32 `[N]`, the row of every sample's sentence.
-      exchanged: int32 `[N]`, the same under `label_shuffle`.
+      exchanged: int32 `[N]`, the row of every sample's sentence under `label_shuffle`.
     """
 
     vectors: jax.Array
@@ -37,14 +37,15 @@ class TextArrays(NamedTuple):
 
 
 class StudyArrays(NamedTuple):
-    """What every step reads and none changes: keys and the means that some conditions need.
+    """Constant inputs of every step: PRNG keys, and the means that some conditions need.
 
     Fields:
       dropout: keys `[A]`.
       condition: the key of all random conditions, a scalar.
-      means: float32 `[S + 1, F]`, see `ConditionContext`; None where no condition needs it.
-      voxels: float32 of a snapshot's shape, 1 where a reconstruction is judged; None: everywhere.
-      texts: what the contrastive objective compares with; None with the generative one.
+      means: float32 `[S + 1, F]`, see `ConditionContext`; None if no condition needs it.
+      voxels: float32 mask of a snapshot's shape, 1 where the reconstruction loss counts; None: everywhere.
+      texts: targets of the contrastive objective; None for other objectives.
+      frozen: the parameters that all arms share, see `parallel.arms.Divided`; None if each arm has all of its own.
     """
 
     dropout: jax.Array
@@ -52,15 +53,16 @@ class StudyArrays(NamedTuple):
     means: jax.Array | None
     voxels: jax.Array | None = None
     texts: TextArrays | None = None
+    frozen: Any = None
 
 
 def arms(config: ConfigDict) -> tuple[Arm, ...]:
-    """The arms of `config.grid`: its training conditions for the first seed, then for the next."""
+    """Return the arms of `config.grid`: all training conditions of the first seed, then of the next seed."""
     return tuple(Arm(name, int(seed)) for seed in config.grid.seeds for name in config.grid.train_conditions)
 
 
 def init_keys(grid_arms: tuple[Arm, ...], config_seed: int) -> jax.Array:
-    """Keys of all arms' initial parameters `[A]`; arms of one seed begin with the same ones."""
+    """Return the keys of all arms' initial parameters, `[A]`; arms of one seed share a key."""
     return _keys_by_seed(grid_arms, stream_key(config_seed, "init"))
 
 
@@ -68,7 +70,7 @@ RNGS = {"threefry": "threefry2x32", "rbg": "rbg"}  # values of train.rng
 
 
 def dropout_keys(grid_arms: tuple[Arm, ...], config_seed: int, rng: str) -> jax.Array:
-    """Keys of all arms' dropout `[A]`, those of their seeds.
+    """Return the dropout keys of all arms, `[A]`; arms of one seed share a key.
 
     Raises:
       UserError: `rng` (of `config.train`) is not known.

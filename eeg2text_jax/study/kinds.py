@@ -1,4 +1,4 @@
-"""Kinds of values that a field of a configuration may have: a test, and the words that say what was expected."""
+"""Kinds of values of configuration fields: each is a predicate and a phrase for messages ("expected ...")."""
 
 import dataclasses
 import math
@@ -14,13 +14,13 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.split import check_ratio
 from eeg2text_jax.stores.address import is_address
 
-MOST = 2**31 - 1  # of what is counted in int32
+MOST = 2**31 - 1  # largest count that int32 holds
 ELSEWHERE = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)  # gs://, s3://, https://, file://
 
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """What a field may be."""
+    """The valid values of a field."""
 
     holds: Callable[[Any], bool]
     expected: str  # ends the sentence "FIELD is VALUE; expected ..."
@@ -61,7 +61,7 @@ def text(*, empty: bool = True) -> Range:
 
 
 def place(*, empty: bool = True, local: bool = False) -> Range:
-    """A file or folder of this machine or, unless it must be `local`, in a bucket; or a name on the Hub."""
+    """A local file or folder, a Hub name, or, unless `local`, a bucket URL."""
     line = text(empty=empty)
     expected = "a path of this machine" if local else "a path, or gs://BUCKET/PATH, or s3://BUCKET/PATH"
 
@@ -72,7 +72,7 @@ def place(*, empty: bool = True, local: bool = False) -> Range:
 
 
 def many(of: Range, *, least: int = 1, most: int = MOST) -> Range:
-    """A sequence of different values, each as `of` says."""
+    """A sequence of distinct values, each valid for `of`."""
 
     def holds(value: Any) -> bool:
         if not isinstance(value, tuple | list) or not least <= len(value) <= most:
@@ -92,7 +92,7 @@ def pair(of: Range) -> Range:
 
 
 def grid() -> Range:
-    """Voxels along the three axes of a volume."""
+    """The numbers of voxels along the three axes of a volume."""
     one = whole(1, 4096)
 
     def holds(value: Any) -> bool:
@@ -102,7 +102,7 @@ def grid() -> Range:
 
 
 def buckets() -> Range:
-    """Pairs (words, tokens), each at least as large as the one before: what is left over of one moves to the next."""
+    """Non-decreasing pairs (words, tokens): samples that are too few for a batch move to the next larger bucket."""
     one = pair(whole(1, 100_000))
 
     def holds(value: Any) -> bool:
@@ -115,7 +115,7 @@ def buckets() -> Range:
 
 
 def channels() -> Range:
-    """Sizes of layers, one after the other."""
+    """Layer sizes in order."""
     one = whole(1, 100_000)
 
     def holds(value: Any) -> bool:
@@ -125,7 +125,7 @@ def channels() -> Range:
 
 
 def bands() -> Range:
-    """Pairs of frequencies in Hz, the second above the first."""
+    """Frequency bands (low, high) in Hz."""
     one = pair(number(0, 100_000, above=True))
 
     def holds(value: Any) -> bool:
@@ -136,7 +136,7 @@ def bands() -> Range:
 
 
 def span() -> Range:
-    """`START:END`, the first and the last of some steps, or nothing."""
+    """`START:END`, the first and last step of a range, or empty."""
 
     def holds(value: Any) -> bool:
         found = re.fullmatch(r"([1-9]\d{0,8}):([1-9]\d{0,8})", value) if isinstance(value, str) else None
@@ -146,7 +146,7 @@ def span() -> Range:
 
 
 def tracker() -> Range:
-    """A tracker and, behind a colon, the project there; or nothing."""
+    """`TRACKER` or `TRACKER:PROJECT`, or empty."""
 
     def holds(value: Any) -> bool:
         return isinstance(value, str) and re.fullmatch(r"|(wandb|trackio)(:[\w.-]{1,100})?", value) is not None
@@ -165,7 +165,7 @@ def shares() -> Range:
 
 
 def settings() -> Range:
-    """Fields that another library knows: names and plain values."""
+    """Keyword arguments of another library: names and plain values."""
 
     def holds(value: Any) -> bool:
         if not isinstance(value, ConfigDict | dict):

@@ -1,8 +1,8 @@
-"""Epochs are declared, steps are derived: how many steps a number of epochs is, once the split is known.
+"""Derive numbers of steps from numbers of epochs, once the split is known.
 
-A field of epochs that is 0 leaves its field of steps as it is. Any other number replaces the steps by that many epochs
-of the split's own train part. An epoch trains every sample once and fills up its last batch (`data/epochs.py`), so
-9,951 samples in batches of 32 are 311 batches. The derived steps stand in the workdir's `config.json`.
+An epoch field of 0 leaves its step field unchanged. Any other value replaces the steps by that many epochs of the
+split's train part. An epoch trains every sample once and pads its last batch (`data/epochs.py`), so 9,951 samples in
+batches of 32 are 311 batches. The derived steps are stored in the workdir's `config.json`.
 """
 
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ from eeg2text_jax.data.epochs import count_batches
 
 
 class Derived(NamedTuple):
-    """What a field of epochs is turned into."""
+    """The fields that an epoch field refers to."""
 
-    steps: str  # the field that it replaces
-    batch: str  # the field with the samples of a batch
+    steps: str  # the step field that it replaces
+    batch: str  # the batch-size field
 
 
 TEXT = "batch.size"
@@ -34,12 +34,12 @@ for _stage in ("pretrain.snapshot", "pretrain.series"):
 
 
 def declared(config: ConfigDict) -> dict[str, Derived]:
-    """The fields of epochs that count, with what each replaces."""
+    """Return the epoch fields in effect, with the fields that they refer to."""
     return {name: derived for name, derived in EPOCHS.items() if field(config, name)}
 
 
 def resolved(config: ConfigDict, samples: int) -> ConfigDict:
-    """The configuration with the steps of every declared number of epochs, for a train part of so many samples."""
+    """Return the configuration with all epochs converted to steps, for a train part of `samples` samples."""
     return _with(
         config,
         {
@@ -50,7 +50,7 @@ def resolved(config: ConfigDict, samples: int) -> ConfigDict:
 
 
 def lines(config: ConfigDict, samples: int) -> list[str]:
-    """A line on every training whose length is a number of epochs; `config` is resolved."""
+    """Return one line per training stage whose length is declared in epochs; `config` is resolved."""
     shown = []
     for name, (steps, batch) in declared(config).items():
         training, _, last = name.rpartition(".")
@@ -63,7 +63,7 @@ def lines(config: ConfigDict, samples: int) -> list[str]:
 
 
 def carried(config: ConfigDict, stored: Mapping[str, Any]) -> ConfigDict:
-    """The configuration with the derived steps that a workdir's `config.json` has; they are not declared anew."""
+    """Return the configuration with the derived steps stored in a workdir's `config.json`."""
     return _with(
         config,
         {
@@ -75,7 +75,7 @@ def carried(config: ConfigDict, stored: Mapping[str, Any]) -> ConfigDict:
 
 
 def field(tree: Any, name: str) -> Any:
-    """The value of a dotted field of a configuration, or of its JSON; None where it has none."""
+    """Return the value of a dotted field of a configuration or of its JSON; None if it is absent."""
     for part in name.split("."):
         tree = tree.get(part) if isinstance(tree, Mapping | ConfigDict) else None
     return tree

@@ -1,4 +1,4 @@
-"""Whether a predictions file is what the run of its folder wrote: shown by digests, never by which fields it has."""
+"""Verify by digests that a predictions file was written by the run of its folder; header fields alone prove nothing."""
 
 import itertools
 import json
@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
 from eeg2text_jax.predictions.file import PredictionSet
+from eeg2text_jax.predictions.rankings import RankingSet
 from eeg2text_jax.splits.split import parts_digest
 from eeg2text_jax.splits.splitfile import read_split_file
 from eeg2text_jax.study.config_file import read_configuration
@@ -17,15 +18,18 @@ from eeg2text_jax.study.configuration import fields_digest
 from eeg2text_jax.study.workdir import Workdir, read_object
 
 
-def is_of_its_run(found: PredictionSet) -> bool:
-    """Whether digests tie a file to configuration, split and checkpoint of its workdir.
+def is_of_its_run(found: PredictionSet | RankingSet) -> bool:
+    """Return whether digests tie predictions or rankings to configuration, split and checkpoint of their workdir.
 
-    The folder's list of digests has this file's; the header's configuration and split are those of the folder, and of
-    one of its checkpoints; every sample is of the test part. Who forges a whole folder is not seen here.
+    The file's digest must be in the folder's list; configuration and split in its header must match the folder and one
+    of its checkpoints; every sample must be in the test part. A forged folder as a whole is not detected.
     """
     workdir = Workdir(epath.Path(found.path).parent)
     needed = (workdir.config, workdir.split, workdir.finished)
-    if found.layout != "jsonl" or found.path.name != workdir.predictions.name or not all(p.exists() for p in needed):
+    ranked = isinstance(found, RankingSet)
+    name = (workdir.rankings if ranked else workdir.predictions).name
+    rows = found.rows if ranked else found.predictions if found.layout == "jsonl" else []
+    if not rows or found.path.name != name or not all(path.exists() for path in needed):
         return False
     try:
         noted = read_object(workdir.finished, "put the file back")
@@ -38,13 +42,25 @@ def is_of_its_run(found: PredictionSet) -> bool:
     ours &= found.header.get("config") == fields_digest(config, "decoding")
     ours &= found.header.get("split") == parts_digest(split.samples)
     tested = set(split.samples["test"])
-    return ours and {r.sample_id for r in found.predictions} <= tested and _trained(workdir, found.header, config)
+    return ours and {row.sample_id for row in rows} <= tested and _trained(workdir, found.header, config)
+
+
+def neighbors_of_run(found: PredictionSet) -> dict[str, Any] | None:
+    """What the certificate beside a predictions file says of neighbors in time; None without one of its split."""
+    workdir = Workdir(epath.Path(found.path).parent)
+    if found.layout != "jsonl" or not workdir.split.exists():
+        return None
+    try:
+        split = read_split_file(workdir.split)
+    except UserError:
+        return None
+    return split.record.get("time") if found.header.get("split") == parts_digest(split.samples) else None
 
 
 def _trained(workdir: Workdir, header: dict[str, Any], config: ConfigDict) -> bool:
-    """Whether a checkpoint of the folder says that it is of this split and configuration."""
+    """Return whether a checkpoint of the folder names this split and configuration."""
     wanted = {"split": header.get("split"), "config": fields_digest(config, "training")}
-    below = ("checkpoints/step_*/info/metadata", "*/checkpoints/step_*/info/metadata")  # of waves
+    below = ("checkpoints/step_*/info/metadata", "*/checkpoints/step_*/info/metadata")  # the second: waves
     for path in itertools.chain.from_iterable(map(workdir.root.glob, below)):
         try:
             info = json.loads(path.read_bytes())

@@ -1,7 +1,7 @@
-"""What each field of a configuration may be: one line a field, and one place where all of them are checked.
+"""Valid values of every configuration field, one line per field, and `check_config`, which checks them all.
 
-`check_config` is called when a configuration is read, from the command line and from Python, before anything is made.
-A field that `configs/default.py` has and `RANGES` lacks, or the other way round, fails a test.
+`check_config` runs whenever a configuration is read, from the command line or from Python, before any work. A test
+compares the fields of `configs/default.py` with `RANGES`.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -9,8 +9,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from eeg2text_jax.backbones import BACKBONES
-from eeg2text_jax.conditions import CONDITIONS, TRAINING_ONLY
+from eeg2text_jax.backbones import BACKBONES, LORA_TARGETS
+from eeg2text_jax.conditions import CONDITIONS, NEAREST, TRAINING_ONLY
 from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.models.brain import ENCODERS
 from eeg2text_jax.splits.methods import FROM_FILE, METHODS
@@ -35,7 +35,7 @@ from eeg2text_jax.study.kinds import (
 from eeg2text_jax.study.metric_names import ENDPOINTS, MEANING, WHICH_SENTENCE
 from eeg2text_jax.study.together import TOGETHER
 
-STAGE = {  # of a training before the text
+STAGE = {  # of a pretraining stage
     "steps": whole(0),
     "epochs": whole(0),
     "batch_size": whole(1, 1_000_000),
@@ -58,9 +58,13 @@ RANGES: dict[str, Range] = {
     "split.ratio": shares(),
     "split.seed": whole(0),
     "split.path": place(),
+    "split.gap": number(0, 1e6),
+    "split.unique_subjects": flag(),
     "text.tokenizer": place(),
     "text.vocab_size": whole(260, 1_000_000),  # 256 bytes and four special tokens
     "text.max_tokens": whole(2, 100_000),
+    "text.template": text(),
+    "text.chat": flag(),
     "batch.buckets": buckets(),
     "batch.size": whole(1, 1_000_000),
     "model.backbone": one_of(*BACKBONES),
@@ -81,11 +85,19 @@ RANGES: dict[str, Range] = {
     "model.remat": flag(),
     "model.keep": one_of("products", "nothing"),
     "model.prompt": text(),
+    "model.lora.rank": whole(1, 100_000),
+    "model.lora.alpha": number(0, 1e6, above=True),
+    "model.lora.dropout": number(0, 1, below=True),
+    "model.lora.targets": many(one_of(*LORA_TARGETS)),
+    "model.frozen_dtype": one_of("bfloat16", "float32"),
     "grid.train_conditions": many(one_of(*CONDITIONS)),
     "grid.seeds": many(whole(0)),
-    "grid.eval_conditions": many(one_of(*(name for name in CONDITIONS if name not in TRAINING_ONLY))),
+    "grid.eval_conditions": many(one_of(*(name for name in (*CONDITIONS, NEAREST) if name not in TRAINING_ONLY))),
+    "grid.controls": many(
+        one_of(*(name for name in (*CONDITIONS, NEAREST) if name not in TRAINING_ONLY and name != "eeg"))
+    ),
     "optim.name": one_of("adamw", "adafactor", "sgd"),
-    "optim.trainable": one_of("all", "first"),
+    "optim.trainable": one_of("all", "bridge", "lora", "first"),
     "optim.lr": number(0, 100, above=True),
     "optim.schedule": one_of("constant", "linear", "cosine", "geometric", "step"),
     "optim.lr_end": number(0, 100),
@@ -154,19 +166,19 @@ RANGES: dict[str, Range] = {
     "audit.endpoint": one_of(*ENDPOINTS),
     "audit.secondary": many(one_of(*ENDPOINTS), least=0),
     "audit.margin": number(0, 100),
-    "audit.resamples": whole(100, 10_000_000),
+    "audit.resamples": whole(100, 1_000_000),
     "audit.seed": whole(0),
 }
 
 
-# Fields of version 0.1 and what they are called now.
+# Fields of version 0.1 -> their current names.
 RENAMED = {"optim.free": "optim.trainable", "decode.halvings": "decode.compactions"}
 
 
 def check_config(config: ConfigDict, sections: Collection[str] = (), ranges: Mapping[str, Range] | None = None) -> None:
-    """Checks every field, and those that must fit together; of the top-level `sections` alone, if there are any.
+    """Check every field on its own and in combination; with `sections`, only these top-level sections.
 
-    `ranges` are those of another kind of configuration than `configs/default.py` is of.
+    Pass `ranges` for a configuration that does not derive from `configs/default.py`.
 
     Raises:
       UserError: a field is missing, unknown, of another type or out of its range; the message names the field, its
@@ -197,13 +209,13 @@ def _check_fields(config: ConfigDict, ranges: Mapping[str, Range], known: Collec
 
 
 def refusal(name: str, value: Any, ranges: Mapping[str, Range] | None = None) -> UserError:
-    """The sentence about a value out of its range."""
+    """Return the error for a value out of its range."""
     plain = value.to_dict() if isinstance(value, ConfigDict) else value
     return UserError(f"{name} is {shortly(plain)}; expected {(ranges or RANGES)[name].expected}.")
 
 
 def fields(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted name and value of every field; `model.shape` is one field."""
+    """Yield the dotted name and value of every field; `model.shape` is one field."""
     for name, value in config.items():
         dotted = f"{prefix}{name}"
         if isinstance(value, ConfigDict) and dotted not in RANGES:
@@ -213,7 +225,7 @@ def fields(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def notes(config: ConfigDict) -> list[str]:
-    """Sentences on what a run will not do as the configuration reads."""
+    """Return notes on settings that a run will not follow literally."""
     found = []
     stages = [("optim", "train", config.optim, config.train.steps)]
     stages += [("optim", "step_one", config.optim, config.step_one.steps)]

@@ -1,7 +1,7 @@
-"""The configurations that travel with the package, and how any configuration file finds them.
+"""Find the configurations of the package, and let any configuration file import them.
 
-They are the folder `configs/` at the top of a clone and `eeg2text_jax/configs/` of an installed wheel. A file anywhere
-may say `from configs import default`: a `configs` folder of its own comes first, then the one that travels along.
+They lie in `configs/` at the top of a clone, and in `eeg2text_jax/configs/` of an installed wheel. Any file may say
+`from configs import default`: a `configs` folder beside the file comes first, then the package's.
 """
 
 import ast
@@ -15,32 +15,32 @@ from typing import Any
 
 from eeg2text_jax.errors import UserError, did_you_mean
 
-NO_CONFIGURATION = ("arguments",)  # what the others import
+NO_CONFIGURATION = ("arguments",)  # modules that configurations import
 
 
 def configs_folder() -> Path:
-    """Where the configurations are that travel with the package."""
+    """Return the folder of the package's configurations."""
     here = Path(__file__).parents[1]
     return next((place for place in (here / "configs", here.parent / "configs") if place.is_dir()), here / "configs")
 
 
 def shipped() -> dict[str, Path]:
-    """The shipped configurations by name, in alphabetical order."""
+    """Return the package's configurations by name, in alphabetical order."""
     found = {path.stem: path for path in sorted(configs_folder().glob("*.py"))}
     return {name: path for name, path in found.items() if name.isidentifier() and name not in NO_CONFIGURATION}
 
 
 def summary(path: Path) -> str:
-    """The first sentence of a configuration's docstring, without its full stop."""
+    """Return the first sentence of a configuration's docstring, without its full stop."""
     about = ast.get_docstring(ast.parse(path.read_text(encoding="utf8"))) or ""
     return " ".join(about.partition("\n\n")[0].split()).removesuffix(".")
 
 
 def find_config(name: str) -> Path:
-    """The file that `--config=NAME` means: one of the user's, or a shipped one by its bare name.
+    """Return the file that `--config=NAME` means: the user's file, or a configuration of the package by its name.
 
     Raises:
-      UserError: there is neither.
+      UserError: neither exists.
     """
     path, known = Path(name), shipped()
     if path.is_file():
@@ -55,7 +55,7 @@ def find_config(name: str) -> Path:
 
 
 def run_config(path: Path) -> dict[str, Any]:
-    """Runs a configuration file; its names."""
+    """Execute a configuration file and return its global names."""
     own = path.resolve().parent
     with _importable([own if own.name == "configs" else own / "configs", configs_folder()]):
         alone = own == configs_folder().resolve()  # needs nothing else, and its neighbours are no modules of the user's
@@ -70,7 +70,7 @@ def run_config(path: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _importable(folders: list[Path]) -> Iterator[None]:
-    """Lets `configs` be imported from the folders, the first that has a module; what it was before comes back."""
+    """Make `configs` importable from `folders` (the first that has a module wins); restore the previous state after."""
     before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "configs"}
     for name in before:
         del sys.modules[name]

@@ -1,4 +1,4 @@
-"""Everything that a run knows before training: data, split, text, arms and model, made or found in the workdir."""
+"""The fixed inputs of a run (data, split, tokenizer, arms, model), created in the workdir or read from it."""
 
 import dataclasses
 import functools
@@ -10,12 +10,15 @@ import numpy as np
 from ml_collections import ConfigDict
 from transformers import PreTrainedTokenizerBase
 
-from eeg2text_jax.backbones.build import build_model
+from eeg2text_jax.backbones.build import adapted, build_model
+from eeg2text_jax.conditions import NEAREST
 from eeg2text_jax.conditions.condition import condition_key, needs
 from eeg2text_jax.conditions.donors import donor_table, label_rows, train_means
+from eeg2text_jax.conditions.time_controls import clock_features, nearest_texts, neighbor_table
 from eeg2text_jax.data.batches import Samples, feature_scale
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
+from eeg2text_jax.data.prompt import has_fields, make_prompts
 from eeg2text_jax.data.text import encode_targets, load_tokenizer, longer_than, train_tokenizer
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
@@ -27,7 +30,7 @@ from eeg2text_jax.pretrained.folder import checkpoint_folder
 from eeg2text_jax.pretrained.start import model_from_checkpoint
 from eeg2text_jax.splits.certificate import certify_data, part_table, verdict
 from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.split import Split
+from eeg2text_jax.splits.split import PARTS, Split
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.study.config_file import check_derived
 from eeg2text_jax.study.configuration import fields_digest
@@ -39,7 +42,7 @@ from eeg2text_jax.study.workdir import Workdir
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """The fixed ingredients of one run."""
+    """The fixed inputs of one run."""
 
     config: ConfigDict
     workdir: Workdir
@@ -48,19 +51,19 @@ class Study:
     tokenizer: PreTrainedTokenizerBase
     samples: Samples
     arms: tuple[Arm, ...]
-    model: Seq2SeqModel | ContrastiveModel | ReconstructionModel  # the last in stages before the text
+    model: Seq2SeqModel | ContrastiveModel | ReconstructionModel  # the last in pretraining stages
     arrays: StudyArrays
-    targets: TextTargets | None = None  # of the contrastive objective
-    before: "Study | None" = None  # the stage whose best parameters training begins with
+    targets: TextTargets | None = None  # for the contrastive objective
+    before: "Study | None" = None  # the stage whose best parameters initialize this one
 
     @functools.cached_property
     def placement(self) -> Placement:
-        """Where the arrays of these arms lie."""
+        """The device mesh and the sharding of these arms' arrays."""
         return Placement.from_config(self.config, len(self.arms))
 
     @property
     def config_digest(self) -> str:
-        """A hash of what predictions depend on."""
+        """A hash of all fields that predictions depend on."""
         return fields_digest(self.config, "decoding")
 
     @property
@@ -69,13 +72,13 @@ class Study:
 
 
 def open_study(config: ConfigDict, workdir: Workdir, *, other_texts: bool = False) -> Study:
-    """Makes what the workdir lacks and reads the rest.
+    """Create the inputs that the workdir lacks and read the others.
 
     Args:
-      config: as checked by `ranges.check_config`.
+      config: a configuration that passed `ranges.check_config`.
       workdir: the run's folder.
-      other_texts: accept a data file whose sentences are not those that the run was begun with, everything else being
-        equal; to show that free-running predictions do not depend on them.
+      other_texts: accept a data file in which only the sentences differ from the original one; used to show that
+        free-running predictions do not depend on them.
 
     Raises:
       UserError: the data source, the tokenizer or a field of the configuration is not usable.
@@ -86,8 +89,8 @@ def open_study(config: ConfigDict, workdir: Workdir, *, other_texts: bool = Fals
     config = _with_steps(config, workdir, len(split.parts["train"]))
     tokenizer = open_tokenizer(config, workdir, data, split)
     build = model_from_checkpoint if config.model.checkpoint else build_model
-    model = build(config.model, data.feature_shape, tokenizer)
-    samples, means = make_samples(config, data, split, tokenizer, model.pad_token)
+    model = adapted(build(config.model, data.feature_shape, tokenizer), config, tokenizer)
+    samples, means = make_samples(config, data, split, tokenizer, model.pad_token, alone=model.spec.encoder is None)
     dropout = dropout_keys(grid_arms, config.seed, config.train.rng)
     arrays = StudyArrays(dropout, condition_key(config.seed), means)
     study = Study(config, workdir, data, split, tokenizer, samples, grid_arms, model, arrays)
@@ -95,7 +98,7 @@ def open_study(config: ConfigDict, workdir: Workdir, *, other_texts: bool = Fals
 
 
 def _with_steps(config: ConfigDict, workdir: Workdir, samples: int) -> ConfigDict:
-    """The configuration with the steps of its epochs, which a run that is resumed must have begun with."""
+    """Return the configuration with epochs converted to steps; a resumed run must derive the same steps."""
     config = resolved(config, samples)
     check_derived(workdir, config, samples)
     for line in lines(config, samples):
@@ -104,7 +107,7 @@ def _with_steps(config: ConfigDict, workdir: Workdir, samples: int) -> ConfigDic
 
 
 def contrastive(study: Study) -> Study:
-    """The study with targets, and with the model that is trained towards them, in the place of the generative one."""
+    """Return the study with text targets and a contrastive model in place of the generative one."""
     config = study.config
     targets = open_targets(config, study.workdir.targets, study.data, study.split)
     settings = config.contrastive
@@ -120,22 +123,22 @@ def contrastive(study: Study) -> Study:
 
 
 def open_data(config: ConfigDict, workdir: Workdir) -> DataFile:
-    """The data file of `config.data.source`: that file itself, or one prepared from it once."""
+    """Open the data file of `config.data.source`: the file itself, or one prepared from it once."""
     source = str(config.data.source)
     if source.endswith(".h5"):
         return read_datafile(source)
     if not workdir.data.exists():
         print(f"preparing {source} ...")
         tally = prepare(config.data, workdir.data)
-        print("\n".join([*tally.notes, tally.table()]))
+        print("\n".join([*tally.notes, tally.report()]))
     return read_datafile(workdir.data)
 
 
 def open_split(config: ConfigDict, workdir: Workdir, data: DataFile, *, other_texts: bool = False) -> Split:
-    """The split of this workdir; once made it stays, and so does the data that it was made from.
+    """Open the split of this workdir, or make it; a split is tied to the digest of its data file.
 
     Raises:
-      UserError: the data file is another one (see `open_study` for `other_texts`), or no such split can be made.
+      UserError: the data file differs (see `open_study` for `other_texts`), or the split cannot be made.
     """
     if workdir.split.exists():
         found = read_split_file(workdir.split)
@@ -149,7 +152,7 @@ def open_split(config: ConfigDict, workdir: Workdir, data: DataFile, *, other_te
 
 
 def open_tokenizer(config: ConfigDict, workdir: Workdir, data: DataFile, split: Split) -> PreTrainedTokenizerBase:
-    """The tokenizer of `config.text`, of the checkpoint, or one trained on the sentences of the train part."""
+    """Open the tokenizer of `config.text` or of the checkpoint, or train one on the sentences of the train part."""
     if not workdir.tokenizer.exists():
         folder = config.text.tokenizer or (config.model.checkpoint and checkpoint_folder(config.model.checkpoint))
         if folder:
@@ -161,11 +164,13 @@ def open_tokenizer(config: ConfigDict, workdir: Workdir, data: DataFile, split: 
     return load_tokenizer(workdir.tokenizer)
 
 
-def cuts(config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """Sentences on how many samples of the parts lose words or tokens.
+def cuts(
+    config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase, alone: bool = False
+) -> list[str]:
+    """Return messages on how many samples of each part lose words or tokens.
 
     Raises:
-      UserError: a sample, of the test part among them, has more words than the widest bucket.
+      UserError: a sample of any part has more words than the widest bucket.
     """
     rows = np.concatenate(list(split.parts.values()))
     words, most, widest = data.n_words[rows], config.data.max_words, max(words for words, _ in config.batch.buckets)
@@ -175,7 +180,7 @@ def cuts(config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrained
             f"data.max_words to {widest}, by which longer samples are cut."
         )
     most_tokens = config.text.max_tokens
-    too_long = longer_than(tokenizer, list(map(str, data.sentence[rows])), most_tokens)
+    too_long = longer_than(tokenizer, list(map(str, data.sentence[rows])), most_tokens, alone)
     found = []
     if (words > most).any():
         found.append(
@@ -191,28 +196,56 @@ def cuts(config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrained
 
 
 def make_samples(
-    config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase, pad_token: int
+    config: ConfigDict,
+    data: DataFile,
+    split: Split,
+    tokenizer: PreTrainedTokenizerBase,
+    pad_token: int,
+    *,
+    alone: bool = False,
 ) -> tuple[Samples, jax.Array | None]:
-    """What batches are cut from, and the table of subject means `[S + 1, *feature_shape]` where one is needed."""
+    """Return the samples for batches, and the subject means `[S + 1, *feature_shape]` if a condition needs them.
+
+    `alone` is for a decoder-only model, see `encode_targets`.
+    """
     train = split.parts["train"]
     scaling = feature_scale(data, train, config.data.standardize)
     conditions = {*config.grid.train_conditions, *config.grid.eval_conditions}
     needed = needs(sorted(conditions))
-    donors = donor_table(data, list(split.parts.values()), config.seed) if "donor" in needed else None
-    donor_note = "" if donors is None else f"shuffled, donors in the test part: {donors.summary(split.parts['test'])}."
-    for note in filter(None, [scaling.note(), *cuts(config, data, split, tokenizer), donor_note]):
+    parts, test = [split.parts[name] for name in PARTS], split.parts["test"]
+    donors = donor_table(data, list(split.parts.values()), config.seed) if {"donor", "neighbor"} & needed else None
+    neighbors = neighbor_table(data, parts, donors.donor) if "neighbor" in needed else None
+    nearest, nearest_note = None, ""
+    if NEAREST in conditions:
+        nearest = np.full(len(data), -1)
+        nearest[test], nearest_note = nearest_texts(data, train, test)
+    shuffled = f"shuffled, donors in the test part: {donors.summary(test)}." if "donor" in needed else ""
+    donor_note = " ".join(filter(None, [shuffled, neighbors.note if neighbors else "", nearest_note]))
+    for note in filter(None, [scaling.note(), *cuts(config, data, split, tokenizer, alone), donor_note]):
         print(note)
     means, subject = train_means(data, train) if needed & {"means", "subject"} else (None, None)
     samples = Samples(
         data=data,
-        targets=encode_targets(tokenizer, data.sentence, config.text.max_tokens),
+        targets=encode_targets(tokenizer, data.sentence, config.text.max_tokens, alone),
         mean=scaling.mean,
         scale=scaling.scale,
         max_words=config.data.max_words,
         pad_token=pad_token,
         subject=subject if "subject" in needed else None,
-        donors=None if donors is None else donors.donor,
+        donors=donors.donor if "donor" in needed else None,
+        clock=clock_features(data, train, config.seed) if "clock" in needed else None,
+        neighbors=neighbors.donor if neighbors else None,
+        nearest=nearest,
         donor_note=donor_note,
         label_rows=label_rows(data, train, config.seed) if "label_shuffle" in conditions else None,
+        prompts=_own_prompts(config, data, tokenizer) if has_fields(config.text.template) else None,
     )
     return samples, jnp.asarray((means - scaling.mean) / scaling.scale) if "means" in needed else None
+
+
+def _own_prompts(
+    config: ConfigDict, data: DataFile, tokenizer: PreTrainedTokenizerBase
+) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids before and after each recording, int32 `[N, P]`, of a template with fields."""
+    rows = [{"subject": str(subject), "task": str(task)} for subject, task in zip(data.subject, data.task, strict=True)]
+    return make_prompts(tokenizer, config.text.template, config.text.chat, rows)

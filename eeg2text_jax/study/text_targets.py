@@ -1,9 +1,9 @@
-"""What a contrastive model is trained to come close to: a frozen embedding of every sentence of the data file.
+"""Frozen sentence embeddings, the targets of the contrastive objective.
 
-Either the mean over tokens of a text encoder's hidden states at one layer, or, where no checkpoint is at hand, tf-idf
-of words, hashed: each word has a fixed random vector of signs, a sentence is the sum of its words' ones weighted by
-how rare they are among the train part's sentences. Both are standardized, each number by its mean and deviation over
-the train part's distinct sentences; nothing of the test part enters but its own texts.
+Two kinds: the mean over tokens of a text encoder's hidden states at one layer; or, without a checkpoint, hashed tf-idf:
+each word has a fixed random sign vector, and a sentence is the sum of its words' vectors weighted by their rarity in
+the train part. Both are standardized per dimension over the distinct sentences of the train part; the test part
+contributes its own texts alone.
 """
 
 import collections
@@ -36,17 +36,17 @@ from eeg2text_jax.study.grid import TextArrays
 class TextTargets:
     """Standardized embeddings `[S, E]` of the distinct sentences, in the order of the data file."""
 
-    sentences: tuple[str, ...]  # as `sentence_key` has them
+    sentences: tuple[str, ...]  # normalized by `sentence_key`
     vectors: np.ndarray
-    signature: str  # what they were made of
+    signature: str  # encoder, layer and settings
 
     def rows(self, texts: Sequence[str]) -> np.ndarray:
-        """The row of every text, int32 `[N]`."""
+        """Return the row of every text, int32 `[N]`."""
         place = {text: row for row, text in enumerate(self.sentences)}
         return np.array([place[sentence_key(str(text))] for text in texts], np.int32)
 
     def arrays(self, config: ConfigDict, data: DataFile, split: Split) -> TextArrays:
-        """As the training step reads them."""
+        """Return the arrays that the training step reads."""
         sentence = self.rows(data.sentence)
         exchanged = sentence
         if "label_shuffle" in config.grid.train_conditions:
@@ -55,10 +55,10 @@ class TextTargets:
 
 
 def open_targets(config: ConfigDict, path: epath.Path, data: DataFile, split: Split) -> TextTargets:
-    """The targets of `config.contrastive`, made once and kept in the file `path`.
+    """Read the targets of `config.contrastive` from the file `path`, or compute and store them.
 
     Raises:
-      UserError: there is no such encoder or layer, or the sentences of the train part have one embedding.
+      UserError: the encoder or layer does not exist, or all train sentences have the same embedding.
     """
     sentences = tuple(dict.fromkeys(sentence_key(str(text)) for text in data.sentence))
     if not path.exists():
@@ -80,7 +80,7 @@ def open_targets(config: ConfigDict, path: epath.Path, data: DataFile, split: Sp
 
 
 def embed(settings: ConfigDict, sentences: Sequence[str], train: np.ndarray) -> tuple[np.ndarray, str]:
-    """Embeddings `[S, E]` that `config.contrastive` asks for, not yet standardized, and what they are."""
+    """Return the embeddings `[S, E]` of `config.contrastive` before standardization, and their signature."""
     if settings.text:
         return hidden_means(settings.text, settings.layer, sentences)
     vectors = hashed_tfidf(sentences, train, settings.hashed)
@@ -88,7 +88,7 @@ def embed(settings: ConfigDict, sentences: Sequence[str], train: np.ndarray) -> 
 
 
 def standardized(vectors: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """Each column less its mean over the rows `train` (bool `[S]`), over their deviation; constant ones become 0."""
+    """Standardize each column by mean and deviation over the rows `train` (bool `[S]`); constant columns become 0."""
     mean, deviation = vectors[train].mean(0), vectors[train].std(0)
     varies = deviation > 1e-6 * np.maximum(np.abs(vectors[train]).max(0), 1e-30)
     if not varies.any():
@@ -97,16 +97,16 @@ def standardized(vectors: np.ndarray, train: np.ndarray) -> np.ndarray:
 
 
 def check_encoder(settings: ConfigDict) -> None:
-    """Looks whether the text encoder is there, before a run begins; loads nothing large."""
+    """Check that the text encoder exists before a run begins, without loading its weights."""
     if settings.text:
         chosen_layer(settings.text, settings.layer)
 
 
 def chosen_layer(name: str, layer: int) -> int:
-    """The layer whose output is taken; by default the one at two thirds of the depth.
+    """Return the layer whose output is used; by default at two thirds of the depth.
 
     Raises:
-      UserError: there is no such checkpoint or layer.
+      UserError: the checkpoint or the layer does not exist.
     """
     config: Any = read_config(checkpoint_folder(name))
     names = ("num_hidden_layers", "encoder_layers", "num_layers")
@@ -117,7 +117,7 @@ def chosen_layer(name: str, layer: int) -> int:
 
 
 def hidden_means(name: str, layer: int, sentences: Sequence[str]) -> tuple[np.ndarray, str]:
-    """Mean over the tokens of each sentence, special ones left out, of an encoder's hidden states, `[S, E]`."""
+    """Return the mean of an encoder's hidden states over each sentence's tokens, without special ones, `[S, E]`."""
     embedder = TextEmbedder(load_encoder(name, chosen_layer(name, layer)))
     special = np.array(sorted(embedder.loaded.tokenizer.all_special_ids))
     ids = embedder.tokens(sentences)
@@ -129,10 +129,10 @@ def hidden_means(name: str, layer: int, sentences: Sequence[str]) -> tuple[np.nd
 
 
 def hashed_tfidf(sentences: Sequence[str], train: np.ndarray, width: int) -> np.ndarray:
-    """Hashed tf-idf of words, float64 `[S, width]`, each of length 1.
+    """Return unit-norm hashed tf-idf vectors, float64 `[S, width]`.
 
     Weights are those of scikit-learn's TfidfVectorizer: `tf (1 + ln((1 + n) / (1 + df)))` over the `n` train
-    sentences. A word's signs follow from its SHAKE-256 digest, so that they are the same everywhere.
+    sentences. A word's signs come from its SHAKE-256 digest, so they are the same on every machine.
     """
     words = [re.findall(r"\w+", text.lower()) for text in sentences]
     frequency = collections.Counter(word for own, known in zip(words, train, strict=True) if known for word in set(own))
@@ -147,6 +147,6 @@ def hashed_tfidf(sentences: Sequence[str], train: np.ndarray, width: int) -> np.
 
 
 def word_signs(word: str, width: int) -> np.ndarray:
-    """The fixed vector of a word, `[width]` of +1 and -1."""
+    """Return the fixed sign vector of a word, `[width]` of +1 and -1."""
     stream = hashlib.shake_256(word.encode()).digest(-(-width // 8))
     return 2.0 * np.unpackbits(np.frombuffer(stream, np.uint8))[:width] - 1.0

@@ -1,9 +1,11 @@
-"""Which fields of a configuration must fit together; each check says what is wrong, or nothing."""
+"""Checks of configuration fields in combination; each returns a message, or "" if the fields are consistent."""
 
 from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
+from eeg2text_jax.backbones import DECODERS
+from eeg2text_jax.data.prompt import template_problem
 from eeg2text_jax.errors import first_line
 from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.splits.methods import FROM_FILE
@@ -37,7 +39,7 @@ def _microbatches(config: ConfigDict) -> str:
 
 
 def _contrastive(config: ConfigDict) -> str:
-    """The loss compares all rows of a batch, and there is no backbone that a step one could begin with."""
+    """Refuse settings that the contrastive objective excludes: its loss needs whole batches, and it has no backbone."""
     only = {"train.accumulate": 1, "train.label_smoothing": 0.0, "step_one.steps": 0, "step_one.epochs": 0}
     for name, value in only.items():
         section, field = name.split(".")
@@ -48,9 +50,34 @@ def _contrastive(config: ConfigDict) -> str:
     return ""
 
 
+def _prompt(config: ConfigDict) -> str:
+    alone, conditions = config.model.backbone in DECODERS, {*config.grid.train_conditions, *config.grid.eval_conditions}
+    if problem := template_problem(config.text.template):
+        return problem
+    if not alone and (config.text.template or config.text.chat):
+        return (
+            f"text.template is {config.text.template!r} and model.backbone is {config.model.backbone!r}; expected a "
+            f"decoder-only model ({', '.join(DECODERS)}), or model.prompt in its place."
+        )
+    if alone and config.model.prompt:
+        return f"model.prompt is {config.model.prompt!r}; expected '' and text.template with a decoder-only model."
+    if "prompt_only" in conditions and (not alone or config.objective != "generate"):
+        return "grid has the condition prompt_only; expected a decoder-only model, which can read a prompt alone."
+    return ""
+
+
 def _rates(config: ConfigDict) -> str:
     if config.optim.schedule == "geometric" and not config.optim.lr_end:
         return "optim.lr_end is 0.0; expected a number above 0, which a geometric decay never reaches."
+    return _frozen(config) if config.optim.trainable in ("bridge", "lora") else ""
+
+
+def _frozen(config: ConfigDict) -> str:
+    name = config.optim.trainable
+    if config.objective != "generate" or config.step_one.steps or config.step_one.epochs or config.pretrain.enabled:
+        return f"optim.trainable is {name!r}; expected all with objective=contrastive, step_one or pretrain."
+    if name == "lora" and config.model.backbone not in DECODERS:
+        return f"optim.trainable is 'lora' and model.backbone {config.model.backbone!r}; expected a decoder-only model."
     return ""
 
 
@@ -78,7 +105,7 @@ def _pretraining(config: ConfigDict) -> str:
 
 
 class _AnyTokens:
-    """Token ids of no model in particular, with which settings of decoding can be checked."""
+    """Placeholder token ids, to check decoding settings before a model exists."""
 
     start_token, pad_token, eos_token = 0, 1, 2
 
@@ -94,6 +121,7 @@ def _decoding(config: ConfigDict) -> str:
 TOGETHER: dict[str, Callable[[ConfigDict], str]] = {
     "data": _recordings,
     "split": _split,
+    "text": _prompt,
     "model": _encoder,
     "optim": _rates,
     "train": _microbatches,

@@ -1,7 +1,7 @@
-"""The folder of one run: what is where in it, whose it is, and who is at work in it.
+"""The workdir of a run: its paths, its lock, and the digests of its finished files.
 
-`finished.json` holds the SHA-256 of what is finished and read again: a file that has been changed since is refused by
-its name. What is in `config.json` is the subject of `config_file`: scoring a file of the folder reads no fields.
+`finished.json` holds the SHA-256 of finished files; one that was changed since is refused by name. `config_file` reads
+`config.json`; it is separate because scoring a file of the workdir reads no configuration.
 """
 
 import contextlib
@@ -17,14 +17,14 @@ from etils import epath
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.files import file_digest, files_below, is_local, locked, partial_of, write_text
 
-# What a start reads that an earlier one wrote, and what scoring and exporting read.
+# Files that a resumed run, scoring or exporting reads.
 OPENED = ("data.h5", "split.json", "tokenizer", "targets.npz", "waves.json")
 DECODED = ("predictions.jsonl", "rankings.jsonl", "metrics.jsonl")
 
 
 @dataclasses.dataclass(frozen=True)
 class Workdir:
-    """Paths of everything that a run writes."""
+    """The paths of all files that a run writes."""
 
     root: epath.Path
 
@@ -69,11 +69,11 @@ class Workdir:
         return self.root / "finished.json"
 
     def record(self, *names: str) -> None:
-        """Notes the digests of finished files and folders, those that are there, as what later starts shall find."""
+        """Store the digests of those finished files and folders that exist."""
         self._note({name: self._digests(name) for name in names})
 
     def unrecord(self, *names: str) -> None:
-        """Forgets the digests of what is about to be written anew: a kill may come before they are noted again."""
+        """Remove the digests of files that will be rewritten, in case of a kill before they are recorded again."""
         self._note({name: {} for name in names})
 
     def _note(self, digests: dict[str, dict[str, str]]) -> None:
@@ -85,15 +85,15 @@ class Workdir:
             write_text(self.finished, json.dumps(noted, indent=1, sort_keys=True) + "\n")
 
     def unrecorded(self, *names: str) -> list[str]:
-        """Which of `names` are there and have not been recorded."""
+        """Return those of `names` that exist and have no digest."""
         noted = {other.split("/")[0] for other in self._recorded()}
         return [name for name in names if name not in noted and (self.root / name).exists()]
 
     def check(self, *names: str) -> None:
-        """Compares files and folders that are there with what was recorded, if it was.
+        """Compare existing files and folders with their recorded digests, if any.
 
         Raises:
-          UserError: one was changed; the message names it.
+          UserError: a file was changed; the message names it.
         """
         recorded = self._recorded()
         for name in names:
@@ -125,10 +125,10 @@ class Workdir:
 
 @contextlib.contextmanager
 def held(root: str) -> Iterator[None]:
-    """Makes the folder and keeps other processes out of it. A folder that nothing was put into goes again.
+    """Create the workdir and hold its lock. A folder that stays empty is removed again.
 
     Raises:
-      UserError: another process is at work in the folder, or it is something else than a workdir.
+      UserError: another process holds the lock, or the folder is not a workdir.
     """
     folder = epath.Path(root)
     check_ours(folder)
@@ -144,10 +144,10 @@ def held(root: str) -> Iterator[None]:
 
 
 def find_workdir(root: str) -> Workdir:
-    """A workdir in which a run has been begun, as it is; nothing is made or changed.
+    """Return the workdir of an existing run, read-only.
 
     Raises:
-      UserError: there is none.
+      UserError: the folder holds no run.
     """
     workdir = Workdir(epath.Path(root))
     if not workdir.config.exists():
@@ -156,14 +156,14 @@ def find_workdir(root: str) -> Workdir:
 
 
 def check_unchanged(path: str | os.PathLike[str]) -> None:
-    """Refuses a file of a workdir that was changed since it was written; knows nothing of other files."""
+    """Raise if a file of a workdir was changed since it was written; files outside of workdirs pass."""
     path = epath.Path(path)
     if is_local(path) and (path.parent / "config.json").exists():
         Workdir(path.parent).check(path.name)
 
 
 def check_ours(root: epath.Path) -> None:
-    """Refuses a folder that is no workdir; a run that was killed in its first moment may have left its first files."""
+    """Raise if a folder is neither empty nor a workdir; accept the first files of a run that was killed at once."""
     first = (partial_of(root / "config.json").name, ".lock")
     if (root / "config.json").exists() or not root.exists():
         return

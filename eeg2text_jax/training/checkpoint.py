@@ -1,12 +1,11 @@
-"""Checkpoints through orbax: written asynchronously, complete or not there at all, and checked before they are used.
+"""Orbax checkpoints: written asynchronously, atomic, and verified before a restore.
 
-Beside its arrays a checkpoint holds `digests.json`, the SHA-256 of every file in it, written before the checkpoint gets
-its name. Resuming takes the newest checkpoint whose files have their digests. One that does not is damaged: training
-says so, sets it aside and takes the one before; whoever only reads refuses it. An error while restoring from files
-that are as they were written (too little memory, a network, another model) proves nothing against the checkpoint and
-is raised.
+Each checkpoint holds `digests.json`, the SHA-256 of every file in it, written before the checkpoint gets its final
+name. A resume takes the newest checkpoint whose files match their digests. A checkpoint that does not match is damaged:
+training prints this, renames it and takes the previous one; a read-only user gets an error. A restore that fails
+although all digests match (out of memory, network, another model) does not count as damage: the error is raised.
 
-Digests cost a reading of the files, by the main host: in the background after a save, and before a restore.
+Only the main host computes digests: in a thread after each save, and before each restore.
 """
 
 import itertools
@@ -30,9 +29,9 @@ from eeg2text_jax.parallel.distributed import is_main, main_decides
 
 
 class Preemption:
-    """Notes SIGTERM instead of dying of it. Use as a context manager around what saves when `stop_after` says so.
+    """Turn SIGTERM into a request to save and stop. Use as a context manager around the training loop.
 
-    Of several hosts, each may be told at another time; JAX's coordination service then agrees on the step to stop at.
+    On several hosts the signal may arrive at different times; JAX's coordination service agrees on the last step.
     """
 
     def __init__(self) -> None:
@@ -46,14 +45,14 @@ class Preemption:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Raises `Terminated` where SIGTERM was noted and nothing else is on its way."""
+        """Raise `Terminated` if SIGTERM came and no other exception is being raised."""
         if self._handles:
             signal.signal(signal.SIGTERM, self._before)
         if self._noted and kind is None:
             raise Terminated("ended by SIGTERM; what is trained is saved, and the same command goes on from there.")
 
     def stop_after(self, step: int) -> bool:
-        """Whether training shall end behind `step`; ask at every step."""
+        """Return whether `step` is the last one before a stop; call it after every step."""
         if jax.process_count() > 1:
             self._noted = multihost_utils.reached_preemption_sync_point(step)
         return self._noted
@@ -69,12 +68,12 @@ _NONE = -1
 
 
 class Checkpoints:
-    """The checkpoints of one workdir, newest two kept. Use as a context manager: leaving waits for the last save.
+    """The checkpoints of one workdir. Use as a context manager: leaving it waits for the last save.
 
     Args:
-      workdir: the folder in which `checkpoints/` is.
-      keep: how many there are at most.
-      read_only: nothing is written, made or set aside.
+      workdir: the folder that contains `checkpoints/`.
+      keep: the number of newest checkpoints to keep.
+      read_only: never write, create or rename anything.
     """
 
     def __init__(self, workdir: str | epath.Path, keep: int = 2, *, read_only: bool = False):
@@ -107,7 +106,7 @@ class Checkpoints:
                 raise _cannot_write(self.directory, error) from error
 
     def save(self, step: int, state: Any, info: dict[str, Any]) -> None:
-        """Begins to save a pytree of arrays and a JSON-able `info` under `step`; returns before it is written.
+        """Start to save a pytree of arrays and a JSON-able `info` under `step`; return before it is written.
 
         Raises:
           UserError: the disk is full or the folder cannot be written.
@@ -124,7 +123,7 @@ class Checkpoints:
             raise _cannot_write(self.directory, error) from error
 
     def _check_room(self, state: Any) -> None:
-        """Before anything is written: orbax's threads leave pages of errors behind when they find out."""
+        """Raise before the save if the disk is too full: orbax's threads would print pages of errors instead."""
         try:
             free = shutil.disk_usage(self.directory).free
         except OSError:  # no local disk
@@ -137,7 +136,7 @@ class Checkpoints:
             )
 
     def _write_digests(self) -> None:
-        """Orbax calls this in its thread once all files of a checkpoint are there, before it gets its name."""
+        """Write `digests.json`. Orbax calls this in its thread after all files are written, before the final rename."""
         if not is_main():
             return
         name = f"step_{self._saving}"
@@ -149,7 +148,7 @@ class Checkpoints:
         (folder / DIGESTS).write_text(json.dumps(content, indent=1) + "\n")
 
     def wait(self) -> None:
-        """Returns when every save is on disk.
+        """Wait until every save is on disk.
 
         Raises:
           UserError: a save failed.
@@ -160,14 +159,14 @@ class Checkpoints:
             raise _cannot_write(self.directory, error) from error
 
     def restore(self, abstract_state: Any) -> tuple[int, Any, dict[str, Any]] | None:
-        """The newest undamaged checkpoint as (step, state, info), or None. A call for all hosts at once.
+        """Return the newest undamaged checkpoint as (step, state, info), or None. All hosts must call this together.
 
         Args:
-          abstract_state: pytree of `jax.ShapeDtypeStruct` with shardings, as the state shall come back; a leaf that
-            is `orbax.checkpoint.PLACEHOLDER` is not read.
+          abstract_state: pytree of `jax.ShapeDtypeStruct` with the shardings to restore to; a leaf that is
+            `orbax.checkpoint.PLACEHOLDER` is not read.
 
         Raises:
-          UserError: the newest checkpoint is damaged and may only be read, or cannot be restored although it is whole.
+          UserError: the newest checkpoint is damaged and `read_only` is set, or it is intact and cannot be restored.
         """
         if self._manager is None:
             return None
@@ -186,7 +185,7 @@ class Checkpoints:
         return step, restored["state"], restored["info"]
 
     def _newest_undamaged(self) -> int:
-        """The step to go on from; those that are damaged are set aside on the way to it."""
+        """Return the step of the newest undamaged checkpoint; rename the damaged ones that are newer."""
         for step in sorted(self._manager.all_steps(), reverse=True):
             damage = find_damage(self.directory / f"step_{step}")
             if damage is None:
@@ -200,18 +199,18 @@ class Checkpoints:
         return _NONE
 
     def _set_aside(self, step: int) -> None:
-        """Renames a damaged checkpoint out of the way, so that its step can be saved again and nothing is lost."""
+        """Rename a damaged checkpoint, so that its step can be saved again and nothing is deleted."""
         name = f"damaged_checkpoint_{step}"
         places = (self.directory.parent / (f"{name}_{n}" if n else name) for n in itertools.count())
         (self.directory / f"step_{step}").rename(next(place for place in places if not place.exists()))
 
 
 def find_damage(folder: epath.Path) -> str | None:
-    """What is wrong with the files of a checkpoint, by the file's name; None if they are what was written.
+    """Describe the first file of a checkpoint that differs from its digest; None if all files match.
 
     Raises:
-      UserError: nobody can tell, as it has no digests.
-      OSError: a file is there and cannot be read.
+      UserError: the checkpoint has no digests.
+      OSError: a file exists and cannot be read.
     """
     listed = folder / DIGESTS
     if not listed.exists():
@@ -237,7 +236,7 @@ def find_damage(folder: epath.Path) -> str | None:
 
 
 def _listed_files(folder: epath.Path) -> list[str]:
-    """Files of a checkpoint that have digests."""
+    """List the files of a checkpoint that have digests."""
     return [name for name in files_below(folder) if name not in (*_CHANGED_LATER, DIGESTS)]
 
 
@@ -253,7 +252,7 @@ def _restore_args(leaf: Any) -> ocp.RestoreArgs:
 
 
 def _not_of_orbax(record: logging.LogRecord) -> bool:
-    """Orbax logs every thread's traceback of an error that it also raises: 300 lines before our sentence."""
+    """Drop orbax's log records: it logs a traceback (300 lines) for each error that it also raises."""
     return "orbax" not in record.pathname
 
 

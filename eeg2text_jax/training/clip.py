@@ -1,4 +1,4 @@
-"""The contrastive objective: which of the sentences of a batch was read (CLIP, Radford et al. 2021).
+"""The contrastive objective: find the sentence that was read among those of the batch (CLIP, Radford et al. 2021).
 
 All arms of a seed see the same batches with the same dropout keys, as in the generative grid: only the condition
 differs.
@@ -21,21 +21,20 @@ EXCLUDED = -1e30  # a logit that takes no part in a softmax
 def clip_loss(
     brain: jax.Array, text: jax.Array, sentence: jax.Array, weight: jax.Array, scale: jax.Array, symmetric: bool
 ) -> jax.Array:
-    """Summed cross-entropy over the real rows of finding the own text among those of the batch, in nats.
+    """Return the summed cross-entropy, in nats, of matching each recording to its own text in the batch.
 
     Args:
-      brain: embeddings of the recordings, of length 1, float32 `[B, E]`.
-      text: targets, of any length above 0, `[B, E]`.
-      sentence: int32 `[B]`; rows of one sentence, which several subjects may have read, are never each other's
-        negatives: neither stands in the other's denominator.
-      weight: float32 `[B]`, 0 for rows that only fill the batch.
-      scale: of the cosines, a scalar.
-      symmetric: the mean of this and of finding the own recording among those of the batch, for each text.
+      brain: unit-norm embeddings of the recordings, float32 `[B, E]`.
+      text: text embeddings with any non-zero norm, `[B, E]`.
+      sentence: int32 `[B]`; rows with the same sentence (read by several subjects) are not negatives of each other.
+      weight: float32 `[B]`, 0 for padding rows.
+      scale: inverse temperature, a scalar that multiplies the cosines.
+      symmetric: average with the loss in the other direction, from text to recording.
     """
     logits = scale * jnp.einsum("bd,cd->bc", brain, unit_length(text), precision=jax.lax.Precision.HIGHEST)
     same = sentence[:, None] == sentence[None, :]
     own = jnp.eye(len(sentence), dtype=bool)
-    # A row that fills the batch is its own positive, so that its (unused) loss is finite.
+    # A padding row is its own positive, so that its (unused) loss is finite.
     taking_part = ((weight[None, :] > 0) & ~same) | own
     masked = jnp.where(taking_part, logits, EXCLUDED)
     positive = jnp.diagonal(logits)
@@ -48,7 +47,7 @@ def clip_loss(
 
 @dataclasses.dataclass(frozen=True)
 class ContrastiveProgram(GridProgram):
-    """The compiled side of a contrastive grid; its steps are those of the generative one, with another loss.
+    """The jitted programs of a contrastive grid: `GridProgram` with another loss.
 
     Args:
       symmetric: see `clip_loss`.
@@ -58,7 +57,7 @@ class ContrastiveProgram(GridProgram):
     symmetric: bool = True
 
     def _gradient(self, params: Any, rows: Batch, key: jax.Array) -> tuple[jax.Array, Any]:
-        """Mean loss over the rows of one arm's batch, and its gradient."""
+        """Return the mean loss over the rows of one arm's batch, and its gradient."""
 
         def loss(params: Any, rows: Batch, key: jax.Array) -> jax.Array:
             total, count = self._loss(params, rows, key)
@@ -67,7 +66,7 @@ class ContrastiveProgram(GridProgram):
         return self._accumulated(loss, params, rows, key)
 
     def _loss(self, params: Any, rows: Batch, key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-        """Summed loss of one arm and the number of rows."""
+        """Return the summed loss of one arm and the number of rows."""
         inputs = {"features": rows["features"], "mask": rows["mask"]}
         brain = self.model.embed(params, inputs, dropout_key=key)
         with jax.named_scope("head_loss"):
@@ -76,7 +75,7 @@ class ContrastiveProgram(GridProgram):
             return loss, jnp.sum(rows["weight"])
 
     def _rows(self, batch: Batch, study: StudyArrays, step: jax.Array) -> dict[str, jax.Array]:
-        """Besides what the generative grid has, each arm's `sentence [A, B]` and its embedding, `text [A, B, E]`."""
+        """Add each arm's `sentence [A, B]` and text embedding `text [A, B, E]` to the rows of `GridProgram`."""
         rows = super()._rows(batch, study, step)
         places = self._places(len(batch["mask"]))
         sentences = []

@@ -1,4 +1,4 @@
-"""Training of all arms of a stage as a page: restore, then step, log, evaluate, save until done."""
+"""The training loop of all arms: restore, then step, log, evaluate and save until done."""
 
 import functools
 import json
@@ -18,15 +18,15 @@ from eeg2text_jax.models.flops import AnyModel
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.models.two_towers import ContrastiveModel
-from eeg2text_jax.parallel.arms import compile_step
+from eeg2text_jax.parallel.arms import Divided, compile_step
 from eeg2text_jax.parallel.distributed import is_main, to_host
 from eeg2text_jax.parallel.placement import Placement, arms_mapping
-from eeg2text_jax.pretrained.start import start_from_checkpoint
+from eeg2text_jax.pretrained.start import frozen_params, start_from_checkpoint
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.splits.split import check_same_data, check_same_split
 from eeg2text_jax.stores.address import address_of
 from eeg2text_jax.study.configuration import fields_digest, to_json
-from eeg2text_jax.study.grid import Arm, init_keys
+from eeg2text_jax.study.grid import Arm, StudyArrays, init_keys
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
 from eeg2text_jax.training.clip import ContrastiveProgram
@@ -39,6 +39,7 @@ from eeg2text_jax.training.state import (
     init_state,
     keep_best,
     make_optimizer,
+    own_only,
     trainable_only,
     without_frozen,
 )
@@ -48,12 +49,12 @@ from eeg2text_jax.training.trivial import trivial_losses
 
 
 def train(study: Study) -> TrainState:
-    """Trains every arm of the study, going on from the newest checkpoint of its workdir.
+    """Train every arm of the study, resuming from the newest checkpoint of its workdir.
 
     Raises:
-      UserError: a loss, on train or on dev, is not finite (the message names the steps), or a checkpoint cannot be
+      UserError: a training or dev loss is not finite (the message names the steps), or a checkpoint cannot be
         written.
-      Terminated: SIGTERM came, and the step that was under way is saved.
+      Terminated: SIGTERM came; the current step was saved.
     """
     config = study.config.train
     placement = study.placement
@@ -64,10 +65,11 @@ def train(study: Study) -> TrainState:
         state, iterator, lines, ended = restore_or_init(study, program, placement, checkpoints)
         formats = placement.formats(state)
         state = jax.device_put(state, formats, donate=True)
-        train_step = compile_step(program.train_step, placement.mesh, formats)
+        arrays = study_arrays(study)
+        where = jax.tree.map(lambda leaf: leaf.sharding, arrays)
+        train_step = compile_step(program.train_step, placement.mesh, formats, where)
         keep = jax.jit(keep_best, donate_argnums=0, out_shardings=formats)
-        dev_loss = DevLoss(study, program)
-        arrays = placement.constants(study.arrays)
+        dev_loss = DevLoss(study, program, arrays)
         first = int(state.step)
         if first >= config.steps or ended:
             write_lines(study.workdir.root, lines)
@@ -86,7 +88,7 @@ def train(study: Study) -> TrainState:
                 with profile.step(step):
                     batch = pending.next_batch(iterator)
                     state, metrics = train_step(state, placement.training_batch(batch), arrays)
-                    pending.swap(step, batch, metrics)  # reads the metrics of the step before, this one is running
+                    pending.swap(step, batch, metrics)  # reads the metrics of the previous step while this one runs
                 profile.after(step, pending.flush)
                 if step % config.eval_every == 0 or step == config.steps:
                     loss = dev_loss(state.params)
@@ -104,15 +106,29 @@ def train(study: Study) -> TrainState:
     return state
 
 
+def study_arrays(study: Study) -> StudyArrays:
+    """What every step reads, on its devices: constants everywhere, a frozen model divided as parameters are."""
+    return study.placement.constants(study.arrays)._replace(frozen=frozen_model(study))
+
+
+def frozen_model(study: Study) -> Any:
+    """The parameters that all arms share; None where each arm trains all of its own."""
+    model, config = study.model, study.config
+    if not getattr(model, "shared_frozen", False):
+        return None
+    key = init_keys(study.arms[:1], config.seed)[0]
+    return frozen_params(model, config.model.checkpoint, key, study.placement.frozen, config.model.frozen_dtype)
+
+
 def tracker_of(study: Study) -> Tracker:
-    """What `train.tracker` asks for, on the host that writes."""
+    """Return the tracker that `train.tracker` names; only the main host sends anything."""
     root, config = str(study.workdir.root), study.config
     wanted = config.train.tracker if is_main() else ""
     return Tracker(wanted, address_of(root), root, map(str, study.arms), json.loads(to_json(config)))
 
 
 def announce(study: Study, placement: Placement, first: int) -> None:
-    """Says what is trained from step `first` on, and where."""
+    """Print what is trained from step `first` on, and on which devices."""
     if first:
         print(f"going on from the checkpoint of step {first}")
     names = ", ".join(map(str, study.arms))
@@ -122,10 +138,12 @@ def announce(study: Study, placement: Placement, first: int) -> None:
 
 
 def trained_params(study: Study) -> Any:
-    """Each arm's parameters with the lowest loss on dev, `[A, ...]`, from the newest checkpoint of the workdir.
+    """Return each arm's parameters with the lowest dev loss, `[A, ...]`, from the newest checkpoint of the workdir.
+
+    With what all arms share beside them, `Divided`, where there is something.
 
     Raises:
-      UserError: the workdir has no checkpoint, its training was not finished, or no loss on dev was ever finite.
+      UserError: the workdir has no checkpoint, its training is not finished, or no dev loss was ever finite.
     """
     abstract = study.placement.abstract(make_program(study.config, study.model, study.arms).state_shapes())
     unread = {
@@ -146,7 +164,8 @@ def trained_params(study: Study) -> Any:
             f"{checkpoints.directory}: the loss of arm {not_finite(study.arms, best)} on dev was never finite, so no "
             "parameters are the best; lower optim.lr or look at the features."
         )
-    return restored[1].best_params
+    frozen = frozen_model(study)
+    return restored[1].best_params if frozen is None else Divided(restored[1].best_params, frozen)
 
 
 def make_program(
@@ -155,7 +174,7 @@ def make_program(
     arms: tuple[Arm, ...],
     mesh: Mesh | AbstractMesh | None = None,
 ) -> GridProgram:
-    """The compiled side of a grid, to run on a mesh; without one it only describes the state."""
+    """Build the jitted programs of a grid on a mesh; without a mesh they only describe the state."""
     frozen = frozen_paths(config, model)
     optimizer = without_frozen(make_optimizer(config.optim, config.train.steps), frozen)
     return program_kind(config, model)(
@@ -171,7 +190,7 @@ def make_program(
 
 
 def program_kind(config: ConfigDict, model: AnyModel) -> Callable[..., GridProgram]:
-    """Which program trains a model; what it needs besides the rest is given already."""
+    """Return the `GridProgram` class that trains a model, with its own arguments already bound."""
     if isinstance(model, ReconstructionModel):
         return functools.partial(ReconstructionProgram, error=config.pretrain.loss)
     if isinstance(model, ContrastiveModel):
@@ -180,19 +199,19 @@ def program_kind(config: ConfigDict, model: AnyModel) -> Callable[..., GridProgr
 
 
 class Begun(NamedTuple):
-    """What training goes on from."""
+    """The point at which training starts or resumes."""
 
     state: TrainState
-    iterator: Iterator[Batch]  # at the position in the data
-    lines: list[str]  # of metrics.jsonl until then
-    ended: bool = False  # whether it came to its end before its last step
+    iterator: Iterator[Batch]  # positioned at the next batch
+    lines: list[str]  # of metrics.jsonl so far
+    ended: bool = False  # early stopping ended the run before its last step
 
 
 def restore_or_init(study: Study, program: GridProgram, placement: Placement, checkpoints: Checkpoints) -> Begun:
-    """The state and the position in the data of the newest checkpoint, or those before the first step.
+    """Restore the state and the data position from the newest checkpoint, or initialize both.
 
     Raises:
-      UserError: the checkpoint was trained on another split, or is of another run.
+      UserError: the checkpoint belongs to another split or to another run.
     """
     config = study.config
     batches = training_batches(
@@ -215,7 +234,7 @@ def restore_or_init(study: Study, program: GridProgram, placement: Placement, ch
 
 
 def _origin(study: Study) -> dict[str, Any]:
-    """What a checkpoint says of the run that it is of."""
+    """Return the fields by which a checkpoint identifies its run."""
     return {
         "split": study.split.digest(),
         "features": study.data.digests["features"],
@@ -235,15 +254,17 @@ def _check_origin(study: Study, info: dict[str, Any], checkpoints: Checkpoints) 
 
 
 def make_initial_state(study: Study, program: GridProgram, placement: Placement) -> TrainState:
-    """The state before the first step.
+    """Return the state before the first step.
 
-    Parameters are the best of the stage before, if any; what that lacks, or all, is from the checkpoint, else random.
+    Each parameter comes from the first source that has it: the best parameters of the previous stage, the pretrained
+    checkpoint, random initialization.
     """
     keys, checkpoint = init_keys(study.arms, study.config.seed), study.config.model.checkpoint
+    shapes = own_only(study.model, study.model.shapes)
     shardings = placement.shardings(program.state_shapes())
     before = stage_before(study)
-    carried = {} if before is None else carried_over(trained_params(before), study.model.shapes)
-    if carried.keys() >= flatten(study.model.shapes).keys():
+    carried = {} if before is None else carried_over(trained_params(before), shapes)
+    if carried.keys() >= flatten(shapes).keys():
         params = unflatten(carried)
     elif checkpoint and isinstance(study.model, Seq2SeqModel):
         start = start_from_checkpoint(study.model, checkpoint, keys, placement.shardings)
@@ -259,17 +280,17 @@ def make_initial_state(study: Study, program: GridProgram, placement: Placement)
 
 
 class DevLoss:
-    """Loss on the dev part, nats per token, `[A]`, each arm under its own condition."""
+    """Compute the dev loss of each arm under its own training condition, nats per token, `[A]`."""
 
-    def __init__(self, study: Study, program: GridProgram):
+    def __init__(self, study: Study, program: GridProgram, arrays: StudyArrays | None = None):
         config = study.config.batch
         rows = study.split.parts["dev"]
         self._make = functools.partial(each_evaluation_batch, study.samples, rows, config.buckets, config.size)
-        # Volumes are read anew every time.
+        # Volumes are too large to keep: they are read again for each evaluation.
         self._batches = list(self._make()) if len(study.data.feature_shape) == 1 else None
         self._step = jax.jit(program.eval_step)
         self._placement = study.placement
-        self._arrays = self._placement.constants(study.arrays)
+        self._arrays = arrays or study_arrays(study)
 
     def __call__(self, params: Any) -> jax.Array:
         parts = [

@@ -18,12 +18,14 @@ from eeg2text_jax.training.tracker import Tracker
 
 
 class MetricsLog:
-    """Appends scalars by step. Use as a context manager. Of several hosts the first one writes.
+    """Append scalars by step to `metrics.jsonl`, TensorBoard and a tracker. Use as a context manager.
+
+    Only the first of several hosts writes.
 
     Args:
-      workdir: where `metrics.jsonl` and `tensorboard/` are.
-      step: the step that training goes on from.
-      tracker: what else is told.
+      workdir: the folder of `metrics.jsonl` and `tensorboard/`.
+      step: the step that training resumes from.
+      tracker: an experiment tracker that receives the same scalars.
       lines: what was logged until then. The checkpoint says it, not the file, which is written anew: it may have lines
         of steps that will be done again, and may have been changed or deleted.
     """
@@ -34,7 +36,7 @@ class MetricsLog:
         self._events = _Events(str(workdir / "tensorboard"), step) if is_main() else None
 
     def add(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Records scalars of one step; a value that is not finite becomes null."""
+        """Record the scalars of one step; a value that is not finite becomes null."""
         row = {name: float(value) if math.isfinite(value) else None for name, value in scalars.items()}
         self.lines.append(json.dumps({"step": step, **row}))
         if is_main():
@@ -59,13 +61,13 @@ class MetricsLog:
 
 
 def write_lines(workdir: epath.Path, lines: Sequence[str]) -> None:
-    """Writes `metrics.jsonl`; of several hosts the first one does."""
+    """Write `metrics.jsonl`; only the first of several hosts writes."""
     if is_main():
         write_text(workdir / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
 
 
 def stale(lines: Sequence[str]) -> int:
-    """How many of the last losses on dev were below none before them, of whatever arm."""
+    """Return the number of consecutive dev evaluations without improvement in any arm."""
     best: dict[str, float] = {}
     since = 0
     for row in map(json.loads, lines):
@@ -77,10 +79,10 @@ def stale(lines: Sequence[str]) -> int:
 
 
 class _Events:
-    """A TensorBoard event file, written in this thread.
+    """A TensorBoard event file, written by the calling thread.
 
-    tensorboardX's `SummaryWriter` writes in a thread of its own, whose errors (a full disk) are printed at length and
-    end nothing.
+    tensorboardX's `SummaryWriter` writes in its own thread, where an error (a full disk) prints a long traceback and
+    does not stop training.
     """
 
     PAUSE = 30.0  # seconds between two flushes; to gs:// each one sends the whole file
@@ -108,14 +110,14 @@ DASHES = ("-", "--", "-.", ":")
 
 
 def write_curves(metrics: epath.Path, out: epath.Path) -> None:
-    """Writes `loss_figure` as a PNG."""
+    """Write `loss_figure` as a PNG."""
     figure = loss_figure(metrics)
     with replacing(out) as partial, partial.open("wb") as file:
         figure.savefig(file, format="png", dpi=150)
 
 
 def loss_figure(metrics: epath.Path) -> Figure:
-    """Training (thin) and dev loss (thick, dots) of every arm by step."""
+    """Plot training loss (thin) and dev loss (thick, dots) of every arm by step."""
     text = metrics.read_text()
     rows = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]  # a kill may cut the last line
     figure = Figure(figsize=(6.0, 3.6), layout="constrained")
@@ -123,7 +125,7 @@ def loss_figure(metrics: epath.Path) -> Figure:
     names = list(dict.fromkeys(key.partition("/")[2] for row in rows for key in row if key.startswith("dev_loss/")))
     for i, name in enumerate(names):
         style = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
-        axes.plot(*_series(rows, f"loss/{name}"), lw=0.7, alpha=0.6, **style)
+        axes.plot(*_series(rows, f"loss/{name}"), lw=0.7, alpha=0.6, label=f"{name}, train", **style)
         axes.plot(*_series(rows, f"dev_loss/{name}"), lw=1.8, marker="o", ms=3, label=f"{name}, dev", **style)
     axes.set_xlabel("step")
     axes.set_ylabel("loss, nats per token")

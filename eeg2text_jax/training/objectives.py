@@ -1,4 +1,4 @@
-"""What is minimised: the loss of a text, of labels and logits; or that of a reconstruction, of what was fed."""
+"""Training losses: token cross-entropy, and reconstruction error."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ BLOCK = 1 << 26  # bytes of logits at once
 
 
 def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0) -> jax.Array:
-    """Negative log-likelihood of every label in nats, float32 `[B, T]`.
+    """Return the negative log-likelihood of every label in nats, float32 `[B, T]`.
 
     Args:
       logits: float32 `[B, T, V]`.
@@ -22,7 +22,7 @@ def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 
     """
     logits = shard_rows(logits.astype(jnp.float32))
     log_norm = jax.nn.logsumexp(logits, axis=-1)
-    # A gather from logits that are divided along V or the batch, XLA may partition across the arms; a sum it does not.
+    # A masked sum, not a gather: XLA may partition a gather from sharded logits across the arms.
     chosen = labels[..., None] == jnp.arange(logits.shape[-1], dtype=labels.dtype).reshape(*[1] * labels.ndim, -1)
     losses = log_norm - jnp.sum(jnp.where(chosen, logits, 0.0), axis=-1)
     if label_smoothing:
@@ -34,12 +34,12 @@ def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 
 def summed_loss(
     logits: jax.Array, labels: jax.Array, weight: jax.Array, pad_token: int, label_smoothing: float = 0.0
 ) -> tuple[jax.Array, jax.Array]:
-    """Summed loss over the real tokens of the real rows, and their number (both float32 scalars).
+    """Return the loss summed over real tokens of real rows, and the number of these tokens (float32 scalars).
 
     Args:
       logits: `[B, T, V]`.
       labels: int32 `[B, T]`, padded with `pad_token`.
-      weight: float32 `[B]`, 0 for rows that only fill the batch.
+      weight: float32 `[B]`, 0 for padding rows.
     """
     counted = _counted(labels, weight, pad_token)
     return jnp.sum(token_losses(logits, labels, label_smoothing) * counted), jnp.sum(counted)
@@ -50,21 +50,24 @@ def summed_loss_by_blocks(
     x: jax.Array,
     table: jax.Array,
     bias: jax.Array | None,
+    cap: float = 0.0,
     *,
     labels: jax.Array,
     weight: jax.Array,
     pad_token: int,
     label_smoothing: float = 0.0,
 ) -> tuple[jax.Array, jax.Array]:
-    """`summed_loss` of `logits_of(x, table, bias)`; logits and their gradient are there for some positions at a time.
+    """Return `summed_loss` of `logits_of(x, table, bias, cap)`, computed for a block of positions at a time.
 
     Args:
-      x: the decoder's hidden states, `[B, T, D]`, with `table` `[V, D]` and `bias` `[V]`; the rest as there.
+      x: the decoder's hidden states, `[B, T, D]`, with `table` `[V, D]` and `bias` `[V]`; the rest as in
+        `summed_loss`.
     """
 
     def of_block(head: Any, x: jax.Array, rows: tuple[jax.Array, jax.Array]) -> jax.Array:
         labels, counted = (leaf.reshape(-1) for leaf in rows)
-        return jnp.sum(token_losses(logits_of(x.reshape(-1, x.shape[-1]), *head), labels, label_smoothing) * counted)
+        logits = logits_of(x.reshape(-1, x.shape[-1]), *head, cap)
+        return jnp.sum(token_losses(logits, labels, label_smoothing) * counted)
 
     counted = _counted(labels, weight, pad_token)
     length, smallest = labels.shape[1], -(-4 * labels.size * len(table) // BLOCK)
@@ -73,7 +76,7 @@ def summed_loss_by_blocks(
 
 
 def count_tokens(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Array:
-    """Number of real tokens of the real rows, a float32 scalar."""
+    """Return the number of real tokens in real rows, a float32 scalar."""
     return jnp.sum(_counted(labels, weight, pad_token))
 
 
@@ -88,19 +91,19 @@ LOSSES = {"mae": jnp.abs, "mse": jnp.square}
 def reconstruction_loss(
     given: jax.Array, made: jax.Array, judged: jax.Array, weight: jax.Array, kind: str, voxels: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
-    """Summed mean error of the snapshots, and their number (both float32 scalars).
+    """Return the mean error of each snapshot summed over snapshots, and their number (float32 scalars).
 
     Args:
-      given: what was fed, `[B, W, ...]`.
-      made: its reconstruction, of the same shape or one that broadcasts.
-      judged: bool `[B, W]`, the snapshots that count.
-      weight: float32 `[B]`, 0 for rows that only fill the batch.
+      given: the encoder's input, `[B, W, ...]`.
+      made: the reconstruction, of a shape that broadcasts to the input's.
+      judged: bool `[B, W]`, the snapshots that enter the loss.
+      weight: float32 `[B]`, 0 for padding rows.
       kind: "mae" or "mse".
-      voxels: float32 `[...]`, 1 at those that count, 0 at others; None: all count.
+      voxels: float32 `[...]` mask, 1 at voxels that enter the loss; None: all do.
     """
     counted = judged.astype(jnp.float32) * weight[:, None]  # [B, W]
     error = LOSSES[kind](given.astype(jnp.float32) - made)
     axes = tuple(range(2, given.ndim))
     means = error.mean(axis=axes) if voxels is None else (error * voxels[None, None]).sum(axis=axes) / voxels.sum()
-    # What stands at padding may be anything.
+    # Padding positions may hold any value.
     return jnp.sum(jnp.where(counted > 0, means * counted, 0.0)), jnp.sum(counted)

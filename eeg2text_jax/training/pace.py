@@ -1,5 +1,6 @@
-"""How training goes, read late: losses that must be finite, samples, tokens, model FLOPs and
-waiting for input; and a profile of some steps, which XProf opens.
+"""Throughput of training: samples, tokens, MFU, input wait; the check that losses are finite; profiles for XProf.
+
+Metrics of step n are read after step n+1 is dispatched, so that reading them never stalls the device.
 """
 
 import re
@@ -27,23 +28,23 @@ from eeg2text_jax.training.metrics_log import MetricsLog
 
 
 def start_trace(folder: str) -> None:
-    """Begins a profile without Python's own calls, which would slow down what it is about."""
+    """Start a profile without the Python tracer, which would slow down the profiled steps."""
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     jax.profiler.start_trace(folder, profiler_options=options)
 
 
 class StepProfile:
-    """Writes `DIR/profile` of the steps `START:END`, both included. Use as a context manager around all steps.
+    """Write a profile of steps `START:END` (both included) to `DIR/profile`. Use as a context manager around all steps.
 
-    A step that was done before a resume is not done again for its profile.
+    Steps that were finished before a resume are not profiled.
 
     Args:
-      steps: `train.profile`; empty: none is written.
-      workdir: DIR; every host writes a file of its own.
+      steps: `train.profile`, as "START:END"; empty: no profile.
+      workdir: DIR; every host writes its own file.
 
     Raises:
-      UserError: `steps` is something else.
+      UserError: `steps` has another form.
     """
 
     def __init__(self, steps: str, workdir: epath.Path):
@@ -60,14 +61,14 @@ class StepProfile:
         self._stop()
 
     def step(self, number: int) -> Any:
-        """A context manager around step `number`: what is done in it is called so in the profile."""
+        """Return a context manager that labels step `number` in the profile."""
         if not self._running and self._first <= number <= self._last:
             start_trace(str(self._folder))
             self._running = True
         return jax.profiler.StepTraceAnnotation("train", step_num=number)
 
     def after(self, number: int, wait: Callable[[], None]) -> None:
-        """Ends the profile behind its last step, once `wait` has waited for the devices."""
+        """End the profile after its last step; `wait` blocks until the devices are idle."""
         if self._running and number >= self._last:
             wait()
             self._stop()
@@ -80,7 +81,7 @@ class StepProfile:
 
 
 class BatchWork(NamedTuple):
-    """What one batch is to each arm; all seeds have batches of one shape."""
+    """The size of one arm's batch; batches of all seeds have one shape."""
 
     samples: int  # real rows
     tokens: int  # real target tokens of these
@@ -90,7 +91,7 @@ class BatchWork(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch, pad_token: int) -> "BatchWork":
-        """Of a training batch `[S, B, ...]`; the numbers of samples and tokens are those of the first seed."""
+        """Measure a training batch `[S, B, ...]`; samples and tokens are counted for the first seed."""
         weight = batch["weight"][0]
         real = (batch["labels"][0] != pad_token) & (weight > 0)[:, None]
         _, rows, words = batch["features"].shape[:3]
@@ -98,12 +99,12 @@ class BatchWork(NamedTuple):
 
 
 class Pace:
-    """Rates of a training, measured from one line of the log to the next.
+    """Training rates, measured between two log lines.
 
     Args:
-      model: whose FLOPs are counted.
-      n_arms: how many of it every batch trains.
-      mesh: the devices; the share of their peak (MFU) is told where `parallel.chips` knows it.
+      model: the model whose FLOPs are counted.
+      n_arms: the number of arms that each step trains.
+      mesh: the devices; MFU is reported if `parallel.chips` knows their peak.
     """
 
     def __init__(self, model: Seq2SeqModel | ReconstructionModel, n_arms: int, mesh: Mesh):
@@ -113,24 +114,24 @@ class Pace:
         self.restart()
 
     def restart(self) -> None:
-        """Begins to measure anew."""
+        """Reset all counters."""
         self._start, self._waited = time.monotonic(), 0.0
         self._samples = self._tokens = self._flops = 0.0
 
     def waited(self, seconds: float) -> None:
-        """The devices had nothing to do while the next batch was made."""
+        """Count seconds in which the devices were idle because no batch was ready."""
         self._waited += seconds
 
     def done(self, work: BatchWork) -> None:
-        """A step is over."""
+        """Count one finished step."""
         self._samples += work.samples
         self._tokens += work.tokens
         self._flops += self._n_arms * training_flops(self._model, work.rows, work.words, work.positions)
 
     def rates(self) -> dict[str, float]:
-        """`samples_per_s`, `tokens_per_s`, both of one arm, `input_wait`, a share of the time, and `mfu` if known.
+        """Return `samples_per_s` and `tokens_per_s` of one arm, `input_wait` (share of the time), and `mfu` if known.
 
-        `mfu` holds all arms' matrix products, positions at padding included, against the devices' bfloat16 peak.
+        `mfu`: FLOPs of all arms' matrix products (padding included) over the devices' bfloat16 peak.
         """
         seconds = time.monotonic() - self._start
         found = {
@@ -142,10 +143,10 @@ class Pace:
 
 
 class Pending:
-    """Metrics of the steps that were dispatched last.
+    """Metrics of dispatched steps that were not read yet.
 
-    They are read once the next step is under way. Of several hosts, for whom that is a collective, those of a whole log
-    interval are read together.
+    The metrics of a step are read after the next step is dispatched. On several hosts reading is a collective, so the
+    metrics of a whole log interval are read together.
     """
 
     def __init__(self, study: Study, log: MetricsLog, progress: ProgressLine, pace: Pace):
@@ -156,7 +157,7 @@ class Pending:
         self._last_finite = 0
 
     def next_batch(self, iterator: Iterator[Batch]) -> Batch:
-        """The next batch; its making is waited for if what was dispatched last is done by then."""
+        """Return the next batch; count the wait as `input_wait` if the devices became idle meanwhile."""
         begun = time.monotonic()
         batch = next(iterator)
         if not self._held or self._held[-1][2]["loss"].is_ready():
@@ -164,7 +165,7 @@ class Pending:
         return batch
 
     def swap(self, step: int, batch: Batch, metrics: dict[str, jax.Array]) -> None:
-        """Reads what is due of the steps before, then holds the metrics of `step`."""
+        """Read the metrics of earlier steps that are due, then store those of `step`."""
         if self._alone or (step - 1) % self._every == 0:
             self.flush()
         elif self._held:  # no more than one step is dispatched ahead
@@ -172,7 +173,7 @@ class Pending:
         self._held.append((step, BatchWork.of(batch, self._pad_token), metrics))
 
     def flush(self) -> None:
-        """Reads what is held.
+        """Read all stored metrics.
 
         Raises:
           UserError: a loss is not finite.
@@ -206,10 +207,10 @@ class Pending:
             self._pace.restart()
 
     def dev(self, step: int, losses: np.ndarray) -> None:
-        """Records the losses on dev after `step`.
+        """Record the dev losses after `step`.
 
         Raises:
-          UserError: one is not finite, or one on train was not.
+          UserError: a dev loss, or an earlier training loss, is not finite.
         """
         self.flush()
         if not np.isfinite(losses).all():
@@ -221,10 +222,10 @@ class Pending:
 
 
 def by_arm(arms: Sequence[Arm], values: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Values `[A]` by name as `name/arm`, one after the other."""
+    """Flatten values `[A]` by name to one entry `name/arm` per arm."""
     return {f"{name}/{arm}": float(value) for name, of in values.items() for arm, value in zip(arms, of, strict=True)}
 
 
 def not_finite(arms: Sequence[Arm], values: np.ndarray) -> Arm:
-    """The first arm whose value `[A]` is not finite."""
+    """Return the first arm whose value in `[A]` is not finite."""
     return arms[int(np.argmin(np.isfinite(values)))]

@@ -1,4 +1,4 @@
-"""Pictures of reconstructions: losses on dev beside the trivial predictors', and slices of a volume and its mirror."""
+"""Figures of reconstructions: dev losses beside trivial predictors, and slices of a volume and its reconstruction."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,13 +21,13 @@ from eeg2text_jax.training.trivial import TRIVIAL
 
 
 def write_figure(figure: Figure, out: epath.Path) -> None:
-    """Writes a PNG, whole or not at all."""
+    """Write a PNG atomically."""
     with replacing(out) as partial, partial.open("wb") as file:
         figure.savefig(file, format="png", dpi=150)
 
 
 def write_reconstructions(study: Study) -> list[epath.Path]:
-    """Writes what there is to see of a study's reconstructions into its workdir; nothing where it has none."""
+    """Write the figures of a study's reconstruction stages into its workdir; no figure if it has no such stage."""
     chain = [stage for stage in stages(study) if stage.workdir.root.name in RECONSTRUCTIONS]
     chain = [stage for stage in chain if stage.workdir.metrics.exists()]
     if not chain:
@@ -48,11 +48,11 @@ def rows_of(metrics: epath.Path) -> list[dict[str, Any]]:
 
 
 def curves_figure(curves: Mapping[str, Mapping[str, list[dict[str, Any]]]], arms: Sequence[str]) -> Figure:
-    """Losses on dev by step, a panel for each stage, and lines at those of the trivial predictors.
+    """Plot dev losses by step, one panel per stage, with horizontal lines at the trivial predictors' losses.
 
     Args:
-      curves: stage -> label, as of a split -> rows of its metrics.
-      arms: names of those that are drawn.
+      curves: stage -> label of the line (a split, for example) -> rows of its metrics.
+      arms: names of the arms to draw.
     """
     figure = Figure(figsize=(4.2 * len(curves), 3.6), layout="constrained")
     for axes, (stage, by_label) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
@@ -74,7 +74,7 @@ def curves_figure(curves: Mapping[str, Mapping[str, list[dict[str, Any]]]], arms
 
 
 def slices_figure(given: np.ndarray, made: np.ndarray) -> Figure:
-    """The three middle slices of a volume `[X, Y, Z]`, and of its reconstruction, in one scale of colours."""
+    """Plot the three middle slices of a volume `[X, Y, Z]` above those of its reconstruction, with one colour scale."""
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     most = float(np.abs(given).max()) or 1.0
     for row, (name, volume) in zip(figure.subplots(2, 3), (("fed", given), ("reconstructed", made)), strict=True):
@@ -89,7 +89,7 @@ def slices_figure(given: np.ndarray, made: np.ndarray) -> Figure:
 
 
 def a_reconstruction(stage: Study) -> tuple[np.ndarray, np.ndarray]:
-    """The middle volume of the first sample of dev as the first arm is fed it, and its reconstruction, `[X, Y, Z]`."""
+    """Return the first arm's input (middle volume, first dev sample) and its reconstruction, `[X, Y, Z]`."""
     rows = stage.split.parts["dev"][:1]
     batch = next(each_evaluation_batch(stage.samples, rows, stage.config.batch.buckets, 1))
     program = make_program(stage.config, stage.model, stage.arms)

@@ -1,8 +1,8 @@
-"""The stages of a training, in their order: snapshots reconstructed, their series, the authors' step one, the text.
+"""Training stages in order: snapshot reconstruction, series reconstruction, the authors' step one, text.
 
-A stage is the study with another model or other numbers, trained by the same loop in a folder of its own (`snapshot`,
-`series`, `step_one`; the text in the workdir itself). Each begins with the best parameters that the one before it has
-of the same names, and what it has besides is drawn as if there had been none.
+Each stage is a study with another model or other settings, trained by the same loop in its own folder (`snapshot`,
+`series`, `step_one`; the text stage uses the workdir itself). A stage starts from the best parameters of the previous
+stage where the names match; all other parameters are initialized as if there were no previous stage.
 """
 
 import dataclasses
@@ -21,11 +21,11 @@ from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir
 
 RECONSTRUCTIONS = ("snapshot", "series")
-LOOKED_AT = 200  # samples of the train part, evenly spread
+LOOKED_AT = 200  # evenly spaced training samples that decide which voxels vary
 
 
 def stages(study: Study) -> list[Study]:
-    """The stages of a study of a text, itself the last one; each knows the one `before` it."""
+    """Return the stages of a study, the text stage last; each has a reference to the one `before` it."""
     chain: list[Study] = []
     for name in stage_names(study.config):
         begun = chain[-1] if chain else None
@@ -34,25 +34,25 @@ def stages(study: Study) -> list[Study]:
 
 
 def stage_names(config: ConfigDict) -> list[str]:
-    """Names of the stages before the text, which are those of their folders."""
+    """Return the names of the stages before the text stage, which are also their folders' names."""
     first = [name for name in RECONSTRUCTIONS if config.pretrain.enabled and config.pretrain[name].steps]
     return [*first, *(["step_one"] if config.step_one.steps else [])]
 
 
 def stage_before(study: Study) -> Study | None:
-    """The stage whose best parameters a study begins with; None where it begins anew."""
+    """Return the stage whose best parameters initialize a study; None if there is none."""
     if study.before is not None:
         return study.before
     return next(iter(stages(study)[-2::-1]), None)
 
 
 def step_one(study: Study) -> Study | None:
-    """The authors' step one; None where there is no such step."""
+    """Return the authors' step one; None if it is switched off."""
     return next((stage for stage in stages(study) if stage.workdir.root.name == "step_one"), None)
 
 
 def frozen_paths(config: ConfigDict, model: AnyModel) -> tuple[str, ...]:
-    """Parameters that are not trained, with all below them."""
+    """Return the path prefixes of parameters that are not trained."""
     if isinstance(model, ReconstructionModel):
         return ("eeg/snapshot", "mirror") if model.of == "series" and config.pretrain.freeze_snapshot else ()
     if not config.pretrain.freeze_encoder or model.eeg is None:
@@ -61,13 +61,13 @@ def frozen_paths(config: ConfigDict, model: AnyModel) -> tuple[str, ...]:
 
 
 def carried_over(before: Any, shapes: Any) -> dict[str, Any]:
-    """The parameters, by path, that an earlier stage has for one whose parameters have these shapes."""
+    """Return by path the parameters of an earlier stage whose names and shapes match `shapes`."""
     wanted = flatten(shapes)
     return {path: leaf for path, leaf in flatten(before).items() if path in wanted}
 
 
 def overlaid(params: Any, carried: dict[str, Any]) -> Any:
-    """Parameters with those of an earlier stage in their places."""
+    """Return `params` with the parameters of an earlier stage put in by path."""
     return unflatten({**flatten(params), **carried})
 
 
@@ -107,7 +107,7 @@ def _reconstruction(study: Study, name: str, before: Study | None) -> Study:
 
 
 def _alone(config: ConfigDict) -> ConfigDict:
-    """The configuration of a stage: nothing goes before it but what it is told."""
+    """Return the configuration of a stage with all earlier stages switched off."""
     config = config.copy_and_resolve_references()
     config.pretrain.enabled, config.step_one.steps = False, 0
     return config
@@ -118,9 +118,9 @@ def _folder(study: Study, name: str) -> Workdir:
 
 
 def _varying_voxels(study: Study) -> jax.Array:
-    """float32 of a snapshot's shape: 1 at the voxels, or features, of more than one value over the train part.
+    """Return a float32 mask of a snapshot's shape: 1 at voxels (or features) that vary over the training set.
 
-    Outside of a brain mask a recording has one value, whatever was done to it. Looked at are 200 samples.
+    Voxels outside of the brain mask are constant. Computed from 200 evenly spaced samples.
     """
     train = study.split.parts["train"]
     rows = train[np.linspace(0, len(train) - 1, min(len(train), LOOKED_AT)).astype(int)]

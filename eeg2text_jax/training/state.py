@@ -12,10 +12,11 @@ import optax
 from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.flops import AnyModel
+from eeg2text_jax.models.functional import Seq2SeqModel, divide
 from eeg2text_jax.models.reconstruction import ReconstructionModel
 
-Phase = Literal["first", "all"]
+Phase = Literal["first", "all", "bridge", "lora"]
 
 
 def is_frozen(path: tuple, frozen: Sequence[str]) -> bool:
@@ -44,6 +45,11 @@ def without_frozen(optimizer: optax.GradientTransformation, frozen: Sequence[str
         )
 
     return optax.partition({"trained": optimizer, "frozen": optax.set_to_zero()}, label)
+
+
+def own_only(model: AnyModel, params: Any) -> Any:
+    """Parameters, or their shapes, that each arm trains: all, or those that `optim.trainable` leaves free."""
+    return divide(params)[0] if getattr(model, "shared_frozen", False) else params
 
 
 def trainable_mask(model: Seq2SeqModel, params: Any, phase: Phase = "all") -> Any:
@@ -82,9 +88,10 @@ def trainable_only(
     """
     if phase not in get_args(Phase):
         raise UserError(f"config.optim.trainable is {phase!r}; it must be one of {', '.join(get_args(Phase))}.")
-    if isinstance(model, ReconstructionModel):
-        return optimizer
-    frozen_positions = model.spec.encoder.frozen_positions or model.spec.decoder.frozen_positions
+    if isinstance(model, ReconstructionModel) or phase in ("bridge", "lora"):
+        return optimizer  # the frozen parameters are no part of the state
+    stacks = filter(None, (model.spec.encoder, model.spec.decoder))
+    frozen_positions = any(stack.frozen_positions for stack in stacks)
     if phase == "all" and model.spec.logits_bias != "frozen" and not frozen_positions:
         return optimizer
 

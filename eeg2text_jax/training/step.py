@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import AbstractMesh, Mesh
 
-from eeg2text_jax.conditions.condition import ConditionContext, distinct_inputs
-from eeg2text_jax.data.batches import Batch
+from eeg2text_jax.conditions.condition import ConditionContext, distinct_inputs, fed_mask
+from eeg2text_jax.data.batches import Batch, given_prompts
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.parallel.arms import choose_by_arm, each_arm
+from eeg2text_jax.parallel.arms import Divided, choose_by_arm, each_arm
 from eeg2text_jax.study.grid import Arm, StudyArrays
 from eeg2text_jax.training.objectives import count_tokens, summed_loss, summed_loss_by_blocks
-from eeg2text_jax.training.state import TrainState, held, init_params, init_state
+from eeg2text_jax.training.state import TrainState, held, init_params, init_state, own_only
 
 Loss = Callable[[Any, Batch, jax.Array], jax.Array]  # (parameters, rows, dropout key) -> a scalar
 
@@ -51,7 +51,7 @@ class GridProgram:
 
     def initial_state(self, keys: jax.Array) -> TrainState:
         """The state before the first step, with random parameters from keys `[A]`."""
-        return init_state(init_params(self.model, keys), self.optimizer)
+        return init_state(own_only(self.model, init_params(self.model, keys)), self.optimizer)
 
     def state_shapes(self) -> TrainState:
         """Shapes of the state, without tracing how its parameters are drawn."""
@@ -59,9 +59,8 @@ class GridProgram:
         def stacked(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
             return jax.ShapeDtypeStruct((len(self.arms), *leaf.shape), leaf.dtype)
 
-        return jax.eval_shape(
-            functools.partial(init_state, optimizer=self.optimizer), jax.tree.map(stacked, self.model.shapes)
-        )
+        shapes = jax.tree.map(stacked, own_only(self.model, self.model.shapes))
+        return jax.eval_shape(functools.partial(init_state, optimizer=self.optimizer), shapes)
 
     def train_step(
         self, state: TrainState, batch: Batch, study: StudyArrays
@@ -77,8 +76,10 @@ class GridProgram:
         # A key that is not mapped is drawn from once for all arms.
         shared_key = keys[0] if len({arm.seed for arm in self.arms}) == 1 else None
 
-        def update(params, opt_state, key, rows, shared_key):
-            value, gradient = self._gradient(params, rows, key if shared_key is None else shared_key)
+        def update(params, opt_state, key, rows, shared):
+            shared_key, frozen = shared
+            whole = params if frozen is None else Divided(params, frozen)
+            value, gradient = self._gradient(whole, rows, key if shared_key is None else shared_key)
             with jax.named_scope("optimizer"):
                 with jax.numpy_dtype_promotion("standard"):  # optax raises floats to its int32 step count
                     updates, opt_state = self.optimizer.update(gradient, opt_state, params)
@@ -87,7 +88,8 @@ class GridProgram:
 
         rows = self._rows(batch, study, state.step)
         with jax.named_scope("optimizer"):  # names what belongs to no part of the model: the writing of the new state
-            params, opt_state, metrics = self._each_arm(update, (state.params, state.opt_state, keys, rows), shared_key)
+            arguments, shared = (state.params, state.opt_state, keys, rows), (shared_key, study.frozen)
+            params, opt_state, metrics = self._each_arm(update, arguments, shared)
         return state._replace(step=state.step + 1, params=params, opt_state=opt_state), metrics
 
     def eval_step(self, params: Any, batch: Batch, study: StudyArrays) -> tuple[jax.Array, jax.Array]:
@@ -97,10 +99,10 @@ class GridProgram:
           batch: `[B, ...]`, the same for all arms.
         """
 
-        def evaluate(params, rows, _):
-            return self._loss(params, rows, None)
+        def evaluate(params, rows, frozen):
+            return self._loss(params if frozen is None else Divided(params, frozen), rows, None)
 
-        return self._each_arm(evaluate, (params, self.fed(batch, study)), None)
+        return self._each_arm(evaluate, (params, self.fed(batch, study)), study.frozen)
 
     def fed(self, batch: Batch, study: StudyArrays) -> dict[str, jax.Array]:
         """What every arm is fed and judged by in an evaluation, each `[A, B, ...]`, from a batch `[B, ...]`."""
@@ -118,15 +120,20 @@ class GridProgram:
 
     def _accumulated(self, loss: Loss, params: Any, rows: Batch, key: jax.Array) -> tuple[jax.Array, Any]:
         """The sum of `loss` over the microbatches of a batch, and its gradient; frozen parameters have none."""
-        gradient_of = jax.value_and_grad(lambda params, rows, key: loss(held(params, self.frozen), rows, key))
+
+        def of_own(own: Any, rows: Batch, key: jax.Array) -> jax.Array:
+            own = held(own, self.frozen)
+            return loss(params._replace(own=own) if isinstance(params, Divided) else own, rows, key)
+
+        gradient_of, own = jax.value_and_grad(of_own), params.own if isinstance(params, Divided) else params
         if self.accumulate == 1:
-            return gradient_of(params, rows, key)
+            return gradient_of(own, rows, key)
 
         def add(sums: Any, part: tuple[Batch, jax.Array]) -> tuple[Any, None]:
             rows, number = part
-            return jax.tree.map(jnp.add, sums, gradient_of(params, rows, jax.random.fold_in(key, number))), None
+            return jax.tree.map(jnp.add, sums, gradient_of(own, rows, jax.random.fold_in(key, number))), None
 
-        zeros = jnp.zeros((), jnp.float32), jax.tree.map(jnp.zeros_like, params)
+        zeros = jnp.zeros((), jnp.float32), jax.tree.map(jnp.zeros_like, own)
         parts = jax.tree.map(self._microbatches, rows)
         return jax.lax.scan(add, zeros, (parts, jnp.arange(self.accumulate)))[0]
 
@@ -136,7 +143,7 @@ class GridProgram:
 
     def _loss(self, params: Any, rows: Batch, key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         """Summed loss of one arm and the number of tokens."""
-        inputs = {"features": rows["features"], "mask": rows["mask"]}
+        inputs = {"features": rows["features"], "mask": rows["mask"], **given_prompts(rows)}
         labels, pad = rows["labels"], self.model.pad_token
         smoothing = self.label_smoothing if key is not None else 0.0
         judged = {"labels": labels, "weight": rows["weight"], "pad_token": pad, "label_smoothing": smoothing}
@@ -156,12 +163,14 @@ class GridProgram:
         """Each arm's features, mask, labels and weights, `[A, B, ...]`, from its seed's batch of `[S, B, ...]`."""
         names = ["shuffled_labels" if arm.condition == "label_shuffle" else "labels" for arm in self.arms]
         places = self._places(len(batch["mask"]))
-        return {
+        rows = {
             "features": self._features(batch, study, step, places),
             "labels": _choose(batch, list(zip(names, places, strict=True))),
-            "mask": _choose(batch, [("mask", place) for place in places]),
-            "weight": _choose(batch, [("weight", place) for place in places]),
         }
+        for name in ("mask", "weight", *given_prompts(batch)):
+            rows[name] = _choose(batch, [(name, place) for place in places])
+        conditions = [arm.condition for arm in self.arms]
+        return {**rows, "mask": fed_mask(conditions, rows["mask"])} if "prompt_only" in conditions else rows
 
     def _places(self, n_batches: int) -> list[int]:
         """Which of the batches is each arm's: that of its seed, or the only one."""

@@ -1,7 +1,7 @@
-"""Curves for a tracker beside TensorBoard (W&B, or Trackio, which speaks as it does), each arm a run of one group.
+"""Send training curves to an experiment tracker (W&B or Trackio, which share an API); each arm is a run of one group.
 
-The tracker's package works in a process of its own, fed by a thread with a bounded queue: whatever it does, fails or
-hangs, training neither waits nor ends. What came of it is said once.
+The tracker's package runs in its own process, fed by a thread with a bounded queue: if it fails or hangs, training
+neither waits nor stops. The outcome is printed once.
 """
 
 import contextlib
@@ -17,19 +17,19 @@ from typing import IO, Any
 from eeg2text_jax.files import content_digest
 
 PROJECT = "eeg2text"
-MOST_WAITING = 1000  # lines; those beyond are dropped
-PATIENCE = 30.0  # seconds that the tracker has for what is left when training ends
+MOST_WAITING = 1000  # queued lines; further lines are dropped
+PATIENCE = 30.0  # seconds for the tracker to send the queued lines after training
 
 
 class Tracker:
-    """Sends scalars to a tracker. Use as a context manager; nothing here raises.
+    """Send scalars to a tracker. Use as a context manager; no method raises.
 
     Args:
-      wanted: `wandb` or `trackio`, and behind a colon the project; "" for none.
+      wanted: `wandb` or `trackio`, optionally with a project (`wandb:PROJECT`); "" for no tracker.
       place: the workdir; it names the group.
-      folder: where a tracker may keep files.
-      arms: names of the arms, each a run.
-      config: what is noted of every run.
+      folder: a folder for the tracker's own files.
+      arms: names of the arms; each becomes a run.
+      config: the configuration stored with every run.
     """
 
     def __init__(self, wanted: str, place: str, folder: str, arms: Iterable[str], config: Mapping[str, Any]):
@@ -37,7 +37,7 @@ class Tracker:
         self._arms = list(arms)
         group = os.path.basename(os.path.normpath(place)) or "run"
         mark = content_digest([place, dict(config)])[:8]
-        # The same run again, after a kill, goes on with the same runs of the tracker.
+        # Stable identities: a resumed run continues the same runs of the tracker.
         runs = {arm: f"{mark}-{arm.replace('/', '-')}" for arm in self._arms}
         self._begin = {"package": self._package, "project": project or PROJECT, "group": f"{group}-{mark}"}
         self._begin |= {"runs": runs, "config": dict(config), "folder": folder}
@@ -53,7 +53,7 @@ class Tracker:
         return self
 
     def add(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Sends scalars of one step: those named `WHAT/ARM` to the arm's run, others to all. Never waits."""
+        """Queue the scalars of one step: `NAME/ARM` goes to that arm's run, others to all runs. Never blocks."""
         if not self._package:
             return
         rows: dict[str, dict[str, float]] = {arm: {} for arm in self._arms}
@@ -82,7 +82,7 @@ class Tracker:
             self._say("does not keep up, so curves there have gaps")
 
     def _work(self) -> None:
-        """In the thread: starts the tracker's process and feeds it until the end."""
+        """Start the tracker's process and feed it until the end (runs in the thread)."""
         try:
             command = [sys.executable, "-m", "eeg2text_jax.training.tracker_process"]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
@@ -100,7 +100,7 @@ class Tracker:
             self._say(f"could not be started ({error})")
 
     def _feed(self, process: "subprocess.Popen[str]") -> None:
-        """Passes lines on until the end, or until nobody takes them."""
+        """Write queued lines to the process until the end, or until its pipe breaks."""
         with contextlib.suppress(BrokenPipeError, ValueError):
             while (line := self._lines.get()) is not None:
                 print(line, file=process.stdin, flush=True)

@@ -1,4 +1,4 @@
-"""The process in which a tracker's package works: reads what `tracker.Tracker` sends, a JSON object a line."""
+"""The tracker's process: read JSON lines from `tracker.Tracker` and log them with the tracker's package."""
 
 import importlib
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def feed(lines: Iterable[str]) -> None:
-    """Begins the runs that the first line names, logs what the others say, and ends the runs.
+    """Start the runs named in the first line, log the scalars of all further lines, and finish the runs.
 
     Raises:
       ImportError: the tracker's package is not installed; the message says how to install it.
@@ -32,7 +32,7 @@ def feed(lines: Iterable[str]) -> None:
 
 
 def _begin(package: ModuleType, begin: dict[str, Any], arm: str, identity: str) -> Any:
-    """A run; one of the same identity is gone on with."""
+    """Start a run, or continue the one with the same identity."""
     options = {"project": begin["project"], "group": begin["group"], "config": begin["config"] | {"arm": arm}}
     if package.__name__ == "wandb":
         more = {"id": identity, "name": arm, "dir": begin["folder"], "reinit": "create_new"}

@@ -1,6 +1,6 @@
-"""What a reconstruction is worth: its loss on dev beside those of predicting zero, and each voxel's mean over train.
+"""Trivial baselines of reconstruction: predict zero, and predict each voxel's mean over the training set.
 
-The mean is that of what an arm is fed: of noise it is about zero, too.
+The mean is computed from each arm's own input; for the noise arm it is close to zero.
 """
 
 import functools
@@ -20,11 +20,11 @@ from eeg2text_jax.training.objectives import reconstruction_loss
 from eeg2text_jax.training.reconstruct import ReconstructionProgram
 
 TRIVIAL = ("zero", "mean")
-MEAN_OF = 1000  # samples of the train part, evenly spread, that a mean is taken over
+MEAN_OF = 1000  # evenly spaced training samples that the mean is computed from
 
 
 def trivial_losses(study: Study, program: ReconstructionProgram) -> dict[str, np.ndarray]:
-    """Losses of the two trivial predictors on dev, by name `[A]`."""
+    """Return the dev losses of both trivial predictors by name, each `[A]`."""
     arrays, place = study.placement.constants(study.arrays), study.placement.batch
 
     def batches(rows: np.ndarray) -> Any:
@@ -45,7 +45,7 @@ def trivial_losses(study: Study, program: ReconstructionProgram) -> dict[str, np
 
 
 def reconstruction_lines(study: Study) -> list[str]:
-    """A line for each arm of a reconstructing stage: its best loss on dev beside those of the trivial predictors."""
+    """Return one line per arm of a reconstruction stage: its best dev loss beside the trivial predictors' losses."""
     if not isinstance(study.model, ReconstructionModel):
         return []
     rows = [json.loads(line) for line in study.workdir.metrics.read_text().splitlines()]
@@ -65,7 +65,7 @@ def _add(one: Any, other: Any) -> Any:
 
 
 def _sums(program: ReconstructionProgram, batch: Batch, arrays: Any) -> tuple[jax.Array, jax.Array]:
-    """Sum of the snapshots that each arm is fed, `[A, ...]`, and their number `[A]`."""
+    """Return the sum of each arm's input snapshots, `[A, ...]`, and their number `[A]`."""
     fed = program.fed(batch, arrays)
     counted = fed["mask"].astype(jnp.float32) * fed["weight"][..., None]  # [A, B, W]
     features = jnp.where(at_padding(fed["mask"], fed["features"].ndim), fed["features"], 0.0)
@@ -73,7 +73,7 @@ def _sums(program: ReconstructionProgram, batch: Batch, arrays: Any) -> tuple[ja
 
 
 def _judge(program: ReconstructionProgram, batch: Batch, arrays: Any, mean: jax.Array) -> tuple[tuple, jax.Array]:
-    """Summed losses of both predictors, each `[A]`, and the number of snapshots."""
+    """Return the summed losses of both predictors, each `[A]`, and the number of snapshots."""
     fed = program.fed(batch, arrays)
 
     def of_arm(rows: dict[str, jax.Array], mean: jax.Array) -> tuple[tuple, jax.Array]:

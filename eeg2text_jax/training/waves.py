@@ -1,6 +1,6 @@
-"""Arms that do not fit into memory at once are trained in waves: as many as fit, then the next ones.
+"""Train the arms in waves if they do not all fit into device memory: as many as fit, then the next ones.
 
-Arms never communicate, so a wave is the study with fewer arms, and a folder of its own for checkpoints and curves.
+Arms never communicate, so a wave is a study with fewer arms and its own folder for checkpoints and curves.
 """
 
 import dataclasses
@@ -11,22 +11,28 @@ import os
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
-from eeg2text_jax.parallel.distributed import is_main, main_first
+from eeg2text_jax.models.functional import divide
+from eeg2text_jax.parallel.arms import Divided
+from eeg2text_jax.parallel.distributed import is_main, main_decides, main_first
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir
+from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.loop import make_program, train, trained_params
+from eeg2text_jax.training.metrics_log import write_lines
 from eeg2text_jax.training.stages import stage_names, stages
 from eeg2text_jax.training.trivial import reconstruction_lines
 
-STATE_SHARE = 0.7  # of a device's memory; the rest is for what a step computes
+STATE_SHARE = 0.7  # share of device memory for training state; the rest is for activations
 
 
 def train_arms(study: Study) -> None:
-    """Trains every arm of the study, in waves where they do not fit at once; a wave that is done is passed over.
+    """Train every arm of the study, in waves if they do not fit at once; finished waves are skipped.
 
     Raises:
       UserError, Terminated: see `loop.train`.
@@ -50,8 +56,35 @@ def train_arms(study: Study) -> None:
         study.workdir.record(study.workdir.metrics.name)
 
 
+def restore_log(study: Study) -> None:
+    """Writes `metrics.jsonl` again from the checkpoints, which have its lines, where it was removed. For all hosts.
+
+    Raises:
+      UserError: a checkpoint is damaged.
+    """
+    if not main_decides(lambda: int(not study.workdir.metrics.exists())):
+        return
+    logs = [logged_lines(part) for part in waves(study)]
+    if all(lines is not None for lines in logs):
+        write_lines(study.workdir.root, [line for lines in logs for line in lines])
+        if is_main():
+            study.workdir.record(study.workdir.metrics.name)
+
+
+def logged_lines(study: Study) -> list[str] | None:
+    """Lines of `metrics.jsonl` until the newest checkpoint of the workdir, which has them; None where it has none.
+
+    Raises:
+      UserError: the checkpoint is damaged.
+    """
+    shapes = study.placement.abstract(make_program(study.config, study.model, study.arms).state_shapes())
+    with Checkpoints(study.workdir.root, read_only=True) as checkpoints:
+        restored = checkpoints.restore(jax.tree.map(lambda _: ocp.PLACEHOLDER, shapes))
+    return restored and restored[2]["log"]
+
+
 def waves(study: Study) -> list[Study]:
-    """The study in parts whose arms are trained together: one part, the study itself, where all fit.
+    """Split the study into parts whose arms are trained together; one part, the study itself, if all arms fit.
 
     Raises:
       UserError: `parallel.wave` is not a number of arms.
@@ -64,14 +97,17 @@ def waves(study: Study) -> list[Study]:
 
 
 def trained_arm(study: Study, number: int) -> Any:
-    """Parameters of one arm with the lowest loss on dev.
+    """Return the parameters of one arm with the lowest dev loss.
 
     Raises:
       UserError: see `loop.trained_params`.
     """
     arm = study.arms[number]
     part = next(part for part in waves(study) if arm in part.arms)
-    return jax.tree.map(lambda leaf: leaf[part.arms.index(arm)], trained_params(part))
+    params, place = trained_params(part), part.arms.index(arm)
+    if isinstance(params, Divided):
+        return params._replace(own=jax.tree.map(lambda leaf: leaf[place], params.own))
+    return jax.tree.map(lambda leaf: leaf[place], params)
 
 
 def _part(study: Study, arms: slice, number: int) -> Study:
@@ -81,7 +117,7 @@ def _part(study: Study, arms: slice, number: int) -> Study:
 
 
 def _arms_at_once(study: Study) -> int:
-    """Arms of a wave; what a run began with stays, on whatever machine it goes on."""
+    """Return the wave size. It is fixed at the first launch, even if the run resumes on another machine."""
     wanted, n_arms = int(study.config.parallel.wave), len(study.arms)
     if wanted < 0:
         raise UserError(f"parallel.wave = {wanted}; expected a number of arms, or 0 for all that fit.")
@@ -99,15 +135,15 @@ def _arms_at_once(study: Study) -> int:
 
 
 def _even(n_arms: int, at_once: int) -> int:
-    """The size that spreads the arms evenly over as few waves: 6 arms, 4 at once, make waves of 3."""
+    """Return the wave size that spreads arms evenly over the fewest waves: 6 arms, at most 4 at once, give 3."""
     return math.ceil(n_arms / math.ceil(n_arms / at_once))
 
 
 def _arms_that_fit(study: Study) -> int:
-    arm, memory = _bytes_of_an_arm(study), device_memory()
+    arm, memory = bytes_of_an_arm(study), device_memory()
     sizes = sorted({_even(len(study.arms), at_once) for at_once in range(1, len(study.arms) + 1)}, reverse=True)
-    size = next((n for n in sizes if _load(study, n) * arm <= STATE_SHARE * memory), sizes[-1])
-    if size < len(study.arms) or _load(study, size) * arm > STATE_SHARE * memory:
+    size = next((n for n in sizes if _load(study, n, arm) <= STATE_SHARE * memory), sizes[-1])
+    if size < len(study.arms) or _load(study, size, arm) > STATE_SHARE * memory:
         advice = "" if study.config.parallel.fsdp else "; parallel.fsdp=True divides it over the devices of the batch"
         print(
             f"an arm's state and gradient take {arm / 2**30:.1f} GiB, a device has {memory / 2**30:.1f} GiB: "
@@ -116,24 +152,32 @@ def _arms_that_fit(study: Study) -> int:
     return size
 
 
-def _load(study: Study, n_arms: int) -> float:
-    """Arms' worth of state on each device."""
+def _load(study: Study, n_arms: int, each: int) -> float:
+    """Return the bytes on each device of so many arms of `each` bytes, and of the model that they share."""
     try:
         arm, data = Placement.from_config(study.config, n_arms).mesh.shape.values()
     except UserError:  # the mesh does not divide so many arms
         return math.inf
-    return n_arms / arm / (data if study.config.parallel.fsdp else 1)
+    return (n_arms / arm * each + frozen_bytes(study)) / (data if study.config.parallel.fsdp else 1)
 
 
-def _bytes_of_an_arm(study: Study) -> int:
-    """Bytes of the state of an arm and of its gradient."""
+def bytes_of_an_arm(study: Study) -> int:
+    """Return the bytes of one arm's training state and gradient."""
     shapes = make_program(study.config, study.model, study.arms).state_shapes()
     leaves = [*jax.tree.leaves(shapes), *jax.tree.leaves(shapes.params)]
     return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) // len(study.arms)
 
 
+def frozen_bytes(study: Study) -> int:
+    """Return the bytes of the model that all arms share; 0 if each arm trains all of its parameters."""
+    if not getattr(study.model, "shared_frozen", False):
+        return 0
+    size = sum(leaf.size for leaf in jax.tree.leaves(divide(study.model.shapes)[1]))
+    return size * jnp.dtype(study.config.model.frozen_dtype).itemsize
+
+
 def device_memory() -> float:
-    """Bytes that one device of this host can hold; of CPU devices, their share of the machine's memory."""
+    """Return the memory of one device of this host in bytes; for a CPU device its share of the machine's memory."""
     device = jax.local_devices()[0]
     stats = device.memory_stats()
     if stats and "bytes_limit" in stats:

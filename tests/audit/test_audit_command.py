@@ -1,5 +1,8 @@
 """`eeg2text audit`: exit status, files written, one sentence for bad input, and damaged files."""
 
+import csv
+import datetime
+import hashlib
 import json
 import random
 
@@ -7,7 +10,8 @@ import pytest
 from rows import row, simulated_rows
 
 from eeg2text_jax.cli import main
-from eeg2text_jax.predictions.file import write_predictions
+from eeg2text_jax.predictions.file import read_predictions, write_predictions
+from eeg2text_jax.versions import __version__
 
 
 @pytest.fixture
@@ -40,10 +44,38 @@ def test_pair_of_files(files, capsys):
     assert (files / "a.html").read_text().startswith("<!doctype html>")
 
 
+def test_the_report_says_what_was_judged(files):
+    """Names, digests, rows, date, command and version; seeds only where the file states them."""
+    given = ("--eeg", files / "eeg.jsonl", "--control", files / "noise.jsonl")
+    assert run(*given, "--json", files / "a.json", "--html", files / "a.html") == 0
+    judged = json.loads((files / "a.json").read_text())["judged"]
+    page = (files / "a.html").read_text()
+    for name, found in zip(("eeg", "noise"), judged["files"], strict=True):
+        digest = hashlib.sha256((files / f"{name}.jsonl").read_bytes()).hexdigest()
+        assert found == {"name": str(files / f"{name}.jsonl"), "sha256": digest, "rows": 108}
+        assert digest in page
+    assert judged["version"] == __version__
+    assert judged["command"].startswith("eeg2text audit --resamples 200 --proof 'the test planted")
+    assert datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d") in judged["date"]
+    assert judged["date"] in page
+    assert "<b>1</b><span>training seeds" in page
+
+
+def test_seeds_that_nobody_stated_are_unknown(files):
+    for name in ("eeg", "noise"):
+        rows = read_predictions(files / f"{name}.jsonl").predictions
+        with (files / f"{name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([("reference", "prediction"), *((r.reference, r.prediction) for r in rows)])
+    run("--eeg", files / "eeg.csv", "--control", files / "noise.csv", "--mode=free_running", "--html", files / "a.html")
+    assert "<b>unknown</b><span>training seeds" in (files / "a.html").read_text()
+
+
 def test_one_file_with_both_cells_is_the_same_audit(files):
     run("--eeg", files / "eeg.jsonl", "--control", files / "noise.jsonl", "--json", files / "a.json")
     run("--eeg", files / "both.jsonl", "--json", files / "b.json")
     a, b = (json.loads((files / name).read_text()) for name in ("a.json", "b.json"))
+    assert [file["rows"] for file in a.pop("judged")["files"]] == [108, 108]
+    assert [file["rows"] for file in b.pop("judged")["files"]] == [216]
     assert a == b
 
 

@@ -2,14 +2,21 @@
 
 import dataclasses
 import random
+import types
 
+import numpy as np
 import pytest
+from rows import row
 from test_decoders import decoded, exchanged, written
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.decision import deciding_one
+from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import Comparison
+from eeg2text_jax.auditing.strata import length_strata
 from eeg2text_jax.auditing.verdict import Verdict
+from eeg2text_jax.auditing.which_sentence import audit_rankings
+from eeg2text_jax.predictions.rankings import Ranking, list_of
 
 # What may be said with each verdict, from nothing to most.
 STRENGTH = [
@@ -27,6 +34,7 @@ STRENGTH = [
 def test_the_verdict_is_never_stronger_than_that_of_any_deciding_control(seed):
     rng = random.Random(seed)
     fields = {field.name: None for field in dataclasses.fields(Comparison)}
+    fields["primary"] = types.SimpleNamespace(effect=0.0, smallest_margin=0.0)
     drawn = [
         Comparison(**{**fields, "verdict": rng.choice(STRENGTH), "question": "order?" if rng.random() < 0.3 else ""})
         for _ in range(rng.randrange(1, 6))
@@ -36,6 +44,54 @@ def test_the_verdict_is_never_stronger_than_that_of_any_deciding_control(seed):
         found = deciding_one(drawn, alone=False)
         assert STRENGTH.index(found.verdict) == min(STRENGTH.index(c.verdict) for c in deciding)
         assert not found.question
+
+
+CONTROLS = ("noise", "shuffled", "zero", "time_reversed", "phase_randomized")
+
+
+def random_texts(rng):
+    """EEG and one to four controls of any quality, on 30 sentences of a few words each."""
+    words = [f"w{i}" for i in range(40)]
+    read = [" ".join([str(s), *rng.choices(words, k=6)]) for s in range(30)]
+
+    def made(condition, right):
+        for s, text in enumerate(read):
+            said = [word if rng.random() < right else rng.choice(words) for word in text.split()[1:]]
+            yield row(s, eval_condition=condition, reference=text, prediction=" ".join(said), n_words=7)
+
+    chosen = rng.sample(CONTROLS, rng.randrange(1, 5))
+    shares = (0.0, 0.02, 0.05, 0.3)
+    return list(made("eeg", rng.choice(shares))), {name: list(made(name, rng.choice(shares))) for name in chosen}
+
+
+def random_ranks(rng):
+    """The same of rankings, among 30 candidates."""
+    ids, words = [f"T:{i}" for i in range(30)], 5.0 + np.arange(30) // 4
+    texts, tasks = [" ".join([f"x{i}"] * 5) for i in range(30)], ["T"] * 30
+    found = list_of("test", texts, ids, tasks, words, length_strata(tasks, words))
+
+    def made(condition, own):
+        for i, text in enumerate(texts):
+            scores = np.array([rng.gauss(own * (i == j), 1) for j in range(30)])
+            about = {"sentence_id": ids[i], "task": "T", "reference": text, "n_words": int(words[i])}
+            fields = vars(row(i, eval_condition=condition, mode="contrastive", **about))
+            yield Ranking(**fields, scores=scores, candidates=found)
+
+    chosen = rng.sample(CONTROLS, rng.randrange(1, 5))
+    return list(made("eeg", rng.choice((0, 1, 3)))), {name: list(made(name, rng.choice((0, 1, 3)))) for name in chosen}
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("kind", ["text", "rankings"])
+def test_of_random_sets_no_deciding_control_answers_less_than_the_verdict(kind, seed):
+    rng = random.Random(f"{kind} {seed}")
+    judge, make, margin = (audit, random_texts, None) if kind == "text" else (audit_rankings, random_ranks, 40.0)
+    eeg, controls = make(rng)
+    found = judge(eeg, controls, resamples=60, margin=margin)
+    deciding = [c for c in found.comparisons if not c.question]
+    assert {c.control for c in found.comparisons} == controls.keys()
+    assert deciding
+    assert STRENGTH.index(found.verdict) == min(STRENGTH.index(c.verdict) for c in deciding)
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +119,23 @@ def test_a_control_that_keeps_the_words_features_asks_a_question_of_its_own(cond
 def test_alone_it_decides(conditions):
     eeg, controls = conditions
     assert audit(eeg, {"time_reversed": controls["time_reversed"]}, resamples=300).verdict is Verdict.EQUIVALENT
+
+
+def test_the_headline_quotes_the_strictest_control(conditions, tmp_path):
+    """Of controls with one verdict, in whichever order they are given."""
+    eeg, controls = conditions
+    half = [
+        dataclasses.replace(shuffled, prediction=shuffled.prediction if i % 3 else row.prediction)
+        for i, (row, shuffled) in enumerate(zip(eeg, controls["shuffled"], strict=True))
+    ]
+    easy, strict = controls["shuffled"], [dataclasses.replace(row, eval_condition="noise") for row in half]
+    for given in ({"easy": easy, "strict": strict}, {"strict": strict, "easy": easy}):
+        found = audit(eeg, given, resamples=300)
+        effects = {c.control: c.primary.effect for c in found.comparisons}
+        assert {c.verdict for c in found.comparisons} == {Verdict.USES_EEG}
+        assert effects["strict"] < effects["easy"]
+        assert found.deciding.control == "strict"
+        assert "with strict" in found.sentence
+        write_report(found, tmp_path / "report.html")
+        page = (tmp_path / "report.html").read_text(encoding="utf8")
+        assert f"<b>{effects['strict']:+.2f}</b><span>content difference" in page

@@ -6,73 +6,9 @@ import random
 import pytest
 
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.predictions.file import Prediction
+from eeg2text_testing.decoders import chosen, decoded, exchanged, unsaid, word_by_word, written
 
-SENTENCES = 60
 RESAMPLES = 300
-
-
-def written(readers, seed=0):
-    """References of 6 to 20 words with marks between them, and rows of random words of as many readers."""
-    rng = random.Random(seed)
-    vocabulary = [f"w{int(rng.paretovariate(0.5))}" for _ in range(4000)]
-    rows = []
-    for s in range(SENTENCES):
-        words = rng.choices(vocabulary, k=rng.randrange(6, 21))
-        text = " ".join(f"{word}," if rng.random() < 0.15 else word for word in words)
-        for u in range(readers):
-            guess = " ".join(rng.choices(vocabulary, k=rng.randrange(6, 21)))
-            fields = (
-                f"{s}-{u}",
-                f"reader {u}",
-                "NR",
-                f"s{s}",
-                len(words),
-                "eeg",
-                "eeg",
-                0,
-                "free_running",
-                text,
-                guess,
-            )
-            rows.append(Prediction(*fields))
-    return rows, vocabulary
-
-
-def decoded(rows, vocabulary, right, seed=1):
-    """Each word right with a chance that differs by row around `right`; words are dropped and added."""
-    rng = random.Random(seed)
-
-    def text(row):
-        share = min(1.0, max(0.0, rng.gauss(right, right * (1 - right))))
-        out = []
-        for word in row.reference.split():
-            if rng.random() < share:
-                out.append(word)
-            elif rng.random() < 0.8:
-                out += rng.choices(vocabulary, k=rng.choice((1, 1, 1, 2)))
-        return " ".join(out) or vocabulary[0]
-
-    return [dataclasses.replace(row, prediction=text(row)) for row in rows]
-
-
-def exchanged(rows, seed=2):
-    """A control: the same predictions over other sentences, each reader's in another order of sentences."""
-    sentences = sorted({row.sentence_id for row in rows})
-    others = dict(zip(sentences, sentences[7:] + sentences[:7], strict=True))
-    said = {(row.sentence_id, row.subject): row.prediction for row in rows}
-    return [dataclasses.replace(row, prediction=said[others[row.sentence_id], row.subject]) for row in rows]
-
-
-def word_by_word(rows, vocabulary, right):
-    rng = random.Random(3)
-    return [
-        dataclasses.replace(
-            row,
-            prediction=" ".join(w if rng.random() < right else rng.choice(vocabulary) for w in row.reference.split()),
-        )
-        for row in rows
-    ]
 
 
 def quick(rows, controls, **options):
@@ -90,8 +26,7 @@ def test_a_decoder_that_works_uses_the_eeg_with_and_without_control(readers, rig
         assert "as measured against shuffled" in paired.sentence
         assert paired.provenance.level.value == "stated"
     assert quick(rows, {}).verdict.value == "content above its null"
-    unsaid = [dataclasses.replace(row, mode="unknown") for row in rows]
-    assert quick(unsaid, {}).verdict.value == "content of unproven origin"
+    assert quick(unsaid(rows), {}).verdict.value == "content of unproven origin"
 
 
 def test_content_grows_with_quality():
@@ -110,21 +45,17 @@ def test_one_good_reader_among_poor_ones_is_no_leak():
 
 def test_a_choice_among_the_sentences_of_the_file_is_right_or_wrong_as_a_whole():
     rows, _ = written(4)
-    rng = random.Random(0)
-    texts = sorted({row.reference for row in rows})
-    chosen = [
-        dataclasses.replace(row, prediction=row.reference if rng.random() < 0.4 else rng.choice(texts)) for row in rows
-    ]
-    assert quick(chosen, {}).verdict.value == "content above its null"
+    assert quick(chosen(rows, 0.4), {}).verdict.value == "content above its null"
 
 
 def less_its_last(row, rng):
     return " ".join(row.reference.split()[:-1])
 
 
-def one_changed(row, rng):
+def one_changed(row, rng, count=1):
     words = row.reference.split()
-    words[rng.randrange(len(words))] = f"x{rng.randrange(9999)}"
+    for place in rng.sample(range(len(words)), count):
+        words[place] = f"x{rng.randrange(9999)}"
     return " ".join(words)
 
 
@@ -137,6 +68,8 @@ LEAKS = {
     "whole in few": (0.06, lambda row, rng: row.reference),
     "first half": (1.0, lambda row, rng: " ".join(row.reference.split()[: max(5, len(row.reference.split()) // 2)])),
     "in capitals, in few": (0.1, lambda row, rng: row.reference.upper()),
+    "in capitals": (1.0, lambda row, rng: row.reference.upper().replace(",", "")),
+    "three words changed": (1.0, lambda row, rng: one_changed(row, rng, 3)),
     "in another order": (1.0, lambda row, rng: " ".join(rng.sample(w := row.reference.split(), len(w)))),
 }
 
@@ -151,6 +84,14 @@ def test_what_only_a_target_explains_is_contradicted_whatever_is_stated(leak, re
     for controls in ({}, {"shuffled": exchanged(rows)}):
         found = quick(leaked, controls, proof="we swear that no target was given")
         assert (found.verdict.value, found.provenance.level.value) == ("not judgeable", "contradicted")
+
+
+def test_targets_of_one_reader_are_contradicted():
+    rows, _ = written(4)
+    leaked = [dataclasses.replace(r, prediction=r.reference) if r.subject == "reader 0" else r for r in rows]
+    found = quick(leaked, {"shuffled": exchanged(rows)})
+    assert found.verdict.value == "not judgeable"
+    assert "of one reader hold their reference to the letter" in found.sentence
 
 
 def test_a_leak_above_a_weak_decoder_is_contradicted():

@@ -125,6 +125,28 @@ def audit_of(kind: str, **options):
     return audit(rows[0], {"noise": rows[1]}, **options)
 
 
+def test_a_likely_column_of_the_file_is_used_and_named(tmp_path, capsys):
+    arguments = written(tmp_path, "class", header="target,prediction,Expected object")
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "groups by expected object, whose name says so; --groups=COLUMN takes another column." in out
+    assert "tells the category (expected object); nothing found within categories." in out
+
+
+def test_without_groups_the_curve_is_printed_and_drawn_where_content_is_found(tmp_path, capsys):
+    arguments = written(tmp_path, "class", header="target,prediction,number")
+    assert main([*arguments, "--html", str(tmp_path / "a.html"), "--json", str(tmp_path / "a.json")]) == 0
+    out = capsys.readouterr().out
+    assert "ever finer clusters of the references, by their words (number of clusters): +" in out
+    assert "no test of a level" in out
+    assert "How fine the content is" in (tmp_path / "a.html").read_text()
+    points = json.loads((tmp_path / "a.json").read_text())["curve"]
+    assert [count for count, _ in points] == [1, 5, 10, 20]
+    assert points[-1][1]["effect"] < 0.6 * points[0][1]["effect"]
+    main(written(tmp_path, "nothing", header="target,prediction,number"))
+    assert "clusters" not in capsys.readouterr().out
+
+
 def test_levels_are_of_the_difference_against_the_control_under_one_permutation():
     """A control that tells the class as well as the EEG leaves nothing, and no other figure moves."""
     aligned, groups = planted("class")

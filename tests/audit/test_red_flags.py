@@ -48,6 +48,22 @@ def test_frequent_words_are_known_with_marks_at_their_ends():
     assert "100% of the words" in flags_of(saying(eeg, lambda i, _: f"{word}{'.,'[: i % 3]}"))["frequency_only"].message
 
 
+@pytest.mark.parametrize(
+    ("text", "reference", "stutters"),
+    [
+        ("call 5 5 5 0 1", "call 5 5 5 0 1", False),
+        ("the years 10, 10, 10, and on", "a year", False),
+        ("no no no said she", "no no no said he", False),
+        ("no no no said she", "said he", True),
+        ("he , , , , , ,", "said he", True),
+    ],
+)
+def test_what_was_read_three_times_is_no_padding(text, reference, stutters):
+    eeg, _ = simulated_rows(sentences=30)
+    rows = [dataclasses.replace(r, reference=f"{r.reference} {reference}", prediction=text) for r in eeg]
+    assert ("literal_padding" in flags_of(rows)) == stutters
+
+
 def test_one_row_does_not_carry_a_score_of_nothing():
     eeg, _ = simulated_rows(sentences=30)
     nothing = saying(eeg, lambda i, reference: "zz qq " * 150)
@@ -86,6 +102,8 @@ def warned(primary, derived=(), wer=(100.0, 100.0), wer_gap=(0.0, 0.0)):
         # The control has the more content, however little: the gap is not style alone.
         (contrast(-0.28, -0.16, 1.0, 0.001), [contrast(-0.28, -0.15, 1.0, 0.001)], ""),
         (contrast(-0.28, -0.16, 1.0, 0.001), [contrast(-0.28, -0.25, 0.8, 0.2)], "-0.25 of it"),
+        # The control scores more for its style, and content is found: the figures of style would speak against it.
+        (dataclasses.replace(contrast(-3.0, -13.0, 0.001, 1.0), interval_90=(9.0, 11.0)), [], ""),
         (contrast(0.37, 0.37, 0.5, 0.5, (-0.05, 0.82)), [], ""),  # no gap beyond the noise
     ],
 )

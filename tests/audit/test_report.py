@@ -18,12 +18,13 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.tags, self.sources, self.text = [], [], [], ""
+        self.open, self.tags, self.sources, self.alts, self.text = [], [], [], [], ""
         self.feed(text)
         assert self.open == []
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
+        self.alts += [value for name, value in attrs if name == "alt"]
         self.sources += [value for name, value in attrs if name in ("src", "href")]
         if tag not in VOID:
             self.open.append(tag)
@@ -50,6 +51,8 @@ def test_report_is_self_contained_and_complete(result, tmp_path):
     assert "script" not in page.tags
     assert page.sources
     assert all(source.startswith("data:image/") for source in page.sources)
+    assert len(set(page.alts)) == 5
+    assert all(len(alt) >= len("loss") for alt in page.alts)
     assert page.tags.count("img") == 5  # effect, null, subjects, seeds, loss
     for expected in (result.verdict.value, result.sentence, "Warnings", "Examples", "noise <b>", "<script>alert("):
         assert expected in page.text

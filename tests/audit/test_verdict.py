@@ -86,9 +86,9 @@ def test_made_up_figures():
         control = {"eeg": "eeg", "control": "noise", "p_control": rng.random(), "margin": margin}
         check(verdict, f"{figures}: {paired_reading(verdict, primary, others, **control)}.", found, margin)
         assert ("equal task and length" in figures) == (not derived)
-        alone = judge_alone(primary, others)
+        alone = judge_alone(primary, margin, others)
         text = alone_figures(primary, derived, task_known=not derived, **known)
-        check(alone, f"{text}: {alone_reading(alone, primary, others)}.", found, margin)
+        check(alone, f"{text}: {alone_reading(alone, primary, others, margin)}.", found, margin)
         seen |= {verdict, alone}
     assert seen == set(Verdict) - {Verdict.NOT_JUDGEABLE, Verdict.UNPROVEN}
 

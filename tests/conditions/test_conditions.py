@@ -33,6 +33,8 @@ def batch(width: int = W) -> tuple[jax.Array, jax.Array, ConditionContext]:
         subject=np.array([0, 1, 0, 1, 0, 1], np.int32),
         means=rng.normal(size=(3, F)).astype(np.float32),
         donor=rng.normal(size=(len(LENGTHS), W, F)).astype(np.float32)[:, :width],
+        clock=rng.normal(size=(len(LENGTHS), F)).astype(np.float32),
+        neighbor=rng.normal(size=(len(LENGTHS), W, F)).astype(np.float32)[:, :width],
     )
     return jnp.asarray(features, jnp.float32), jnp.asarray(mask), context
 
@@ -59,7 +61,11 @@ def test_same_in_every_batch_order_and_bucket(name):
     fed = np.asarray(apply(name, features, mask, context))
     order = np.array([4, 2, 0, 1, 5, 3])
     chosen = context._replace(
-        sample_id=context.sample_id[order], subject=context.subject[order], donor=context.donor[order]
+        sample_id=context.sample_id[order],
+        subject=context.subject[order],
+        donor=context.donor[order],
+        clock=context.clock[order],
+        neighbor=context.neighbor[order],
     )
     np.testing.assert_allclose(apply(name, features[order], mask[order], chosen), fed[order], rtol=0, atol=1e-5)
     short = LENGTHS <= 8

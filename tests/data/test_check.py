@@ -1,12 +1,14 @@
 """`eeg2text check`: everything that is wrong with a data file, and what is worth a look."""
 
+import dataclasses
+
 import h5py
 import numpy as np
 import pytest
 
 from eeg2text_jax import data
 from eeg2text_jax.cli import main
-from eeg2text_jax.data.check import check_datafile
+from eeg2text_jax.data.check import check_datafile, names_of, scale_figure
 from eeg2text_jax.errors import UserError
 
 
@@ -32,6 +34,16 @@ def test_a_good_file_has_no_problem_and_its_scales_are_shown(tmp_path, capsys):
     np.testing.assert_allclose(findings.spread, words.std(0), rtol=1e-5)
     np.testing.assert_allclose(findings.mean, words.mean(0), rtol=1e-5)
     assert findings.bands == 2
+
+
+def test_the_picture_names_channels_and_bands_where_the_file_does(tmp_path):
+    path = good(tmp_path / "data.h5")
+    findings = check_datafile(path)
+    assert findings.names == ([], [])
+    named = names_of("x, 2 bands x 3 channels, band-major; bands in Hz: 4-6 8-10.5; channels: Fz Cz Pz")
+    axes = scale_figure(dataclasses.replace(findings, names=named)).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["Fz", "Cz", "Pz"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["4-6 Hz", "8-10.5 Hz"]
 
 
 def noted(tmp_path, change):

@@ -6,10 +6,13 @@ import itertools
 import numpy as np
 import pytest
 
-from eeg2text_jax.data.synthetic import SUCCESSOR_PROBABILITIES, SyntheticSpec, synthetic_samples
+from eeg2text_jax.data.synthetic import SUCCESSOR_PROBABILITIES, SyntheticSpec, group_labels, synthetic_samples
 from eeg2text_jax.errors import UserError
 
-SPEC = SyntheticSpec(signal=1.0, sentences=300, subjects=2, tasks=2, features=24, vocabulary=60, seed=3)
+SPEC = SyntheticSpec(
+    signal=1.0, sentences=300, subjects=2, tasks=2, features=24, vocabulary=60, groups=1, order="random", drift=0.0,
+    seed=3,
+)  # fmt: skip
 
 
 def generate(**changes):
@@ -81,3 +84,41 @@ def test_signal_dial_moves_information_and_nothing_else():
 def test_bad_settings_are_named(change):
     with pytest.raises(UserError, match=next(iter(change))):
         generate(**change)
+
+
+def test_groups_have_words_of_their_own_and_labels():
+    spec = dataclasses.replace(SPEC, groups=3)
+    label = group_labels(spec)
+    for sample in synthetic_samples(spec):
+        assert len({label[word] for word in sample.sentence.split()}) == 1
+
+
+@pytest.mark.parametrize("order", ["blocks", "random", "same_for_all"])
+def test_the_order_of_a_recording(order):
+    samples = generate(groups=3, order=order, sentences=60)
+    label = group_labels(dataclasses.replace(SPEC, groups=3))
+    runs = {}
+    for sample in samples:
+        runs.setdefault(sample.recording, []).append(sample)
+    shown = {name: sorted(found, key=lambda sample: sample.onset) for name, found in runs.items()}
+    assert sorted(shown) == ["S01/T1", "S01/T2", "S02/T1", "S02/T2"]
+    for found in shown.values():
+        ends = np.array([sample.onset + sample.duration for sample in found])
+        assert (np.array([sample.onset for sample in found])[1:] > ends[:-1]).all()
+    kinds = [label[sample.sentence.split()[0]] for sample in shown["S01/T1"]]
+    changes = sum(a != b for a, b in itertools.pairwise(kinds))
+    assert (changes == 2) == (order == "blocks")
+    texts = [[sample.sentence for sample in shown[name]] for name in ("S01/T1", "S02/T1")]
+    assert (texts[0] == texts[1]) == (order == "same_for_all")
+
+
+def test_drift_is_slow_and_leaves_the_rest_as_it_was():
+    still, moved = (generate(drift=drift, sentences=120, signal=0.0) for drift in (0.0, 2.0))
+    assert [s.sentence for s in still] == [s.sentence for s in moved]
+    slow = [b.features.mean(0) - a.features.mean(0) for a, b in zip(still, moved, strict=True)]
+    rows = [k for k, s in enumerate(still) if s.recording == "S01/T1"]
+    rows.sort(key=lambda k: still[k].onset)
+    found = np.array([slow[k] for k in rows])
+    beside = np.mean((found[1:] - found[:-1]) ** 2)
+    apart = np.mean((found - np.random.default_rng(0).permutation(found)) ** 2)
+    assert beside < 0.3 * apart

@@ -59,9 +59,14 @@ def test_the_words_are_those_of_the_recording(tmp_path):
     write_report(result, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "Does the model use the fMRI?" in page
-    assert "EEG" not in page
+    assert "Are {EEG}-to-Text Models Working?" in page  # the title of a paper stays
+    assert "EEG" not in page.partition("<details>")[0]
+    assert "with eeg" not in page + text
+    assert json.loads(json.dumps(result.to_json()))["conditions"][0]["name"] == "eeg"
+    assert "with eeg" not in json.dumps(result.to_json())
     assert (
         audit(eeg, {"noise": noise}, resamples=200, proof="it was decoded without any targets").to_json()["verdict"]
         == "uses EEG"
     )
     assert said("uses EEG, /EEG+ stays", "fmri") == "uses fMRI, /EEG+ stays"
+    assert said("with eeg. --eeg eeg.jsonl data/eeg stay", "fmri") == "with fMRI. --eeg eeg.jsonl data/eeg stay"

@@ -141,7 +141,8 @@ def test_every_condition_takes_volumes_as_it_takes_flat_features(tmp_path):
         for shape in ((-1,), GRID):
             own = context._replace(
                 subject=jnp.asarray(subject[rows]), means=jnp.asarray(means).reshape(3, *shape),
-                donor=volumes[::-1].reshape(3, L, *shape),
+                donor=volumes[::-1].reshape(3, L, *shape), clock=volumes[:, 0].reshape(3, -1),
+                neighbor=volumes[::-1].reshape(3, L, *shape),
             )  # fmt: skip
             found.append(apply_condition(name, volumes.reshape(3, L, *shape), mask, own))
         assert found[1].shape == volumes.shape, name
@@ -152,6 +153,6 @@ def test_every_condition_takes_volumes_as_it_takes_flat_features(tmp_path):
 def test_the_file_says_what_it_is(tmp_path):
     make(tmp_path / "data.h5")
     with h5py.File(tmp_path / "data.h5", "r") as file:
-        assert file.attrs["format"] == "eeg2text-volumes-1"
+        assert file.attrs["format"] == "eeg2text-volumes-2"
         assert set(json.loads(file.attrs["checksums"])) == {"features", "samples", "sentences", "frames", "about"}
         assert file["features"].chunks == (1, *GRID)

@@ -13,6 +13,7 @@ from tiny_encoders import KINDS, OTHERS, SENTENCES, write_encoder
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.bertscore import BertScore, Embedded, match_tables, read_baseline
+from eeg2text_jax.metrics.meaning import MeaningMetrics
 from eeg2text_jax.pretrained import embedding
 from eeg2text_jax.pretrained.embedding import TextEmbedder, plan_batches
 from eeg2text_jax.pretrained.encoders import load_encoder
@@ -137,6 +138,23 @@ def test_blank_text_scores_zero_and_long_text_is_cut(folders):
     assert found[3, 1] > 0.5
     assert embedder.cut == 1
     assert embedder.max_tokens == 512
+
+
+def test_what_rescaling_makes_of_blank_text_is_said_once_for_all_cells(folders, tmp_path):
+    path = tmp_path / "baseline.tsv"
+    path.write_text("LAYER,P,R,F\n2,0.31,0.42,0.45\n")
+    plain = MeaningMetrics(["bertscore"], folders["bert"], layer=2)
+    rescaled = MeaningMetrics(["bertscore"], folders["bert"], layer=2, rescale=path)
+    for makers in (plain, rescaled):
+        for predictions in (["", "word"], ["word", "word"], ["", "  "]):
+            (metric,) = makers(["a film", "word"])
+            figures = metric.score(predictions, ["a film", "word"])
+    assert figures["bertscore-f"] == pytest.approx(-100 * 0.45 / 0.55)
+    assert "empty:zero-before-rescaling" in metric.signature
+    assert plain.notes() == []
+    (note,) = rescaled.notes()
+    assert "2 distinct pairs have a blank side; it scores 0" in note
+    assert "--rescale turns into P -44.9, R -72.4, F -81.8" in note
 
 
 def test_one_device_equals_eight(folders):

@@ -61,9 +61,9 @@ def test_frequencies_without_a_weight(folder, tmp_path, capsys):
 
 
 def test_a_module_that_we_lack(tmp_path, capsys):
-    folder = write_encoder(tmp_path / "dense", "bert")
-    kind = "sentence_transformers.models.Dense"
-    (folder / "modules.json").write_text(json.dumps([{"idx": 0, "path": "2_Dense", "type": kind}]))
+    folder = write_encoder(tmp_path / "lstm", "bert")
+    kind = "sentence_transformers.models.LSTM"
+    (folder / "modules.json").write_text(json.dumps([{"idx": 0, "path": "2_LSTM", "type": kind}]))
     refused(tmp_path, ["--metrics=similarity", f"--encoder={folder}"], f"the module '{kind}' is not known", capsys)
 
 

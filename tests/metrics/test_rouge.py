@@ -28,9 +28,18 @@ def test_the_package_behind_the_paper_agrees(seed):
     predictions, references = random_corpus(seed, shortest=1)
     keep = [i for i, p in enumerate(predictions) if p.replace(".", "").strip() and references[i].replace(".", "")]
     predictions, references = ([texts[i] + " x. ." for i in keep] for texts in (predictions, references))
-    scores = OracleRouge(metrics=["rouge-1", "rouge-2"]).get_scores(predictions, references, avg=True)
+    predictions[0] = predictions[0].replace(" ", " . ") + ". . a b. c"  # several sentences, a blank one among them
+    scores = OracleRouge().get_scores(predictions, references, avg=True)
     expected = {f"{kind}-{figure}": 100 * value for kind, row in scores.items() for figure, value in row.items()}
     assert paper_rouge().score(predictions, references) == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_papers_worked_example():
+    """Recall 6/6 and precision 6/7 of one word too many; F 0.92."""
+    found = rouge().score(["I really loved reading the hunger games"], ["I loved reading the hunger games"])
+    assert found["rouge-1-r"] == found["rouge-l-r"] == 100
+    assert found["rouge-1-p"] == found["rouge-l-p"] == pytest.approx(600 / 7)
+    assert found["rouge-1-f"] == pytest.approx(92, abs=0.5)
 
 
 @pytest.mark.parametrize("metric", [rouge(), paper_rouge()], ids=["rouge-score", "rouge"])

@@ -37,6 +37,7 @@ def test_paper_profile_says_what_is_exchanged(files, capsys):
     assert main(["score", "--profile=paper", str(files / "seed0.jsonl")]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "columns P and R of the paper's Tables 2-3 are exchanged" in printed
+    assert "ROUGE-L" in printed
     assert "tokens N=4" not in printed
     assert "bpe-600" not in printed
 

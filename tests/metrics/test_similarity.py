@@ -9,9 +9,10 @@ import transformers
 from tiny_encoders import OTHERS, SENTENCES, write_encoder
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.meaning import Similarity, read_pooling
+from eeg2text_jax.metrics.meaning import Similarity
 from eeg2text_jax.pretrained.embedding import TextEmbedder
 from eeg2text_jax.pretrained.encoders import load_encoder
+from eeg2text_jax.pretrained.sentence_modules import read_modules
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +62,18 @@ def write_modules(folder, mode="mean", kind="sentence_transformers.models.Normal
 
 
 def test_unknown_modules_and_poolings_are_refused(tmp_path):
-    write_modules(tmp_path, kind="sentence_transformers.models.Dense")
-    with pytest.raises(UserError, match=r"the module 'sentence_transformers\.models\.Dense' is not known"):
-        read_pooling(tmp_path)
-    write_modules(tmp_path, "max")
-    with pytest.raises(UserError, match="asks for pooling_mode_max_tokens"):
-        read_pooling(tmp_path)
+    write_modules(tmp_path, kind="sentence_transformers.models.CNN")
+    with pytest.raises(UserError, match=r"the module 'sentence_transformers\.models\.CNN' is not known"):
+        read_modules(tmp_path)
+    write_modules(tmp_path, "nothing")
+    with pytest.raises(UserError, match="asks for no pooling; expected cls, max, mean"):
+        read_modules(tmp_path)
+    (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode": "median"}')
+    with pytest.raises(UserError, match="asks for median"):
+        read_modules(tmp_path)
     (tmp_path / "modules.json").write_text("{")
     with pytest.raises(UserError, match="cannot be read as JSON"):
-        read_pooling(tmp_path)
+        read_modules(tmp_path)
 
 
 def test_without_module_files_the_signature_says_that_pooling_is_unstated(tmp_path):

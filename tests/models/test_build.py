@@ -14,7 +14,7 @@ from transformers import T5Config
 from transformers.models.bart.modeling_bart import shift_tokens_right
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from eeg2text_jax.backbones import t5
+from eeg2text_jax.backbones import DECODERS, t5
 from eeg2text_jax.backbones.build import BACKBONES, build_model
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.attention import relative_bucket
@@ -30,6 +30,11 @@ SHAPES = {
     "bert2bert": {"hidden_size": 16, "num_hidden_layers": 1, "decoder_num_hidden_layers": 2,
                   "num_attention_heads": 2, "intermediate_size": 8},
 }  # fmt: skip
+DECODER = {
+    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
+    "intermediate_size": 8,
+}  # fmt: skip
+SHAPES |= dict.fromkeys(DECODERS, DECODER)
 SHAPES["pegasus"] = SHAPES["bart"]
 
 
@@ -59,7 +64,8 @@ def model_config(backbone: str = "bart", shape: dict | None = None, **fields) ->
 
 
 def test_the_backbones() -> None:
-    assert BACKBONES == ("bart", "bert2bert", "pegasus", "t5")
+    decoders = ("gemma", "gemma2", "gemma3", "llama", "mistral", "qwen2", "qwen3")
+    assert ("bart", "bert2bert", "pegasus", "t5", *decoders) == BACKBONES
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
@@ -67,7 +73,7 @@ def test_each_backbone_is_built_and_runs(backbone: str) -> None:
     model = build_model(model_config(backbone), 6, TOKENIZER)
     assert hash(model) == hash(build_model(model_config(backbone), 6, TOKENIZER))
     assert (model.pad_token, model.eos_token) == (1, 2)
-    assert model.start_token == {"bart": 2, "pegasus": 1, "t5": 1, "bert2bert": 0}[backbone]
+    assert model.start_token == {"bart": 2, "pegasus": 1, "t5": 1, "bert2bert": 0}.get(backbone, 50)
     inputs = {"features": jax.ShapeDtypeStruct((3, 4, 6), jnp.float32), "mask": jax.ShapeDtypeStruct((3, 4), bool)}
     params = model.shapes
     logits = jax.eval_shape(model.forward, params, inputs, jax.ShapeDtypeStruct((3, 5), jnp.int32))

@@ -102,7 +102,8 @@ def compare_program(seed: int) -> list[Verdict]:
     ours = generate(pair.model, pair.params, {k: jnp.asarray(v) for k, v in inputs.items()}, spec)
     theirs, their_scores = torch_generate(pair, inputs, spec)
     return [
-        _compare(i, spec, ours, theirs, their_scores, f"seed {seed} {backbone} {settings}") for i in range(SENTENCES)
+        compare_sentence(i, spec, ours, theirs, their_scores, f"seed {seed} {backbone} {settings}")
+        for i in range(SENTENCES)
     ]
 
 
@@ -126,7 +127,7 @@ def torch_generate(
     return out.sequences.numpy(), scores
 
 
-def _compare(sentence: int, spec: GenerationSpec, ours, theirs, their_scores, detail: str) -> Verdict:
+def compare_sentence(sentence: int, spec: GenerationSpec, ours, theirs, their_scores, detail: str) -> Verdict:
     """All returned hypotheses of one sentence; what torch fills up with behind the end (pad or eos) does not count."""
     same, tie = True, True
     for row in range(sentence * spec.num_return_sequences, (sentence + 1) * spec.num_return_sequences):

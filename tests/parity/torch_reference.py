@@ -19,6 +19,13 @@ CLASSES = {
     "pegasus": transformers.PegasusForConditionalGeneration,
     "t5": transformers.T5ForConditionalGeneration,
     "bert2bert": transformers.EncoderDecoderModel,
+    "llama": transformers.LlamaForCausalLM,
+    "mistral": transformers.MistralForCausalLM,
+    "qwen2": transformers.Qwen2ForCausalLM,
+    "qwen3": transformers.Qwen3ForCausalLM,
+    "gemma": transformers.GemmaForCausalLM,
+    "gemma2": transformers.Gemma2ForCausalLM,
+    "gemma3": transformers.Gemma3ForCausalLM,
 }
 
 
@@ -45,7 +52,7 @@ def make_pair(case: Case, seed: int = 0) -> Pair:
     torch.manual_seed(seed)
     theirs = CLASSES[case.backbone](config).eval()
     spec = backbone.spec_from_config(config)
-    if not spec.tied_head:  # transformers 5 ties what it makes itself; real T5 v1.1 files hold a head of their own
+    if not spec.tied_head and spec.encoder:  # transformers 5 ties what it makes; T5 v1.1 files hold a head of their own
         theirs.lm_head.weight = torch.nn.Parameter(torch.randn_like(theirs.lm_head.weight))
     with torch.no_grad():
         for tensor in theirs.parameters():

@@ -107,7 +107,7 @@ def test_foreign_json_is_read_without_options(write, name):
         ('[{"gt": "a", "pred": "b"}', "line 1: not JSON .*cut short"),
         ('[{"gt": "a", "pred": "b"}, {"gt": "a"}]', "item 2: the name 'pred' of the first item is missing"),
         ('[{"gt": "a", "pred": null}]', "item 1: pred is null; expected one text"),
-        ('[{"gt": ["a", "b"], "pred": "c"}]', r"item 1: gt is \[\"a\", \"b\"\]; expected one text"),
+        ('[{"gt": ["a", 2], "pred": "c"}]', r"item 1: gt is \[\"a\", 2\]; expected one text"),
         (
             '{"references": ["a"], "predictions": ["b", "c"]}',
             "lists of different lengths .references: 1, predictions: 2",

@@ -15,8 +15,9 @@ from eeg2text_jax.parallel.mesh import CHIPS, chip_of_device, make_mesh
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.preflight.compiling import Compiled, compile_program, parse_topology, refused_bytes
 from eeg2text_jax.preflight.estimate import ProgramReport, Report, Task
+from eeg2text_jax.preflight.fitting import LargestBatch
 from eeg2text_jax.preflight.printing import to_json, to_text
-from eeg2text_jax.preflight.programs import LargestBatch, Program, make_outline
+from eeg2text_jax.preflight.programs import Program, make_outline
 
 GIB = 2**30
 WITHIN = Collective("all-reduce", ("data",), 3 * 2**20, 2)
@@ -258,3 +259,10 @@ def test_a_program_without_a_compiled_shape_is_a_user_error():
     with pytest.raises(UserError, match="does not divide"):
         Placement.from_config(tiny_config(parallel__mesh=(0, 0), batch__size=30), 2, 8)
     assert jax.devices()[0].platform == "cpu"
+
+
+@pytest.mark.parametrize(("name", "chips"), [("v5e:32x32", "1,024"), ("v6e:16x32", "512"), ("v4:16x16x32", "8,192")])
+def test_a_slice_of_more_chips_than_a_pod_has_is_refused(name, chips):
+    with pytest.raises(UserError, match=f"{name}': is of {chips} chips; a {name[:2]}.* pod has"):
+        parse_topology(name)
+    assert parse_topology("v5e:16x16").shape == (16, 16)

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 COMMAND = """
 import sys
 from eeg2text_jax.cli import main
-from eeg2text_jax.preflight import programs
-programs.LARGEST = 16
+from eeg2text_jax.preflight import fitting
+fitting.LARGEST = 16
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -1,5 +1,7 @@
 """Names of checkpoints: folders, names on the Hub, and mistakes."""
 
+from types import SimpleNamespace
+
 import huggingface_hub
 import pytest
 
@@ -34,6 +36,22 @@ def test_offline_and_never_downloaded(name, monkeypatch, tmp_path):
     assert "\n" not in str(error.value)
 
 
+def test_a_hub_that_cannot_be_reached_is_asked_once(monkeypatch, tmp_path):
+    """Its client would ask six times, with 23 seconds of pauses."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail(f"waits {seconds} s to ask again"))
+    with pytest.raises(UserError, match="nobody/nothing: there is no such folder, and no copy"):
+        checkpoint_folder("nobody/nothing")
+
+
+def model_of(files):
+    """What the Hub says of a model with these files."""
+    siblings = [SimpleNamespace(rfilename=name) for name in files]
+    return lambda self, name, timeout: SimpleNamespace(siblings=siblings)
+
+
 def test_offline_but_downloaded_before(monkeypatch, tmp_path):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     snapshot = tmp_path / "models--facebook--bart-large" / "snapshots" / "0123abc"
@@ -64,14 +82,14 @@ def test_one_format_is_downloaded(monkeypatch, tmp_path, files, weights):
         asked[name] = allow_patterns
         return str(tmp_path)
 
-    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", lambda self, name: files)
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_of(files))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     assert checkpoint_folder("google/some-model") == tmp_path
     assert asked == {"google/some-model": [*BESIDE, weights]}
 
 
 def test_a_model_without_weights_is_refused(monkeypatch):
-    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", lambda self, name: ["tf_model.h5", "config.json"])
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_of(["tf_model.h5", "config.json"]))
     with pytest.raises(UserError, match="has no weights that can be read here"):
         checkpoint_folder("google/some-model")
 

@@ -119,6 +119,14 @@ def test_score_and_audit_read_the_file(whole, tmp_path, capsys):
     status = cli.main(["audit", f"--eeg={path}", "--resamples=200", f"--json={tmp_path / 'audit.json'}"])
     ours, run = (json.loads((folder / "audit.json").read_text()) for folder in (tmp_path, whole))
     assert status == ours["exit_status"]
+    said, noted = ours.pop("judged"), run.pop("judged")
+    assert said["files"][0].pop("name") == str(path)
+    assert noted["files"][0].pop("name") == "rankings.jsonl"
+    assert said["files"] == noted["files"]
+    assert said["command"].startswith("eeg2text audit --eeg=")
+    assert not noted["command"] + noted["date"]  # equal runs give equal files
+    levels = [found.pop("provenance")["level"] for found in (ours, run)]
+    assert levels == ["stated", "verified"], "digests tie a file to the workdir in which it lies"
     assert {**ours, "flags": 0} == {**run, "flags": 0}, "the run looks at its training text, too"
     assert cli.main(["audit", f"--eeg={path}", "--endpoint=wer"]) == 2
     assert "--endpoint=wer: of rankings it is one of top-1, top-5, rank" in capsys.readouterr().err

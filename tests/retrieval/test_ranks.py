@@ -122,6 +122,14 @@ def test_rounding_keeps_six_digits():
         ({"scores": [1.0]}, "expected scores, a finite number for each of 8"),
         ({"scores": [float("nan")] * 8}, "expected scores, a finite number"),
         ({"rank": 7.0}, r"rank is 7.0; its scores give"),
+        ({"n": 1e18}, r"n is 1e\+18; its scores give 8"),
+        ({"stratum_n": 10**18}, r"stratum_n is 10+; its scores give 4"),
+        ({"stratum_rank": -1}, r"stratum_rank is -1; its scores give"),
+        ({"score": 1e300}, r"score is 1e\+300; its scores give"),
+        ({"scores": [10**400] * 8}, "expected scores, a finite number"),
+        ({"n_words": 10**18}, "n_words is 10+; expected a whole number up to"),
+        ({"seed": -(10**30)}, "seed is -10+; expected a whole number up to"),
+        ({"list": ["test"]}, r"list is \['test'\]; the header has test"),
         ({"list": "dev"}, "list is 'dev'; the header has test"),
         ({"mode": "free_running"}, "mode is 'free_running'; expected one of contrastive, likelihood"),
         ({"reference": "another"}, "'another' is not among the candidates"),
@@ -135,6 +143,18 @@ def test_files_that_are_wrong_are_refused_by_line(tmp_path, change, message):
     header, line = path.read_text().splitlines()
     path.write_text(f"{header}\n{json.dumps(json.loads(line) | change)}\n")
     with pytest.raises(UserError, match=f"line 2: .*{message}"):
+        read_rankings(path)
+
+
+@pytest.mark.parametrize("change", [{"n_words": 1e18}, {"n_words": -1}, {"stratum": 10**30}])
+def test_candidates_of_impossible_numbers_are_refused(tmp_path, change):
+    path = tmp_path / "rankings.jsonl"
+    write_rankings(path, {}, [ranking(0, np.arange(8), candidates())])
+    header, *lines = path.read_text().splitlines()
+    content = json.loads(header)
+    content["header"]["candidates"]["test"][1] |= change
+    path.write_text("\n".join([json.dumps(content), *lines]))
+    with pytest.raises(UserError, match=f"candidates 'test', number 2: {next(iter(change))} is"):
         read_rankings(path)
 
 

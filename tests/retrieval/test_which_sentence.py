@@ -1,5 +1,6 @@
 """The audit of rankings on planted scores: its figures by brute force, its verdicts, and what length alone is worth."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -73,6 +74,24 @@ def test_the_effect_is_what_its_definition_says():
     assert comparison.primary.effect == pytest.approx(own - null - control_own + control_null)
 
 
+def test_shuffled_is_not_held_against_its_donors():
+    """A perfect reader of whatever it is fed: the donor's sentence in the null gave differences beyond 100 points."""
+    rng = np.random.default_rng(9)
+    eeg, shuffled = rows(rng, own=50), rows(rng, condition="shuffled")
+    for place, row in enumerate(shuffled):
+        donor = place // 2 // 4 * 4 + (place // 2 + 1 + place % 2) % 4  # of the same length; each reader's another
+        row.scores[donor] += 50
+        shuffled[place] = dataclasses.replace(row, donor=f"T:{donor}")
+    found = audit_rankings(eeg, {"shuffled": shuffled}, endpoint="top-1", resamples=100)
+    assert found.comparisons[0].primary.effect == pytest.approx(100)
+    assert found.comparisons[0].primary.nulls == (0, 0)
+    assert found.comparisons[0].subjects[0].effect == pytest.approx(100)
+    assert any("no prediction is held against the sentence whose recording" in note for note in found.notes)
+    unknown = [dataclasses.replace(row, donor=None) for row in shuffled]
+    inflated = audit_rankings(eeg, {"shuffled": unknown}, endpoint="top-1", resamples=100)
+    assert inflated.comparisons[0].primary.effect > 104
+
+
 def test_planted_uses_eeg_and_says_so():
     rng = np.random.default_rng(1)
     found = audit_rankings(rows(rng, own=4), {"noise": rows(rng, condition="noise")}, resamples=500)
@@ -143,6 +162,26 @@ def test_too_few_sentences_are_not_judged_and_missing_eeg_is_said():
         select_rankings(rows(rng, condition="noise"))
 
 
+def test_a_control_that_keeps_the_words_features_decides_only_where_it_is_named(tmp_path, capsys):
+    rng = np.random.default_rng(11)
+    eeg, noise = rows(rng, own=4), rows(rng, condition="noise")
+    reversed_ = [dataclasses.replace(row, eval_condition="time_reversed") for row in eeg]
+    found = {}
+    for deciding in (None, ["noise"], ["time_reversed"]):
+        controls = {"noise": noise, "time_reversed": reversed_}
+        result = audit_rankings(eeg, controls, resamples=200, deciding=deciding)
+        found[deciding and deciding[0]] = result.verdict, [c.control for c in result.comparisons if c.question]
+    assert found[None] == found["noise"] == (Verdict.USES_EEG, ["time_reversed"])
+    assert found["time_reversed"][0] is not Verdict.USES_EEG
+    for name, made in (("eeg", eeg), ("noise", noise)):
+        write_rankings(tmp_path / f"{name}.jsonl", {}, made)
+    files = [f"--eeg={tmp_path / 'eeg.jsonl'}", f"--control={tmp_path / 'noise.jsonl'}"]
+    assert cli.main(["audit", *files, "--deciding=noisy"]) == 2
+    assert "--deciding=noisy: 'noisy' is no control; the files have noise." in capsys.readouterr().err
+    assert cli.main(["audit", *files, "--resamples=1000000000"]) == 2
+    assert "--resamples=1000000000: expected a whole number from 100 to 1000000." in capsys.readouterr().err
+
+
 def test_scores_that_are_all_equal_are_chance_and_show_nothing():
     rng = np.random.default_rng(7)
     eeg = rows(rng)
@@ -185,3 +224,34 @@ def test_windows_of_scans_are_thinned():
     assert found.n_sentences == len(starts)
     assert f"windows overlap: {2 * len(starts)} of 120 rows share no segment" in " ".join(found.notes)
     assert audit_rankings(eeg, {"noise": control}, resamples=50).n_sentences == SENTENCES
+
+
+def rescored(made, scores):
+    """The same rows with other scores: `scores(row)` is the new list of one row."""
+    return [dataclasses.replace(row, scores=np.asarray(scores(row), float)) for row in made]
+
+
+def severe(found):
+    return [flag.code for flag in found.flags if flag.level == "severe"]
+
+
+def test_rankings_say_whose_statement_they_rest_on_and_scores_that_hold_the_answer_contradict_it():
+    rng = np.random.default_rng(9)
+    eeg, noise = rows(rng, own=9), rows(rng, condition="noise")
+    found = audit_rankings(eeg, {"noise": noise}, resamples=200)
+    assert (found.verdict, found.provenance.level.value) == (Verdict.USES_EEG, "stated")
+    assert "Provenance: stated: the file states that candidates were scored without the answer" in ranking_text(found)
+    assert [flag.code for flag in found.flags if flag.level == "warning"] == ["too_good"]
+    marked = rescored(eeg, lambda row: np.arange(SENTENCES) == row.right)
+    same = {row.sentence_id: row.scores for row in eeg}
+    for bad, code in (
+        (marked, "target_scores"),
+        (rescored(eeg, lambda row: same[row.sentence_id]), "input_independent"),
+    ):
+        found = audit_rankings(bad, {"noise": noise}, resamples=200, proof="no answer was ever near the scores")
+        assert found.verdict is Verdict.NOT_JUDGEABLE
+        assert code in severe(found)
+    told = {"proof": "recordings were averaged over all readers", "resamples": 200}
+    averaged = rescored(eeg, lambda row: same[row.sentence_id])
+    assert audit_rankings(averaged, {"noise": noise}, **told).verdict is Verdict.USES_EEG
+    assert severe(audit_rankings(marked, {"noise": noise}, resamples=200, verified="ranked by eeg2text")) == []

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from eeg2text_jax.data.clock import Clock
 from eeg2text_jax.data.datafile import DataFile
 
 ZUCO_SUBJECTS = ("ZAB", "ZDM", "ZDN", "ZGW", "ZJM", "ZJN", "ZJS", "ZKB", "ZKH", "ZKW", "ZMG", "ZPH")
@@ -24,6 +25,14 @@ def data_of(rows, provenance=None):
         sentence_index=np.array(index, np.int64),
         features_are="nothing",
         provenance=provenance or {},
+        clock=Clock.of(
+            {
+                "recording": [f"{s}/{t}" for s, t in zip(subject, task, strict=True)],
+                "onset": [np.nan] * n,
+                "duration": [np.nan] * n,
+                "order": index,
+            }
+        ),
     )
 
 

@@ -56,7 +56,7 @@ def test_what_cannot_be_divided_is_said():
         (2, "f", 2, "needs a subject or text each"),
         (4, "f", 5, "--folds is 5; expected from 2 to 4, as there are so many subjects"),
         (4, "unique_text", 1, "--folds is 1; expected from 2 to 12, as there are so many texts"),
-        (4, "unique_sent", 3, "expected unique_text, f or a"),
+        (4, "unique_sent", 3, "expected unique_text, f, a or blocks"),
         (4, "unique_text", "subjects", "which divides texts"),
     ):
         with pytest.raises(UserError, match=message):
@@ -132,7 +132,8 @@ def test_folds_run_one_after_the_other_and_go_on(tmp_path, monkeypatch):
     begun, rng = [], np.random.default_rng(0)
     splits = make_folds(data, "unique_text", 3, config.split.ratio, 0)
 
-    def run(config, root):
+    def run(config, root, fold):
+        assert fold
         begun.append(root)
         if len(begun) == 2:
             raise UserError("stopped")

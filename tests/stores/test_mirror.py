@@ -1,12 +1,10 @@
 """A folder that is mirrored in a bucket, held against servers that we did not write: moto's S3, an emulator of GCS."""
 
-import contextlib
 import glob
 import json
 import os
 import socket
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from eeg2text_jax import cli
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import remove, replacing, write_text
 from eeg2text_jax.parallel.distributed import workdir_at
-from eeg2text_jax.stores import lease, mirror, store
+from eeg2text_jax.stores import mirror, sending, store
 from eeg2text_jax.stores.address import address_of, parse
 from eeg2text_jax.stores.copying import UNFINISHED, Files, at_hand
 from eeg2text_jax.stores.mirror import mirrored
@@ -26,25 +24,13 @@ pytest.importorskip("moto", reason="the extra `test` brings a server of S3")
 from botocore.exceptions import ClientError
 
 from eeg2text_jax.stores import s3_store
-from eeg2text_testing.bucket_servers import BUCKET, SERVERS, s3_client
-
-
-@pytest.fixture(scope="module", params=["s3", "gs"])
-def served(request):
-    with SERVERS[request.param]() as server:
-        yield server
-
-
-@pytest.fixture
-def server(served, tmp_path, monkeypatch):
-    for name, value in {**served.environment, "EEG2TEXT_BUCKET_CACHE": str(tmp_path / "cache")}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("EEG2TEXT_BUCKET_SECONDS", "2")
-    return served
+from eeg2text_testing.bucket_servers import BUCKET, s3_client
 
 
 def names(place: str) -> dict[str, int]:
-    return {name: entry.size for name, entry in Files.of(open_store(parse(place)), parse(place)).items()}
+    """What is there but for the lease."""
+    found = Files.of(open_store(parse(place)), parse(place))
+    return {name: entry.size for name, entry in found.items() if name != store.LOCK}
 
 
 def content(place: str, name: str) -> bytes | None:
@@ -84,14 +70,14 @@ def test_what_is_finished_is_in_the_bucket(server, tmp_path, monkeypatch):
 def test_changes_arrive_in_their_order(server, monkeypatch):
     """The bucket is at any time what the folder was a moment ago, though sending is slow."""
     place, states = server.address("b/run"), []
-    send = mirror.Mirror._send
+    send = sending.Sender.send
 
     def slow(self, change):
         time.sleep(0.02)
         send(self, change)
         states.append({name: content(place, name) for name in ("one", "two")})
 
-    monkeypatch.setattr(mirror.Mirror, "_send", slow)
+    monkeypatch.setattr(sending.Sender, "send", slow)
     expected = []
     with mirrored(place) as root:
         for n in range(6):
@@ -119,10 +105,10 @@ def test_a_folder_cut_short_counts_as_absent(server, monkeypatch):
         write_text(Path(root) / "config.json", "{}")
     upload = type(open_store(parse(place))).upload
 
-    def dies(self, path, key, digest):
+    def dies(self, path, key, *rest):
         if key.endswith("/last"):
             raise KeyError("as if killed")
-        return upload(self, path, key, digest)
+        return upload(self, path, key, *rest)
 
     def make() -> None:
         with mirrored(place) as root, replacing(Path(root) / "checkpoint") as partial:
@@ -140,42 +126,13 @@ def test_a_folder_cut_short_counts_as_absent(server, monkeypatch):
     assert names(place).keys() == {"config.json"}
 
 
-def test_who_may_be_in_the_folder(server, monkeypatch):
-    """Of two processes one works; of a holder that died here the lease is taken at once, of others after a while."""
-    place = server.address("d/run")
-    key = parse(place).below(lease.NAME).key
-    monkeypatch.setattr(lease, "BEAT", 0.2)
-    monkeypatch.setattr(lease, "PATIENCE", 1.0)
-    if server.scheme == "gs":  # the emulator does not compare before it writes: the comparison is made here
-        compare_first(monkeypatch, type(open_store(parse(place))))
-    in_use = pytest.raises(UserError, match=f"d/run: is in use by process {os.getpid()} on ")
-    with mirrored(place), in_use, mirrored(place):
-        pass
-    assert not names(place)
-    dead = {"host": socket.gethostname(), "process": 2**22 + 1, "born": "then", "since": "now"}
-    for holder, least in ((dead, 0.0), (dead | {"host": "another"}, 1.0)):
-        bucket = open_store(parse(place))
-        bucket.put(key, json.dumps(holder).encode(), None)
-        begun = time.monotonic()
-        with mirrored(place):
-            assert time.monotonic() - begun >= least
-    with contextlib.suppress(StoreError), mirrored(place) as root:
-        found = open_store(parse(place)).read(key)
-        open_store(parse(place)).put(key, b'{"token": "of another"}', found[1])
-        time.sleep(0.6)
-        with pytest.raises(StoreError, match="another process took it over"):
-            write_text(Path(root) / "x", "x")
-
-
-def compare_first(monkeypatch, kind):
-    put, lock = kind.put, threading.Lock()
-
-    def compared(self, key, content, over):
-        with lock:
-            there = self.find(key)
-            return put(self, key, content, over) if (there and there.tag) == over else None
-
-    monkeypatch.setattr(kind, "put", compared)
+def test_more_changes_than_may_wait_are_all_sent(server, monkeypatch):
+    monkeypatch.setattr(mirror, "MOST_WAITING", 2)
+    place = server.address("m/run")
+    with mirrored(place) as root:
+        for n in range(40):
+            write_text(Path(root) / f"{n % 9}", str(n))
+    assert {content(place, str(n)) for n in range(9)} == {str(n).encode() for n in range(31, 40)}
 
 
 def test_copies_are_held_against_their_checksum_and_kept(server, tmp_path, monkeypatch, capsys):
@@ -246,13 +203,14 @@ def test_nothing_is_written_where_a_name_leaves_its_folder(server, tmp_path, cap
     for key in (f"{start}/a.jsonl", f"{start}/{name}"):
         bucket.upload(source, key, store_digest(source))
     assert f"{start}/{name}" in {entry.key for entry in bucket.entries(start)}, "the server has another name"
-    before = sorted(tmp_path.rglob("*"))
+    cache = [tmp_path / "cache", tmp_path / "cache/owners"]  # folders of our own, in which nothing may stay
+    before = sorted([*tmp_path.rglob("*"), *cache])
     for arguments in (["score", place], ["score", f"{place}/*.jsonl"], ["prepare", place, "--out=o.h5"]):
         assert cli.main(arguments) == 2
         assert "cannot be the name of a file" in capsys.readouterr().err
     with pytest.raises(UserError, match="cannot be the name of a file"), mirrored(place):
         pass
-    assert sorted(tmp_path.rglob("*")) == before
+    assert sorted({*tmp_path.rglob("*"), *cache}) == before
     for entry in bucket.entries(start):
         bucket.delete(entry.key)
 

@@ -80,5 +80,7 @@ def test_records_are_appended_and_a_line_cut_short_is_not_drawn(tmp_path):
         cut.write('{"step": 3, "dev_lo')
     (curve,) = (line for line in loss_figure(epath.Path(path)).axes[0].lines if line.get_marker() == "o")
     assert list(curve.get_xdata()) == [1, 2]
+    named = {text.get_text() for text in loss_figure(epath.Path(path)).axes[0].get_legend().get_texts()}
+    assert named == {"eeg/0, train", "eeg/0, dev"}
     with MetricsLog(epath.Path(tmp_path), 2, log.lines):
         assert path.read_text().splitlines() == log.lines

@@ -69,7 +69,7 @@ def six_arms(tmp_path_factory):
 @pytest.mark.parametrize(("room", "expected"), [(10.0, 6), (5.9, 3), (2.5, 2), (1.5, 1), (0.5, 1)])
 def test_as_many_arms_as_fit(six_arms, tmp_path, monkeypatch, capsys, room, expected):
     study = dataclasses.replace(six_arms, workdir=Workdir(epath.Path(tmp_path)))
-    monkeypatch.setattr(waves, "device_memory", lambda: room * waves._bytes_of_an_arm(study) / waves.STATE_SHARE)
+    monkeypatch.setattr(waves, "device_memory", lambda: room * waves.bytes_of_an_arm(study) / waves.STATE_SHARE)
     parts = waves.waves(study)
     assert [len(part.arms) for part in parts] == [expected] * (6 // expected)
     assert [arm for part in parts for arm in part.arms] == list(study.arms)

@@ -64,6 +64,7 @@ def gcs_server() -> Iterator[Server]:
 
     logging.getLogger("gcp_storage_emulator").setLevel(logging.ERROR)
     server = create_server("127.0.0.1", 0, in_memory=True)
+    _compare_first(server._storage)
     server.start()
     try:
         host, port = server._api._httpd.socket.getsockname()[:2]
@@ -75,6 +76,50 @@ def gcs_server() -> Iterator[Server]:
         yield Server("gs", {"STORAGE_EMULATOR_HOST": place})
     finally:
         server.stop()
+
+
+_REQUEST: list[Any] = []  # the one that an emulator of this process serves now
+
+
+class _Failed(Exception):
+    """The object is not of the generation that the request names."""
+
+
+def _compare_first(storage: Any) -> None:
+    """Makes the emulator heed `ifGenerationMatch`, which it passes over. It serves one request at a time."""
+    from gcp_storage_emulator import server as emulator
+    from gcp_storage_emulator.exceptions import NotFound
+
+    class Noted(emulator.Request):
+        def __init__(self, *arguments: Any):
+            super().__init__(*arguments)
+            _REQUEST[:] = [self]
+
+    class Comparing(emulator.Router):
+        def handle(self, method: str) -> None:
+            try:
+                super().handle(method)
+            except _Failed:
+                self._request_handler.send_response(412)
+                self._request_handler.send_header("Content-Length", "0")
+                self._request_handler.end_headers()
+
+    def compared(change: Any) -> Any:
+        def changed(bucket: str, name: str, *rest: Any, **named: Any) -> Any:
+            for wanted in _REQUEST[0].query.get("ifGenerationMatch", ()):
+                try:
+                    there = storage.get_file_obj(bucket, name)["generation"]
+                except NotFound:
+                    there = "0"
+                if there != wanted:
+                    raise _Failed
+            return change(bucket, name, *rest, **named)
+
+        return changed
+
+    if emulator.Request.__name__ != "Noted":
+        emulator.Request, emulator.Router = Noted, Comparing
+    storage.create_file, storage.delete_file = compared(storage.create_file), compared(storage.delete_file)
 
 
 SERVERS = {"s3": s3_server, "gs": gcs_server}

@@ -55,6 +55,8 @@ class Dials:
     tasks: int = 2
     tasks_known: bool = True  # or strata are by number of words only
     seeds: int = 1
+    reference_words: tuple[int, int] = REFERENCE_WORDS
+    prediction_words: tuple[int, int] = PREDICTION_WORDS
     controls: tuple[str, ...] = ("alike",)  # of CONTROLS: as EEG, one constant sentence, shorter and of frequent words
 
 
@@ -81,14 +83,14 @@ class Simulated:
 def simulate(dials: Dials, rng: np.random.Generator) -> Simulated:
     """Draws one set."""
     size = dials.sentences
-    n_words = rng.integers(*REFERENCE_WORDS, size=size)
+    n_words = rng.integers(*dials.reference_words, size=size)
     tasks = np.arange(size) * dials.tasks // size  # one after the other, as in released files
     group = rng.permutation(np.arange(size) % 2)  # of the subjects that read it, where subjects leak
     sentence, subject = _read(dials, tasks, group, rng)
     kinds = zip(tasks * dials.tasks_known, reader_groups(sentence, subject), strict=True)
     strata = length_strata([f"{task}\n{readers}" for task, readers in kinds], n_words)
     lists = [_first_word(kind, index) for kind, index in enumerate((strata, n_words, group, tasks))]  # [S] each
-    references = _zipf((size, REFERENCE_WORDS[1] - 1), rng)
+    references = _zipf((size, dials.reference_words[1] - 1), rng)
     easy = TASK_FREQUENT * (tasks[:, None] % 2 == 1)
     references = _overwrite(references, easy, rng.integers(FREQUENT, size=references.shape), rng)
     for first in lists:
@@ -123,7 +125,7 @@ def _predict(
     dials: Dials, simulated: Simulated, lists: list[np.ndarray], kind: str, scale: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     sentence, is_eeg = simulated.sentence, kind == "eeg"
-    shape = (dials.seeds, len(sentence), PREDICTION_WORDS[1] - 1)  # [G, R, L]
+    shape = (dials.seeds, len(sentence), dials.prediction_words[1] - 1)  # [G, R, L]
     if kind == "constant":
         return np.broadcast_to(_zipf((dials.seeds, 1, shape[2]), rng), shape)
     words = _zipf(shape, rng)
@@ -141,7 +143,8 @@ def _predict(
         position = (rng.random(shape) * simulated.n_words[sentence, None]).astype(int)
         copied = simulated.references[sentence[:, None], position]
         words = _overwrite(words, information * scale[:, None, None], copied, rng)
-    longest = PREDICTION_WORDS if kind != "style" else (PREDICTION_WORDS[0] // 2, PREDICTION_WORDS[1] // 2)
+    fewest, most = dials.prediction_words
+    longest = (fewest, most) if kind != "style" else (max(1, fewest // 2), max(2, most // 2))
     lengths = rng.integers(*longest, size=shape[:2])
     return np.where(np.arange(shape[2]) < lengths[..., None], words, PAD)
 

@@ -1,1 +1,1 @@
-"""fMRI in BIDS folders (Narratives): scans, stories, transcripts -> volumes and the text of each."""
+"""Read fMRI in BIDS folders (Narratives): scans, stories and transcripts become volumes with the text of each."""

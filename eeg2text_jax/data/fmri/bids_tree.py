@@ -1,4 +1,4 @@
-"""Writes scans, events and transcripts in the way of BIDS and gentle, for data that are made up."""
+"""Write synthetic scans, events and transcripts in the layouts of BIDS and of the aligner gentle."""
 
 import csv
 import json
@@ -14,7 +14,7 @@ Aligned = tuple[str, str, float | None, float | None]  # word, token, start, end
 
 
 def write_description(root: Path, name: str) -> None:
-    """`dataset_description.json`, which makes a folder one of BIDS."""
+    """Write `dataset_description.json`, which marks a folder as BIDS."""
     root.mkdir(parents=True, exist_ok=True)
     (root / "dataset_description.json").write_text(json.dumps({"Name": name, "BIDSVersion": "1.2.0"}))
 
@@ -30,15 +30,15 @@ def write_scan(
     run: str = "",
     packed: bool = True,
 ) -> Path:
-    """Image, sidecar and events of a scan.
+    """Write image, sidecar and events of a scan.
 
     Args:
-      volumes: `[X, Y, Z, frames]`, in the type that they are stored as.
-      run: its number, for a name that has one.
-      packed: as `.nii.gz`.
+      volumes: `[X, Y, Z, frames]`, in the dtype to store.
+      run: the run number in the file name, if any.
+      packed: write `.nii.gz`.
 
     Returns:
-      The image.
+      The path of the image.
     """
     nibabel = library("nibabel", "fmri")
     folder = root / subject / "func"
@@ -63,7 +63,7 @@ def write_scan(
 
 
 def write_transcript(folder: Path, stimulus: str, words: Sequence[Aligned]) -> Path:
-    """`STIMULUS/align.csv` below a folder; a word without times was not found in the audio."""
+    """Write `STIMULUS/align.csv` below a folder; a word without times was not found in the audio."""
     path = folder / stimulus / "align.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf8", newline="") as file:

@@ -1,4 +1,4 @@
-"""How scans become samples: the choices, and what the volumes then are."""
+"""Settings for turning scans into samples."""
 
 import dataclasses
 
@@ -38,11 +38,11 @@ class FmriSpec:
             )
 
     def group_of(self, stimulus: str) -> str:
-        """The text group of a stimulus: the first name of the `same_text` that it is in, else its own."""
+        """Return the text group of a stimulus: the first name of its `same_text` group, else its own name."""
         return next((names[0] for names in self.same_text if stimulus in names), stimulus)
 
     def features_are(self) -> str:
-        """What the voxels' values mean."""
+        """The meaning of the voxels' values."""
         trend = f"less a polynomial of degree {self.detrend}" if self.detrend else "less the mean"
         masked = f", 0 where the mean is below {self.mask:g} of its 98th percentile" if self.mask else ""
         return (

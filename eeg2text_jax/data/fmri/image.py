@@ -1,8 +1,8 @@
-"""One run of volumes, read once from front to back: mean, trend and deviation of every voxel, then frames on one scale.
+"""Read one run of volumes in two passes: trend and deviation of every voxel, then standardized frames.
 
-A packed image can be read in one direction only, and a run may be as large as memory (2,200 volumes are 0.5 GB as they
-are stored). So its frames are kept, as they were stored, in a temporary file while they are summed up, and read again
-from there. Reading at random places with an index into the packed file was no help: what is read is all of it.
+A compressed image can only be read sequentially, and a run may be as large as memory (2,200 volumes: 0.5 GB). The first
+pass therefore copies the stored frames to a temporary file, and the second pass reads that file. Random access with an
+index into the compressed file did not help, because every frame is read anyway.
 """
 
 import dataclasses
@@ -18,19 +18,19 @@ from eeg2text_jax.data.half import to_half
 from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError, first_line
 
-BLOCK = 8  # frames at once: 3.5 MB of float32 on the usual grid, which a processor's cache holds
-IN_MEMORY = 1 << 27  # bytes of a run that need no file
-ROUNDING = 1e-6  # of a voxel's mean: a smaller deviation is what float32 leaves of a constant
-TOLERANCE = 0.05  # seconds between what header and sidecar call a TR
+BLOCK = 8  # frames per block: 3.5 MB of float32 on the usual grid, which fits the processor's cache
+IN_MEMORY = 1 << 27  # bytes of a run up to which no temporary file is needed
+ROUNDING = 1e-6  # relative to a voxel's mean; smaller deviations are float32 rounding of a constant
+TOLERANCE = 0.05  # largest difference in seconds between the TR of header and sidecar
 
 
 @dataclasses.dataclass
 class Run:
-    """A run that was read; `length` frames. Close it when through with it.
+    """A run after the first pass, with `length` frames. Close it after use.
 
     Fields:
-      trend: float32 `[degree + 1, voxels]`, what is taken off: coefficients of `basis` `[length, degree + 1]`.
-      scale: float32 `[voxels]`, what a deviation is multiplied by: 0 for a voxel that does not vary or is masked.
+      trend: float32 `[degree + 1, voxels]`, the trend to subtract: coefficients of `basis` `[length, degree + 1]`.
+      scale: float32 `[voxels]`, the factor of deviations: 0 for a constant or masked voxel.
     """
 
     spec: FmriSpec
@@ -42,7 +42,7 @@ class Run:
     _header: "_Header"
 
     def frames(self, start: int, stop: int) -> Iterator[np.ndarray]:
-        """Standardized frames in the type of the data file, `[at most BLOCK, X, Y, Z]`, each good until the next."""
+        """Yield standardized frames in the data file's dtype, `[<= BLOCK, X, Y, Z]`; each is valid until the next."""
         room, out = self._header.room(), np.empty((BLOCK, *self._header.shape[:3]), self.spec.dtype)
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
@@ -52,20 +52,20 @@ class Run:
                 values -= curve[:, None] * size  # a matrix product this narrow is slower: its threads wait
             values *= self.scale
             np.clip(values, -self.spec.clip, self.spec.clip, out=values)
-            if self._header.dtype.kind == "f":  # whose voxels may have been NaN
+            if self._header.dtype.kind == "f":  # voxels of float images may be NaN
                 np.nan_to_num(values, copy=False, nan=0.0)
             for frame, place in zip(values, out, strict=False):
                 _set_upright(place, to_half(frame) if self.spec.dtype == "float16" else frame)
             yield out[: len(values)]
 
     def close(self) -> None:
-        """Gives the temporary file back."""
+        """Delete the temporary file."""
         self._kept.close()
 
 
 @dataclasses.dataclass(frozen=True)
 class _Header:
-    """Where the voxels are in the unpacked file and what they mean."""
+    """The position, dtype and scaling of voxels in the uncompressed file."""
 
     shape: tuple[int, int, int, int]
     dtype: np.dtype
@@ -78,11 +78,11 @@ class _Header:
         return int(np.prod(self.shape[:3])) * self.dtype.itemsize
 
     def room(self) -> np.ndarray:
-        """Where `values` finds room: new memory for each block would be 0.2 of the time of it all, in page faults."""
+        """Allocate the buffer that `values` reuses; new memory per block costs 20 % of the time in page faults."""
         return np.empty((BLOCK, int(np.prod(self.shape[:3]))), np.float32)
 
     def values(self, raw: bytes, room: np.ndarray) -> np.ndarray:
-        """Float32 `[frames, voxels]`, the first rows of `room`, in the order of the file: X fastest."""
+        """Return float32 `[frames, voxels]`, the first rows of `room`, in file order: X fastest."""
         found = np.frombuffer(raw, self.dtype).reshape(-1, room.shape[1])
         values = room[: len(found)]
         np.copyto(values, found, casting="unsafe")
@@ -93,17 +93,17 @@ class _Header:
 
 
 def _set_upright(place: np.ndarray, frame: np.ndarray) -> None:
-    """Sets `[X, Y, Z]` to a frame as it is in the file; a layer at a time, in half the time of one transposition."""
+    """Copy a frame in file order to `[X, Y, Z]`, layer by layer: half the time of a single transposition."""
     for z, layer in enumerate(frame.reshape(place.shape[::-1])):
         place[:, :, z] = layer.T
 
 
 def read_run(path: Path, spec: FmriSpec, tr: float) -> Run:
-    """Reads a NIfTI image, packed or not.
+    """Read a NIfTI image, compressed or not.
 
     Raises:
-      UserError: it is no such image, of another grid or repetition time, cut short or damaged, or no voxel varies;
-        `kind|sentence`, as the scan is left out and not the whole set.
+      UserError: it is not NIfTI, has another grid or repetition time, is truncated or damaged, or no voxel varies. The
+        message has the form `kind|sentence`, because only this scan is left out.
     """
     header = _read_header(path, spec, tr)
     kept = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115
@@ -153,7 +153,7 @@ def _read_header(path: Path, spec: FmriSpec, tr: float) -> _Header:
 
 
 def _blocks(file: BinaryIO, header: _Header) -> Iterator[bytes]:
-    """All frames as they are stored, some at a time."""
+    """Yield all frames as stored, in blocks."""
     for left in range(header.shape[3], 0, -BLOCK):
         size = min(left, BLOCK) * header.frame_bytes
         raw = file.read(size)
@@ -163,7 +163,7 @@ def _blocks(file: BinaryIO, header: _Header) -> Iterator[bytes]:
 
 
 class _Sums:
-    """Least squares of every voxel's run on polynomials of time, and what is left, from one pass."""
+    """A one-pass least-squares fit of every voxel's time course by polynomials, and its residual deviation."""
 
     def __init__(self, header: _Header, degree: int):
         n, voxels = header.shape[3], int(np.prod(header.shape[:3]))
@@ -174,7 +174,7 @@ class _Sums:
         self._squares = np.zeros(voxels)
 
     def add(self, values: np.ndarray) -> None:
-        """The next frames `[n, voxels]`; their distance from the first one is summed, as means are large."""
+        """Add the next frames `[n, voxels]`; sums are relative to the first frame, because means are large."""
         if not self._done:
             self._first = values[0].copy()
         values -= self._first
@@ -184,8 +184,8 @@ class _Sums:
         self._done += len(values)
 
     def finish(self, mask: float) -> tuple[np.ndarray, np.ndarray]:
-        """Trend and scale, see `Run`. The basis is orthonormal, so that its products are the coefficients."""
-        constant = self.basis.sum(axis=0, dtype=np.float64)  # of a voxel that is 1 all the time
+        """Return trend and scale, see `Run`. The basis is orthonormal, so its products are the coefficients."""
+        constant = self.basis.sum(axis=0, dtype=np.float64)  # coefficients of a constant voxel of value 1
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             mean = self._first + constant @ self._products / self._done
             deviation = np.sqrt(np.maximum(self._squares - (self._products**2).sum(axis=0), 0) / self._done)

@@ -1,13 +1,13 @@
-"""Made-up fMRI of people who hear stories, with a dial for how much it knows of the words: a whole BIDS tree.
+"""Synthetic fMRI of story listening as a complete BIDS tree, with a dial for its information about the words.
 
-Stories are walks over a made-up vocabulary in which every word has four likely successors (as in `data/synthetic.py`),
-spoken at about one word a TR. A word's latent vector becomes a smooth pattern of voxels by maps that the subjects share
-in part; it appears `lag_tr` frames after the word and a weaker one a frame later, on top of a slow drift and of noise.
-With `signal` below 1 a part of the vector is replaced by one drawn afresh for every occurrence, so that null data
-differ from planted ones in information alone.
+Stories are random walks over an artificial vocabulary in which every word has four likely successors (as in
+`data/synthetic.py`), at about one word per TR. A word's latent vector becomes a smooth voxel pattern by maps that the
+subjects partly share. The pattern appears `lag_tr` frames after the word, and weaker one frame later, on top of slow
+drift and noise. With `signal` below 1, a part of the vector is replaced by a random one for every occurrence, so null
+data differ from planted data in information alone.
 
-What is written is what a scanner and an aligner leave: NIfTI, sidecars, events and align.csv. Some words are not found
-in the audio, as with a real aligner, and music goes before each story.
+Output is that of a scanner and an aligner: NIfTI, sidecars, events and align.csv. As with a real aligner some words are
+not found in the audio; music precedes each story.
 """
 
 import dataclasses
@@ -21,17 +21,17 @@ from eeg2text_jax.data.synthetic import LATENT_WIDTH, SUCCESSOR_PROBABILITIES, m
 from eeg2text_jax.errors import UserError
 
 TR = 1.5
-MUSIC, ONSET, AFTER = 1.5, 6.0, 12.0  # seconds: of music, of the story, from its end to the scan's
-UNALIGNED = 0.03  # share of words that the aligner did not find
-BLURRED = 0.3  # of a pattern, a frame later
-OWN_MAPS = 0.2  # share of a subject's maps that is its own
-BASELINE, SIZE = 1000.0, 10.0  # of a voxel in the brain, and how far patterns move it
+MUSIC, ONSET, AFTER = 1.5, 6.0, 12.0  # seconds: music onset, story onset, from the story's end to the scan's end
+UNALIGNED = 0.03  # share of words that the aligner does not find
+BLURRED = 0.3  # strength of a pattern one frame later
+OWN_MAPS = 0.2  # share of a subject's maps that is individual
+BASELINE, SIZE = 1000.0, 10.0  # mean of a brain voxel, and the amplitude of patterns
 DRIFT, NOISE = 15.0, 10.0
 
 
 @dataclasses.dataclass(frozen=True)
 class PlantedSpec:
-    """What to make; the fields of `config.data.synthetic_fmri`."""
+    """The fields of `config.data.synthetic_fmri`."""
 
     signal: float
     subjects: int
@@ -54,7 +54,7 @@ class PlantedSpec:
 
 
 def write_planted(root: Path, spec: PlantedSpec) -> None:
-    """Writes the tree. The stories follow from seed, their number and length, and vocabulary, whatever the signal."""
+    """Write the tree. Stories depend on seed, number, length and vocabulary, but not on `signal`."""
     words, stories = _texts(spec)
     write_description(root, "planted stories")
     rng = np.random.default_rng([spec.seed, 1])
@@ -77,7 +77,7 @@ def write_planted(root: Path, spec: PlantedSpec) -> None:
             write_scan(root, f"sub-{subject + 1:02d}", names[number], volumes, TR, events)
 
 
-Story = tuple[np.ndarray, np.ndarray]  # numbers of its words [n], seconds from its onset at which they begin [n]
+Story = tuple[np.ndarray, np.ndarray]  # word numbers [n], word onsets in seconds from the story's onset [n]
 
 
 def _texts(spec: PlantedSpec) -> tuple[list[str], list[Story]]:
@@ -96,7 +96,7 @@ def _texts(spec: PlantedSpec) -> tuple[list[str], list[Story]]:
 
 
 def _aligned(story: Story, words: list[str], rng: np.random.Generator) -> list[Aligned]:
-    """Rows of align.csv; times are those of the audio, which begins with the music."""
+    """Return the rows of align.csv; times count from the start of the audio, which begins with the music."""
     rows: list[Aligned] = []
     lost = rng.random(len(story[0])) < UNALIGNED
     lost[[0, -1]] = False
@@ -107,7 +107,7 @@ def _aligned(story: Story, words: list[str], rng: np.random.Generator) -> list[A
 
 
 def _who_hears_what(spec: PlantedSpec, rng: np.random.Generator) -> list[np.ndarray]:
-    """Stories of each subject: as many for all, and each story about as often as the others."""
+    """Assign stories to subjects: equally many each, and each story about equally often."""
     order = itertools.chain.from_iterable(rng.permutation(spec.stories) for _ in itertools.count())
     found = []
     for _ in range(spec.subjects):
@@ -120,7 +120,7 @@ def _who_hears_what(spec: PlantedSpec, rng: np.random.Generator) -> list[np.ndar
 
 
 def _maps(grid: tuple[int, int, int], rng: np.random.Generator) -> np.ndarray:
-    """Smooth patterns of unit variance, `[LATENT_WIDTH, voxels]`: a few blobs each, at places of their own."""
+    """Make smooth patterns of unit variance, `[LATENT_WIDTH, voxels]`: each a few blobs at random places."""
     axes = np.stack(np.meshgrid(*map(np.arange, grid), indexing="ij"), -1).reshape(-1, 3)
     found = np.zeros((LATENT_WIDTH, len(axes)))
     for row in found:
@@ -132,7 +132,7 @@ def _maps(grid: tuple[int, int, int], rng: np.random.Generator) -> np.ndarray:
 
 
 def _brain(grid: tuple[int, int, int]) -> np.ndarray:
-    """Which voxels are in the brain, an ellipsoid; bool `[voxels]`."""
+    """Return the brain mask, an ellipsoid; bool `[voxels]`."""
     axes = np.stack(np.meshgrid(*(np.linspace(-1, 1, n) for n in grid), indexing="ij"), -1)
     return ((axes**2).sum(-1) <= 1.6).reshape(-1)
 
@@ -141,7 +141,7 @@ def _volumes(
     spec: PlantedSpec, source: np.ndarray, begins: np.ndarray, maps: np.ndarray, brain: np.ndarray,
     rng: np.random.Generator,
 ) -> np.ndarray:  # fmt: skip
-    """One scan, int16 `[X, Y, Z, frames]`; `source` `[words, LATENT_WIDTH]`."""
+    """Make one scan, int16 `[X, Y, Z, frames]`, from `source` `[words, LATENT_WIDTH]`."""
     first = round(ONSET / TR)
     length = first + spec.frames + round(AFTER / TR) + spec.lag_tr
     drive = np.zeros((length + 1, LATENT_WIDTH))

@@ -1,4 +1,4 @@
-"""A BIDS folder of stories in the scanner -> a data file of volumes; a few runs in memory at a time, at most."""
+"""Turn a BIDS folder of story listening into a data file of volumes, with at most a few runs in memory."""
 
 import collections
 import concurrent.futures
@@ -15,6 +15,7 @@ from eeg2text_jax.data.fmri.image import Run, read_run
 from eeg2text_jax.data.fmri.scans import Scan, Selection, find_scans, not_here, select, starts_of
 from eeg2text_jax.data.fmri.stories import Story, aligned
 from eeg2text_jax.data.fmri.transcript import FILE, Transcript, backwards, joined, mended, read_transcript, texts
+from eeg2text_jax.data.story_time import STORY_TIME
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.data.volume_file import VolumeWriter
 from eeg2text_jax.errors import UserError
@@ -28,7 +29,7 @@ NO_WORDS, BEYOND = "no words", "beyond the end of the scan"
 
 
 def prepare_scans(root: Path, spec: FmriSpec, out: Path, tally: Tally) -> None:
-    """Writes the data file; what was kept and dropped goes to the tally, in windows.
+    """Write the data file; the tally counts kept and dropped windows.
 
     Raises:
       UserError: no scan can be used; or, if `spec.strict`, one cannot.
@@ -51,22 +52,24 @@ def prepare_scans(root: Path, spec: FmriSpec, out: Path, tally: Tally) -> None:
 
 
 class _Work:
-    """What is known of all scans while they are read one after the other."""
+    """The state of reading all scans one after the other."""
 
     def __init__(self, root: Path, spec: FmriSpec, tally: Tally, selection: Selection):
         self._root, self._spec, self._tally, self._selection = root, spec, tally, selection
         self._transcripts_at = Path(at_hand(spec.transcripts)) if spec.transcripts else root / "stimuli" / "gentle"
         self._transcripts: dict[str, Transcript | UserError] = {}
-        self._used: dict[str, Transcript] = {}  # as mended
+        self._used: dict[str, Transcript] = {}  # after repairs
         self._problems: dict[str, list[tuple[Scan, str]]] = collections.defaultdict(list)  # by kind
         self._files: list[dict[str, Any]] = []
-        self._odd: dict[str, None] = {}  # sentences on transcripts and shifts, each once
+        self._story_time: list[tuple[int, float, float]] = []  # see `data.story_time`
+        self._usual_tr: dict[str, float] = {}  # TR of the scans of a stimulus
+        self._odd: dict[str, None] = {}  # messages on transcripts and shifts, without duplicates
 
     def usable(self) -> list[Scan]:
-        """Scans with an image, a story and its transcript, stories placed in their audio.
+        """Return the scans that have an image, a story and its transcript, with stories aligned to their audio.
 
         Raises:
-          UserError: there is none, or `strict` and one is not.
+          UserError: there is no such scan, or `strict` is set and one scan is unusable.
         """
         for reason, scans in self._selection.left_out.items():
             for scan in scans:
@@ -85,11 +88,12 @@ class _Work:
                 f"{' '.join(self._tally.notes)}"
             )
         self._miss_stories(found)
+        self._usual_tr = usual_tr(found)
         placed = aligned([scan.stories for scan in found])
         return [dataclasses.replace(scan, stories=own) for scan, own in zip(found, placed, strict=True)]
 
     def _miss_stories(self, scans: list[Scan]) -> None:
-        """Notes scans with fewer stories of an audio than other scans have."""
+        """Record scans with fewer stories of an audio than other scans have."""
         counts = [(scan, collections.Counter(story.stimulus for story in scan.stories)) for scan in scans]
         most = collections.Counter()
         for _, own in counts:
@@ -119,7 +123,7 @@ class _Work:
             return error
 
     def runs(self, scans: Sequence[Scan]) -> Iterator[Run | UserError]:
-        """The images of scans or what is wrong with them, in turn; while one is looked at the next ones are read."""
+        """Yield each scan's image or its error, in order; the next images are read in the background."""
         with concurrent.futures.ThreadPoolExecutor(READERS) as readers:
             left = iter(scans)
             waiting = collections.deque(readers.submit(self._read, scan) for scan in itertools.islice(left, READERS))
@@ -128,7 +132,7 @@ class _Work:
                     found = waiting.popleft().result()
                     waiting.extend(readers.submit(self._read, scan) for scan in itertools.islice(left, 1))
                     yield found
-            finally:  # somebody stopped in the middle
+            finally:  # also if the caller stops early
                 for unread in waiting:
                     if isinstance(run := unread.result(), Run):
                         run.close()
@@ -142,7 +146,7 @@ class _Work:
             return error
 
     def add(self, scan: Scan, run: Run | UserError, writer: VolumeWriter) -> None:
-        """Appends a scan's windows; an image that is damaged leaves the file as it was."""
+        """Append a scan's windows; a damaged image leaves the file unchanged."""
         if isinstance(run, UserError):
             self._refuse(scan, str(run))
             return
@@ -160,8 +164,11 @@ class _Work:
         for block in run.frames(first, last) if last - first >= spec.window else ():
             at = writer.add_frames(block)
             begin = at if begin < 0 else begin
+        story_start = frames.start * scan.tr - story.audio_start  # of the first frame, seconds of the audio
+        if begin >= 0:
+            self._story_time.append((begin, round(story_start, 6), scan.tr))
         key = scan.subject, story.stimulus
-        audio_start = round(story.audio_start / scan.tr)
+        slot = self._usual_tr[story.stimulus]
         for start in starts_of(frames, spec.window, spec.stride):
             place = start - frames.start
             text = joined(segments[place : place + spec.window])
@@ -172,7 +179,9 @@ class _Work:
             else:
                 writer.add_window(
                     begin + place, spec.window, sentence=text, subject=scan.subject, task=story.stimulus,
-                    sentence_index=start - audio_start, text_group=spec.group_of(story.stimulus),
+                    sentence_index=round((story_start + place * scan.tr) / slot),
+                    text_group=spec.group_of(story.stimulus),
+                    recording=scan.stem, onset=(start + spec.lag_tr) * scan.tr, duration=spec.window * scan.tr,
                 )  # fmt: skip
                 tally.kept[key] += 1
         if run.length < frames.stop + spec.lag_tr:
@@ -180,7 +189,7 @@ class _Work:
                       f"{frames.stop + spec.lag_tr}: windows beyond the end are dropped."] = None  # fmt: skip
 
     def _transcript(self, scan: Scan, story: Story) -> Transcript:
-        """The transcript of a story, mended when it is first used."""
+        """Return the transcript of a story, repaired at first use."""
         name = story.stimulus
         if story.moved:
             self._odd[
@@ -211,7 +220,7 @@ class _Work:
             self._tally.dropped[scan.subject, scan.task, reason] += 1
 
     def note(self) -> None:
-        """A sentence for each kind of problem, and for each oddity."""
+        """Add one message per kind of problem and per oddity to the tally."""
         advice = {
             "not downloaded": f"; `datalad get` in {self._root} fetches images: sub-*/func/*_bold.nii.gz",
             "transcript not downloaded": "; `datalad get stimuli/gentle` fetches them",
@@ -238,11 +247,21 @@ class _Work:
         self._tally.notes += self._odd
 
     def provenance(self) -> dict[str, Any]:
-        """What was read, and how."""
+        """Return the sources and settings for the file's provenance."""
         paths = {name: self._transcripts_at / name / FILE for name in sorted(self._transcripts)}
         return {
             "source": self._root.name,
             "fmri": {name: value for name, value in dataclasses.asdict(self._spec).items() if name != "transcripts"},
             "scans": self._files,
+            STORY_TIME: self._story_time,
             "transcripts": {name: file_digest(path) for name, path in paths.items() if path.exists()},
         }
+
+
+def usual_tr(scans: Sequence[Scan]) -> dict[str, float]:
+    """The repetition time that most scans of each stimulus have; of several, the shortest."""
+    found: dict[str, collections.Counter[float]] = {}
+    for scan in scans:
+        for name in {story.stimulus for story in scan.stories}:
+            found.setdefault(name, collections.Counter())[scan.tr] += 1
+    return {name: max(counts, key=lambda tr: (counts[tr], -tr)) for name, counts in found.items()}

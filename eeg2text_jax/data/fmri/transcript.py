@@ -1,8 +1,8 @@
-"""Transcripts as the aligner gentle writes them: which word begins when in the audio, and which TR that is.
+"""Read transcripts of the aligner gentle: word onsets in the audio, and the TR of each word.
 
-`align.csv` has no header and four columns: the word as in the transcript, the token it was aligned as (`<unk>` where
-the aligner does not know it), start and end in seconds of the audio. Words that were not found in the audio have the
-first column alone. They are kept, at times between those of their neighbours: a text without them has holes.
+`align.csv` has no header and four columns: the word in the transcript, the aligned token (`<unk>` if unknown), start
+and end in seconds of the audio. A word that was not found in the audio has the first column alone; it is kept, at a
+time interpolated between its neighbours, so that the text stays complete.
 """
 
 import csv
@@ -17,29 +17,29 @@ from eeg2text_jax.data.fmri.stories import Story
 from eeg2text_jax.errors import UserError, first_line
 
 FILE = "align.csv"
-NEAR = 3  # TRs: how far from its story's beginning a first word may begin
-# Onsets of the first words in seconds of the audio where gentle's are far off, as public readers of the set have them.
+NEAR = 3  # largest distance in TRs of a first word from its story's onset
+# Corrected onsets of first words, in seconds of the audio, where gentle is far off (values of public readers).
 MENDED = {"notthefallintact": (25.8,), "prettymouth": (21.0,), "merlin": (29.0, 29.15)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Transcript:
-    """Words in their order; `starts` float64 `[words]`, seconds of the audio, NaN where a word was not found in it."""
+    """Words in order; `starts` float64 `[words]`, seconds of the audio, NaN for words that were not found."""
 
     words: tuple[str, ...]
     starts: np.ndarray
 
     def filled(self) -> np.ndarray:
-        """The starts, those unknown on a line between their neighbours'; at either end, the nearest one's."""
+        """Return the starts with unknown ones interpolated linearly; at the ends, the nearest known start."""
         known = np.flatnonzero(np.isfinite(self.starts))
         return np.interp(np.arange(len(self.starts)), known, self.starts[known])
 
 
 def read_transcript(path: Path) -> Transcript:
-    """Reads `align.csv`.
+    """Read `align.csv`.
 
     Raises:
-      UserError: it is not there, not of four columns, or has a time that is none; no word has a time.
+      UserError: the file is missing, does not have four columns, has an invalid time, or no word has a time.
     """
     words, starts = [], []
     try:
@@ -68,13 +68,16 @@ def read_transcript(path: Path) -> Transcript:
 
 
 def mended(transcript: Transcript, stimulus: str, place: float, tr: float) -> tuple[Transcript, str]:
-    """First words whose onsets are far from the story's beginning, put where public readers have them.
+    """Correct onsets of first words that are far from the story's onset, with the values of public readers.
 
     Args:
-      place: where in the audio the story begins, seconds.
+      transcript: the words and their onsets.
+      stimulus: the name of the audio.
+      place: the story's onset in seconds of the audio.
+      tr: the repetition time in seconds.
 
     Returns:
-      The transcript and a sentence on what was done or is odd; empty where nothing is.
+      The transcript, and a message on corrections and oddities, or "".
     """
     known = np.flatnonzero(np.isfinite(transcript.starts))
     first, starts = known[0], transcript.starts.copy()
@@ -92,10 +95,10 @@ def mended(transcript: Transcript, stimulus: str, place: float, tr: float) -> tu
 
 
 def texts(transcript: Transcript, story: Story, tr: float) -> list[str]:
-    """The text of every frame of a story, "" where no word begins.
+    """Return the text of every frame of a story, "" for a frame in which no word begins.
 
-    A word belongs to frame `floor(t / TR)`, `t` in seconds of the scan. The frames of a story are whole TRs, so that
-    its first or last word may begin up to half a TR outside of them: it goes to the nearest one.
+    A word belongs to frame `floor(t / TR)`, `t` in seconds of the scan. A story's frames are whole TRs, so its first
+    or last word may begin up to half a TR outside of them; it then belongs to the nearest frame.
     """
     frames = story.frames(tr)
     found: list[list[str]] = [[] for _ in frames]
@@ -109,11 +112,11 @@ def texts(transcript: Transcript, story: Story, tr: float) -> list[str]:
 
 
 def backwards(transcript: Transcript) -> int:
-    """How many words begin before the one before them."""
+    """Count words that begin before their predecessor."""
     known = transcript.starts[np.isfinite(transcript.starts)]
     return int((np.diff(known) < 0).sum())
 
 
 def joined(segments: Sequence[str]) -> str:
-    """The text of a window."""
+    """Join the texts of a window's frames."""
     return " ".join(filter(None, segments))

@@ -59,7 +59,7 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     except FileNotFoundError as error:
         raise UserError(f"{path}: there is no such table; expected a TSV or CSV file with a header.") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as a table in UTF-8 ({error}).") from error
+        raise UserError(f"{path}: cannot be read as a table in UTF-8 ({error}); save a workbook as CSV.") from error
     if path.suffix == ".csv":
         lines = list(csv.reader(text.splitlines(keepends=True)))
     else:

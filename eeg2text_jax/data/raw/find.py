@@ -29,6 +29,11 @@ class RawFile:
     bids: bool = False
 
     @property
+    def name(self) -> str:
+        """The recording's name among those of all subjects."""
+        return "/".join(filter(None, (self.subject, self.session, self.run, self.path.name)))
+
+    @property
     def here(self) -> bool:
         """Whether its data are: a data set may be fetched without them, as links or pointers to elsewhere."""
         if not self.path.exists():

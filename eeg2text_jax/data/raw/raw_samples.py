@@ -158,7 +158,8 @@ class RawRecordings:
                 features = self._features(recording, reading)
                 if features is not None:
                     index = self._numbers.of(file.task, reading.text)
-                    yield Sample(features, reading.text, file.subject, file.task, index)
+                    about = (features, reading.text, file.subject, file.task, index)
+                    yield Sample(*about, file.name, reading.begin, reading.end - reading.begin)
                 progress.advance(1)
         self.provenance["files"].append({"name": file.path.name, "sha256": file_digest(file.path)})
 
@@ -170,7 +171,7 @@ class RawRecordings:
             return None
         volts, start = recording.volts(reading.begin - spec.margin, reading.end + spec.margin)
         order = [recording.channels.index(name) for name in self.channels]
-        volts = _referenced(volts[order], self.channels, spec, str(file.path))
+        volts = referenced(volts[order], self.channels, spec, str(file.path))
         spans = reading.words or windows(reading, spec.window, spec.step)
         try:
             power = band_power(volts, recording.rate, [(a - start, b - start) for a, b in spans], spec)
@@ -190,7 +191,7 @@ class RawRecordings:
             )
 
 
-def _referenced(volts: np.ndarray, channels: Sequence[str], spec: RawSpec, where: str) -> np.ndarray:
+def referenced(volts: np.ndarray, channels: Sequence[str], spec: RawSpec, where: str) -> np.ndarray:
     """Voltages against the average of all channels, or against that of the named ones; `""`: as recorded."""
     if not spec.reference:
         return volts

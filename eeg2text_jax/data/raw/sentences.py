@@ -136,6 +136,11 @@ def _overlap_advice(before: Reading, event: Event, text: str, spec: RawSpec) -> 
     inside = event.onset + event.duration <= before.end + 1e-6
     if spec.word or spec.begin or not inside or len(text.split()) > len(before.text.split()):
         return mend
+    if {word.casefold() for word in text.split()} <= {word.casefold() for word in before.text.split()}:
+        return (
+            "the second looks like a word of the first, annotated by its own text: give the annotations of words a "
+            f"code that sentences have not, such as 'word/{text}', and name it with data.raw.word='word/*'; else {mend}"
+        )
     code = repr(text) if " " in text else text
     return f"if the second marks a word of the first, name the code of words with data.raw.word={code}; else {mend}"
 

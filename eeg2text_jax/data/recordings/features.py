@@ -1,25 +1,24 @@
-"""A sentence as recorded -> the features of a sample, or the reason why there are none.
+"""Turn a recorded sentence into the features of a sample, or into the reason why it is dropped.
 
-`--compat=wang-ji`: samples as the scripts of Wang & Ji (EEG-To-Text) build them, quirks included.
-
-Their readers differ by file format, and so do the quirks:
+`--compat=wang-ji` builds samples as the scripts of Wang & Ji (EEG-To-Text) do, including their quirks, which differ by
+file format:
 
 MAT v5 (and pickles made from it)
-  1. every token counts as a word, "--" as well, if its fixation count is above 0.
-MAT v7.3 (a fixation count of whatever value makes a fixated word)
+  1. every token with a fixation count above 0 counts as a word, even "--".
+MAT v7.3 (any fixation count, even 0, makes a fixated word)
   2. tokens without an ASCII letter or digit are left out, and
   3. the k-th remaining word gets the EEG stored with the k-th token: after n left-out tokens, the EEG of the word n
      places earlier, which may be empty (the sentence is dropped then);
   4. a sentence without SFD fields or without rawEEG (no word was fixated once, or none at all) is missing.
 Both
-  5. one word with NaN, without 8 x 105 values or with constant ones drops its sentence;
-  6. so do NaN in the sentence's own mean bands, although nothing is computed from them;
+  5. one word with NaN, without 8 x 105 values or with constant values drops its sentence;
+  6. NaN in the sentence's own mean bands drops it, too, although these bands are not used;
   7. typing errors in the sentences stay;
-  8. the index of a sentence is its place in the subject's file, whatever the text there;
-  9. values are not dropped for their size (`prepare` counts those that are absurd).
+  8. the index of a sentence is its position in the subject's file, independent of its text;
+  9. values are not dropped for their size (`prepare` counts absurdly large ones).
 
 Where their scripts stop with an error (a one-word sentence, more than 56 fixated words, an empty fixation count
-under numpy 2.2), there is nothing to reproduce and the sentence is read as usual.
+under numpy 2.2), there is nothing to reproduce, and the sentence is read as usual.
 """
 
 import dataclasses
@@ -30,13 +29,13 @@ import numpy as np
 
 from eeg2text_jax.errors import UserError
 
-CHANNELS = 105  # scalp channels that ZuCo's authors kept of 128, Cz last
+CHANNELS = 105  # scalp channels kept by ZuCo's authors out of 128, Cz last
 BANDS = ("t1", "t2", "a1", "a2", "b1", "b2", "g1", "g2")  # 4-6 6.5-8 8.5-10 10.5-13 13.5-18 18.5-30 30.5-40 40-49.5 Hz
 MEASURES = ("GD", "FFD", "TRT", "SFD", "GPT")  # gaze duration, first fixation, total, single fixation, go-past
 
 
 class UnreadableRecording(UserError):
-    """A file that is damaged or is no recording; `prepare` names it and, unless strict, goes on with the others."""
+    """A file is damaged or is not a recording; `prepare` names it and, unless strict, continues with the others."""
 
     def __init__(self, path: str | os.PathLike[str], problem: str):
         super().__init__(f"{path}: {problem}")
@@ -45,7 +44,7 @@ class UnreadableRecording(UserError):
 
 @dataclasses.dataclass(frozen=True)
 class Fields:
-    """Which of a word's EEG is read: band amplitudes in µV of one gaze measure."""
+    """The EEG fields to read: band amplitudes in µV of one gaze measure."""
 
     measure: str
     bands: tuple[str, ...]
@@ -58,12 +57,12 @@ class Fields:
 
     @property
     def word(self) -> tuple[str, ...]:
-        """Names of the EEG fields of a word, in the order of the features."""
+        """The names of a word's EEG fields, in the order of the features."""
         return tuple(f"{self.measure}_{band}" for band in self.bands)
 
     @property
     def sentence(self) -> tuple[str, ...]:
-        """Names of the EEG fields of a sentence."""
+        """The names of a sentence's EEG fields."""
         return tuple(f"mean_{band}" for band in self.bands)
 
 
@@ -71,8 +70,8 @@ class Fields:
 class Word:
     """One token of a sentence.
 
-    `fixations` is None where the file has none (an empty array). `eeg` holds one flat array per band: `[105]`, or
-    `[0]` where the file has nothing, or whatever else the file has.
+    `fixations` is None if the file has an empty array. `eeg` holds one flat array per band, normally `[105]`, or `[0]`
+    if the file has none; a damaged file may have other sizes.
     """
 
     content: str
@@ -82,11 +81,11 @@ class Word:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sentence:
-    """One entry of a subject's file; its place in the file is its index.
+    """One entry of a subject's file; its index is its position in the file.
 
-    `words` is None where the file has a placeholder for the sentence. `tokens` are the words' texts, also of those
-    that `words` lacks (a pickle has fixated words only). `word_fields` are the names present in the words of this
-    sentence: they differ between sentences. `means` are the sentence's own bands, one array each.
+    `words` is None if the file has a placeholder for the sentence. `tokens` are the texts of all words, including
+    those missing from `words` (a pickle has fixated words only). `word_fields` are the field names of this sentence's
+    words, which differ between sentences. `means` are the sentence's own bands, one array each.
     """
 
     content: str
@@ -96,8 +95,8 @@ class Sentence:
     means: tuple[np.ndarray, ...]
 
 
-LARGEST = 1000.0  # µV; the authors rejected what exceeded 90, so a larger amplitude is a damaged number
-ROUNDING = 1e-12  # of the largest magnitude: a smaller deviation of a word is what float64 leaves of equal values
+LARGEST = 1000.0  # µV; the authors rejected amplitudes above 90, so a larger one is a damaged number
+ROUNDING = 1e-12  # relative to the largest magnitude; smaller deviations are float64 rounding of equal values
 # Typing errors in ZuCo's own sentences.
 _TYPOS = (("emp11111ty", "empty"), ("film.1", "film."))
 
@@ -112,7 +111,7 @@ NO_TEXT = "no text"
 
 
 class Dropped(Exception):
-    """The sentence gives no sample; the message is the reason that is counted."""
+    """The sentence gives no sample; the message is the reason shown in the drop counts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,13 +127,13 @@ class Choices:
 
 
 def corrected(sentence: Sentence | None, choices: Choices, measure: str) -> tuple[np.ndarray, str]:
-    """The reading we stand for: features float32 `[W, F]` of the fixated words, F band-major, and the sentence.
+    """Return the default reading: features float32 `[W, F]` of the fixated words, F band-major, and the sentence.
 
-    A word counts as fixated if the file says so, and its EEG is the EEG stored with it. Of the measure SFD, words
-    take part that were fixated once, as only those have it.
+    A word's fixations and EEG are those stored with it (Wang & Ji's scripts shift them). With the measure SFD only
+    words that were fixated once take part, because no other word has it.
 
     Raises:
-      Dropped: a fixated word has no usable EEG, or there is no fixated word.
+      Dropped: a fixated word has no usable EEG, or no word was fixated.
     """
     if sentence is None or sentence.words is None:
         raise Dropped(MISSING)
@@ -152,17 +151,17 @@ def corrected(sentence: Sentence | None, choices: Choices, measure: str) -> tupl
 
 
 def repaired(text: str) -> str:
-    """The sentence without the two typing errors of ZuCo's files."""
+    """Return the sentence without the two typing errors of ZuCo's files."""
     for wrong, right in _TYPOS:
         text = text.replace(wrong, right)
     return text
 
 
 def stacked(words: list[Word]) -> np.ndarray:
-    """EEG of words, float64 `[W, F]`.
+    """Stack the EEG of words, float64 `[W, F]`.
 
     Raises:
-      Dropped: a band is not of 105 channels.
+      Dropped: a band does not have 105 channels.
     """
     if any(band.size != CHANNELS for word in words for band in word.eeg):
         raise Dropped(WRONG_LENGTH)
@@ -170,7 +169,7 @@ def stacked(words: list[Word]) -> np.ndarray:
 
 
 def standardized(features: np.ndarray, zscore: bool) -> np.ndarray:
-    """Checks features `[W, F]` in µV and standardizes each word by itself; float32.
+    """Check features `[W, F]` in µV and standardize each word separately; return float32.
 
     Raises:
       Dropped: a value is NaN or absurdly large, or all values of a word are equal.
@@ -202,12 +201,12 @@ _NEEDED_V73 = {"rawEEG", "SFD"}
 
 
 def wang_ji(sentence: Sentence | None, layout: str, zscore: bool) -> tuple[np.ndarray, str]:
-    """Features float32 `[W, F]` and sentence as theirs.
+    """Return features float32 `[W, F]` and the sentence as Wang & Ji's scripts build them.
 
     Args:
-      sentence: as read.
+      sentence: the entry of the file.
       layout: `"mat-v5"`, `"mat-v7.3"` or `"pickle"`.
-      zscore: theirs is True.
+      zscore: True in their scripts.
 
     Raises:
       Dropped: their code gives no sample.

@@ -1,11 +1,8 @@
-"""ZuCo subject files in MAT v5 / v7 (release 1.0 as published).
+"""Stream ZuCo subject files in MAT v5 / v7 (release 1.0): the elements of one struct array, one at a time.
 
-MAT v5 / v7 files as a stream: the elements of one struct array, one after the other.
-
-`scipy.io.loadmat` holds a whole variable in memory as Python objects, all 96 fields of every word, and does not
-notice when the sizes in a damaged file stop adding up. This reader keeps one struct element at a time, decodes only
-what is asked for, and checks that every size nests exactly in the one around it. Layout: "MAT-File Format"
-(MathWorks), Level 5.
+`scipy.io.loadmat` holds a whole variable in memory as Python objects, all 96 fields of every word, and does not detect
+inconsistent sizes in a damaged file. This reader keeps one struct element in memory, decodes only the requested fields,
+and checks that every size nests exactly in the enclosing one. Layout: "MAT-File Format" (MathWorks), Level 5.
 """
 
 import math
@@ -58,19 +55,19 @@ class _Plain:
 
 
 class _Inflated:
-    """What `size` zlib-compressed bytes of a file hold; the checksum at their end is verified by `finish`."""
+    """The content of `size` zlib-compressed bytes of a file; `finish` verifies their checksum."""
 
     def __init__(self, file: BinaryIO, size: int):
         self._compressed, self._size = _Plain(file, size), size
         self._zlib, self._pending = zlib.decompressobj(), b""
-        self._ready, self._at = b"", 0  # inflated, and how much of it was taken
+        self._ready, self._at = b"", 0  # inflated bytes, and the number of them taken
 
     def _inflate(self) -> bool:
-        """Inflates some more, at most `_CHUNK` bytes; False at the end."""
+        """Inflate at most `_CHUNK` more bytes; return False at the end."""
         self._ready, self._at = b"", 0
         while not self._ready and not self._zlib.eof:
             if not self._pending:
-                # Small pieces, as the part of one that is not inflated yet is copied at every step.
+                # Small pieces, because the rest that is not inflated yet is copied at every step.
                 step = min(_CHUNK >> 4, self._size)
                 if not step:
                     break
@@ -84,7 +81,7 @@ class _Inflated:
         return bool(self._ready)
 
     def _take(self, size: int) -> tuple[int, int]:
-        """Begin and end of up to `size` bytes of `_ready`."""
+        """Take up to `size` bytes; return their start and end in `_ready`."""
         if self._at == len(self._ready) and not self._inflate():
             raise Damaged("its compressed data end too early")
         begin = self._at
@@ -111,7 +108,7 @@ class _Inflated:
 
 
 def byte_order(header: bytes) -> str | None:
-    """`"<"` or `">"` for the first 128 bytes of a Level 5 file, None for anything else."""
+    """Return `"<"` or `">"` for the first 128 bytes of a Level 5 file, None for anything else."""
     order = {b"IM": "<", b"MI": ">"}.get(header[126:128])
     if order is None or len(header) < HEADER:
         return None
@@ -121,12 +118,12 @@ def byte_order(header: bytes) -> str | None:
 class StructArray:
     """The struct array called `name` in a Level 5 file.
 
-    Iterating gives, for every struct of the array, the undecoded bytes of the `wanted` fields that the array has
-    (see `Decoder`). Only when the iteration ends normally has the whole file been found consistent.
+    Iterating yields, for every struct, the undecoded bytes of those `wanted` fields that the array has (see
+    `Decoder`). The file is consistent only if the iteration ends without an error.
 
     Raises:
-      Damaged: the bytes contradict the format.
-      LookupError: there is no struct array of that name; the arguments are the names that there are.
+      Damaged: the bytes violate the format.
+      LookupError: no struct array has this name; the arguments are the existing names.
     """
 
     def __init__(self, file: BinaryIO, name: str, wanted: frozenset[str]):
@@ -153,7 +150,7 @@ class StructArray:
             raise Damaged(f"{name} claims {self.count} entries, more than it has bytes for")
 
     def _variables(self) -> Iterator[Source]:
-        """The file's top-level variables, each with its `miMATRIX` tag still to be read."""
+        """Yield the file's top-level variables, each positioned before its `miMATRIX` tag."""
         position = HEADER
         while position < self._end:
             self._file.seek(position)
@@ -194,10 +191,10 @@ _NOTHING = np.empty(0)
 
 
 def read_mat_v5(path: Path, fields: Fields) -> Iterator[Sentence]:
-    """Yields the sentences of one subject in the order of the file.
+    """Yield the sentences of one subject in the order of the file.
 
     Raises:
-      UnreadableRecording: the file is damaged or holds something else; sentences yielded before are void then.
+      UnreadableRecording: the file is damaged or is not a recording; discard the sentences yielded before.
     """
     with path.open("rb") as file:
         try:
@@ -227,7 +224,7 @@ def _sentence(decoder: Decoder, element: dict[str, bytes], fields: Fields) -> Se
     )
     words = decoder.array(element["word"])
     if not words.fields:
-        # A placeholder: NaN, or nothing at all. Anything else is not what a recording holds.
+        # A placeholder is NaN or empty. Any other value is not a recording.
         if words.numbers is None or words.numbers.size > 1 or np.isfinite(words.numbers).any():
             raise Damaged("its words are no struct array")
         return Sentence(content, None, (), frozenset(), means)

@@ -1,4 +1,4 @@
-"""ZuCo subject files in MAT v7.3, which is HDF5 (release 2.0 as published, and re-exports of 1.0).
+"""Read ZuCo subject files in MAT v7.3, which is HDF5 (release 2.0, and re-exports of 1.0).
 
 A struct array is a group with one dataset of object references per field; a 1x1 struct is a group that holds its
 fields directly. Arrays appear with their axes reversed.
@@ -24,17 +24,17 @@ from eeg2text_jax.errors import first_line
 
 _NOTHING = np.empty(0)
 Target = h5g.GroupID | h5d.DatasetID
-_LARGEST = 1 << 16  # numbers or characters in a field that is read; the largest real one is a sentence's text
+_LARGEST = 1 << 16  # numbers or characters of a field; the largest real field is a sentence's text
 _MOST_ENTRIES = 1 << 16  # sentences of a subject, or words of a sentence; real ones are a few hundred
-# What h5py raises on damaged files, depending on which of the library's layers notices.
+# Exceptions of h5py on damaged files, from different layers of the library.
 _ERRORS = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeError, MemoryError, OverflowError)
 
 
 def read_mat_v73(path: Path, fields: Fields) -> Iterator[Sentence]:
-    """Yields the sentences of one subject in the order of the file.
+    """Yield the sentences of one subject in the order of the file.
 
     Raises:
-      UnreadableRecording: the file is damaged or holds something else; sentences yielded before are void then.
+      UnreadableRecording: the file is damaged or is not a recording; discard the sentences yielded before.
     """
     try:
         with h5py.File(path, "r") as file:
@@ -90,10 +90,10 @@ def _sentence(
 
 
 class _References:
-    """Every reference of a file, to see that no two lead to the same data.
+    """All references of a file, to check that no two have the same target.
 
-    One changed byte can make a reference lead to another word's array, which nothing else would show. Only empty
-    arrays may be shared: MATLAB keeps one for all.
+    One changed byte can point a reference to another word's array, which no other check detects. Only empty arrays may
+    be shared: MATLAB stores one for all.
     """
 
     def __init__(self, file: h5py.File):
@@ -102,10 +102,10 @@ class _References:
         self._places: list[tuple[h5g.GroupID, bytes]] = []
 
     def add(self, group: h5g.GroupID, name: bytes, dataset: h5d.DatasetID) -> None:
-        """Notes the references of a field.
+        """Record the references of a field.
 
         Raises:
-          Damaged: there are more than a file of this size can hold, or than there are words in a sentence.
+          Damaged: there are more references than the file can hold, or more than words in a sentence.
         """
         count = math.prod(dataset.shape)
         if count > _MOST_ENTRIES:
@@ -139,7 +139,7 @@ class _StructArray:
         self.fields = frozenset(self._members)
         self.count = 1
         content = self._members.get("content")
-        # A 1x1 struct holds its fields directly. Some of them, cells, are references as well; its text never is.
+        # A 1x1 struct holds its fields directly. Its cell fields are references, too; its text never is.
         self._is_single = content is None or not _holds_references(content)
         if self._is_single:
             return
@@ -172,14 +172,14 @@ def _targets(file: h5py.File, dataset: h5d.DatasetID) -> list[Target]:
 
 
 def _is_empty(target: Target) -> bool:
-    """Whether this is `[]`: MATLAB stores its dimensions (0, 0) in place of its values."""
+    """Return whether this is `[]`: MATLAB stores the dimensions (0, 0) in place of values."""
     if not isinstance(target, h5d.DatasetID):
         return False
     return h5a.exists(target, b"MATLAB_empty") or target.shape == (2,)
 
 
 def _read(target: Target | None, name: str, kinds: str) -> np.ndarray:
-    """A dataset's values, flat and in MATLAB's order."""
+    """Return a dataset's values, flat, in MATLAB's order."""
     if target is None or _is_empty(target):
         return _NOTHING
     if not isinstance(target, h5d.DatasetID) or target.dtype.kind not in kinds or len(target.shape) != 2:

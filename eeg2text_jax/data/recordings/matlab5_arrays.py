@@ -1,6 +1,6 @@
-"""Arrays of MAT v5 / v7 files: bytes -> numbers, text, or the outline of a struct array.
+"""Decode arrays of MAT v5 / v7 files: numbers, text, or the outline of a struct array.
 
-Layout: "MAT-File Format" (MathWorks), Level 5. Every size is checked against the one around it.
+Layout: "MAT-File Format" (MathWorks), Level 5. Every size is checked against the enclosing one.
 """
 
 import dataclasses
@@ -18,36 +18,36 @@ _INT32, _UINT32 = 5, 6
 _NAME_TYPES = (1, 2, 16)  # int8, uint8, UTF-8
 _NUMERIC = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 _TEXT = {1: "latin-1", 2: "latin-1", 4: "utf-16", 16: "utf-8", 17: "utf-16", 18: "utf-32"}
-# Array class -> how its numbers may be stored: MATLAB writes whole numbers in the smallest integer type that fits.
+# Array class -> allowed storage types: MATLAB writes whole numbers in the smallest integer type that fits.
 _STORED = {6: (1, 2, 3, 4, 5, 6, 9), 7: (1, 2, 3, 4, 7)} | dict.fromkeys(range(8, 16), (1, 2, 3, 4, 5, 6, 12, 13))
 
 
 class Damaged(Exception):
-    """The bytes contradict the format; the message says how."""
+    """The bytes violate the format; the message says how."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Array:
-    """A numeric array as stored, or a char array as text, or a struct array as spans of its elements."""
+    """A numeric array, a char array as text, or a struct array as byte spans of its elements."""
 
     dims: tuple[int, ...]
     numbers: np.ndarray | None = None  # in the order of `dims` (column-major)
     text: str | None = None
     fields: tuple[str, ...] = ()
-    spans: tuple[tuple[int, int], ...] = ()  # of each field of each element, fields fastest
+    spans: tuple[tuple[int, int], ...] = ()  # per element and field, fields varying fastest
 
 
 class Source(Protocol):
-    """Bytes that are read once, from begin to end."""
+    """Bytes that are read once, sequentially."""
 
     def read(self, size: int) -> bytes: ...
     def skip(self, size: int) -> None: ...
     def finish(self) -> None:
-        """Raises Damaged unless everything was taken."""
+        """Raise Damaged unless all bytes were taken."""
 
 
 class Decoder:
-    """Decodes the bytes of one array (what follows its `miMATRIX` tag) in one byte order."""
+    """A decoder of one array's bytes (after its `miMATRIX` tag) in a given byte order."""
 
     def __init__(self, order: str):
         self._order = order
@@ -57,7 +57,7 @@ class Decoder:
         return self._pair.unpack(data)
 
     def _part(self, data: bytes, at: int, stop: int) -> tuple[int, int, int, int]:
-        """Type, begin and end of the data element at `at`, and where the next one begins."""
+        """Return type, start and end of the data element at `at`, and the start of the next one."""
         if at + 8 > stop:
             raise Damaged("an array ends in the middle")
         kind, size = self._pair.unpack_from(data, at)
@@ -74,7 +74,7 @@ class Decoder:
         return kind, begin, begin + size, following
 
     def _header(self, data: bytes, at: int, stop: int) -> tuple[int, tuple[int, ...], str, int]:
-        """Class, dimensions and name of an array, and where its content begins."""
+        """Return class, dimensions and name of an array, and the start of its content."""
         kind, begin, end, at = self._part(data, at, stop)
         if kind != _UINT32 or end - begin != 8:
             raise Damaged("an array has no flags")
@@ -104,7 +104,7 @@ class Decoder:
         return tuple(names), at
 
     def open_matrix(self, source: Source) -> tuple[int, Array, str]:
-        """Reads a variable's tag and header: bytes left of it, its shape (fields only of a struct), its name."""
+        """Read a variable's tag and header; return the remaining bytes, its shape (and struct fields), its name."""
         kind, total = self.tag(source.read(8))
         if kind != MATRIX:
             raise Damaged("a variable does not begin where it should")
@@ -133,7 +133,7 @@ class Decoder:
         return head + source.read(size + -size % 8)
 
     def array(self, data: bytes, begin: int = 0, stop: int | None = None) -> Array:
-        """Decodes numbers, text, or the outline of a struct array; of anything else, only the dimensions."""
+        """Decode numbers, text, or the outline of a struct array; of other classes only the dimensions."""
         stop = len(data) if stop is None else stop
         if begin == stop:  # MATLAB may write [] without a header
             return Array((0, 0), np.empty(0))

@@ -1,4 +1,4 @@
-"""Subject files, one at a time -> samples, with everything that was dropped counted."""
+"""Turn subject files into samples, one file at a time, and count every drop."""
 
 import dataclasses
 import sys
@@ -38,7 +38,7 @@ WANG_JI = "wang-ji"
 
 @dataclasses.dataclass(frozen=True)
 class RecordingSpec:
-    """How recordings are read; the fields of `config.data.recordings`, where the defaults are."""
+    """Settings for reading recordings: the fields of `config.data.recordings`."""
 
     measure: str
     bands: tuple[str, ...]
@@ -62,20 +62,20 @@ class RecordingSpec:
 
     @property
     def features_are(self) -> str:
-        """What the F columns of a sample mean."""
+        """The meaning of a sample's F columns."""
         unit = "z-scores per word" if self.zscore else "µV"
         return f"{self.measure} band amplitudes ({unit}), {' '.join(self.bands)} x {CHANNELS} channels, band-major"
 
 
 class Recordings:
-    """The samples of recordings, read as they are iterated over; `tally` and `provenance` fill meanwhile.
+    """The samples of recordings, read lazily; `tally` and `provenance` are filled during iteration.
 
-    Samples come in the order of tasks, then subjects, then sentences, whatever files they are in. A file is read
-    whole before its first sample is given: one that turns out damaged gives none.
+    Samples are ordered by task, subject and sentence, independent of the files. A file is read completely before its
+    first sample is yielded, so a damaged file yields none.
 
     Raises:
-      UserError: from the constructor, when the sources are not what they should be; while iterating, when strict
-        and a file is unreadable, or when no file gives a sample.
+      UserError: from the constructor if a source is not usable; during iteration if `strict` and a file is unreadable,
+        or if no file gives a sample.
     """
 
     def __init__(self, sources: Sequence[str], spec: RecordingSpec, tally: Tally):
@@ -83,7 +83,7 @@ class Recordings:
         self._files, passed_over = find_recordings(sources, spec.task)
         tally.notes += passed_over
         self._held: list[tuple[str, str, Path]] = []
-        self._texts: dict[str, tuple[str, list[str]]] = {}  # task -> its first subject and that one's sentences
+        self._texts: dict[str, tuple[str, list[str]]] = {}  # task -> its first subject, with its sentences
         self.provenance: dict[str, Any] = {"source": "recordings", **dataclasses.asdict(spec), "files": []}
 
     def __iter__(self) -> Iterator[Sample]:
@@ -112,7 +112,7 @@ class Recordings:
 
     def _read(self, file: RecordingFile) -> list[Sample]:
         how = layout(file.path)
-        tally = Tally()  # of this file alone, so that a damaged one leaves no trace
+        tally = Tally()  # of this file alone, so that a damaged file adds nothing
         samples: list[Sample] = []
         if how == "pickle":
             task = read_pickle(file.path, self._fields)
@@ -150,7 +150,8 @@ class Recordings:
             except Dropped as reason:
                 tally.dropped[subject, file.task, str(reason)] += 1
             else:
-                samples.append(Sample(features, text, subject, file.task, index))
+                recording = f"{subject}/{file.task}"  # files have no onsets, sentences are in the order of the task
+                samples.append(Sample(features, text, subject, file.task, index, recording, order=index))
         tally.sentences[subject, file.task] = len(texts)
         who = f"{file.path} ({subject}, {file.task})"
         if other_tokens:
@@ -161,7 +162,7 @@ class Recordings:
         return samples
 
     def _compare(self, who: str, subject: str, task: str, texts: list[str]) -> list[str]:
-        """Notes on where this subject's sentences are not those of the task's first subject."""
+        """Return notes on sentences that differ from those of the task's first subject."""
         first, reference = self._texts.setdefault(task, (subject, texts))
         notes = []
         if len(texts) != len(reference):
@@ -177,7 +178,7 @@ class Recordings:
 
 
 def _has_other_tokens(sentence: Sentence | None) -> bool:
-    """Whether the words are not those of the text; tokens without a letter or digit are not in every file."""
+    """Return whether the words differ from the text; tokens without a letter or digit are optional."""
     if sentence is None or sentence.words is None:
         return False
     told = [token for token in sentence.content.split(" ") if any(c.isalnum() for c in token)]
@@ -191,7 +192,7 @@ def _is_absurd(sentence: Sentence | None) -> bool:
 
 
 def _nested(sentences: dict[tuple[str, str], int]) -> dict[str, dict[str, int]]:
-    """Entries of each subject's file by task: positional splits count placeholders too."""
+    """Return the number of entries of each subject's file by task, placeholders included (for positional splits)."""
     nested: dict[str, dict[str, int]] = {}
     for (subject, task), n in sentences.items():
         nested.setdefault(task, {})[subject] = n

@@ -1,4 +1,4 @@
-"""Which recordings a command line means: files, folders and globs -> subject files of known subject, task, format."""
+"""Find recordings: resolve files, folders and globs to subject files with subject, task and format."""
 
 import dataclasses
 import glob
@@ -26,7 +26,7 @@ _PICKLED_TASK = (
 
 @dataclasses.dataclass(frozen=True)
 class RecordingFile:
-    """A subject's file of one task (MATLAB), or a task's file of all subjects (pickle: `subject` is empty)."""
+    """One subject's file of a task (MATLAB), or a task's file of all subjects (pickle; `subject` is empty)."""
 
     path: Path
     subject: str
@@ -34,18 +34,18 @@ class RecordingFile:
 
 
 def find_recordings(sources: Sequence[str], task: str = "") -> tuple[list[RecordingFile], list[str]]:
-    """Recordings among files, folders (searched throughout) and globs, in the order of tasks and subjects.
+    """Find recordings among files, folders (recursively) and globs, ordered by task and subject.
 
     Args:
-      sources: what the user named.
-      task: one of TASKS; needed for pickles whose names do not tell.
+      sources: the user's paths and globs.
+      task: one of TASKS; required for pickles whose names do not contain it.
 
     Returns:
-      The recordings, and a sentence for each file in a folder that was passed over.
+      The recordings, and a sentence for each ignored file of a folder.
 
     Raises:
-      UserError: a source is not there or holds no recordings, a named file's name does not tell subject and task,
-        or two files hold the same subject and task.
+      UserError: a source does not exist or holds no recordings, a file's name does not contain subject and task, or
+        two files hold the same subject and task.
     """
     if task and task not in TASKS:
         raise UserError(f"data.recordings.task is {task!r}; expected one of {', '.join(TASKS)}.")
@@ -72,7 +72,7 @@ def find_recordings(sources: Sequence[str], task: str = "") -> tuple[list[Record
 
 
 def refuse_duplicates(entries: Iterable[tuple[str, str, Path]]) -> None:
-    """Raises UserError if two of (subject, task, file) agree in subject and task."""
+    """Raise UserError if two of (subject, task, file) have the same subject and task."""
     seen: dict[tuple[str, str], Path] = {}
     for subject, task, path in entries:
         other = seen.setdefault((subject, task), path)
@@ -81,7 +81,7 @@ def refuse_duplicates(entries: Iterable[tuple[str, str, Path]]) -> None:
 
 
 def layout(path: Path) -> str:
-    """`mat-v5`, `mat-v7.3` or `pickle`, told from the file's content, whatever its name and release.
+    """Return `mat-v5`, `mat-v7.3` or `pickle` from the file's content, independent of its name and release.
 
     Raises:
       UnreadableRecording: it is none of these.
@@ -124,7 +124,7 @@ def _identify(path: Path, task: str) -> RecordingFile | None:
     if match is None:
         return None
     subject, told = match.groups()
-    # Both releases have NR and TSR, with other sentences; their subjects' codes begin with Z and with Y or X.
+    # Both releases have NR and TSR, with different sentences; subject codes begin with Z (1.0) or with Y or X (2.0).
     return RecordingFile(path, subject, f"{told}v2" if subject[0] in "XY" and told != "SR" else told)
 
 

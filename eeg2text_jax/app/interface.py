@@ -1,0 +1,135 @@
+"""The page itself, in gradio: files in, what was read, verdict, figures, report; the field's table beside it."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from eeg2text_jax.app import jobs, shown
+from eeg2text_jax.app.field_table import field_page, field_table
+from eeg2text_jax.data.source import library
+
+KEPT = 600  # seconds that an upload lies on the server, at most
+WAITING = 20  # visitors in the queue
+WIDTHS = ["190px", "150px", *["110px"] * 8]  # of the field's table
+GUESSED = "as recognised"
+MODES = {"not stated": None, "free running: no target reached the decoder": "free_running"}
+MODES["teacher forced: every token was predicted from the true ones before it"] = "teacher_forced"
+ABOUT = """# Does the model use the brain signals?
+
+Drop decoded text: one file of any layout with references and predictions, and, if there is one, a file of a control
+(the same model fed noise or another sentence's recording). Files are judged where this page runs, one after the other,
+and removed.
+"""
+
+
+def uploads(eeg: str | None, control: str | None, references: str | None) -> dict[str, str | None]:
+    return {"eeg": eeg, "control": control, "references": references}
+
+
+def request_of(reference: str, prediction: str, mode: str, proof: str = "") -> dict[str, Any]:
+    chosen = [name for name in (reference, prediction) if name and name != GUESSED]
+    return {"columns": chosen if len(chosen) == 2 else None, "mode": MODES.get(mode), "proof": proof}
+
+
+def build() -> Any:
+    """The blocks of the page. Raises UserError where gradio is not installed."""
+    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+    gr = library("gradio", "app")
+
+    def look(eeg, control, references, reference, prediction, mode) -> Iterator[tuple]:
+        keep = gr.update()
+        if not eeg:
+            yield "", keep, keep, "", ""
+            return
+        for state in jobs.run("look", uploads(eeg, control, references), request_of(reference, prediction, mode)):
+            if isinstance(state, jobs.Progress):
+                yield shown.progress(state), keep, keep, "", ""
+                continue
+            columns = [GUESSED, *dict.fromkeys(state.found["columns"])]
+            selects = [
+                gr.update(choices=columns, value=chosen if chosen in columns else GUESSED, visible=len(columns) > 1)
+                for chosen in (reference, prediction)
+            ]
+            found = shown.refusal(state.found) if "refused" in state.found else shown.reading(state.found)
+            yield found, *selects, "", ""
+
+    def judge(eeg, control, references, reference, prediction, mode, proof) -> Iterator[tuple[str, str]]:
+        request = request_of(reference, prediction, mode, proof)
+        for state in jobs.run("judge", uploads(eeg, control, references), request):
+            if isinstance(state, jobs.Progress):
+                yield shown.progress(state), ""
+            elif "refused" in state.found:
+                yield shown.refusal(state.found), ""
+            else:
+                yield shown.verdict(state.found), shown.report(state.report)
+
+    with gr.Blocks(title="EEG-to-text, judged", delete_cache=(60, KEPT), analytics_enabled=False) as page:
+        gr.Markdown(ABOUT)
+        with gr.Row():
+            with gr.Column(scale=3, min_width=320):
+                with gr.Row():
+                    eeg = gr.File(label="Predictions", elem_id="eeg", height=140, min_width=260)
+                    control = gr.File(label="Control, if any", elem_id="control", height=140, min_width=260)
+                with gr.Accordion("References in a file of their own, mode, columns, proof", open=False):
+                    gr.Markdown("What `--reference`, `--mode`, `--columns` and `--proof` say at the command line.")
+                    references = gr.File(label="References", elem_id="references", height=120)
+                    mode = gr.Radio(list(MODES), value="not stated", label="How the text was decoded", elem_id="mode")
+                    with gr.Row():
+                        reference, prediction = (
+                            gr.Dropdown([GUESSED], value=GUESSED, label=f"Column of the {side}", min_width=150)
+                            for side in ("references", "predictions")
+                        )
+                    proof = gr.Textbox(label="How it is known that no target reached the decoder", elem_id="proof")
+                read = gr.HTML(elem_id="read")
+                button = gr.Button("Judge", variant="primary", elem_id="judge")
+                result = gr.HTML(elem_id="verdict")
+                report = gr.HTML(elem_id="report")
+            with gr.Column(scale=2, min_width=320):
+                headings, rows = field_table(field_page().read_text("utf8") if field_page().is_file() else "")
+                gr.Markdown("### Published outputs, judged by the same program\nClick a heading to sort.")
+                gr.Dataframe(
+                    rows,
+                    headers=headings,
+                    interactive=False,
+                    elem_id="field",
+                    max_height=700,
+                    column_widths=WIDTHS,
+                    wrap=True,
+                )
+        choices = [eeg, control, references, reference, prediction, mode]
+        together = {"concurrency_limit": 1, "concurrency_id": "job", "show_progress": "hidden"}
+        shows = [read, reference, prediction, result, report]
+        for part in (eeg, control, references, mode):
+            part.change(look, choices, shows, api_name="look" if part is eeg else False, **together)
+        for part in (reference, prediction):
+            part.input(look, choices, shows, api_name=False, **together)
+        button.click(judge, [*choices, proof], [result, report], api_name="judge", **together)
+    return page
+
+
+def serve(host: str, port: int) -> None:
+    """Serve the page until interrupted. Uploads and jobs lie in a folder that is removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="eeg2text-app-") as folder:
+        os.environ["GRADIO_TEMP_DIR"] = tempfile.tempdir = folder  # jobs copy uploads below it, too
+        page = build()
+        gr = library("gradio", "app")
+        fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
+        page.queue(max_size=WAITING).launch(
+            server_name=host,
+            server_port=port,
+            share=False,
+            quiet=False,
+            prevent_thread_lock=True,
+            max_file_size=jobs.BYTES,
+            blocked_paths=[str(Path.home())],
+            theme=gr.themes.Default(**fonts),
+            css=shown.CSS,
+            footer_links=[],
+            ssr_mode=False,
+        )
+        try:
+            page.block_thread()
+        finally:
+            page.close()

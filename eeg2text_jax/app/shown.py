@@ -1,0 +1,76 @@
+"""What the page shows as HTML. Every text of a visitor is escaped; a report stands in a frame without scripts."""
+
+import base64
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eeg2text_jax.app.jobs import Progress
+
+LONGEST = 300  # characters of a text that is shown
+KINDS = {
+    **dict.fromkeys(("uses EEG", "content above its null"), "good"),
+    **dict.fromkeys(("underpowered", "content of unproven origin"), "open"),
+}
+CSS = """
+.judged { border-left: 6px solid #a3271f; padding: .6rem 1rem; background: rgba(128, 128, 128, .08); }
+.judged.good { border-color: #176b3a; } .judged.open { border-color: #b07d12; }
+.judged b { font-size: 1.5rem; }
+.scroll { overflow-x: auto; max-width: 100%; }
+.scroll table { border-collapse: collapse; font-size: 14px; margin: .5rem 0; }
+.scroll td, .scroll th { padding: .25rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid #8884; }
+.scroll td { overflow-wrap: anywhere; min-width: 4.5rem; }
+@media (max-width: 600px) { .scroll td, .scroll th { padding: .2rem; font-size: 12px; min-width: 3rem; } }
+.refused { border-left: 6px solid #a3271f; padding: .6rem 1rem; }
+iframe.report { width: 100%; height: 70vh; border: 1px solid #8884; background: #fff; }
+"""
+
+
+def refusal(found: Mapping[str, Any]) -> str:
+    return f'<div class="said refused" role="alert">{text(found["refused"])}</div>'
+
+
+def progress(state: Progress) -> str:
+    return f'<p class="said" role="status">{text(state.line)} ({state.seconds:.0f} s)</p>'
+
+
+def reading(found: Mapping[str, Any]) -> str:
+    """What was read: a line for each thing to know, then some rows."""
+    rows = [[e["file"], e["condition"], e["reference"], e["prediction"]] for e in found["examples"]]
+    examples = table([["file", "condition", "reference", "prediction"], *rows])
+    lines = "".join(f"<p>{text(line, 2000)}</p>" for line in found["said"])
+    return f'<div class="said"><h3>What was read</h3>{lines}{examples}</div>'
+
+
+def verdict(found: Mapping[str, Any]) -> str:
+    """The verdict, its sentence, provenance, figures and findings."""
+    kind = KINDS.get(found["verdict"].partition(":")[0], "")
+    origin = f"<p>Provenance: {text(found['provenance'], 2000)}.</p>" if found["provenance"] else ""
+    flags = "".join(f"<li>{text(flag, 2000)}</li>" for flag in found["flags"])
+    sentence = text(found["sentence"], 2000)
+    return (
+        f'<div class="said"><div class="judged {kind}"><b>{text(found["verdict"])}</b><p>{sentence}</p>{origin}</div>'
+        f"{''.join(map(table, found['tables']))}<h3>Findings</h3><ul>{flags or '<li>none</li>'}</ul></div>"
+    )
+
+
+def report(document: str) -> str:
+    """A link that keeps the report, and the report in a frame that runs nothing."""
+    data = base64.b64encode(document.encode()).decode()
+    return (
+        f'<p><a id="keep" download="report.html" href="data:text/html;charset=utf-8;base64,{data}">Keep the report'
+        f'</a></p><iframe class="report" title="Report" sandbox="" srcdoc="{html.escape(document)}"></iframe>'
+    )
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    head, *body = rows
+    cells = "".join(f"<tr>{''.join(f'<td>{text(cell)}</td>' for cell in row)}</tr>" for row in body)
+    headings = "".join(f"<th>{text(cell)}</th>" for cell in head)
+    return f'<div class="scroll"><table><tr>{headings}</tr>{cells}</table></div>'
+
+
+def text(value: object, longest: int = LONGEST) -> str:
+    """A value as text of a page, cut where it is long."""
+    value = str(value)
+    return html.escape(value if len(value) <= longest else f"{value[:longest]} ...")

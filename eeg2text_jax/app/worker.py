@@ -1,0 +1,165 @@
+"""The process that reads and judges a visitor's files: `python -m eeg2text_jax.app.worker` in the folder of a job.
+
+The request is JSON on standard input, the answer JSON in `answer.json`; lines on standard output are progress. Files
+are called by their role, whatever the visitor called them: `eeg`, `control`, `references`.
+"""
+
+import dataclasses
+import json
+import resource
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.predictions import packed
+from eeg2text_jax.predictions.csv_rows import DELIMITERS, first_names
+from eeg2text_jax.predictions.file import Lines, Prediction, PredictionSet
+from eeg2text_jax.predictions.groups import LIKELY
+from eeg2text_jax.predictions.json_rows import items_by_line, items_of_text
+from eeg2text_jax.predictions.rankings import is_rankings
+from eeg2text_jax.predictions.read import describe, read_any
+from eeg2text_jax.predictions.selection import read_conditions
+
+MEMORY = 4 * 2**30  # bytes of address space
+UNPACKED = 256 * 2**20  # bytes of a file that was packed
+ROWS = 200_000
+CURVE_ROWS = 20_000  # files of more get no curve of content within clusters, which takes as long as all the rest
+EXAMPLES = 3
+COLUMNS = 40  # to choose from
+ROLES = ("eeg", "control")
+REFERENCES = "references"
+ANSWER = "answer.json"
+
+Request = dict[str, Any]  # "columns": names of reference and prediction, or None; "mode"; "proof"
+
+
+def main() -> int:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    packed.LARGEST = UNPACKED
+    request = json.load(sys.stdin)
+    seconds = request.pop("seconds")
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+    answer = answer_to({"look": look, "judge": judge}[request.pop("do")], request)
+    Path(ANSWER).write_text(json.dumps(answer), encoding="utf8")
+    return 0
+
+
+def answer_to(action: Any, request: Request) -> dict[str, Any]:
+    """What an action answers, or the sentence with which it refuses, beside the columns that could be chosen."""
+    try:
+        return action(request)
+    except UserError as error:
+        refused = str(error)
+    except MemoryError:
+        refused = f"the files need more than {MEMORY // 2**30} GiB of memory; judge them with `eeg2text audit`."
+    return {"refused": refused, "columns": titles(Path(ROLES[0]))}
+
+
+def files() -> list[Path]:
+    return [Path(role) for role in ROLES if Path(role).is_file()]
+
+
+def read(path: Path, request: Request) -> PredictionSet:
+    """A visitor's file. Raises UserError where it cannot be read, or has more rows than `ROWS`."""
+    print(f"reading {path}", flush=True)
+    if is_rankings(path):
+        raise UserError(f"{path}: a file of rankings; this page takes texts; judge it with `eeg2text audit`.")
+    reference = Path(REFERENCES) if Path(REFERENCES).is_file() else None
+    chosen = {"columns": request.get("columns"), "mode": request.get("mode")}
+    found = read_any(path, **chosen, groups=LIKELY, reference=reference)
+    if len(found.predictions) > (most := request.get("rows", ROWS)):
+        raise UserError(
+            f"{path}: {len(found.predictions)} rows; this page takes {most}, `eeg2text audit` on your machine any."
+        )
+    return found
+
+
+def look(request: Request) -> dict[str, Any]:
+    """How the files were read, some rows, and the columns to choose from."""
+    found = [read(path, request) for path in files()]
+    examples = [
+        {"file": str(one.path), "condition": p.eval_condition, "reference": p.reference, "prediction": p.prediction}
+        for one in found
+        for p in one.predictions[:EXAMPLES]
+    ]
+    rows = {str(one.path): len(one.predictions) for one in found}
+    said = [line for one in found for line in describe(one).splitlines()]
+    return {"said": said, "rows": rows, "examples": examples, "columns": titles(found[0].path)}
+
+
+def judge(request: Request) -> dict[str, Any]:
+    """The verdict with its figures, and the report: what `eeg2text audit` finds by its defaults."""
+    from eeg2text_jax.auditing.audit import audit
+    from eeg2text_jax.auditing.judged import Judged, JudgedFile
+    from eeg2text_jax.auditing.provenance import checked_proof
+    from eeg2text_jax.auditing.report import write_report
+    from eeg2text_jax.auditing.result import EFFECT_HEADINGS, HEADINGS, condition_rows, effect_rows, time_lines
+    from eeg2text_jax.predictions.groups import groups_of, likely_groups
+
+    sets: list[PredictionSet] = []
+
+    def rows_of(path: Path) -> Sequence[Prediction]:
+        sets.append(read(path, request))
+        return sets[-1].predictions
+
+    proof = checked_proof(request.get("proof") or "")
+    eeg, *controls = files()
+    conditions = read_conditions(eeg, controls, rows_of)
+    name, *_ = conditions
+    print("judging", flush=True)
+    stated_by = "the visitor states" if request.get("mode") else "the file states"
+    first = sets[0]
+    labels, notes = groups_of(first, likely_groups(first))
+    result = audit(
+        conditions.pop(name),
+        conditions,
+        name=name,
+        mode=request.get("mode"),
+        proof=proof,
+        stated_by=stated_by,
+        recording=str(first.header.get("recording", "eeg")),
+        groups=labels,
+        with_curve=len(first.predictions) <= CURVE_ROWS,
+    )
+    judged = Judged(tuple(JudgedFile(str(one.path), one.digest, len(one.predictions)) for one in sets))
+    stated = all(one.seeds_stated for one in sets)
+    result = dataclasses.replace(result, judged=judged.dated(["eeg2text", "app"]), seeds_stated=stated)
+    print("writing the report", flush=True)
+    write_report(result, Path("report.html"))
+    return {
+        "verdict": result.verdict_text,
+        "sentence": " ".join([result.sentence, *time_lines(result), *(f"{note}." for note in notes)]),
+        "provenance": result.provenance.text if result.provenance else "",
+        "tables": [[HEADINGS, *condition_rows(result)], [EFFECT_HEADINGS, *effect_rows(result.comparisons)]],
+        "flags": [f"{flag.level}: {flag.message}" for flag in result.flags],
+        "said": [line for one in sets for line in describe(one).splitlines()],
+    }
+
+
+def titles(path: Path) -> list[str]:
+    """Names of the columns of a table or of JSON, as far as they can be told; none for other layouts."""
+    try:
+        lines = Lines(path)
+        if lines.data.lstrip()[:1] in (b"{", b"["):
+            return [*first_object(lines)][:COLUMNS]
+        names = max((first_names(lines, delimiter) for delimiter in DELIMITERS), key=len)
+    except (UserError, MemoryError):
+        return []
+    return names[:COLUMNS] if len(names) > 1 else []
+
+
+def first_object(lines: Lines) -> dict[str, Any]:
+    try:
+        return next(items_by_line(lines))[1]
+    except UserError:
+        return next(items_of_text(lines)[0])[1]
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Exception as error:
+        print(f"{type(error).__name__}: {first_line(error)}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,124 @@
+"""Content beyond time: would a model that knows only when a sample was recorded do as well?
+
+The difference in content against each control of time decides. Null hypothesis: the predictions fit their own sentences
+better than other sentences of equal task and length by no more than the control's predictions do. `nearest_in_time`
+copies the training text nearest in time; an arm trained on `clock` knows recording and time alone; `neighbor` feeds a
+recording of the same minute. If groups of sentences are shown in blocks, a pure clock keeps some content against
+`neighbor`: up to the share of pairs of different groups. A model trained on EEG cannot read the input of `clock`. So
+`nearest_in_time` or an arm trained on `clock` must be among the controls, and every control of time must be beaten.
+
+Exchanging predictions within stretches of time is no test by itself: if a stretch crosses a change of group, a pure
+clock looks like content. So stretches are cut at the changes of a known group, and test content within the group.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eeg2text_jax.auditing.align import Aligned, Condition
+from eeg2text_jax.auditing.contrast import Contrast
+from eeg2text_jax.auditing.strata import STRATUM_SIZE
+from eeg2text_jax.auditing.verdict import Verdict, detectable, is_above, p_text
+from eeg2text_jax.data.clock import clock_of_rows
+from eeg2text_jax.predictions.foreign import UNKNOWN
+
+if TYPE_CHECKING:
+    from eeg2text_jax.auditing.result import Comparison
+
+TIME_CONTROLS = ("clock", "nearest_in_time", "neighbor")
+BEYOND, NOT_BEYOND, NOT_EXCLUDED = "beyond its time", "not beyond its time", "time: not excluded"
+QUESTION = "does content go beyond the time of the recording?"
+FOUND = (Verdict.USES_EEG, Verdict.CONTENT)  # verdicts that the recording time may explain
+SAID_BEHIND = (*FOUND, Verdict.UNPROVEN, Verdict.BELOW_MARGIN)  # verdicts followed by a statement on time
+NOT_BEYOND_STATUS = 10  # exit status
+
+
+@dataclasses.dataclass(frozen=True)
+class BeyondTime:
+    """The answer of the controls of time; `sentence` is for the report."""
+
+    status: str
+    controls: tuple[str, ...]
+    sentence: str
+
+    @property
+    def decided(self) -> bool:
+        return self.status != NOT_EXCLUDED
+
+
+def is_of_time(condition: Condition) -> bool:
+    """Return whether a condition is a control of time, by its name or the evaluation condition of its rows."""
+    return condition.name in TIME_CONTROLS or condition.rows[0].eval_condition in TIME_CONTROLS
+
+
+def beyond_time(aligned: Aligned, comparisons: Sequence["Comparison"]) -> BeyondTime:
+    """Combine the comparisons with controls of time; all must be beaten, under all strata."""
+    names = [condition.name for condition in aligned.conditions[1:] if is_of_time(condition)]
+    judged = [c for c in comparisons if c.control in names and c.verdict is not Verdict.NOT_JUDGEABLE]
+    if not judged:
+        known = clock_of_rows(aligned.eeg.rows).known.any()
+        why = "there is no control of time" if not names else "no control of time can be judged"
+        also = "" if known else ", and the rows do not say when they were recorded"
+        told = f"Time: not excluded, as {why} ({', '.join(TIME_CONTROLS)}){also}"
+        return BeyondTime(NOT_EXCLUDED, tuple(names), f"{told}.")
+    figures = ", ".join(map(_figures, judged))
+    if not all(all(map(is_above, _contrasts(c))) for c in judged):
+        told = "a model that knew only when a sample was recorded would do as well, as far as this can tell"
+        return BeyondTime(NOT_BEYOND, tuple(names), f"Time: content is not shown to go beyond it, {figures}: {told}.")
+    strong = {condition.name for condition in aligned.conditions[1:] if _knows_all(condition)}
+    if strong & {c.control for c in judged}:
+        return BeyondTime(BEYOND, tuple(names), f"Time: content goes beyond it, {figures}.")
+    told = "these keep less than a clock could know; add nearest_in_time, or an arm trained on clock"
+    return BeyondTime(NOT_EXCLUDED, tuple(names), f"Time: not excluded, {figures}: {told}.")
+
+
+def _knows_all(condition: Condition) -> bool:
+    """Return whether a control uses all that a clock can know: the nearest training text, or an arm trained on it."""
+    row = condition.rows[0]
+    nearest = "nearest_in_time" in (condition.name, row.eval_condition)
+    return nearest or row.train_condition == "clock" or (condition.name == "clock" and row.train_condition == UNKNOWN)
+
+
+def _contrasts(found: "Comparison") -> list[Contrast]:
+    return [found.primary, *found.derived.values()]
+
+
+def _figures(found: "Comparison") -> str:
+    p = max(contrast.p_primary for contrast in _contrasts(found))
+    least = detectable(found.primary, found.derived.values())
+    return f"{found.primary.effect:+.2f} against {found.control} ({p_text(p)}; {least})"
+
+
+def stretches(aligned: Aligned, labels: np.ndarray, size: int = STRATUM_SIZE) -> np.ndarray | None:
+    """Return strata of neighboring sentences of one group, int `[S]`; None if the time of a row is not known.
+
+    A stretch has at most `size` consecutive sentences, which every reader read in one run of the group, without another
+    group in between. Null hypothesis: within its group and stretch, a prediction fits its own sentence no better than a
+    neighboring one.
+
+    Args:
+      labels: group of each sentence, int `[S]`.
+    """
+    clock, sentence = clock_of_rows(aligned.eeg.rows), aligned.eeg.sentence
+    if not clock.known.all():
+        return None
+    runs: list[dict[str, int]] = [{} for _ in labels]  # of each sentence: recording -> run of a group
+    order: dict[int, None] = {}
+    for name, rows in clock.recordings().items():
+        rows = rows[np.argsort(clock.spans[rows, 0], kind="stable")]
+        changes = np.cumsum(np.diff(labels[sentence[rows]], prepend=labels[sentence[rows[0]]]) != 0)
+        for s, run in zip(sentence[rows].tolist(), changes.tolist(), strict=True):
+            order.setdefault(s)
+            if runs[s].setdefault(name, run) != run:
+                runs[s][name] = -1 - s  # read again in another run: comparable with none
+    strata = np.empty(len(labels), int)
+    used, held, members = -1, {}, size
+    for s in order:
+        same = all(held.get(name, run) == run for name, run in runs[s].items()) and held.keys() & runs[s].keys()
+        if not same or members >= size:
+            used, held, members = used + 1, {}, 0
+        held, members = held | runs[s], members + 1
+        strata[s] = used
+    return strata

@@ -1,0 +1,141 @@
+"""What the decoder-only language models have in common: fields, rotary frequencies and names in their checkpoints."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from transformers import PretrainedConfig
+
+from eeg2text_jax.backbones.mapping import Rule, Table, attention, dense, norm
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec
+
+PROJECTIONS = {
+    "query": "self_attn.q_proj", "key": "self_attn.k_proj", "value": "self_attn.v_proj", "out": "self_attn.o_proj",
+    "gate": "mlp.gate_proj", "inner": "mlp.up_proj", "outer": "mlp.down_proj",
+}  # fmt: skip
+_ATTENTION = ("query", "key", "value", "out")
+
+
+def describe(config: PretrainedConfig, backbone: str, activation: str, **details: Any) -> Seq2SeqSpec:
+    """Description of a model with root-mean-square norms, rotary positions and a gated feed-forward network.
+
+    Args:
+      config: the Hugging Face configuration.
+      backbone: the name of its module.
+      activation: of the feed-forward network.
+      details: further fields, of `Seq2SeqSpec` or of its `StackSpec`.
+    """
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    of_model = {field.name for field in dataclasses.fields(Seq2SeqSpec)}
+    if "rotary" not in details:
+        details["rotary"] = frequencies(config.rope_parameters, head_dim)
+    stack = {
+        "kv_heads": config.num_key_value_heads,
+        **{name: value for name, value in details.items() if name not in of_model},
+    }
+    ends = config.eos_token_id if isinstance(config.eos_token_id, list | tuple) else [config.eos_token_id]
+    pad = config.pad_token_id if config.pad_token_id not in ends else None
+    return Seq2SeqSpec(
+        backbone=backbone,
+        vocab_size=config.vocab_size,
+        encoder=None,
+        decoder=StackSpec(
+            layers=config.num_hidden_layers,
+            width=config.hidden_size,
+            heads=config.num_attention_heads,
+            head_dim=head_dim,
+            ffn=config.intermediate_size,
+            activation=activation,
+            decoder=True,
+            alone=True,
+            gated=True,
+            pre_norm=True,
+            norm="rms",
+            norm_eps=config.rms_norm_eps,
+            bias=False,
+            positions="rotary",
+            max_positions=config.max_position_embeddings,
+            final_norm=True,
+            attention_dropout=config.attention_dropout,
+            init_std=config.initializer_range,
+            **stack,
+        ),
+        pad_token=config.vocab_size if pad is None else pad,
+        eos_token=ends[0],
+        start_token=config.vocab_size,
+        bos_token=config.bos_token_id,
+        embedding_std=config.initializer_range,
+        frozen_pad=config.pad_token_id is not None,
+        tied_head=config.tie_word_embeddings,
+        **{name: value for name, value in details.items() if name in of_model},
+    )
+
+
+def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
+    """Radians a position of each pair of a head's dimensions, rounded to float32 as PyTorch does.
+
+    Raises:
+      UserError: the configuration asks for a scaling that is not implemented.
+    """
+    kind = rope.get("rope_type", "default")
+    exponents = np.arange(0, head_dim, 2).astype(np.float32) / np.float32(head_dim)
+    plain = (1.0 / np.power(np.float32(rope["rope_theta"]), exponents)).astype(np.float32)
+    if kind == "linear":
+        plain = plain / np.float32(rope["factor"])
+    elif kind == "llama3":
+        plain = _llama3(plain, rope)
+    elif kind != "default":
+        raise UserError(f"config.json: rope_type is {kind!r}; expected default, linear or llama3.")
+    return tuple(map(float, plain))
+
+
+def _llama3(plain: np.ndarray, rope: Mapping[str, Any]) -> np.ndarray:
+    """Slow pairs are slowed by a factor, fast ones stay, those between are blended (Llama 3.1)."""
+    longest, low, high = (rope[name] for name in _LLAMA3)
+    turns = longest * plain / np.float32(2 * np.pi)  # within the context of the first training
+    blend = np.clip((turns - low) / (high - low), 0, 1).astype(np.float32)
+    return (1 - blend) * plain / np.float32(rope["factor"]) + blend * plain
+
+
+_LLAMA3 = ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
+
+
+def windows(config: PretrainedConfig) -> dict[str, Any]:
+    """Fields of the local layers of a configuration with `layer_types`."""
+    local = tuple(kind == "sliding_attention" for kind in config.layer_types)
+    return {"window": config.sliding_window or 0, "local_layers": local if any(local) else ()}
+
+
+def biased(config: PretrainedConfig) -> tuple[str, ...]:
+    """Projections with biases by the field `attention_bias`."""
+    return _ATTENTION if config.attention_bias else ()
+
+
+def table(spec: Seq2SeqSpec, architecture: str) -> Table:
+    """Rules of `backbone/...`."""
+    stack, layer = spec.decoder, "model.layers.{layer}"
+    target = "backbone/decoder/layers"
+    rules = [
+        Rule("backbone/shared/embedding", "model.embed_tokens.weight", tied=("lm_head.weight",) * spec.tied_head),
+        *norm("backbone/decoder/final_norm", "model.norm", bias=False),
+    ]
+    if not spec.tied_head:
+        rules.append(Rule("backbone/head/embedding", "lm_head.weight"))
+    for part in _ATTENTION:
+        names = {part: f"{layer}.{PROJECTIONS[part]}"}
+        rules += attention(f"{target}/self_attention", names, stack.layers, bias=part in stack.biases)
+    for part in ("gate", "inner", "outer"):
+        rules += dense(f"{target}/ffn/{part}", f"{layer}.{PROJECTIONS[part]}", stack.layers, bias=False)
+    norms = {"self_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+    if stack.sandwich_norm:
+        norms = {
+            "self_norm": "input_layernorm", "self_norm_after": "post_attention_layernorm",
+            "ffn_norm": "pre_feedforward_layernorm", "ffn_norm_after": "post_feedforward_layernorm",
+        }  # fmt: skip
+    if stack.head_norm:
+        norms |= {f"self_attention/{part}_norm": f"self_attn.{part[0]}_norm" for part in ("query", "key")}
+    for part, name in norms.items():
+        rules += norm(f"{target}/{part}", f"{layer}.{name}", stack.layers, bias=False)
+    return Table(architecture, tuple(rules), ignored=(r".*rotary_emb\.inv_freq",))

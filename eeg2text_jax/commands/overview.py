@@ -1,0 +1,42 @@
+"""The commands: what each does, and the function that runs it."""
+
+import importlib
+from collections.abc import Callable
+
+# name -> its line in the overview. Each is a function `argv -> status` of a module of `eeg2text_jax.commands`, imported
+# only when asked for, so that `eeg2text score` does not wait for JAX.
+COMMANDS = {
+    "run": "prepare, train the grid, decode both ways, score, audit (resumes)",
+    "prepare": "recordings or tables -> one data file",
+    "check": "what is in a data file, and what is wrong with it",
+    "export-data": "a data file -> Parquet, for pandas and datasets",
+    "split": "divide a data file into train, dev and test and certify it",
+    "leakage": "what splits (a) to (f) leak, over several seeds: the cross-subject paper's Table 1",
+    "train": "the training stage of `run`",
+    "decode": "the decoding stage of `run`",
+    "score": "metrics of any predictions file",
+    "audit": "does the model use the EEG? a verdict for any predictions files",
+    "app": "a page in the browser that judges files of decoded text",
+    "judge": "tune a soft prompt that says whether a text kept the meaning: LATTEScore",
+    "fair-table": "finished runs in the layout of the cross-subject paper's Tables 2 to 4",
+    "export": "trained parameters -> a folder that transformers loads",
+    "records": "results, predictions and what to cite in formats that other tools load",
+    "preflight": "compile training and decoding for a TPU that is not there: memory, fit, communication",
+    "configs": "the configurations that travel with the package; `copy NAME` gives one to edit",
+    "completion": "a script that completes commands and options in bash or zsh",
+    "bench": "throughput of decoding and training beside PyTorch and CTranslate2",
+}
+
+# Commands that share a module; every other is `main` of the module of its name.
+PLACES = {
+    **{name: f"run:{name}" for name in ("run", "train", "decode", "export")},
+    **{name: f"data:{name}" for name in ("prepare", "check", "export-data", "split")},
+    **{name: f"papers:{name}" for name in ("leakage", "fair-table")},
+    **{name: f"devices:{name}" for name in ("preflight", "bench")},
+}
+
+
+def command(name: str) -> Callable[[list[str]], int]:
+    """The function of a command."""
+    module, _, function = PLACES.get(name, f"{name}:main").partition(":")
+    return getattr(importlib.import_module(f"eeg2text_jax.commands.{module}"), function.replace("-", "_"))

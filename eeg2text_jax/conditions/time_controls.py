@@ -1,0 +1,123 @@
+"""Controls of time: what a clock could know (`clock`), copy (`nearest_in_time`) and feed (`neighbor`)."""
+
+import dataclasses
+
+import numpy as np
+
+from eeg2text_jax.conditions.donors import clashes
+from eeg2text_jax.data.clock import NO_TIME, Clock
+from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.splits.neighbors import groups_of_readings
+from eeg2text_jax.splits.split import normalize, readings_of
+from eeg2text_jax.streams import stream_rng
+
+PERIODS = 10  # sines and cosines of the onset: twice the longest training recording, and halves of it
+TOLERANCE = 2  # words by which a neighbor's length may differ
+
+
+def known_clock(data: DataFile, condition: str) -> Clock:
+    """The clock of a data file.
+
+    Raises:
+      UserError: it knows no time.
+    """
+    if data.clock is None or not data.clock.known.any():
+        raise UserError(f"{data.path}: condition {condition!r} cannot be fed, as {NO_TIME}; leave the condition out.")
+    return data.clock
+
+
+def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
+    """What `clock` feeds at every word, float32 `[N, F]`; a sample of unknown time has zeros.
+
+    A one-hot of the recording (zeros for one without training samples) and sines of the onset, both scaled to a mean
+    square of about 1. Where F is too small for them they are projected on F random directions. Periods and recordings
+    are those of the train part.
+    """
+    clock = known_clock(data, "clock")
+    seen = sorted({name for name in clock.recording[train].tolist() if name})
+    place = {name: k for k, name in enumerate(seen)}
+    begin = np.nan_to_num(clock.spans[:, 0])
+    longest = max(float(begin[train].max()), 1.0)
+    phases = 2 * np.pi * begin[:, None] / (2 * longest / 2.0 ** np.arange(PERIODS))
+    codes = np.zeros((len(data), len(seen) + 2 * PERIODS))
+    for i, name in enumerate(clock.recording.tolist()):
+        if name in place:
+            codes[i, place[name]] = np.sqrt(len(seen))
+    codes[:, len(seen) :] = np.sqrt(2) * np.concatenate([np.sin(phases), np.cos(phases)], axis=1)
+    codes[~clock.known] = 0
+    width = data.n_features
+    if codes.shape[1] > width:
+        directions = stream_rng(seed, "clock").standard_normal((codes.shape[1], width))
+        codes = codes @ directions / np.sqrt(codes.shape[1])
+    found = np.zeros((len(data), width), np.float32)
+    found[:, : codes.shape[1]] = codes
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Neighbors:
+    """For every sample the one whose recording `neighbor` feeds, int64 `[N]`; -1 for samples of no part."""
+
+    donor: np.ndarray
+    note: str
+
+
+def neighbor_table(data: DataFile, parts: list[np.ndarray], donors: np.ndarray) -> Neighbors:
+    """Find each sample's nearest one in time with another sentence, in the same recording and part.
+
+    Its length differs by `TOLERANCE` words at most; where there is none, any length counts, and where the recording
+    has no other sentence in the part, the donor of `shuffled` lends.
+
+    Args:
+      parts: indices of the samples of each part, the test part last.
+      donors: those of `shuffled`, `[N]`.
+    """
+    clock = known_clock(data, "neighbor")
+    text = np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)[1]
+    clash = clashes(data, text, np.unique(data.task.astype(str), return_inverse=True)[1])
+    found, apart = donors.copy(), np.full(len(data), np.inf)
+    for part in parts:
+        # Nearest of any length first, so that those within the tolerance replace them.
+        for tolerance in (np.inf, TOLERANCE):
+            near, distance = clock.nearest(
+                part,
+                part,
+                lambda i, among, most=tolerance: (
+                    clash(among, i) | (np.abs(data.n_words[among] - data.n_words[i]) > most)
+                ),
+            )
+            has = near >= 0
+            found[part[has]], apart[part[has]] = near[has], distance[has]
+    return Neighbors(found, _note(data, parts[-1], found, apart, clock.unit))
+
+
+def _note(data: DataFile, test: np.ndarray, found: np.ndarray, apart: np.ndarray, unit: str) -> str:
+    near = np.isfinite(apart[test])
+    away = f"a median of {np.median(apart[test][near]):.3g} {unit} away" if near.any() else "none in its recording"
+    note = f"neighbor, in the test part: {near.mean():.1%} have one in their recording, {away}"
+    for name, labels in groups_of_readings(readings_of(data)).items():
+        differ = np.mean(labels[test] != labels[found[test]])
+        note += (
+            f"; {differ:.1%} of the pairs are of different groups ({name}): of what a clock tells of the {name}, this "
+            "share at most is left against neighbor"
+        )
+    return f"{note}."
+
+
+def nearest_texts(data: DataFile, train: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, str]:
+    """The training sample whose text `nearest_in_time` copies, for each sample of `rows`, and a note.
+
+    It is the nearest in time in the same recording; where the recording has no training sample, that with the nearest
+    onset in another recording, as a clock knows the time since the start of any.
+    """
+    clock = known_clock(data, "nearest_in_time")
+    near, apart = clock.nearest(rows, train)
+    own = near >= 0
+    known = train[clock.known[train]]
+    begin = clock.spans[:, 0]
+    for k in np.flatnonzero(~own):
+        since = np.nan_to_num(begin[rows[k]])
+        near[k] = known[np.argmin(np.abs(begin[known] - since))]
+    away = f", a median of {np.median(apart[own]):.3g} {clock.unit} away" if own.any() else ""
+    return near, f"nearest_in_time: {own.mean():.1%} of the test part has a training text in its recording{away}."

@@ -1,0 +1,90 @@
+"""`eeg2text run --dry-run`: what a run would do, from its own data and model, in a folder that is removed again."""
+
+import contextlib
+import io
+import json
+import os
+import tempfile
+import time
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from eeg2text_jax.models.flops import training_flops
+from eeg2text_jax.opening import check_before
+from eeg2text_jax.study.config_file import open_workdir
+from eeg2text_jax.study.configuration import differences, load_config, to_json
+from eeg2text_jax.study.ranges import check_config
+from eeg2text_jax.study.study import Study, open_study
+from eeg2text_jax.training.waves import bytes_of_an_arm, frozen_bytes
+
+GIB = 1 << 30
+SIDE = 1024  # of the matrices whose product gives the device's pace
+
+
+def dry_run(config: ConfigDict, root: str) -> str:
+    """Return what a run of this configuration would do; nothing is made, in `root` or elsewhere.
+
+    The data are prepared in a temporary folder, as their number of samples decides the rest.
+
+    Raises:
+      UserError: the configuration or the data is not usable.
+    """
+    check_config(config)
+    check_before(config)
+    with tempfile.TemporaryDirectory(prefix="eeg2text_dry_") as folder:
+        with contextlib.redirect_stdout(io.StringIO()):
+            study = open_study(config, open_workdir(f"{folder}/run", config))
+        about = [*configuration_lines(study.config), *data_lines(study), *cost_lines(study)]
+    there = "which has files already, and would be resumed or refused" if os.path.exists(root) else "a new folder"
+    return "\n".join([*about, f"workdir: {root}, {there}; nothing was made."])
+
+
+def configuration_lines(config: ConfigDict) -> list[str]:
+    """Fields that differ from configs/default.py."""
+    ours, usual = (json.loads(to_json(one)) for one in (config, load_config("default")))
+    changed = [f"  {line.replace('there ', 'default ')}" for line in differences(ours, usual)]
+    return [f"configuration: {len(changed)} fields differ from the defaults", *changed]
+
+
+def data_lines(study: Study) -> list[str]:
+    """Samples, and the texts and samples of each part."""
+    data, texts = study.data, {}
+    for name, rows in study.split.parts.items():
+        texts[name] = f"{name} {len(rows)} samples of {len(set(data.sentence[rows]))} texts"
+    return [
+        f"data: {len(data)} samples of {len(set(data.subject))} subjects, {data.n_features} features a position "
+        f"({data.features_are[:80]})",
+        f"split {study.config.split.method}: {', '.join(texts.values())}",
+    ]
+
+
+def cost_lines(study: Study) -> list[str]:
+    """Arms, parameters, the least memory, and the time of the matrix products at this device's pace."""
+    config, model = study.config, study.model
+    weights = sum(leaf.size for leaf in jax.tree.leaves(model.shapes))
+    held = len(study.arms) * bytes_of_an_arm(study) + frozen_bytes(study)
+    words, tokens = config.batch.buckets[-1]
+    flops = config.train.steps * len(study.arms) * training_flops(model, config.batch.size, words, tokens)
+    pace = product_pace()
+    return [
+        f"arms: {', '.join(map(str, study.arms))}; {config.train.steps} steps of {config.batch.size} samples; tested "
+        f"with {', '.join(config.grid.eval_conditions)}",
+        f"model: {weights:,} parameters an arm; memory at least {held / GIB:.2f} GiB for all arms (parameters, "
+        "gradient, optimizer, best parameters; activations come on top, `eeg2text preflight` counts them)",
+        f"time: at most {flops / pace / 60:.1f} min of matrix products in training at {pace / 1e9:.0f} GFLOP/s, "
+        f"measured on {jax.devices()[0].device_kind}; compilation, decoding and scoring come on top",
+    ]
+
+
+def product_pace(seconds: float = 0.3) -> float:
+    """Measure the float32 FLOP/s of matrix products on the first device."""
+    product = jax.jit(jnp.matmul)
+    matrix = jnp.ones((SIDE, SIDE), jnp.float32)
+    product(matrix, matrix).block_until_ready()
+    count, start = 0, time.perf_counter()
+    while (spent := time.perf_counter() - start) < seconds or not count:
+        product(matrix, matrix).block_until_ready()
+        count += 1
+    return 2.0 * SIDE**3 * count / spent

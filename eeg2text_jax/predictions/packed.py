@@ -1,0 +1,99 @@
+"""Files that are no plain text as text: `.gz` is unpacked, Parquet and Excel tables become CSV with their header."""
+
+import csv
+import gzip
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from etils import epath
+
+from eeg2text_jax.data.source import library
+from eeg2text_jax.errors import UserError, first_line
+
+LARGEST = 2**31  # bytes of an unpacked file; outputs of a million rows are a tenth of it
+TEXT = "CSV"
+
+
+def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
+    """The UTF-8 text of a file's bytes, and the kind of table that the file is.
+
+    Raises:
+      UserError: a damaged, too large or unknown archive, or a library is missing.
+    """
+    if data.startswith(b"\x1f\x8b"):
+        data = unpacked(data, path)
+    if data.startswith(b"PAR1"):
+        return as_csv(parquet_rows(data, path)), "Parquet"
+    if data.startswith(b"PK\x03\x04"):
+        return as_csv(excel_rows(data, path)), "Excel, first sheet"
+    if data.startswith(b"\xd0\xcf\x11\xe0"):
+        raise UserError(f"{path}: an Excel file of the format before 2007; save it as .xlsx or as CSV.")
+    return data, TEXT
+
+
+def unpacked(data: bytes, path: epath.Path) -> bytes:
+    """The content of a gzip file. Raises UserError where it is damaged or larger than `LARGEST`."""
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            found = file.read(LARGEST + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: a gzip file that cannot be unpacked ({error}); copy it again.") from error
+    if len(found) > LARGEST:
+        raise UserError(f"{path}: unpacks to more than {LARGEST // 2**20} MiB; unpack it, and give a part of it.")
+    return found
+
+
+def parquet_rows(data: bytes, path: epath.Path) -> Iterator[Sequence[Any]]:
+    """The names of the columns, then every row. Raises UserError without pyarrow or where it is no Parquet file."""
+    arrow, parquet = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
+    try:
+        file = parquet.ParquetFile(io.BytesIO(data))
+        yield file.schema_arrow.names
+        for batch in file.iter_batches():
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    except (arrow.ArrowException, OSError) as error:
+        raise UserError(f"{path}: cannot be read as Parquet ({first_line(error)}); write it again.") from error
+
+
+def excel_rows(data: bytes, path: epath.Path) -> Iterator[Sequence[Any]]:
+    """The cells of the first sheet, row by row, as wide as the first row. Raises UserError where there is no sheet."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            names = archive.namelist()
+            size = sum(entry.file_size for entry in archive.infolist())
+    except zipfile.BadZipFile as error:
+        raise UserError(f"{path}: a zip archive that cannot be read ({error}); copy it again.") from error
+    if "xl/workbook.xml" not in names:
+        raise UserError(f"{path}: a zip archive; unpack it, and give one of its files.")
+    if size > LARGEST:
+        raise UserError(f"{path}: unpacks to more than {LARGEST // 2**20} MiB; save it as CSV.")
+    openpyxl = library("openpyxl", "xlsx")
+    try:
+        sheet = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True).worksheets[0]
+        width = 0
+        for row in sheet.iter_rows(values_only=True):
+            width = width or max((i for i, cell in enumerate(row, 1) if cell is not None), default=0)
+            yield row[:width] if any(cell is not None for cell in row) else ()
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+        raise UserError(f"{path}: cannot be read as an Excel file ({error!r:.80}); save it as CSV.") from error
+    except SyntaxError as error:  # xml.etree's ParseError is one
+        raise UserError(f"{path}: cannot be read as an Excel file ({error}); save it as CSV.") from error
+
+
+def as_csv(rows: Iterator[Sequence[Any]]) -> bytes:
+    """Rows of cells as CSV; an empty cell is no text, a list is JSON."""
+    out = io.StringIO(newline="")
+    csv.writer(out, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
+    return out.getvalue().encode("utf8", "surrogatepass")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, (list, tuple, dict)):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return value.decode("utf8", "replace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,142 @@
+"""Recordings as Python holds them -> a data file: MNE's Raw and Epochs, tables of pandas, paths."""
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from eeg2text_jax.data.datafile import DataFile, read_datafile
+from eeg2text_jax.data.prepare import prepare as prepare_sources
+from eeg2text_jax.data.raw.choices import RawSpec
+from eeg2text_jax.data.raw.power import band_power
+from eeg2text_jax.data.raw.raw_samples import referenced
+from eeg2text_jax.data.raw.sentences import Reading, windows
+from eeg2text_jax.data.rows import Columns, write
+from eeg2text_jax.data.source import library
+from eeg2text_jax.errors import UserError, did_you_mean
+from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.study.ranges import RANGES, fields, refusal
+
+Recordings = Any  # mne.io.Raw or several, mne.Epochs, a DataFrame, a path or several
+
+
+def prepare(
+    data: Recordings, out: str | os.PathLike[str], config: str | ConfigDict = "own", **changes: Any
+) -> DataFile:
+    """Write a data file of recordings, as `eeg2text prepare` does, and open it.
+
+    Args:
+      data: `mne.io.Raw` with annotations (or a list, one for each subject), whose features are band power as
+        `config.data.raw` says; `mne.Epochs`, one sentence each, with metadata columns `sentence` (or `text`) and, where
+        there are any, `subject` and `task`; a pandas DataFrame with columns `features` (`[W, F]` or `[F]`) and
+        `sentence`; or paths that `eeg2text prepare` takes.
+      out: the data file, `.h5`.
+      config: a configuration, its path or its name; its section `data` counts.
+      **changes: fields of the configuration, `__` for dots: `data__raw__word="word"`.
+
+    Raises:
+      UserError: a field or the data is not usable.
+
+    Examples:
+      >>> import pandas
+      >>> from eeg2text_jax import prepare
+      >>> features = [[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0]]]
+      >>> frame = pandas.DataFrame({"features": features, "sentence": ["a dog", "cats"]})
+      >>> prepare(frame, "frame.h5").sentence.tolist()
+      ['a dog', 'cats']
+    """
+    settings = load_config(config) if isinstance(config, str) else config
+    settings = changed(settings, {name.replace("__", "."): value for name, value in changes.items()}).data
+    several = list(data) if isinstance(data, list | tuple) else [data]
+    columns = Columns(**settings.columns)
+    if all(isinstance(one, str | os.PathLike) for one in several):
+        prepare_sources(settings, Path(out), [os.fspath(one) for one in several])
+    elif hasattr(data, "itertuples"):
+        write(out, data, columns=columns)
+    elif not isinstance(data, list | tuple) and hasattr(data, "metadata") and hasattr(data, "ch_names"):
+        spec = RawSpec(**settings.raw)
+        names = channels_of(data, spec)
+        rows = epoch_rows(data, names, spec, columns)
+        write(out, rows, features_are=spec.features_are(names), provenance={"held": "mne.Epochs"})
+    elif all(hasattr(one, "ch_names") and not hasattr(one, "metadata") for one in several):
+        with tempfile.TemporaryDirectory() as folder:
+            prepare_sources(settings, Path(out), [str(path) for path in saved(several, Path(folder))])
+    else:
+        raise UserError(
+            f"data is a {type(data).__name__}; expected mne.io.Raw (or a list of them), mne.Epochs, a DataFrame or a "
+            "path."
+        )
+    return read_datafile(out)
+
+
+def saved(raws: Sequence[Any], folder: Path) -> Iterator[Path]:
+    """Save recordings as FIF files that are called as their subjects; MNE reads them back a sentence at a time."""
+    for number, raw in enumerate(raws, 1):
+        subject = (raw.info["subject_info"] or {}).get("his_id") or f"S{number}"
+        path = folder / str(number) / f"{subject}_raw.fif"
+        path.parent.mkdir()
+        raw.save(path, verbose="error")
+        yield path
+
+
+def channels_of(epochs: Any, spec: RawSpec) -> list[str]:
+    """Return the names of the channels that count, as `data.raw.channels` and `data.raw.exclude` say.
+
+    Raises:
+      UserError: a channel is missing, or there is none of EEG.
+    """
+    picks = library("mne", "mne").pick_types(epochs.info, meg=False, eeg=True, exclude=[])
+    names = list(spec.channels) or [epochs.ch_names[place] for place in picks]
+    names = [name for name in names if name not in spec.exclude]
+    missing = [name for name in names if name not in epochs.ch_names]
+    if missing or not names:
+        raise UserError(
+            f"the epochs have no channel {missing[0] if missing else 'of EEG'}; name those to take with "
+            "data.raw.channels."
+        )
+    return names
+
+
+def epoch_rows(epochs: Any, names: Sequence[str], spec: RawSpec, columns: Columns) -> Iterator[dict[str, Any]]:
+    """Give each epoch as a row: band power of its windows `[W, F]`, and what its metadata say.
+
+    Raises:
+      UserError: there is no column of texts; a band is beyond what the sampling rate holds.
+    """
+    known = [] if epochs.metadata is None else list(epochs.metadata.columns)
+    text = next((name for name in (columns.sentence, spec.text) if name in known), None)
+    if text is None:
+        raise UserError(
+            f"the metadata of the epochs have the columns {', '.join(map(str, known)) or '(none)'}; expected "
+            f"{columns.sentence!r} with the text of each epoch, or its name in data.columns.sentence."
+        )
+    rate = float(epochs.info["sfreq"])
+    spec.check_rate(rate, "the epochs")
+    for volts, (_, about) in zip(epochs.get_data(picks=list(names)), epochs.metadata.iterrows(), strict=True):
+        volts = referenced(np.asarray(volts), tuple(names), spec, "the epochs")
+        spans = windows(Reading("", 0.0, volts.shape[1] / rate), spec.window, spec.step)
+        named = {"subject": columns.subject, "task": columns.task, "sentence_index": columns.sentence_index}
+        row = {ours: about[theirs] for ours, theirs in named.items() if theirs in known}
+        yield {**row, "features": band_power(volts, rate, spans, spec), "sentence": about[text]}
+
+
+def changed(config: ConfigDict, changes: dict[str, Any]) -> ConfigDict:
+    """A copy of a configuration with some fields, by their dotted names, set to other values.
+
+    Raises:
+      UserError: there is no such field, or a value is not of its kind or out of its range.
+    """
+    config = config.copy_and_resolve_references()
+    known = dict(fields(config))
+    for name, value in changes.items():
+        if name not in known:
+            raise UserError(f"{name}: there is no such field of a configuration; {did_you_mean(name, known)}")
+        if name in RANGES and not RANGES[name].holds(value):
+            raise refusal(name, value)
+        with config.unlocked(), config.ignore_type():
+            config.update_from_flattened_dict({name: value})
+    return config.lock()

@@ -1,0 +1,143 @@
+"""Neighbors in time: which samples of dev and test have a training sample beside them, and what their minute tells."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from eeg2text_jax.data.clock import NO_TIME
+from eeg2text_jax.splits.split import Readings
+
+WITHIN = {"s": (5, 30, 120), "samples": (1, 5, 20)}  # distances to a neighbor, by unit
+DRAWS = 2000  # permutations behind the chance of a group and its p
+ONE_BLOCK = 0.8  # share of the groups of recordings shown in one stretch, from which a split cannot separate them
+HIGH_SHARE, HIGH_GAIN = 0.5, 0.1  # neighbors within the middle distance; accuracy above chance: from here a finding
+
+
+def groups_of_readings(readings: Readings) -> dict[str, np.ndarray]:
+    """Groups that a data file knows by itself, of two labels or more: task and, of windows, story; object `[N]`."""
+    columns = {"task": readings.task, "story": readings.text_group}
+    return {name: column for name, column in columns.items() if column is not None and len(set(column)) > 1}
+
+
+def time_leakage(
+    readings: Readings, parts: Mapping[str, np.ndarray], groups: Mapping[str, np.ndarray] | None = None
+) -> dict[str, Any] | None:
+    """Neighbors in time between parts and what they tell; None where no time is known.
+
+    Args:
+      readings: with a clock.
+      parts: rows of train, dev and test.
+      groups: labels `[N]` by name; None: those of `groups_of_readings`.
+
+    Returns:
+      `unit` (s or samples), `known` (share of the parts' samples whose time is known), `neighbors` (for dev and test
+      the share of samples with a training sample of the same recording within each distance of `WITHIN`), `groups`
+      (see `told_by_time`) and `one_block` (share of the groups of a recording that are shown in one stretch, for
+      groups that vary within recordings).
+    """
+    clock = readings.clock
+    if clock is None or not clock.known.any():
+        return None
+    groups = groups_of_readings(readings) if groups is None else groups
+    kept = np.concatenate(list(parts.values()))
+    found: dict[str, Any] = {"unit": clock.unit, "known": float(clock.known[kept].mean()), "neighbors": {}}
+    found |= {"groups": {name: {} for name in groups}, "one_block": {}}
+    for judged in ("dev", "test"):
+        near, apart = clock.nearest(parts[judged], parts["train"])
+        found["neighbors"][judged] = {str(limit): float(np.mean(apart <= limit)) for limit in WITHIN[clock.unit]}
+        for name, labels in groups.items():
+            found["groups"][name][judged] = told_by_time(labels, parts[judged], near)
+    for name, labels in groups.items():
+        share = one_block(readings, labels)
+        found["one_block"] |= {} if share is None else {name: share}
+    return found
+
+
+def told_by_time(labels: np.ndarray, judged: np.ndarray, near: np.ndarray) -> dict[str, Any]:
+    """How well the nearest training sample in time tells the group of a sample.
+
+    The null: the labels of the judged samples are exchangeable. Readings of one sentence are not independent, so p
+    describes the recordings and tests no model.
+
+    Returns:
+      `samples` with a training sample in their recording, `told` (share with its label), `chance` (the same after
+      the labels of judged samples are permuted), `p`.
+    """
+    has = near >= 0
+    names = np.unique(labels.astype(str), return_inverse=True)[1]
+    own, other = names[judged[has]], names[near[has]]
+    if not len(own):
+        return {"samples": 0, "told": None, "chance": None, "p": None}
+    rng = np.random.default_rng(0)
+    drawn = np.array([np.mean(rng.permutation(own) == other) for _ in range(DRAWS)])
+    told = float(np.mean(own == other))
+    p = (1 + np.sum(drawn >= told - 1e-12)) / (1 + DRAWS)
+    return {"samples": len(own), "told": told, "chance": float(drawn.mean()), "p": float(p)}
+
+
+def one_block(readings: Readings, labels: np.ndarray) -> float | None:
+    """Share of the groups of a recording whose samples follow each other; None where no recording has several."""
+    clock, runs, several = readings.clock, [], False
+    for rows in clock.recordings().values():
+        rows = rows[clock.known[rows]]
+        shown = labels[rows[np.argsort(clock.spans[rows, 0], kind="stable")]]
+        if len(set(shown)) < 2:
+            continue
+        several = True
+        begins = shown[np.concatenate([[True], shown[1:] != shown[:-1]])]
+        names, counts = np.unique(begins.astype(str), return_counts=True)
+        often = [count for name, count in zip(names, counts, strict=True) if np.sum(shown == name) > 1]
+        runs += [count == 1 for count in often]
+    return float(np.mean(runs)) if several and runs else None
+
+
+def time_lines(time: Mapping[str, Any] | None) -> list[str]:
+    """The same in words, a line each."""
+    if time is None:
+        return [f"time: {NO_TIME}"]
+    unit = time["unit"]
+    lines = [f"time: known of {time['known']:.1%} of the samples, {_counted(unit)}"]
+    for judged, shares in time["neighbors"].items():
+        near = ", ".join(f"{share:.1%} within {limit} {unit}" for limit, share in shares.items())
+        lines.append(f"{judged} samples with a training sample of the same recording beside them: {near}")
+    for name, by_part in time["groups"].items():
+        for judged, told in by_part.items():
+            if told["samples"]:
+                lines.append(
+                    f"the nearest training sample in time tells the {name} of {told['told']:.1%} of {told['samples']} "
+                    f"{judged} samples (chance {told['chance']:.1%}, p = {told['p']:.4f})"
+                )
+    for name, share in time["one_block"].items():
+        if share >= ONE_BLOCK:
+            lines.append(
+                f"{share:.0%} of the {name} groups of a recording are shown in one block each: no split of one "
+                f"recording can separate {name} from time. Designs that could: {name} groups in random order, or in "
+                "several short blocks whose order differs between recordings, tested on another recording"
+            )
+    return lines
+
+
+def _counted(unit: str) -> str:
+    return "in seconds" if unit == "s" else "as places in the order of the recording, as onsets are not known"
+
+
+def high_neighbors(time: Mapping[str, Any] | None) -> list[str]:
+    """What of the test part's neighbors in time is worth a warning beside a verdict."""
+    if time is None:
+        return []
+    limit, share = list(time["neighbors"]["test"].items())[1]
+    found = []
+    if share >= HIGH_SHARE:
+        found.append(
+            f"{share:.0%} of the test samples have a training sample of the same recording within {limit} "
+            f"{time['unit']}: what drifts slowly is known from training"
+        )
+    for name, by_part in time["groups"].items():
+        told = by_part["test"]
+        if told["samples"] and told["p"] <= 0.05 and told["told"] - told["chance"] >= HIGH_GAIN:
+            found.append(
+                f"the nearest training sample in time tells the {name} of {told['told']:.0%} of the test samples "
+                f"(chance {told['chance']:.0%}): a clock alone would"
+            )
+    return found

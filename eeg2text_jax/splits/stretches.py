@@ -1,0 +1,173 @@
+"""Method `blocks`: contiguous stretches of each recording go to one part, with a gap in time left out between parts.
+
+Texts are unique to a part, too. Where all readers meet the texts in one order, the stretches hold the same texts and
+little is lost; where every reader has an order of his own, readings in the wrong stretch are left out.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from eeg2text_jax.data.clock import NO_TIME, Clock
+from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.splits.bipartite import at_least_one
+from eeg2text_jax.splits.split import PARTS, Split, normalize, part_sizes, readings_of
+
+LEFT_OUT = -1
+TRAIN, DEV, TEST = range(3)  # as in `PARTS`
+
+
+def blocks(
+    data: DataFile,
+    ratio: tuple[float, float, float],
+    seed: int,
+    gap: float = 0.0,
+    unique_subjects: bool = False,
+) -> Split:
+    """One stretch of each recording is dev's and one test's, at the same place in all recordings of a task.
+
+    Args:
+      data: samples with a clock.
+      ratio: shares of train, dev and test of each recording.
+      seed: the only source of chance.
+      gap: seconds (places, where onsets are not known) that lie at least between samples of different parts.
+      unique_subjects: give each part subjects of its own as well.
+
+    Raises:
+      UserError: time is not known.
+    """
+    clock = checked_clock(data)
+    rng = np.random.default_rng(seed)
+    place, part = places(clock), np.full(len(data), TRAIN)
+    for task in np.unique(data.task.astype(str)):
+        inside = np.flatnonzero(data.task == task)
+        first, second = rng.permutation([DEV, TEST])
+        free = rng.uniform(0, ratio[TRAIN], 2)
+        begin = free.min(), free.max() + ratio[first]
+        for k, start in zip((first, second), begin, strict=True):
+            part[inside[(place[inside] >= start) & (place[inside] < start + ratio[k])]] = k
+    part[~clock.known] = LEFT_OUT
+    part = own_texts(data, part, at_least_one(part_sizes(len(set(text_names(data))), ratio)))
+    if unique_subjects:
+        part = own_subjects(data, part, ratio, rng)
+    return split_of(data, part, f"blocks, gap {gap:g} {clock.unit}", seed, gap)
+
+
+def block_folds(data: DataFile, count: int, share: float, seed: int, gap: float) -> list[Split]:
+    """As many splits as stretches of each recording: fold k tests stretch k, and dev is a part of the next one.
+
+    Args:
+      count: of folds.
+      share: of dev in what is not tested.
+    """
+    clock = checked_clock(data)
+    texts = text_names(data)
+    stretch = np.where(clock.known, np.minimum((places(clock) * count).astype(int), count - 1), LEFT_OUT)
+    sizes = [len(found) for found in np.array_split(np.arange(len(set(texts))), count)]
+    stretch = own_texts(data, stretch, tuple(sizes))
+    splits = []
+    for k in range(count):
+        part = np.where(stretch == LEFT_OUT, LEFT_OUT, np.where(stretch == k, TEST, TRAIN))
+        after = (places(clock) - (k + 1) / count) % 1
+        part[(part == TRAIN) & (after < share * (1 - 1 / count))] = DEV
+        others = len(set(texts[(part == TRAIN) | (part == DEV)]))
+        n_dev = min(max(round(others * share), 1), others - 1)
+        sizes_now = (others - n_dev, n_dev, len(set(texts[part == TEST])))
+        part = own_texts(data, part, sizes_now)
+        splits.append(split_of(data, part, f"blocks, gap {gap:g} {clock.unit}, fold {k + 1} of {count}", seed, gap))
+    return splits
+
+
+def checked_clock(data: DataFile) -> Clock:
+    """The clock of a data file.
+
+    Raises:
+      UserError: it knows no time.
+    """
+    if data.clock is None or not data.clock.known.any():
+        raise UserError(
+            f"{data.path}: split 'blocks' needs to know {NO_TIME.partition(' is')[0]}; prepare the file again with "
+            "columns of recording and onset or order, or take split 'unique_text'."
+        )
+    return data.clock
+
+
+def places(clock: Clock) -> np.ndarray:
+    """Place of each sample in its recording, from 0 to below 1, by the order in time; float64 `[N]`."""
+    found = np.zeros(len(clock))
+    for rows in clock.recordings().values():
+        rows = rows[clock.known[rows]]
+        found[rows[np.argsort(clock.spans[rows, 0], kind="stable")]] = np.arange(len(rows)) / max(1, len(rows))
+    return found
+
+
+def text_names(data: DataFile) -> np.ndarray:
+    """Texts that one part alone may have, `[N]`: normalized ones; of windows the stimulus and the first segment."""
+    return data.sentence_id.astype(str) if data.is_windows else np.array([normalize(text) for text in data.sentence])
+
+
+def own_texts(data: DataFile, part: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """Parts with every text in one of them: the parts choose in turn, the last first, texts with most samples there."""
+    text = np.unique(text_names(data), return_inverse=True)[1]
+    used = part != LEFT_OUT
+    counts = np.zeros((text.max() + 1, len(sizes)))
+    np.add.at(counts, (text[used], part[used]), 1)
+    share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    owner = np.full(len(share), LEFT_OUT)
+    for k in reversed(range(len(sizes))):
+        free = np.flatnonzero((owner == LEFT_OUT) & (counts[:, k] > 0))
+        chosen = free[np.argsort(-share[free, k], kind="stable")][: sizes[k] if k else None]
+        owner[chosen] = k
+    return np.where(owner[text] == part, part, LEFT_OUT)
+
+
+def own_subjects(
+    data: DataFile, part: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Generator
+) -> np.ndarray:
+    """Parts without the samples of subjects that are another part's.
+
+    Raises:
+      UserError: there are fewer subjects than parts.
+    """
+    names, subject = np.unique(data.subject.astype(str), return_inverse=True)
+    if len(names) < len(PARTS):
+        raise UserError(
+            f"{data.path}: split.unique_subjects gives each part subjects of its own, and there are {len(names)} of "
+            f"them; expected {len(PARTS)} or more."
+        )
+    owner = rng.permutation(np.repeat(np.arange(len(PARTS)), at_least_one(part_sizes(len(names), ratio))))
+    return np.where(owner[subject] == part, part, LEFT_OUT)
+
+
+def split_of(data: DataFile, part: np.ndarray, method: str, seed: int, gap: float) -> Split:
+    """The split, with samples left out that are too near to another part, or share a segment with it."""
+    part, clock = part.copy(), data.clock
+    for keeps, gives in ((TEST, TRAIN), (TEST, DEV), (DEV, TRAIN)):
+        for rows in clock.recordings().values():
+            stay, go = rows[part[rows] == keeps], rows[part[rows] == gives]
+            part[go[too_near(clock.spans[go], clock.spans[stay], gap)]] = LEFT_OUT
+        if data.is_windows:
+            segments = readings_of(data).segments
+            go = np.flatnonzero(part == gives)
+            part[go[share_segments(segments[go], segments[part == keeps])]] = LEFT_OUT
+    return Split.of(data, method, seed, {name: np.flatnonzero(part == k) for k, name in enumerate(PARTS)})
+
+
+def too_near(spans: np.ndarray, others: np.ndarray, gap: float) -> np.ndarray:
+    """Which spans `[N, 2]` overlap one of the others `[M, 2]`, or are closer to it than the gap; bool `[N]`."""
+    if not len(others):
+        return np.zeros(len(spans), bool)
+    others = others[np.argsort(others[:, 0])]
+    last = np.maximum.accumulate(others[:, 1])  # latest end of those that begin first
+    before = np.searchsorted(others[:, 0], spans[:, 0], side="right")
+    ended = np.where(before > 0, last[before - 1], -np.inf)
+    begins = np.where(before < len(others), others[np.minimum(before, len(others) - 1), 0], np.inf)
+    apart = np.minimum(spans[:, 0] - ended, begins - spans[:, 1])
+    return (apart < gap) | (apart < 0)
+
+
+def share_segments(windows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Which windows `[N, 2]` (first segment, how many) share a segment with one of the others; bool `[N]`."""
+    ends = [np.stack([first, first + length], axis=1).astype(float) for first, length in (windows.T, others.T)]
+    return too_near(ends[0] - [0, 0.5], ends[1] - [0, 0.5], 0)

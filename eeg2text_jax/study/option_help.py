@@ -1,0 +1,93 @@
+"""`--help` of the commands that take a configuration: options with meanings, and the fields that are used most."""
+
+import re
+import textwrap
+from collections.abc import Sequence
+
+from eeg2text_jax.errors import UserError, nearest
+from eeg2text_jax.study.shipped import find_config
+
+OPTIONS = {
+    "config": "NAME|FILE.py[:ARGUMENT]: a shipped configuration by name (`eeg2text configs`), or your own file",
+    "workdir": "DIR, gs://... or s3://...: the folder of the run; the same command resumes from what is finished there",
+    "folds": "K or `subjects`: a run for each fold in DIR/fold_1 and so on, with one verdict over all test parts",
+    "dry-run": "show the resolved configuration, the data, memory and time of a run; nothing is made",
+    "out": "DATA.h5: the data file to write",
+    "labels": "severity (1: preserved) or preserved (0: not): what the numbers of the pairs' labels mean",
+    "topology": "v5e:2x4, h100:2, ...: the chips to compile for; they need not be there",
+    "json": "FILE: write all figures there",
+    "effort": "least (default) or full: how hard the compiler optimizes; full gives its own estimate of time",
+    "largest": "yes (default) or no: whether to search for the largest batch that fits",
+}
+
+ABOUT = {
+    "run": "Prepare the data, train the grid, decode both ways, score and audit; resumes where an earlier run ended.",
+    "train": "Train the arms of the grid: the training stage of `eeg2text run`.",
+    "decode": "Decode the test part with the best parameters of each arm: the decoding stage of `eeg2text run`.",
+    "prepare": "Make one data file of recordings, tables or arrays, and say what was kept and dropped, and why.",
+    "judge": "Tune a soft prompt that says whether a text kept the meaning, for LATTEScore; resumes.",
+    "preflight": "Compile training and decoding for devices that are not there: memory, fit, communication. Status "
+    "1: something does not fit.",
+}
+
+_RUN = (
+    "data.source", "split.method", "model.checkpoint", "batch.size", "train.steps", "optim.lr", "grid.train_conditions",
+    "grid.eval_conditions", "grid.seeds", "decode.num_beams",
+)  # fmt: skip
+_DECODE = ("num_beams", "max_length", "repetition_penalty", "no_repeat_ngram_size", "length_penalty", "do_sample",
+           "temperature", "batch_size", "compactions", "teacher_forced_cut")  # fmt: skip
+MOST_USED = {
+    "run": _RUN,
+    "train": _RUN,
+    "decode": tuple(f"decode.{name}" for name in _DECODE),
+    "prepare": (
+        *(f"data.raw.{name}" for name in ("begin", "end", "text", "texts", "word", "channels", "units")),
+        *(f"data.columns.{name}" for name in ("features", "sentence", "subject")),
+    ),
+    "judge": ("checkpoint", "pairs", "sentences", "encoder", "seeds", "prompt.length", "optim.lr", "batch.size",
+              "train.steps", "threshold.precision"),
+    "preflight": ("model.backbone", "model.checkpoint", "model.dtype", "model.remat", "batch.size", "batch.buckets",
+                  "train.accumulate", "grid.train_conditions", "parallel.mesh", "parallel.fsdp"),
+}  # fmt: skip
+
+
+def help_text(command: str, usage: str, options: Sequence[str]) -> str:
+    """Return what `--help` prints: the usage, each option with its meaning, and ten fields with default and meaning."""
+    name = "judge" if command == "judge" else "default"
+    known = meanings(name)
+    shown = [(f"--{option}", OPTIONS[option]) for option in ("config", *options)]
+    fields = [(f"--config.{field}", "{1} (default {0})".format(*known[field])) for field in MOST_USED[command]]
+    every = f"Every field: `eeg2text configs show {name}`. Configurations: `eeg2text configs`."
+    return "\n\n".join(
+        [usage, ABOUT[command], f"options:\n{_listed(shown)}", f"fields used most:\n{_listed(fields)}", every]
+    )
+
+
+def check_options(argv: Sequence[str], known: Sequence[str]) -> None:
+    """Raise UserError for an option that is nearly a known one, which the message names."""
+    for argument in argv:
+        name = argument.removeprefix("--").partition("=")[0]
+        near = nearest(name, known, 0.6)
+        if argument.startswith("--") and not name.startswith("config.") and near not in (None, name):
+            raise UserError(f"--{name}: there is no such option; did you mean --{near}?")
+
+
+def meanings(name: str) -> dict[str, tuple[str, str]]:
+    """Return the default and the comment of each field of a shipped configuration, as its file has them."""
+    found, above = {}, []
+    for line in find_config(name).read_text(encoding="utf8").splitlines():
+        if line.strip().startswith("#"):
+            above.append(line.strip(" #"))
+            continue
+        if match := re.match(r"    c\.([\w.]+) = (.*?)(?:  # (.*))?$", line):
+            default = "of the argument" if match[2].startswith("given.") else match[2]
+            found.setdefault(match[1], (default, (match[3] or " ".join(above)).strip(". ")))
+        above = []
+    return found
+
+
+def _listed(entries: Sequence[tuple[str, str]]) -> str:
+    return "\n".join(
+        f"  {name}\n{textwrap.fill(meaning, 100, initial_indent=' ' * 6, subsequent_indent=' ' * 6)}"
+        for name, meaning in entries
+    )

@@ -1,0 +1,183 @@
+"""Jobs of the page: read and judged in a process with limits, hostile files one sentence each, nothing left."""
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from eeg2text_jax.app import jobs, shown
+from eeg2text_jax.app.field_table import field_page, field_table
+from eeg2text_jax.app.worker import titles
+
+WORDS = ["river", "stone", "house", "green", "walks", "under", "light", "music", "paper", "winter", "bread", "north"]
+
+
+def pairs(right: float, seed: int = 0, n: int = 48) -> list[tuple[str, str]]:
+    """Sentences of eight words, of which a share is right in the outputs."""
+    rng = random.Random(seed)
+    references = [[rng.choice(WORDS) for _ in range(8)] for _ in range(n)]
+    outputs = [[w if rng.random() < right else rng.choice(WORDS) for w in words] for words in references]
+    return [(" ".join(r), " ".join(o)) for r, o in zip(references, outputs, strict=True)]
+
+
+def table(rows, header=("truth", "pred")) -> bytes:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([header, *rows])
+    return out.getvalue().encode()
+
+
+@pytest.fixture
+def upload(tmp_path):
+    def upload(data: bytes, name: str) -> str:
+        (tmp_path / name).write_bytes(data)
+        return str(tmp_path / name)
+
+    return upload
+
+
+def answer(do: str, uploads: dict, seconds: float | None = None, **request) -> jobs.Answer:
+    *states, last = jobs.run(do, uploads, request, seconds)
+    assert all(isinstance(state, jobs.Progress) for state in states)
+    return last
+
+
+def test_two_files_get_a_verdict_and_a_report_that_names_no_visitor(upload, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    hostile = [(f"{r} <script>alert(1)</script>", f"{p} <img src=x onerror=alert(2)>") for r, p in pairs(0.6)]
+    uploads = {
+        "eeg": upload(table(hostile), "<b>my secret$(touch x).csv"),
+        "control": upload(table([(h[0], c[1]) for h, c in zip(hostile, pairs(0.0, 0), strict=True)]), "noise.csv"),
+    }
+    found = answer("judge", uploads, mode="free_running")
+    assert found.found["verdict"] == "uses EEG", found.found
+    assert "the visitor states" in found.found["provenance"]
+    assert found.report.lower().startswith("<!doctype html>")
+    assert hashlib.sha256(Path(uploads["eeg"]).read_bytes()).hexdigest() in found.report
+    for text in (found.report, shown.verdict(found.found), shown.report(found.report)):
+        assert "secret" not in text
+        assert str(tmp_path) not in text
+        assert not re.search(r"<(script>alert|img src=x)", text)
+    assert not any((tmp_path / "temporary").iterdir())
+
+
+def test_what_was_read_is_shown_and_columns_can_be_chosen(upload):
+    rows = [(r, p, f"{p} again") for r, p in pairs(0.5)]
+    uploads = {"eeg": upload(table(rows, ("truth", "generated", "output")), "file.csv")}
+    refused = answer("look", uploads).found
+    assert "several columns may be reference and prediction" in refused["refused"]
+    assert refused["columns"] == ["truth", "generated", "output"]
+    found = answer("look", uploads, columns=["truth", "output"]).found
+    assert found["rows"] == {"eeg": 48}
+    assert [e["prediction"] for e in found["examples"]] == [row[2] for row in rows[:3]]
+    page = shown.reading(found)
+    assert "eeg: layout F (CSV; reference &#x27;truth&#x27;, prediction &#x27;output&#x27;" in page
+    assert page.count("<tr>") == 4
+
+
+def test_references_may_be_a_file_of_their_own(upload):
+    references, outputs = (("\n".join(side) + "\n").encode() for side in zip(*pairs(0.5), strict=True))
+    uploads = {"eeg": upload(outputs, "a"), "references": upload(references, "b")}
+    assert answer("look", uploads).found["rows"] == {"eeg": 48}
+    uploads.pop("references")
+    assert "give its references" in answer("look", uploads).found["refused"]
+
+
+def zipped(content: bytes, name: str = "xl/workbook.xml") -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+    return out.getvalue()
+
+
+HOSTILE = {
+    "gzip bomb": (gzip.compress(b"truth,pred\n" + b"a b,c d\n" * 40_000_000, 1), "unpacks to more than 256 MiB"),
+    "zip bomb": (zipped(b"\0" * 300_000_000), "unpacks to more than 256 MiB"),
+    "half a gzip": (gzip.compress(table(pairs(0.5)))[:60], "cannot be unpacked"),
+    "zip": (zipped(b"a,b", "a.csv"), "a zip archive; unpack it"),
+    "rankings": (b'{"header": {"candidates": {"all": []}}}\n', "a file of rankings"),
+    "no Excel": (zipped(b"<x>"), "Excel file|needs openpyxl"),
+    "random bytes": (random.Random(0).randbytes(5000), "not UTF-8"),
+    "deep JSON": (b"[" * 100_000, "not JSON|JSON"),
+    "one line": (b"x" * 5_000_000, "at least two columns"),
+    "nothing": (b" \n", "the file is empty"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_one_sentence(upload, name):
+    data, message = HOSTILE[name]
+    found = answer("look", {"eeg": upload(data, "../..".replace("/", "_"))}).found
+    assert re.search(message, found["refused"]), found
+    assert "\n" not in found["refused"]
+    assert "Traceback" not in found["refused"]
+
+
+def test_limits_of_rows_bytes_and_time_are_sentences(upload, monkeypatch):
+    many = {"eeg": upload(table(pairs(0.5)), "many.csv")}
+    assert "48 rows; this page takes 40" in answer("look", many, rows=40).found["refused"]
+    monkeypatch.setattr(jobs, "PATIENCE", 1000)
+    assert "takes more than 1 s" in answer("judge", many, seconds=1).found["refused"]
+    monkeypatch.setattr(jobs, "PATIENCE", 0)
+    assert "takes more than 60 s" in answer("look", many).found["refused"]
+    monkeypatch.setattr(jobs, "BYTES", 1000)
+    assert "this page takes files of" in answer("look", many).found["refused"]
+    assert "drop it again" in answer("look", {"eeg": "/nowhere/at/all"}).found["refused"]
+    assert "drop one first" in answer("look", {"eeg": None}).found["refused"]
+
+
+def test_a_worker_that_dies_is_one_sentence_and_an_abandoned_one_is_ended(upload, monkeypatch):
+    uploads = {"eeg": upload(table(pairs(0.5)), "file.csv")}
+    started = []
+    start = jobs._start
+    monkeypatch.setattr(jobs, "_start", lambda folder: started.append(start(folder)) or started[-1])
+    abandoned = jobs.run("look", uploads, {})
+    assert isinstance(next(abandoned), jobs.Progress)
+    abandoned.close()
+    assert started[0].returncode is not None
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    assert "a fault of the program" in answer("look", uploads).found["refused"]
+
+
+def test_the_names_of_columns_are_told_for_tables_and_json(tmp_path):
+    path = tmp_path / "file"
+    for text, names in [
+        ("Truth;Pred\na;b\n", ["truth", "pred"]),
+        (json.dumps([{"a": "x", "b": "y"}]), ["a", "b"]),
+        ('{"a": "x", "b": "y"}\n' * 2, ["a", "b"]),
+        ("target string: a\npredicted string: b\n", []),
+        ("[1, 2", []),
+    ]:
+        path.write_text(text)
+        assert titles(path) == names
+
+
+def test_the_field_table_is_that_of_the_page():
+    headings, rows = field_table(field_page().read_text("utf8"))
+    assert headings[:2] == ["set", "verdict"]
+    assert len(rows) > 50
+    assert {type(row[headings.index("content")]) for row in rows} <= {float, type(None)}
+    assert field_table("no table") == ([], [])
+
+
+def test_no_jax_is_imported_by_the_page_or_its_worker(upload):
+    code = (
+        "import sys, eeg2text_jax.app.worker as w, eeg2text_jax.app.interface, eeg2text_jax.commands.app, json;"
+        "w.judge({'mode': 'free_running'}); print([m for m in ('jax', 'flax', 'torch') if m in sys.modules])"
+    )
+    folder = Path(upload(table(pairs(0.5)), "eeg")).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))}
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr

@@ -1,0 +1,149 @@
+"""Time travels: recording, onset, duration and order from every source into data files, predictions and rankings."""
+
+import csv
+
+import h5py
+import numpy as np
+import pytest
+
+from eeg2text_jax import data as public
+from eeg2text_jax.cli import main
+from eeg2text_jax.data.arrow import write_parquet
+from eeg2text_jax.data.clock import Clock, clock_of_rows
+from eeg2text_jax.data.datafile import read_datafile, read_outline
+from eeg2text_jax.data.prepare import prepare
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
+from eeg2text_jax.predictions.selection import join_metadata
+from eeg2text_jax.study.configuration import load_config
+
+ONSETS = (9.0, 1.5, 4.0, 2.0)
+
+
+def rows(**more):
+    for k, onset in enumerate(ONSETS):
+        row = {"features": np.full((2, 3), k + 1.0), "sentence": f"sentence {k}", "subject": f"S{k % 2}"}
+        yield row | {"recording": f"run{k // 2}", "onset": onset, "duration": 1.0} | more
+
+
+def test_a_data_file_keeps_time_and_ranks_onsets(tmp_path):
+    clock = read_datafile(public.write(tmp_path / "a.h5", rows())).clock
+    assert clock.recording.tolist() == ["run0", "run0", "run1", "run1"]
+    assert clock.onset.tolist() == list(ONSETS)
+    assert clock.order.tolist() == [1, 0, 1, 0]
+    assert clock.in_seconds
+    assert clock.spans[1].tolist() == [1.5, 2.5]
+    assert read_outline(tmp_path / "a.h5").clock.order.tolist() == [1, 0, 1, 0]
+
+
+def test_order_alone_is_counted_in_samples(tmp_path):
+    found = ({**row, "onset": None, "order": 3 - k} for k, row in enumerate(rows()))
+    clock = read_datafile(public.write(tmp_path / "a.h5", found)).clock
+    assert (clock.unit, clock.order.tolist()) == ("samples", [3, 2, 1, 0])
+    assert clock.nearest(np.array([0]), np.arange(4))[1].tolist() == [1.0]
+
+
+@pytest.mark.parametrize("source", ["npz", "parquet", "csv"])
+def test_arrays_parquet_and_tables_bring_time(tmp_path, source):
+    path = tmp_path / f"own.{source}"
+    own = list(rows())
+    if source == "npz":
+        names = ("sentence", "subject", "recording", "onset", "duration")
+        np.savez(path, features=np.stack([r["features"] for r in own]), n_words=np.full(4, 2),
+                 **{name: np.array([r[name] for r in own]) for name in names})  # fmt: skip
+    elif source == "parquet":
+        write_parquet(read_datafile(public.write(tmp_path / "a.h5", own)), path)
+    else:
+        with path.open("w") as file:
+            lines = csv.writer(file)
+            lines.writerow(["sentence", "subject", "recording", "onset", "duration", "a"])
+            lines.writerows([r["sentence"], r["subject"], r["recording"], r["onset"], 1, 2.5] for r in own)
+    prepare(load_config("default").data, tmp_path / "b.h5", [str(path)])
+    clock = read_datafile(tmp_path / "b.h5").clock
+    assert clock.recording.tolist() == ["run0", "run0", "run1", "run1"]
+    assert clock.order.tolist() == [1, 0, 1, 0]
+    assert (clock.onset.tolist(), clock.duration.tolist()) == (list(ONSETS), [1.0] * 4)
+
+
+@pytest.mark.parametrize(("column", "value", "wanted"), [
+    ("onset", "late", "a finite number of seconds"), ("duration", -1, "a finite number of seconds"),
+    ("order", 1.5, "a whole number from 0"), ("onset", float("inf"), "a finite number of seconds"),
+])  # fmt: skip
+def test_wrong_times_are_named(tmp_path, column, value, wanted):
+    with pytest.raises(UserError, match=f"row 0: {column} is .*; expected {wanted}"):
+        public.write(tmp_path / "a.h5", rows(**{column: value}))
+
+
+def test_a_changed_clock_is_found(tmp_path):
+    path = public.write(tmp_path / "a.h5", rows())
+    with h5py.File(path, "r+") as file:
+        file["onset"][0] = 3.0
+    with pytest.raises(UserError, match="its clock do not have the checksum"):
+        read_datafile(path)
+    with h5py.File(path, "r+") as file:
+        for name in ("recording", "onset", "duration", "order"):
+            del file[name]
+    with pytest.raises(UserError, match="its clock do not have the checksum"):
+        read_datafile(path)
+
+
+def test_files_without_time_are_read_as_before(tmp_path):
+    plain = [{key: row[key] for key in ("features", "sentence", "subject")} for row in rows()]
+    path = public.write(tmp_path / "a.h5", plain)
+    digest = read_datafile(path).digest()
+    with h5py.File(path, "r+") as file:
+        file.attrs["format"] = "eeg2text-data-2"
+    old = read_datafile(path)
+    assert (old.clock, old.digest()) == (None, digest)
+
+
+def brute_nearest(clock, i, among):
+    best = (np.inf, np.inf, -1)
+    for j in among:
+        if j != i and clock.recording[j] == clock.recording[i]:
+            a, b = clock.spans[i], clock.spans[j]
+            apart = max(b[0] - a[1], a[0] - b[1], 0.0)
+            best = min(best, (apart, abs(a[0] - b[0]), j))
+    return best
+
+
+def test_the_nearest_sample_is_that_of_a_brute_force():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        n = 30
+        clock = Clock.of({"recording": [f"r{k}" for k in rng.integers(0, 3, n)], "onset": rng.uniform(0, 50, n),
+                          "duration": rng.uniform(0, 3, n), "order": [-1] * n})  # fmt: skip
+        among = rng.permutation(n)[:12]
+        found, apart = clock.nearest(np.arange(n), among)
+        for i in range(n):
+            distance, _, j = brute_nearest(clock, i, among)
+            assert (found[i], apart[i]) == (j, pytest.approx(distance) if j >= 0 else np.inf)
+
+
+def predicted(k, **more):
+    about = ("NR", f"NR:{k}", 3, "eeg", "eeg", 0, "free_running", f"text {k}", "x")
+    return Prediction(f"S/NR:{k}", "S", *about, **more)
+
+
+def test_predictions_carry_time_and_metadata_add_it(tmp_path):
+    timed = [predicted(k, recording="S/run", onset=2.0 * k, duration=1.0, order=k) for k in range(3)]
+    write_predictions(tmp_path / "a.jsonl", {}, timed)
+    assert read_predictions(tmp_path / "a.jsonl").predictions == timed
+    meta = tmp_path / "meta.csv"
+    meta.write_text("reference,recording,onset\ntext 0,S/run,0\ntext 1,S/run,2\ntext 2,S/run,\n")
+    joined = join_metadata([predicted(k) for k in range(3)], meta)
+    assert [(row.recording, row.onset) for row in joined] == [("S/run", 0.0), ("S/run", 2.0), (None, None)]
+    assert clock_of_rows(joined).known.tolist() == [True, True, False]
+
+
+def test_check_draws_what_was_recorded_when(tmp_path, capsys):
+    path = public.write(tmp_path / "a.h5", rows())
+    assert main(["check", str(path), f"--time={tmp_path / 'time.png'}"]) == 0
+    assert (tmp_path / "time.png").read_bytes().startswith(b"\x89PNG")
+    plain = [{key: row[key] for key in ("features", "sentence", "subject")} for row in rows()]
+    path = public.write(tmp_path / "b.h5", plain)
+    assert main(["check", str(path), f"--time={tmp_path / 'no.png'}"]) == 2
+    assert not (tmp_path / "no.png").exists()
+    printed = capsys.readouterr()
+    assert "time: when samples were recorded is not known" in printed.out
+    assert "does not say when samples were recorded" in printed.err

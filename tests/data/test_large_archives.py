@@ -1,0 +1,53 @@
+"""`.npz` archives whose declared sizes are refused before an array is read."""
+
+import io
+import zipfile
+
+import numpy as np
+import pytest
+
+from eeg2text_jax.data import arrays
+from eeg2text_jax.data.arrays import npz_rows
+from eeg2text_jax.data.rows import Columns
+from eeg2text_jax.errors import UserError
+
+
+def header(shape: tuple[int, ...]) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"shape": shape, "fortran_order": False, "descr": "<f8"})
+    return file.getvalue()
+
+
+def archive(path, content: bytes):
+    np.savez(path, sentence=np.array(["one", "two"]))
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("features.npy", content)
+    return path
+
+
+def test_an_array_that_declares_more_than_there_is(tmp_path):
+    path = archive(tmp_path / "a.npz", header((50_000_000_000_000,)) + b"\0" * 16)
+    with pytest.raises(UserError, match=r"a\.npz: features\.npy declares 400,000,000,000,\d+ bytes .* and has \d+;"):
+        list(npz_rows(path, Columns()))
+
+
+def test_an_archive_that_unpacks_to_far_more_than_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(arrays, "PLAUSIBLE", 1 << 16)
+    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("an array was read"))
+    path = archive(tmp_path / "a.npz", header((2, 1 << 17)) + bytes(2 << 20))
+    with pytest.raises(UserError, match=r"a\.npz: .* MiB unpack to 0\.00 GiB, \d+ to 1; recordings do not"):
+        list(npz_rows(path, Columns()))
+
+
+def test_an_archive_larger_than_the_free_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.sysconf", lambda name: 1 if name == "SC_PAGE_SIZE" else 100)
+    path = archive(tmp_path / "a.npz", header((2, 3)) + bytes(48))
+    with pytest.raises(UserError, match=r"a\.npz: unpacks to .* of memory are free; divide it"):
+        list(npz_rows(path, Columns()))
+
+
+def test_what_recordings_look_like_is_read(tmp_path):
+    features = np.random.default_rng(0).normal(size=(2, 3))
+    np.savez_compressed(tmp_path / "a.npz", sentence=np.array(["one", "two"]), features=features)
+    read = [row["features"] for row in npz_rows(tmp_path / "a.npz", Columns())]
+    np.testing.assert_array_equal(np.concatenate(read), features)

@@ -1,0 +1,71 @@
+"""A second test file, whose references train nothing, and the paper's tables of speakers and labels."""
+
+import dataclasses
+import json
+
+import pytest
+from tiny_judge import tiny_config
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.judge.pairs import Pair, divide, write_pairs
+from eeg2text_jax.judge.results import data_tables, to_markdown
+from eeg2text_jax.judge.second_test import digests, hold_out
+from eeg2text_jax.judge.session import judge
+from eeg2text_jax.judge.templates import toy_pairs
+
+
+def test_tables_1_and_3_by_hand():
+    pairs = [
+        Pair("a b c", "a b d", False, "2", speaker="S1", severity="Severe"),
+        Pair("e f g", "e f", True, "0", speaker="S1", severity="Severe"),
+        Pair("h i j", "h j", True, "1", speaker="S2", severity="Mild"),
+        Pair("k l m", "k n", False, "2", speaker="S3", severity="Mild"),
+    ]
+    found = data_tables(pairs)
+    assert list(found["speakers_by_severity"].items()) == [("Mild", 2), ("Severe", 1)]
+    assert [(name, of["pairs"], of["percent"], of["preserved"]) for name, of in found["labels"].items()] == [
+        ("0", 1, 25.0, True), ("1", 1, 25.0, True), ("2", 2, 50.0, False),
+    ]  # fmt: skip
+    assert found["labels"]["2"]["example"] == ["a b c", "a b d"]
+    text = to_markdown(
+        {"source": "x", "caption": "y", "slices": [{"auc": {}, "slice": "all", "n": 1, "preserved": 1}], **found}
+    )
+    assert "| severity | Mild | Severe |" in text
+    assert "| speakers | 2 | 1 |" in text
+    assert "| 2 | no | 2 | 50 | a b c | a b d |" in text
+
+
+def test_references_are_compared_without_case_and_marks():
+    tuned = divide(toy_pairs(300, 0), (0.6, 0.2, 0.2), 0, "pairs")
+    spoken = [dataclasses.replace(pair, reference=f"{pair.reference.upper()}!") for pair in tuned.train[:5]]
+    kept = hold_out(tuned, spoken, "second.tsv")
+    assert len(kept.train) <= len(tuned.train) - 5
+    assert kept.test == tuned.test
+    assert not digests(kept.train + kept.dev) & digests(spoken)
+    with pytest.raises(UserError, match=r"second\.tsv: has no pair with an error"):
+        hold_out(tuned, [dataclasses.replace(spoken[0], hypothesis=spoken[0].reference)], "second.tsv")
+    with pytest.raises(UserError, match=r"second\.tsv: without its references the train part has 0 pairs"):
+        hold_out(tuned, tuned.train, "second.tsv")
+
+
+def test_no_reference_of_the_test_file_is_in_training(tmp_path):
+    """Through the command's function: the file holds references that the pairs have, too."""
+    pairs = toy_pairs(120, 0)
+    second = [
+        dataclasses.replace(pair, rated="yes" if pair.preserved else "no", kind="", speaker=f"S{n % 2}")
+        for n, pair in enumerate([*pairs[:20], *toy_pairs(20, 9)])
+    ]
+    path = tmp_path / "conversations.tsv"
+    path.write_text(write_pairs(second))
+    small = {"seeds": (0,), "batch__widths": (64,), "train__steps": 2}
+    results = judge(tiny_config(test=str(path), **small), str(tmp_path / "work"))
+    found = results["second_test"]
+    assert (found["references_in_training"], found["pairs"], found["with_an_error"]) == (0, 40, 40)
+    assert found["taken_out"]["train"] > 5
+    assert 0 <= found["auc"] <= 1
+    assert [line["name"] for line in found["speakers"]["speakers"]] == ["S0", "S1"]
+    assert results["auc_test"] != found["auc"]
+    text = (tmp_path / "work/results.md").read_text()
+    assert "conversations.tsv" in text
+    assert "references 0 are in training" in text
+    assert json.loads((tmp_path / "work/results.json").read_text())["second_test"]["auc"] == found["auc"]

@@ -1,0 +1,80 @@
+"""Scores and audits of what Python holds: DataFrames, lists of texts."""
+
+import dataclasses
+
+import pytest
+
+import eeg2text_jax
+from eeg2text_jax import audit, score
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.in_memory import as_set
+from eeg2text_testing.prediction_sets import Dials, as_predictions, simulate
+
+
+@pytest.fixture(scope="module")
+def rows():
+    import numpy as np
+
+    return as_predictions(simulate(Dials(sentences=24, subjects=2, information=0.5), np.random.default_rng(0)))
+
+
+def figures(found):
+    return {name: figure["value"] for name, figure in found.items()}
+
+
+def test_lists_of_texts_and_frames_score_as_rows_do(rows):
+    pandas = pytest.importorskip("pandas")
+    eeg, _ = rows
+    expected = score(eeg)
+    texts, references = [row.prediction for row in eeg], [row.reference for row in eeg]
+    named = pandas.DataFrame({"Ground truth": references, "prediction": texts, "more": 1})
+    assert figures(score(texts, references)) == figures(score(named)) == figures(expected)
+    assert "<table>" in expected._repr_html_()
+    assert "word_bleu-1" in expected._repr_html_()
+
+
+def test_frames_and_lists_are_audited_as_rows_are(rows):
+    pandas = pytest.importorskip("pandas")
+    eeg, noise = rows
+    plain = audit(eeg, {"noise": noise}, resamples=100)
+    frames = [pandas.DataFrame(map(dataclasses.asdict, some)) for some in rows]
+    apart = audit(frames[0], {"noise": frames[1]}, resamples=100)
+    together = audit(pandas.concat(frames), resamples=100)
+    for found in (apart, together):
+        assert found.sentence == plain.sentence
+        assert found.seeds_stated
+    references = [row.reference for row in eeg]
+    texts = ([row.prediction for row in some] for some in rows)
+    listed = audit(next(texts), {"noise": next(texts)}, references=references, mode="free_running", resamples=100)
+    assert listed.conditions[0].content.scores == pytest.approx(plain.conditions[0].content.scores)
+    assert not listed.seeds_stated
+    assert plain.verdict.value in plain._repr_html_()
+
+
+def test_a_frame_of_our_own_rows_keeps_every_field(rows):
+    pandas = pytest.importorskip("pandas")
+    first = dataclasses.replace(rows[0][0], onset=2.5, order=3, nll=4.0, n_tokens=5, prediction_tokens=[1, 2])
+    own = [first, dataclasses.replace(rows[0][1], nll=4.25)]
+    assert as_set(pandas.DataFrame(map(dataclasses.asdict, own))).predictions == own
+
+
+def test_a_table_of_several_conditions_is_not_pooled(rows):
+    pandas = pytest.importorskip("pandas")
+    both = pandas.concat([pandas.DataFrame(map(dataclasses.asdict, some)) for some in rows])
+    with pytest.raises(UserError, match="eeg: the table holds the conditions eeg, noise; give a table for each"):
+        audit(both, {"other": rows[1]}, resamples=100)
+    named = both.rename(columns={"eval_condition": "condition"})[["reference", "prediction", "condition", "subject"]]
+    assert [found.control for found in audit(named, mode="free_running", resamples=100).comparisons] == ["noise"]
+
+
+def test_what_cannot_be_read_is_one_sentence(rows):
+    with pytest.raises(UserError, match="predictions: 2 texts and no references"):
+        score(["a", "b"])
+    with pytest.raises(UserError, match="noise: 1 texts and 2 references"):
+        audit(["a", "b"], {"noise": ["a"]}, references=["a", "b"])
+    with pytest.raises(UserError, match="controls is a list"):
+        audit(rows[0], [rows[1]])
+
+
+def test_names_are_completed():
+    assert {"fit", "audit", "prepare", "data"} <= set(dir(eeg2text_jax))

@@ -1,0 +1,333 @@
+"""Texts beside their references, packed files, tables of Parquet and Excel, lists in cells, scripts without spaces."""
+
+import csv
+import gzip
+import io
+import json
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+from sacrebleu.tokenizers.tokenizer_zh import TokenizerZh
+
+from eeg2text_jax.cli import main
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.metrics.bleu import words_13a
+from eeg2text_jax.metrics.error_rates import character_error_rate, word_error_rate
+from eeg2text_jax.predictions.read import describe, read_any
+
+REFERENCES = [f"the {animal} sat on the {place}" for animal in ("cat", "dog", "emu") for place in ("mat", "hat")]
+OUTPUTS = [f"He was {n} times the mayor" for n in range(6)]
+EQUAL = list(zip(REFERENCES, OUTPUTS, strict=True))
+CAPTIONS = {str(i): [text, f"another view of {i}", "a third text"] for i, text in enumerate(REFERENCES)}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text: str | bytes, name: str = "file.txt"):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+def texts(path, **options) -> list[tuple[str, str]]:
+    return [(p.reference, p.prediction) for p in read_any(path, **options).predictions]
+
+
+def lines(items, end: str = "\n") -> str:
+    return "\n".join(items) + end
+
+
+def table(rows) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()
+
+
+def zipped() -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("predictions.csv", "truth,pred\na,b\n")
+    return out.getvalue()
+
+
+BESIDE = {  # outputs, references, layout
+    "lines": (lines(OUTPUTS), lines(REFERENCES), "P"),
+    "no end": (lines(OUTPUTS, ""), lines(REFERENCES, "\n\n"), "P"),
+    "JSON lists": (json.dumps(OUTPUTS), json.dumps(REFERENCES), "P"),
+    "list beside lines": (json.dumps(OUTPUTS), lines(REFERENCES), "P"),
+    "ids of Kaldi": (
+        lines(f"utt{i} {text}" for i, text in reversed([*enumerate(OUTPUTS)])),
+        lines(f"utt{i} {text}" for i, text in enumerate(REFERENCES)),
+        "K",
+    ),
+    "ids of trn": (
+        lines(f"{text} (s1_{i})" for i, text in enumerate(OUTPUTS)),
+        lines(f"{text} (s1_{i})" for i, text in enumerate(REFERENCES)),
+        "K",
+    ),
+    "by id": (
+        json.dumps({str(i): text for i, text in enumerate(OUTPUTS)}),
+        json.dumps({str(i): text for i, text in enumerate(REFERENCES)}),
+        "K",
+    ),
+    "several references": (json.dumps({i: [OUTPUTS[int(i)]] for i in CAPTIONS}), json.dumps(CAPTIONS), "K"),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_texts_are_read_beside_their_references(write, name):
+    outputs, references, layout = BESIDE[name]
+    path, reference = write(outputs), write(references, "ref.txt")
+    assert sorted(texts(path, reference=reference)) == sorted(EQUAL)
+    said = describe(read_any(path, reference=reference))
+    assert f"layout {layout} (" in said
+    assert str(reference) in said
+    assert ("in 6 rows references hold several texts; the first of them counts" in said) == (name[:3] == "sev")
+
+
+def test_an_empty_line_is_an_empty_output(write):
+    path, reference = write("a b\n\nc d\n"), write("e f\ng h\ni j\n", "ref.txt")
+    assert texts(path, reference=reference) == [("e f", "a b"), ("g h", ""), ("i j", "c d")]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "references", "message"),
+    [
+        (lines(OUTPUTS[:5]), lines(REFERENCES), "5 texts, and 6 references in .*ref.txt; expected as many"),
+        (lines(OUTPUTS), lines(REFERENCES[:5]), "6 texts, and 5 references"),
+        ('{"0": "a b", "9": "c"}', json.dumps(CAPTIONS), "the id '9' is not in .*ref.txt .1 of 2 are not"),
+        ('{"0": {"text": "a"}}', json.dumps(CAPTIONS), "'0' is .*expected a text or a list of texts"),
+        ('{"0": [1, 2]}', json.dumps(CAPTIONS), "'0' is .1, 2.; expected a text or a list of texts"),
+        (lines(OUTPUTS), json.dumps(CAPTIONS), "one has its texts by id and the other line by line"),
+        ("\n", lines(REFERENCES), "the file is empty"),
+    ],
+)
+def test_files_that_do_not_lie_side_by_side_are_refused(write, outputs, references, message):
+    path, reference = write(outputs), write(references, "ref.txt")
+    with pytest.raises(UserError, match=message):
+        read_any(path, reference=reference)
+
+
+def test_score_and_audit_take_references_of_their_own_file(write, tmp_path, capsys):
+    words = ["red", "blue", "green", "old", "new", "cold", "warm", "loud", "tall", "small"]
+    many = [f"the {a} {b} thing number {i}" for i, a in enumerate(words) for b in words[:4]]
+    eeg, control = write(lines(many), "eeg.txt"), write(lines(many[1:] + many[:1]), "shuffled.txt")
+    reference = write(lines(many), "ref.txt")
+    assert main(["score", str(eeg), f"--reference={reference}", f"--json={tmp_path / 's.json'}"]) == 0
+    (cell,) = json.loads((tmp_path / "s.json").read_text())["cells"]
+    assert cell["metrics"]["wer"]["value"] == 0
+    command = ["audit", f"--eeg={eeg}", f"--control={control}", f"--reference={reference}", "--resamples=200"]
+    assert main([*command, "--mode=free_running"]) in (0, 4, 8)
+    assert "layout P (a text a line" in capsys.readouterr().out
+    assert main(["audit", f"--eeg={eeg}", f"--reference={eeg}"]) == 2
+    assert "given twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (lines(OUTPUTS), "give its references with --reference=FILE"),
+        (json.dumps({str(i): text for i, text in enumerate(OUTPUTS)}), "texts by id without references; give these"),
+        (json.dumps({str(i): t for i, t in enumerate(OUTPUTS)}, indent=1), "texts by id without references; give"),
+    ],
+)
+def test_texts_alone_ask_for_their_references(write, text, message):
+    with pytest.raises(UserError, match=message):
+        read_any(write(text))
+
+
+def test_a_packed_file_is_read_as_the_file(write):
+    path = write(gzip.compress(table([("truth", "pred"), *EQUAL]).encode()), "file.csv.gz")
+    assert texts(path) == EQUAL
+    whole = path.read_bytes()
+    with pytest.raises(UserError, match="a gzip file that cannot be unpacked"):
+        read_any(write(whole[: len(whole) // 2], "cut.gz"))
+
+
+def test_parquet_is_read(write):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    out = io.BytesIO()
+    columns = {"truth": [[r] for r in REFERENCES], "pred": [*OUTPUTS[:5], None], "subject": [1, 1, 1, 2, 2, 2]}
+    pq.write_table(pa.table(columns), out)
+    read = read_any(write(out.getvalue(), "file.parquet"))
+    assert [(p.reference, p.prediction) for p in read.predictions] == [*EQUAL[:5], (REFERENCES[5], "")]
+    assert {p.subject for p in read.predictions} == {"1", "2"}
+    assert "layout F (Parquet; reference 'truth', prediction 'pred'" in describe(read)
+    with pytest.raises(UserError, match="cannot be read as Parquet"):
+        read_any(write(out.getvalue()[:50], "cut.parquet"))
+
+
+def test_an_excel_table_is_read(write):
+    openpyxl = pytest.importorskip("openpyxl", reason="pip install 'eeg2text_jax[xlsx]'")
+    book = openpyxl.Workbook()
+    for row in [
+        ("Truth", "Pred", "seed"),
+        *((*pair, 3) for pair in EQUAL[:3]),
+        (),
+        *((*pair, 3) for pair in EQUAL[3:]),
+    ]:
+        book.active.append(row)
+    out = io.BytesIO()
+    book.save(out)
+    read = read_any(write(out.getvalue(), "file.xlsx"))
+    assert [(p.reference, p.prediction) for p in read.predictions] == EQUAL
+    assert {p.seed for p in read.predictions} == {3}
+    assert "layout F (Excel, first sheet; reference 'truth'" in describe(read)
+
+
+def test_other_archives_are_one_sentence(write):
+    for data, message in [
+        (zipped(), "a zip archive; unpack it, and give one of its files"),
+        (zipped()[:40], "a zip archive that cannot be read"),
+        (b"\xd0\xcf\x11\xe0" + b"\0" * 600, "an Excel file of the format before 2007"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            read_any(write(data, "file.zip"))
+
+
+@pytest.mark.parametrize(
+    ("cell", "outcome", "note"),
+    [
+        ("['a b']", "a b", ""),
+        ('["a b", "a b"]', "a b", ""),
+        ('["He said \\"no\\"", "She"]', 'He said "no"', "hold several texts"),
+        ("['a b' 'c d']", "a b", "hold several texts"),  # as NumPy writes them
+        ("['HH', 'AH', 'L', 'OW']", "HH AH L OW", "are lists of tokens"),
+        ("[]", "", ""),
+        ("[laughs]", "[laughs]", ""),
+        ("[a] b [c]", "[a] b [c]", ""),
+    ],
+)
+def test_a_list_in_a_cell_is_seen(write, cell, outcome, note):
+    for side, text in ((0, table([("truth", "pred"), (cell, "x y")])), (1, table([("truth", "pred"), ("x y", cell)]))):
+        read = read_any(write(text))
+        (row,) = read.predictions
+        assert (row.reference, row.prediction)[side] == outcome
+        assert (note in describe(read)) if note else not read.notes
+    (row,) = read_any(write(json.dumps([{"truth": cell, "pred": "x y"}]))).predictions
+    assert row.reference == outcome
+
+
+def test_a_list_of_numbers_in_a_cell_is_no_text(write):
+    with pytest.raises(UserError, match=r"line 2: the reference is the list '\[12, 7\]'; expected text"):
+        read_any(write(table([("truth", "pred"), ("[12, 7]", "x y")])))
+
+
+def chat(content: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": "decode"}, {"role": "assistant", "content": content}]
+
+
+JSON = {
+    "chat holds the reference": lines(json.dumps({"messages": chat(r), "response": p}) for r, p in EQUAL),
+    "chat holds the output": lines(json.dumps({"messages": chat(p), "reference": r}) for r, p in EQUAL),
+    "labels beside a chat": lines(
+        json.dumps({"response": p, "labels": r, "messages": chat(p), "logprobs": None}) for r, p in EQUAL
+    ),
+    "parts": lines(
+        json.dumps({"messages": [{"role": "assistant", "content": [{"type": "text", "text": p}]}], "truth": r})
+        for r, p in EQUAL
+    ),
+    "sharegpt": json.dumps([{"conversations": [{"from": "gpt", "value": r}], "prediction": p} for r, p in EQUAL]),
+    "pandas split": json.dumps({"columns": ["truth", "pred"], "index": [*range(6)], "data": [list(p) for p in EQUAL]}),
+    "phonemes": lines(json.dumps({"true_phonemes": r.split(), "pred_phonemes": p}) for r, p in EQUAL),
+}
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_more_forms_of_json_are_read(write, name):
+    assert texts(write(JSON[name])) == EQUAL
+
+
+def test_phonemes_are_read_where_there_is_no_text(write):
+    header = ("true_phonemes", "predicted_phonemes")
+    assert texts(write(table([header, *EQUAL]))) == EQUAL
+    both = table([("truth", "pred", *header), *((*pair, "HH", "AH") for pair in EQUAL)])
+    assert texts(write(both)) == EQUAL
+
+
+def test_columns_that_look_exchanged_are_asked_about(write):
+    pairs = [(f"{output} {reader}", text) for output, text in EQUAL for reader in "abcdef"]
+    pairs += [(f"{output} more {reader}", f"{text} again") for output, text in EQUAL for reader in "abcdef"]
+    wrong, right = table([("truth", "pred"), *pairs]), table([("pred", "truth"), *pairs])
+    assert "are reference and prediction exchanged? 12 predictions recur about 6 times" in describe(
+        read_any(write(wrong))
+    )
+    assert "exchanged?" not in describe(read_any(write(right)))
+    marked = table([("truth", "pred"), *((f"{p}</s><pad>", r) for r, p in EQUAL)])
+    assert "exchanged? 100% of the references hold special tokens" in describe(read_any(write(marked)))
+
+
+def test_curly_quotes_of_one_side_are_named(write):
+    rows = [("truth", "pred"), ("it’s “good”", "it's good"), ("a b", "c d")]
+    assert "1 references have curly quotes or apostrophes and the predictions straight ones" in describe(
+        read_any(write(table(rows)))
+    )
+    assert "curly quotes" not in describe(read_any(write(table([*rows, ("e f", "it’s")]))))
+
+
+HAN = [("我喜欢看电影。", "我喜欢看书。"), ("今天天气很好", "今天天气不好"), ("他们在学校学习English", "她在学校")]
+
+
+def test_a_script_without_spaces_is_scored_by_characters_and_that_is_said(write):
+    read = read_any(write(table([("truth", "pred"), *HAN])))
+    assert [p.n_words for p in read.predictions] == [7, 6, 8]
+    assert "each Han or kana character counts as a word" in describe(read)
+    tokenizer = TokenizerZh()
+    for text in (*(side for pair in HAN for side in pair), "ABC，是 2.5 元！", "plain English, of course."):
+        assert words_13a(text) == tokenizer(text).split(), text
+    references, outputs = (list(side) for side in zip(*HAN, strict=True))
+    found = {m.name: m.figures(m.total(outputs, references)) for m in (word_error_rate(), character_error_rate())}
+    assert found["wer"]["wer"] == pytest.approx(100 * 8 / 21)  # by hand; `cer` counts each letter of English
+    assert found["cer"]["cer"] == pytest.approx(100 * 14 / 27)
+
+
+def test_texts_without_spaces_in_another_script_are_named(write):
+    rows = [("truth", "pred"), *((f"สวัสดีครับเพื่อน{i}", "สวัสดี") for i in range(12))]
+    assert "12 of 12 references have no space: each counts as one word" in describe(read_any(write(table(rows))))
+
+
+def test_score_says_what_case_and_punctuation_cost(write, capsys):
+    rows = [("truth", "pred"), *((f"{r.title()}, yes.", f"{r}, yes") for r in REFERENCES * 3)]
+    assert main(["score", str(write(table(rows)))]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "case and punctuation count: without them WER from 100.00 to 0.00 and BLEU-1 from" in said
+    assert main(["score", str(write(table([("truth", "pred"), *EQUAL])))]) == 0
+    assert "case and punctuation" not in capsys.readouterr().out
+
+
+REFUSALS = {  # words of the page -> a file that is refused with them, and options
+    "give its references with --reference=FILE": (lines(OUTPUTS), {}),
+    "texts by id without references": (json.dumps(dict(zip("abcdef", OUTPUTS, strict=True))), {}),
+    "5 texts, and 6 references in ...; expected as many": (lines(OUTPUTS[:5]), {"reference": lines(REFERENCES)}),
+    "the id ... is not in ...": ('{"9": "c"}', {"reference": json.dumps(CAPTIONS)}),
+    "one has its texts by id and the other line by line": (lines(OUTPUTS), {"reference": json.dumps(CAPTIONS)}),
+    "expected a text or a list of texts": ('{"0": {"text": "a"}}', {"reference": json.dumps(CAPTIONS)}),
+    "no column is known as reference and prediction": ('[{"accuracy": 1}]', {}),
+    "several columns may be reference and prediction": ("truth,pred,sentence,prediction\na,b,c,d\n", {}),
+    "looks like a header without known column names": ("what,out\na b,c d\n", {}),
+    "the reference is the list ...; expected text": (table([("truth", "pred"), ("[12, 7]", "x y")]), {}),
+    "a gzip file that cannot be unpacked": (gzip.compress(b"truth,pred\na,b\n")[:20], {}),
+    "a zip archive; unpack it": (zipped(), {}),
+    "an Excel file of the format before 2007": (b"\xd0\xcf\x11\xe0" + b"\0" * 600, {}),
+    "cannot be read as Parquet": (b"PAR1" + b"\0" * 60, {}),
+    "the file is empty": ("", {}),
+}
+
+
+@pytest.mark.parametrize("words", REFUSALS)
+def test_every_refusal_of_the_page_is_one_sentence_of_the_command(write, capsys, words):
+    text, options = REFUSALS[words]
+    extra = [f"--reference={write(options['reference'], 'ref.txt')}"] if options else []
+    assert main(["score", str(write(text)), *extra]) == 2
+    said = capsys.readouterr().err
+    assert re.search(re.escape(words).replace(r"\.\.\.", ".*"), said), said
+    assert said.count("\n") == 1
+
+
+def test_the_page_lists_these_refusals():
+    page = (Path(__file__).parents[2] / "docs/layouts.md").read_text("utf8").partition("## What a refusal means")[2]
+    assert re.findall(r"^\| (.+?) \| ", page, re.MULTILINE)[1:] == list(REFUSALS)

@@ -1,0 +1,53 @@
+"""Table 1 of the cross-subject paper for a data file: every number is that of its own split."""
+
+import json
+
+import numpy as np
+import pytest
+from reading_grids import grid
+
+from eeg2text_jax.cli import main
+from eeg2text_jax.data.datafile import DataWriter, Sample
+from eeg2text_jax.splits.leakage import assess_leakage
+from eeg2text_jax.splits.leakage_table import BSLR, SIX, leakage_rows, leakage_text
+from eeg2text_jax.splits.methods import make_split
+from eeg2text_jax.splits.split import readings_of
+
+RATIO = (0.8, 0.1, 0.1)
+
+
+def test_rows_are_the_splits_rates_and_their_averages():
+    data = grid(sentences={"SR": 40, "NR": 30, "TSR": 41})
+    rows = {(row.rate, row.method): row for row in leakage_rows(data, (1, 2), RATIO)}
+    assert {method for _, method in rows} == {*SIX}
+    assert {rate for rate, _ in rows} == {BSLR, "TSLR, sentence-id", "TSLR, letters-digits", "TSLR, case-space"}
+    for method in ("a", "c", "d"):
+        for seed in (1, 2):
+            found = assess_leakage(readings_of(data), make_split(data, method, RATIO, seed).parts)[0]
+            assert rows[BSLR, method].values[seed - 1] == 100 * found.bslr_over_test
+            for name, value in found.tslr.items():
+                assert rows[f"TSLR, {name}", method].values[seed - 1] == 100 * value
+        assert rows[BSLR, method].average == pytest.approx(sum(rows[BSLR, method].values) / 2)
+    assert (rows[BSLR, "c"].published, rows["TSLR, sentence-id", "a"].published) == (12.5, 22.5)
+    assert rows["TSLR, letters-digits", "a"].published is None
+    assert rows["TSLR, sentence-id", "f"].average == rows[BSLR, "f"].average == 0
+    printed = leakage_text(list(rows.values()), (1, 2)).splitlines()
+    assert printed[0].split() == ["(%)", "method", "seed", "1", "seed", "2", "average", "published"]
+    assert len({len(line) for line in printed[: len(rows) + 1]}) == 1
+
+
+def test_a_method_that_cannot_divide_the_data_says_why(tmp_path, capsys):
+    path = tmp_path / "small.h5"
+    with DataWriter(path, 1, "nothing") as writer:
+        for subject in "AB":
+            for k in range(30):
+                writer.add(Sample(np.ones((2, 1), np.float32), f"text {k}", subject, "NR", k))
+    assert main(["leakage", str(path), "--seeds=3", f"--json={tmp_path / 'table.json'}"]) == 0
+    printed = capsys.readouterr().out
+    lines = [line.split() for line in printed.splitlines()]
+    assert ["BSLR", "(a)", "-", "-", "-", "-", "0.00"] in lines
+    assert "(a): split 'a' (seed 1) leaves its" in printed
+    rows = json.loads((tmp_path / "table.json").read_text())
+    assert {len(row["values"]) for row in rows} == {0, 3}
+    assert main(["leakage", str(path), "--seeds=0"]) == 2
+    assert "--seeds=0: expected a whole number above 0" in capsys.readouterr().err

@@ -1,0 +1,20 @@
+"""`eeg2text run --dry-run`: says what a run would do and makes nothing."""
+
+import re
+
+from tiny_run import tiny_config
+
+from eeg2text_jax.dry_run import dry_run
+
+
+def test_a_dry_run_counts_and_makes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = dry_run(tiny_config(), str(tmp_path / "run"))
+    assert list(tmp_path.iterdir()) == []
+    assert "train.steps (now 6, default 1000)" in said
+    assert re.search(r"data: 120 samples of 2 subjects, 12 features a position", said)
+    assert re.search(r"split unique_text: train \d+ samples of \d+ texts, dev", said)
+    assert "arms: eeg/0, noise/0; 6 steps of 8 samples" in said
+    assert re.search(r"model: [\d,]+ parameters an arm; memory at least 0\.0\d GiB", said)
+    assert re.search(r"time: at most \d+\.\d min .* at \d+ GFLOP/s", said)
+    assert said.endswith("run, a new folder; nothing was made.")

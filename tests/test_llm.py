@@ -1,0 +1,234 @@
+"""Decoder-only models through the pipeline: prompts, what is trained, controls, exports. Tiny shapes throughout."""
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from etils import epath
+from tiny_run import tiny_config
+from transformers import LlamaForCausalLM
+
+from eeg2text_jax.backbones.mapping import flatten
+from eeg2text_jax.conditions.condition import fed_mask
+from eeg2text_jax.data.prompt import make_prompt
+from eeg2text_jax.data.text import train_tokenizer
+from eeg2text_jax.decoding.cells import decode_grid
+from eeg2text_jax.decoding.exported import load_export
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.export_run import exported, write_export
+from eeg2text_jax.models.functional import divide
+from eeg2text_jax.parallel.arms import Divided, joined
+from eeg2text_jax.study.ranges import check_config
+from eeg2text_jax.study.study import Study, open_study
+from eeg2text_jax.study.workdir import Workdir
+from eeg2text_jax.training.loop import make_program, study_arrays, train, trained_params
+
+SHAPE = {
+    "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 160, "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A checkpoint of a small Llama with a tokenizer of the made-up sentences' letters, in bfloat16."""
+    folder = tmp_path_factory.mktemp("base")
+    letters = ["the quick brown fox jumps over a lazy dog " * 3, "w0 w1 w2 w3 w4 w5 w6 w7 w8 w9"]
+    tokenizer = train_tokenizer(letters, 300)
+    tokenizer.save_pretrained(folder)
+    tokens = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    config = LlamaForCausalLM.config_class(vocab_size=len(tokenizer), initializer_range=0.3, **SHAPE, **tokens)
+    LlamaForCausalLM(config).bfloat16().save_pretrained(folder)
+    return str(folder)
+
+
+def open_tiny(folder: epath.Path, **changes: object) -> Study:
+    changes = {
+        "model.backbone": "llama", "grid.eval_conditions": ("eeg", "prompt_only"), "text.template": "say <eeg> now",
+        "text.max_tokens": 24, "batch.buckets": ((20, 24),), "data.synthetic.sentences": 40, "train.steps": 3,
+        "train.eval_every": 3, "train.save_every": 3, "decode.num_beams": 1, "decode.max_length": 6,
+        **changes,
+    }  # fmt: skip
+    config = tiny_config(**changes)
+    with config.unlocked():
+        config.model.shape = {} if config.model.checkpoint else SHAPE
+    check_config(config)
+    return open_study(config, Workdir(folder))
+
+
+@pytest.fixture(scope="module")
+def lora(tmp_path_factory: pytest.TempPathFactory, base: str) -> Study:
+    """A trained run with adapters around a frozen checkpoint."""
+    folder = epath.Path(tmp_path_factory.mktemp("lora"))
+    study = open_tiny(folder, **{"model.checkpoint": base, "optim.trainable": "lora", "optim.lr": 0.05})
+    train(study)
+    return study
+
+
+class Export(NamedTuple):
+    """The first arm of a run, and the folder that it was exported to."""
+
+    params: Divided
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def export(lora: Study, tmp_path_factory: pytest.TempPathFactory) -> Export:
+    params = trained_params(lora)
+    one = params._replace(own=jax.tree.map(lambda leaf: leaf[0], params.own))
+    folder = tmp_path_factory.mktemp("export") / "folder"
+    write_export(lora, lora.arms[0], one, str(folder))
+    return Export(one, folder)
+
+
+def test_a_frozen_model_is_there_once_and_as_stored(lora: Study, base: str) -> None:
+    params = trained_params(lora)
+    assert isinstance(params, Divided)
+    assert {leaf.dtype for leaf in jax.tree.leaves(params.frozen)} == {jnp.dtype(jnp.bfloat16)}
+    assert all(leaf.shape[0] == len(lora.arms) for leaf in jax.tree.leaves(params.own))
+    theirs = LlamaForCausalLM.from_pretrained(base, dtype="bfloat16").state_dict()
+    table = np.asarray(params.frozen["backbone"]["shared"]["embedding"].astype(jnp.float32))
+    np.testing.assert_array_equal(table, theirs["model.embed_tokens.weight"].float().numpy())
+    assert set(flatten(params.own)).isdisjoint(flatten(params.frozen))
+    moved = params.own["backbone"]["decoder"]["layers"]["self_attention"]["query"]["lora_b"]
+    assert float(jnp.abs(moved).max()) > 0
+
+
+def test_arms_share_the_frozen_weights_in_the_program(lora: Study) -> None:
+    """The traced step of two arms reads every frozen weight once, and holds no copy with an axis of arms."""
+    program = make_program(lora.config, lora.model, lora.arms)
+    rows, words = 8, 20
+    shapes = {"features": (1, rows, words, 12), "mask": (1, rows, words), "sample_id": (1, rows), "weight": (1, rows)}
+    kinds = {"mask": np.bool_, "sample_id": np.int32, "labels": np.int32}
+    shapes["labels"] = (1, rows, 24)
+    batch = {name: np.zeros(shape, kinds.get(name, np.float32)) for name, shape in shapes.items()}
+    text = jax.jit(program.train_step).lower(program.state_shapes(), batch, study_arrays(lora)).as_text()
+    arguments = text[text.index("@main(") : text.index("->")]
+    inner = lora.model.spec.decoder.ffn
+    assert arguments.count(f"tensor<2x16x{inner}xbf16>") == 2  # gate and up projection: [L, D, ffn]
+    assert f"tensor<2x2x16x{inner}x" not in text  # [A, L, D, ffn]
+
+
+def test_exported_adapters_decode_the_same_here(lora: Study, export: Export) -> None:
+    names = {path.name for path in export.folder.iterdir()}
+    assert {"adapter_config.json", "adapter_model.safetensors", "eeg_encoder.safetensors"} <= names
+    assert "model.safetensors" not in names
+    loaded = load_export(export.folder)
+    ours, theirs = flatten(joined(export.params)), flatten(loaded.params)
+    assert ours.keys() == theirs.keys()
+    for path, leaf in ours.items():
+        assert leaf.dtype == theirs[path].dtype
+        np.testing.assert_array_equal(np.asarray(leaf), np.asarray(theirs[path]), err_msg=path)
+    rows = lora.split.parts["test"][:3]
+    recordings = [lora.data.words(i) for i in rows]
+    decoded = [row for row in decode_grid(lora, trained_params(lora)) if row.mode == "free_running"]
+    expected = [row.prediction for row in decoded if (row.train_condition, row.eval_condition) == ("eeg", "eeg")]
+    assert loaded.decode(recordings) == exported(lora, export.params).decode(recordings) == expected[:3]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft is not installed")
+def test_peft_loads_the_export(lora: Study, export: Export, base: str) -> None:
+    import torch
+    from peft import PeftModel
+
+    theirs = LlamaForCausalLM.from_pretrained(base, dtype=torch.float32)
+    theirs = PeftModel.from_pretrained(theirs, str(export.folder)).eval()
+    loaded = load_export(export.folder)
+    x, mask = loaded.prompts([lora.data.words(i) for i in lora.split.parts["test"][:3]])
+    start = jnp.full((3, 1), loaded.model.start_token)
+    ours = loaded.model.decode(loaded.params, start, jnp.asarray(x), jnp.asarray(mask))[:, 0]
+    for name, parameter in theirs.named_parameters():
+        parameter.requires_grad_("lora_" in name)
+    logits = theirs(inputs_embeds=torch.tensor(x), attention_mask=torch.tensor(mask).long()).logits[:, -1]
+    np.testing.assert_allclose(np.asarray(ours), logits.detach().numpy(), atol=1e-4)
+
+    logits.square().mean().backward()
+    own, frozen = divide(loaded.params)
+
+    @jax.jit
+    def gradient(own: dict) -> dict:
+        def loss(own: dict) -> jax.Array:
+            found = loaded.model.decode(Divided(own, frozen), start, jnp.asarray(x), jnp.asarray(mask))
+            return jnp.mean(jnp.square(found[:, 0]))
+
+        return jax.grad(loss)(own)
+
+    found = gradient(own)["backbone"]["decoder"]["layers"]["self_attention"]["query"]
+    for layer in range(2):
+        module = theirs.base_model.model.model.layers[layer].self_attn.q_proj
+        for ours, their in ((found["lora_a"], module.lora_A), (found["lora_b"], module.lora_B)):
+            expected = their["default"].weight.grad.numpy().T
+            off = np.linalg.norm(np.asarray(ours[layer]) - expected)
+            assert off < 1e-3 * np.linalg.norm(expected)
+
+
+def test_prompts_say_where_the_recording_goes() -> None:
+    tokenizer = train_tokenizer(["what was read in this task? " * 3], 300)
+    plain = make_prompt(tokenizer, "in <eeg> this", chat=False)
+    assert plain.before[0] == tokenizer.bos_token_id
+    assert tokenizer.decode(plain.before[1:]).strip() == "in"
+    assert tokenizer.decode(plain.after).strip() == "this"
+    with pytest.raises(UserError, match="no chat template"):
+        make_prompt(tokenizer, "in <eeg> this", chat=True)
+    tokenizer.chat_template = "{% for m in messages %}<s>{{ m['content'] }}</s>{% endfor %}what"
+    chat = make_prompt(tokenizer, "in <eeg> {task}", chat=True, values={"task": "read"})
+    assert tokenizer.decode(chat.after).replace("</s>", " ").split() == ["read", "what"]
+
+
+def test_a_recording_is_in_its_place_and_prompt_only_takes_it_out(lora: Study) -> None:
+    model, params = lora.model, jax.tree.map(lambda leaf: leaf[0], trained_params(lora).own)
+    params = Divided(params, trained_params(lora).frozen)
+    rng = np.random.default_rng(0)
+    features, mask = rng.normal(size=(2, 3, 12)).astype(np.float32), np.array([[1, 1, 1], [1, 0, 0]], bool)
+    encode = jax.jit(lambda inputs: model.encode(params, inputs))
+    x, real = encode({"features": jnp.asarray(features), "mask": jnp.asarray(mask)})
+    before, after = model.eeg.prompt, model.eeg.prompt_after
+    np.testing.assert_array_equal(real.sum(axis=1), mask.sum(axis=1) + len(before) + len(after))
+    assert not real[1, :2].any(), "padding is not on the left"
+    ids = jnp.asarray([[*before, *after]])
+    np.testing.assert_allclose(x[0, len(before) + 3 :], model.embed(params, ids)[0, len(before) :], atol=1e-6)
+
+    longer = jnp.asarray(np.pad(np.tile(before, (2, 1)), ((0, 0), (0, 2)), constant_values=-1))
+    own = {"before": longer, "after": jnp.asarray(np.tile(after, (2, 1)))}
+    padded, still = encode({"features": jnp.asarray(features), "mask": jnp.asarray(mask), **own})
+    np.testing.assert_allclose(padded[:, 2:][real], x[real], atol=1e-6)
+    np.testing.assert_array_equal(still[:, 2:], real)
+
+    without = jnp.asarray(fed_mask(["prompt_only"], jnp.asarray(mask)[None])[0])
+    alone, left = encode({"features": jnp.asarray(features), "mask": without})
+    np.testing.assert_allclose(alone[0][left[0]], model.embed(params, ids)[0], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"text.template": "no place"}, "expected <eeg> in it once"),
+        ({"text.template": "<eeg> {mood}"}, "expected fields of a sample"),
+        ({"text.template": "<eeg>", "model.backbone": "bart"}, "expected a decoder-only model"),
+        ({"optim.trainable": "lora", "model.backbone": "bart", "text.template": ""}, "expected a decoder-only model"),
+        ({"model.prompt": "x"}, "text.template with a decoder-only model"),
+        ({"text.chat": True}, "no chat template"),
+        ({"text.template": "why " * 150 + "<eeg>"}, "the model has 160; shorten"),
+    ],
+)
+def test_wrong_prompts_are_refused(changes: dict, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        open_tiny(epath.Path(tmp_path), **{"grid.eval_conditions": ("eeg",), **changes})
+
+
+def test_wrong_adapters_are_refused(export: Export, tmp_path: Path) -> None:
+    out = tmp_path / "copy"
+    shutil.copytree(export.folder, out)
+    sums = out / "SHA256SUMS"
+    sums.write_text("".join(line for line in sums.read_text().splitlines(True) if "adapter_config" not in line))
+    fields = json.loads((out / "adapter_config.json").read_text())
+    for changed, message in (({"r": 5}, "wrongly shaped"), ({"target_modules": ["c_attn"]}, "expected LORA")):
+        (out / "adapter_config.json").write_text(json.dumps({**fields, **changed}))
+        with pytest.raises(UserError, match=message):
+            load_export(out)

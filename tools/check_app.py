@@ -1,0 +1,300 @@
+"""Drives the page that judges files in a headless Chromium: `python tools/check_app.py [--out=DIR] [--files=50]`.
+
+Uploads, verdict, report and a bad file at 1280 and 390 px; 20 hostile uploads, one sentence each; 10 visitors at once;
+the server's memory after 50 files; 100,000 rows. Needs the extra `app`, Chromium and the package websocket-client.
+Screenshots lie in DIR. Exits with 1 where something does not hold.
+"""
+
+import argparse
+import base64
+import contextlib
+import csv
+import gzip
+import io
+import itertools
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+PORT = 7899
+WORDS = ["river", "stone", "house", "green", "walks", "under", "light", "music", "paper", "winter", "bread", "north"]
+SAID = "document.querySelector('#{} .said')?.innerText ?? ''"
+
+
+def pairs(right: float, n: int = 60, seed: int = 0) -> list[tuple[str, str]]:
+    first, rng = random.Random(0), random.Random(seed + 1)
+    references = [[first.choice(WORDS) for _ in range(8)] for _ in range(n)]
+    outputs = [[word if rng.random() < right else rng.choice(WORDS) for word in words] for words in references]
+    return [(" ".join(r), " ".join(o)) for r, o in zip(references, outputs, strict=True)]
+
+
+def table(rows: list[tuple[str, ...]], header: tuple[str, ...] = ("truth", "pred")) -> bytes:
+    out = io.StringIO()
+    csv.writer(out).writerows([header, *rows])
+    return out.getvalue().encode()
+
+
+def zipped(content: bytes, name: str) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+    return out.getvalue()
+
+
+def hostile() -> dict[str, bytes]:
+    """20 files that should be refused, by name; names are hostile, too."""
+    whole, rng = table(pairs(0.5)), random.Random(0)
+    return {
+        "empty.csv": b"",
+        "space.csv": b" \n\n",
+        "random.bin": rng.randbytes(20_000),
+        "utf16.csv": whole.decode().encode("utf-16"),
+        "cut.gz": gzip.compress(whole)[:80],
+        "bomb.gz": gzip.compress(b"truth,pred\n" + b"a b,c d\n" * 40_000_000, 1),
+        "bomb.xlsx": zipped(b"\0" * 300_000_000, "xl/workbook.xml"),
+        "plain.zip": zipped(whole, "a.csv"),
+        "no.xlsx": zipped(b"<x>", "xl/workbook.xml"),
+        "old.xls": b"\xd0\xcf\x11\xe0" + b"\0" * 600,
+        "no.parquet": b"PAR1" + rng.randbytes(200),
+        "deep.json": b"[" * 200_000,
+        "deep2.json": b'{"a":' * 100_000,
+        "no predictions.json": b'{"accuracy": 1.0}',
+        "numbers.json": b'[{"truth": 1, "pred": 2}]',
+        "ragged.csv": b"truth,pred\na,b\nc\n",
+        "quote.csv": b'truth,pred\na,"b\nc,d\n',
+        "one line.txt": b"x" * 3_000_000,
+        "<img src=x onerror=alert(1)>.csv": b"no,header,that,is,known\na b,c d,e f,g h,i j\n",
+        "$(touch hacked);'\"%2e%2e%2f.csv": b"truth,pred\n",
+    }
+
+
+class Browser:
+    """A tab of a headless Chromium, driven through the DevTools protocol."""
+
+    def __init__(self, port: int, folder: Path):
+        import websocket
+
+        chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+        if chromium is None:
+            sys.exit("there is no Chromium; install it, such as by `apt-get install chromium`.")
+        flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
+        flags += [f"--remote-debugging-port={port}", "--remote-allow-origins=*", f"--user-data-dir={folder}"]
+        self.process = subprocess.Popen([chromium, *flags, "about:blank"], stderr=subprocess.DEVNULL)
+        tabs = wait(lambda: json.loads(ask(f"http://127.0.0.1:{port}/json")), 60)
+        address = next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page")
+        self.socket = websocket.create_connection(address, timeout=120, max_size=2**28)
+        self.numbers = itertools.count(1)
+        self.errors: list[str] = []
+        for domain in ("Page", "DOM", "Runtime"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        number = next(self.numbers)
+        self.socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
+        while True:
+            message = json.loads(self.socket.recv())
+            if message.get("method") == "Page.javascriptDialogOpening":
+                self.errors.append(f"a dialog opened: {message['params']['message']}")
+                answer = {"id": 0, "method": "Page.handleJavaScriptDialog", "params": {"accept": True}}
+                self.socket.send(json.dumps(answer))
+            if message.get("id") == number:
+                if "error" in message:
+                    raise RuntimeError(f"{method}: {message['error']}")
+                return message["result"]
+
+    def evaluate(self, expression: str) -> Any:
+        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        return result["result"].get("value")
+
+    def open(self, address: str, width: int) -> None:
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600
+        )
+        self.call("Page.navigate", url=address)
+        wait(lambda: self.evaluate("!!document.querySelector('#eeg input[type=file]')"), 90)
+
+    def upload(self, where: str, path: Path) -> None:
+        root = self.call("DOM.getDocument")["root"]["nodeId"]
+        node = self.call("DOM.querySelector", nodeId=root, selector=f"#{where} input[type=file]")["nodeId"]
+        self.call("DOM.setFileInputFiles", files=[str(path)], nodeId=node)
+
+    def picture(self, path: Path, whole: bool = True) -> None:
+        found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        path.write_bytes(base64.b64decode(found["data"]))
+
+    def close(self) -> None:
+        self.socket.close()
+        self.process.terminate()
+        self.process.wait(30)
+
+
+def ask(address: str) -> bytes:
+    with urllib.request.urlopen(address, timeout=30) as reply:
+        return reply.read()
+
+
+def wait(condition: Any, seconds: float) -> Any:
+    """The first true value of a condition. Raises TimeoutError after some seconds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError):
+            if found := condition():
+                return found
+        time.sleep(0.3)
+    raise TimeoutError("nothing came in time")
+
+
+@contextlib.contextmanager
+def server() -> Iterator[subprocess.Popen]:
+    process = subprocess.Popen([sys.executable, "-m", "eeg2text_jax", "app", f"--port={PORT}"])
+    try:
+        wait(lambda: ask(f"http://127.0.0.1:{PORT}/"), 180)
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def memory(process: subprocess.Popen) -> float:
+    """Resident MiB of the server."""
+    return int(Path(f"/proc/{process.pid}/status").read_text().partition("VmRSS:")[2].split()[0]) / 1024
+
+
+def settled(browser: Browser, part: str, seconds: float) -> str:
+    """What a part of the page says once it is no progress any more."""
+    running = f"!!document.querySelector('#{part} .said[role=status]') || !({SAID.format(part)}).trim()"
+    wait(lambda: not browser.evaluate(running), seconds)
+    return browser.evaluate(SAID.format(part))
+
+
+class Checks:
+    def __init__(self) -> None:
+        self.failed = 0
+
+    def __call__(self, what: str, holds: bool, figure: object = "") -> None:
+        self.failed += not holds
+        print(f"{'holds' if holds else 'FAILS'}: {what} {figure}".rstrip(), flush=True)
+
+
+def journey(browser: Browser, width: int, folder: Path, out: Path, check: Checks) -> None:
+    """Upload two files, see what was read, a verdict and a report; then a bad file."""
+    browser.open(f"http://127.0.0.1:{PORT}/", width)
+    browser.upload("eeg", folder / "eeg.csv")
+    read = settled(browser, "read", 90)
+    check(f"{width} px: the page says what was read", "layout F (CSV" in read and "60 predictions" in read)
+    browser.upload("control", folder / "control.csv")
+    wait(lambda: "control: layout" in browser.evaluate(SAID.format("read")), 90)
+    browser.evaluate("document.querySelector('#judge').click()")
+    verdict = settled(browser, "verdict", 200)
+    check(f"{width} px: verdict", "content of unproven origin" in verdict or "uses EEG" in verdict, repr(verdict[:40]))
+    report = browser.evaluate("document.querySelector('#keep')?.href ?? ''")
+    document = base64.b64decode(report.partition("base64,")[2]).decode()
+    size = f"{len(document) // 1024} KiB"
+    check(f"{width} px: a report to keep", "<html" in document and "Verdict" in document, size)
+    wide = browser.evaluate("document.documentElement.scrollWidth")
+    check(f"{width} px: the page is no wider than the window", wide <= width, wide)
+    browser.picture(out / f"verdict_{width}.png")
+    browser.evaluate("document.querySelector('iframe.report').scrollIntoView()")
+    time.sleep(2)
+    browser.picture(out / f"report_{width}.png", whole=False)
+    browser.open(f"http://127.0.0.1:{PORT}/", width)
+    browser.upload("eeg", folder / "bad.csv")
+    said = settled(browser, "read", 90)
+    check(f"{width} px: a bad file is one sentence", "1 fields where the first line has 2" in said, repr(said[:90]))
+    browser.picture(out / f"refused_{width}.png")
+
+
+def hostile_uploads(browser: Browser, folder: Path, check: Checks) -> None:
+    for name, data in hostile().items():
+        (folder / name).write_bytes(data)
+        browser.open(f"http://127.0.0.1:{PORT}/", 1280)
+        browser.upload("eeg", folder / name)
+        said = settled(browser, "read", 120).strip()
+        refused = browser.evaluate("document.querySelectorAll('#read .said[role=alert]').length")
+        one = refused == 1 and said.endswith((".", "?")) and "\n" not in said and "Traceback" not in said
+        check(f"hostile upload {name!r} is one sentence", one, repr(said[:100]))
+    check("no text of a file ran as a script", not browser.errors, browser.errors)
+
+
+def looked(path: Path) -> str:
+    """What the page says of a file, by the way that its own client takes."""
+    from gradio_client import Client, handle_file
+
+    client = Client(f"http://127.0.0.1:{PORT}/", verbose=False)
+    try:
+        choices = [None, None, "as recognised", "as recognised", "not stated"]
+        return client.predict(handle_file(path), *choices, api_name="/look")[0]
+    finally:
+        client.close()
+
+
+def many(process: subprocess.Popen, folder: Path, check: Checks, files: int) -> None:
+    """10 visitors at once, then files one after the other: memory comes back."""
+    with ThreadPoolExecutor(10) as visitors:
+        answers = list(visitors.map(looked, [folder / "eeg.csv"] * 10))
+    check("10 visitors at once are all answered", all("60 predictions" in answer for answer in answers))
+    before = memory(process)
+    for _ in range(files):
+        looked(folder / "eeg.csv")
+    after = memory(process)
+    check(f"memory after {files} files is within 50 MiB", after - before < 50, f"{before:.0f} -> {after:.0f} MiB")
+
+
+def large(browser: Browser, folder: Path, check: Checks) -> None:
+    """100,000 rows: a verdict, with progress meanwhile."""
+    rows = [(f"S{subject}", *pair) for subject in range(20) for pair in pairs(0.4, 5000, subject)]
+    (folder / "large.csv").write_bytes(table(rows, ("subject", "truth", "pred")))
+    browser.open(f"http://127.0.0.1:{PORT}/", 1280)
+    browser.upload("eeg", folder / "large.csv")
+    start = time.monotonic()
+    read = settled(browser, "read", 120)
+    check("100,000 rows are read", "100000 predictions of 5000 sentences" in read, f"{time.monotonic() - start:.0f} s")
+    start = time.monotonic()
+    browser.evaluate("document.querySelector('#judge').click()")
+    wait(lambda: " s)" in browser.evaluate(SAID.format("verdict")), 60)
+    shown = browser.evaluate(SAID.format("verdict"))
+    verdict = settled(browser, "verdict", 300)
+    passed = time.monotonic() - start
+    check("100,000 rows: a verdict in 60 s", "Provenance" in verdict and passed < 60, f"{passed:.0f} s")
+    check("100,000 rows: progress is shown", " s)" in shown, repr(shown))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("build/check_app"), help="folder of the screenshots")
+    parser.add_argument("--files", type=int, default=50, help="files one after the other")
+    flags = parser.parse_args()
+    flags.out.mkdir(parents=True, exist_ok=True)
+    check = Checks()
+    with tempfile.TemporaryDirectory() as name, server() as process:
+        folder = Path(name)
+        good, null = pairs(0.6), pairs(0.0)
+        (folder / "eeg.csv").write_bytes(table(good))
+        (folder / "control.csv").write_bytes(table([(g[0], n[1]) for g, n in zip(good, null, strict=True)]))
+        (folder / "bad.csv").write_bytes(b"truth,pred\na,b\nc\n")
+        browser = Browser(PORT + 1, folder / "profile")
+        try:
+            for width in (1280, 390):
+                journey(browser, width, folder, flags.out, check)
+            hostile_uploads(browser, folder, check)
+            large(browser, folder, check)
+        finally:
+            browser.close()
+        many(process, folder, check, flags.files)
+        check("the server lives", process.poll() is None)
+    print(f"{check.failed} of the checks failed")
+    return 1 if check.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,271 @@
+"""The pages of `tools/field.py`: what the table adds up to, the table itself, what is said of each repository."""
+
+import csv
+import html
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from field_lines import FORCED, FREE, LEVELS, Line, PublishedSet, codes
+
+from eeg2text_jax.auditing.verdict import Verdict, p_cell
+from eeg2text_jax.versions import __version__
+
+HERE = Path(__file__).parent
+CONTROLS = ("noise", "label")  # what a set was fed that is a control of another
+WITHDRAWN = (
+    (
+        "`keep-word-b256-e15-8-21-19-20`",
+        "was *content above its null* (+3.05). In each of its word types every output has the same number of tokens, "
+        "and 1,736 of 2,315 matched tokens are full stops and commas: the length of the target was given, and that is "
+        "what matched.",
+    ),
+    (
+        "`keep-bart-words`",
+        "was *content above its null* (+0.02, p 0.008). 97 % of its outputs are rows of commas, and so small a "
+        "difference is below any margin.",
+    ),
+)
+CHANGED = (
+    (
+        "`dewave-task2`",
+        "was *not judgeable* (teacher-forced by its punctuation). Its 34 sentences have too few marks to tell: "
+        "*content of unproven origin*.",
+    ),
+    (
+        "`zechtro-logmel-10-1-indogpt-eeg`",
+        "was *underpowered*. Its outputs are those of its control, row by row, which is equivalence "
+        "whatever the cause.",
+    ),
+)
+
+
+HEADINGS = (
+    *("set", "verdict", "input", "mode, file says", "made", "rows", "sentences", "BLEU-1", "null", "content", "p"),
+    *("control", "difference", "p of it", "findings"),
+)
+LEVEL_HEADINGS = ("set", "control", "verdict", "content", "groups by", "between groups", "within groups")
+
+
+def cells(line: Line) -> list[str]:
+    one = line.published
+    figure, signed = "{:.2f}".format, "{:+.2f}".format
+    return [
+        one.set,
+        line.verdict,
+        f"{one.train_condition} → {one.eval_condition}",
+        line.mode,
+        one.mode,
+        *(str(n) if n else "–" for n in (line.rows, line.sentences)),
+        *("–" if value is None else figure(value) for value in (line.bleu, line.null)),
+        "–" if line.content is None else signed(line.content),
+        "–" if line.p is None else p_cell(line.p),
+        line.control or "none",
+        "–" if line.difference is None else signed(line.difference),
+        "–" if line.p_difference is None else p_cell(line.p_difference),
+        ", ".join(codes(line, ("severe", "warning"))),
+    ]
+
+
+def made_by(resamples: int, seed: int) -> str:
+    described = subprocess.run(
+        ["git", f"--git-dir={HERE.parent / '.git'}", "rev-parse", "--short", "HEAD"], capture_output=True, check=False
+    )
+    commit = f", commit {described.stdout.decode().strip()}" if not described.returncode else ""
+    return (
+        f"eeg2text {__version__}{commit}; {resamples} permutations and bootstrap draws, seed {seed}, margin 1.0 BLEU-1"
+    )
+
+
+def summary(lines: Sequence[Line]) -> list[str]:
+    """What the table adds up to, counted from it; duplicates count once, and noise-fed and forced lines apart."""
+    judged = [line for line in lines if line.bleu is not None]
+    once = [line for line in judged if not line.copy_of]
+    free, forced = ([line for line in once if line.decoded == mode] for mode in (FREE, FORCED))
+    fed = [line for line in free if line.published.eval_condition not in CONTROLS]
+    alone = [line for line in free if not line.control]
+    noise, label = (sum(line.published.eval_condition == fed_with for line in alone) for fed_with in CONTROLS)
+    and_label = f" and {label} fed a label" if label else ""
+    verdicts = Counter(line.verdict for line in fed)
+    listed = ", ".join(f"*{verdict}* {count}" for verdict, count in verdicts.most_common())
+    uses = [line.published.set for line in fed if line.verdict == Verdict.USES_EEG]
+    found = Counter(code for line in judged for code in codes(line, ("severe", "warning")))
+    often = ", ".join(f"`{code}` {count}" for code, count in found.most_common(10))
+    had = [line for line in lines if line.verdict == "not had"]
+    named, files = len({line.published.set for line in lines}), len({line.published.set for line in judged})
+    missing = f"; {len(had)} could not be had ({', '.join(line.published.set for line in had)})" if had else ""
+    claimed = ("uses EEG", "content above its null", "detectable but below the margin")
+    plain = sum(line.verdict in claimed for line in forced)
+    return [
+        f"{named} published sets are listed{missing}. The {files} files that were judged are of "
+        f"{len({line.published.repository for line in judged})} repositories; {len(judged) - files} of them hold both "
+        f"modes and have a line for each, so {len(judged)} lines were judged. {len(judged) - len(once)} lines hold the "
+        "same predictions as an earlier line and count once.",
+        f"{len(free)} lines ran free, as far as file or repository tell; {len(alone)} of them have no control, of "
+        f"which {noise} are noise-fed{and_label}, the controls of others. "
+        f"{len(forced)} are teacher-forced, {plain} of them with a claim of content; of "
+        f"{len(once) - len(free) - len(forced)} nothing says how they were decoded.",
+        f"Verdicts on the {len(fed)} that ran free and were fed a recording: {listed}. *Uses EEG*: "
+        f"{', '.join(uses) or 'none'}.",
+        f"What was found most often, in all lines: {often}.",
+    ]
+
+
+def level_rows(lines: Sequence[Line]) -> list[tuple[str, ...]]:
+    """Content between and within groups, of the sets whose file has a column of groups."""
+    rows = []
+    for line in lines:
+        for control, effect, p, verdict in line.against:
+            sides = {name: (c, q, mde) for _, of, name, c, q, mde in line.levels if of == control}
+            if not sides:
+                continue
+            shown = (
+                f"{sides[name][0]:+.2f} (p {p_cell(sides[name][1])}, MDE {sides[name][2]:.2f})"
+                if name in sides
+                else "–"
+                for name in ("between", "within")
+            )
+            name = f"`{line.published.set}`"
+            rows.append(
+                (name, control or "none", verdict, f"{effect:+.2f} (p {p_cell(p)})", line.published.groups, *shown)
+            )
+    return rows
+
+
+def repositories() -> dict[str, str]:
+    """What is said of each repository, in the order of `field_repositories.tsv`."""
+    with (HERE / "field_repositories.tsv").open(encoding="utf8", newline="") as file:
+        return {line["repository"]: line["about"] for line in csv.DictReader(file, delimiter="\t")}
+
+
+def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet], resamples: int, seed: int) -> str:
+    """The page for the site: table, levels, repositories, sources, how to object, how to make it again."""
+    rows = [[f"`{row[0]}`", *row[1:]] for row in map(cells, lines)]
+    sources = [
+        (f"`{one.set}`", f"[{one.repository}](https://github.com/{one.repository})", f"`{one.commit[:10]}`",
+         f"`{one.path}`", one.model, one.layout, one.note)
+        for one in sets
+    ]  # fmt: skip
+    explained: dict[str, tuple[str, str, str]] = {}
+    for line in lines:
+        for level, code, message in sorted(line.flags, key=lambda flag: LEVELS.index(flag[0])):
+            explained.setdefault(code, (level, line.published.set, message))
+    findings = [(f"`{code}`", level, f"`{name}`: {text}") for code, (level, name, text) in sorted(explained.items())]
+    reasons = [(f"`{line.published.set}`", line.mode, line.sentence) for line in lines if line.verdict in SAID]
+    levels = level_rows(lines)
+    listed = {one.repository for one in sets}
+    about = {name: text for name, text in repositories().items() if name in listed}
+    return "\n".join(
+        [
+            "# The field, audited",
+            "",
+            "Decoded text that groups have published, read without options, scored and audited by one program. "
+            "[The same table, sortable](field.html), with every finding in words.",
+            "",
+            *(f"- {sentence}" for sentence in summary(lines)),
+            "",
+            f"Made by `python tools/field.py` with {made_by(resamples, seed)}. BLEU-1 is word BLEU-1 (sacrebleu 13a, "
+            "one order, no smoothing), *null* the score of the same predictions against other sentences, *content* the "
+            "difference, *difference* the content beyond that of the control that decides; where the tasks are not "
+            "known, the figures of those strata under which p is largest. *Mode* is what the file says, *made* what "
+            "its repository says; where the file is silent and the repository says that it "
+            "ran free, the verdict rests on "
+            "that statement. Lines that cannot be judged show no p. A verdict is about a file, never about its "
+            "authors: that these files can be read at all is their merit.",
+            "",
+            *table(HEADINGS, rows),
+            "",
+            *(["## Levels of content", "", LEVELS_TEXT, "", *table(LEVEL_HEADINGS, levels), ""] if levels else []),
+            "## Withdrawn",
+            "",
+            "Two lines of earlier versions of this page claimed content that is an artefact:",
+            "",
+            *(f"- {name} {text}" for name, text in WITHDRAWN),
+            "",
+            "Two more verdicts changed with the rules; all others stand:",
+            "",
+            *(f"- {name} {text}" for name, text in CHANGED),
+            "",
+            "## Repository by repository",
+            "",
+            *(
+                text
+                for name, said in about.items()
+                for text in (f"**[{name}](https://github.com/{name})**. {said}", "")
+            ),
+            "## To object",
+            "",
+            "A line that is wrong or unfair: open an issue in this project's repository (template *The field: a line "
+            "that is wrong*) with the set's name and what it should say, or with a file that should stand beside it (a "
+            "control, a free-running version). A line is corrected or withdrawn in the next "
+            "version of this page, which says so.",
+            "",
+            "## Verdicts that need a word",
+            "",
+            *table(("set", "mode", "why"), reasons),
+            "",
+            "## Findings",
+            "",
+            "The first set of each kind, in the words of the audit.",
+            "",
+            *table(("finding", "level", "for example"), findings),
+            "",
+            "## Sources",
+            "",
+            "None of these files is part of this project; each belongs to its authors.",
+            "",
+            *table(("set", "repository", "commit", "path", "model", "layout", "note"), sources),
+            "",
+        ]
+    )
+
+
+SAID = ("not judgeable", "refused", "not had", "control better", "uses EEG")
+LEVELS_TEXT = (
+    "Where a file says the class of each reference, content is given between classes (whole classes exchanged) and "
+    "within them (the sentences of one class exchanged), each beyond that of the control."
+)
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    clean = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
+    return [f"| {' | '.join(row)} |" for row in (headings, ["---"] * len(headings), *clean)]
+
+
+def html_page(lines: Sequence[Line], resamples: int, seed: int) -> str:
+    """The table as one page without anything beside it; a click on a heading sorts, a click on a line explains it."""
+    body = []
+    for line in lines:
+        one = line.published
+        *row, found = cells(line)
+        labelled = zip(map(html.escape, HEADINGS), map(html.escape, row), strict=False)
+        shown = "".join(f'<td data-label="{label}">{cell}</td>' for label, cell in labelled)
+        same = f"the same predictions as {line.copy_of}" if line.copy_of else ""
+        said = [
+            line.sentence,
+            *(f"{level}: {message}." for level, _, message in line.flags),
+            *line.notes,
+            same,
+            one.note,
+        ]
+        listed = "".join(f"<li>{html.escape(text)}</li>" for text in said if text)
+        source = html.escape(f"{one.model}; {one.repository} at {one.commit}, {one.path}")
+        codes_found = f"<p>Findings: {html.escape(found)}.</p>" if found else ""
+        body.append(
+            f'<tr data-verdict="{html.escape(line.verdict)}">{shown}</tr>'
+            f'<tr class="more" hidden><td colspan="{len(HEADINGS) - 1}"><p>{source}</p>{codes_found}'
+            f"<ul>{listed}</ul></td></tr>"
+        )
+    sentences = "".join(f"<li>{html.escape(text.replace('*', '').replace('`', ''))}</li>" for text in summary(lines))
+    page = (HERE / "field_page.html").read_text(encoding="utf8")
+    heads = "".join(f'<th tabindex="0">{html.escape(heading)}</th>' for heading in HEADINGS[:-1])
+    filled = {
+        "SUMMARY": sentences,
+        "PROVENANCE": html.escape(made_by(resamples, seed)),
+        "HEAD": heads,
+        "BODY": "".join(body),
+    }
+    for name, text in filled.items():
+        page = page.replace(f"<!--{name}-->", text)
+    return page

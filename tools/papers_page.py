@@ -1,0 +1,54 @@
+"""docs/papers.md from tools/papers.tsv: the papers line by line, and where each line is here.
+
+python tools/papers_page.py > docs/papers.md
+
+References of the column `here` are separated by `;`: `eeg2text COMMAND ...`, `config FIELD`, `judge FIELD` (of
+configs/judge.py), a file, or `FILE::TEST`. tests/test_papers.py fails where one does not exist.
+"""
+
+import csv
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAPERS = {
+    "000": "Are EEG-to-Text Models Working?",
+    "002": "Large Language Models as a Proxy For Human Evaluation (LATTEScore)",
+    "003": "Cross-Subject Data Splitting for Brain-to-Text Decoding",
+    "004": "Summaries by BART, T5 and BERT2BERT, and the metrics",
+}
+INTRODUCTION = """# The papers, line by line
+
+Each row is something that a paper says, and the command, field, file or test that does it here. The last column says
+what differs and why, or what is needed: recordings and large checkpoints are not part of this project, so tables that
+rest on them are made by the command and not reproduced here. `config` fields are those of
+[the configuration](configuration.md), `judge` fields those of `configs/judge.py`.
+"""
+
+
+def rows() -> list[dict[str, str]]:
+    """The table, a dictionary a line."""
+    with (ROOT / "tools/papers.tsv").open(encoding="utf8", newline="") as file:
+        return [{name: value or "" for name, value in row.items()} for row in csv.DictReader(file, delimiter="\t")]
+
+
+def references(row: dict[str, str]) -> list[str]:
+    """What a row points to."""
+    return [part.strip() for part in row["here"].split(";") if part.strip()]
+
+
+def page() -> str:
+    """The page as Markdown."""
+    parts = [INTRODUCTION]
+    for paper, title in PAPERS.items():
+        lines = [f"## {title}", "", "| where | what | here | differs, or needs |", "| --- | --- | --- | --- |"]
+        for row in rows():
+            if row["paper"] == paper:
+                here = ", ".join(f"`{reference}`" for reference in references(row)) or "not here"
+                cells = (row["place"], row["says"], here, row["differs or needs"])
+                lines.append(f"| {' | '.join(cell.replace('*', chr(92) + '*') for cell in cells)} |")
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,104 @@
+"""Neighbors in time of published data sets, from their tables of events alone.
+
+`python tools/real_layouts.py FOLDER` reads the tables of a BIDS folder (recordings need not be downloaded) and prints,
+for each split, what it keeps, the share of test samples with a training sample beside them, and how well the nearest
+one tells a group. Chisco 2.0 (ds006317): a trial lasts from event 65329 to 65381; its texts are not in the tables, so
+trials of one number in one run and session of both subjects count as one text. Narratives (ds002345): windows of 15 s
+in every story, told apart by story.
+"""
+
+import argparse
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from eeg2text_jax.data.clock import Clock
+from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.splits.methods import make_split
+from eeg2text_jax.splits.neighbors import time_leakage
+from eeg2text_jax.splits.split import readings_of
+
+RATIO = (0.8, 0.1, 0.1)
+SPLITS = (("c", 0), ("unique_text", 0), ("f", 0), ("blocks", 0), ("blocks", 30))
+WINDOW, TR = 15.0, 1.5  # seconds of a window of a story, and of a frame
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8-sig") as file:
+        return list(csv.DictReader(file, delimiter="\t"))
+
+
+def trials(path: Path) -> list[tuple[float, float, str]]:
+    """Begin, end and text of each trial of a table of Chisco."""
+    found, begin = [], None
+    name = path.name.partition("_")[2].removesuffix("_events.tsv")
+    for row in rows_of(path):
+        if row["value"] == "65329":
+            begin = float(row["onset"])
+        elif row["value"] == "65381" and begin is not None:
+            found.append((begin, float(row["onset"]), f"{name} trial {len(found)}"))
+            begin = None
+    return found
+
+
+def story_windows(path: Path) -> list[tuple[float, float, str]]:
+    """Begin, end and story with number of each window of a table of Narratives."""
+    found = []
+    for row in rows_of(path):
+        if row["trial_type"] == "story" and row["stim_file"] not in ("", "n/a"):
+            begin, story = float(row["onset"]), row["stim_file"].removesuffix(".wav").removesuffix("_audio")
+            for k in range(int(float(row["duration"]) / WINDOW)):
+                found.append((begin + k * WINDOW, begin + (k + 1) * WINDOW, f"{story} {10 * k}"))
+    return found
+
+
+def layout(folder: Path) -> DataFile:
+    """The samples of all tables, with features of nothing."""
+    rows, recording, spans = [], [], []
+    for path in sorted(folder.glob("sub-*/**/*_events.tsv")):
+        stories = "func" in path.parts
+        for begin, end, text in (story_windows if stories else trials)(path):
+            task = text.rpartition(" ")[0] if stories else text.partition("task-")[2].partition("_")[0]
+            rows.append((path.name.partition("_")[0], task, text))
+            recording.append(path.name)
+            spans.append((begin, end - begin))
+    subject, task, text = (np.array(column, object) for column in zip(*rows, strict=True))
+    onset, duration = np.array(spans).T
+    clock = Clock.of({"recording": recording, "onset": onset, "duration": duration, "order": [-1] * len(rows)})
+    length = 10 if stories else 1
+    index = np.array([int(t.rpartition(" ")[2]) for t in text]) if stories else np.unique(text, return_inverse=True)[1]
+    windows = {"starts": np.zeros(len(rows), int), "text_group": task} if stories else {}
+    offsets = length * np.arange(len(rows) + 1)
+    features = np.ones((1, 1), np.float32)
+    return DataFile(folder, features, offsets, text, subject, task, index, "nothing", {}, clock=clock, **windows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    data = layout(parser.parse_args().folder)
+    readings, runs = readings_of(data), data.clock.recordings()
+    print(f"{len(data)} samples of {len(set(data.subject))} subjects in {len(runs)} recordings\n")
+    heads = ("split", "keeps", "within 5 s", "30 s", "120 s", "group told by time (chance)")
+    print(f"| {' | '.join(heads)} |\n{'| --- ' * len(heads)}|")
+    for method, gap in SPLITS:
+        name = f"`{method}`" + (f", gap {gap} s" if gap else "")
+        try:
+            split = make_split(data, method, RATIO, 0, gap=gap)
+        except UserError as error:
+            print(f"| {name} | cannot be made: {str(error).partition(': ')[2]} | | | | |")
+            continue
+        found = time_leakage(readings, split.parts)
+        near = " | ".join(f"{share:.1%}" for share in found["neighbors"]["test"].values())
+        told = []
+        for group, by_part in found["groups"].items():
+            test = by_part["test"]
+            share = f"{test['told']:.1%} ({test['chance']:.1%})" if test["samples"] else "no neighbor"
+            told.append(f"{group} {share}")
+        print(f"| {name} | {split.kept / len(data):.1%} | {near} | {', '.join(told) or '–'} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""The trap of block designs, shown and caught: made-up recordings, a decoder by nearest neighbors, the audit.
+
+`python tools/time_trap.py --seeds 20` prints a table: for each design (slow drift or planted words, in blocks of a kind
+of sentence or in random order) how many seeds end in the right verdict, by text and by retrieval. The decoder is
+trained as any other, on pairs of recordings and texts: it writes the text of the training recording of the same subject
+whose mean features are nearest. `--show` prints one audit of each design as `eeg2text audit` does.
+"""
+
+import argparse
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.rank_report import ranking_text
+from eeg2text_jax.auditing.result import AuditResult, result_text
+from eeg2text_jax.auditing.which_sentence import audit_rankings
+from eeg2text_jax.conditions.donors import donor_table
+from eeg2text_jax.conditions.time_controls import clock_features, nearest_texts, neighbor_table
+from eeg2text_jax.data.clock import Clock, stated
+from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.data.synthetic import SyntheticSpec, synthetic_samples
+from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.predictions.rankings import Candidates, Ranking
+from eeg2text_jax.splits.methods import make_split
+from eeg2text_jax.splits.split import sample_ids
+
+BASE = SyntheticSpec(signal=0.0, sentences=300, subjects=3, tasks=1, features=48, vocabulary=240, groups=6,
+                     order="blocks", drift=2.0, seed=0)  # fmt: skip
+# design -> changes, whether the usual audit shall say "uses EEG", and whether content goes beyond its time
+DESIGNS = {
+    "drift in blocks": ({}, True, False),
+    "drift in random order": ({"order": "random"}, False, False),
+    "words in blocks": ({"signal": 1.0, "drift": 0.0}, True, True),
+    "words and drift in blocks": ({"signal": 1.0, "drift": 0.5}, True, True),
+}
+RATIO = (0.7, 0.05, 0.25)
+USUAL, OF_TIME = ("shuffled",), ("shuffled", "clock", "nearest_in_time", "neighbor")
+
+
+def made(spec: SyntheticSpec) -> DataFile:
+    """The made-up recordings in memory."""
+    samples = list(synthetic_samples(spec))
+    lengths = [len(sample.features) for sample in samples]
+    columns = {name: np.array([getattr(s, name) for s in samples], object) for name in ("sentence", "subject", "task")}
+    time = ("recording", "onset", "duration", "order")
+    return DataFile(
+        path="made-up",
+        features=np.concatenate([s.features for s in samples]).astype(np.float32),
+        offsets=np.concatenate([[0], np.cumsum(lengths)]),
+        sentence_index=np.array([s.sentence_index for s in samples]),
+        features_are="made up",
+        provenance={},
+        clock=Clock.of({name: [getattr(s, name) for s in samples] for name in time}),
+        **columns,
+    )
+
+
+def copied(data: DataFile, seed: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Rows of the test part, and for each condition the training samples whose texts the decoder writes."""
+    split = make_split(data, "unique_text", RATIO, seed)
+    parts = [split.parts[name] for name in ("train", "dev", "test")]
+    train, _, test = parts
+    donors = donor_table(data, parts, seed).donor
+    means = np.stack([data.words(i).mean(0) for i in range(len(data))])
+    clocks = clock_features(data, train, seed)
+    names = np.unique(data.subject.astype(str), return_inverse=True)[1]
+
+    def nearest(features: np.ndarray, fed: np.ndarray) -> np.ndarray:
+        apart = ((features[fed][:, None] - features[train][None]) ** 2).sum(2)
+        return train[np.where(names[fed][:, None] == names[train][None], apart, np.inf).argmin(1)]
+
+    return test, {
+        "eeg": nearest(means, test),
+        "shuffled": nearest(means, donors[test]),
+        "clock": nearest(clocks, test),
+        "neighbor": nearest(means, neighbor_table(data, parts, donors).donor[test]),
+        "nearest_in_time": nearest_texts(data, train, test)[0],
+    }
+
+
+def rows_of(data: DataFile, test: np.ndarray, texts: np.ndarray, condition: str) -> Iterator[Prediction]:
+    ids = sample_ids(data.subject, data.sentence_id)
+    trained = "clock" if condition == "clock" else "eeg"
+    for i, near in zip(test.tolist(), texts.tolist(), strict=True):
+        about = (ids[i], str(data.subject[i]), str(data.task[i]), str(data.sentence_id[i]), int(data.n_words[i]))
+        yield Prediction(*about, trained, condition, 0, "free_running", str(data.sentence[i]),
+                         str(data.sentence[near]), **stated(data.clock, i))  # fmt: skip
+
+
+def ranked(data: DataFile, test: np.ndarray, rows: list[Prediction]) -> list[Ranking]:
+    """Candidates of the test part by how many words they share with the text that was written (cosine)."""
+    references = list(dict.fromkeys(data.sentence[test].tolist()))
+    first = {text: int(test[np.flatnonzero(data.sentence[test] == text)[0]]) for text in references}
+    lengths = np.array([len(text.split()) for text in references], float)
+    candidates = Candidates("test", tuple(references), tuple(data.sentence_id[first[t]] for t in references),
+                            ("T1",) * len(references), lengths, np.zeros(len(references), int))  # fmt: skip
+    bags = [frozenset(text.split()) for text in references]
+
+    def scores(text: str) -> np.ndarray:
+        own = frozenset(text.split())
+        return np.array([len(own & bag) / np.sqrt(len(own) * len(bag)) for bag in bags])
+
+    return [
+        Ranking(**{**vars(row), "mode": "contrastive"}, scores=scores(row.prediction), candidates=candidates)
+        for row in rows
+    ]
+
+
+def audits(design: str, seed: int, resamples: int) -> dict[str, AuditResult]:
+    """The audits of one seed: by text and by retrieval, with the usual control and with those of time."""
+    data = made(dataclasses.replace(BASE, seed=seed, **DESIGNS[design][0]))
+    test, written = copied(data, seed)
+    rows = {name: list(rows_of(data, test, texts, name)) for name, texts in written.items()}
+    found = {}
+    for kind, controls in (("usual", USUAL), ("time", OF_TIME)):
+        found[f"{kind}, text"] = audit(rows["eeg"], {name: rows[name] for name in controls}, resamples=resamples)
+        lists = {name: ranked(data, test, rows[name]) for name in ("eeg", *controls)}
+        found[f"{kind}, retrieval"] = audit_rankings(lists.pop("eeg"), lists, resamples=resamples)
+    return found
+
+
+def right(design: str, found: dict[str, AuditResult]) -> dict[str, bool]:
+    """Whether each audit says what it should: uses EEG or not; beyond its time or not."""
+    _, uses, beyond = DESIGNS[design]
+    said = {name: result.verdict.value == "uses EEG" for name, result in found.items()}
+    for kind in ("text", "retrieval"):
+        result = found[f"time, {kind}"]
+        goes = said[f"time, {kind}"] and result.time.status == "beyond its time"
+        said[f"time, {kind}"] = goes == beyond
+        said[f"usual, {kind}"] = said[f"usual, {kind}"] == uses
+    return said
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--resamples", type=int, default=500)
+    parser.add_argument("--show", action="store_true", help="print the audits of the first seed")
+    flags = parser.parse_args()
+    lines = []
+    for design in DESIGNS:
+        counts: dict[str, int] = {}
+        for seed in range(flags.seeds):
+            found = audits(design, seed, flags.resamples)
+            for name, ok in right(design, found).items():
+                counts[name] = counts.get(name, 0) + ok
+            if flags.show and not seed:
+                for name, result in found.items():
+                    print(
+                        f"\n=== {design}: {name} ===\n{(ranking_text if 'retrieval' in name else result_text)(result)}"
+                    )
+        shares = " | ".join(f"{counts[name]}/{flags.seeds}" for name in sorted(counts))
+        lines.append(f"| {design} | {shares} |")
+        print(lines[-1], flush=True)
+    print(f"\nright verdicts\n| design | {' | '.join(sorted(counts))} |\n| --- | --- | --- | --- | --- |")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
