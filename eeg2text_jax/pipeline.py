@@ -89,7 +89,7 @@ def predict(study: Study) -> None:
         **({"recording": study.data.recording} if study.data.recording != "eeg" else {}),
         "teacher_forced": "argmax at the reference's positions, cut at the first end token among them",
     }
-    predictions = itertools.chain.from_iterable(map(_decode_wave, waves(study)))
+    predictions = decoded_rows(study)
     if not is_main():
         collections.deque(predictions, maxlen=0)  # takes part in the computation, writes nothing
         return
@@ -98,6 +98,11 @@ def predict(study: Study) -> None:
     write_predictions(study.workdir.predictions, header, predictions)
     study.workdir.record(study.workdir.predictions.name, *study.workdir.unrecorded(*DECODED))
     print(f"wrote {address_of(study.workdir.predictions)}")
+
+
+def decoded_rows(study: Study) -> Iterator[Prediction]:
+    """Decode every cell with each arm's best parameters."""
+    return itertools.chain.from_iterable(map(_decode_wave, waves(study)))
 
 
 def _decode_wave(study: Study) -> Iterator[Prediction]:

@@ -172,5 +172,6 @@ def test_the_command_writes_a_certificate_for_each_fold(tmp_path, capsys):
     (tmp_path / "fold_1.json").unlink()
     assert main([*command, f"--groups={groups}"]) == 2
     assert "is an input of the same command" in capsys.readouterr().err
-    assert groups.read_bytes() == before and not (tmp_path / "fold_1.json").exists()
+    assert groups.read_bytes() == before
+    assert not (tmp_path / "fold_1.json").exists()
     assert main(["split", str(tmp_path / "data.h5"), "--folds=some"]) == 2
