@@ -201,11 +201,11 @@ def _data_markdown(results: Mapping[str, Any]) -> list[str]:
 
 
 def speakers_markdown(table: Mapping[str, Any]) -> list[str]:
-    """Lines of the table of speakers; a figure that would accept the model has a star."""
+    """Return lines of the table of speakers, by word accuracy; a figure that would accept the model has a star."""
     bars, shown = table["bars"], [name for name in IMPAIRMENT if any(line.get(name) for line in table["speakers"])]
     head = ["speaker", *shown, "n", "WordACC", "human %", "LATTEScore", "95 %"]
     lines = [_row(head), _row(["---"] * len(head))]
-    for line in table["speakers"]:
+    for line in sorted(table["speakers"], key=lambda line: line["word_accuracy"]):
         figures = [
             "–" if line[name] is None else f"{line[name]:.1f}{'*' if line[name] >= bars[name] else ''}"
             for name in ("word_accuracy", "human", "latte")

@@ -40,13 +40,13 @@ def test_table_5_names_etiology_and_severity():
     pairs = [
         Pair("a b c", "a b c", True, "yes", speaker="S1", severity="Severe", etiology="ALS"),
         Pair("a b c", "a d", False, "no", speaker="S1"),
-        Pair("e f g", "e f", True, "yes", speaker="S2", severity="Mild"),
+        Pair("e f g h", "e f", True, "yes", speaker="S2", severity="Mild"),
     ]
     table = speakers_table(pairs, lambda asked: np.array([0.9] * len(asked)), 0.5)
     first, _, *lines = speakers_markdown(table)
     assert first == "| speaker | etiology | severity | n | WordACC | human % | LATTEScore | 95 % |"
-    assert lines[0].startswith("| S1 | ALS | Severe | 2 | 66.7 | 50.0 | 100.0* |")  # two of six words are wrong
-    assert lines[1].startswith("| S2 |  | Mild | 1 | 66.7 | 100.0* | 100.0* |")
+    assert lines[0].startswith("| S2 |  | Mild | 1 | 50.0 | 100.0* | 100.0* |")  # by word accuracy
+    assert lines[1].startswith("| S1 | ALS | Severe | 2 | 66.7 | 50.0 | 100.0* |")  # two of six words are wrong
     plain = [dataclasses.replace(pair, severity="", etiology="") for pair in pairs]
     unknown = speakers_markdown(speakers_table(plain, lambda asked: np.ones(len(asked)), 0.5))
     assert unknown[0].startswith("| speaker | n |")
