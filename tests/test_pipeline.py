@@ -46,6 +46,8 @@ def test_every_file_is_there_and_every_cell_is_scored(finished):
     for name in ("config.json", "results.md", "results.tex", "report.html", "audit.json", "loss.png", "metrics.jsonl"):
         assert (finished / name).stat().st_size > 0, name
     assert not [path.name for path in finished.iterdir() if "partial" in path.name]
+    assert not (finished / "channels.json").exists()  # where electrodes are is not known
+    assert "Which channels count" not in (finished / "report.html").read_text()
 
 
 def test_predictions_have_one_row_for_each_test_sample_cell_and_mode(finished):

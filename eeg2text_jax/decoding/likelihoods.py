@@ -6,7 +6,7 @@ information, in nats. No other test recording enters a score.
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -33,7 +33,7 @@ def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candid
     params = gather_params(params, mesh)
     dev, test = study.split.parts["dev"], study.split.parts["test"]
     prior = dev[np.unique(np.linspace(0, len(dev) - 1, min(PRIOR_ROWS, len(dev))).round().astype(int))]
-    labels = candidate_labels(study, candidates)
+    labels = padded_labels(study, candidates.references)
     program = likelihood_program(study.model, mesh)
 
     def run(params: Any, fed: Inputs, shared: Inputs) -> jax.Array:
@@ -52,10 +52,10 @@ def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candid
             yield from cell_rankings(study, Cell(arm, condition), test, rounded(scores), candidates, "likelihood")
 
 
-def candidate_labels(study: Study, candidates: Candidates) -> np.ndarray:
-    """Return the padded token ids of every candidate, int32 `[N, T]`."""
+def padded_labels(study: Study, texts: Sequence[str]) -> np.ndarray:
+    """Return the padded token ids of every text, int32 `[N, T]`."""
     most, alone = study.config.text.max_tokens, study.model.spec.encoder is None
-    ids = encode_targets(study.tokenizer, candidates.references, most, alone)
+    ids = encode_targets(study.tokenizer, texts, most, alone)
     labels = np.full((len(ids), max(map(len, ids))), study.model.pad_token, np.int32)
     for row, one in enumerate(ids):
         labels[row, : len(one)] = one
@@ -73,12 +73,15 @@ def likelihood_program(model: Seq2SeqModel, mesh: Mesh) -> Callable[..., jax.Arr
         shared, texts = rest
         hidden, mask = model.encode(params, {**fed, **shared})
 
-        def of_one(labels: jax.Array) -> jax.Array:
-            logits = model.decode(params, model.shift_right(labels), hidden, mask).astype(jnp.float32)
-            picked = jnp.take_along_axis(logits, labels[:, :, None], axis=2)[:, :, 0]
-            losses = jax.nn.logsumexp(logits, axis=2) - picked
-            return jnp.sum(jnp.where(labels != model.pad_token, losses, 0.0), axis=1)
-
+        of_one = functools.partial(summed_nll, model, params, hidden, mask)
         return jax.lax.map(of_one, texts.swapaxes(0, 1)).swapaxes(0, 1)
 
     return shard_map_arms(score, mesh)
+
+
+def summed_nll(model: Seq2SeqModel, params: Any, hidden: jax.Array, mask: jax.Array, labels: jax.Array) -> jax.Array:
+    """Return the negative log-likelihood of each text `labels [B, T]` given its encoded recording, nats `[B]`."""
+    logits = model.decode(params, model.shift_right(labels), hidden, mask).astype(jnp.float32)
+    picked = jnp.take_along_axis(logits, labels[:, :, None], axis=2)[:, :, 0]
+    losses = jax.nn.logsumexp(logits, axis=2) - picked
+    return jnp.sum(jnp.where(labels != model.pad_token, losses, 0.0), axis=1)

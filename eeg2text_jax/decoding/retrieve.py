@@ -18,7 +18,7 @@ from eeg2text_jax.decoding.sharded import Inputs, Slice, decode_dataset, plan_sl
 from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.parallel.arms import shard_map_arms
 from eeg2text_jax.parallel.mesh import DATA
-from eeg2text_jax.parallel.placement import put, put_batch, replicated
+from eeg2text_jax.parallel.placement import fed_sharding, put, put_batch, replicated
 from eeg2text_jax.predictions.rankings import Candidates, Ranking, rounded
 from eeg2text_jax.study.study import Study
 
@@ -74,10 +74,12 @@ def over_slices(
     mesh: Mesh,
     run: Callable[[Any, Inputs, Inputs], Any],
     title: str,
+    labels: np.ndarray | None = None,
 ) -> Any:
     """Call `run(params, fed, shared)` on slices of similar length; return leaves `[A, N, ...]` in the order of `rows`.
 
-    `fed` has each arm's `features [A, B, W, F]` under the condition, `shared` the `mask [B, W]`.
+    `fed` has each arm's `features [A, B, W, F]` under the condition, and of `labels [A, N, T]` its own `[A, B, T]`;
+    `shared` the `mask [B, W]`.
     """
     arrays = put(study.arrays._replace(texts=None), replicated(mesh))
     edges = [words for words, _ in study.config.batch.buckets]
@@ -88,6 +90,8 @@ def over_slices(
         batch = put_batch(make_batch(study.samples, rows[part.samples], (part.words, width), len(part.samples)), mesh)
         batch.pop("labels")
         fed = {"features": feed_arms(study.arms, arrays, condition, batch, mesh)}
+        if labels is not None:
+            fed["labels"] = put(labels[:, part.samples], fed_sharding(mesh))
         return run(params, fed, read_inputs(condition, batch))
 
     slices = plan_slices(study.samples.n_words()[rows], edges, size)
