@@ -12,9 +12,10 @@ from eeg2text_jax.data.arrays import open_arrays
 from eeg2text_jax.data.arrow import is_dataset, open_dataset, open_parquet
 from eeg2text_jax.data.datafile import DataWriter
 from eeg2text_jax.data.fmri.fmri_spec import FmriSpec
-from eeg2text_jax.data.fmri.planted import PlantedSpec, write_planted
 from eeg2text_jax.data.fmri.prepare_scans import prepare_scans
 from eeg2text_jax.data.fmri.scans import is_fmri
+from eeg2text_jax.data.planted.planted_scans import PlantedSpec, write_planted
+from eeg2text_jax.data.planted.planted_words import SyntheticSpec, synthetic_samples
 from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.find import is_raw
 from eeg2text_jax.data.raw.raw_samples import open_raw
@@ -22,7 +23,6 @@ from eeg2text_jax.data.recordings.samples import Recordings, RecordingSpec
 from eeg2text_jax.data.recordings.sources import SUFFIXES
 from eeg2text_jax.data.rows import Columns
 from eeg2text_jax.data.source import Source
-from eeg2text_jax.data.synthetic import SyntheticSpec, synthetic_samples
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.data.word_table import table_samples
 from eeg2text_jax.errors import UserError

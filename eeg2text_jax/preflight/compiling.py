@@ -12,10 +12,10 @@ from jax.experimental import topologies
 from jax.sharding import Mesh
 
 from eeg2text_jax.errors import UserError, did_you_mean, first_line
-from eeg2text_jax.parallel.hlo import Collective, collectives
-from eeg2text_jax.parallel.hlo_clock import Estimate, UnknownLoop, estimate
 from eeg2text_jax.parallel.mesh import CHIPS, Chip
 from eeg2text_jax.preflight import gpu_clock
+from eeg2text_jax.preflight.hlo import Collective, collectives
+from eeg2text_jax.preflight.hlo_clock import Estimate, UnknownLoop, estimate
 from eeg2text_jax.preflight.programs import Program
 
 # Chips of a pod, the most that one slice can have. Source: "TPU architecture" of Google Cloud's documentation.

@@ -8,8 +8,6 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.flops import search_flops, step_flops, training_flops
-from eeg2text_jax.parallel.hlo import bytes_by_axis
-from eeg2text_jax.parallel.hlo_clock import Estimate
 from eeg2text_jax.parallel.mesh import ARM, DATA, Chip
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.preflight.compiling import (
@@ -22,6 +20,8 @@ from eeg2text_jax.preflight.compiling import (
 )
 from eeg2text_jax.preflight.fitting import USABLE, LargestBatch, largest_batch, second_size
 from eeg2text_jax.preflight.gpu_target import TARGETS, gpu_devices, has_gpu_compiler
+from eeg2text_jax.preflight.hlo import bytes_by_axis
+from eeg2text_jax.preflight.hlo_clock import Estimate
 from eeg2text_jax.preflight.programs import Outline, Program, make_outline
 
 

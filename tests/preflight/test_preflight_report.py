@@ -9,13 +9,13 @@ from tiny_run import as_flag, tiny_config
 
 from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.parallel.hlo import Collective
-from eeg2text_jax.parallel.hlo_clock import COPIES, Cost, Estimate, Missing
 from eeg2text_jax.parallel.mesh import CHIPS, chip_of_device, make_mesh
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.preflight.compiling import Compiled, compile_program, parse_topology, refused_bytes
 from eeg2text_jax.preflight.estimate import ProgramReport, Report, Task
 from eeg2text_jax.preflight.fitting import LargestBatch
+from eeg2text_jax.preflight.hlo import Collective
+from eeg2text_jax.preflight.hlo_clock import COPIES, Cost, Estimate, Missing
 from eeg2text_jax.preflight.printing import to_json, to_text
 from eeg2text_jax.preflight.programs import Program, make_outline
 
