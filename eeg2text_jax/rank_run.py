@@ -18,8 +18,7 @@ from eeg2text_jax.auditing.provenance import RANKED_HERE
 from eeg2text_jax.auditing.rank_report import ranking_text, write_ranking_report
 from eeg2text_jax.auditing.strata import length_strata
 from eeg2text_jax.auditing.which_sentence import RankingAudit, audit_rankings, select_rankings
-from eeg2text_jax.decoding.likelihoods import EVIDENCE, rank_by_likelihood
-from eeg2text_jax.decoding.retrieve import COSINE, retrieve_grid
+from eeg2text_jax.decoding.retrieve import COSINE, EVIDENCE, rank_by_likelihood, retrieve_grid
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.ranks import score_rankings

@@ -1,6 +1,7 @@
-"""Language models: a module each, with its description and the names in its checkpoints.
+"""Language models: their descriptions and the names in their checkpoints.
 
-BART, BERT2BERT, PEGASUS and T5 have an encoder; Llama, Mistral, Qwen and Gemma are decoders alone.
+BART, BERT2BERT, PEGASUS and T5 have an encoder, and a module each; Llama, Mistral, Qwen and Gemma are decoders alone,
+and entries of `decoder_only.MODELS`.
 """
 
 ENCODER_DECODERS = ("bart", "bert2bert", "pegasus", "t5")
@@ -15,4 +16,4 @@ LORA_TARGETS = {
     "up_proj": "inner",
     "down_proj": "outer",
 }
-BACKBONES = (*ENCODER_DECODERS, *DECODERS)  # modules here
+BACKBONES = (*ENCODER_DECODERS, *DECODERS)

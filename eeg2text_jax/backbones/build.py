@@ -4,13 +4,12 @@ import dataclasses
 import importlib
 import math
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
 from ml_collections import ConfigDict
 from transformers import PretrainedConfig
 
-from eeg2text_jax.backbones import BACKBONES, ENCODER_DECODERS, LORA_TARGETS
+from eeg2text_jax.backbones import BACKBONES, DECODERS, ENCODER_DECODERS, LORA_TARGETS, decoder_only
 from eeg2text_jax.data.prompt import make_prompt
 from eeg2text_jax.errors import UserError, did_you_mean, first_line, one_line
 from eeg2text_jax.models.functional import Seq2SeqModel
@@ -124,15 +123,19 @@ def brain_spec(
     )
 
 
-def backbone_module(name: str) -> ModuleType:
-    """The module of a backbone: `spec_from_config`, `random_config`, the `table` of names in its checkpoints, and of
-    some `as_stored` and `only_exported` (see PEGASUS). Its name is the configuration's.
+def backbone_module(name: str) -> Any:
+    """Return the module of a backbone, or for a decoder-only one an object with the same interface.
+
+    Each has `spec_from_config`, `random_config`, the `table` of names in its checkpoints, and some have `as_stored` and
+    `only_exported` (see PEGASUS). `name` is a value of `config.model.backbone`.
 
     Raises:
       UserError: no such backbone.
     """
     if name not in BACKBONES:
         raise UserError(f"config.model.backbone is {name!r}; it must be one of {', '.join(BACKBONES)}.")
+    if name in DECODERS:
+        return decoder_only.MODELS[name]
     return importlib.import_module(f"eeg2text_jax.backbones.{name}")
 
 

@@ -32,7 +32,6 @@ from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
 from eeg2text_jax.training.clip import ContrastiveProgram
 from eeg2text_jax.training.metrics_log import MetricsLog, stale, write_lines
 from eeg2text_jax.training.pace import Pace, Pending, StepProfile, by_arm, not_finite
-from eeg2text_jax.training.reconstruct import ReconstructionProgram
 from eeg2text_jax.training.stages import carried_over, frozen_paths, overlaid, stage_before
 from eeg2text_jax.training.state import (
     TrainState,
@@ -45,7 +44,7 @@ from eeg2text_jax.training.state import (
 )
 from eeg2text_jax.training.step import GridProgram
 from eeg2text_jax.training.tracker import Tracker
-from eeg2text_jax.training.trivial import trivial_losses
+from eeg2text_jax.training.trivial import ReconstructionProgram, trivial_losses
 
 
 def train(study: Study) -> TrainState:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from eeg2text_jax.cpu import summed_by_blocks
 from eeg2text_jax.models.encoder_decoder import logits_of
-from eeg2text_jax.parallel.batch_axis import shard_rows
+from eeg2text_jax.parallel.mesh import shard_rows
 
 BLOCK = 1 << 26  # bytes of logits at once
 

@@ -12,7 +12,7 @@ from etils import epath
 from tiny_run import tiny_config
 
 from eeg2text_jax import cli, pipeline
-from eeg2text_jax.decoding.likelihoods import candidate_labels
+from eeg2text_jax.decoding.retrieve import candidate_labels
 from eeg2text_jax.decoding.teacher_forced import teacher_forced
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.export_run import exported
