@@ -31,7 +31,7 @@ from eeg2text_jax.splits.split import check_same_data, check_same_split
 from eeg2text_jax.study.config_file import write_configuration
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import DECODED
-from eeg2text_jax.training.loop import trained_params
+from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.waves import waves
 
 
@@ -42,7 +42,8 @@ def is_ranked(config: ConfigDict) -> bool:
 
 def candidates_of(study: Study, name: str = "test") -> Candidates:
     """Return the distinct sentences of the test part in the order of the data file, spelled as at first occurrence."""
-    data, first = study.data, {}
+    data = study.data
+    first: dict[str, int] = {}
     for i in np.sort(study.split.parts["test"]).tolist():
         first.setdefault(sentence_key(str(data.sentence[i])), i)
     rows = list(first.values())

@@ -62,7 +62,7 @@ def preflight(argv: list[str]) -> int:
             write_text(epath.Path(arguments.options["json"]), json.dumps(fit.to_json(), indent=1) + "\n")
         return 0 if fit.good else 1
     report = estimate(
-        arguments.config, topology, effort, lambda line: sys.stderr.write(f"{line}\n"), largest=largest == "yes"
+        arguments.config, topology, effort, lambda line: print(line, file=sys.stderr), largest=largest == "yes"
     )
     print(to_text(report))
     if arguments.options["json"]:

@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import jiwer
 import numpy as np
@@ -63,7 +64,8 @@ class ErrorRate(Metric):
 def edit_counts(prediction: Sequence[int], reference: Sequence[int]) -> tuple[int, int, int, int]:
     """Return substitutions, deletions and insertions of one best alignment, and the length of the reference."""
     replaced = deleted = inserted = 0
-    for tag, start, end, predicted_start, predicted_end in Levenshtein.opcodes(reference, prediction).as_list():
+    changes: list[Any] = Levenshtein.opcodes(reference, prediction).as_list()
+    for tag, start, end, predicted_start, predicted_end in changes:
         if tag == "replace":
             replaced += end - start
         elif tag == "delete":

@@ -97,9 +97,10 @@ class Attention(nnx.Module):
         """
         shape = Heads(batch, self.heads, self.rate)
         if self.apart or not shape.side_by_side(self.head_dim) or x.shape[0] // data_shards() < MANY_ROWS:
-            rows = self._rows(x, context, rotation, dropout_key)
-            kept = rows if x is context else map(product, rows)
-            return self.out(attend_apart(shape, *kept, biases, dropout_key, self.cap), dropout_key, 5)
+            queries, keys, values = self._rows(x, context, rotation, dropout_key)
+            if x is not context:
+                queries, keys, values = product(queries), product(keys), product(values)
+            return self.out(attend_apart(shape, queries, keys, values, biases, dropout_key, self.cap), dropout_key, 5)
         together, apart = partial(self._together, shape), partial(self._apart, shape)
         return jax.lax.platform_dependent(x, context, tuple(biases), dropout_key, tpu=together, default=apart)
 

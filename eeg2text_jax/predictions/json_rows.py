@@ -109,7 +109,7 @@ def items_of_text(lines: Lines) -> tuple[Iterator[Item], str]:
     """The objects of a JSON text: a list of them, lists of equal length by name, or one of both under some name."""
     path = lines.path
     try:
-        found = DECODER.decode("\n".join(lines))
+        found: Any = DECODER.decode("\n".join(lines))
     except json.JSONDecodeError as error:
         raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}); the file may be cut short.") from error
     except (ValueError, RecursionError) as error:

@@ -23,6 +23,8 @@ from eeg2text_jax.preflight.gpu_target import TARGETS, gpu_devices, has_gpu_comp
 from eeg2text_jax.preflight.hlo import bytes_by_axis
 from eeg2text_jax.preflight.hlo_clock import Estimate
 from eeg2text_jax.preflight.programs import Outline, Program, make_outline
+from eeg2text_jax.study.grid import placement_of
+from eeg2text_jax.study.sections import read_settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +151,7 @@ def estimate(
         return _preflight_tpu(outline, topology, effort, say, largest)
     if topology.name.split(":")[0] in TARGETS and has_gpu_compiler():
         return _preflight_gpu(outline, topology, say)
-    placement = Placement.from_config(config, len(outline.arms), topology.shape[0])
+    placement = placement_of(read_settings(config), len(outline.arms), topology.shape[0])
     programs = []
     for task in (_training(outline, placement), _search(outline, placement)):
         say(f"lowering the {task.name} ...")
@@ -160,7 +162,7 @@ def estimate(
 
 
 def _preflight_gpu(outline: Outline, topology: Topology, say: Callable[[str], None]) -> Report:
-    placement, programs = Placement.from_config(outline.config, len(outline.arms), gpu_devices(topology)), []
+    placement, programs = placement_of(outline.settings, len(outline.arms), gpu_devices(topology)), []
     for task in (_training(outline, placement), _search(outline, placement)):
         say(f"compiling the {task} ...")
         timed = TARGETS[topology.name.split(":")[0]].matrix_ops > 0
@@ -172,7 +174,7 @@ def _preflight_gpu(outline: Outline, topology: Topology, say: Callable[[str], No
 def _preflight_tpu(
     outline: Outline, topology: Topology, effort: str, say: Callable[[str], None], largest: bool
 ) -> Report:
-    placement = Placement.from_config(outline.config, len(outline.arms), tpu_devices(topology))
+    placement = placement_of(outline.settings, len(outline.arms), tpu_devices(topology))
     step, limit, size = placement.mesh.shape[DATA], usable(topology.chip), int(outline.config.batch.size)
     tasks = [_training(outline, placement), _search(outline, placement)]
     clock = topology.chip.clock if effort == "full" else 0.0

@@ -97,7 +97,7 @@ def judge_fit(config: ConfigDict, topology: Topology, effort: str) -> JudgeFit:
     if config.parallel.arms == "auto":  # "auto" would look at this machine's devices
         config = config.copy_and_resolve_references()
         config.parallel.arms = "vmap"
-    wanted = tuple(int(n) for n in config.parallel.mesh)
+    wanted: Any = tuple(int(n) for n in config.parallel.mesh)
     mesh = make_mesh(*mesh_shape(len(devices), arms, config.batch.size, wanted), devices)
     placement = Placement(mesh, REPLICATED)
     program = make_program(config, model, LABELS, mesh)

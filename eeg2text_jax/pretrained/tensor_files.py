@@ -145,6 +145,6 @@ def _flatten(file: Path, tree: dict[str, Any], above: tuple[str, ...], tensors: 
         elif key == "kernel":
             if value.ndim != 2:
                 raise UserError(f"{file}: expected a matrix at {'/'.join(path)}, found shape {value.shape}.")
-            tensors[torch_name(path)] = value.T
+            tensors[torch_name(path)] = np.asarray(value).T
         else:
             tensors[torch_name(path)] = np.asarray(value)

@@ -66,7 +66,8 @@ def summed_loss_by_blocks(
 
     def of_block(head: Any, x: jax.Array, rows: tuple[jax.Array, jax.Array]) -> jax.Array:
         labels, counted = (leaf.reshape(-1) for leaf in rows)
-        logits = logits_of(x.reshape(-1, x.shape[-1]), *head, cap)
+        table, bias = head
+        logits = logits_of(x.reshape(-1, x.shape[-1]), table, bias, cap)
         return jnp.sum(token_losses(logits, labels, label_smoothing) * counted)
 
     counted = _counted(labels, weight, pad_token)

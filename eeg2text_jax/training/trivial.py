@@ -6,6 +6,7 @@ The mean over the training set is computed from each arm's own input; for the no
 import dataclasses
 import functools
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -33,13 +34,13 @@ class ReconstructionProgram(GridProgram):
     model: ReconstructionModel
     error: str = "mae"
 
-    def _gradient(self, params: Any, rows: Batch, key: jax.Array) -> tuple[jax.Array, Any]:
+    def _gradient(self, params: Any, rows: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, Any]:
         """Return the mean loss over the snapshots of one arm's batch, and its gradient."""
         rows = dict(rows)
         voxels = rows.pop("voxels", None)
         count = jnp.maximum(jnp.sum(rows["mask"].astype(jnp.float32) * rows["weight"][:, None]), 1.0)
 
-        def loss(params: Any, rows: Batch, key: jax.Array) -> jax.Array:
+        def loss(params: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
             total, judged = self._loss(params, {**rows, "voxels": voxels}, key)
             # Hidden snapshots are drawn per microbatch, so each microbatch takes the mean over its own.
             own = jnp.maximum(judged, 1.0) * self.accumulate
@@ -47,7 +48,7 @@ class ReconstructionProgram(GridProgram):
 
         return self._accumulated(loss, params, rows, key)
 
-    def _loss(self, params: Any, rows: Batch, key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+    def _loss(self, params: Any, rows: Mapping[str, Any], key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         """Return the summed loss of one arm and the number of snapshots."""
         made, judged = self.model.reconstruct(params, rows["features"], rows["mask"], dropout_key=key)
         return reconstruction_loss(rows["features"], made, judged, rows["weight"], self.error, rows.get("voxels"))
@@ -65,7 +66,7 @@ TRIVIAL = ("zero", "mean")
 MEAN_OF = 1000  # evenly spaced training samples that the mean is computed from
 
 
-def trivial_losses(study: Study, program: ReconstructionProgram) -> dict[str, np.ndarray]:
+def trivial_losses(study: Study, program: Any) -> dict[str, np.ndarray]:
     """Return the dev losses of both trivial predictors by name, each `[A]`."""
     arrays, place = study.placement.constants(study.arrays), study.placement.batch
 

@@ -25,7 +25,7 @@ from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.study import open_study
 from eeg2text_jax.study.workdir import Workdir
 from eeg2text_jax.training.checkpoint import Checkpoints
-from eeg2text_jax.training.loop import trained_params
+from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.waves import train_arms
 
 CHANGES = {
