@@ -1,6 +1,6 @@
 """Decode again what a workdir holds: the only evidence of where predictions come from that nobody can write by hand."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from etils import epath
@@ -36,7 +36,8 @@ def decoded_again(found: PredictionSet | RankingSet) -> str:
         )
     root = epath.Path(found.path).parent
     ranked = isinstance(found, RankingSet)
-    there = {_key(row): row for row in (found.rows if ranked else found.predictions)}
+    held: Sequence[Prediction] = found.rows if isinstance(found, RankingSet) else found.predictions
+    there = {_key(row): row for row in held}
     with begun(ConfigDict(read_configuration(find_workdir(str(root)))), str(root), make=False) as study:
         here = {_key(row): row for row in _rows(study, ranked)}
     differing = [key for key in there | here if not _same(there.get(key), here.get(key))]
@@ -51,20 +52,18 @@ def decoded_again(found: PredictionSet | RankingSet) -> str:
     return f"{verb} again by this command with the checkpoints beside the file, and all {len(there)} rows are the same"
 
 
-def _rows(study: Study, ranked: bool) -> Iterator[Prediction | Ranking]:
+def _rows(study: Study, ranked: bool) -> Iterator[Prediction]:
     return ranked_rows(study, candidates_of(study)) if ranked else decoded_rows(study)
 
 
-def _key(row: Prediction | Ranking) -> tuple:
-    mode = row.mode, getattr(row, "hypothesis", None)
-    return row.sample_id, row.train_condition, row.eval_condition, row.seed, *mode
+def _key(row: Prediction) -> tuple:
+    return row.sample_id, row.train_condition, row.eval_condition, row.seed, row.mode, row.hypothesis
 
 
-def _same(one: Prediction | Ranking | None, other: Prediction | Ranking | None) -> bool:
+def _same(one: Prediction | None, other: Prediction | None) -> bool:
     if one is None or other is None or one.reference != other.reference:
         return False
     if isinstance(one, Ranking) and isinstance(other, Ranking):
-        return one.candidates.references == other.candidates.references and np.allclose(
-            one.scores, other.scores, CLOSE, CLOSE
-        )
+        listed = one.candidates.references == other.candidates.references
+        return listed and np.allclose(one.scores, other.scores, CLOSE, CLOSE)
     return one.prediction == other.prediction

@@ -38,9 +38,9 @@ from eeg2text_jax.study.config_file import write_configuration
 from eeg2text_jax.study.metric_names import WORDS
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import DECODED
-from eeg2text_jax.training.loop import trained_params
 from eeg2text_jax.training.metrics_log import write_curves
 from eeg2text_jax.training.pictures import write_figure, write_reconstructions
+from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.waves import restore_log, train_arms, waves
 
 CHANNELS = (

@@ -10,6 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from eeg2text_jax.data.datafile import DataFile, read_datafile
+from eeg2text_jax.data.prepare import DataSettings
 from eeg2text_jax.data.prepare import prepare as prepare_sources
 from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.electrodes import electrodes
@@ -20,6 +21,7 @@ from eeg2text_jax.data.raw.sentences import Reading, windows
 from eeg2text_jax.data.rows import Columns, write
 from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError, did_you_mean
+from eeg2text_jax.kinds import read_section
 from eeg2text_jax.study.configuration import load_config
 from eeg2text_jax.study.ranges import RANGES, fields, refusal
 
@@ -56,7 +58,7 @@ def prepare(
     several = list(data) if isinstance(data, list | tuple) else [data]
     columns = Columns(**settings.columns)
     if all(isinstance(one, str | os.PathLike) for one in several):
-        prepare_sources(settings, Path(out), [os.fspath(one) for one in several])
+        prepare_sources(read_section(DataSettings, settings), Path(out), [os.fspath(one) for one in several])
     elif hasattr(data, "itertuples"):
         write(out, data, columns=columns)
     elif not isinstance(data, list | tuple) and hasattr(data, "metadata") and hasattr(data, "ch_names"):
@@ -68,7 +70,9 @@ def prepare(
         write(out, rows, features_are=spec.features_are(names), provenance=provenance)
     elif all(hasattr(one, "ch_names") and not hasattr(one, "metadata") for one in several):
         with tempfile.TemporaryDirectory() as folder:
-            prepare_sources(settings, Path(out), [str(path) for path in saved(several, Path(folder))])
+            prepare_sources(
+                read_section(DataSettings, settings), Path(out), [str(path) for path in saved(several, Path(folder))]
+            )
     else:
         raise UserError(
             f"data is a {type(data).__name__}; expected mne.io.Raw (or a list of them), mne.Epochs, a DataFrame or a "

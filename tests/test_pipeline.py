@@ -16,7 +16,6 @@ from eeg2text_jax.decode_again import decoded_again
 from eeg2text_jax.decoding.exported import load_export
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
-from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.predictions.file import read_predictions
 from eeg2text_jax.predictions.read import read_any
 from eeg2text_jax.pretrained.load import load_pretrained
@@ -24,7 +23,9 @@ from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.grid import init_keys
 from eeg2text_jax.study.own_run import is_of_its_run
 from eeg2text_jax.study.study import open_study
-from eeg2text_jax.training.loop import DevLoss, make_initial_state, make_program, trained_params
+from eeg2text_jax.training.grid_program import make_program
+from eeg2text_jax.training.loop import DevLoss
+from eeg2text_jax.training.resume import make_initial_state, trained_params
 from eeg2text_jax.training.step import GridProgram
 from eeg2text_jax.training.waves import train_arms
 
@@ -100,7 +101,7 @@ def free_running(path):
 def test_arms_of_a_seed_begin_alike_and_differ_only_by_condition(tmp_path):
     config = tiny_config(grid__train_conditions=("noise", "zero"), grid__seeds=(0, 1), train__steps=1)
     study = open_study(config, open_workdir(str(tmp_path / "run"), config))
-    state = jax.jit(make_program(study.config, study.model, study.arms).initial_state)(
+    state = jax.jit(make_program(study.settings, study.model, study.arms).initial_state)(
         init_keys(study.arms, config.seed)
     )
     for leaf in jax.tree.leaves(state.params):
@@ -133,7 +134,7 @@ def test_best_parameters_are_those_with_the_lowest_dev_loss(finished):
     study = open_study(config, open_workdir(str(finished), config))
     rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
     best = min(row["dev_loss/eeg/0"] for row in rows if "dev_loss/eeg/0" in row)
-    loss = DevLoss(study, make_program(study.config, study.model, study.arms))(trained_params(study))
+    loss = DevLoss(study, make_program(study.settings, study.model, study.arms))(trained_params(study))
     assert float(loss[0]) == pytest.approx(best, rel=1e-6)
 
 
@@ -199,8 +200,8 @@ def test_export_names_the_arms_there_are(finished, tmp_path, capsys):
 def test_training_starts_from_a_checkpoint(exported, tmp_path):
     config = tiny_config(model__checkpoint=str(exported))
     study = open_study(config, open_workdir(str(tmp_path / "run"), config))
-    placement = Placement.from_config(config, len(study.arms))
-    program = make_program(study.config, study.model, study.arms)
+    placement = study.placement
+    program = make_program(study.settings, study.model, study.arms)
     state = make_initial_state(study, program, placement)
     _, params = load_pretrained(exported)
     for arm in range(2):

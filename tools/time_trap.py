@@ -20,7 +20,7 @@ from eeg2text_jax.conditions.donors import donor_table
 from eeg2text_jax.conditions.time_controls import clock_features, nearest_texts, neighbor_table
 from eeg2text_jax.data.clock import Clock, stated
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.synthetic import SyntheticSpec, synthetic_samples
+from eeg2text_jax.data.planted.planted_words import SyntheticSpec, synthetic_samples
 from eeg2text_jax.predictions.file import Prediction
 from eeg2text_jax.predictions.rankings import Candidates, Ranking
 from eeg2text_jax.splits.methods import make_split

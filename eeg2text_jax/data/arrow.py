@@ -171,7 +171,7 @@ def write_parquet(data: DataFile, out: Path) -> None:
     pandas and datasets open it; `eeg2text prepare` gives the same samples back.
     """
     pa, pq = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
-    about = {"features_are": data.features_are, "exported": data.provenance}
+    about: dict[str, Any] = {"features_are": data.features_are, "exported": data.provenance}
     about |= {"electrodes": places} if (places := electrodes_of(data)) else {}
     clock = {} if data.clock is None else CLOCK_COLUMNS
     kinds = {str: pa.string(), float: pa.float64(), int: pa.int64()}

@@ -18,8 +18,7 @@ from jax.sharding import Mesh
 
 from eeg2text_jax.data.raw.electrodes import Place, electrodes_of
 from eeg2text_jax.decoding.cells import gather_params
-from eeg2text_jax.decoding.likelihoods import padded_labels, summed_nll
-from eeg2text_jax.decoding.retrieve import over_slices
+from eeg2text_jax.decoding.retrieve import over_slices, padded_labels, summed_nll
 from eeg2text_jax.decoding.sharded import Inputs
 from eeg2text_jax.files import write_text
 from eeg2text_jax.models.functional import Seq2SeqModel

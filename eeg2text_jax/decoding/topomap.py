@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from etils import epath
@@ -43,7 +44,7 @@ def _head(axes: Axes, flat: np.ndarray, values: np.ndarray, most: float):
     line = np.linspace(-EDGE, EDGE, POINTS)
     grid = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
     drawn = RBFInterpolator(flat, values, kernel="linear", degree=0, smoothing=1e-9)(grid).reshape(POINTS, POINTS)
-    style = {"vmin": 0.0, "vmax": most, "cmap": "viridis"}
+    style: dict[str, Any] = {"vmin": 0.0, "vmax": most, "cmap": "viridis"}
     image = axes.imshow(drawn, origin="lower", extent=(-EDGE, EDGE, -EDGE, EDGE), interpolation="bilinear", **style)
     image.set_clip_path(Circle((0, 0), EDGE, transform=axes.transData))
     turn = np.linspace(0, 2 * np.pi, 200)

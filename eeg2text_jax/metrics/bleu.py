@@ -93,10 +93,9 @@ def _clipped(text_of: np.ndarray, grams: np.ndarray, rows: int, _: int, unique: 
     (predicted, p_counts), (reference, r_counts) = sides
     _, p, r = np.intersect1d(predicted, reference, assume_unique=True, return_indices=True)
     both = np.minimum(p_counts[p], r_counts[r])
-    return tuple(
-        np.bincount(keys // width, counts, minlength=rows)
-        for keys, counts in ((predicted[p], both), (predicted, p_counts), (reference, r_counts))
-    )
+    sums = ((predicted[p], both), (predicted, p_counts), (reference, r_counts))
+    shared, ours, theirs = (np.bincount(keys // width, counts, minlength=rows) for keys, counts in sums)
+    return shared, ours, theirs
 
 
 ORDERS = (1, 2, 3, 4)

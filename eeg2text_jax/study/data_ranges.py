@@ -2,12 +2,12 @@
 
 from eeg2text_jax.data.clock import CLOCK_COLUMNS
 from eeg2text_jax.data.fmri.fmri_spec import RUNS
+from eeg2text_jax.data.planted.planted_words import ORDERS
 from eeg2text_jax.data.raw.choices import VOLTS
 from eeg2text_jax.data.recordings.features import BANDS, MEASURES
 from eeg2text_jax.data.recordings.sources import TASKS
-from eeg2text_jax.data.slow_drift import ORDERS
 from eeg2text_jax.data.volume_file import DTYPES
-from eeg2text_jax.study.kinds import Range, bands, flag, grid, many, number, one_of, place, text, whole
+from eeg2text_jax.kinds import Range, bands, flag, grid, many, number, one_of, place, text, whole
 
 # In the order of configs/default.py.
 DATA_RANGES: dict[str, Range] = {

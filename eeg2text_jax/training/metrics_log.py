@@ -5,6 +5,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from etils import epath
 from matplotlib.figure import Figure
@@ -134,7 +135,10 @@ def loss_figure(metrics: epath.Path) -> Figure:
     axes = figure.subplots()
     names = list(dict.fromkeys(key.partition("/")[2] for row in rows for key in row if key.startswith("dev_loss/")))
     for i, name in enumerate(names):
-        style = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
+        style: dict[str, Any] = {
+            "color": COLOURS[i % len(COLOURS)],
+            "linestyle": DASHES[i // len(COLOURS) % len(DASHES)],
+        }
         axes.plot(*_series(rows, f"loss/{name}"), lw=0.7, alpha=0.6, label=f"{name}, train", **style)
         axes.plot(*_series(rows, f"dev_loss/{name}"), lw=1.8, marker="o", ms=3, label=f"{name}, dev", **style)
     axes.set_xlabel("step")

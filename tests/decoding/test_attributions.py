@@ -10,7 +10,7 @@ from tiny_run import tiny_config
 from eeg2text_jax import data, pipeline
 from eeg2text_jax.data.batches import make_batch
 from eeg2text_jax.decoding.attributions import attribution_program, mean_share
-from eeg2text_jax.decoding.likelihoods import likelihood_program, padded_labels
+from eeg2text_jax.decoding.retrieve import likelihood_program, padded_labels
 from eeg2text_jax.decoding.topomap import flattened
 from eeg2text_jax.export_run import finished_study
 from eeg2text_jax.training.loop import trained_params

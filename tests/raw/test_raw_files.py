@@ -10,7 +10,7 @@ import scipy.signal
 
 from eeg2text_jax.cli import main
 from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_jax.data.raw.made_up import VOCABULARY, Plan, write_recordings
+from eeg2text_jax.data.planted.planted_recordings import VOCABULARY, Plan, write_recordings
 
 mne = pytest.importorskip("mne", reason="pip install 'eeg2text_jax[mne]'")
 pytest.importorskip("mne_bids", reason="pip install 'eeg2text_jax[mne]'")

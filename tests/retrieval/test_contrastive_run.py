@@ -12,7 +12,7 @@ from etils import epath
 from tiny_run import tiny_config
 
 from eeg2text_jax import cli, pipeline
-from eeg2text_jax.decoding.likelihoods import padded_labels
+from eeg2text_jax.decoding.retrieve import padded_labels
 from eeg2text_jax.decoding.teacher_forced import teacher_forced
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.export_run import exported
@@ -25,7 +25,7 @@ from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.study import open_study
 from eeg2text_jax.study.workdir import Workdir
 from eeg2text_jax.training.checkpoint import Checkpoints
-from eeg2text_jax.training.loop import trained_params
+from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.waves import train_arms
 
 CHANGES = {

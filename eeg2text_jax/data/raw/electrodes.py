@@ -15,7 +15,7 @@ Place = tuple[str, float, float, float]  # name of a channel, and metres to the 
 
 def electrodes_of(data: DataFile) -> list[Place]:
     """Positions of a data file's channels, whose features are band-major; empty if they are not known."""
-    found = [(str(name), *map(float, place)) for name, *place in data.provenance.get("electrodes", [])]
+    found = [(str(name), float(x), float(y), float(z)) for name, x, y, z in data.provenance.get("electrodes", [])]
     return found if found and data.n_features % len(found) == 0 else []
 
 
@@ -38,7 +38,7 @@ def _places(info: Any, names: Sequence[str]) -> list[Place]:
     where = np.array([info["chs"][info["ch_names"].index(name)]["loc"][:3] for name in names], float)
     if not (np.isfinite(where).all() and where.any(axis=1).all()):
         return []
-    return [(name, *map(float, place)) for name, place in zip(names, where.round(5), strict=True)]
+    return [(name, float(x), float(y), float(z)) for name, (x, y, z) in zip(names, where.round(5), strict=True)]
 
 
 def _standard(names: Sequence[str], montage: str) -> Any:

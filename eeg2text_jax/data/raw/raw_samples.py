@@ -13,9 +13,8 @@ import numpy as np
 from eeg2text_jax.data.datafile import Sample
 from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.electrodes import Place, electrodes
-from eeg2text_jax.data.raw.events import Event, annotations, events_table, read_events
+from eeg2text_jax.data.raw.events import Event, annotations, events_table, read_events, split_type
 from eeg2text_jax.data.raw.find import RawFile, find_raw
-from eeg2text_jax.data.raw.markers import split_type
 from eeg2text_jax.data.raw.power import Flat, band_power
 from eeg2text_jax.data.raw.recording import Recording, open_recording
 from eeg2text_jax.data.raw.sentences import NO_TEXT, Reading, Texts, readings, windows

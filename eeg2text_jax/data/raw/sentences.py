@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eeg2text_jax.data.raw.choices import RawSpec
-from eeg2text_jax.data.raw.events import CODES, MISSING, Event, is_marked_bad, read_table
+from eeg2text_jax.data.raw.events import CODES, MISSING, Event, is_marked_bad, read_table, spellings, split_type
 from eeg2text_jax.data.raw.find import RawFile
-from eeg2text_jax.data.raw.markers import spellings, split_type
 from eeg2text_jax.errors import UserError
 
 NO_END = "no end"
