@@ -14,11 +14,11 @@ import numpy as np
 
 from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.beyond_time import stretches
+from eeg2text_jax.auditing.cells import content_tables
 from eeg2text_jax.auditing.contrast import contrast
 from eeg2text_jax.auditing.endpoints import primary_endpoint
 from eeg2text_jax.auditing.levels import labels_of
 from eeg2text_jax.auditing.strata import MIN_SENTENCES, exchangeable, length_strata
-from eeg2text_jax.auditing.table import content_tables
 from eeg2text_jax.auditing.verdict import is_above
 from eeg2text_testing.clock_decoders import Clocked, made
 

@@ -8,11 +8,11 @@ import numpy as np
 from eeg2text_jax.auditing import fitness, red_flags, verdict
 from eeg2text_jax.auditing.align import Aligned, align
 from eeg2text_jax.auditing.beyond_time import beyond_time
+from eeg2text_jax.auditing.cells import ContentTable, RowTable, content_tables, donor_notes
 from eeg2text_jax.auditing.collapse import measure_collapse
 from eeg2text_jax.auditing.compare import compare, gap_flags
 from eeg2text_jax.auditing.contrast import Contrast, contrast
 from eeg2text_jax.auditing.decision import decide, deciding_one, questions
-from eeg2text_jax.auditing.donor_cells import donor_notes
 from eeg2text_jax.auditing.endpoints import Endpoint, primary_endpoint
 from eeg2text_jax.auditing.levels import curve, levels_of
 from eeg2text_jax.auditing.provenance import AVERAGED, FOUND, checked_proof, provenance_of
@@ -24,7 +24,6 @@ from eeg2text_jax.auditing.side_channel import GAP_CODES, SideChannel, measure_s
 from eeg2text_jax.auditing.statistics import design_effect
 from eeg2text_jax.auditing.strata import STRATUM_SIZE, stand_ins
 from eeg2text_jax.auditing.structure import contradictions, weighed
-from eeg2text_jax.auditing.table import ContentTable, RowTable, content_tables
 from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.predictions.file import Prediction
 from eeg2text_jax.predictions.in_memory import as_conditions

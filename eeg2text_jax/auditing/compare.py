@@ -6,12 +6,12 @@ import numpy as np
 
 from eeg2text_jax.auditing import verdict
 from eeg2text_jax.auditing.align import Aligned
+from eeg2text_jax.auditing.cells import ContentTable, content_tables
 from eeg2text_jax.auditing.contrast import Contrast, contrast, subject_effects
 from eeg2text_jax.auditing.endpoints import Endpoint, primary_endpoint, secondary_metrics
 from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.auditing.result import Evidence, Secondary
 from eeg2text_jax.auditing.statistics import holm
-from eeg2text_jax.auditing.table import ContentTable, content_tables
 from eeg2text_jax.metrics.metric import MetricError
 
 STYLE_DECIDES = "style decides the scores, not content"

@@ -9,8 +9,8 @@ import numpy as np
 
 from eeg2text_jax.auditing import statistics
 from eeg2text_jax.auditing.align import Condition
+from eeg2text_jax.auditing.cells import RowTable
 from eeg2text_jax.auditing.statistics import Resampled, Score
-from eeg2text_jax.auditing.table import RowTable
 
 NOTHING = 1e-9  # of the score's unit: a spread below is rounding
 

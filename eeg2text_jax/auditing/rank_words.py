@@ -9,7 +9,7 @@ import numpy as np
 from eeg2text_jax.auditing import verdict
 from eeg2text_jax.auditing.align import Aligned
 from eeg2text_jax.auditing.contrast import Contrast
-from eeg2text_jax.auditing.rank_table import RankEndpoint
+from eeg2text_jax.auditing.endpoints import Endpoint
 from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.auditing.result import Evidence
 from eeg2text_jax.auditing.side_channel import SideChannel
@@ -35,7 +35,7 @@ class RankedCondition:
         return max(c.p_primary for c in (self.content, *self.derived.values()))
 
 
-def held_against(eeg: Sequence[Ranking], endpoint: RankEndpoint, sentences: int) -> dict[str, Any]:
+def held_against(eeg: Sequence[Ranking], endpoint: Endpoint, sentences: int) -> dict[str, Any]:
     """Return the number of candidates, the chance level, and the length-only baseline."""
     sizes = [len(row.candidates) for row in eeg]
     fewest, k = min(sizes), (1, 5)[endpoint.column] if endpoint.column < 2 else 0
@@ -53,7 +53,7 @@ def _chance(sizes: tuple[int, int], value: float, interval: tuple[float, float],
 
 
 def chance_flags(
-    conditions: Sequence[RankedCondition], evidence: Sequence[Evidence], endpoint: RankEndpoint, held: dict[str, Any]
+    conditions: Sequence[RankedCondition], evidence: Sequence[Evidence], endpoint: Endpoint, held: dict[str, Any]
 ) -> list[Flag]:
     """Flag scores above chance without content: chance is not a control, because length alone may exceed it."""
     flags = []
@@ -76,7 +76,7 @@ def chance_flags(
     return flags
 
 
-def in_words(found: Evidence, outcome: Verdict, aligned: Aligned, endpoint: RankEndpoint, held: dict[str, Any]) -> str:
+def in_words(found: Evidence, outcome: Verdict, aligned: Aligned, endpoint: Endpoint, held: dict[str, Any]) -> str:
     """Describe one comparison in figures; p is for the direction of the verdict."""
     less, primary = outcome is Verdict.CONTROL_BETTER, found.primary
     fewest, most = held["candidates"]

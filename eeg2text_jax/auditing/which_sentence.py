@@ -15,30 +15,26 @@ from eeg2text_jax.auditing import fitness, verdict
 from eeg2text_jax.auditing.align import Aligned, align
 from eeg2text_jax.auditing.audit import counts
 from eeg2text_jax.auditing.beyond_time import beyond_time
+from eeg2text_jax.auditing.cells import ContentTable, content_tables, donor_notes
 from eeg2text_jax.auditing.compare import SUBJECT_RESAMPLES
 from eeg2text_jax.auditing.contrast import contrast, subject_effects
 from eeg2text_jax.auditing.decision import as_question, deciding_one, questions
-from eeg2text_jax.auditing.donor_cells import donor_notes
+from eeg2text_jax.auditing.endpoints import Endpoint, rank_endpoints
 from eeg2text_jax.auditing.provenance import AVERAGED, Provenance, checked_proof, joined, provenance_of
 from eeg2text_jax.auditing.rank_signs import rank_signs
-from eeg2text_jax.auditing.rank_table import RankEndpoint, rank_endpoint, rank_side_channel, rank_tables
 from eeg2text_jax.auditing.rank_words import RankedCondition, chance_flags, held_against, in_words
 from eeg2text_jax.auditing.recorded import judged
 from eeg2text_jax.auditing.red_flags import LEVELS, Flag
 from eeg2text_jax.auditing.result import AuditResult, Comparison, Evidence, Secondary
-from eeg2text_jax.auditing.side_channel import GAP_CODES
+from eeg2text_jax.auditing.side_channel import GAP_CODES, measure_side_channel
 from eeg2text_jax.auditing.statistics import design_effect, holm
 from eeg2text_jax.auditing.strata import STRATUM_SIZE, stand_ins
 from eeg2text_jax.auditing.structure import contradictions, weighed
-from eeg2text_jax.auditing.table import ContentTable
 from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.ranks import Figures
 from eeg2text_jax.predictions.rankings import Ranking
 from eeg2text_jax.splits.neighbors import high_neighbors
-from eeg2text_jax.study.metric_names import WHICH_SENTENCE
-
-SIGNATURE = "rank among all candidates|ties:shared|null:other sentences of equal task and length"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,14 +108,14 @@ def audit_rankings(
     rng = np.random.default_rng(seed)
     eeg, controls, left_out = judged(eeg, controls, recording)
     aligned = align({name: eeg, **controls}, common=common, stratum_size=stratum_size)
-    chosen = rank_endpoint(endpoint)
+    chosen, *others = rank_endpoints(endpoint)
     margin = chosen.margin if margin is None else margin
     options: dict[str, Any] = {"resamples": resamples, "rng": rng}
-    channels, flags = rank_side_channel(aligned, chosen.score, **options)
+    channels, flags = measure_side_channel(aligned, chosen.metric, chosen.score, **options)
     leaks = any(flag.code in GAP_CODES for flag in flags)
-    tables = rank_tables(aligned, aligned.strata, with_rows=True, **options)
+    tables = content_tables(aligned, aligned.strata, chosen.metric, with_rows=True, **options)
     derived = {
-        source: rank_tables(aligned, strata, **options)
+        source: content_tables(aligned, strata, chosen.metric, **options)
         for source, strata in stand_ins(aligned, stratum_size, length_leaks=leaks).items()
     }
     conditions = [
@@ -134,7 +130,7 @@ def audit_rankings(
         for i, condition in enumerate(aligned.conditions)
     ]
     held = held_against(eeg, chosen, len(aligned.references))
-    evidence = _compare(aligned, tables, derived, chosen, endpoint, rng)
+    evidence = _compare(aligned, tables, derived, chosen, others, rng)
     averaged = bool(AVERAGED.search(proof))
     flags += [Flag("time", "warning", message) for message in high_neighbors(neighbors)]
     flags += fitness.too_few(aligned) + chance_flags(conditions, evidence, chosen, held)
@@ -167,7 +163,7 @@ def audit_rankings(
         verdict=decisive.verdict,
         sentence=decisive.sentence,
         metric=chosen.label,
-        signature=SIGNATURE,
+        signature=chosen.metric.signature,
         margin=margin,
         resamples=resamples,
         seed=seed,
@@ -191,13 +187,12 @@ def _compare(
     aligned: Aligned,
     tables: Sequence[ContentTable],
     derived: Mapping[str, Sequence[ContentTable]],
-    endpoint: RankEndpoint,
-    name: str,
+    endpoint: Endpoint,
+    others: Sequence[Endpoint],
     rng: np.random.Generator,
 ) -> list[Evidence]:
     """The evidence against each control, or of EEG alone; figures that do not decide are adjusted by Holm together."""
     pairs = [[0, i] for i in range(1, len(tables))] or [[0]]
-    others = [rank_endpoint(other) for other in WHICH_SENTENCE if other != name]
     found = [[(e, contrast([tables[i].sampled for i in pair], e.score)) for e in others] for pair in pairs]
     adjusted = iter(holm(np.array([c.p for row in found for _, c in row])).tolist())
     evidence = []
@@ -213,7 +208,9 @@ def _compare(
                     for source, again in derived.items()
                 },
                 secondary=[
-                    Secondary(e.label, SIGNATURE, c.scores, c.gap_interval, c.effect, c.interval, c.p, next(adjusted))
+                    Secondary(
+                        e.label, e.metric.signature, c.scores, c.gap_interval, c.effect, c.interval, c.p, next(adjusted)
+                    )
                     for e, c in figures
                 ],
                 subjects=subject_effects(conditions, rows, endpoint.score, resamples=SUBJECT_RESAMPLES, rng=rng),
@@ -227,7 +224,7 @@ def _decide(
     reasons: Sequence[str],
     aligned: Aligned,
     conditions: Sequence[RankedCondition],
-    endpoint: RankEndpoint,
+    endpoint: Endpoint,
     margin: float,
     held: dict[str, Any],
     origin: Provenance,

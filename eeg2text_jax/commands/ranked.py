@@ -13,12 +13,12 @@ from eeg2text_jax.auditing.judged import Judged, JudgedFile
 from eeg2text_jax.auditing.provenance import RANKED_HERE
 from eeg2text_jax.auditing.rank_report import ranking_text, write_ranking_report
 from eeg2text_jax.auditing.which_sentence import audit_rankings, select_rankings
-from eeg2text_jax.errors import UserError, did_you_mean
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest, write_text
 from eeg2text_jax.metrics.ranks import score_rankings
 from eeg2text_jax.predictions.rankings import Ranking, RankingSet, is_rankings, read_rankings
 from eeg2text_jax.predictions.selection import read_conditions
-from eeg2text_jax.study.metric_names import BLEU_1, WHICH_SENTENCE
+from eeg2text_jax.study.metric_names import BLEU_1
 from eeg2text_jax.study.own_run import is_of_its_run
 from eeg2text_jax.study.workdir import check_unchanged
 
@@ -47,12 +47,6 @@ def audit_ranked_files(flags: argparse.Namespace, argv: Sequence[str]) -> int:
     if flags.groups:
         raise UserError(f"--groups={flags.groups}: levels are of decoded text, not of rankings; leave it out.")
     endpoint = "top-5" if flags.endpoint == BLEU_1 else flags.endpoint
-    if endpoint not in WHICH_SENTENCE:
-        raise UserError(
-            f"--endpoint={endpoint}: of rankings it is one of {', '.join(WHICH_SENTENCE)}; "
-            f"{did_you_mean(endpoint, WHICH_SENTENCE)}"
-        )
-
     recordings: list[str] = []
     files: list[JudgedFile] = []
     ours: list[bool] = []
