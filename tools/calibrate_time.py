@@ -14,7 +14,7 @@ import numpy as np
 
 from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.beyond_time import stretches
-from eeg2text_jax.auditing.cells import content_tables
+from eeg2text_jax.auditing.content_cells import content_tables
 from eeg2text_jax.auditing.contrast import contrast
 from eeg2text_jax.auditing.endpoints import primary_endpoint
 from eeg2text_jax.auditing.levels import labels_of

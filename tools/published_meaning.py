@@ -19,7 +19,7 @@ import numpy as np
 
 from eeg2text_jax.auditing.align import Aligned, align
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.cells import weighted_tables
+from eeg2text_jax.auditing.content_cells import weighted_tables
 from eeg2text_jax.auditing.contrast import contrast
 from eeg2text_jax.auditing.endpoints import Endpoint
 from eeg2text_jax.auditing.statistics import resample

@@ -76,8 +76,9 @@ def rank_endpoints(name: str) -> list[Endpoint]:
     return [Endpoint(ranked.label, metric, column, ranked.margin) for ranked, column in found]
 
 
-def secondary_metrics() -> list[tuple[Metric, dict[str, int]]]:
-    """Return the metrics besides the primary one, with the columns to judge."""
-    summaries, errors = rouge(), word_error_rate()
+def secondary_endpoints(words: Endpoint) -> list[Endpoint]:
+    """Return the endpoints of texts that are always computed and never decide; BLEU-4 has the metric of `words`."""
+    errors, summaries = word_error_rate(), rouge()
     columns = {"ROUGE-1 F": "rouge-1-f", "ROUGE-L F": "rouge-l-f"}
-    return [(errors, {"WER": 0}), (summaries, {label: summaries.columns.index(c) for label, c in columns.items()})]
+    overlaps = [Endpoint(label, summaries, summaries.columns.index(name)) for label, name in columns.items()]
+    return [Endpoint("BLEU-4", words.metric, 3), Endpoint("WER", errors, 0), *overlaps]

@@ -12,7 +12,7 @@ import numpy as np
 
 from eeg2text_jax.auditing import statistics
 from eeg2text_jax.auditing.align import Aligned, Condition
-from eeg2text_jax.auditing.cells import weighted_tables
+from eeg2text_jax.auditing.content_cells import weighted_tables
 from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.auditing.statistics import Score
 from eeg2text_jax.auditing.strata import Blocks, blocks_of

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from rows import row, simulated_rows
 
-from eeg2text_jax.auditing import cells as module
+from eeg2text_jax.auditing import content_cells as module
 from eeg2text_jax.auditing.align import align
-from eeg2text_jax.auditing.cells import content_tables, weighted_tables
+from eeg2text_jax.auditing.content_cells import content_tables, weighted_tables
 from eeg2text_jax.auditing.contrast import contrast
 from eeg2text_jax.auditing.endpoints import primary_endpoint
-from eeg2text_jax.auditing.strata import blocks_of, equal_length_strata
+from eeg2text_jax.auditing.guessed_strata import equal_length_strata
+from eeg2text_jax.auditing.strata import blocks_of
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.bleu import word_bleu
 from eeg2text_jax.metrics.error_rates import word_error_rate
