@@ -1,6 +1,6 @@
 """The fair benchmark of the cross-subject paper (its Table 4): unseen subjects and unseen texts, split (f), 8:1:1.
 
-    eeg2text prepare ZUCO/task1-SR ZUCO/task2-NR ZUCO/task3-TSR --out=zuco.h5
+    eeg2text prepare ZUCO/task1-SR ZUCO/task2-NR ZUCO/task3-TSR --compat=wang-ji --out=zuco.h5
     eeg2text run --config=configs/fair.py:model=unicorn,data=zuco --workdir=DIR
 
 Arguments: `model=unicorn|eeg2text`; `data=zuco|narratives`, which names the data file `DATA.h5`; `pretrain=no`, the

@@ -69,7 +69,7 @@ def rank(study: Study) -> None:
         "scores": f"{COSINE}|{study.targets.signature}" if contrastive else EVIDENCE,
     }
     candidates = candidates_of(study)
-    rows = itertools.chain.from_iterable(_rank_wave(part, candidates) for part in waves(study))
+    rows = ranked_rows(study, candidates)
     if not is_main():
         collections.deque(rows, maxlen=0)  # takes part in the computation, writes nothing
         return
@@ -78,6 +78,11 @@ def rank(study: Study) -> None:
     write_rankings(study.workdir.rankings, header, rows)
     study.workdir.record(study.workdir.rankings.name, *study.workdir.unrecorded(*DECODED))
     print(f"wrote {study.workdir.rankings}: {len(candidates)} candidates")
+
+
+def ranked_rows(study: Study, candidates: Candidates) -> Iterator[Ranking]:
+    """Rank `candidates` for every cell with each arm's best parameters."""
+    return itertools.chain.from_iterable(_rank_wave(part, candidates) for part in waves(study))
 
 
 def _rank_wave(study: Study, candidates: Candidates) -> Iterator[Ranking]:

@@ -12,8 +12,10 @@ from transformers import AutoModelForSeq2SeqLM
 
 from eeg2text_jax import cli, pipeline
 from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
+from eeg2text_jax.decode_again import decoded_again
 from eeg2text_jax.decoding.exported import load_export
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import file_digest
 from eeg2text_jax.predictions.file import read_predictions
 from eeg2text_jax.predictions.read import read_any
 from eeg2text_jax.pretrained.load import load_pretrained
@@ -45,6 +47,8 @@ def test_every_file_is_there_and_every_cell_is_scored(finished):
     for name in ("config.json", "results.md", "results.tex", "report.html", "audit.json", "loss.png", "metrics.jsonl"):
         assert (finished / name).stat().st_size > 0, name
     assert not [path.name for path in finished.iterdir() if "partial" in path.name]
+    assert not (finished / "channels.json").exists()  # where electrodes are is not known
+    assert "Which channels count" not in (finished / "report.html").read_text()
 
 
 def test_predictions_have_one_row_for_each_test_sample_cell_and_mode(finished):
@@ -263,6 +267,23 @@ def test_predictions_are_verified_by_digests_of_their_workdir_alone(finished, tm
         shutil.copytree(finished, root)
         change(root / "predictions.jsonl")
         assert not is_of_its_run(read_any(root / "predictions.jsonl"))
+
+
+def test_a_forged_workdir_whose_digests_agree_is_found_by_decoding_again(finished, tmp_path):
+    root = copy_of(finished, tmp_path)
+    path = root / "predictions.jsonl"
+    rows = len(read_any(path).predictions)
+    assert decoded_again(read_any(path)).endswith(f"and all {rows} rows are the same")
+    header, *lines = path.read_text().splitlines()
+    forged = [json.loads(line) for line in lines]
+    for row in forged:
+        row["prediction"] = row["reference"]
+    path.write_text("\n".join([header, *map(json.dumps, forged)]) + "\n")
+    noted = json.loads((root / "finished.json").read_text())
+    (root / "finished.json").write_text(json.dumps(noted | {path.name: file_digest(path)}))
+    assert is_of_its_run(read_any(path))
+    with pytest.raises(UserError, match=rf"predictions\.jsonl: \d+ of {rows} rows are not what the checkpoints"):
+        decoded_again(read_any(path))
 
 
 def add_to_the_split(predictions):

@@ -4,7 +4,7 @@ No text reaches the brain encoder; the contrastive model embeds candidates separ
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -21,7 +21,7 @@ from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.parallel.arms import shard_map_arms
 from eeg2text_jax.parallel.mesh import DATA
-from eeg2text_jax.parallel.placement import put, put_batch, replicated
+from eeg2text_jax.parallel.placement import fed_sharding, put, put_batch, replicated
 from eeg2text_jax.predictions.rankings import Candidates, Ranking, rounded
 from eeg2text_jax.study.study import Study
 
@@ -77,10 +77,12 @@ def over_slices(
     mesh: Mesh,
     run: Callable[[Any, Inputs, Inputs], Any],
     title: str,
+    labels: np.ndarray | None = None,
 ) -> Any:
     """Call `run(params, fed, shared)` on slices of similar length; return leaves `[A, N, ...]` in the order of `rows`.
 
-    `fed` has each arm's `features [A, B, W, F]` under the condition, `shared` the `mask [B, W]`.
+    `fed` has each arm's `features [A, B, W, F]` under the condition, and of `labels [A, N, T]` its own `[A, B, T]`;
+    `shared` the `mask [B, W]`.
     """
     arrays = put(study.arrays._replace(texts=None), replicated(mesh))
     edges = [words for words, _ in study.config.batch.buckets]
@@ -91,6 +93,8 @@ def over_slices(
         batch = put_batch(make_batch(study.samples, rows[part.samples], (part.words, width), len(part.samples)), mesh)
         batch.pop("labels")
         fed = {"features": feed_arms(study.arms, arrays, condition, batch, mesh)}
+        if labels is not None:
+            fed["labels"] = put(labels[:, part.samples], fed_sharding(mesh))
         return run(params, fed, read_inputs(condition, batch))
 
     slices = plan_slices(study.samples.n_words()[rows], edges, size)
@@ -134,7 +138,7 @@ def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candid
     params = gather_params(params, mesh)
     dev, test = study.split.parts["dev"], study.split.parts["test"]
     prior = dev[np.unique(np.linspace(0, len(dev) - 1, min(PRIOR_ROWS, len(dev))).round().astype(int))]
-    labels = candidate_labels(study, candidates)
+    labels = padded_labels(study, candidates.references)
     program = likelihood_program(study.model, mesh)
 
     def run(params: Any, fed: Inputs, shared: Inputs) -> jax.Array:
@@ -153,10 +157,10 @@ def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candid
             yield from cell_rankings(study, Cell(arm, condition), test, rounded(scores), candidates, "likelihood")
 
 
-def candidate_labels(study: Study, candidates: Candidates) -> np.ndarray:
-    """Return the padded token ids of every candidate, int32 `[N, T]`."""
+def padded_labels(study: Study, texts: Sequence[str]) -> np.ndarray:
+    """Return the padded token ids of every text, int32 `[N, T]`."""
     most, alone = study.config.text.max_tokens, study.model.spec.encoder is None
-    ids = encode_targets(study.tokenizer, candidates.references, most, alone)
+    ids = encode_targets(study.tokenizer, texts, most, alone)
     labels = np.full((len(ids), max(map(len, ids))), study.model.pad_token, np.int32)
     for row, one in enumerate(ids):
         labels[row, : len(one)] = one
@@ -173,13 +177,15 @@ def likelihood_program(model: Seq2SeqModel, mesh: Mesh) -> Callable[..., jax.Arr
     def score(params: Any, fed: Inputs, rest: tuple[Inputs, jax.Array]) -> jax.Array:
         shared, texts = rest
         hidden, mask = model.encode(params, {**fed, **shared})
-
-        def of_one(labels: jax.Array) -> jax.Array:
-            logits = model.decode(params, model.shift_right(labels), hidden, mask).astype(jnp.float32)
-            picked = jnp.take_along_axis(logits, labels[:, :, None], axis=2)[:, :, 0]
-            losses = jax.nn.logsumexp(logits, axis=2) - picked
-            return jnp.sum(jnp.where(labels != model.pad_token, losses, 0.0), axis=1)
-
+        of_one = functools.partial(summed_nll, model, params, hidden, mask)
         return jax.lax.map(of_one, texts.swapaxes(0, 1)).swapaxes(0, 1)
 
     return shard_map_arms(score, mesh)
+
+
+def summed_nll(model: Seq2SeqModel, params: Any, hidden: jax.Array, mask: jax.Array, labels: jax.Array) -> jax.Array:
+    """Return the negative log-likelihood of each text `labels [B, T]` given its encoded recording, nats `[B]`."""
+    logits = model.decode(params, model.shift_right(labels), hidden, mask).astype(jnp.float32)
+    picked = jnp.take_along_axis(logits, labels[:, :, None], axis=2)[:, :, 0]
+    losses = jax.nn.logsumexp(logits, axis=2) - picked
+    return jnp.sum(jnp.where(labels != model.pad_token, losses, 0.0), axis=1)

@@ -179,7 +179,13 @@ def test_bad_recordings_are_said_in_one_sentence(tmp_path, capsys):
     files = tmp_path / "files"
     refused(capsys, tmp_path, r"none is 'sentence'; name the column of texts", files, "--config.data.raw.text=sentence")
     events.write_text(re.sub(r"\t[\d.]+\tsentence", "\t30.0\tsentence", kept))
-    refused(capsys, tmp_path, r"S2\.edf: the sentences at .* overlap; mend the events", files, *fields)
+    refused(
+        capsys,
+        tmp_path,
+        r"S2\.edf: the sentences '.*' \(1\.5 to 31\.5 s\) and '.*' overlap; mend the events",
+        files,
+        *fields,
+    )
     events.write_text(kept.replace("onset", "start"))
     refused(capsys, tmp_path, r"S2_events\.tsv: there is no column 'onset'", files, *fields)
     events.write_text(kept.replace("\n1.5\t", "\nsoon\t"))

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ from eeg2text_jax.data.recordings.features import UnreadableRecording
 from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError, first_line
 
+# Channels of the eyes, the heart, muscles and devices: EDF and BrainVision have no types, so that MNE calls them EEG.
+NOT_EEG = re.compile(r"(?i)[hvlr]?(eog|ecg|ekg|emg)|photo|trig|status|resp|gsr")
 Types = dict[str, str]  # of channels, as `channels.tsv` of a BIDS folder has them
 
 
@@ -74,6 +77,8 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
         if missing:
             raise UserError(f"{file.path}: has no channel {missing[0]!r} (data.raw.channels); it has {_some(names)}.")
         names = list(spec.channels)
+    else:
+        names = [name for name in names if not NOT_EEG.match(name)]
     names = [name for name in names if name not in spec.exclude]
     if not names:
         raise UserError(
@@ -90,8 +95,8 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
     notes = []
     if left:
         notes.append(
-            f"{len(left)} channels were left out, as they are not EEG by type or unit: {', '.join(left)}; name those "
-            "to take with data.raw.channels."
+            f"{len(left)} channels were left out, as they are not EEG by type, unit or name: {', '.join(left)}; name "
+            "those to take with data.raw.channels."
         )
     if without:
         notes.append(f"{len(without)} channels without a unit were read in {spec.units}: {', '.join(without)}.")
@@ -106,6 +111,8 @@ def _left_out(raw: Any, names: list[str], spec: RawSpec, types: Types) -> tuple[
     for name, kind in zip(raw.ch_names, raw.get_channel_types(), strict=True):
         if name not in names and name not in spec.exclude and kind != "stim":
             unit = unit_of(raw, name)
+            if kind == "eeg" and NOT_EEG.match(name):
+                kind = "by its name"
             found.append(f"{name} ({types.get(name, kind)}{f', unit {unit!r}' if unit else ''})")
     return tuple(found)
 
