@@ -13,7 +13,7 @@ from eeg2text_jax.decoding.attributions import attribution_program, mean_share
 from eeg2text_jax.decoding.retrieve import likelihood_program, padded_labels
 from eeg2text_jax.decoding.topomap import flattened
 from eeg2text_jax.export_run import finished_study
-from eeg2text_jax.training.loop import trained_params
+from eeg2text_jax.training.resume import trained_params
 
 PLACES = [("Fz", 0.0, 0.09, 0.1), ("C3", -0.06, 0.03, 0.1), ("C4", 0.06, 0.03, 0.1), ("flat", 0.0, -0.08, 0.06)]
 
