@@ -32,7 +32,7 @@ def usage() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one subcommand; returns its exit status, 2 for a user's mistake, 130 or 143 when told to end."""
+    """Runs one subcommand; returns its exit status: 2 for a user's mistake, 75 for a lost host, 130 or 143 if ended."""
     argv = sys.argv[1:] if argv is None else argv
     name, *rest = argv or ["--help"]
     # Else transformers says that there is no PyTorch, whose models are not used here.
@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
             return command(name)(rest)
     except UserError as error:
         print(f"eeg2text {name}: {_readable(str(error))}", file=sys.stderr)
-        return 2
+        return error.status
     except BrokenPipeError:  # the reader (`| head`) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

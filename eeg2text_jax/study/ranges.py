@@ -143,6 +143,8 @@ RANGES: dict[str, Range] = {
     "parallel.mesh": pair(whole(0, 1_000_000)),
     "parallel.fsdp": flag(),
     "parallel.hosts": one_of("one", "auto", "env"),
+    "parallel.startup": whole(1, 86_400),
+    "parallel.heartbeat": whole(2, 3_600),
     "decode.num_beams": whole(1, 1000),
     "decode.max_length": whole(2, 100_000),
     "decode.repetition_penalty": number(0, 1000, above=True),
