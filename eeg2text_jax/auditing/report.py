@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from eeg2text_jax.auditing.figures import bootstrap_figure, curve_figure, effect_figure, null_figure, subject_figure
 from eeg2text_jax.auditing.levels import curve_text, level_rows
-from eeg2text_jax.auditing.page import Section, image, said, section_part, table, write_page
+from eeg2text_jax.auditing.page import NAMES, Section, image, said, section_part, table, write_page
 from eeg2text_jax.auditing.provenance import judged_part
 from eeg2text_jax.auditing.result import (
     DERIVED_HEADINGS,
