@@ -108,6 +108,7 @@ def get_config() -> ConfigDict:
     # From and to, in Hz: theta, alpha, beta and gamma in two each, those of ZuCo (Hollenstein et al. 2018).
     c.data.raw.bands = ((4.0, 6.0), (6.5, 8.0), (8.5, 10.0), (10.5, 13.0), (13.5, 18.0), (18.5, 30.0), (30.5, 40.0),
                         (40.0, 49.5))  # fmt: skip
+    c.data.raw.amplitude = False  # the amplitude, as in ZuCo's own files, instead of its square, the power
     c.data.raw.log = True  # log10 of the power, whose distribution is near a normal one (Gasser et al. 1982)
     c.data.raw.window = 0.5  # seconds of an EEG position where words have no times: two periods of 4 Hz
     c.data.raw.step = 0.5  # seconds from one to the next

@@ -57,6 +57,7 @@ def set_data(c: ConfigDict, data: str) -> None:
     """Data file, split, and the lengths of a batch."""
     c.data.source = f"{data}.h5"
     c.data.standardize = False  # a word, or a voxel over its run, is standardized already
+    c.data.recordings.compat = "wang-ji"  # ZuCo's sentences as EEG2Text's authors filter them
     c.split.method = "f"
     c.split.ratio = (0.8, 0.1, 0.1)
     if data == "narratives":  # 15 s of speech, about 45 words

@@ -72,6 +72,7 @@ DATA_RANGES: dict[str, Range] = {
     "data.raw.notch": number(0, 100_000),
     "data.raw.resample": number(0, 100_000),
     "data.raw.bands": bands(),
+    "data.raw.amplitude": flag(),
     "data.raw.log": flag(),
     "data.raw.window": number(0, 1000, above=True),
     "data.raw.step": number(0, 1000, above=True),

@@ -32,6 +32,7 @@ class RawSpec:
     notch: float
     resample: float
     bands: tuple[Band, ...]
+    amplitude: bool
     log: bool
     window: float
     step: float
@@ -51,7 +52,8 @@ class RawSpec:
     def features_are(self, channels: Sequence[str]) -> str:
         """What the F columns of a sample mean."""
         bands = " ".join(f"{low:g}-{high:g}" for low, high in self.bands)
-        unit = "log10 of mean band power in uV^2" if self.log else "mean band power in V^2"
+        kind, square = ("amplitude", "") if self.amplitude else ("power", "^2")
+        unit = f"log10 of mean band {kind} in uV{square}" if self.log else f"mean band {kind} in V{square}"
         named = " ".join(channels)
         return (
             f"{unit} of {self.positions}, {len(self.bands)} bands x {len(channels)} channels, band-major; bands in Hz: "
