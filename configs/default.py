@@ -310,6 +310,8 @@ def get_config() -> ConfigDict:
     c.parallel.mesh = (0, 0)  # devices along the arms and along the batch; 0: chosen, arms first
     c.parallel.fsdp = False  # divide the parameters over the devices of the batch, too, instead of copying them
     c.parallel.hosts = "one"  # "auto": the cluster that JAX finds (TPU slice, Slurm); "env": EEG2TEXT_COORDINATOR, ...
+    c.parallel.startup = 300  # seconds in which all hosts must have come
+    c.parallel.heartbeat = 12  # seconds without a sign of life after which a host counts as lost, and the others end
 
     c.decode = ConfigDict()  # free-running decoding; fields of GenerationSpec
     c.decode.num_beams = 5  # hypotheses kept at each step; 1: greedy

@@ -151,6 +151,14 @@ def buckets() -> Range:
                  "large as the one before it in both, as ((16, 24), (56, 56))")  # fmt: skip
 
 
+def with_pairs(argument: str) -> str:
+    """Write buckets such as `16:24,56:56` as a tuple of pairs; other arguments stay as they are."""
+    name, _, value = argument.partition("=")
+    if name != "--config.batch.buckets" or not re.fullmatch(r"\d+:\d+(,\d+:\d+)*", value):
+        return argument
+    return f"{name}=({''.join(f'({pair}),' for pair in value.split(',')).replace(':', ',')})"
+
+
 def channels() -> Range:
     """Layer sizes in order."""
     one = whole(1, 100_000)

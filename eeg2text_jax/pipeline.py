@@ -10,9 +10,8 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.judged import Judged
 from eeg2text_jax.auditing.page import Section
-from eeg2text_jax.auditing.provenance import DECODED_HERE
+from eeg2text_jax.auditing.provenance import DECODED_HERE, Judged
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import AuditResult, result_text
 from eeg2text_jax.decoding.attributions import ChannelShares, own_texts

@@ -12,12 +12,12 @@ import numpy as np
 from etils import epath
 from ml_collections import ConfigDict
 
-from eeg2text_jax.auditing.judged import Judged
+from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.page import Section
-from eeg2text_jax.auditing.provenance import RANKED_HERE
-from eeg2text_jax.auditing.rank_report import ranking_text, write_ranking_report
+from eeg2text_jax.auditing.provenance import RANKED_HERE, Judged
+from eeg2text_jax.auditing.report import write_report
+from eeg2text_jax.auditing.result import AuditResult, result_text
 from eeg2text_jax.auditing.strata import length_strata
-from eeg2text_jax.auditing.which_sentence import RankingAudit, audit_rankings, select_rankings
 from eeg2text_jax.decoding.retrieve import COSINE, EVIDENCE, rank_by_likelihood, retrieve_grid
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
@@ -27,6 +27,7 @@ from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
 from eeg2text_jax.parallel.distributed import is_main
 from eeg2text_jax.predictions.file import sentence_key
 from eeg2text_jax.predictions.rankings import Candidates, Ranking, list_of, read_rankings, write_rankings
+from eeg2text_jax.predictions.selection import select_arms
 from eeg2text_jax.splits.split import check_same_data, check_same_split
 from eeg2text_jax.study.config_file import write_configuration
 from eeg2text_jax.study.study import Study
@@ -121,12 +122,12 @@ def audit_ranked(
     training_text: Sequence[str] | None = None,
     recording: str = "eeg",
     neighbors: dict[str, Any] | None = None,
-) -> RankingAudit | None:
+) -> AuditResult | None:
     """Audit rankings as `config.retrieval` says; None if no arm was trained and tested with EEG."""
     if "eeg" not in config.grid.train_conditions or "eeg" not in config.grid.eval_conditions:
         return None
-    controls = select_rankings(rows)
-    return audit_rankings(
+    controls = select_arms(rows)
+    return audit(
         controls.pop("eeg"),
         controls,
         endpoint=config.retrieval.endpoint,
@@ -151,7 +152,7 @@ def judge_ranked(
     neighbors: dict[str, Any] | None = None,
     *,
     show: bool = True,
-) -> RankingAudit | None:
+) -> AuditResult | None:
     """Write the audit and the report of rankings into the folder `root`; print the verdict if `show`.
 
     Rankings by likelihood use their own file names, because the audit of texts is in the same folder.
@@ -166,9 +167,9 @@ def judge_ranked(
     found = dataclasses.replace(found, judged=Judged.of(epath.Path(root) / "rankings.jsonl", len(rows)))
     write_text(root / audit, json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n")
     scores = table_markdown(score_table(ranked_results(rows), config.objective, NARROW_COLUMNS))
-    write_ranking_report(found, root / report, sections=[Section("Scores", scores), *sections])
+    write_report(found, root / report, sections=[Section("Scores", scores), *sections])
     if show:
-        print(ranking_text(found))
+        print(result_text(found))
     return found
 
 
@@ -178,7 +179,7 @@ def judge_ranked_folds(
     folds: Sequence[Sequence[Ranking]],
     header: dict[str, Any],
     training_text: Sequence[str] | None = None,
-) -> RankingAudit | None:
+) -> AuditResult | None:
     """Give one verdict over all folds; candidates and exchanges stay within a fold."""
     rows = [_of_fold(row, k) for k, fold in enumerate(folds, 1) for row in fold]
     shared: dict[str, Candidates] = {}

@@ -14,8 +14,8 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from eeg2text_jax.auditing.collapse import plain_words
-from eeg2text_jax.auditing.judged import Judged
 from eeg2text_jax.auditing.page import Section
+from eeg2text_jax.auditing.provenance import Judged
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import AuditResult, result_text
 from eeg2text_jax.data.datafile import DataFile, read_datafile

@@ -29,9 +29,10 @@ from scipy import sparse, stats
 
 from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.contrast import Contrast, contrast
+from eeg2text_jax.auditing.guessed_strata import stand_ins
 from eeg2text_jax.auditing.side_channel import GAP_CODES, side_channel
 from eeg2text_jax.auditing.statistics import keep_row_counts, resample
-from eeg2text_jax.auditing.strata import STRATUM_SIZE, blocks_of, length_strata, stand_ins
+from eeg2text_jax.auditing.strata import STRATUM_SIZE, blocks_of, length_strata
 from eeg2text_jax.auditing.verdict import Verdict, is_above, judge, judge_alone, verdict_mde
 from eeg2text_jax.metrics.bleu import word_bleu
 from eeg2text_jax.predictions.read import read_any

@@ -15,12 +15,12 @@ import numpy as np
 
 from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.beyond_time import stretches
+from eeg2text_jax.auditing.content_cells import content_tables
 from eeg2text_jax.auditing.contrast import Contrast, contrast
 from eeg2text_jax.auditing.endpoints import primary_endpoint
 from eeg2text_jax.auditing.levels import labels_of
 from eeg2text_jax.auditing.statistics import resample
 from eeg2text_jax.auditing.strata import MIN_SENTENCES, blocks_of, exchangeable
-from eeg2text_jax.auditing.table import content_tables
 from eeg2text_jax.auditing.verdict import is_above
 from eeg2text_testing.clock_decoders import Clocked, made, readings, simulated
 from eeg2text_testing.prediction_sets import unigram_score, unigram_tables

@@ -19,11 +19,11 @@ import numpy as np
 
 from eeg2text_jax.auditing.align import Aligned, align
 from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.content_cells import weighted_tables
 from eeg2text_jax.auditing.contrast import contrast
 from eeg2text_jax.auditing.endpoints import Endpoint
 from eeg2text_jax.auditing.statistics import resample
 from eeg2text_jax.auditing.strata import blocks_of
-from eeg2text_jax.auditing.table import weighted_tables
 from eeg2text_jax.model_metrics import endpoints, makers_of
 from eeg2text_jax.predictions.file import Prediction, write_predictions
 from eeg2text_jax.predictions.read import read_any

@@ -13,9 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.rank_report import ranking_text
 from eeg2text_jax.auditing.result import AuditResult, result_text
-from eeg2text_jax.auditing.which_sentence import audit_rankings
 from eeg2text_jax.conditions.donors import donor_table
 from eeg2text_jax.conditions.time_controls import clock_features, nearest_texts, neighbor_table
 from eeg2text_jax.data.clock import Clock, stated
@@ -117,7 +115,7 @@ def audits(design: str, seed: int, resamples: int) -> dict[str, AuditResult]:
     for kind, controls in (("usual", USUAL), ("time", OF_TIME)):
         found[f"{kind}, text"] = audit(rows["eeg"], {name: rows[name] for name in controls}, resamples=resamples)
         lists = {name: ranked(data, test, rows[name]) for name in ("eeg", *controls)}
-        found[f"{kind}, retrieval"] = audit_rankings(lists.pop("eeg"), lists, resamples=resamples)
+        found[f"{kind}, retrieval"] = audit(lists.pop("eeg"), lists, resamples=resamples)
     return found
 
 
@@ -148,9 +146,7 @@ def main() -> None:
                 counts[name] = counts.get(name, 0) + ok
             if flags.show and not seed:
                 for name, result in found.items():
-                    print(
-                        f"\n=== {design}: {name} ===\n{(ranking_text if 'retrieval' in name else result_text)(result)}"
-                    )
+                    print(f"\n=== {design}: {name} ===\n{result_text(result)}")
         shares = " | ".join(f"{counts[name]}/{flags.seeds}" for name in sorted(counts))
         lines.append(f"| {design} | {shares} |")
         print(lines[-1], flush=True)

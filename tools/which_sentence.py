@@ -31,9 +31,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.result import AuditResult
 from eeg2text_jax.auditing.strata import length_strata
 from eeg2text_jax.auditing.verdict import Verdict
-from eeg2text_jax.auditing.which_sentence import RankingAudit, audit_rankings, select_rankings
 from eeg2text_jax.conditions.condition import ConditionContext, apply_condition, condition_key
 from eeg2text_jax.conditions.donors import donor_table
 from eeg2text_jax.data.batches import Samples, feature_scale, make_batch, training_batches
@@ -45,6 +46,7 @@ from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
 from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.predictions.file import sentence_key
 from eeg2text_jax.predictions.rankings import Candidates, Ranking, list_of, rounded
+from eeg2text_jax.predictions.selection import select_arms
 from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.split import Split
 from eeg2text_jax.study.grid import Arm, StudyArrays, TextArrays, dropout_keys, init_keys
@@ -210,7 +212,7 @@ def row_of(known: Known, i: int, scores: np.ndarray, arm: Arm, condition: str, f
     )  # fmt: skip
 
 
-def figures(audit: RankingAudit) -> dict:
+def figures(audit: AuditResult) -> dict:
     """What is looked at of one seed; the interval of chance is such that all seeds are within in 95 of 100 studies."""
     by_name = {c.name: c.figures.top5 for c in audit.conditions}
     return {
@@ -277,10 +279,10 @@ def main() -> int:
         for seed, one in enumerate(known):
             places = [a for a, arm in enumerate(arms) if arm.seed == seed]
             own = [(arms[a], jax.tree.map(lambda leaf, a=a: leaf[a], params)) for a in places]
-            conditions = select_rankings(rankings(one, own, program.model, study))
-            audit = audit_rankings(conditions.pop("eeg"), conditions, resamples=args.resamples, seed=seed)
-            found = figures(audit)
-            found["right"] = is_right(kind, found, args.seeds, audit.n_sentences)
+            conditions = select_arms(rankings(one, own, program.model, study))
+            judged = audit(conditions.pop("eeg"), conditions, resamples=args.resamples, seed=seed)
+            found = figures(judged)
+            found["right"] = is_right(kind, found, args.seeds, judged.n_sentences)
             result[kind].append(found)
             print(f"{kind} {seed}: {found['verdict']}, {'right' if found['right'] else 'WRONG'}, {found['top5']}")
         print(table(result), flush=True)

@@ -92,10 +92,15 @@ def look(request: Request) -> dict[str, Any]:
 def judge(request: Request) -> dict[str, Any]:
     """The verdict with its figures, and the report: what `eeg2text audit` finds by its defaults."""
     from eeg2text_jax.auditing.audit import audit
-    from eeg2text_jax.auditing.judged import Judged, JudgedFile
-    from eeg2text_jax.auditing.provenance import checked_proof
+    from eeg2text_jax.auditing.provenance import Judged, JudgedFile, checked_proof
     from eeg2text_jax.auditing.report import write_report
-    from eeg2text_jax.auditing.result import EFFECT_HEADINGS, HEADINGS, condition_rows, effect_rows, time_lines
+    from eeg2text_jax.auditing.result import (
+        EFFECT_HEADINGS,
+        condition_headings,
+        condition_rows,
+        effect_rows,
+        time_lines,
+    )
     from eeg2text_jax.predictions.groups import groups_of, likely_groups
 
     sets: list[PredictionSet] = []
@@ -132,7 +137,10 @@ def judge(request: Request) -> dict[str, Any]:
         "verdict": result.verdict_text,
         "sentence": " ".join([result.sentence, *time_lines(result), *(f"{note}." for note in notes)]),
         "provenance": result.provenance.text if result.provenance else "",
-        "tables": [[HEADINGS, *condition_rows(result)], [EFFECT_HEADINGS, *effect_rows(result.comparisons)]],
+        "tables": [
+            [condition_headings(result), *condition_rows(result)],
+            [EFFECT_HEADINGS, *effect_rows(result.comparisons)],
+        ],
         "flags": [f"{flag.level}: {flag.message}" for flag in result.flags],
         "said": [line for one in sets for line in describe(one).splitlines()],
     }

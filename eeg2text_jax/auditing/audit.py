@@ -1,111 +1,108 @@
-"""The audit: predictions under EEG and under controls -> does the model use the EEG?"""
+"""The audit: predictions or rankings under EEG and under controls -> does the model use the EEG?"""
 
+import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.auditing import fitness, red_flags, verdict
+from eeg2text_jax.auditing import fitness, red_flags
 from eeg2text_jax.auditing.align import Aligned, align
 from eeg2text_jax.auditing.beyond_time import beyond_time
-from eeg2text_jax.auditing.collapse import measure_collapse
-from eeg2text_jax.auditing.compare import compare, gap_flags
-from eeg2text_jax.auditing.contrast import Contrast, contrast
+from eeg2text_jax.auditing.compare import Measured, compare, measure
+from eeg2text_jax.auditing.content_cells import donor_notes
+from eeg2text_jax.auditing.contrast import Contrast, Evidence
 from eeg2text_jax.auditing.decision import decide, deciding_one, questions
-from eeg2text_jax.auditing.donor_cells import donor_notes
-from eeg2text_jax.auditing.endpoints import Endpoint, primary_endpoint
+from eeg2text_jax.auditing.endpoints import Endpoint
 from eeg2text_jax.auditing.levels import curve, levels_of
 from eeg2text_jax.auditing.provenance import AVERAGED, FOUND, checked_proof, provenance_of
-from eeg2text_jax.auditing.recorded import judged
+from eeg2text_jax.auditing.rank_table import rank_table
 from eeg2text_jax.auditing.red_flags import LEVELS, Flag
-from eeg2text_jax.auditing.result import AuditResult, Comparison, ConditionSummary, Evidence, Example
-from eeg2text_jax.auditing.retrieval import CandidateScores, EegBits, Key, Retrieval, eeg_bits, retrieve
-from eeg2text_jax.auditing.side_channel import GAP_CODES, SideChannel, measure_side_channel
+from eeg2text_jax.auditing.result import AuditResult
+from eeg2text_jax.auditing.retrieval import eeg_bits, retrieve
 from eeg2text_jax.auditing.statistics import design_effect
-from eeg2text_jax.auditing.strata import STRATUM_SIZE, stand_ins
+from eeg2text_jax.auditing.strata import STRATUM_SIZE, thin_windows
 from eeg2text_jax.auditing.structure import contradictions, weighed
-from eeg2text_jax.auditing.table import ContentTable, RowTable, content_tables
-from eeg2text_jax.auditing.verdict import Verdict
-from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.auditing.table import Table
+from eeg2text_jax.auditing.text_table import text_table
+from eeg2text_jax.auditing.verdict import Comparison, Verdict, is_above
+from eeg2text_jax.predictions.candidates import CandidateScores, Key
 from eeg2text_jax.predictions.in_memory import as_conditions
+from eeg2text_jax.predictions.rankings import Ranking
 from eeg2text_jax.splits.neighbors import high_neighbors
 
-CURVE_RESAMPLES = 1000  # of a picture
+CURVE_RESAMPLES = 1000  # enough for a figure
 
 
-def pick_examples(
-    aligned: Aligned, table: RowTable, endpoint: Endpoint, rng: np.random.Generator, count: int = 4
-) -> list[Example]:
-    """Some rows at random and the rows with the highest score, each beside the controls' rows of the same sentence."""
-    scores = np.nan_to_num(endpoint.score(table.own))
-    best = np.argsort(-scores, kind="stable")[:count].tolist()
-    drawn = rng.choice(len(scores), size=min(count, len(scores)), replace=False).tolist()
-    return [_example(aligned, row, False) for row in drawn] + [_example(aligned, row, True) for row in best]
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Settings of an audit, and what is known beside the rows.
 
+    Attributes:
+      name: name of the EEG condition in the result.
+      endpoint: the endpoint that decides, chosen before looking. Of texts None is word BLEU-1; of rankings it is a name
+        in `WHICH_SENTENCE`, and None is top-5.
+      secondary: endpoints of texts that are computed, too, and do not decide.
+      margin: points of the endpoint below which a difference in content does not matter; fix it before looking. None:
+        the endpoint's default.
+      resamples: number of permutations and of bootstrap draws.
+      seed: random seed of permutations and bootstrap.
+      common: judge the rows that the conditions share instead of refusing conditions that differ.
+      stratum_size: number of sentences of one task and similar length in a stratum.
+      training_text: sentences of the training part, to look for test sentences in.
+      proof: how the authors know that no target reached the decoder: a sentence or a URL. It is printed, and does not
+        lift findings that the outputs contradict.
+      verified: how the origin was verified, by comparing the file with its run.
+      stated_by: who states the mode of the rows, with the verb: "the file states".
+      deciding: controls that decide; the others ask questions of their own. None: all but those that keep the features
+        of the words (`QUESTIONS`).
+      candidates: condition -> candidate scores for retrieval, see `predictions.candidates`.
+      recording: "fmri" if rows are windows of scans: overlapping windows are left out, and sentences say fMRI.
+      groups: name -> reference -> label of its class, topic or story; content is given between and within groups.
+      with_curve: if content is found and no groups are given, measure how much is left within ever finer clusters.
+      neighbors: section `time` of the split's certificate, see `splits.neighbors.time_leakage`.
+    """
 
-def _example(aligned: Aligned, row: int, best: bool) -> Example:
-    eeg = aligned.eeg
-    mine, sentence = eeg.rows[row], eeg.sentence[row]
-    place = np.flatnonzero(eeg.sentence == sentence).tolist().index(row)
-    texts = []
-    for condition in aligned.conditions:
-        rows = [condition.rows[i] for i in np.flatnonzero(condition.sentence == sentence)]
-        same = [r for r in rows if mine.subject and (r.subject, r.seed) == (mine.subject, mine.seed)]
-        texts.append((same or rows[place : place + 1] or rows)[0].prediction)
-    texts[0] = mine.prediction
-    return Example(aligned.references[sentence], mine.subject, tuple(texts), best)
+    name: str = "eeg"
+    endpoint: Endpoint | str | None = None
+    secondary: Sequence[Endpoint] = ()
+    margin: float | None = None
+    resamples: int = 10_000
+    seed: int = 0
+    common: bool = False
+    stratum_size: int = STRATUM_SIZE
+    training_text: Iterable[str] | None = None
+    proof: str = ""
+    verified: str = ""
+    stated_by: str = "the file states"
+    deciding: Collection[str] | None = None
+    candidates: Mapping[str, Mapping[Key, CandidateScores]] | None = None
+    recording: str = "eeg"
+    groups: Mapping[str, Mapping[str, str]] | None = None
+    with_curve: bool = False
+    neighbors: Mapping[str, Any] | None = None
 
 
 def audit(
-    eeg: Sequence[Prediction],
-    controls: Mapping[str, Sequence[Prediction]] | None = None,
+    eeg: Sequence[Any],
+    controls: Mapping[str, Sequence[Any]] | None = None,
     *,
     references: Sequence[str] | None = None,
-    name: str = "eeg",
-    endpoint: Endpoint | None = None,
-    secondary: Sequence[Endpoint] = (),
-    margin: float | None = None,
-    resamples: int = 10_000,
-    seed: int = 0,
     mode: str | None = None,
-    common: bool = False,
-    stratum_size: int = STRATUM_SIZE,
-    training_text: Iterable[str] | None = None,
-    proof: str = "",
-    verified: str = "",
-    stated_by: str = "the file states",
-    deciding: Collection[str] | None = None,
-    candidates: Mapping[str, Mapping[Key, CandidateScores]] | None = None,
-    recording: str = "eeg",
-    groups: Mapping[str, Mapping[str, str]] | None = None,
-    with_curve: bool = False,
-    neighbors: Mapping[str, Any] | None = None,
+    options: Options | None = None,
+    **changes: Any,
 ) -> AuditResult:
-    """Judges whether predictions hold more about the sentence with EEG than with each control.
+    """Judge whether predictions or rankings hold more about the sentence with EEG than with each control.
 
     Args:
-      eeg: rows predicted from EEG, a DataFrame of them, or texts with `references`; rows with `nll` feed the EEG bits.
-      controls: name -> the same of that control; none: those in the DataFrame, else EEG against its content null.
-      references: the true texts, where predictions are lists of texts.
-      name: what the EEG condition is called in the result.
-      endpoint: the figure to judge by, named before looking; None: word BLEU-1.
-      secondary: endpoints that are computed, too, and do not decide.
-      margin: points of the endpoint below which a difference in content does not matter; fix it before looking. None:
-        the endpoint's default.
-      mode: `free_running` or `teacher_forced`; None judges free running where there is any.
-      common: judge what the conditions share instead of refusing files that differ.
-      training_text: sentences of the training part, to look for test sentences in.
-      proof: how the authors know that no target reached the decoder, a sentence or an address. It is printed, and
-        lifts nothing that the outputs contradict.
-      verified: how it was shown that no target reached the decoder, by who compared the file with its run.
-      stated_by: who says the mode of the rows, and "states".
-      deciding: the controls that decide; the others ask questions of their own. None: all but those that keep the
-        features of the words (`QUESTIONS`).
-      candidates: condition -> scores for retrieval, see `eeg2text_jax.auditing.retrieval`.
-      recording: "fmri" where rows are of windows of scans: those that share no segment are judged, and it is called so.
-      groups: name -> reference -> label of its class, topic or story: content is given between and within these, too.
-      with_curve: where content is found and no groups are given, how much is left within ever finer clusters.
-      neighbors: section `time` of the split's certificate, see `splits.neighbors.time_leakage`.
+      eeg: `Prediction`s or `Ranking`s made from EEG; a DataFrame of predictions; or texts with `references`. Rows with
+        `nll` give the EEG bits.
+      controls: name -> the same for a control. None: the controls in the DataFrame; without any, EEG is judged against
+        its content null.
+      references: the true texts, for predictions that are lists of texts.
+      mode: `free_running` or `teacher_forced`; None judges free-running rows if there are any.
+      options: the other settings; None: their defaults.
+      changes: fields of `Options` to change, such as `resamples=2000`.
 
     Raises:
       UserError: rows that cannot be compared, references without a label.
@@ -119,90 +116,103 @@ def audit(
       >>> found.verdict.value == "uses EEG"
       False
     """
-    if name in (controls or {}):
-        raise ValueError(f"a control has the name of the EEG condition, {name!r}")
-    eeg, controls, stated = as_conditions(eeg, controls or {}, references, mode, name)
-    proof = checked_proof(proof)
-    rng = np.random.default_rng(seed)
-    eeg, controls, left_out = judged(eeg, controls, recording)
-    aligned = align({name: eeg, **controls}, mode=mode, common=common, stratum_size=stratum_size)
-    words = primary_endpoint()
-    endpoint = words if endpoint is None or endpoint.is_words else endpoint
-    margin = endpoint.margin if margin is None else margin
-    channels, channel_flags = measure_side_channel(aligned, words.metric, words.score, resamples=resamples, rng=rng)
-    length_leaks = any(flag.code in GAP_CODES for flag in channel_flags)
-    tables = content_tables(aligned, aligned.strata, endpoint.metric, resamples=resamples, rng=rng, with_rows=True)
-    derived = {
-        source: content_tables(aligned, strata, endpoint.metric, resamples=resamples, rng=rng)
-        for source, strata in stand_ins(aligned, stratum_size, length_leaks=length_leaks).items()
-    }
-    conditions = _summarize_conditions(aligned, tables, derived, channels, endpoint, rng)
-    in_words = None
-    if endpoint is not words:
-        in_words = content_tables(aligned, aligned.strata, words.metric, resamples=resamples, rng=rng, with_rows=True)
-    evidence, notes = compare(
-        aligned, tables, derived, conditions[0].content, endpoint, resamples, rng, secondary, in_words
+    options = dataclasses.replace(options or Options(), **changes)
+    if options.name in (controls or {}):
+        raise ValueError(f"a control has the name of the EEG condition, {options.name!r}")
+    eeg, controls, stated = as_conditions(eeg, controls or {}, references, mode, options.name)
+    options = dataclasses.replace(options, proof=checked_proof(options.proof))
+    eeg, controls, left_out = thin_windows(eeg, controls, options.recording)
+    conditions = {options.name: eeg, **controls}
+    aligned = align(conditions, mode=mode, common=options.common, stratum_size=options.stratum_size)
+    if isinstance(aligned.eeg.rows[0], Ranking):
+        table: Table = rank_table(aligned, options.endpoint or "top-5")
+    else:
+        table = text_table(aligned, options.endpoint, options.secondary)
+    rng = np.random.default_rng(options.seed)
+    result = audit_table(table, options, rng)
+    draws = {"resamples": options.resamples, "rng": rng}
+    bits = [eeg_bits(eeg, name, rows, **draws) for name, rows in controls.items()]
+    scores = dict(options.candidates or {})
+    ranked = scores.pop("eeg", {})
+    return dataclasses.replace(
+        result,
+        seeds_stated=stated,
+        notes=[*aligned.notes, *donor_notes(aligned), *left_out, *result.notes],
+        bits=[found for found in bits if found is not None],
+        retrieval=[retrieve(ranked, name, other, **draws) for name, other in scores.items()],
     )
-    effect = design_effect(endpoint.score, tables[0].rows.own, aligned.eeg.sentence)
-    flags = weighed(_findings(aligned, conditions, training_text, AVERAGED.search(proof)) + channel_flags, verified)
-    flags += [Flag("time", "warning", message) for message in high_neighbors(neighbors)]
-    flags += _warnings(aligned, tables, in_words or tables, conditions, evidence, endpoint, effect)
+
+
+def audit_table(table: Table, options: Options, rng: np.random.Generator) -> AuditResult:
+    """Judge a table: measure its conditions, compare them, collect findings, and decide."""
+    aligned, endpoint = table.aligned, table.endpoint
+    margin = endpoint.margin if options.margin is None else options.margin
+    measured = measure(table, stratum_size=options.stratum_size, resamples=options.resamples, rng=rng)
+    evidence, notes = compare(table, measured, resamples=options.resamples, rng=rng)
+    effect = design_effect(endpoint.score, measured.cells[0].rows.own, aligned.eeg.sentence)
+    flags = findings(table, measured, evidence, options, effect)
     origin = provenance_of(
-        aligned.eeg.mode, verified=verified, proof=proof, stated_by=stated_by, contradictions=contradictions(flags)
+        aligned.eeg.mode,
+        verified=options.verified,
+        proof=options.proof,
+        stated_by=options.stated_by,
+        contradictions=contradictions(flags),
     )
-    asked, label = questions(aligned, deciding), endpoint.label
-    within = levels_of(aligned, groups or {}, endpoint, resamples, seed, stratum_size)
+    levels = levels_of(aligned, options.groups or {}, endpoint, options.resamples, options.seed, options.stratum_size)
+    asked = questions(aligned, options.deciding)
     comparisons = [
-        decide(
-            found, fitness.bars(flags, name, found.control), aligned, conditions, label, margin, origin, asked, within
-        )
+        decide(found, bars, table, measured.conditions, margin, origin, asked, levels)
         for found in evidence
+        for bars in [fitness.bars(flags, aligned.eeg.name, found.control)]
     ]
-    decisive = deciding_one(comparisons, alone=not controls)
+    decisive = deciding_one(comparisons, alone=len(aligned.conditions) == 1)
     return AuditResult(
         verdict=decisive.verdict,
         sentence=decisive.sentence,
-        metric=label,
+        metric=endpoint.label,
         signature=endpoint.metric.signature,
         margin=margin,
-        resamples=resamples,
-        seed=seed,
+        resamples=options.resamples,
+        seed=options.seed,
         **counts(aligned),
         design_effect=effect,
-        conditions=conditions,
+        conditions=measured.conditions,
         comparisons=comparisons,
-        bits=_bits(eeg, controls, resamples, rng),
-        retrieval=_retrieval(candidates, resamples, rng),
         flags=sorted(flags, key=lambda flag: LEVELS.index(flag.level)),
-        notes=[
-            *aligned.notes,
-            *donor_notes(aligned),
-            *left_out,
-            *notes,
-            *(note for e in (endpoint, *secondary) for note in e.metric.notes()),
-        ],
-        examples=pick_examples(aligned, tables[0].rows, endpoint, rng),
-        recording=recording,
-        seeds_stated=stated,
+        notes=[*notes, *(note for e in (endpoint, *table.secondary) for note in e.metric.notes())],
+        recording=options.recording,
         provenance=origin,
-        levels=within,
-        curve=_curve(aligned, decisive, endpoint, resamples, seed, stratum_size) if with_curve and not groups else [],
+        levels=levels,
+        curve=_curve(table, decisive, options) if options.with_curve and not options.groups else [],
         time=beyond_time(aligned, comparisons),
+        examples=table.examples(measured.cells[0].rows, rng),
+        **table.fields(),
     )
 
 
-def _curve(
-    aligned: Aligned, decisive: Comparison, endpoint: Endpoint, resamples: int, seed: int, stratum_size: int
-) -> list[tuple[int, Contrast]]:
-    """Content left within ever finer clusters, where there is content; from draws of its own."""
-    found = decisive.verdict in (*FOUND, Verdict.UNPROVEN)
-    rng, draws = np.random.default_rng((seed, 2)), min(resamples, CURVE_RESAMPLES)
-    options = {"resamples": draws, "rng": rng, "stratum_size": stratum_size, "control": decisive.control}
-    return curve(aligned, endpoint, **options) if found else []
+def findings(
+    table: Table, measured: Measured, evidence: Sequence[Evidence], options: Options, effect: float
+) -> list[Flag]:
+    """Return all findings: those that may bar the verdict, then warnings. `effect` is the design effect."""
+    aligned, score = table.aligned, table.endpoint.score
+    flags = fitness.unfit(aligned)
+    flags += table.signs(measured.conditions, averaged=bool(AVERAGED.search(options.proof)))
+    if options.training_text is not None:
+        flags += fitness.training_overlap(aligned, options.training_text)
+    flags = weighed(flags + measured.flags, options.verified)
+    flags += [Flag("time", "warning", message) for message in high_neighbors(options.neighbors)]
+    flags += red_flags.alignment_flags(aligned, effect) + red_flags.recipe_flags(aligned)
+    flags += table.warnings(measured.conditions, measured.plain, evidence)
+    for index, found in enumerate(evidence):
+        if is_above(found.primary):
+            chosen = [measured.cells[0], measured.cells[index + 1]] if found.control else measured.cells[:1]
+            totals = np.stack([t.sampled.own.sum(0) for t in chosen] + [t.sampled.null.sum(0) for t in chosen], 1)
+            flags += red_flags.sentence_flags(aligned, found.control, found.primary.effect, totals, score)
+    return flags
 
 
 def counts(aligned: Aligned) -> dict[str, Any]:
-    """What was judged, and how much of it."""
+    """Return the numbers of rows, sentences, subjects and strata, and the mode and seeds."""
     return {
         "mode": aligned.mode,
         "n_rows": len(aligned.eeg.rows),
@@ -214,84 +224,15 @@ def counts(aligned: Aligned) -> dict[str, Any]:
     }
 
 
-def _summarize_conditions(
-    aligned: Aligned,
-    tables: Sequence[ContentTable],
-    derived: Mapping[str, Sequence[ContentTable]],
-    channels: Sequence[SideChannel],
-    endpoint: Endpoint,
-    rng: np.random.Generator,
-) -> list[ConditionSummary]:
-    return [
-        ConditionSummary(
-            condition.name,
-            contrast([tables[i].sampled], endpoint.score),
-            {source: contrast([again[i].sampled], endpoint.score) for source, again in derived.items()},
-            measure_collapse(condition, aligned.references, rng),
-            channels[i],
-        )
-        for i, condition in enumerate(aligned.conditions)
-    ]
-
-
-def _findings(
-    aligned: Aligned,
-    conditions: Sequence[ConditionSummary],
-    training_text: Iterable[str] | None,
-    averaged: object,
-) -> list[Flag]:
-    """What may bar the verdict."""
-    looks = [condition.collapse for condition in conditions]
-    flags = fitness.unfit(aligned, looks, averaged=bool(averaged))
-    return flags if training_text is None else flags + fitness.training_overlap(aligned, training_text)
-
-
-def _warnings(
-    aligned: Aligned,
-    tables: Sequence[ContentTable],
-    in_words: Sequence[ContentTable],
-    conditions: Sequence[ConditionSummary],
-    evidence: Sequence[Evidence],
-    endpoint: Endpoint,
-    effect: float,
-) -> list[Flag]:
-    """What a reader of the scores must know and what leaves the verdict as it is.
-
-    `in_words` are the tables of word BLEU-1, `effect` is the design effect.
-    """
-    words = primary_endpoint()
-    flags = red_flags.alignment_flags(aligned, effect) + red_flags.recipe_flags(aligned)
-    flags += fitness.normalizing_flags(aligned.eeg, aligned.references)
-    for condition, summary, table in zip(aligned.conditions, conditions, in_words, strict=True):
-        bleu1 = float(words.score(table.sampled.own.sum((0, 1))))
-        flags += red_flags.condition_flags(condition, summary.collapse, aligned.mode, bleu1)
-        flags += red_flags.row_flags(condition, table.rows.own, words.score)
-    looks = {summary.name: summary.collapse for summary in conditions}
-    for control in aligned.conditions[1:]:
-        flags += red_flags.pair_flags(aligned, control, looks)
-    for index, found in enumerate(evidence):
-        flags += gap_flags(aligned.eeg.name, found)
-        if verdict.is_above(found.primary):
-            chosen = [tables[0], tables[index + 1]] if found.control else [tables[0]]
-            totals = np.stack([t.sampled.own.sum(0) for t in chosen] + [t.sampled.null.sum(0) for t in chosen], 1)
-            flags += red_flags.sentence_flags(aligned, found.control, found.primary.effect, totals, endpoint.score)
-    return flags
-
-
-def _bits(
-    eeg: Sequence[Prediction], controls: Mapping[str, Sequence[Prediction]], resamples: int, rng: np.random.Generator
-) -> list[EegBits]:
-    found = (eeg_bits(eeg, name, rows, resamples=resamples, rng=rng) for name, rows in controls.items())
-    return [bits for bits in found if bits is not None]
-
-
-def _retrieval(
-    candidates: Mapping[str, Mapping[Key, CandidateScores]] | None, resamples: int, rng: np.random.Generator
-) -> list[Retrieval]:
-    if not candidates:
+def _curve(table: Table, decisive: Comparison, options: Options) -> list[tuple[int, Contrast]]:
+    """Return the content left within ever finer clusters if there is content; uses its own random draws."""
+    if decisive.verdict not in (*FOUND, Verdict.UNPROVEN):
         return []
-    return [
-        retrieve(candidates["eeg"], name, scores, resamples=resamples, rng=rng)
-        for name, scores in candidates.items()
-        if name != "eeg"
-    ]
+    return curve(
+        table.aligned,
+        table.endpoint,
+        resamples=min(options.resamples, CURVE_RESAMPLES),
+        rng=np.random.default_rng((options.seed, 2)),
+        stratum_size=options.stratum_size,
+        control=decisive.control,
+    )

@@ -13,19 +13,14 @@ clock looks like content. So stretches are cut at the changes of a known group, 
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eeg2text_jax.auditing.align import Aligned, Condition
-from eeg2text_jax.auditing.contrast import Contrast
 from eeg2text_jax.auditing.strata import STRATUM_SIZE
-from eeg2text_jax.auditing.verdict import Verdict, detectable, is_above, p_text
+from eeg2text_jax.auditing.verdict import Comparison, Verdict, detectable, is_above, p_text
 from eeg2text_jax.data.clock import clock_of_rows
 from eeg2text_jax.predictions.foreign import UNKNOWN
-
-if TYPE_CHECKING:
-    from eeg2text_jax.auditing.result import Comparison
 
 TIME_CONTROLS = ("clock", "nearest_in_time", "neighbor")
 BEYOND, NOT_BEYOND, NOT_EXCLUDED = "beyond its time", "not beyond its time", "time: not excluded"
@@ -53,7 +48,7 @@ def is_of_time(condition: Condition) -> bool:
     return condition.name in TIME_CONTROLS or condition.rows[0].eval_condition in TIME_CONTROLS
 
 
-def beyond_time(aligned: Aligned, comparisons: Sequence["Comparison"]) -> BeyondTime:
+def beyond_time(aligned: Aligned, comparisons: Sequence[Comparison]) -> BeyondTime:
     """Combine the comparisons with controls of time; all must be beaten, under all strata."""
     names = [condition.name for condition in aligned.conditions[1:] if is_of_time(condition)]
     judged = [c for c in comparisons if c.control in names and c.verdict is not Verdict.NOT_JUDGEABLE]
@@ -64,7 +59,7 @@ def beyond_time(aligned: Aligned, comparisons: Sequence["Comparison"]) -> Beyond
         told = f"Time: not excluded, as {why} ({', '.join(TIME_CONTROLS)}){also}"
         return BeyondTime(NOT_EXCLUDED, tuple(names), f"{told}.")
     figures = ", ".join(map(_figures, judged))
-    if not all(all(map(is_above, _contrasts(c))) for c in judged):
+    if not all(all(map(is_above, c.contrasts)) for c in judged):
         told = "a model that knew only when a sample was recorded would do as well, as far as this can tell"
         return BeyondTime(NOT_BEYOND, tuple(names), f"Time: content is not shown to go beyond it, {figures}: {told}.")
     strong = {condition.name for condition in aligned.conditions[1:] if _knows_all(condition)}
@@ -81,12 +76,8 @@ def _knows_all(condition: Condition) -> bool:
     return nearest or row.train_condition == "clock" or (condition.name == "clock" and row.train_condition == UNKNOWN)
 
 
-def _contrasts(found: "Comparison") -> list[Contrast]:
-    return [found.primary, *found.derived.values()]
-
-
-def _figures(found: "Comparison") -> str:
-    p = max(contrast.p_primary for contrast in _contrasts(found))
+def _figures(found: Comparison) -> str:
+    p = max(contrast.p_primary for contrast in found.contrasts)
     least = detectable(found.primary, found.derived.values())
     return f"{found.primary.effect:+.2f} against {found.control} ({p_text(p)}; {least})"
 

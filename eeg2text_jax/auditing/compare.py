@@ -1,76 +1,117 @@
-"""Compare EEG with each control by the primary and the secondary endpoints."""
+"""Measure every condition of a table, and compare EEG with each control by the primary and the secondary endpoints."""
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import itertools
+from collections.abc import Sequence
 
 import numpy as np
 
 from eeg2text_jax.auditing import verdict
-from eeg2text_jax.auditing.align import Aligned
-from eeg2text_jax.auditing.contrast import Contrast, contrast, subject_effects
-from eeg2text_jax.auditing.endpoints import Endpoint, primary_endpoint, secondary_metrics
+from eeg2text_jax.auditing.content_cells import ContentTable, content_tables
+from eeg2text_jax.auditing.contrast import Contrast, Evidence, Secondary, contrast, subject_effects
+from eeg2text_jax.auditing.endpoints import Endpoint
+from eeg2text_jax.auditing.guessed_strata import stand_ins
 from eeg2text_jax.auditing.red_flags import Flag
-from eeg2text_jax.auditing.result import Evidence, Secondary
+from eeg2text_jax.auditing.side_channel import GAP_CODES, measure_side_channel
 from eeg2text_jax.auditing.statistics import holm
-from eeg2text_jax.auditing.table import ContentTable, content_tables
+from eeg2text_jax.auditing.table import ConditionSummary, Table
 from eeg2text_jax.metrics.metric import MetricError
 
 STYLE_DECIDES = "style decides the scores, not content"
 SUBJECT_RESAMPLES = 1000  # enough for the error bars of a figure
 
 
-def compare(
-    aligned: Aligned,
-    tables: Sequence[ContentTable],
-    derived: Mapping[str, Sequence[ContentTable]],
-    alone: Contrast,
-    endpoint: Endpoint,
-    resamples: int,
-    rng: np.random.Generator,
-    others: Sequence[Endpoint] = (),
-    words: Sequence[ContentTable] | None = None,
-) -> tuple[list[Evidence], list[str]]:
-    """Return the evidence against each control, or of EEG alone; and notes on metrics that could not be computed.
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """The conditions of a table, EEG first.
 
-    `derived` are the tables within strata that replace unknown tasks. `alone` is the content of EEG against its own
-    null. `others` are endpoints that do not decide; `words` are the tables of word BLEU-1 if another is primary.
+    `cells` are by the endpoint within the strata of the alignment, `derived` within other strata by the name of their
+    source, `plain` by the endpoint of warnings.
     """
-    pairs = [[0, i] for i in range(1, len(tables))] or [[0]]
-    bleu = (endpoint, tables) if words is None else (primary_endpoint(), words)
-    secondary, notes = _secondary(aligned, pairs, bleu, others, words is not None, resamples, rng)
+
+    cells: list[ContentTable]
+    derived: dict[str, list[ContentTable]]
+    plain: list[ContentTable]
+    conditions: list[ConditionSummary]
+    flags: list[Flag]  # on the length side channel
+
+
+def measure(table: Table, *, stratum_size: int, resamples: int, rng: np.random.Generator) -> Measured:
+    """Score all conditions of a table under the same permutations and bootstrap draws."""
+    aligned, plain = table.aligned, table.plain
+    metric, score = table.endpoint.metric, table.endpoint.score
+    draws = {"resamples": resamples, "rng": rng}
+    channels, flags = measure_side_channel(aligned, plain.metric, plain.score, **draws)
+    leaks = any(flag.code in GAP_CODES for flag in flags)
+    cells = content_tables(aligned, aligned.strata, metric, with_rows=True, **draws)
+    derived = {
+        source: content_tables(aligned, strata, metric, **draws)
+        for source, strata in stand_ins(aligned, stratum_size, length_leaks=leaks).items()
+    }
+    conditions = [
+        ConditionSummary(
+            condition.name,
+            len(condition.rows),
+            contrast([cells[i].sampled], score),
+            {source: contrast([again[i].sampled], score) for source, again in derived.items()},
+            channels[i],
+            **table.describe(condition, cells[i], rng),
+        )
+        for i, condition in enumerate(aligned.conditions)
+    ]
+    in_plain = cells
+    if plain.metric is not metric:
+        in_plain = content_tables(aligned, aligned.strata, plain.metric, with_rows=True, **draws)
+    return Measured(cells, derived, in_plain, conditions, flags)
+
+
+def compare(
+    table: Table, measured: Measured, *, resamples: int, rng: np.random.Generator
+) -> tuple[list[Evidence], list[str]]:
+    """Return the evidence against each control, or of EEG alone; and notes on metrics that could not be computed."""
+    aligned, cells, score = table.aligned, measured.cells, table.endpoint.score
+    pairs = [[0, i] for i in range(1, len(cells))] or [[0]]
+    secondary, notes = _secondary(table, measured, pairs, resamples, rng)
     evidence = []
     for chosen, figures in zip(pairs, secondary, strict=True):
         conditions = [aligned.conditions[i] for i in chosen]
-        primary = contrast([tables[i].sampled for i in chosen], endpoint.score) if len(chosen) == 2 else alone
-        rows = [tables[i].rows for i in chosen]
-        subjects = subject_effects(conditions, rows, endpoint.score, resamples=SUBJECT_RESAMPLES, rng=rng)
-        again = {name: contrast([t[i].sampled for i in chosen], endpoint.score) for name, t in derived.items()}
-        control = "".join(condition.name for condition in conditions[1:])
-        evidence.append(Evidence(control, primary, again, figures, subjects))
+        rows = [cells[i].rows for i in chosen]
+        evidence.append(
+            Evidence(
+                control="".join(condition.name for condition in conditions[1:]),
+                primary=contrast([cells[i].sampled for i in chosen], score),
+                derived={
+                    name: contrast([again[i].sampled for i in chosen], score)
+                    for name, again in measured.derived.items()
+                },
+                secondary=figures,
+                subjects=subject_effects(conditions, rows, score, resamples=SUBJECT_RESAMPLES, rng=rng),
+            )
+        )
     return evidence, notes
 
 
 def _secondary(
-    aligned: Aligned,
-    pairs: Sequence[Sequence[int]],
-    words: tuple[Endpoint, Sequence[ContentTable]],
-    others: Sequence[Endpoint],
-    with_bleu1: bool,
-    resamples: int,
-    rng: np.random.Generator,
+    table: Table, measured: Measured, pairs: Sequence[Sequence[int]], resamples: int, rng: np.random.Generator
 ) -> tuple[list[list[Secondary]], list[str]]:
     """Return the secondary figures of each comparison; p values are adjusted jointly by Holm's method."""
-    notes: list[str] = []
-    bleu, tables = words
-    measured = [words] if with_bleu1 else []
-    measured.append((Endpoint("BLEU-4", bleu.metric, 3), tables))
-    for metric, columns in [*secondary_metrics(), *((e.metric, {e.label: e.column}) for e in others)]:
+    aligned, notes = table.aligned, []
+    known: dict[int, Sequence[ContentTable]] = {
+        id(table.plain.metric): measured.plain,
+        id(table.endpoint.metric): measured.cells,
+    }
+    scored: list[tuple[Endpoint, Sequence[ContentTable]]] = []
+    for _, group in itertools.groupby(table.secondary, lambda endpoint: id(endpoint.metric)):
+        endpoints = list(group)
+        metric = endpoints[0].metric
         try:
-            tables = content_tables(aligned, aligned.strata, metric, resamples=resamples, rng=rng)
+            if id(metric) not in known:
+                known[id(metric)] = content_tables(aligned, aligned.strata, metric, resamples=resamples, rng=rng)
         except MetricError as error:
-            notes.append(f"{', '.join(columns)} not computed: {error}")
+            notes.append(f"{', '.join(endpoint.label for endpoint in endpoints)} not computed: {error}")
             continue
-        measured += [(Endpoint(label, metric, column), tables) for label, column in columns.items()]
-    found = [[(e, contrast([t[i].sampled for i in chosen], e.score)) for e, t in measured] for chosen in pairs]
+        scored += [(endpoint, known[id(metric)]) for endpoint in endpoints]
+    found = [[(e, contrast([t[i].sampled for i in chosen], e.score)) for e, t in scored] for chosen in pairs]
     adjusted = iter(holm(np.array([c.p for row in found for _, c in row])).tolist())
     return [[_secondary_figure(e, c, next(adjusted)) for e, c in row] for row in found], notes
 
@@ -93,9 +134,9 @@ def _style_flags(eeg: str, comparison: Evidence) -> list[Flag]:
     If derived strata replace unknown tasks, the strata with the least content of the better side decide, as for claims.
     """
     gap = comparison.primary.observed
-    if all(map(verdict.is_above, _strata(comparison))):
+    if all(map(verdict.is_above, comparison.contrasts)):
         return []  # content is found
-    judged = [(c.p_primary if gap > 0 else c.p_less_primary, c) for c in _strata(comparison)]
+    judged = [(c.p_primary if gap > 0 else c.p_less_primary, c) for c in comparison.contrasts]
     p, found = max(judged, key=lambda one: one[0])
     style = found.nulls[0] - found.nulls[1]
     if p <= verdict.ALPHA or not _sign(comparison.primary.gap_interval) or style * gap < 0.5 * gap**2:
@@ -119,16 +160,12 @@ def _disagreement(eeg: str, comparison: Evidence) -> list[Flag]:
     apart = _sign(in_words.gap_interval) * _sign(errors.gap_interval) < 0
     if min(abs(bleu), abs(wer)) < 0.25 or not apart:
         return []
-    reading = "the content is judged apart" if any(map(verdict.is_above, _strata(comparison))) else STYLE_DECIDES
+    reading = "the content is judged apart" if any(map(verdict.is_above, comparison.contrasts)) else STYLE_DECIDES
     message = (
         f"BLEU-1 and WER point opposite ways: {eeg} minus {comparison.control} is {bleu:+.2f} BLEU-1 "
         f"(higher is better) and {wer:+.2f} WER (lower is better); {reading}"
     )
     return [Flag("metrics_disagree", "warning", message)]
-
-
-def _strata(comparison: Evidence) -> list[Contrast]:
-    return [comparison.primary, *comparison.derived.values()]
 
 
 def _sign(interval: tuple[float, float]) -> int:

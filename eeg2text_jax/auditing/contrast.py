@@ -9,8 +9,8 @@ import numpy as np
 
 from eeg2text_jax.auditing import statistics
 from eeg2text_jax.auditing.align import Condition
+from eeg2text_jax.auditing.content_cells import RowTable
 from eeg2text_jax.auditing.statistics import Resampled, Score
-from eeg2text_jax.auditing.table import RowTable
 
 NOTHING = 1e-9  # of the score's unit: a spread below is rounding
 
@@ -200,3 +200,37 @@ def subject_effects(
 def _summed(rows: np.ndarray, place: np.ndarray, size: int) -> np.ndarray:
     """Sums `[size, K]` of rows `[N, K]` by place, int `[N]`."""
     return np.stack([np.bincount(place, column, minlength=size) for column in rows.T], 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Secondary:
+    """A figure that does not decide. Scores are as the metric prints them; in all else, higher is better."""
+
+    label: str
+    signature: str
+    scores: tuple[float, ...]
+    gap_interval: tuple[float, float]
+    effect: float
+    interval: tuple[float, float]
+    p: float
+    p_holm: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """EEG against one control; `control` is empty if there is none.
+
+    `primary` is within the strata of the alignment. `derived` repeats it within other strata, by the name of their
+    source; a claim must hold under all of them.
+    """
+
+    control: str
+    primary: Contrast
+    derived: dict[str, Contrast]
+    secondary: list[Secondary]
+    subjects: list[SubjectEffect]
+
+    @property
+    def contrasts(self) -> list[Contrast]:
+        """The contrasts under all strata."""
+        return [self.primary, *self.derived.values()]

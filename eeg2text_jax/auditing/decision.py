@@ -5,11 +5,11 @@ from collections.abc import Collection, Mapping, Sequence
 from eeg2text_jax.auditing import verdict
 from eeg2text_jax.auditing.align import Aligned
 from eeg2text_jax.auditing.beyond_time import QUESTION, is_of_time
-from eeg2text_jax.auditing.collapse import sorted_rows
-from eeg2text_jax.auditing.levels import Level, about
+from eeg2text_jax.auditing.contrast import Evidence
+from eeg2text_jax.auditing.levels import Level
 from eeg2text_jax.auditing.provenance import FOUND, Provenance, joined
-from eeg2text_jax.auditing.result import Comparison, ConditionSummary, Evidence, strictest
-from eeg2text_jax.auditing.verdict import Verdict
+from eeg2text_jax.auditing.table import ConditionSummary, Table
+from eeg2text_jax.auditing.verdict import Comparison, Verdict, strictest
 from eeg2text_jax.errors import UserError
 
 # Controls that keep the words' features and remove something else; they do not decide.
@@ -54,51 +54,42 @@ def deciding_of(names: str, controls: Collection[str]) -> list[str] | None:
     return found
 
 
-def as_question(said: str, question: str) -> str:
-    """Return a comparison's sentence, marked if the comparison does not decide."""
-    return f"A question of its own, which does not decide ({question}): {said}" if question else said
-
-
 def decide(
     found: Evidence,
     reasons: Sequence[str],
-    aligned: Aligned,
+    table: Table,
     conditions: Sequence[ConditionSummary],
-    metric: str,
     margin: float,
     origin: Provenance,
     asked: Mapping[str, str],
     levels: Sequence[Level] = (),
 ) -> Comparison:
-    """Return the verdict of one comparison and its sentence; findings that bar a verdict come first."""
-    eeg, derived = aligned.eeg.name, tuple(found.derived.values())
-    known = {
-        "metric": metric,
-        "task_known": aligned.task_known,
-        "n_sentences": len(aligned.references),
-        "n_rows": len(aligned.eeg.rows),
-    }
+    """Return the verdict of one comparison and its sentence; `reasons` bar a verdict and come first."""
+    derived = tuple(found.derived.values())
     if found.control:
-        same = sorted_rows(aligned.eeg) == sorted_rows(next(c for c in aligned.conditions if c.name == found.control))
-        summary = next(c for c in conditions if c.name == found.control)
         outcome = verdict.judge(
-            found.primary, margin, derived, scores_vary=conditions[0].content.varies, identical=same
+            found.primary,
+            margin,
+            derived,
+            scores_vary=conditions[0].content.varies,
+            identical=table.same_predictions(found.control),
         )
-        figures = verdict.paired_figures(outcome, found.primary, found.derived, eeg=eeg, control=found.control, **known)
-        reading = verdict.paired_reading(
-            outcome, found.primary, derived, eeg=eeg, control=found.control, p_control=summary.p, margin=margin
-        )
+        names = {"eeg": conditions[0].name, "control": found.control}
+        p_control = next(c.p for c in conditions if c.name == found.control)
+        reading = verdict.paired_reading(outcome, found.primary, derived, **names, p_control=p_control, margin=margin)
     else:
         outcome = verdict.judge_alone(found.primary, margin, derived)
-        figures = verdict.alone_figures(found.primary, found.derived, **known)
         reading = verdict.alone_reading(outcome, found.primary, derived, margin)
+    figures = table.in_figures(found, outcome)
     question = asked.get(found.control, "")
     if reasons:
-        said = verdict.unfit_sentence(reasons, figures)
-        return Comparison(**vars(found), verdict=Verdict.NOT_JUDGEABLE, sentence=said, question=question)
+        sentence = verdict.unfit_sentence(reasons, figures)
+        return Comparison(**vars(found), verdict=Verdict.NOT_JUDGEABLE, sentence=sentence, question=question)
     outcome, reading = joined(outcome, reading, origin)
-    if outcome is Verdict.USES_EEG or (levels and outcome in FOUND):
-        reading = f"{reading}; {about(levels, found.control)}"
-    said = f"{figures[0].upper()}{figures[1:]}: {reading}."
-    said = as_question(said, question)
-    return Comparison(**vars(found), verdict=outcome, sentence=said, question=question)
+    content = table.content_is_about(levels, found.control)
+    if content and (outcome is Verdict.USES_EEG or (levels and outcome in FOUND)):
+        reading = f"{reading}; {content}"
+    sentence = f"{figures[0].upper()}{figures[1:]}: {reading}."
+    if question:
+        sentence = f"A question of its own, which does not decide ({question}): {sentence}"
+    return Comparison(**vars(found), verdict=outcome, sentence=sentence, question=question)

@@ -8,8 +8,9 @@ from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.metrics.bleu import word_bleu
 from eeg2text_jax.metrics.error_rates import word_error_rate
 from eeg2text_jax.metrics.metric import Metric
+from eeg2text_jax.metrics.ranks import RankMetric
 from eeg2text_jax.metrics.rouge import rouge
-from eeg2text_jax.study.metric_names import BLEU_1, ENDPOINTS, Named
+from eeg2text_jax.study.metric_names import BLEU_1, ENDPOINTS, WHICH_SENTENCE, Named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +61,24 @@ def primary_endpoint() -> Endpoint:
     return endpoint_of(BLEU_1, word_bleu())
 
 
-def secondary_metrics() -> list[tuple[Metric, dict[str, int]]]:
-    """Return the metrics besides the primary one, with the columns to judge."""
-    summaries, errors = rouge(), word_error_rate()
+def rank_endpoints(name: str) -> list[Endpoint]:
+    """Return the endpoints of rankings, the one called `name` first.
+
+    Raises:
+      UserError: the endpoint does not exist.
+    """
+    if name not in WHICH_SENTENCE:
+        names = ", ".join(WHICH_SENTENCE)
+        raise UserError(f"--endpoint={name}: of rankings it is one of {names}; {did_you_mean(name, WHICH_SENTENCE)}")
+    metric = RankMetric()
+    ordered = [name, *(other for other in WHICH_SENTENCE if other != name)]
+    found = [(WHICH_SENTENCE[key], metric.columns.index(key)) for key in ordered]
+    return [Endpoint(ranked.label, metric, column, ranked.margin) for ranked, column in found]
+
+
+def secondary_endpoints(words: Endpoint) -> list[Endpoint]:
+    """Return the endpoints of texts that are always computed and never decide; BLEU-4 has the metric of `words`."""
+    errors, summaries = word_error_rate(), rouge()
     columns = {"ROUGE-1 F": "rouge-1-f", "ROUGE-L F": "rouge-l-f"}
-    return [(errors, {"WER": 0}), (summaries, {label: summaries.columns.index(c) for label, c in columns.items()})]
+    overlaps = [Endpoint(label, summaries, summaries.columns.index(name)) for label, name in columns.items()]
+    return [Endpoint("BLEU-4", words.metric, 3), Endpoint("WER", errors, 0), *overlaps]

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from eeg2text_jax.auditing.contrast import Contrast
-from eeg2text_jax.auditing.result import AuditResult, Evidence
+from eeg2text_jax.auditing.contrast import Contrast, Evidence
+from eeg2text_jax.auditing.result import AuditResult
 from eeg2text_jax.auditing.verdict import p_text
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#8A8A8A"

@@ -23,16 +23,9 @@ MIN_JUDGED = 30
 A_POINT = 0.01
 
 
-def unfit(aligned: Aligned, looks: Sequence[Collapse], *, averaged: bool = False) -> list[Flag]:
-    """Return findings that bar a verdict before any test; `looks` describe the conditions, EEG first.
-
-    `averaged`: the authors state that one prediction was made for all readers of a sentence.
-    """
-    flags = too_few(aligned) + _modes(aligned)
-    for condition, look in zip(aligned.conditions, looks, strict=True):
-        flags += _silent(condition, look)
-    # of a control, what only a target explains would make the comparison harder, and no claim easier
-    return flags + signs(aligned.eeg, aligned.references, averaged=averaged)
+def unfit(aligned: Aligned) -> list[Flag]:
+    """Return findings that bar a verdict on rows of any kind: too few sentences, and modes."""
+    return _too_few(aligned) + _modes(aligned)
 
 
 def _severe(code: str, message: str, *conditions: str) -> Flag:
@@ -40,7 +33,7 @@ def _severe(code: str, message: str, *conditions: str) -> Flag:
     return Flag(code, "severe", message, conditions)
 
 
-def too_few(aligned: Aligned) -> list[Flag]:
+def _too_few(aligned: Aligned) -> list[Flag]:
     n = len(aligned.references)
     if n >= MIN_JUDGED:
         return []
@@ -74,7 +67,8 @@ def _said(mode: str) -> str:
     return "of unknown mode" if mode == "unknown" else mode.replace("_", "-")
 
 
-def _silent(condition: Condition, look: Collapse) -> list[Flag]:
+def silent(condition: Condition, look: Collapse) -> list[Flag]:
+    """Flag a condition whose predictions have no words."""
     if look.said >= min(MIN_JUDGED, look.sentences):
         return []
     message = (
@@ -126,5 +120,5 @@ def file_flags(name: str, rows: Sequence[Prediction], bleu1: float = float("nan"
     known = tuple(dataclasses.replace(row, subject="") if row.subject == UNKNOWN else row for row in rows)
     condition = Condition(name, known, sentence, np.zeros(len(rows), int))
     look = measure_collapse(condition, tuple(places), np.random.default_rng(0))
-    flags = _teacher_forced(condition) + _silent(condition, look) + signs(condition, tuple(places))
+    flags = _teacher_forced(condition) + silent(condition, look) + signs(condition, tuple(places))
     return flags + condition_flags(condition, look, condition.mode, bleu1) + normalizing_flags(condition, tuple(places))

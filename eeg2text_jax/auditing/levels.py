@@ -13,19 +13,12 @@ import numpy as np
 from eeg2text_jax.auditing import statistics
 from eeg2text_jax.auditing.align import Aligned
 from eeg2text_jax.auditing.beyond_time import stretches
+from eeg2text_jax.auditing.content_cells import content_tables, weighted_tables
 from eeg2text_jax.auditing.contrast import Contrast, contrast
 from eeg2text_jax.auditing.endpoints import Endpoint
+from eeg2text_jax.auditing.guessed_strata import text_vectors
 from eeg2text_jax.auditing.statistics import Resampled
-from eeg2text_jax.auditing.strata import (
-    MIN_SENTENCES,
-    STRATUM_SIZE,
-    blocks_of,
-    exchangeable,
-    length_strata,
-    readers_of,
-    text_vectors,
-)
-from eeg2text_jax.auditing.table import content_tables, weighted_tables
+from eeg2text_jax.auditing.strata import MIN_SENTENCES, STRATUM_SIZE, blocks_of, exchangeable, length_strata, readers_of
 from eeg2text_jax.auditing.verdict import interval_text, is_above, p_cell
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import sentence_key

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from etils import epath
 
@@ -14,6 +15,23 @@ from eeg2text_jax.files import write_text
 
 RULE = re.compile(r"\|(\s*:?-+:?\s*\|)+")
 ESCAPED = re.compile(r"\\([\\`*_\[\]|#~<>])")
+NAMES = {"eeg": "EEG", "fmri": "fMRI"}
+# "EEG" as a word: the recording or the condition in a sentence, but not a part of an image, a path or an option.
+_EEG = re.compile(r"(?<![\w+/])EEG(?![\w+/=])|(?<![\w+/.=-])eeg(?![\w+/=]|\.\w)")
+
+
+def said(text: Any, recording: str) -> Any:
+    """Replace EEG by the name of the recording in a text, or in all texts of lists and dictionaries.
+
+    A text that is exactly "eeg" is kept: it is the name of a condition for programs.
+    """
+    if recording not in NAMES or recording == "eeg":
+        return text
+    if isinstance(text, dict):
+        return {name: value if name == "examples" else said(value, recording) for name, value in text.items()}
+    if isinstance(text, list | tuple):
+        return type(text)(said(value, recording) for value in text)
+    return _EEG.sub(NAMES[recording], text) if isinstance(text, str) and text != "eeg" else text
 
 
 def markdown_html(text: str) -> str:

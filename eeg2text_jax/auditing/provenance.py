@@ -1,14 +1,26 @@
-"""Provenance: the evidence that no target reached the decoder. The headline joins it with the statistics.
+"""Provenance: the evidence that no target reached the decoder, and the judged files with their SHA-256.
 
-A false statement cannot be detected, so the report says whose statement it is.
+The headline joins the evidence with the statistics. A false statement cannot be detected, so the report says whose
+statement it is.
 """
 
 import dataclasses
+import datetime
 import enum
+import html
 import re
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
+from etils import epath
+
+from eeg2text_jax.auditing.page import table
 from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import file_digest
+from eeg2text_jax.versions import __version__
 
 DECODED_HERE = "decoded by eeg2text, whose free-running decoder takes no target"
 RANKED_HERE = "ranked by eeg2text, which scores every candidate alike"
@@ -83,3 +95,49 @@ def joined(outcome: Verdict, reading: str, origin: Provenance) -> tuple[Verdict,
             "decoder would look the same; --mode=free_running or --proof states it, a run of eeg2text shows it"
         )
     return outcome, f"{reading} (free running is {origin.text})"
+
+
+@dataclasses.dataclass(frozen=True)
+class JudgedFile:
+    """One judged file: its name on the command line, the SHA-256 of its bytes, and the number of rows."""
+
+    name: str
+    sha256: str
+    rows: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """The files of an audit. Command and date are empty in `audit.json` of a run: equal runs give equal files."""
+
+    files: tuple[JudgedFile, ...]
+    version: str = __version__
+    command: str = ""
+    date: str = ""
+
+    @classmethod
+    def of(cls, path: epath.Path, rows: int) -> "Judged":
+        """Return the record of a run's audit: one file of its folder."""
+        return cls((JudgedFile(path.name, file_digest(path), rows),))
+
+    def dated(self, command: Sequence[str] = ()) -> "Judged":
+        """Return a copy with the current time and the command (default: this process's command)."""
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+        return dataclasses.replace(self, command=shlex.join(command) or _own_command(), date=now)
+
+
+def _own_command() -> str:
+    """Return the command line of this process if it is `eeg2text`."""
+    program = Path(sys.argv[0])
+    ours = program.name == "eeg2text" or program.parent.name == "eeg2text_jax"
+    return shlex.join(["eeg2text", *sys.argv[1:]]) if ours else "a call from Python"
+
+
+def judged_part(judged: Judged | None) -> str:
+    """Return the report's section on the judged files; "" if unknown."""
+    if judged is None:
+        return ""
+    judged = judged if judged.date else judged.dated()
+    rows = [(file.name, str(file.rows), file.sha256) for file in judged.files]
+    by = f"<code>{html.escape(judged.command)}</code>, eeg2text_jax {judged.version}"
+    return f"<h2>What was judged</h2>{table(('file', 'rows', 'SHA-256'), rows)}<p>Judged {judged.date} by {by}.</p>"

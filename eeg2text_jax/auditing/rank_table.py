@@ -1,139 +1,164 @@
-"""Turn candidate scores into tables of sufficient statistics for the audit of rankings.
+"""The table of rankings: does the recording tell which sentence was read? Its findings, and its figures in words.
 
-Cell (s, t) of a table is, for example, how often sentence t is among the top five for recordings of sentence s. The
-diagonal gives top-5 accuracy. Off-diagonal cells within a stratum (sentences of the same task and similar length) give
-the content null: how often another sentence of similar length is found. Ranks are among all candidates.
+Cell (s, t) is, for example, how often sentence t is among the top five for recordings of sentence s. Ranks are among
+all candidates; the null is how often another sentence of the same task and similar length is found.
 """
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from eeg2text_jax.auditing.align import Aligned, Condition
-from eeg2text_jax.auditing.donor_cells import donor_places, places_within, without_donors
+from eeg2text_jax.auditing.content_cells import ContentTable
+from eeg2text_jax.auditing.contrast import Evidence
+from eeg2text_jax.auditing.endpoints import rank_endpoints
 from eeg2text_jax.auditing.red_flags import Flag
-from eeg2text_jax.auditing.side_channel import SENTENCES, SideChannel, side_channel
-from eeg2text_jax.auditing.statistics import Resampled, Score, keep_row_counts, resample
-from eeg2text_jax.auditing.strata import Blocks, blocks_of
-from eeg2text_jax.auditing.table import ContentTable, RowTable, reader_null
-from eeg2text_jax.metrics.ranks import STATISTICS, statistics
-from eeg2text_jax.study.metric_names import WHICH_SENTENCE
+from eeg2text_jax.auditing.structure import ALL_ROWS, MIN_SAME, SAME_ERRORS
+from eeg2text_jax.auditing.table import ConditionSummary, Table
+from eeg2text_jax.auditing.verdict import Verdict, derived_text, exchanged, interval_text, is_above, p_text
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.metrics.ranks import TOP, Figures, by_length, chance, chance_interval, right_statistics
+from eeg2text_jax.predictions.rankings import Ranking
 
-SIZE = len(STATISTICS)
+MIN_CANDIDATES = 4  # of fewer, scores tie by chance
+FOUND_FROM_EEG = 50.0  # percent of recordings whose sentence is first: beyond what is published for reading
+
+
+def rank_table(aligned: Aligned, endpoint: str = "top-5") -> "RankTable":
+    """Return the table of rankings under an endpoint, a name in `WHICH_SENTENCE`.
+
+    Raises:
+      UserError: the endpoint does not exist, or rows of a control are texts.
+    """
+    for condition in aligned.conditions:
+        if not all(isinstance(row, Ranking) for row in condition.rows):
+            raise UserError(
+                f"{condition.name}: holds no rankings, and {aligned.eeg.name} does; audit rows of one kind."
+            )
+    chosen, *others = rank_endpoints(endpoint)
+    rows = aligned.eeg.rows
+    sizes = [len(row.candidates) for row in rows]
+    level, interval = _chance(sizes, chosen.column, len(aligned.references))
+    lengths = Figures.of(right_statistics(rows, [by_length(row) for row in rows]).sum(0))
+    return RankTable(aligned, chosen, chosen, tuple(others), (min(sizes), max(sizes)), level, interval, lengths)
+
+
+def _chance(sizes: Sequence[int], column: int, sentences: int) -> tuple[float, tuple[float, float]]:
+    """Return the chance level in percent and its 95 % interval over sentences."""
+    if column >= len(TOP):  # the percentile of a random rank: uniform, mean 50
+        reach = 1.96 * 100 / np.sqrt(12 * sentences)
+        return 50.0, (50 - reach, 50 + reach)
+    low, high = chance_interval(min(sizes), TOP[column], sentences)
+    return 100.0 * float(np.mean([chance(size, TOP[column]) for size in sizes])), (100 * low, 100 * high)
 
 
 @dataclasses.dataclass(frozen=True)
-class RankEndpoint:
-    """An endpoint of the retrieval audit, in percent; higher is better."""
+class RankTable(Table):
+    """Scores of candidate sentences; a row counts by the rank of each sentence among its candidates.
 
-    label: str
-    column: int
-    margin: float
-
-    def score(self, totals: np.ndarray) -> np.ndarray:
-        """Return percent `[...]` from summed statistics `[..., 4]`; a negative share of the null becomes 0."""
-        return 100.0 * np.maximum(totals[..., self.column], 0.0) / np.maximum(totals[..., -1], 1e-12)
-
-
-def rank_endpoint(name: str) -> RankEndpoint:
-    """Return the endpoint named by `retrieval.endpoint`."""
-    column = {"top-1": 0, "top-5": 1, "rank": 2}[name]
-    return RankEndpoint(WHICH_SENTENCE[name].label, column, WHICH_SENTENCE[name].margin)
-
-
-def rank_tables(
-    aligned: Aligned, strata: np.ndarray, *, resamples: int, rng: np.random.Generator, with_rows: bool = False
-) -> list[ContentTable]:
-    """Return the table of every condition within strata, int `[S]`; rows are `Ranking`s.
-
-    All conditions and endpoints share the same permutations and bootstrap draws.
+    `candidates` are the fewest and the most candidates of a recording; `chance` is the endpoint's chance level in
+    percent, `chance_interval` its 95 % interval over sentences; `by_length` are the figures of a baseline that knows
+    only the number of words.
     """
-    blocks = blocks_of(strata)
-    filled = [_fill(condition, aligned, blocks, with_rows) for condition in aligned.conditions]
-    counts = [_counts(condition, aligned) for condition in aligned.conditions]
-    sampled: list[Resampled] = resample([sums for sums, _ in filled], counts, blocks, resamples=resamples, rng=rng)
-    return [ContentTable(found, rows) for found, (_, rows) in zip(sampled, filled, strict=True)]
+
+    candidates: tuple[int, int]
+    chance: float
+    chance_interval: tuple[float, float]
+    by_length: Figures
+
+    def fields(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("candidates", "chance", "chance_interval", "by_length")}
+
+    def describe(self, condition: Condition, cells: ContentTable, rng: np.random.Generator) -> dict[str, Any]:
+        return {"figures": Figures.of(cells.rows.own.sum(0))}
+
+    def signs(self, conditions: Sequence[ConditionSummary], *, averaged: bool) -> list[Flag]:
+        return _answer_alone(self.aligned.eeg) + ([] if averaged else _same_for_all(self.aligned.eeg))
+
+    def warnings(
+        self, conditions: Sequence[ConditionSummary], cells: Sequence[ContentTable], evidence: Sequence[Evidence]
+    ) -> list[Flag]:
+        """Flag scores above chance without content, because length alone may exceed chance; and scores too good."""
+        flags = []
+        label, high = self.endpoint.label, self.chance_interval[1]
+        lengths = dataclasses.astuple(self.by_length)[self.endpoint.column]
+        eeg, *controls = conditions
+        scores = [condition.content.scores[0] for condition in conditions]
+        if scores[0] > high and not all(is_above(found.primary) for found in evidence):
+            others = ", ".join(f"{c.name} {c.content.scores[0]:.1f}" for c in controls) or "there is no control"
+            message = (
+                f"{label} of {eeg.name}, {scores[0]:.1f} %, is above chance ({self.chance:.1f} %), which shows nothing "
+                f"by itself ({others}; whoever knows the number of words alone has {lengths:.1f} %)"
+            )
+            flags.append(Flag("above_chance_is_no_content", "warning", message))
+        for control, score in zip(controls, scores[1:], strict=True):
+            if "length" in control.name and score > high:
+                message = (
+                    f"{control.name} has {score:.1f} % {label} (chance {self.chance:.1f} %): the number of words tells "
+                    "sentences apart, and a score that was held against chance would hold it"
+                )
+                flags.append(Flag("length_tells", "warning", message))
+        if eeg.figures.top1 > FOUND_FROM_EEG:
+            message = (
+                f"{eeg.name}: the right sentence is first in {eeg.figures.top1:.1f} % of the rows, beyond anything "
+                "published for reading; make sure that no answer reached the scores and that test sentences are not in "
+                "training"
+            )
+            flags.append(Flag("too_good", "warning", message))
+        return flags
+
+    def in_figures(self, found: Evidence, outcome: Verdict) -> str:
+        aligned, primary = self.aligned, found.primary
+        less = outcome is Verdict.CONTROL_BETTER
+        among = " to ".join(map(str, dict.fromkeys(self.candidates)))
+        with_control = f" and {primary.scores[1]:.1f} % with {found.control}" if found.control else ""
+        beyond = "difference in" if found.control else "content, that is, in"
+        seeds = ""
+        if primary.p_seeds is not None:
+            p_seeds = 1 - primary.p_seeds if less else primary.p_seeds
+            seeds = f"; over {len(primary.seed_effects)} seeds {p_text(p_seeds)}"
+        return (
+            f"which of {among} sentences was read ({len(aligned.references)} independent sentences, "
+            f"{len(aligned.eeg.rows)} rows): {self.endpoint.label} was {primary.scores[0]:.1f} % with "
+            f"{aligned.eeg.name}{with_control}, by chance {self.chance:.1f} %; the {beyond} how much oftener the "
+            f"sentence that was read is found than others of {exchanged(aligned.task_known)} was "
+            f"{primary.effect:+.1f} points (90 % CI {interval_text(primary.interval_90)}; sentence permutation, "
+            f"one-sided: {p_text(primary.p_less if less else primary.p)}{seeds}){derived_text(found.derived, less)}"
+        )
 
 
-def _counts(condition: Condition, aligned: Aligned) -> np.ndarray:
-    """Count the rows of each sentence by seed, int `[G, S]`."""
-    counts = np.zeros((len(aligned.seeds), len(aligned.references)), int)
-    np.add.at(counts, (condition.seed, condition.sentence), 1)
-    return counts
+def _answer_alone(condition: Condition) -> list[Flag]:
+    """Flag scores that are equal for all candidates except the right one."""
+    rows = [row for row in condition.rows if len(row.scores) >= MIN_CANDIDATES]
+    marked = sum(_marks_the_answer(row.scores, row.right) for row in rows)
+    if not rows or marked < ALL_ROWS * len(rows):
+        return []
+    message = (
+        f"{condition.name}: in {marked} of {len(rows)} rows all candidates but the right one have the same score: the "
+        "scores hold the answer and no ranking"
+    )
+    return [Flag("target_scores", "severe", message, (condition.name,))]
 
 
-def _fill(
-    condition: Condition, aligned: Aligned, blocks: Blocks, with_rows: bool = False
-) -> tuple[np.ndarray, RowTable | None]:
-    """Sum the statistics of each cell over rows, `[G, C, 4]`; optionally fill those of single rows, `[N, 4]`."""
-    sums = np.zeros((len(aligned.seeds), blocks.n_cells, SIZE))
-    n_rows = len(condition.rows)
-    rows = RowTable(*np.full((2, n_rows, SIZE), np.nan)) if with_rows else None
-    if rows is not None:  # sentences that are alone in their stratum count in no table, but were read
-        rows.own[:] = [statistics(r.scores[None], np.array([r.right]))[0, 0] for r in condition.rows]
-    names = np.unique([row.subject for row in condition.rows], return_inverse=True)
-    known, donors = all(names[0]), donor_places(condition, aligned)
-    order = np.argsort(condition.sentence, kind="stable")
-    first = np.searchsorted(condition.sentence[order], np.arange(len(aligned.references) + 1))
-    for members, block in blocks.views(sums):
-        for stratum, result in zip(members, np.moveaxis(block, 1, 0), strict=True):
-            mine = np.concatenate([order[first[s] : first[s + 1]] for s in stratum])
-            place = np.repeat(np.arange(len(stratum)), first[stratum + 1] - first[stratum])
-            found = _against([condition.rows[r] for r in mine], [aligned.references[s] for s in stratum])
-            donor = None if donors is None else places_within(donors[mine], stratum)
-            result[...] = _sums(found, condition.seed[mine], place, donor, result.shape)
-            if rows is not None and known:
-                rows.null[mine] = _null_of_readers(found, names[1][mine], place, len(stratum), donor)
-    return sums, rows
+def _marks_the_answer(scores: np.ndarray, right: int) -> bool:
+    others = np.delete(scores, right)
+    return bool(others.min() == others.max() < scores[right])
 
 
-def _against(rows: list, references: list[str]) -> np.ndarray:
-    """Return every row's statistics for every reference of the stratum, `[r, m, 4]`; candidate lists may differ."""
-    found = np.empty((len(rows), len(references), SIZE))
-    lists: dict[int, list[int]] = {}
-    for number, row in enumerate(rows):
-        lists.setdefault(id(row.candidates), []).append(number)
-    for numbers in lists.values():
-        candidates = rows[numbers[0]].candidates
-        chosen = np.array([candidates.place(text) for text in references])
-        found[numbers] = statistics(np.stack([rows[number].scores for number in numbers]), chosen)
-    return found
-
-
-def _sums(
-    found: np.ndarray, group: np.ndarray, place: np.ndarray, donor: np.ndarray | None, shape: tuple[int, ...]
-) -> np.ndarray:
-    """Sum statistics of rows, `[r, m, 4]`, by group and sentence, `[Q, m, m, 4]`, without the rows' donors."""
-    sums = np.zeros(shape)
-    np.add.at(sums, (group, place), found)
-    if donor is None:
-        return sums
-    return without_donors(sums, group, place, donor, found[np.arange(len(found)), donor])
-
-
-def _null_of_readers(
-    found: np.ndarray, subject: np.ndarray, place: np.ndarray, size: int, donor: np.ndarray | None
-) -> np.ndarray:
-    """Return each row's share of its reader's null, `[r, 4]`."""
-    readers, reader = np.unique(subject, return_inverse=True)
-    counts = np.zeros((len(readers), size))
-    sums = _sums(found, reader, place, donor, (len(readers), size, size, SIZE))
-    np.add.at(counts, (reader, place), 1)
-    return reader_null(sums, counts)[reader, place]
-
-
-def rank_side_channel(
-    aligned: Aligned, score: Score, *, resamples: int, rng: np.random.Generator
-) -> tuple[list[SideChannel], list[Flag]]:
-    """Measure what task and length alone give in each condition; see `side_channel.measure_side_channel`."""
-    tasks = np.unique(np.array(aligned.tasks), return_inverse=True)[1]
-    drawn = rng.permutation(aligned.strata.max() + 1)
-    filled = np.cumsum(np.bincount(aligned.strata)[drawn])
-    chosen = np.isin(aligned.strata, drawn[: max(2, np.searchsorted(filled, SENTENCES, "right"))])
-    blocks = blocks_of(np.where(chosen, tasks, tasks.max() + 1 + np.arange(len(tasks))))
-    tables = []
-    for condition in aligned.conditions:
-        sums, _ = _fill(condition, aligned, blocks)
-        tables.append(keep_row_counts(sums, _counts(condition, aligned), blocks).sum(0))
-    names = [condition.name for condition in aligned.conditions]
-    return side_channel(names, tables, blocks, aligned.strata, score, resamples=resamples, rng=rng)
+def _same_for_all(condition: Condition) -> list[Flag]:
+    """Flag identical score lists for all readings of a sentence: the recording plays no part."""
+    readings: dict[int, list[bytes]] = {}
+    for row, sentence in zip(condition.rows, condition.sentence.tolist(), strict=True):
+        readings.setdefault(sentence, []).append(row.scores.tobytes())
+    several = [scores for scores in readings.values() if len(scores) > 1]
+    alike = sum(len(set(scores)) == 1 for scores in several)
+    distinct = len({scores for found in several for scores in found})
+    if len(several) < MIN_SAME or alike <= SAME_ERRORS * len(several) or distinct <= SAME_ERRORS * alike:
+        return []
+    message = (
+        f"{condition.name}: in {alike} of the {len(several)} sentences with several readings the scores are "
+        "the same in all of them: the individual recording plays no part"
+    )
+    return [Flag("input_independent", "severe", message, (condition.name,))]

@@ -4,19 +4,17 @@ import html
 import os
 from collections.abc import Iterable, Sequence
 
-from eeg2text_jax.auditing.citation import BIBTEX
 from eeg2text_jax.auditing.figures import bootstrap_figure, curve_figure, effect_figure, null_figure, subject_figure
-from eeg2text_jax.auditing.judged import judged_part
 from eeg2text_jax.auditing.levels import curve_text, level_rows
-from eeg2text_jax.auditing.page import Section, image, section_part, table, write_page
-from eeg2text_jax.auditing.recorded import NAMES, said
+from eeg2text_jax.auditing.page import NAMES, Section, image, said, section_part, table, write_page
+from eeg2text_jax.auditing.provenance import judged_part
 from eeg2text_jax.auditing.result import (
     DERIVED_HEADINGS,
     EFFECT_HEADINGS,
     LEVEL_HEADINGS,
     AuditResult,
-    ConditionSummary,
-    Example,
+    chance_lines,
+    condition_headings,
     condition_rows,
     derived_rows,
     directed_p,
@@ -24,22 +22,30 @@ from eeg2text_jax.auditing.result import (
     evidence_lines,
     time_lines,
 )
-from eeg2text_jax.auditing.verdict import Verdict, because, exchanged, p_cell, p_text
+from eeg2text_jax.auditing.table import ConditionSummary, Example
+from eeg2text_jax.auditing.verdict import Verdict, because, exchanged, interval_text, p_cell, p_text
+from eeg2text_jax.versions import BIBTEX
 
 CITATION = f"<details><summary>BibTeX</summary><pre>{html.escape(BIBTEX)}</pre></details>"
 CONCLUSIVE = (Verdict.USES_EEG, Verdict.CONTENT)
+TITLES = "Does the model use the EEG?", "Does the recording tell which sentence was read?"
 
 
 def write_report(
     result: AuditResult,
     path: str | os.PathLike[str],
     *,
-    title: str = "Does the model use the EEG?",
+    title: str = "",
     sections: Iterable[Section] = (),
 ) -> None:
-    """Writes the page, whole or not at all; `path` may be a `gs://` one. Images are embedded."""
-    parts = [verdict_part(result), _effect_part(result), _condition_part(result), flag_part(result)]
-    parts += [_collapse_part(result), _example_part(result), *map(section_part, sections), _method_part(result)]
+    """Write the page atomically; `path` may be in a bucket. Images are embedded."""
+    title = title or TITLES[result.chance is not None]
+    parts = [verdict_part(result), _effect_part(result), _condition_part(result)]
+    if result.chance is None:
+        parts += [flag_part(result), _collapse_part(result), _example_part(result)]
+    else:
+        parts += [_subject_part(result), flag_part(result)]
+    parts += [*map(section_part, sections), _method_part(result)]
     parts = [*said(parts, result.recording), judged_part(result.judged), CITATION]
     write_page(path, said(title, result.recording), parts)
 
@@ -81,12 +87,18 @@ def provenance_part(result: AuditResult) -> str:
 
 def _effect_part(result: AuditResult) -> str:
     drawn = effect_figures(result)
+    alike = exchanged(result.task_known)
     explained = (
         "<p>A gap between two conditions can be style: outputs that are longer, or fuller of frequent words, score "
-        f"higher against any sentence. So both are also held against other sentences of "
-        f"{exchanged(result.task_known)}; what a score loses by that is <b>content</b>, and the verdict is about "
-        "the difference in content.</p>"
+        f"higher against any sentence. So both are also held against other sentences of {alike}; what a score loses by "
+        "that is <b>content</b>, and the verdict is about the difference in content.</p>"
     )
+    if result.chance is not None:
+        explained = (
+            "<p>A score above chance need not be content: whoever knows how long a sentence is finds it among "
+            "sentences of other lengths. So what is judged is how much oftener the sentence that was read is found "
+            f"than others of {alike}, <b>content</b>, with EEG and with every control.</p>"
+        )
     evidence = "".join(f"<li>{html.escape(line)}</li>" for line in evidence_lines(result))
     more = f"<h3>More sensitive evidence</h3><ul>{evidence}</ul>" if evidence else ""
     rows = table(EFFECT_HEADINGS, effect_rows(result.comparisons))
@@ -165,22 +177,27 @@ def secondary_part(result: AuditResult) -> str:
 
 
 def _condition_part(result: AuditResult) -> str:
-    headings = (
-        "condition",
-        "rows",
-        f"{result.metric}",
-        "content null",
-        "content",
-        "distinct outputs",
-        "length channel",
-    )
     channels = [f"{c.side_channel.worth:+.2f} ({p_text(c.side_channel.p)})" for c in result.conditions]
-    rows = [(*row, channel) for row, channel in zip(condition_rows(result), channels, strict=True)]
-    note = (
-        "<p>Content null: the same predictions against other sentences. Length channel: what knowing task and length "
-        "alone is worth; it cancels in the verdict.</p>"
-    )
-    return f"<h2>Conditions</h2>{table(headings, rows)}{note}"
+    texts = condition_rows(result)
+    rows = [(*row, channel) for row, channel in zip(texts, [*channels, "–"][: len(texts)], strict=True)]
+    note = "Content null: the same predictions against other sentences."
+    headings = ("condition", "rows", result.metric, "content null", "content", "distinct outputs")
+    if result.chance is not None:
+        headings = condition_headings(result)
+        (line,) = chance_lines(result)
+        note = f"{html.escape(line)}. Null: how often another sentence of equal task and length is found."
+    note = f"<p>{note} Length channel: what knowing task and length alone is worth; it cancels in the verdict.</p>"
+    return f"<h2>Conditions</h2>{table((*headings, 'length channel'), rows)}{note}"
+
+
+def _subject_part(result: AuditResult) -> str:
+    rows = [
+        (c.control or "its null", s.subject, str(s.sentences), f"{s.effect:+.1f}", interval_text(s.interval))
+        for c in result.comparisons
+        for s in c.subjects
+    ]
+    headings = ("against", "subject", "sentences", "content difference", "95 % CI")
+    return f"<h2>Each subject</h2>{table(headings, rows)}" if rows else ""
 
 
 def flag_part(result: AuditResult) -> str:
@@ -233,12 +250,13 @@ def _example(example: Example, names: Sequence[str]) -> str:
 def _method_part(result: AuditResult) -> str:
     mode = html.escape(result.mode.replace("_", " "))
     seeds = " and seeds" if len(result.seeds) >= 3 else ""
+    words = "word " if result.chance is None else ""
     return (
-        f"<h2>Method</h2><p>Endpoint: word {result.metric} (<code>{html.escape(result.signature)}</code>), {mode}. "
-        f"p: {result.resamples} permutations of sentence to reference within {result.n_strata} strata of "
-        f"{exchanged(result.task_known)}, the same for every condition, one-sided; every reference keeps its number of "
-        "rows. A difference also needs a 90 % interval that excludes 0. Intervals: as many bootstrap draws over "
-        f"sentences{seeds}. Equivalence: 90 % interval inside ±{result.margin:g}. Minimum detectable effect: 90 % "
-        f"power at one-sided 5 %. With several controls all must be beaten; "
-        f"the weakest answer decides. Random seed {result.seed}.</p>"
+        f"<h2>Method</h2><p>Endpoint: {words}{html.escape(result.metric)} "
+        f"(<code>{html.escape(result.signature)}</code>), {mode}. p: {result.resamples} permutations of sentence to "
+        f"reference within {result.n_strata} strata of {exchanged(result.task_known)}, the same for every condition, "
+        "one-sided; every reference keeps its number of rows. A difference also needs a 90 % interval that excludes 0. "
+        f"Intervals: as many bootstrap draws over sentences{seeds}. Equivalence: 90 % interval inside "
+        f"±{result.margin:g}. Minimum detectable effect: 90 % power at one-sided 5 %. With several controls all must "
+        f"be beaten; the weakest answer decides. Random seed {result.seed}.</p>"
     )

@@ -1,4 +1,4 @@
-"""What an audit found; everything that the report prints; as text, and on the console."""
+"""The result of an audit: everything that the report prints, as JSON and as plain text."""
 
 import dataclasses
 import html
@@ -9,91 +9,30 @@ from typing import Any
 import numpy as np
 
 from eeg2text_jax.auditing.beyond_time import FOUND, NOT_BEYOND, NOT_BEYOND_STATUS, SAID_BEHIND, BeyondTime
-from eeg2text_jax.auditing.collapse import Collapse
-from eeg2text_jax.auditing.contrast import Contrast, SubjectEffect
-from eeg2text_jax.auditing.judged import Judged
+from eeg2text_jax.auditing.contrast import Contrast
 from eeg2text_jax.auditing.levels import HEADINGS as LEVEL_HEADINGS
 from eeg2text_jax.auditing.levels import Level, curve_text, level_rows
-from eeg2text_jax.auditing.page import table
-from eeg2text_jax.auditing.provenance import Provenance
-from eeg2text_jax.auditing.recorded import said
+from eeg2text_jax.auditing.page import said, table
+from eeg2text_jax.auditing.provenance import Judged, Provenance
 from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.auditing.retrieval import EegBits, Retrieval
-from eeg2text_jax.auditing.side_channel import SideChannel
-from eeg2text_jax.auditing.verdict import EXIT_STATUS, Verdict, because, interval_text, p_cell, p_text, verdict_mde
+from eeg2text_jax.auditing.table import ConditionSummary, Example
+from eeg2text_jax.auditing.verdict import (
+    EXIT_STATUS,
+    Comparison,
+    Verdict,
+    because,
+    interval_text,
+    p_cell,
+    p_text,
+    strictest,
+)
+from eeg2text_jax.metrics.ranks import Figures
 
 
-@dataclasses.dataclass(frozen=True)
-class Secondary:
-    """A figure that does not decide. Scores are as the metric prints them; in all else, higher is better."""
-
-    label: str
-    signature: str
-    scores: tuple[float, ...]
-    gap_interval: tuple[float, float]
-    effect: float
-    interval: tuple[float, float]
-    p: float
-    p_holm: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Evidence:
-    """EEG against one control; `control` is empty where there is none.
-
-    `primary` is within the strata that the file gives. `derived` are the same by what strata were derived from, where
-    tasks are not known: a claim must hold under all of them.
-    """
-
-    control: str
-    primary: Contrast
-    derived: dict[str, Contrast]
-    secondary: list[Secondary]
-    subjects: list[SubjectEffect]
-
-
-@dataclasses.dataclass(frozen=True)
-class Comparison(Evidence):
-    """What the evidence comes to. `question` is what a control asks that does not decide; empty where it decides."""
-
-    verdict: Verdict
-    sentence: str
-    question: str = ""
-
-    @property
-    def mde(self) -> float:
-        return verdict_mde(self.primary, self.derived.values())
-
-
-@dataclasses.dataclass(frozen=True)
-class ConditionSummary:
-    """One condition on its own: its score, what of it is content, and how its text looks."""
-
-    name: str
-    content: Contrast
-    derived: dict[str, Contrast]  # the content under strata derived in the stead of unknown tasks
-    collapse: Collapse
-    side_channel: SideChannel
-
-    @property
-    def p(self) -> float:
-        """Of the content: the largest p, under whichever strata."""
-        return max(c.p_primary for c in (self.content, *self.derived.values()))
-
-
-@dataclasses.dataclass(frozen=True)
-class Example:
-    """Predictions of every condition for one row of EEG and the row of each control beside it."""
-
-    reference: str
-    subject: str
-    predictions: tuple[str, ...]
-    best: bool  # among the highest-scoring rows; the others were drawn at random
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class AuditResult:
-    """Everything the report prints. `to_json` is the same without the arrays."""
+    """Everything that the report prints. `to_json` is the same without the arrays."""
 
     verdict: Verdict
     sentence: str
@@ -112,20 +51,24 @@ class AuditResult:
     design_effect: float
     conditions: list[ConditionSummary]
     comparisons: list[Comparison]
-    bits: list[EegBits]
-    retrieval: list[Retrieval]
     flags: list[Flag]
     notes: list[str]
     examples: list[Example]
-    # what was recorded, whose name stands for EEG in words: see `recorded.py`
-    recording: str = dataclasses.field(default="eeg", kw_only=True)
-    provenance: Provenance | None = dataclasses.field(default=None, kw_only=True)  # None: not asked
-    judged: Judged | None = dataclasses.field(default=None, kw_only=True)  # the files, where rows are of files
-    seeds_stated: bool = dataclasses.field(default=True, kw_only=True)
-    time: BeyondTime | None = dataclasses.field(default=None, kw_only=True)
-    levels: list[Level] = dataclasses.field(default_factory=list, kw_only=True)  # between and within stated groups
-    # number of clusters of the references -> content within them, where no groups are stated
-    curve: list[tuple[int, Contrast]] = dataclasses.field(default_factory=list, kw_only=True)
+    bits: list[EegBits] = dataclasses.field(default_factory=list)
+    retrieval: list[Retrieval] = dataclasses.field(default_factory=list)
+    recording: str = "eeg"  # what was recorded; its name replaces EEG in sentences, see `page.said`
+    provenance: Provenance | None = None
+    judged: Judged | None = None  # the files, if rows come from files
+    seeds_stated: bool = True
+    time: BeyondTime | None = None
+    levels: list[Level] = dataclasses.field(default_factory=list)  # between and within stated groups
+    # number of clusters of the references -> content within them, if no groups are stated
+    curve: list[tuple[int, Contrast]] = dataclasses.field(default_factory=list)
+    # of rankings, see `rank_table.RankTable`
+    candidates: tuple[int, int] | None = None
+    chance: float | None = None
+    chance_interval: tuple[float, float] | None = None
+    by_length: Figures | None = None
 
     @property
     def deciding(self) -> Comparison:
@@ -154,16 +97,6 @@ class AuditResult:
         return said({**_plain(self), "exit_status": self.exit_status}, self.recording)
 
 
-def strictest(comparisons: Sequence[Comparison]) -> Comparison:
-    """Return the comparison that leaves EEG the least: the smallest difference, or the widest margin of equivalents."""
-
-    def left_to_eeg(comparison: Comparison) -> float:
-        found = comparison.primary
-        return -found.smallest_margin if comparison.verdict is Verdict.EQUIVALENT else found.effect
-
-    return min(comparisons, key=left_to_eeg)
-
-
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
@@ -178,22 +111,42 @@ def _plain(value: Any) -> Any:
 
 
 HEADINGS = ("condition", "rows", "score", "null", "content", "distinct")
+RANK_HEADINGS = ("condition", "rows", "top-1", "top-5", "rank", "null", "content")
 EFFECT_HEADINGS = ("against", "gap", "content difference", "90 % CI", "p", "MDE", "smallest margin", "verdict")
 DERIVED_HEADINGS = ("against", "strata by length and", "content difference", "90 % CI", "p", "smallest margin")
 
 
+def condition_headings(result: AuditResult) -> tuple[str, ...]:
+    return HEADINGS if result.chance is None else RANK_HEADINGS
+
+
 def condition_rows(result: AuditResult) -> list[tuple[str, ...]]:
-    """Text of the table of conditions, under `HEADINGS`."""
+    """Return the text of the table of conditions, under `condition_headings`; of rankings, the baseline is last."""
+    rows = [_condition_row(condition) for condition in result.conditions]
+    if result.by_length is not None:
+        lengths = (f"{value:.1f}" for value in dataclasses.astuple(result.by_length))
+        rows.append(("number of words alone", "–", *lengths, "–", "–"))
+    return rows
+
+
+def _condition_row(c: ConditionSummary) -> tuple[str, ...]:
+    content = c.content
+    if c.figures is not None:
+        figures = (f"{value:.1f}" for value in dataclasses.astuple(c.figures))
+        return c.name, str(c.rows), *figures, f"{content.nulls[0]:.1f}", f"{content.effect:+.1f} ({p_text(c.p)})"
+    scores = f"{content.scores[0]:.2f}", f"{content.nulls[0]:.2f}", f"{content.effect:+.2f} ({p_text(c.p)})"
+    return c.name, str(c.rows), *scores, str(c.collapse.distinct)
+
+
+def chance_lines(result: AuditResult) -> list[str]:
+    """Return a sentence on the chance level of rankings; nothing for texts."""
+    if result.chance is None:
+        return []
+    low, high = result.chance_interval
+    sizes = " to ".join(map(str, dict.fromkeys(result.candidates)))
     return [
-        (
-            c.name,
-            str(c.collapse.rows),
-            f"{c.content.scores[0]:.2f}",
-            f"{c.content.nulls[0]:.2f}",
-            f"{c.content.effect:+.2f} ({p_text(c.p)})",
-            str(c.collapse.distinct),
-        )
-        for c in result.conditions
+        f"{result.metric} by chance: {result.chance:.1f} % (95 % of chance: {low:.1f} to {high:.1f} %, "
+        f"{result.n_sentences} independent sentences of which each was held against {sizes})"
     ]
 
 
@@ -253,7 +206,8 @@ def result_text(result: AuditResult) -> str:
     size = f"{result.n_rows} rows of {result.n_sentences} independent sentences in {result.n_strata} strata"
     lines = [
         f"{size}; {result.metric}, mode {result.mode}, margin {result.margin:g}, {result.resamples} resamples",
-        *columns(HEADINGS, condition_rows(result)),
+        *chance_lines(result),
+        *columns(condition_headings(result), condition_rows(result)),
         "",
         *columns(EFFECT_HEADINGS, effect_rows(result.comparisons)),
         "",

@@ -1,45 +1,21 @@
-"""What likelihoods tell: bits by which a recording makes its own reference likelier; and retrieval.
+"""What likelihoods tell: EEG bits, by which a recording makes its own reference likelier; and retrieval.
 
-Retrieval: is the right sentence among length-matched candidates the one that the EEG makes likelier?
-
-The file of candidate scores is JSON lines; one object per sample and condition:
-
-    {"sample_id": "...", "sentence_id": "s1", "eval_condition": "eeg", "seed": 0,
-     "candidates": ["s7", "s1", "s3"], "nll": [41.2, 38.9, 44.0]}
-
-`nll[c]` is the summed negative log-likelihood (nats) of candidate c's text under that condition's input. `candidates`
-are ids of sentences of equal task and length, the right one (`sentence_id`) among them once, the same list for all
-samples of a sentence and for EEG and its control. To make them: the stratum of the sentence (`length_strata`).
+Retrieval: is the right sentence among length-matched candidates the one that the EEG makes likelier? The scores come
+from a file of candidates, see `predictions.candidates`.
 """
 
 import dataclasses
-import json
-import math
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from eeg2text_jax.auditing.align import sentence_key
-from eeg2text_jax.auditing.statistics import bootstrap_counts, p_value, permuted_totals
+from eeg2text_jax.auditing.statistics import bootstrap_counts, keep_row_counts, p_value, permuted_totals
 from eeg2text_jax.auditing.strata import Blocks, blocks_of
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.file import Prediction, read_text
-
-FIELDS = {"sample_id": str, "sentence_id": str, "eval_condition": str, "candidates": list, "nll": list}
-
-Key = tuple[str, int]  # sample id, seed
-
-
-@dataclasses.dataclass(frozen=True)
-class CandidateScores:
-    """One line of the file."""
-
-    sentence_id: str
-    candidates: tuple[str, ...]
-    nll: tuple[float, ...]
+from eeg2text_jax.metrics.ranks import chance
+from eeg2text_jax.predictions.candidates import CandidateScores, Key
+from eeg2text_jax.predictions.file import Prediction
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,48 +39,6 @@ class Retrieval:
     p: float
     samples: int
     sentences: int
-
-
-def read_candidates(path: str | os.PathLike[str]) -> dict[str, dict[Key, CandidateScores]]:
-    """Condition -> sample -> scores. Raises UserError naming file and line."""
-    path = Path(path)
-    conditions: dict[str, dict[Key, CandidateScores]] = {}
-    for number, line in enumerate(read_text(path).split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}, line {number}: not JSON; expected one object a line.") from error
-        scores = _check(row, path, number)
-        key = row["sample_id"], row.get("seed", 0)
-        if key in conditions.setdefault(row["eval_condition"], {}):
-            raise UserError(f"{path}, line {number}: sample {key[0]!r} occurs twice in {row['eval_condition']!r}.")
-        conditions[row["eval_condition"]][key] = scores
-    if "eeg" not in conditions or len(conditions) < 2:
-        found = ", ".join(conditions) or "none"
-        raise UserError(f"{path}: conditions are {found}; expected eeg and at least one control.")
-    return conditions
-
-
-def _check(row: Any, path: Path, number: int) -> CandidateScores:
-    for name, kind in FIELDS.items():
-        if not isinstance(row, dict) or not isinstance(row.get(name), kind):
-            raise UserError(f"{path}, line {number}: {name} is missing or not a {kind.__name__}.")
-    candidates, nll = row["candidates"], row["nll"]
-    if (
-        len(candidates) != len(nll)
-        or not all(_finite(value) for value in nll)
-        or not isinstance(row.get("seed", 0), int)
-    ):
-        raise UserError(f"{path}, line {number}: expected one finite nll per candidate, and a whole number as seed.")
-    if len(candidates) < 2 or candidates.count(row["sentence_id"]) != 1:
-        raise UserError(f"{path}, line {number}: expected sentence_id once among at least two candidates.")
-    return CandidateScores(row["sentence_id"], tuple(map(str, candidates)), tuple(map(float, nll)))
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def retrieve(
@@ -142,39 +76,42 @@ def _summarize(
     rng: np.random.Generator,
 ) -> Retrieval:
     tables = {sentence: np.stack(rows) for sentence, rows in ranks.items()}  # [samples, candidates]
-    right = {sentence: lists[sentence].index(sentence) for sentence in tables}
-    own = np.concatenate([table[:, right[sentence]] for sentence, table in tables.items()])
+    own = np.concatenate([table[:, lists[sentence].index(sentence)] for sentence, table in tables.items()])
     sizes = np.concatenate([np.full(len(table), table.shape[1]) for table in tables.values()])
-    blocks, firsts = _first_shares(tables, lists)
-    (null,) = permuted_totals([firsts], blocks, resamples, rng) if blocks.groups else [np.zeros((resamples, 1))]
-    found = firsts[blocks.own].sum() if blocks.groups else 0.0
+    blocks, cells = _first_cells(tables, lists)
+    p = 1.0
+    if blocks.groups:
+        (null,) = permuted_totals([cells], blocks, resamples, rng)
+        p = p_value(float(cells[blocks.own].sum()), null[:, 0])
     return Retrieval(
         control=name,
         top1=float(np.mean(own == 1)),
-        chance_top1=float(np.mean(1 / sizes)),
+        chance_top1=float(np.mean([chance(n, 1) for n in sizes])),
         top5=float(np.mean(own <= 5)),
-        chance_top5=float(np.mean(np.minimum(5 / sizes, 1))),
+        chance_top5=float(np.mean([chance(n, 5) for n in sizes])),
         mean_rank=float(own.mean()),
         chance_rank=float(np.mean((sizes + 1) / 2)),
-        p=p_value(float(found), null[:, 0]),
+        p=p,
         samples=len(own),
         sentences=len(tables),
     )
 
 
-def _first_shares(tables: Mapping[str, np.ndarray], lists: Mapping[str, tuple[str, ...]]) -> tuple[Blocks, np.ndarray]:
-    """Sentences with the same candidates as blocks, and the cells `[C, 1]`: the share of a sentence's samples that rank
-    another one first, times the samples of that other one."""
-    names, counts = list(tables), np.array([len(table) for table in tables.values()])
+def _first_cells(tables: Mapping[str, np.ndarray], lists: Mapping[str, tuple[str, ...]]) -> tuple[Blocks, np.ndarray]:
+    """Return blocks of sentences with the same candidates, and the weighted table `[C, 1]` of candidates ranked first.
+
+    Every sentence keeps its number of samples, see `statistics`.
+    """
+    names, counts = list(tables), np.array([[len(table) for table in tables.values()]])
     known: dict[frozenset[str], int] = {}
     blocks = blocks_of(np.array([known.setdefault(frozenset(lists[name]), len(known)) for name in names]))
-    cells = np.zeros((blocks.n_cells, 1))
-    for members, block in blocks.views(cells):
-        for stratum, result in zip(members, block, strict=True):
+    sums = np.zeros((1, blocks.n_cells, 1))
+    for members, block in blocks.views(sums):
+        for stratum, result in zip(members, block[0], strict=True):
             for s, row in zip(stratum, result, strict=True):
-                first = dict(zip(lists[names[s]], (tables[names[s]] == 1).mean(0), strict=True))
-                row[:, 0] = [first[names[t]] * counts[t] for t in stratum]
-    return blocks, cells
+                first = dict(zip(lists[names[s]], (tables[names[s]] == 1).sum(0), strict=True))
+                row[:, 0] = [first[names[t]] for t in stratum]
+    return blocks, keep_row_counts(sums, counts, blocks)[0]
 
 
 EXCHANGEABLE = ("shuffled",)  # controls that are real EEG, so that only the content of the sentence differs

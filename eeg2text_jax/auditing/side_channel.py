@@ -12,10 +12,10 @@ import numpy as np
 
 from eeg2text_jax.auditing import statistics
 from eeg2text_jax.auditing.align import Aligned, Condition
+from eeg2text_jax.auditing.content_cells import weighted_tables
 from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.auditing.statistics import Score
 from eeg2text_jax.auditing.strata import Blocks, blocks_of
-from eeg2text_jax.auditing.table import weighted_tables
 from eeg2text_jax.auditing.verdict import p_text
 from eeg2text_jax.metrics.metric import Metric
 

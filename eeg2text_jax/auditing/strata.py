@@ -1,35 +1,18 @@
-"""Which sentences may stand in for each other: those of one task and nearly one length; and how they are laid out.
-
-Where the task is not known, it is guessed from the file's order, the texts and the readers, to test again.
-Sentences of one task are written alike, and how many people read them goes with the task. Where a file does not say
-the task, sentences of equal length need not be exchangeable, and a difference may be the task's. Released files keep
-the order of the tasks, and texts of one kind share words and readers: each gives strata better than none. They are
-guesses: a verdict must hold under each of them, and what one of them takes away is not claimed. They are no proof
-either: a task that neither the order nor the words betray stays hidden, so give the tasks where they are known.
-"""
+"""Strata: sentences that may be exchanged, as they have one task and nearly one length; and thinning of windows."""
 
 import dataclasses
-import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import numpy as np
 
 from eeg2text_jax.predictions.file import Prediction
 
-if TYPE_CHECKING:
-    from eeg2text_jax.auditing.align import Aligned
-
+Row = TypeVar("Row", bound=Prediction)
 STRATUM_SIZE = 6
 MIN_SENTENCES = 5  # 5! = 120 permutations: the fewest with which p can fall below 0.05
-EQUAL_LENGTHS = "equal numbers of words"
-STRATA_PER_BLOCK = 2  # a block of neighbours holds two strata, of shorter and of longer sentences
-DIRECTIONS = 3  # principal components of the texts in which the kinds of a file are looked for
-# The largest of the chi-square values (DIRECTIONS degrees of freedom) at all places where a file may be cut; in texts
-# of one kind it exceeds this in one file of twenty.
-CUT = 16.0
 
 
 def length_strata(tasks: Sequence[str], n_words: Sequence[float], size: int = STRATUM_SIZE) -> np.ndarray:
@@ -84,95 +67,46 @@ def readers_of(rows: Sequence[Prediction], place: np.ndarray, size: int) -> np.n
     return reader_groups(place, np.unique([row.subject for row in rows], return_inverse=True)[1], size)
 
 
-def equal_length_strata(aligned: "Aligned", stratum_size: int) -> np.ndarray:
-    """Strata of one task, the same readers and exactly one number of words, int `[S]`.
-
-    For files in which the number of words leaks in one condition only: within wider strata that does not cancel. Many
-    sentences have no partner here.
-    """
-    readers = readers_of(aligned.eeg.rows, aligned.eeg.sentence, stratum_size)
-    kinds = zip(aligned.tasks, readers.tolist(), aligned.n_words.tolist(), strict=True)
-    names: dict[tuple, int] = {}
-    return np.array([names.setdefault(kind, len(names)) for kind in kinds])
-
-
 def exchangeable(strata: np.ndarray) -> np.ndarray:
     """Bool `[S]`: sentences that share their stratum with another one; the rest have no content null."""
     return np.bincount(strata)[strata] > 1
 
 
-def stand_ins(aligned: "Aligned", size: int, *, length_leaks: bool = False) -> dict[str, np.ndarray]:
-    """Strata by what they are derived from, int `[S]` each; none where the task is known and no length leaks.
+def disjoint(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of windows that share no segment of their stimulus, beginning with its first window.
 
-    Neighbours, in the file, by the words of the texts or by the number of rows, take the place of a task: blocks of a
-    few strata, cut by number of words as tasks are. No block spans a place of the file where the words of the texts
-    change. Where the number of words leaks in one condition only, strata of exactly one number of words are added.
+    Overlapping windows share text and frames, so they are not exchangeable like separate sentences: a permutation test
+    would find content in anything that is smooth in time.
     """
-    exact = equal_length_strata(aligned, size)
-    found = {EQUAL_LENGTHS: exact} if length_leaks and exchangeable(exact).sum() >= MIN_SENTENCES else {}
-    if aligned.task_known:
-        return found
-    axes, block = _text_axes(aligned.references), STRATA_PER_BLOCK * size
-    parts = {
-        "the order of the file": np.split(np.arange(len(axes)), _cuts(axes, block)),
-        "the words of the texts": [np.argsort(axes[:, 0], kind="stable")],
-    }
-    readers = np.bincount(aligned.eeg.sentence)
-    if len(set(readers.tolist())) > 1:
-        parts["the number of rows"] = [np.argsort(readers, kind="stable")]
-    labels = {source: _labels(members, block) for source, members in parts.items()}
-    return {source: length_strata(label, aligned.n_words, size) for source, label in labels.items()} | found
+    next_free: dict[str, float] = {}
+    kept = set()
+    for story, start, stop in sorted({_window(row) for row in rows}):
+        if start >= next_free.get(story, -math.inf):
+            next_free[story] = stop
+            kept.add((story, start, stop))
+    return [row for row in rows if _window(row) in kept]
 
 
-def _labels(parts: Sequence[np.ndarray], size: int) -> list[str]:
-    """A label for each sentence: consecutive members of a part in blocks of about `size`."""
-    blocks = [block for part in parts for block in np.array_split(part, max(1, len(part) // size))]
-    labels = np.empty(sum(map(len, blocks)), int)
-    for number, members in enumerate(blocks):
-        labels[members] = number
-    return [f"{label:06d}" for label in labels]
+def thin_windows(
+    eeg: Sequence[Row], controls: Mapping[str, Sequence[Row]], recording: str
+) -> tuple[Sequence[Row], Mapping[str, Sequence[Row]], list[str]]:
+    """Return the rows to judge (of scans the `disjoint` windows), and a note if rows are left out."""
+    if recording != "fmri":
+        return eeg, controls, []
+    kept = disjoint(eeg)
+    said_so = f"windows overlap: {len(kept)} of {len(eeg)} rows share no segment with another window and are judged"
+    apart = {name: disjoint(rows) for name, rows in controls.items()}
+    return kept, apart, [said_so] if len(kept) < len(eeg) else []
 
 
-def _cuts(axes: np.ndarray, smallest: int) -> list[int]:
-    """Places where the texts of a file change, by binary segmentation of `axes [S, P]`; parts of `smallest` or more."""
-    n = len(axes)
-    places = np.arange(smallest, n - smallest + 1)
-    if not len(places):
-        return []
-    standard = (axes - axes.mean(0)) / np.maximum(axes.std(0), 1e-12)
-    before = standard.cumsum(0)[places - 1]  # sums up to each place; those after it are minus these
-    gain = (before**2).sum(1) * n / (places * (n - places))
-    if gain.max() < CUT:
-        return []
-    cut = int(places[np.argmax(gain)])
-    return [*_cuts(axes[:cut], smallest), cut, *(cut + place for place in _cuts(axes[cut:], smallest))]
+def _window(row: Prediction) -> tuple[str, float, float]:
+    """Return story, start and end, in seconds, or in segments if the row has no `story_time`.
 
-
-def text_vectors(references: Sequence[str]) -> np.ndarray:
-    """Texts as unit vectors of the words that occur in two of them or more, weighted by rarity, float `[S, W]`."""
-    words = [set(re.findall(r"\w+", text.lower())) for text in references]
-    known = Counter(word for text in words for word in text)
-    column = {word: index for index, word in enumerate(sorted(word for word, count in known.items() if count > 1))}
-    table = np.zeros((len(references), len(column)))
-    for row, text in enumerate(words):
-        for word in text & column.keys():
-            table[row, column[word]] = np.log(len(references) / known[word])
-    return table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
-
-
-def _text_axes(references: Sequence[str]) -> np.ndarray:
-    """Each text along the first principal components of its words, float `[S, P]`.
-
-    What parts two kinds of text (reviews and biographies) is a direction of large variance.
+    The story comes from `sentence_id`, because `task` may also contain the fold.
     """
-    table = text_vectors(references)
-    table -= table.mean(0)
-    if not table.any():
-        return np.zeros((len(references), DIRECTIONS))
-    left, sizes, _ = np.linalg.svd(table, full_matrices=False)
-    axes = left[:, :DIRECTIONS] * sizes[:DIRECTIONS]
-    largest = axes[np.argmax(np.abs(axes), axis=0), np.arange(axes.shape[1])]
-    return np.round(axes * np.sign(largest), 9)  # one sign and rounding on every machine
+    story, _, first = row.sentence_id.rpartition(":")
+    start, stop = (int(first), int(first) + row.n_words) if row.story_time is None else row.story_time
+    return story, start, stop
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,10 +1,11 @@
-"""The verdict, the sentence that a paper could print, and the exit status for scripts."""
+"""The verdict, its reading in words, and the exit status for scripts."""
 
+import dataclasses
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 
-from eeg2text_jax.auditing.contrast import Contrast
-from eeg2text_jax.auditing.strata import EQUAL_LENGTHS
+from eeg2text_jax.auditing.contrast import Contrast, Evidence
+from eeg2text_jax.auditing.guessed_strata import EQUAL_LENGTHS
 
 ALPHA = 0.05  # one-sided
 SHOWN = 0.005  # points of score that two decimals show
@@ -96,8 +97,31 @@ def _is_below(contrast: Contrast) -> bool:
     return contrast.p_less_primary <= ALPHA and contrast.effect < 0 and contrast.interval_90[1] < 0
 
 
+@dataclasses.dataclass(frozen=True)
+class Comparison(Evidence):
+    """Evidence with its verdict. `question` is the question of a control that does not decide; "" if it decides."""
+
+    verdict: Verdict
+    sentence: str
+    question: str = ""
+
+    @property
+    def mde(self) -> float:
+        return verdict_mde(self.primary, self.derived.values())
+
+
 def overall(verdicts: Sequence[Verdict]) -> Verdict:
     return min(verdicts, key=PRECEDENCE.index)
+
+
+def strictest(comparisons: Sequence[Comparison]) -> Comparison:
+    """Return the comparison that leaves EEG the least: the smallest difference, or the widest margin of equivalents."""
+
+    def left_to_eeg(comparison: Comparison) -> float:
+        found = comparison.primary
+        return -found.smallest_margin if comparison.verdict is Verdict.EQUIVALENT else found.effect
+
+    return min(comparisons, key=left_to_eeg)
 
 
 def p_cell(p: float) -> str:
@@ -140,34 +164,6 @@ def exchanged(task_known: bool) -> str:
 def unfit_sentence(reasons: Sequence[str], figures: str) -> str:
     """Why no verdict is given, before the figures that it would have rested on."""
     return f"Not judgeable: {'; '.join(reasons)}. The figures, which show nothing: {figures}."
-
-
-def paired_figures(
-    verdict: Verdict,
-    contrast: Contrast,
-    derived: Mapping[str, Contrast],
-    *,
-    eeg: str,
-    control: str,
-    metric: str,
-    task_known: bool,
-    n_sentences: int,
-    n_rows: int,
-) -> str:
-    """One comparison in figures; p is of the direction that the verdict speaks of."""
-    less = verdict is Verdict.CONTROL_BETTER
-    seeds = ""
-    if contrast.p_seeds is not None:
-        p_seeds = 1 - contrast.p_seeds if less else contrast.p_seeds
-        seeds = f"; over {len(contrast.seed_effects)} seeds {p_text(p_seeds)}"
-    p = p_text(contrast.p_less if less else contrast.p)
-    return (
-        f"on {n_sentences} sentences ({n_rows} rows), {metric} was {contrast.scores[0]:.2f} with {eeg} and "
-        f"{contrast.scores[1]:.2f} with {control}; in content, the score above that of the same predictions held "
-        f"against other sentences of {exchanged(task_known)}, the difference was {contrast.effect:+.2f} (90 % CI "
-        f"{interval_text(contrast.interval_90)}; sentence permutation, one-sided for {'less' if less else 'more'} "
-        f"content with {eeg}: {p}{seeds}){derived_text(derived, less)}"
-    )
 
 
 def derived_text(derived: Mapping[str, Contrast], less: bool = False) -> str:
@@ -240,25 +236,6 @@ def _untold(contrast: Contrast, derived: Sequence[Contrast]) -> str:
     if is_above(contrast) or _is_below(contrast):
         return "; the difference within equal length does not hold within all strata and is not claimed"
     return "; p alone would be a difference, but the interval reaches across 0 and none is claimed"
-
-
-def alone_figures(
-    contrast: Contrast,
-    derived: Mapping[str, Contrast],
-    *,
-    metric: str,
-    task_known: bool,
-    n_sentences: int,
-    n_rows: int,
-) -> str:
-    """One file in figures."""
-    return (
-        f"on {n_sentences} sentences ({n_rows} rows), {metric} was {contrast.scores[0]:.2f} against "
-        f"{contrast.nulls[0]:.2f} when the same predictions are held against other sentences of "
-        f"{exchanged(task_known)}, a difference of {contrast.effect:+.2f} (90 % CI "
-        f"{interval_text(contrast.interval_90)}; one-sided sentence permutation {p_text(contrast.p_primary)})"
-        f"{derived_text(derived)}"
-    )
 
 
 def alone_reading(verdict: Verdict, contrast: Contrast, derived: Sequence[Contrast], margin: float) -> str:

@@ -3,28 +3,35 @@
 import argparse
 import dataclasses
 import json
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from etils import epath
 
-from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.audit import Options, audit
 from eeg2text_jax.auditing.beyond_time import NOT_BEYOND_STATUS
 from eeg2text_jax.auditing.decision import deciding_of
-from eeg2text_jax.auditing.endpoints import Endpoint, named
-from eeg2text_jax.auditing.judged import Judged, JudgedFile
-from eeg2text_jax.auditing.provenance import DECODED_HERE, checked_proof
-from eeg2text_jax.auditing.result import result_text
-from eeg2text_jax.auditing.retrieval import read_candidates
+from eeg2text_jax.auditing.endpoints import Endpoint, named, rank_endpoints
+from eeg2text_jax.auditing.provenance import (
+    DECODED_HERE,
+    RANKED_HERE,
+    Judged,
+    JudgedFile,
+    checked_proof,
+)
+from eeg2text_jax.auditing.result import AuditResult, result_text
 from eeg2text_jax.auditing.strata import STRATUM_SIZE
 from eeg2text_jax.auditing.verdict import EXIT_STATUS
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import write_text
+from eeg2text_jax.files import file_digest, write_text
 from eeg2text_jax.model_metrics import endpoints, makers_of
+from eeg2text_jax.predictions.candidates import read_candidates
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, read_text
 from eeg2text_jax.predictions.groups import LIKELY, groups_of, likely_groups
-from eeg2text_jax.predictions.rankings import is_rankings
+from eeg2text_jax.predictions.rankings import Ranking, RankingSet, describe_rankings, is_rankings, read_rankings
 from eeg2text_jax.predictions.read import REFERENCE, check_given_once, describe, read_any
-from eeg2text_jax.predictions.selection import join_metadata, read_conditions
+from eeg2text_jax.predictions.selection import join_metadata, read_conditions, select_arms
 from eeg2text_jax.study.metric_names import BLEU_1, ENDPOINTS
 from eeg2text_jax.study.own_run import is_of_its_run, neighbors_of_run
 from eeg2text_jax.study.workdir import check_unchanged
@@ -43,13 +50,37 @@ exit status: """
 
 def main(argv: list[str]) -> int:
     flags = parse(argv)
-    if is_rankings(flags.eeg):
-        from eeg2text_jax.commands.ranked import audit_ranked_files
+    result = audit_rankings(flags) if is_rankings(flags.eeg) else audit_texts(flags)
+    result = dataclasses.replace(result, judged=result.judged.dated(["eeg2text", "audit", *argv]))
+    print(result_text(result))
+    if flags.json:
+        write_text(flags.json, json.dumps(result.to_json(), indent=1, ensure_ascii=False) + "\n")
+    if flags.html:
+        from eeg2text_jax.auditing.report import write_report
 
-        return audit_ranked_files(flags, argv)
-    ours: list[bool] = []
-    recordings: list[str] = []
-    read_sets: list[PredictionSet] = []
+        write_report(result, flags.html)
+    return result.exit_status
+
+
+def options_of(flags: argparse.Namespace, name: str, controls: Collection[str], header: dict[str, Any]) -> Options:
+    """Return the options that texts and rankings share; `header` is of the EEG file."""
+    return Options(
+        name=name,
+        margin=flags.margin,
+        resamples=flags.resamples,
+        seed=flags.seed,
+        common=flags.common,
+        stratum_size=flags.stratum_size,
+        training_text=read_text(flags.train_text).split("\n") if flags.train_text else None,
+        proof=flags.proof,
+        deciding=deciding_of(flags.deciding, controls),
+        recording=str(header.get("recording", "eeg")),
+    )
+
+
+def audit_texts(flags: argparse.Namespace) -> AuditResult:
+    """Judge files of predictions."""
+    sets: list[PredictionSet] = []
 
     def read(path: Path) -> list[Prediction]:
         check_unchanged(path)
@@ -62,9 +93,7 @@ def main(argv: list[str]) -> int:
             reference=flags.reference,
         )
         print(describe(found))
-        ours.append(is_of_its_run(found))
-        read_sets.append(found)
-        recordings.append(str(found.header.get("recording", "eeg")))
+        sets.append(found)
         return join_metadata(found.predictions, flags.meta, groups) if flags.meta else found.predictions
 
     columns = flags.columns.split(",") if flags.columns else None
@@ -75,8 +104,8 @@ def main(argv: list[str]) -> int:
     conditions = read_conditions(flags.eeg, flags.control, read, flags.arm)
     name, *_ = conditions
     rows = conditions.pop(name)
-    likely = [] if groups else likely_groups(read_sets[0])
-    labels, notes = groups_of(read_sets[0], groups or likely, flags.meta)
+    likely = [] if groups else likely_groups(sets[0])
+    labels, notes = groups_of(sets[0], groups or likely, flags.meta)
     if likely:
         notes.append(f"groups by {', '.join(likely)}, whose name says so; --groups=COLUMN takes another column")
     for note in notes:
@@ -84,38 +113,52 @@ def main(argv: list[str]) -> int:
     result = audit(
         rows,
         conditions,
-        name=name,
+        mode=flags.mode,
+        options=options_of(flags, name, conditions, sets[0].header),
         endpoint=endpoint,
         secondary=secondary,
-        margin=flags.margin,
-        resamples=flags.resamples,
-        seed=flags.seed,
-        mode=flags.mode,
-        common=flags.common,
-        stratum_size=flags.stratum_size,
-        training_text=read_text(flags.train_text).split("\n") if flags.train_text else None,
-        proof=flags.proof,
-        verified=DECODED_HERE if all(ours) and not flags.meta else "",
+        verified=DECODED_HERE if all(map(is_of_its_run, sets)) and not flags.meta else "",
         stated_by="--mode states" if flags.mode else "the file states",
-        deciding=deciding_of(flags.deciding, conditions),
         candidates=read_candidates(flags.candidates) if flags.candidates else None,
-        recording=recordings[0],
         groups=labels,
         with_curve=True,
-        neighbors=neighbors_of_run(read_sets[0]),
+        neighbors=neighbors_of_run(sets[0]),
     )
-    files = tuple(JudgedFile(str(found.path), found.digest, len(found.predictions)) for found in read_sets)
-    stated = all(found.seeds_stated for found in read_sets)
-    judged = Judged(files).dated(["eeg2text", "audit", *argv])
-    result = dataclasses.replace(result, judged=judged, seeds_stated=stated)
-    print(result_text(result))
-    if flags.json:
-        write_text(flags.json, json.dumps(result.to_json(), indent=1, ensure_ascii=False) + "\n")
-    if flags.html:
-        from eeg2text_jax.auditing.report import write_report
+    files = tuple(JudgedFile(str(found.path), found.digest, len(found.predictions)) for found in sets)
+    return dataclasses.replace(result, judged=Judged(files), seeds_stated=all(found.seeds_stated for found in sets))
 
-        write_report(result, flags.html)
-    return result.exit_status
+
+def audit_rankings(flags: argparse.Namespace) -> AuditResult:
+    """Judge files of rankings."""
+    if flags.groups:
+        raise UserError(f"--groups={flags.groups}: levels are of decoded text, not of rankings; leave it out.")
+    endpoint = "top-5" if flags.endpoint == BLEU_1 else flags.endpoint
+    rank_endpoints(endpoint)
+    sets: list[RankingSet] = []
+
+    def read(path: Path) -> list[Ranking]:
+        if not is_rankings(path):
+            raise UserError(f"{path}: holds no rankings, and {flags.eeg} does; audit files of one kind.")
+        check_unchanged(path)
+        sets.append(read_rankings(path))
+        print(describe_rankings(sets[-1]))
+        return sets[-1].rows
+
+    if flags.control:
+        conditions = read_conditions(flags.eeg, flags.control, read, flags.arm)
+    else:
+        conditions = select_arms(read(flags.eeg))
+    name, *_ = conditions
+    rows = conditions.pop(name)
+    result = audit(
+        rows,
+        conditions,
+        options=options_of(flags, name, conditions, sets[0].header),
+        endpoint=endpoint,
+        verified=RANKED_HERE if all(map(is_of_its_run, sets)) else "",
+    )
+    files = tuple(JudgedFile(str(found.path), file_digest(found.path), len(found.rows)) for found in sets)
+    return dataclasses.replace(result, judged=Judged(files))
 
 
 def endpoints_of(flags: argparse.Namespace) -> list[Endpoint]:

@@ -16,12 +16,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from eeg2text_jax.auditing.citation import BIBTEX
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.predictions.read import read_any
 from eeg2text_jax.records.every_eval_ever import About, portable, records
 from eeg2text_jax.records.hub_results import hub_files
+from eeg2text_jax.versions import BIBTEX
 
 HUB_NAME = r"[\w.-]+/[\w.-]+"
 

@@ -13,13 +13,14 @@ from eeg2text_jax.auditing.fitness import file_flags
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.detail import by_subject, row_figures
+from eeg2text_jax.metrics.ranks import score_rankings
 from eeg2text_jax.metrics.render import print_table
 from eeg2text_jax.metrics.score import PROFILES, parse_metrics, score_cells, write_results
 from eeg2text_jax.metrics.tables import MODE_TITLES, NARROW_COLUMNS, signatures
 from eeg2text_jax.model_metrics import makers_of
 from eeg2text_jax.predictions.file import MODES, Prediction
 from eeg2text_jax.predictions.foreign import UNKNOWN
-from eeg2text_jax.predictions.rankings import is_rankings
+from eeg2text_jax.predictions.rankings import describe_rankings, is_rankings, read_rankings
 from eeg2text_jax.predictions.read import FORMATS, REFERENCE, check_given_once, describe, read_any
 from eeg2text_jax.study.metric_names import MEANING, WORDS
 from eeg2text_jax.study.workdir import check_unchanged
@@ -86,10 +87,10 @@ def main(argv: list[str]) -> int:
     for path in flags.files:
         check_unchanged(path)
         if is_rankings(path):
-            # With scipy.stats and Matplotlib, which take a second.
-            from eeg2text_jax.commands.ranked import ranked_cells
-
-            results["cells"] += [labelled(cell, path, flags.files) for cell in ranked_cells(path)]
+            ranked = read_rankings(path)
+            print(describe_rankings(ranked))
+            cells = score_rankings(ranked.rows)
+            results["cells"] += [labelled({**cell, "flags": []}, path, flags.files) for cell in cells]
             continue
         read = read_any(path, layout=flags.format, columns=columns, mode=flags.mode, reference=flags.reference)
         print(describe(read))

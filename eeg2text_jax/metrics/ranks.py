@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
+from eeg2text_jax.metrics.metric import Metric
 from eeg2text_jax.predictions.rankings import Ranking
 
 STATISTICS = ("top1", "top5", "percentile", "rows")
@@ -53,6 +53,8 @@ def chance_interval(n: int, k: int, sentences: int, level: float = 0.95) -> tupl
 
     Rows of one sentence count as one observation, because readers of one sentence may err together.
     """
+    from scipy import stats  # slow to import, and scoring a file of texts needs none of it
+
     low, high = stats.binom.interval(level, sentences, chance(n, k))
     return float(low) / sentences, float(high) / sentences
 
@@ -74,6 +76,33 @@ class Figures:
     def of(cls, summed: np.ndarray) -> "Figures":
         """Make figures from `STATISTICS` summed over rows."""
         return cls(*(100.0 * summed[:3] / summed[3]).tolist())
+
+
+class RankMetric(Metric):
+    """Ranks as a metric of the audit: its "predictions" are rankings, its references candidate sentences."""
+
+    name = "ranks"
+    columns = ("top-1", "top-5", "rank")
+    statistic_names = STATISTICS
+    signature = "rank among all candidates|ties:shared|null:other sentences of equal task and length"
+
+    def statistics(self, predictions: Sequence[Any], references: Sequence[str]) -> np.ndarray:
+        pairs = zip(predictions, references, strict=True)
+        return np.stack([statistics(row.scores[None], np.array([row.candidates.place(r)]))[0, 0] for row, r in pairs])
+
+    def pairwise(self, predictions: Sequence[Any], references: Sequence[str]) -> np.ndarray:
+        found = np.empty((len(predictions), len(references), len(STATISTICS)))
+        lists: dict[int, list[int]] = {}
+        for number, row in enumerate(predictions):
+            lists.setdefault(id(row.candidates), []).append(number)
+        for numbers in lists.values():
+            candidates = predictions[numbers[0]].candidates
+            chosen = np.array([candidates.place(text) for text in references])
+            found[numbers] = statistics(np.stack([predictions[number].scores for number in numbers]), chosen)
+        return found
+
+    def corpus(self, summed: np.ndarray) -> np.ndarray:
+        return 100.0 * summed[..., :3] / np.maximum(summed[..., 3:], 1e-12)
 
 
 def right_statistics(rows: Sequence[Ranking], scores: Sequence[np.ndarray]) -> np.ndarray:

@@ -15,3 +15,5 @@ class ParallelSettings:
     mesh: Annotated[tuple[int, int], pair(whole(0, 1_000_000))]
     fsdp: Annotated[bool, flag()]
     hosts: Annotated[str, one_of("one", "auto", "env")]
+    startup: Annotated[int, whole(1, 86_400)]
+    heartbeat: Annotated[int, whole(2, 3_600)]

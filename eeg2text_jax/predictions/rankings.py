@@ -124,6 +124,18 @@ class RankingSet:
     path: epath.Path
 
 
+def describe_rankings(found: RankingSet) -> str:
+    """Return one line on the content of a file."""
+    rows = found.rows
+    sizes = sorted({len(row.candidates) for row in rows})
+    conditions = ", ".join(dict.fromkeys(f"{row.train_condition} → {row.eval_condition}" for row in rows))
+    return (
+        f"{found.path}: {len(rows)} rankings of {len({row.sentence_id for row in rows})} sentences among "
+        f"{' or '.join(map(str, sizes))} candidates, {', '.join(dict.fromkeys(row.mode for row in rows))}; "
+        f"training → evaluation {conditions}."
+    )
+
+
 def is_rankings(path: str | os.PathLike[str]) -> bool:
     """Whether a file begins as one of rankings does; a file that cannot be read is none."""
     path = epath.Path(path)

@@ -7,13 +7,14 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from eeg2text_jax.data.clock import parse_time
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import Prediction, read_text, sentence_key
 
 CLOCK_ARM = "the arm trained on clock"
+Row = TypeVar("Row", bound=Prediction)
 
 
 def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str, list[Prediction]]:
@@ -42,6 +43,28 @@ def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str
         raise UserError(f"the arm {arm!r} was not evaluated with eeg; its conditions are {', '.join(cells)}.")
     first = "eeg" if "eeg" in cells else next(iter(cells))
     return {first: cells.pop(first), **cells}
+
+
+def select_arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Return EEG first, then its controls, of the arms in a file.
+
+    Controls of the model: the arm trained on EEG, tested with another condition. Controls of the recipe: every other
+    arm, tested with its training condition (`label_shuffle` with EEG), called `the arm trained on NAME`.
+
+    Raises:
+      UserError: no arm was trained and tested with EEG.
+    """
+    found: dict[str, list[Row]] = {"eeg": []}
+    arms: dict[str, list[Row]] = {}
+    for row in rows:
+        train, evaluation = row.train_condition, row.eval_condition
+        if train == "eeg":
+            found.setdefault(evaluation, []).append(row)
+        elif evaluation == ("eeg" if train == "label_shuffle" else train):
+            arms.setdefault(f"the arm trained on {train}", []).append(row)
+    if not found["eeg"]:
+        raise UserError("no arm was trained and tested with eeg, so there is nothing to audit.")
+    return found | arms
 
 
 def read_conditions(

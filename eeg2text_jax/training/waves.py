@@ -18,7 +18,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.models.functional import divide
 from eeg2text_jax.parallel.arms import Divided
-from eeg2text_jax.parallel.distributed import is_main, main_decides, main_first
+from eeg2text_jax.parallel.distributed import is_main, main_decides
 from eeg2text_jax.study.grid import placement_of
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir
@@ -91,7 +91,7 @@ def waves(study: Study) -> list[Study]:
     Raises:
       UserError: `parallel.wave` is not a number of arms.
     """
-    size = main_first(functools.partial(_arms_at_once, study))
+    size = main_decides(functools.partial(_arms_at_once, study))
     if size >= len(study.arms):
         return [study]
     starts = range(0, len(study.arms), size)

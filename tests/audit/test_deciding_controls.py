@@ -12,10 +12,8 @@ from test_decoders import decoded, exchanged, written
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.decision import deciding_one
 from eeg2text_jax.auditing.report import write_report
-from eeg2text_jax.auditing.result import Comparison
 from eeg2text_jax.auditing.strata import length_strata
-from eeg2text_jax.auditing.verdict import Verdict
-from eeg2text_jax.auditing.which_sentence import audit_rankings
+from eeg2text_jax.auditing.verdict import Comparison, Verdict
 from eeg2text_jax.predictions.rankings import Ranking, list_of
 
 # What may be said with each verdict, from nothing to most.
@@ -85,9 +83,9 @@ def random_ranks(rng):
 @pytest.mark.parametrize("kind", ["text", "rankings"])
 def test_of_random_sets_no_deciding_control_answers_less_than_the_verdict(kind, seed):
     rng = random.Random(f"{kind} {seed}")
-    judge, make, margin = (audit, random_texts, None) if kind == "text" else (audit_rankings, random_ranks, 40.0)
+    make, margin = (random_texts, None) if kind == "text" else (random_ranks, 40.0)
     eeg, controls = make(rng)
-    found = judge(eeg, controls, resamples=60, margin=margin)
+    found = audit(eeg, controls, resamples=60, margin=margin)
     deciding = [c for c in found.comparisons if not c.question]
     assert {c.control for c in found.comparisons} == controls.keys()
     assert deciding

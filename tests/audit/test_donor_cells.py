@@ -9,8 +9,7 @@ from test_decoders import decoded, written
 
 from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.donor_cells import without_donors
-from eeg2text_jax.auditing.table import weighted_tables
+from eeg2text_jax.auditing.content_cells import weighted_tables, without_donors
 from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.metrics.bleu import word_bleu
 

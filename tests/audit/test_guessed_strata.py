@@ -9,12 +9,12 @@ from rows import row, simulated_rows
 
 from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.content_cells import content_tables
 from eeg2text_jax.auditing.contrast import contrast
 from eeg2text_jax.auditing.endpoints import primary_endpoint
+from eeg2text_jax.auditing.guessed_strata import stand_ins
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import result_text
-from eeg2text_jax.auditing.strata import stand_ins
-from eeg2text_jax.auditing.table import content_tables
 from eeg2text_jax.auditing.verdict import Verdict, judge
 
 KINDS = {  # words that go with the task, as reviews and biographies have theirs

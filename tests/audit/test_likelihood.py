@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from rows import row
 
-from eeg2text_jax.auditing.retrieval import CandidateScores, eeg_bits, read_candidates, retrieve
+from eeg2text_jax.auditing.retrieval import eeg_bits, retrieve
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.candidates import CandidateScores, read_candidates
 
 
 def scored(gain, seed=0):

@@ -11,10 +11,10 @@ from scipy import stats
 
 from eeg2text_jax.auditing import statistics
 from eeg2text_jax.auditing.align import align
+from eeg2text_jax.auditing.content_cells import content_tables
 from eeg2text_jax.auditing.contrast import Contrast, contrast
 from eeg2text_jax.auditing.endpoints import primary_endpoint
 from eeg2text_jax.auditing.strata import blocks_of, length_strata, reader_groups
-from eeg2text_jax.auditing.table import content_tables
 
 
 def total(summed):

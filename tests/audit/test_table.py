@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from rows import row, simulated_rows
 
-from eeg2text_jax.auditing import table
+from eeg2text_jax.auditing import content_cells as module
 from eeg2text_jax.auditing.align import align
+from eeg2text_jax.auditing.content_cells import content_tables, weighted_tables
 from eeg2text_jax.auditing.contrast import contrast
 from eeg2text_jax.auditing.endpoints import primary_endpoint
-from eeg2text_jax.auditing.strata import blocks_of, equal_length_strata
-from eeg2text_jax.auditing.table import content_tables, weighted_tables
+from eeg2text_jax.auditing.guessed_strata import equal_length_strata
+from eeg2text_jax.auditing.strata import blocks_of
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.bleu import word_bleu
 from eeg2text_jax.metrics.error_rates import word_error_rate
@@ -74,7 +75,7 @@ def test_texts_in_pieces_are_the_texts_at_once(monkeypatch):
         return content_tables(aligned, aligned.strata, word_bleu(), **options)
 
     whole = tables()
-    monkeypatch.setattr(table, "CHUNK", 3)
+    monkeypatch.setattr(module, "CHUNK", 3)
     pieces = tables()
     np.testing.assert_allclose(pieces[0].sampled.permuted, whole[0].sampled.permuted)
     np.testing.assert_allclose(pieces[0].rows.own, whole[0].rows.own)
@@ -97,7 +98,7 @@ def test_any_strata_can_be_tested_and_lone_sentences_are_left_out():
 
 
 def test_strata_that_do_not_fit_are_refused_with_what_they_would_take(monkeypatch):
-    monkeypatch.setattr(table, "LARGEST_TABLE", 1000)
+    monkeypatch.setattr(module, "LARGEST_TABLE", 1000)
     aligned = align({"eeg": unequal()})
     with pytest.raises(UserError, match=r"the largest has 9 sentences.* give a smaller --stratum-size"):
         content_tables(aligned, np.zeros(9, int), word_bleu(), resamples=50, rng=np.random.default_rng(0))

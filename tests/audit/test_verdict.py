@@ -10,17 +10,16 @@ from rows import simulated_rows
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.contrast import Contrast
+from eeg2text_jax.auditing.guessed_strata import EQUAL_LENGTHS
 from eeg2text_jax.auditing.result import effect_rows, result_text
-from eeg2text_jax.auditing.strata import EQUAL_LENGTHS
+from eeg2text_jax.auditing.text_table import alone_figures, paired_figures
 from eeg2text_jax.auditing.verdict import (
     EXIT_STATUS,
     Verdict,
-    alone_figures,
     alone_reading,
     judge,
     judge_alone,
     p_text,
-    paired_figures,
     paired_reading,
 )
 

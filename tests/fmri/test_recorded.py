@@ -5,9 +5,10 @@ import json
 import numpy as np
 
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.recorded import disjoint, said
+from eeg2text_jax.auditing.page import said
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import result_text
+from eeg2text_jax.auditing.strata import disjoint
 from eeg2text_jax.predictions.file import Prediction
 
 L = 10

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from eeg2text_jax.auditing.recorded import disjoint
+from eeg2text_jax.auditing.strata import disjoint
 from eeg2text_jax.conditions.donors import donor_table
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import re
+from pathlib import Path
 
 import jax
 import pytest
@@ -17,9 +19,11 @@ from eeg2text_jax.preflight.hlo import Collective
 from eeg2text_jax.preflight.hlo_clock import COPIES, Cost, Estimate, Missing
 from eeg2text_jax.preflight.printing import to_json, to_text
 from eeg2text_jax.preflight.programs import Program, make_outline
+from eeg2text_jax.study.configuration import parse_config
 from eeg2text_jax.study.grid import placement_of
 from eeg2text_jax.study.sections import read_settings
 
+ROOT = Path(__file__).parents[2]
 GIB = 2**30
 WITHIN = Collective("all-reduce", ("data",), 3 * 2**20, 2)
 ACROSS = Collective("all-gather", ("arm",), 100, 1)
@@ -267,3 +271,15 @@ def test_a_slice_of_more_chips_than_a_pod_has_is_refused(name, chips):
     with pytest.raises(UserError, match=f"{name}': is of {chips} chips; a {name[:2]}.* pod has"):
         parse_topology(name)
     assert parse_topology("v5e:16x16").shape == (16, 16)
+
+
+def test_the_command_of_the_readme_is_of_its_table():
+    """One arm on one chip, bfloat16, 56 words and 56 tokens, with times."""
+    (command,) = re.findall(r"`eeg2text preflight ([^`]*--effort=full[^`]*)`", (ROOT / "README.md").read_text())
+    options = ("topology", "effort", "json")
+    parsed = parse_config(command.split(), "preflight", options=options)
+    assert (parsed.options["topology"], parsed.options["effort"]) == ("v5e:1x1", "full")
+    assert parsed.config.model.dtype == "bfloat16"
+    assert parsed.config.batch.size == 32
+    outline = make_outline(parsed.config)
+    assert (len(outline.arms), outline.buckets) == (1, [(56, 56)])

@@ -182,7 +182,7 @@ def test_bad_recordings_are_said_in_one_sentence(tmp_path, capsys):
     refused(
         capsys,
         tmp_path,
-        r"S2\.edf: the sentences '.*' \(1\.5 to 31\.5 s\) and '.*' overlap; mend the events",
+        r"S2\.edf: the sentences '.*' \(1\.5 to 31\.5 s\) and '.*' \(.* s\) overlap; mend the events",
         files,
         *fields,
     )

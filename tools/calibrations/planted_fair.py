@@ -14,8 +14,8 @@ import json
 from pathlib import Path
 
 from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.page import said
 from eeg2text_jax.auditing.provenance import DECODED_HERE
-from eeg2text_jax.auditing.recorded import said
 from eeg2text_jax.cli import main as eeg2text
 from eeg2text_jax.predictions.file import read_predictions
 from eeg2text_jax.predictions.selection import select_cells

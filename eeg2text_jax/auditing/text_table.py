@@ -1,0 +1,143 @@
+"""The table of predicted texts: its findings, its figures in words, and examples."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from eeg2text_jax.auditing import fitness, red_flags
+from eeg2text_jax.auditing.align import Aligned, Condition
+from eeg2text_jax.auditing.collapse import measure_collapse, sorted_rows
+from eeg2text_jax.auditing.compare import gap_flags
+from eeg2text_jax.auditing.content_cells import ContentTable, RowTable
+from eeg2text_jax.auditing.contrast import Contrast, Evidence
+from eeg2text_jax.auditing.endpoints import Endpoint, primary_endpoint, secondary_endpoints
+from eeg2text_jax.auditing.levels import Level, about
+from eeg2text_jax.auditing.red_flags import Flag
+from eeg2text_jax.auditing.structure import signs
+from eeg2text_jax.auditing.table import ConditionSummary, Example, Table
+from eeg2text_jax.auditing.verdict import Verdict, derived_text, exchanged, interval_text, p_text
+
+
+def text_table(aligned: Aligned, endpoint: Endpoint | None = None, secondary: Sequence[Endpoint] = ()) -> "TextTable":
+    """Return the table of texts under an endpoint; None is word BLEU-1."""
+    words = primary_endpoint()
+    endpoint = words if endpoint is None or endpoint.is_words else endpoint
+    others = [*([] if endpoint is words else [words]), *secondary_endpoints(words), *secondary]
+    return TextTable(aligned, endpoint, words, tuple(others))
+
+
+@dataclasses.dataclass(frozen=True)
+class TextTable(Table):
+    """Predicted texts, scored against references by a metric of texts."""
+
+    def describe(self, condition: Condition, cells: ContentTable, rng: np.random.Generator) -> dict[str, Any]:
+        return {"collapse": measure_collapse(condition, self.aligned.references, rng)}
+
+    def signs(self, conditions: Sequence[ConditionSummary], *, averaged: bool) -> list[Flag]:
+        flags = []
+        for condition, summary in zip(self.aligned.conditions, conditions, strict=True):
+            flags += fitness.silent(condition, summary.collapse)
+        # A target in the control's outputs makes the comparison harder for EEG and no claim easier.
+        return flags + signs(self.aligned.eeg, self.aligned.references, averaged=averaged)
+
+    def warnings(
+        self, conditions: Sequence[ConditionSummary], cells: Sequence[ContentTable], evidence: Sequence[Evidence]
+    ) -> list[Flag]:
+        aligned = self.aligned
+        flags = fitness.normalizing_flags(aligned.eeg, aligned.references)
+        for condition, summary, found in zip(aligned.conditions, conditions, cells, strict=True):
+            bleu1 = float(self.plain.score(found.sampled.own.sum((0, 1))))
+            flags += red_flags.condition_flags(condition, summary.collapse, aligned.mode, bleu1)
+            flags += red_flags.row_flags(condition, found.rows.own, self.plain.score)
+        looks = {summary.name: summary.collapse for summary in conditions}
+        for control in aligned.conditions[1:]:
+            flags += red_flags.pair_flags(aligned, control, looks)
+        return flags + [flag for found in evidence for flag in gap_flags(aligned.eeg.name, found)]
+
+    def in_figures(self, found: Evidence, outcome: Verdict) -> str:
+        aligned = self.aligned
+        known = {
+            "metric": self.endpoint.label,
+            "task_known": aligned.task_known,
+            "n_sentences": len(aligned.references),
+            "n_rows": len(aligned.eeg.rows),
+        }
+        if not found.control:
+            return alone_figures(found.primary, found.derived, **known)
+        names = {"eeg": aligned.eeg.name, "control": found.control}
+        return paired_figures(outcome, found.primary, found.derived, **names, **known)
+
+    def same_predictions(self, control: str) -> bool:
+        other = next(c for c in self.aligned.conditions if c.name == control)
+        return sorted_rows(self.aligned.eeg) == sorted_rows(other)
+
+    def content_is_about(self, levels: Sequence[Level], control: str) -> str:
+        return about(levels, control)
+
+    def examples(self, rows: RowTable, rng: np.random.Generator, count: int = 4) -> list[Example]:
+        """Return rows drawn at random and the rows with the highest score, with the controls' rows of the sentence."""
+        scores = np.nan_to_num(self.endpoint.score(rows.own))
+        best = np.argsort(-scores, kind="stable")[:count].tolist()
+        drawn = rng.choice(len(scores), size=min(count, len(scores)), replace=False).tolist()
+        return [self._example(row, False) for row in drawn] + [self._example(row, True) for row in best]
+
+    def _example(self, row: int, best: bool) -> Example:
+        eeg = self.aligned.eeg
+        mine, sentence = eeg.rows[row], eeg.sentence[row]
+        place = np.flatnonzero(eeg.sentence == sentence).tolist().index(row)
+        texts = []
+        for condition in self.aligned.conditions:
+            rows = [condition.rows[i] for i in np.flatnonzero(condition.sentence == sentence)]
+            same = [r for r in rows if mine.subject and (r.subject, r.seed) == (mine.subject, mine.seed)]
+            texts.append((same or rows[place : place + 1] or rows)[0].prediction)
+        texts[0] = mine.prediction
+        return Example(self.aligned.references[sentence], mine.subject, tuple(texts), best)
+
+
+def paired_figures(
+    verdict: Verdict,
+    contrast: Contrast,
+    derived: Mapping[str, Contrast],
+    *,
+    eeg: str,
+    control: str,
+    metric: str,
+    task_known: bool,
+    n_sentences: int,
+    n_rows: int,
+) -> str:
+    """Describe one comparison in figures; p is for the direction of the verdict."""
+    less = verdict is Verdict.CONTROL_BETTER
+    seeds = ""
+    if contrast.p_seeds is not None:
+        p_seeds = 1 - contrast.p_seeds if less else contrast.p_seeds
+        seeds = f"; over {len(contrast.seed_effects)} seeds {p_text(p_seeds)}"
+    p = p_text(contrast.p_less if less else contrast.p)
+    return (
+        f"on {n_sentences} sentences ({n_rows} rows), {metric} was {contrast.scores[0]:.2f} with {eeg} and "
+        f"{contrast.scores[1]:.2f} with {control}; in content, the score above that of the same predictions held "
+        f"against other sentences of {exchanged(task_known)}, the difference was {contrast.effect:+.2f} (90 % CI "
+        f"{interval_text(contrast.interval_90)}; sentence permutation, one-sided for {'less' if less else 'more'} "
+        f"content with {eeg}: {p}{seeds}){derived_text(derived, less)}"
+    )
+
+
+def alone_figures(
+    contrast: Contrast,
+    derived: Mapping[str, Contrast],
+    *,
+    metric: str,
+    task_known: bool,
+    n_sentences: int,
+    n_rows: int,
+) -> str:
+    """Describe one file in figures."""
+    return (
+        f"on {n_sentences} sentences ({n_rows} rows), {metric} was {contrast.scores[0]:.2f} against "
+        f"{contrast.nulls[0]:.2f} when the same predictions are held against other sentences of "
+        f"{exchanged(task_known)}, a difference of {contrast.effect:+.2f} (90 % CI "
+        f"{interval_text(contrast.interval_90)}; one-sided sentence permutation {p_text(contrast.p_primary)})"
+        f"{derived_text(derived)}"
+    )

@@ -1,0 +1,74 @@
+"""The file of candidate scores, for retrieval in an audit: JSON lines, one object per sample and condition.
+
+    {"sample_id": "...", "sentence_id": "s1", "eval_condition": "eeg", "seed": 0,
+     "candidates": ["s7", "s1", "s3"], "nll": [41.2, 38.9, 44.0]}
+
+`nll[c]` is the summed negative log-likelihood (nats) of the text of candidate c under the condition's input.
+`candidates` are ids of sentences of equal task and length (the stratum of `length_strata`), the right one
+(`sentence_id`) among them once; all samples of a sentence, with EEG and with its control, have the same list.
+"""
+
+import dataclasses
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.file import read_text
+
+FIELDS = {"sample_id": str, "sentence_id": str, "eval_condition": str, "candidates": list, "nll": list}
+
+Key = tuple[str, int]  # sample id, seed
+
+
+@dataclasses.dataclass(frozen=True)
+class CandidateScores:
+    """One line of the file."""
+
+    sentence_id: str
+    candidates: tuple[str, ...]
+    nll: tuple[float, ...]
+
+
+def read_candidates(path: str | os.PathLike[str]) -> dict[str, dict[Key, CandidateScores]]:
+    """Condition -> sample -> scores. Raises UserError naming file and line."""
+    path = Path(path)
+    conditions: dict[str, dict[Key, CandidateScores]] = {}
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}, line {number}: not JSON; expected one object a line.") from error
+        scores = _check(row, path, number)
+        key = row["sample_id"], row.get("seed", 0)
+        if key in conditions.setdefault(row["eval_condition"], {}):
+            raise UserError(f"{path}, line {number}: sample {key[0]!r} occurs twice in {row['eval_condition']!r}.")
+        conditions[row["eval_condition"]][key] = scores
+    if "eeg" not in conditions or len(conditions) < 2:
+        found = ", ".join(conditions) or "none"
+        raise UserError(f"{path}: conditions are {found}; expected eeg and at least one control.")
+    return conditions
+
+
+def _check(row: Any, path: Path, number: int) -> CandidateScores:
+    for name, kind in FIELDS.items():
+        if not isinstance(row, dict) or not isinstance(row.get(name), kind):
+            raise UserError(f"{path}, line {number}: {name} is missing or not a {kind.__name__}.")
+    candidates, nll = row["candidates"], row["nll"]
+    if (
+        len(candidates) != len(nll)
+        or not all(_finite(value) for value in nll)
+        or not isinstance(row.get("seed", 0), int)
+    ):
+        raise UserError(f"{path}, line {number}: expected one finite nll per candidate, and a whole number as seed.")
+    if len(candidates) < 2 or candidates.count(row["sentence_id"]) != 1:
+        raise UserError(f"{path}, line {number}: expected sentence_id once among at least two candidates.")
+    return CandidateScores(row["sentence_id"], tuple(map(str, candidates)), tuple(map(float, nll)))
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
