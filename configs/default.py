@@ -86,6 +86,7 @@ def get_config() -> ConfigDict:
     # Code of the events that begin a sentence, `*` for anything ("sentence/*": the rest is the text); empty: all events
     # that have a text, of annotations those that last.
     c.data.raw.begin = ""
+    c.data.raw.skip = ()  # codes of events that are no sentences ("Fixation cross"), `*` for anything
     c.data.raw.end = ""  # code of the events that end one; empty: it ends after its duration
     c.data.raw.text = "text"  # column of the sentences' texts, in the table of events or that of texts
     c.data.raw.texts = ""  # table of texts by `trial` (from 1) or `code`, and `subject`, `session`, `task`, `run`
@@ -94,6 +95,8 @@ def get_config() -> ConfigDict:
     c.data.raw.task = ""  # of recordings whose names do not tell; empty: "reading"
     c.data.raw.channels = ()  # names of the channels to take; empty: all of EEG
     c.data.raw.exclude = ()  # names of channels to leave out
+    # One of MNE's standard montages ("easycap-M1"), where recordings have no positions of electrodes; empty: none.
+    c.data.raw.montage = ""
     c.data.raw.units = ""  # V | mV | uV | nV, of channels without a unit of their own; empty: these are refused
     c.data.raw.reference = "average"  # as ZuCo's; names of channels with commas between; empty: as recorded
     # Filters before the bands, in Hz; 0: none, as each band is a filter of its own (all are Butterworth, order 4, forth

@@ -13,12 +13,12 @@ from eeg2text_jax.decoding.cells import check_decoding
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.model_metrics import check_configured
 from eeg2text_jax.parallel.distributed import initialize, is_main, main_first, workdir_at
-from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.pretrained.folder import checkpoint_folder
 from eeg2text_jax.search.settings import GenerationSpec, unlike
 from eeg2text_jax.study.config_file import check_configuration, forget, open_workdir, product, write_configuration
-from eeg2text_jax.study.grid import arms
+from eeg2text_jax.study.grid import arms, placement_of
 from eeg2text_jax.study.ranges import check_config, notes
+from eeg2text_jax.study.sections import read_settings
 from eeg2text_jax.study.study import Study, open_study
 from eeg2text_jax.study.text_targets import check_encoder
 from eeg2text_jax.study.workdir import OPENED, Workdir, find_workdir, held
@@ -67,7 +67,7 @@ def check_before(config: ConfigDict) -> None:
     Raises:
       UserError: a field is not usable.
     """
-    make_optimizer(config.optim, config.train.steps)
+    make_optimizer(read_settings(config).optim, config.train.steps)
     check_configured(config)
     _check_mesh(config, len(arms(config)))
     if config.objective == "contrastive":
@@ -80,11 +80,12 @@ def check_before(config: ConfigDict) -> None:
 
 def _check_mesh(config: ConfigDict, n_arms: int) -> None:
     """Raises what is wrong with the placement of all arms, unless fewer of them, as in a wave, can be placed."""
+    settings = read_settings(config)
     for fewer in range(n_arms - 1, 0, -1):
         with contextlib.suppress(UserError):
-            Placement.from_config(config, fewer)
+            placement_of(settings, fewer)
             return
-    Placement.from_config(config, n_arms)
+    placement_of(settings, n_arms)
 
 
 class _StandIn:

@@ -18,12 +18,12 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.data.batches import make_batch, stack_seeds
 from eeg2text_jax.parallel.arms import compile_step
-from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.preflight.programs import VOCABULARY
 from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.configuration import load_config
 from eeg2text_jax.study.study import Study, open_study
-from eeg2text_jax.training.loop import make_initial_state, make_program
+from eeg2text_jax.training.grid_program import make_program
+from eeg2text_jax.training.resume import make_initial_state
 
 PAPER = Path(__file__).parents[1] / "configs/paper.py"
 
@@ -58,7 +58,7 @@ def large_config(options: argparse.Namespace) -> ConfigDict:
 
 def take_steps(study: Study, steps: int) -> list[float]:
     """Prints time and loss of each step; returns the losses."""
-    placement, program = Placement.from_config(study.config, 1), make_program(study.config, study.model, study.arms)
+    placement, program = study.placement, make_program(study.settings, study.model, study.arms)
     state = make_initial_state(study, program, placement)
     print(f"{sum(leaf.size for leaf in jax.tree.leaves(state.params)) / 1e6:.0f} M parameters on {placement}")
     rows = study.split.parts["train"][: study.config.batch.size]

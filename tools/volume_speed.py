@@ -15,7 +15,7 @@ import numpy as np
 import optax
 import torch
 
-from eeg2text_jax.models.brain.convolutions import halved
+from eeg2text_jax.models.brain.unicorn import halved
 from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.training.objectives import reconstruction_loss

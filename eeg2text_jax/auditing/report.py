@@ -9,7 +9,7 @@ from eeg2text_jax.auditing.figures import bootstrap_figure, curve_figure, effect
 from eeg2text_jax.auditing.judged import judged_part
 from eeg2text_jax.auditing.levels import curve_text, level_rows
 from eeg2text_jax.auditing.page import Section, image, section_part, table, write_page
-from eeg2text_jax.auditing.recorded import said
+from eeg2text_jax.auditing.recorded import NAMES, said
 from eeg2text_jax.auditing.result import (
     DERIVED_HEADINGS,
     EFFECT_HEADINGS,
@@ -97,6 +97,8 @@ def _effect_part(result: AuditResult) -> str:
 def effect_figures(result: AuditResult) -> str:
     """What the effect is, and what it is held against, as figures."""
     main, eeg = result.deciding, result.conditions[0].name
+    if eeg == "eeg" != result.recording:
+        eeg = NAMES.get(result.recording, eeg)
     figures = [("Content difference against the equivalence band", effect_figure(result))]
     if not main.control:
         figures = []

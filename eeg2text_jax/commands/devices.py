@@ -69,7 +69,7 @@ def preflight(argv: list[str]) -> int:
         arguments.config,
         parse_topology(wanted),
         effort,
-        lambda line: sys.stderr.write(f"{line}\n"),
+        lambda line: print(line, file=sys.stderr),
         largest=largest == "yes",
     )
     print(to_text(report))

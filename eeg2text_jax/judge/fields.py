@@ -1,6 +1,6 @@
 """What each field of a judge's configuration may be; `configs/judge.py` has them with their meaning."""
 
-from eeg2text_jax.study.kinds import Range, flag, many, number, one_of, pair, place, shares, text, whole
+from eeg2text_jax.kinds import Range, flag, many, number, one_of, pair, place, shares, text, whole
 
 RANGES: dict[str, Range] = {
     "compilation_cache": place(local=True),

@@ -23,9 +23,8 @@ from eeg2text_jax.judge.wording import Encoder, Labels, Wording, read_labels
 from eeg2text_jax.metrics.score import describe_tokenizer
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
-from eeg2text_jax.parallel.batch_axis import with_mesh
 from eeg2text_jax.parallel.distributed import to_host
-from eeg2text_jax.parallel.mesh import make_mesh
+from eeg2text_jax.parallel.mesh import make_mesh, with_mesh
 from eeg2text_jax.parallel.placement import (
     FULLY_SHARDED,
     REPLICATED,

@@ -18,9 +18,9 @@ from eeg2text_jax.judge.program import TuneProgram, keep_best, label_scores, sto
 from eeg2text_jax.judge.templates import toy_pairs
 from eeg2text_jax.judge.toy import toy_wording
 from eeg2text_jax.judge.tune import make_program
-from eeg2text_jax.parallel.hlo import collectives
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.parallel.placement import put_batch
+from eeg2text_jax.preflight.hlo import collectives
 from eeg2text_jax.pretrained.embedding import plan_batches
 from eeg2text_jax.training.state import make_optimizer
 

@@ -7,8 +7,8 @@ import pytest
 
 from eeg2text_jax.cli import main
 from eeg2text_jax.data.datafile import read_datafile
+from eeg2text_jax.data.planted.planted_recordings import write_recordings
 from eeg2text_jax.data.raw.choices import RawSpec
-from eeg2text_jax.data.raw.made_up import write_recordings
 from eeg2text_jax.data.raw.power import band_power
 from eeg2text_jax.study.configuration import load_config
 
@@ -124,11 +124,12 @@ def tree(tmp_path):
 def test_types_of_channels_tsv_are_heeded_and_named(tree, tmp_path, capsys):
     files, fields, table = tree
     assert prepare(tmp_path, files, *fields).n_features == 8 * 5
-    assert "1 channels were left out, as they are not EEG by type or unit: Oz (VEOG)" in capsys.readouterr().err
+    assert "1 channels were left out, as they are not EEG by type, unit or name: Oz (VEOG)" in capsys.readouterr().err
     table.write_text(table.read_text().replace("Pz\tEEG", "Pz\tFOO").replace("Fz\tEEG", "Fz\teeg"))
     assert prepare(tmp_path, files, *fields).n_features == 8 * 4
     assert (
-        "2 channels were left out, as they are not EEG by type or unit: Pz (FOO), Oz (VEOG)" in capsys.readouterr().err
+        "2 channels were left out, as they are not EEG by type, unit or name: Pz (FOO), Oz (VEOG)"
+        in capsys.readouterr().err
     )
 
 

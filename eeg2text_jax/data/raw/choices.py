@@ -15,6 +15,7 @@ class RawSpec:
     """The fields of `config.data.raw`; `configs/default.py` says what each means, and has the defaults."""
 
     begin: str
+    skip: tuple[str, ...]
     end: str
     text: str
     texts: str
@@ -23,6 +24,7 @@ class RawSpec:
     task: str
     channels: tuple[str, ...]
     exclude: tuple[str, ...]
+    montage: str
     units: str
     reference: str
     highpass: float
@@ -39,7 +41,7 @@ class RawSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bands", tuple((float(low), float(high)) for low, high in self.bands))
-        for name in ("channels", "exclude"):
+        for name in ("channels", "exclude", "skip"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from jax.sharding import Mesh
 
-from eeg2text_jax.parallel.hlo_text import Instruction, Module, loop_length, parse_module
+from eeg2text_jax.preflight.hlo_text import Instruction, Module, loop_length, parse_module
 
 _OPS = r"all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|collective-broadcast"
 _COLLECTIVE = re.compile(rf"(?P<op>{_OPS})(?P<start>-start)?")

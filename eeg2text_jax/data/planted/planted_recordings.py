@@ -61,7 +61,8 @@ def voltages(
     swell = np.sin(np.pi * time / WORD)
     for i, sentence in enumerate(plan.sentences):
         for word, begin in zip(sentence, plan.word_times(i), strict=True):
-            pitch = rng.uniform(*np.transpose(BANDS)[:, :, None], (len(BANDS), channels))
+            low, high = np.transpose(BANDS)[:, :, None]
+            pitch = rng.uniform(low, high, (len(BANDS), channels))
             waves = np.sin(2 * np.pi * (pitch[..., None] * time + rng.random((len(BANDS), channels, 1))))
             own = codes[word] if planted else rng.permutation(codes.reshape(len(codes), -1))[0].reshape(codes[0].shape)
             start = round(begin * rate)

@@ -14,7 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from eeg2text_jax.parallel.hlo_text import Instruction, Module, array_bytes, loop_length, parse_module
+from eeg2text_jax.preflight.hlo_text import Instruction, Module, array_bytes, loop_length, parse_module
 
 # `jax.named_scope` names of the model and the training step (and the function `jit(search)`) -> part of the model. The
 # innermost scope counts; a fusion of several parts belongs to the part in its own metadata.

@@ -1,17 +1,20 @@
-"""Kinds of values of configuration fields: each is a predicate and a phrase for messages ("expected ...")."""
+"""Sections of the configuration as frozen dataclasses, and the kinds of values of their fields.
+
+A section has for each field `name: Annotated[TYPE, KIND]`; a kind is a predicate and a phrase for messages
+("expected ..."). Defaults and meanings are in `configs/default.py`.
+"""
 
 import dataclasses
+import itertools
 import math
 import numbers
 import re
-from collections.abc import Callable
-from typing import Any
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from ml_collections import ConfigDict
 
-from eeg2text_jax.data.epochs import is_nested
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.split import check_ratio
 from eeg2text_jax.stores.address import is_address
 
 MOST = 2**31 - 1  # largest count that int32 holds
@@ -26,6 +29,34 @@ class Range:
     expected: str  # ends the sentence "FIELD is VALUE; expected ..."
 
 
+Section = TypeVar("Section")
+
+
+def ranges_of(section: type, prefix: str = "") -> dict[str, Range]:
+    """Return the range of each field of a section by its dotted name, those of sections in it included."""
+    found: dict[str, Range] = {}
+    for name, hint in typing.get_type_hints(section, include_extras=True).items():
+        if dataclasses.is_dataclass(hint):
+            found |= ranges_of(typing.cast(type, hint), f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = hint.__metadata__[0]
+    return found
+
+
+def read_section(section: type[Section], values: Mapping[str, Any]) -> Section:
+    """Return a section from the values of its fields; sequences become tuples, and unknown names are left out."""
+    hints = typing.get_type_hints(section)
+    return section(**{name: _frozen(values[name], hint) for name, hint in hints.items()})
+
+
+def _frozen(value: Any, hint: Any) -> Any:
+    if dataclasses.is_dataclass(hint):
+        return read_section(typing.cast(type, hint), value)
+    if isinstance(value, ConfigDict):
+        return value.to_dict()
+    return tuple(_frozen(entry, None) for entry in value) if isinstance(value, list | tuple) else value
+
+
 def whole(low: int, high: int = MOST) -> Range:
     """A whole number from `low` to `high`."""
     return Range(lambda value: _is_whole(value) and low <= value <= high, f"a whole number from {low} to {high}")
@@ -35,7 +66,7 @@ def number(low: float, high: float, *, above: bool = False, below: bool = False)
     """A finite number from `low` (or `above` it) to `high` (or `below` it)."""
 
     def holds(value: Any) -> bool:
-        if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value):
+        if not _is_number(value) or not math.isfinite(value):
             return False
         return (low < value if above else low <= value) and (value < high if below else value <= high)
 
@@ -101,6 +132,12 @@ def grid() -> Range:
     return Range(holds, "a tuple of three whole numbers from 1 to 4096, as (64, 64, 27)")
 
 
+def is_nested(buckets: Sequence[Sequence[int]]) -> bool:
+    """Return whether each (words, tokens) holds all that the one before it holds, and more."""
+    ordered = list(map(tuple, buckets))
+    return all(a != b and a[0] <= b[0] and a[1] <= b[1] for a, b in itertools.pairwise(ordered))
+
+
 def buckets() -> Range:
     """Non-decreasing pairs (words, tokens): samples that are too few for a batch move to the next larger bucket."""
     one = pair(whole(1, 100_000))
@@ -156,10 +193,9 @@ def tracker() -> Range:
 
 def shares() -> Range:
     def holds(value: Any) -> bool:
-        try:
-            return isinstance(value, tuple | list) and bool(check_ratio(tuple(value)))
-        except (UserError, TypeError):
+        if not isinstance(value, tuple | list) or len(value) != 3:
             return False
+        return all(map(number(0, 1, above=True).holds, value)) and abs(sum(value) - 1) <= 1e-6
 
     return Range(holds, "three shares above 0 (train, dev, test) that add up to 1, as (0.8, 0.1, 0.1)")
 
@@ -177,6 +213,10 @@ def settings() -> Range:
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _is_plain(value: Any) -> bool:
