@@ -1,6 +1,6 @@
 """Takes training steps of one arm at LARGE size on whatever is there, and says what they cost.
 
-python tools/large_step.py [--backbone bart] [--batch 2] [--steps 2] [--remat]
+python tools/benchmarks/large_step.py [--backbone bart] [--batch 2] [--steps 2] [--remat]
 
 Random weights of the checkpoint's shape, synthetic recordings as wide as ZuCo's, everything padded to 56.
 """
@@ -25,7 +25,7 @@ from eeg2text_jax.study.study import Study, open_study
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.resume import make_initial_state
 
-PAPER = Path(__file__).parents[1] / "configs/paper.py"
+PAPER = Path(__file__).parents[2] / "configs/paper.py"
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """How fast full-size checkpoints load, and how much host memory that takes.
 
-    python tools/load_checkpoints.py make FOLDER bart        # random weights; bart, t5, or a folder with config.json
-    python tools/load_checkpoints.py measure FOLDER...       # each in a process of its own; prints a table
+    python tools/benchmarks/load_checkpoints.py make FOLDER bart  # random weights; bart, t5, or a folder
+    python tools/benchmarks/load_checkpoints.py measure FOLDER...       # each in a process of its own; prints a table
 
 `make` needs PyTorch and writes 1.6 GB (BART-large), 3.0 GB (T5-large) or 2.3 GB (PEGASUS-large). Memory is RssAnon,
 what the process holds besides mapped files, JAX's own few hundred MB included.

@@ -1,6 +1,6 @@
 """What word errors, BERTScore and sentence similarity make of controlled edits: AUC by kind, and decisions by speaker.
 
-    python tools/edit_baselines.py SENTENCES.txt --encoder minilm [--out DIR]
+    python tools/calibrations/edit_baselines.py SENTENCES.txt --encoder minilm [--out DIR]
 
 SENTENCES.txt has a sentence a line. The generator is to be hard but not hopeless: word error rates alone between .65
 and .85, similarity with lengths at least .05 better, and negation, number and antonym below .80 for every baseline. Of

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs every benchmark on a fresh machine and leaves one JSON with the machine's description and all figures.
-#   bash tools/bench_all.sh cuda|tpu|cpu OUT.json [base|large|tiny]
+#   bash tools/benchmarks/bench_all.sh cuda|tpu|cpu OUT.json [base|large|tiny]
 # Peers (torch, transformers, CTranslate2) take part where they are installed. A benchmark that fails is recorded with
 # its last line; the others still run.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 kind=${1:-}
 out=${2:-}
 shape=${3:-base}

@@ -1,6 +1,6 @@
 """Training of the snapshot stage on volumes, beside PyTorch in the same run: seconds a step and their ratio.
 
-python tools/volume_speed.py [--volumes 32] [--steps 5] [--threads 2]
+python tools/benchmarks/volume_speed.py [--volumes 32] [--steps 5] [--threads 2]
 
 Both have the same network (four convolutions, four transposed ones, GELU, d = 768), the same weights and volumes of
 64 x 64 x 27, float32, MAE and AdamW; the first losses must agree. Steps alternate, and the medians are compared.

@@ -1,6 +1,6 @@
 """Time and memory of `prepare` on NIfTI images of the usual grid, beside nibabel alone, and how fast batches arrive.
 
-python tools/fmri_speed.py FOLDER [--gib=4] [--plain]
+python tools/benchmarks/fmri_speed.py FOLDER [--gib=4] [--plain]
 
 Writes that many GiB of int16 volumes (64 x 64 x 27, packed unless --plain) into FOLDER, reads them once with nibabel
 alone in a process of its own, then with `prepare` in another, and takes windows of the result at random. Nothing is

@@ -1,6 +1,6 @@
 """BERTScore beside the package bert-score, on the same pairs in one run: seconds, memory and the largest difference.
 
-    python tools/bertscore_speed.py --encoder minilm --file OUTPUTS.txt [--pairs 512] [--repeats 3]
+    python tools/benchmarks/bertscore_speed.py --encoder minilm --file OUTPUTS.txt [--pairs 512] [--repeats 3]
 
 Pairs are the first ones of a predictions file of any layout, free-running where there are such rows. Each side scores
 them once before the clock runs: loading and this first call, compilation included, are reported apart. Wall time and

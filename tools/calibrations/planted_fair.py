@@ -1,6 +1,6 @@
 """UniCoRN on recordings with a planted signal: unseen subjects and texts, a leaking split, shuffled labels, no signal.
 
-python tools/planted_fair.py DIR [--rows f star ...] [--config.FIELD=VALUE ...]
+python tools/calibrations/planted_fair.py DIR [--rows f star ...] [--config.FIELD=VALUE ...]
 
 Each row is configs/demo_fmri.py but for what makes it that row; finished ones in DIR are only read. They are
   f         split (f), reconstruction first           null      the same without a signal

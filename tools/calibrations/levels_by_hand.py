@@ -1,6 +1,6 @@
 """Levels of content by plain loops, with nothing of the audit: what `eeg2text audit --groups` must come to.
 
-    python tools/levels_by_hand.py EEG.csv CONTROL.csv --reference=COLUMN --prediction=COLUMN --groups=COLUMN
+    python tools/calibrations/levels_by_hand.py EEG CONTROL --reference=COLUMN --prediction=COLUMN --groups=COLUMN
 
 Word BLEU-1 (sacrebleu's 13a) of each side, less that of the same predictions over other sentences: of nearly its
 length, of its group and nearly its length, and, between groups, over the sentences of other groups instead of its own.

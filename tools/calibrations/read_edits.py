@@ -1,6 +1,6 @@
 """Controlled edits to read by eye: random pairs with what was done to them, the label last.
 
-    python tools/read_edits.py SENTENCES.txt --pairs 200 > pairs.txt
+    python tools/calibrations/read_edits.py SENTENCES.txt --pairs 200 > pairs.txt
 
 SENTENCES.txt has a sentence a line. Cover the label, judge whether a listener would still know what was meant, compare.
 """
