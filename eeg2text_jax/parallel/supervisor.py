@@ -62,7 +62,7 @@ def _become_child(folder: Path) -> None:
     resource.setrlimit(
         resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1])
     )  # else abort dumps it all
-    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
+    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 2)
     os.close(log)
