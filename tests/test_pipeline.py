@@ -286,6 +286,19 @@ def test_a_forged_workdir_whose_digests_agree_is_found_by_decoding_again(finishe
         decoded_again(read_any(path))
 
 
+def test_the_audit_says_verified_where_it_has_decoded_again(finished, tmp_path, capsys):
+    command = ["audit", f"--eeg={finished / 'predictions.jsonl'}", "--resamples=100", f"--json={tmp_path / 'a.json'}"]
+    for again, level, said in (
+        ([], "stated", "the workdir, whose digests agree, states that the predictions ran free"),
+        (["--again"], "verified", "decoded again by this command"),
+    ):
+        assert cli.main([*command, *again]) != 2
+        capsys.readouterr()
+        origin = json.loads((tmp_path / "a.json").read_text())["provenance"]
+        assert origin["level"] == level
+        assert origin["statement"].startswith(said)
+
+
 def add_to_the_split(predictions):
     split = predictions.parent / "split.json"
     split.write_text(split.read_text() + " ")
