@@ -2,8 +2,11 @@
 
 import dataclasses
 import random
+import re
 
+import numpy as np
 import pytest
+from rows import row
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_testing.decoders import chosen, decoded, exchanged, unsaid, word_by_word, written
@@ -109,3 +112,29 @@ def test_a_perfect_decoder_of_ours_is_judged():
     found = quick(perfect, {"shuffled": exchanged(perfect)}, verified="decoded by eeg2text")
     assert (found.verdict.value, found.provenance.level.value) == ("uses EEG", "verified")
     assert "target_copies" in {flag.code for flag in found.flags if flag.level == "warning"}
+
+
+def test_who_decodes_letters_is_not_refused_for_marks_in_their_place():
+    """Typing with a keystroke in eight wrong: a comma is a key like any other. Words wrong at random stay refused."""
+    rng = np.random.default_rng(5)
+    marks = np.where(rng.random((160, 14)) < 0.2, ",", "")
+    texts = [" ".join(map("".join, zip(rng.choice(NOUNS, 14), found, strict=True))) for found in marks]
+    typed = [row(i, reference=text, prediction=mistyped(text, rng)) for i, text in enumerate(texts)]
+    found = quick(typed, {"shuffled": exchanged(typed)}, mode="free_running")
+    assert found.verdict.value == "uses EEG", found.sentence
+    words = [dataclasses.replace(r, prediction=other_words(r.reference, rng)) for r in typed for _ in range(4)]
+    words = [dataclasses.replace(r, subject=f"S{i % 4}", sample_id=f"{i}") for i, r in enumerate(words)]
+    assert "looks_teacher_forced" in [flag.code for flag in quick(words, {}, mode="free_running").flags]
+
+
+NOUNS = ["gardener", "sailor", "harbour", "window", "minister", "blanket", "orchard", "traveller", "kitchen", "lantern"]
+
+
+def mistyped(text, rng):
+    keys = "abcdefghijklmnopqrstuvwxyz ,;"
+    return "".join(keys[rng.integers(len(keys))] if rng.random() < 0.12 else letter for letter in text)
+
+
+def other_words(text, rng):
+    """Nearly every word is another one; marks stay."""
+    return re.sub(r"\w+", lambda m: m[0] if rng.random() < 0.15 else rng.choice(NOUNS), text)
