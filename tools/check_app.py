@@ -156,13 +156,19 @@ def wait(condition: Any, seconds: float) -> Any:
     raise TimeoutError("nothing came in time")
 
 
+def clean_environment() -> dict[str, str]:
+    """The environment without PYTHONPATH, whose packages pip would take for installed ones."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
 def installed(folder: Path) -> str:
     """The Python of a fresh virtual environment that has this clone with its extra `app`."""
     start = time.monotonic()
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = str(folder / "bin/python")
     clone = Path(__file__).parents[1]
-    subprocess.run([python, "-m", "pip", "install", "-q", "--no-cache-dir", f"{clone}[app]"], check=True)
+    install = [python, "-m", "pip", "install", "-q", "--no-cache-dir", f"{clone}[app]"]
+    subprocess.run(install, env=clean_environment(), check=True)
     print(f"installed in {time.monotonic() - start:.0f} s", flush=True)
     return python
 
@@ -171,9 +177,8 @@ def installed(folder: Path) -> str:
 def server(python: str, folder: str) -> Iterator[subprocess.Popen]:
     """The page, served from an empty folder; a Python of its own does not see this clone."""
     own = python != sys.executable
-    environment = {name: value for name, value in os.environ.items() if not (own and name == "PYTHONPATH")}
     command = [python, "-m", "eeg2text_jax", "app", f"--port={PORT}"]
-    process = subprocess.Popen(command, env=environment, cwd=folder if own else None)
+    process = subprocess.Popen(command, env=clean_environment() if own else None, cwd=folder if own else None)
     try:
         wait(lambda: ask(f"http://127.0.0.1:{PORT}/"), 180)
         yield process

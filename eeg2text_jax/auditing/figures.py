@@ -35,12 +35,12 @@ def effect_figure(result: AuditResult) -> str:
         axes.axvline(0, color="black", lw=0.8)
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.4, -0.6)
-        # Three lines: beside the names of long controls two would be wider than what is left for them.
+        # Four lines: beside the names of long controls fewer would be wider than what is left for them.
         axes.set_xlabel(
-            f"content difference, points of {result.metric}\n(thick: 90 %, decides equivalence;\nthin: 95 %)"
+            f"content difference,\npoints of {result.metric}\n(thick: 90 %, decides equivalence;\nthin: 95 %)"
         )
 
-    return _svg(draw, 1.7 + 0.42 * len(names))
+    return _svg(draw, 1.9 + 0.42 * len(names))
 
 
 def curve_figure(found: Sequence[tuple[int, Contrast]], metric: str) -> str:

@@ -14,13 +14,13 @@ from eeg2text_jax.data.raw.electrodes import Place
 from eeg2text_jax.training.metrics_log import Picture
 
 POINTS = 120  # of the picture, each way
-NAMED = 40  # more names of channels would overlap
+NAMED = 20  # more names of channels would overlap
 EDGE = 1.15  # radius to which values are drawn; 1 is the plane through the ears and the bridge of the nose
 
 
 def map_figure(places: Sequence[Place], shares: Mapping[str, Sequence[float]]) -> Picture:
     """Plot one head for each entry of `shares`, in percent of all channels, with one scale of colours."""
-    figure = Picture(figsize=(3.2 * len(shares) + 0.8, 3.6), layout="constrained")
+    figure = Picture(figsize=(2.1 * len(shares) + 0.6, 2.6), layout="constrained")
     most = 100 * max(max(own) for own in shares.values())
     flat = flattened(np.array([place[1:] for place in places]))
     for axes, (name, own) in zip(figure.subplots(1, len(shares), squeeze=False)[0], shares.items(), strict=True):
@@ -28,7 +28,7 @@ def map_figure(places: Sequence[Place], shares: Mapping[str, Sequence[float]]) -
         if len(places) <= NAMED:
             for (label, *_), (x, y) in zip(places, flat, strict=True):
                 axes.annotate(label, (x, y), (0, 4), textcoords="offset points", ha="center", fontsize=8)
-        axes.set_title(f"arm trained on {name}", fontsize=10)
+        axes.set_title(f"arm trained on {name}", fontsize=9)
     figure.colorbar(image, ax=figure.axes, shrink=0.7, label="% of all channels")
     return figure
 

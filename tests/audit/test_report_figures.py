@@ -38,7 +38,7 @@ def result():
     return audit(eeg, {"the arm trained on label_shuffle, seed 1": noise, "noise": noise}, resamples=100)
 
 
-@pytest.mark.parametrize("name", ["effect", "null", "subjects", "seeds"])
+@pytest.mark.parametrize("name", ["effect", "long", "null", "subjects", "seeds"])
 def test_text_of_a_figure_stays_inside(result, name, monkeypatch):
     """Also where the effect is far from the equivalence band, whose label is long."""
     drawn, save = [], Figure.savefig
@@ -51,6 +51,7 @@ def test_text_of_a_figure_stays_inside(result, name, monkeypatch):
     main = result.deciding
     {
         "effect": lambda: effect_figure(result),
+        "long": lambda: effect_figure(dataclasses.replace(result, metric="mean rank (percentile)")),
         "null": lambda: null_figure(main, "eeg"),
         "subjects": lambda: subject_figure(main, result.metric),
         "seeds": lambda: bootstrap_figure(main.primary, result.metric),
