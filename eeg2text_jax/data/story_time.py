@@ -7,12 +7,9 @@ begins (before any lag), and the TR.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from eeg2text_jax.data.datafile import DataFile
 
 STORY_TIME = "story_time"  # in the provenance
 UNIT = 1000  # a second; without `story_time`, a segment
@@ -30,7 +27,7 @@ class Stretches(NamedTuple):
     lengths: np.ndarray
 
 
-def times_of(data: "DataFile") -> np.ndarray:
+def times_of(data: Any) -> np.ndarray:
     """From where to where in its story each window lies, int64 `[N, 2]` in milliseconds of the audio.
 
     Files of earlier versions do not say: there the number of the first segment counts, as if it took a second.
@@ -44,7 +41,7 @@ def times_of(data: "DataFile") -> np.ndarray:
     return np.rint(UNIT * np.stack([start, start + data.n_words * tr[scan]], axis=1)).astype(np.int64)
 
 
-def stretches(data: "DataFile") -> Stretches:
+def stretches(data: Any) -> Stretches:
     """What windows are made of: two windows of a story share a stretch where, and only where, their times overlap."""
     times, windows, lengths = data.story_times, np.zeros((len(data), 2), np.int64), []
     so_far = 0

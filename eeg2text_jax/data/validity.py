@@ -1,17 +1,14 @@
-"""Whether what was read from a data file fits together: the first thing that does not, in a sentence."""
+"""Check that the parts of a data file, a DataFile, fit together; the first fault is raised as a sentence."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from eeg2text_jax.errors import UserError
 
-if TYPE_CHECKING:
-    from eeg2text_jax.data.datafile import DataFile
 
-
-def check_sums(data: "DataFile", stated: dict[str, str] | None, found: Mapping[str, str]) -> None:
+def check_sums(data: Any, stated: dict[str, str] | None, found: Mapping[str, str]) -> None:
     """Compares the checksums that the file states, None in the format without them, with those found.
 
     Raises:
@@ -30,7 +27,7 @@ def check_sums(data: "DataFile", stated: dict[str, str] | None, found: Mapping[s
             )
 
 
-def check_columns(data: "DataFile") -> None:
+def check_columns(data: Any) -> None:
     """
     Raises:
       UserError: the parts do not fit together, or a sample has no words, no text or features that are not finite.
@@ -59,7 +56,7 @@ def check_columns(data: "DataFile") -> None:
         )
 
 
-def _within(data: "DataFile", total: int) -> bool:
+def _within(data: Any, total: int) -> bool:
     """Whether the samples are what the features hold, none more and none less; windows lie inside the frames."""
     if data.starts is None:
         return data.offsets[-1] == total
