@@ -34,9 +34,15 @@ def _severe(code: str, message: str, *conditions: str) -> Flag:
 
 
 def _too_few(aligned: Aligned) -> list[Flag]:
-    n = len(aligned.references)
+    n = len({" ".join(plain_words(text)) or text for text in aligned.references})
     if n >= MIN_JUDGED:
         return []
+    if n < len(aligned.references):
+        message = (
+            f"of {len(aligned.references)} references {n} differ by more than case and punctuation, too few for a "
+            f"verdict, {MIN_JUDGED} are needed"
+        )
+        return [_severe("too_few_sentences", message)]
     return [_severe("too_few_sentences", f"{n} sentences are too few for a verdict, {MIN_JUDGED} are needed")]
 
 

@@ -248,6 +248,17 @@ def test_a_header_with_the_right_keys_proves_nothing(tmp_path, capsys):
     assert "hold their reference to the letter" in capsys.readouterr().out
 
 
+def test_dots_make_no_sentences():
+    """25 sentences under 100 references that differ in their last marks."""
+    eeg, noise = simulated_rows(sentences=100, subjects=2, information=0.3)
+    base = list(dict.fromkeys(r.reference for r in eeg))
+    said = {text: base[i % 25].capitalize() + "." * (i // 25) for i, text in enumerate(base)}
+    sides = [[dataclasses.replace(r, reference=said[r.reference]) for r in rows] for rows in (eeg, noise)]
+    result = quick(sides[0], {"noise": sides[1]}, proof="the test has drawn all of it")
+    assert result.verdict is Verdict.NOT_JUDGEABLE
+    assert "of 100 references 25 differ by more than case and punctuation" in result.sentence
+
+
 def test_a_control_below_its_null_makes_no_content(sides):
     """Junk against the same junk without the words of its sentence: the difference is the control's."""
     _, junk = simulated_rows(sentences=60, subjects=3)
