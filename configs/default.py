@@ -86,6 +86,7 @@ def get_config() -> ConfigDict:
     # Code of the events that begin a sentence, `*` for anything ("sentence/*": the rest is the text); empty: all events
     # that have a text, of annotations those that last.
     c.data.raw.begin = ""
+    c.data.raw.skip = ()  # codes of events that are no sentences ("Fixation cross"), `*` for anything
     c.data.raw.end = ""  # code of the events that end one; empty: it ends after its duration
     c.data.raw.text = "text"  # column of the sentences' texts, in the table of events or that of texts
     c.data.raw.texts = ""  # table of texts by `trial` (from 1) or `code`, and `subject`, `session`, `task`, `run`
@@ -94,6 +95,8 @@ def get_config() -> ConfigDict:
     c.data.raw.task = ""  # of recordings whose names do not tell; empty: "reading"
     c.data.raw.channels = ()  # names of the channels to take; empty: all of EEG
     c.data.raw.exclude = ()  # names of channels to leave out
+    # One of MNE's standard montages ("easycap-M1"), where recordings have no positions of electrodes; empty: none.
+    c.data.raw.montage = ""
     c.data.raw.units = ""  # V | mV | uV | nV, of channels without a unit of their own; empty: these are refused
     c.data.raw.reference = "average"  # as ZuCo's; names of channels with commas between; empty: as recorded
     # Filters before the bands, in Hz; 0: none, as each band is a filter of its own (all are Butterworth, order 4, forth
@@ -105,6 +108,7 @@ def get_config() -> ConfigDict:
     # From and to, in Hz: theta, alpha, beta and gamma in two each, those of ZuCo (Hollenstein et al. 2018).
     c.data.raw.bands = ((4.0, 6.0), (6.5, 8.0), (8.5, 10.0), (10.5, 13.0), (13.5, 18.0), (18.5, 30.0), (30.5, 40.0),
                         (40.0, 49.5))  # fmt: skip
+    c.data.raw.amplitude = False  # the amplitude, as in ZuCo's own files, instead of its square, the power
     c.data.raw.log = True  # log10 of the power, whose distribution is near a normal one (Gasser et al. 1982)
     c.data.raw.window = 0.5  # seconds of an EEG position where words have no times: two periods of 4 Hz
     c.data.raw.step = 0.5  # seconds from one to the next
@@ -307,6 +311,8 @@ def get_config() -> ConfigDict:
     c.parallel.mesh = (0, 0)  # devices along the arms and along the batch; 0: chosen, arms first
     c.parallel.fsdp = False  # divide the parameters over the devices of the batch, too, instead of copying them
     c.parallel.hosts = "one"  # "auto": the cluster that JAX finds (TPU slice, Slurm); "env": EEG2TEXT_COORDINATOR, ...
+    c.parallel.startup = 300  # seconds in which all hosts must have come
+    c.parallel.heartbeat = 12  # seconds without a sign of life after which a host counts as lost, and the others end
 
     c.decode = ConfigDict()  # free-running decoding; fields of GenerationSpec
     c.decode.num_beams = 5  # hypotheses kept at each step; 1: greedy

@@ -1,6 +1,6 @@
 """The fair benchmark of the cross-subject paper (its Table 4): unseen subjects and unseen texts, split (f), 8:1:1.
 
-    eeg2text prepare ZUCO/task1-SR ZUCO/task2-NR ZUCO/task3-TSR --out=zuco.h5
+    eeg2text prepare ZUCO/task1-SR ZUCO/task2-NR ZUCO/task3-TSR --compat=wang-ji --out=zuco.h5
     eeg2text run --config=configs/fair.py:model=unicorn,data=zuco --workdir=DIR
 
 Arguments: `model=unicorn|eeg2text`; `data=zuco|narratives`, which names the data file `DATA.h5`; `pretrain=no`, the
@@ -57,6 +57,7 @@ def set_data(c: ConfigDict, data: str) -> None:
     """Data file, split, and the lengths of a batch."""
     c.data.source = f"{data}.h5"
     c.data.standardize = False  # a word, or a voxel over its run, is standardized already
+    c.data.recordings.compat = "wang-ji"  # ZuCo's sentences as EEG2Text's authors filter them
     c.split.method = "f"
     c.split.ratio = (0.8, 0.1, 0.1)
     if data == "narratives":  # 15 s of speech, about 45 words

@@ -1,8 +1,10 @@
 """The judge behind LATTEScore: a soft prompt on a frozen language model. Every field, and the only home of defaults.
 
 `eeg2text judge --config=configs/judge.py:checkpoint=DIR,pairs=FILE.tsv --workdir=DIR` tunes on labelled pairs, with any
-T5, BART or PEGASUS (`google/flan-t5-large`, say). `--config=configs/judge.py:checkpoint=toy` needs nothing: it trains a
-tiny T5 on template pairs, freezes it, and tunes a prompt in place of its question word; minutes on two CPU cores.
+T5, BART or PEGASUS (`google/flan-t5-large`, say), or a decoder-only model (Llama, Mistral, Qwen, Gemma); with
+`--config.shots=8` nothing is tuned and eight answered examples stand before each pair.
+`--config=configs/judge.py:checkpoint=toy` needs nothing: it trains a tiny T5 on template pairs, freezes it, and tunes a
+prompt in place of its question word; minutes on two CPU cores.
 """
 
 from ml_collections import ConfigDict
@@ -14,7 +16,7 @@ def get_config(argument: str = "") -> ConfigDict:
     given = parse(argument, "configs/judge.py", checkpoint="", pairs="")
     c = ConfigDict()
     c.compilation_cache = "~/.cache/eeg2text_jax"  # compiled programs are kept here between runs; empty: nowhere
-    c.checkpoint = given.checkpoint  # folder or Hub name of an encoder-decoder; toy: one that is trained first
+    c.checkpoint = given.checkpoint  # folder or Hub name of a language model; toy: one that is trained first
     c.dtype = "float32"  # of the computation
     c.param_dtype = "float32"  # in which frozen weights are kept; prompt and optimizer are float32
     # A file of labelled pairs (.tsv, .csv); edits: controlled edits of `sentences`; templates: those of the toy
@@ -26,7 +28,11 @@ def get_config(argument: str = "") -> ConfigDict:
     c.exact = "preserved"  # transcripts without an error count as preserved; exclude: they do not count
     c.truncate = False  # cut both texts of pairs that are longer than the model takes; else they are refused
     c.encoder = "minilm"  # of the baselines: a checkpoint; own: the judge's encoder; empty: no baselines
+    c.bertscore_encoder = ""  # of the baseline with BERTScore alone; empty: that of both
     c.seeds = (0, 1, 2)  # of initial prompts; one arm for each seed and learning rate, all in one program
+
+    # Few-shot: so many answered pairs of train, drawn by each seed, before each pair, and no tuning; 0: tune prompts
+    c.shots = 0
 
     c.prompt = ConfigDict()
     c.prompt.length = 5  # vectors before the text
@@ -85,7 +91,9 @@ def get_config(argument: str = "") -> ConfigDict:
 
     c.parallel = ConfigDict()
     c.parallel.arms = "auto"  # vmap: side by side; map: in turn; auto: in turn on a single CPU device
-    c.parallel.mesh = (0, 0)  # devices along the arms and along the batch; 0: chosen, arms first
+    # Devices along the arms and along the batch; 0: chosen, arms first, or with fsdp the batch first
+    c.parallel.mesh = (0, 0)
+    c.parallel.fsdp = False  # divide the frozen weights over the devices along the batch, for FLAN-T5 XXL say
     if given.checkpoint == "toy":
         toy(c)
     return c

@@ -23,6 +23,8 @@ def get_config(argument: str = "") -> ConfigDict:
     c.batch.size = 16
     set_model(c, given.backbone, given.checkpoint)
     c.grid.eval_conditions = ("eeg", "noise", "shuffled")
+    c.decode.repetition_penalty = 1.0  # the paper's 5.0 and 2 are for pretrained models: small ones end in word salad
+    c.decode.no_repeat_ngram_size = 0
     c.train.steps = 300
     c.train.eval_every = 25
     c.parallel.arms = "auto"

@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -32,7 +33,7 @@ def usage() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one subcommand; returns its exit status, 2 for a user's mistake, 130 or 143 when told to end."""
+    """Runs one subcommand; returns its exit status: 2 for a user's mistake, 75 for a lost host, 130 or 143 if ended."""
     argv = sys.argv[1:] if argv is None else argv
     name, *rest = argv or ["--help"]
     # Else transformers says that there is no PyTorch, whose models are not used here.
@@ -52,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
             return command(name)(rest)
     except UserError as error:
         print(f"eeg2text {name}: {_readable(str(error))}", file=sys.stderr)
-        return 2
+        return error.status
     except BrokenPipeError:  # the reader (`| head`) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -140,10 +141,52 @@ def _terminable() -> Iterator[None]:
         return
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGALRM)}
     report, sys.unraisablehook = sys.unraisablehook, unraisable
+    arrived, arrives = os.pipe()
+    os.set_blocking(arrives, False)
+    wakes = signal.set_wakeup_fd(arrives, warn_on_full_buffer=False)
+    threading.Thread(target=_end_compilation, args=(arrived,), daemon=True).start()
     try:
         yield
     finally:
+        signal.set_wakeup_fd(wakes)
+        os.close(arrives)
         signal.setitimer(signal.ITIMER_REAL, 0)
         sys.unraisablehook = report
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+COMPILING = 6.0  # seconds after SIGTERM in which a compilation may end
+COMPILER = os.path.join("jax", "_src", "compiler.py")
+
+
+def _end_compilation(arrived: int) -> None:
+    """End the process if SIGTERM comes during a compilation, which takes minutes in C++ and hears no signal.
+
+    Nothing is half-written: files get their names when they are whole.
+
+    Args:
+      arrived: a pipe with the number of every signal, until it is closed.
+    """
+    with os.fdopen(arrived, "rb", buffering=0) as numbers:
+        while number := numbers.read(1):
+            if number[0] != signal.SIGTERM:
+                continue
+            end = time.monotonic() + COMPILING
+            while _is_compiling():
+                if time.monotonic() > end:
+                    sys.stderr.write("eeg2text: ended by SIGTERM while compiling; the same command goes on.\n")
+                    sys.stderr.flush()
+                    os._exit(143)
+                time.sleep(0.2)
+
+
+def _is_compiling() -> bool:
+    """Whether any thread is in XLA's compiler."""
+    frames = list(sys._current_frames().values())
+    while frames:
+        frame = frames.pop()
+        if frame.f_code.co_filename.endswith(COMPILER):
+            return True
+        frames += [frame.f_back] if frame.f_back else []
+    return False

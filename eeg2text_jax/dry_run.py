@@ -44,7 +44,9 @@ def dry_run(config: ConfigDict, root: str) -> str:
 def configuration_lines(config: ConfigDict) -> list[str]:
     """Fields that differ from configs/default.py."""
     ours, usual = (json.loads(to_json(one)) for one in (config, load_config("default")))
-    changed = [f"  {line.replace('there ', 'default ')}" for line in differences(ours, usual)]
+    none = "there unknown, as of an older version"
+    found = (line.replace(none, "no default").replace("there ", "default ") for line in differences(ours, usual))
+    changed = [f"  {line}" for line in found]
     return [f"configuration: {len(changed)} fields differ from the defaults", *changed]
 
 
@@ -55,7 +57,7 @@ def data_lines(study: Study) -> list[str]:
         texts[name] = f"{name} {len(rows)} samples of {len(set(data.sentence[rows]))} texts"
     return [
         f"data: {len(data)} samples of {len(set(data.subject))} subjects, {data.n_features} features a position "
-        f"({data.features_are[:80]})",
+        f"({data.features_are.partition(';')[0]})",
         f"split {study.config.split.method}: {', '.join(texts.values())}",
     ]
 

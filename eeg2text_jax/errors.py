@@ -8,8 +8,16 @@ class UserError(Exception):
     """An error in the user's input.
 
     The message is one sentence that names the file, the field or line, the expected and the found value, and a fix.
-    The command line prints it without a traceback and exits with status 2.
+    The command line prints it without a traceback and exits with `status`.
     """
+
+    status = 2
+
+
+class HostLost(UserError):
+    """A host could not be reached; the same command on all hosts goes on. A launcher restarts on its status."""
+
+    status = 75  # EX_TEMPFAIL of sysexits.h
 
 
 class Terminated(BaseException):

@@ -158,7 +158,8 @@ def _scores(workdir: Workdir, arm: Arm) -> tuple[list[dict[str, Any]], dict[str,
     """Return the rows of the arm's cells in `results.json`, and the signature of each metric."""
     if not workdir.results.exists():
         return [], {}
-    rows, signatures = [], {}
+    rows: list[Any] = []
+    signatures: dict[str, Any] = {}
     for cell in json.loads(workdir.results.read_text())["cells"]:
         if (cell["train_condition"], cell["seed"]) != (arm.condition, arm.seed) or not cell["metrics"]:
             continue

@@ -27,6 +27,7 @@ from eeg2text_jax.auditing.figures import effect_figure
 from eeg2text_jax.auditing.page import markdown_html
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.decoding.exported import Exported, load_export
+from eeg2text_jax.decoding.topomap import map_figure, read_map
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.export_run import arm_number, exported, finished_study, write_export
 from eeg2text_jax.metrics.render import table_markdown
@@ -152,8 +153,20 @@ class Run:
         return Svg(effect_figure(self.verdict))
 
     def plot_losses(self) -> "Figure":
-        """Losses by step, a figure that a notebook shows."""
+        """Losses by step, a figure of matplotlib that a notebook shows."""
         return loss_figure(self.study.workdir.metrics)
+
+    def plot_channels(self) -> "Figure":
+        """Which channels the decoded text hangs on, a head for each arm: the picture of the report, which is no test.
+
+        Raises:
+          UserError: it is not known where the electrodes were.
+        """
+        if not (path := self.study.workdir.channels).exists():
+            raise UserError(
+                f"{path}: there is no such file; where the electrodes were is not known (data.raw.montage)."
+            )
+        return map_figure(*read_map(path))
 
     def _repr_html_(self) -> str:
         return f"<p><code>{html.escape(repr(self))}</code></p>{markdown_html(self.table())}"

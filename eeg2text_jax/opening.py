@@ -11,14 +11,18 @@ from ml_collections import ConfigDict
 from eeg2text_jax.backbones.build import random_spec
 from eeg2text_jax.decoding.cells import check_decoding
 from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.kinds import read_section
 from eeg2text_jax.model_metrics import check_configured
-from eeg2text_jax.parallel.distributed import initialize, is_main, main_first, workdir_at
-from eeg2text_jax.parallel.placement import Placement
+from eeg2text_jax.parallel import ParallelSettings
+from eeg2text_jax.parallel.agreement import check_code, check_data
+from eeg2text_jax.parallel.distributed import initialize, is_main, main_first, wait_for_all, workdir_at
 from eeg2text_jax.pretrained.folder import checkpoint_folder
 from eeg2text_jax.search.settings import GenerationSpec, unlike
 from eeg2text_jax.study.config_file import check_configuration, forget, open_workdir, product, write_configuration
-from eeg2text_jax.study.grid import arms
+from eeg2text_jax.study.configuration import to_json
+from eeg2text_jax.study.grid import arms, placement_of
 from eeg2text_jax.study.ranges import check_config, notes
+from eeg2text_jax.study.sections import read_settings
 from eeg2text_jax.study.study import Study, open_study
 from eeg2text_jax.study.text_targets import check_encoder
 from eeg2text_jax.study.workdir import OPENED, Workdir, find_workdir, held
@@ -27,7 +31,8 @@ from eeg2text_jax.training.state import make_optimizer
 
 @contextlib.contextmanager
 def begun(config: ConfigDict, root: str, make: bool = True) -> Iterator[Study]:
-    """Joins the other hosts, if any, and opens the study of the folder `root`, which all of them must see.
+    """Joins the other hosts, if any, and opens the study of the workdir `root`: a folder that all of
+    them see, or a place in a bucket.
 
     No other process may be at work in the folder until the block ends. What is wrong with the configuration is found
     before anything is made. Compiled programs are kept between runs.
@@ -41,11 +46,12 @@ def begun(config: ConfigDict, root: str, make: bool = True) -> Iterator[Study]:
       UserError: the configuration, the data or the folder is not usable.
     """
     check_config(config)
-    initialize(config.parallel.hosts)
+    initialize(read_section(ParallelSettings, config.parallel))
+    check_code(json.loads(to_json(config)))
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
     with contextlib.ExitStack() as stack:
-        root = stack.enter_context(workdir_at(root))
+        root = workdir_at(root, stack)
 
         def open_it() -> Study:
             check_before(config)
@@ -56,9 +62,11 @@ def begun(config: ConfigDict, root: str, make: bool = True) -> Iterator[Study]:
             return _open(config, root) if make else open_finished(config, root)
 
         study = main_first(open_it)
+        check_data(data=study.data.digest(), split=study.split.digest(), tokenizer=study.tokenizer_digest)
         for note in notes(study.config):
             print(note)
         yield study
+    wait_for_all("the first host has closed the workdir")
 
 
 def check_before(config: ConfigDict) -> None:
@@ -67,7 +75,7 @@ def check_before(config: ConfigDict) -> None:
     Raises:
       UserError: a field is not usable.
     """
-    make_optimizer(config.optim, config.train.steps)
+    make_optimizer(read_settings(config).optim, config.train.steps)
     check_configured(config)
     _check_mesh(config, len(arms(config)))
     if config.objective == "contrastive":
@@ -80,11 +88,12 @@ def check_before(config: ConfigDict) -> None:
 
 def _check_mesh(config: ConfigDict, n_arms: int) -> None:
     """Raises what is wrong with the placement of all arms, unless fewer of them, as in a wave, can be placed."""
+    settings = read_settings(config)
     for fewer in range(n_arms - 1, 0, -1):
         with contextlib.suppress(UserError):
-            Placement.from_config(config, fewer)
+            placement_of(settings, fewer)
             return
-    Placement.from_config(config, n_arms)
+    placement_of(settings, n_arms)
 
 
 class _StandIn:

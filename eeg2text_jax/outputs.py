@@ -40,7 +40,9 @@ def check_outputs(command: str, arguments: Sequence[str]) -> None:
 
 def _divide(arguments: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
     """Outputs with their options, and all other values."""
-    outputs, inputs, waiting = [], [], ""
+    outputs: list[tuple[str, str]] = []
+    inputs: list[str] = []
+    waiting = ""
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if argument.startswith("--") and len(name) > 2:

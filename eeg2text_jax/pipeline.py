@@ -14,7 +14,9 @@ from eeg2text_jax.auditing.page import Section
 from eeg2text_jax.auditing.provenance import DECODED_HERE, Judged
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import AuditResult, result_text
+from eeg2text_jax.decoding.attributions import ChannelShares, own_texts
 from eeg2text_jax.decoding.cells import decode_grid
+from eeg2text_jax.decoding.topomap import map_figure, read_map
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.ranks import score_rankings
@@ -35,10 +37,17 @@ from eeg2text_jax.study.config_file import write_configuration
 from eeg2text_jax.study.metric_names import WORDS
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import DECODED
-from eeg2text_jax.training.loop import trained_params
 from eeg2text_jax.training.metrics_log import write_curves
-from eeg2text_jax.training.pictures import write_reconstructions
+from eeg2text_jax.training.pictures import write_figure, write_reconstructions
+from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.waves import restore_log, train_arms, waves
+
+CHANNELS = (
+    "The likelihood of what each arm wrote itself, free running, from the EEG of the test part: size of gradient times "
+    "input, summed over words and bands, as a share of all channels, averaged over subjects. All arms are fed the same "
+    "EEG, so that what the arm trained on noise shows was not learned from it. This is a picture and no test: a map "
+    "does not tell whether the model is right."
+)
 
 
 def run(config: ConfigDict, root: str, *, fold: bool = False) -> None:
@@ -88,19 +97,33 @@ def predict(study: Study) -> None:
         **({"recording": study.data.recording} if study.data.recording != "eeg" else {}),
         "teacher_forced": "argmax at the reference's positions, cut at the first end token among them",
     }
-    predictions = itertools.chain.from_iterable(map(_decode_wave, waves(study)))
+    shares = ChannelShares(study)
+    predictions = decoded_rows(study, shares)
     if not is_main():
         collections.deque(predictions, maxlen=0)  # takes part in the computation, writes nothing
         return
     write_configuration(study.workdir, study.config)
-    study.workdir.unrecord(study.workdir.predictions.name)
+    study.workdir.unrecord(study.workdir.predictions.name, study.workdir.channels.name)
     write_predictions(study.workdir.predictions, header, predictions)
+    if shares.places:
+        shares.write(study.workdir.channels)
     study.workdir.record(study.workdir.predictions.name, *study.workdir.unrecorded(*DECODED))
     print(f"wrote {address_of(study.workdir.predictions)}")
 
 
-def _decode_wave(study: Study) -> Iterator[Prediction]:
-    return decode_grid(study, trained_params(study), study.placement.mesh)
+def decoded_rows(study: Study, shares: ChannelShares | None = None) -> Iterator[Prediction]:
+    """Decode every cell with each arm's best parameters; `shares` adds up what each channel contributes."""
+    return itertools.chain.from_iterable(_decode_wave(wave, shares) for wave in waves(study))
+
+
+def _decode_wave(study: Study, shares: ChannelShares | None) -> Iterator[Prediction]:
+    params, mesh, rows = trained_params(study), study.placement.mesh, []
+    for row in decode_grid(study, params, mesh):
+        if shares is not None and shares.places:
+            rows.append(row)
+        yield row
+    if shares is not None and shares.places:
+        shares.add(study, params, mesh, own_texts(study, rows))
 
 
 def score(study: Study) -> dict[str, Any]:
@@ -244,6 +267,9 @@ def _of_the_run(study: Study) -> list[Section]:
         return sections
     write_curves(study.workdir.metrics, study.workdir.root / "loss.png")
     sections.append(Section("Loss", images=[study.workdir.root / "loss.png"]))
+    if study.workdir.channels.exists():
+        write_figure(map_figure(*read_map(study.workdir.channels)), study.workdir.root / "channels.png")
+        sections.append(Section("Which channels count", CHANNELS, [study.workdir.root / "channels.png"]))
     if pictures := write_reconstructions(study):
         sections.append(Section("Reconstruction before the text", images=pictures))
     return sections

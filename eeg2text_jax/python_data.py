@@ -10,14 +10,18 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from eeg2text_jax.data.datafile import DataFile, read_datafile
+from eeg2text_jax.data.prepare import DataSettings
 from eeg2text_jax.data.prepare import prepare as prepare_sources
 from eeg2text_jax.data.raw.choices import RawSpec
+from eeg2text_jax.data.raw.electrodes import electrodes
 from eeg2text_jax.data.raw.power import band_power
 from eeg2text_jax.data.raw.raw_samples import referenced
+from eeg2text_jax.data.raw.recording import NOT_EEG
 from eeg2text_jax.data.raw.sentences import Reading, windows
 from eeg2text_jax.data.rows import Columns, write
 from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError, did_you_mean
+from eeg2text_jax.kinds import read_section
 from eeg2text_jax.study.configuration import load_config
 from eeg2text_jax.study.ranges import RANGES, fields, refusal
 
@@ -54,17 +58,21 @@ def prepare(
     several = list(data) if isinstance(data, list | tuple) else [data]
     columns = Columns(**settings.columns)
     if all(isinstance(one, str | os.PathLike) for one in several):
-        prepare_sources(settings, Path(out), [os.fspath(one) for one in several])
+        prepare_sources(read_section(DataSettings, settings), Path(out), [os.fspath(one) for one in several])
     elif hasattr(data, "itertuples"):
         write(out, data, columns=columns)
     elif not isinstance(data, list | tuple) and hasattr(data, "metadata") and hasattr(data, "ch_names"):
         spec = RawSpec(**settings.raw)
         names = channels_of(data, spec)
         rows = epoch_rows(data, names, spec, columns)
-        write(out, rows, features_are=spec.features_are(names), provenance={"held": "mne.Epochs"})
+        places = electrodes(data.info, names, spec.montage)
+        provenance = {"held": "mne.Epochs", **({"electrodes": places} if places else {})}
+        write(out, rows, features_are=spec.features_are(names), provenance=provenance)
     elif all(hasattr(one, "ch_names") and not hasattr(one, "metadata") for one in several):
         with tempfile.TemporaryDirectory() as folder:
-            prepare_sources(settings, Path(out), [str(path) for path in saved(several, Path(folder))])
+            prepare_sources(
+                read_section(DataSettings, settings), Path(out), [str(path) for path in saved(several, Path(folder))]
+            )
     else:
         raise UserError(
             f"data is a {type(data).__name__}; expected mne.io.Raw (or a list of them), mne.Epochs, a DataFrame or a "
@@ -90,7 +98,8 @@ def channels_of(epochs: Any, spec: RawSpec) -> list[str]:
       UserError: a channel is missing, or there is none of EEG.
     """
     picks = library("mne", "mne").pick_types(epochs.info, meg=False, eeg=True, exclude=[])
-    names = list(spec.channels) or [epochs.ch_names[place] for place in picks]
+    found = [epochs.ch_names[place] for place in picks]
+    names = list(spec.channels) or [name for name in found if not NOT_EEG.match(name)]
     names = [name for name in names if name not in spec.exclude]
     missing = [name for name in names if name not in epochs.ch_names]
     if missing or not names:

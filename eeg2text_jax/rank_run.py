@@ -18,8 +18,7 @@ from eeg2text_jax.auditing.provenance import RANKED_HERE, Judged
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import AuditResult, result_text
 from eeg2text_jax.auditing.strata import length_strata
-from eeg2text_jax.decoding.likelihoods import EVIDENCE, rank_by_likelihood
-from eeg2text_jax.decoding.retrieve import COSINE, retrieve_grid
+from eeg2text_jax.decoding.retrieve import COSINE, EVIDENCE, rank_by_likelihood, retrieve_grid
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.ranks import score_rankings
@@ -33,7 +32,7 @@ from eeg2text_jax.splits.split import check_same_data, check_same_split
 from eeg2text_jax.study.config_file import write_configuration
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import DECODED
-from eeg2text_jax.training.loop import trained_params
+from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.waves import waves
 
 
@@ -44,7 +43,8 @@ def is_ranked(config: ConfigDict) -> bool:
 
 def candidates_of(study: Study, name: str = "test") -> Candidates:
     """Return the distinct sentences of the test part in the order of the data file, spelled as at first occurrence."""
-    data, first = study.data, {}
+    data = study.data
+    first: dict[str, int] = {}
     for i in np.sort(study.split.parts["test"]).tolist():
         first.setdefault(sentence_key(str(data.sentence[i])), i)
     rows = list(first.values())
@@ -70,7 +70,7 @@ def rank(study: Study) -> None:
         "scores": f"{COSINE}|{study.targets.signature}" if contrastive else EVIDENCE,
     }
     candidates = candidates_of(study)
-    rows = itertools.chain.from_iterable(_rank_wave(part, candidates) for part in waves(study))
+    rows = ranked_rows(study, candidates)
     if not is_main():
         collections.deque(rows, maxlen=0)  # takes part in the computation, writes nothing
         return
@@ -79,6 +79,11 @@ def rank(study: Study) -> None:
     write_rankings(study.workdir.rankings, header, rows)
     study.workdir.record(study.workdir.rankings.name, *study.workdir.unrecorded(*DECODED))
     print(f"wrote {study.workdir.rankings}: {len(candidates)} candidates")
+
+
+def ranked_rows(study: Study, candidates: Candidates) -> Iterator[Ranking]:
+    """Rank `candidates` for every cell with each arm's best parameters."""
+    return itertools.chain.from_iterable(_rank_wave(part, candidates) for part in waves(study))
 
 
 def _rank_wave(study: Study, candidates: Candidates) -> Iterator[Ranking]:

@@ -19,9 +19,10 @@ from eeg2text_jax.auditing.provenance import Judged
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import AuditResult, result_text
 from eeg2text_jax.data.datafile import DataFile, read_datafile
-from eeg2text_jax.data.prepare import prepare
+from eeg2text_jax.data.prepare import DataSettings, prepare
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
+from eeg2text_jax.kinds import read_section
 from eeg2text_jax.metrics.render import print_table, table_markdown, write_tables
 from eeg2text_jax.metrics.score import write_results
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table, side_by_side
@@ -172,7 +173,7 @@ def _data(config: ConfigDict, place: Path) -> DataFile:
         return read_datafile(source)
     if not (place / "data.h5").exists():
         print(f"preparing {source} ...")
-        tally = prepare(config.data, place / "data.h5")
+        tally = prepare(read_section(DataSettings, config.data), place / "data.h5")
         print("\n".join([*tally.notes, tally.report()]))
     return read_datafile(place / "data.h5")
 

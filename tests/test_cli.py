@@ -122,3 +122,26 @@ def test_refused_before_anything_is_left(line, why, tmp_path, monkeypatch, capsy
     assert why in said
     assert said.count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["leaves.py", "number.py"]
+
+
+COMPILES = """
+import sys, time
+from concurrent.futures import ThreadPoolExecutor
+from eeg2text_jax import cli
+namespace = {"time": time}
+source = "def compiles(): print('compiling', flush=True); time.sleep(600)"
+exec(compile(source, "jax/_src/compiler.py", "exec"), namespace)
+def work(argv):
+    with ThreadPoolExecutor(1) as pool:  # its end waits for what is under way
+        pool.submit(namespace["compiles"]).result()
+cli.command, cli.COMPILING = lambda name: work, 0.5
+sys.exit(cli.main(["run"]))
+"""
+
+
+def test_sigterm_ends_a_compilation():
+    with subprocess.Popen([sys.executable, "-c", COMPILES], stdout=-1, stderr=-1, text=True) as run:
+        assert run.stdout.readline() == "compiling\n"
+        run.terminate()
+        _, wrong = run.communicate(timeout=30)
+    assert (run.returncode, wrong) == (143, "eeg2text: ended by SIGTERM while compiling; the same command goes on.\n")

@@ -25,6 +25,11 @@ def test_overrides_take_effect_with_their_types():
     assert tuple(config.grid.seeds) == (4, 5)
 
 
+@pytest.mark.parametrize(("written", "read"), [("56:56", ((56, 56),)), ("16:24,56:56", ((16, 24), (56, 56)))])
+def test_buckets_as_pairs(written, read):
+    assert parse(f"--config.batch.buckets={written}").config.batch.buckets == read
+
+
 def test_argument_of_a_file():
     assert load_config(f"{ROOT / 'configs/demo.py'}:null").data.synthetic.signal == 0.0
     with pytest.raises(UserError, match="expected `planted` or `null`"):

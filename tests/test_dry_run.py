@@ -12,6 +12,8 @@ def test_a_dry_run_counts_and_makes_nothing(tmp_path, monkeypatch):
     said = dry_run(tiny_config(), str(tmp_path / "run"))
     assert list(tmp_path.iterdir()) == []
     assert "train.steps (now 6, default 1000)" in said
+    assert "model.shape.d_model (now 16, no default)" in said
+    assert "older version" not in said
     assert re.search(r"data: 120 samples of 2 subjects, 12 features a position", said)
     assert re.search(r"split unique_text: train \d+ samples of \d+ texts, dev", said)
     assert "arms: eeg/0, noise/0; 6 steps of 8 samples" in said

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import huggingface_hub
 import pytest
+from tiny_run import tiny_config
 
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.errors import UserError, first_line
@@ -43,7 +44,7 @@ def test_an_error_without_a_message_still_gives_a_sentence(monkeypatch, tmp_path
 
     monkeypatch.setattr(distributed.jax.distributed, "initialize", raising(RuntimeError()))
     with pytest.raises(UserError, match=r"could not be joined \(RuntimeError\)"):
-        distributed.initialize("auto")
+        distributed.initialize(tiny_config(parallel__hosts="auto").parallel)
 
     (tmp_path / "data.h5").write_bytes(b"x")
     monkeypatch.setattr(h5py, "File", raising(OSError()))

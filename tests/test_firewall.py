@@ -14,7 +14,9 @@ from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.files import files_below
 from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.study import open_study
-from eeg2text_jax.training.loop import DevLoss, make_program, trained_params
+from eeg2text_jax.training.grid_program import make_program
+from eeg2text_jax.training.loop import DevLoss
+from eeg2text_jax.training.resume import trained_params
 from eeg2text_testing.forked_runs import final_checkpoint, logged_metrics
 
 # Split d divides by the numbers of sentences, so that other texts leave the parts as they are. Dropout is off, and the
@@ -112,7 +114,7 @@ def test_another_part_changes_nothing_of_training(whole, part, tmp_path):
 def test_the_parameters_of_the_lowest_loss_on_dev_are_decoded_not_the_last_ones(whole, capsys):
     source, root, _ = whole
     study = opened(source, root)
-    program = make_program(study.config, study.model, study.arms)
+    program = make_program(study.settings, study.model, study.arms)
     found = np.asarray(DevLoss(study, program)(trained_params(study)))
     for arm, loss in zip(study.arms, found, strict=True):
         dev = [row[f"dev_loss/{arm}"] for row in logged_metrics(root) if f"dev_loss/{arm}" in row]

@@ -27,7 +27,9 @@ from eeg2text_jax.parallel.arms import Divided, joined
 from eeg2text_jax.study.ranges import check_config
 from eeg2text_jax.study.study import Study, open_study
 from eeg2text_jax.study.workdir import Workdir
-from eeg2text_jax.training.loop import make_program, study_arrays, train, trained_params
+from eeg2text_jax.training.grid_program import make_program, study_arrays
+from eeg2text_jax.training.loop import train
+from eeg2text_jax.training.resume import trained_params
 
 SHAPE = {
     "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -102,7 +104,7 @@ def test_a_frozen_model_is_there_once_and_as_stored(lora: Study, base: str) -> N
 
 def test_arms_share_the_frozen_weights_in_the_program(lora: Study) -> None:
     """The traced step of two arms reads every frozen weight once, and holds no copy with an axis of arms."""
-    program = make_program(lora.config, lora.model, lora.arms)
+    program = make_program(lora.settings, lora.model, lora.arms)
     rows, words = 8, 20
     shapes = {"features": (1, rows, words, 12), "mask": (1, rows, words), "sample_id": (1, rows), "weight": (1, rows)}
     kinds = {"mask": np.bool_, "sample_id": np.int32, "labels": np.int32}

@@ -24,7 +24,17 @@ OTHERS = {
     "tokenizer", "topology", "train-text", "words", "workdir",
 }
 # fmt: on
-FLAGS = {"common", "help", "idf", "signatures", "strict", "truncate", "unique-subjects", "config.section.field"}
+FLAGS = {
+    "again",
+    "common",
+    "help",
+    "idf",
+    "signatures",
+    "strict",
+    "truncate",
+    "unique-subjects",
+    "config.section.field",
+}
 
 
 @pytest.fixture

@@ -12,9 +12,10 @@ from transformers import AutoModelForSeq2SeqLM
 
 from eeg2text_jax import cli, pipeline
 from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
+from eeg2text_jax.decode_again import decoded_again
 from eeg2text_jax.decoding.exported import load_export
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.parallel.placement import Placement
+from eeg2text_jax.files import file_digest
 from eeg2text_jax.predictions.file import read_predictions
 from eeg2text_jax.predictions.read import read_any
 from eeg2text_jax.pretrained.load import load_pretrained
@@ -22,7 +23,9 @@ from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.grid import init_keys
 from eeg2text_jax.study.own_run import is_of_its_run
 from eeg2text_jax.study.study import open_study
-from eeg2text_jax.training.loop import DevLoss, make_initial_state, make_program, trained_params
+from eeg2text_jax.training.grid_program import make_program
+from eeg2text_jax.training.loop import DevLoss
+from eeg2text_jax.training.resume import make_initial_state, trained_params
 from eeg2text_jax.training.step import GridProgram
 from eeg2text_jax.training.waves import train_arms
 
@@ -44,6 +47,8 @@ def test_every_file_is_there_and_every_cell_is_scored(finished):
     for name in ("config.json", "results.md", "results.tex", "report.html", "audit.json", "loss.png", "metrics.jsonl"):
         assert (finished / name).stat().st_size > 0, name
     assert not [path.name for path in finished.iterdir() if "partial" in path.name]
+    assert not (finished / "channels.json").exists()  # where electrodes are is not known
+    assert "Which channels count" not in (finished / "report.html").read_text()
 
 
 def test_predictions_have_one_row_for_each_test_sample_cell_and_mode(finished):
@@ -96,7 +101,7 @@ def free_running(path):
 def test_arms_of_a_seed_begin_alike_and_differ_only_by_condition(tmp_path):
     config = tiny_config(grid__train_conditions=("noise", "zero"), grid__seeds=(0, 1), train__steps=1)
     study = open_study(config, open_workdir(str(tmp_path / "run"), config))
-    state = jax.jit(make_program(study.config, study.model, study.arms).initial_state)(
+    state = jax.jit(make_program(study.settings, study.model, study.arms).initial_state)(
         init_keys(study.arms, config.seed)
     )
     for leaf in jax.tree.leaves(state.params):
@@ -129,7 +134,7 @@ def test_best_parameters_are_those_with_the_lowest_dev_loss(finished):
     study = open_study(config, open_workdir(str(finished), config))
     rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
     best = min(row["dev_loss/eeg/0"] for row in rows if "dev_loss/eeg/0" in row)
-    loss = DevLoss(study, make_program(study.config, study.model, study.arms))(trained_params(study))
+    loss = DevLoss(study, make_program(study.settings, study.model, study.arms))(trained_params(study))
     assert float(loss[0]) == pytest.approx(best, rel=1e-6)
 
 
@@ -195,8 +200,8 @@ def test_export_names_the_arms_there_are(finished, tmp_path, capsys):
 def test_training_starts_from_a_checkpoint(exported, tmp_path):
     config = tiny_config(model__checkpoint=str(exported))
     study = open_study(config, open_workdir(str(tmp_path / "run"), config))
-    placement = Placement.from_config(config, len(study.arms))
-    program = make_program(study.config, study.model, study.arms)
+    placement = study.placement
+    program = make_program(study.settings, study.model, study.arms)
     state = make_initial_state(study, program, placement)
     _, params = load_pretrained(exported)
     for arm in range(2):
@@ -262,6 +267,36 @@ def test_predictions_are_verified_by_digests_of_their_workdir_alone(finished, tm
         shutil.copytree(finished, root)
         change(root / "predictions.jsonl")
         assert not is_of_its_run(read_any(root / "predictions.jsonl"))
+
+
+def test_a_forged_workdir_whose_digests_agree_is_found_by_decoding_again(finished, tmp_path):
+    root = copy_of(finished, tmp_path)
+    path = root / "predictions.jsonl"
+    rows = len(read_any(path).predictions)
+    assert decoded_again(read_any(path)).endswith(f"and all {rows} rows are the same")
+    header, *lines = path.read_text().splitlines()
+    forged = [json.loads(line) for line in lines]
+    for row in forged:
+        row["prediction"] = row["reference"]
+    path.write_text("\n".join([header, *map(json.dumps, forged)]) + "\n")
+    noted = json.loads((root / "finished.json").read_text())
+    (root / "finished.json").write_text(json.dumps(noted | {path.name: file_digest(path)}))
+    assert is_of_its_run(read_any(path))
+    with pytest.raises(UserError, match=rf"predictions\.jsonl: \d+ of {rows} rows are not what the checkpoints"):
+        decoded_again(read_any(path))
+
+
+def test_the_audit_says_verified_where_it_has_decoded_again(finished, tmp_path, capsys):
+    command = ["audit", f"--eeg={finished / 'predictions.jsonl'}", "--resamples=100", f"--json={tmp_path / 'a.json'}"]
+    for again, level, said in (
+        ([], "stated", "the workdir, whose digests agree, states that the predictions ran free"),
+        (["--again"], "verified", "decoded again by this command"),
+    ):
+        assert cli.main([*command, *again]) != 2
+        capsys.readouterr()
+        origin = json.loads((tmp_path / "a.json").read_text())["provenance"]
+        assert origin["level"] == level
+        assert origin["statement"].startswith(said)
 
 
 def add_to_the_split(predictions):

@@ -49,8 +49,8 @@ ZERO = {
 }  # fmt: skip
 NEGATIVE = {"decode.length_penalty", "metrics.layer", "contrastive.layer"}
 EMPTY = {
-    "data.table.feature_columns", "data.recordings.exclude", "data.raw.channels", "data.raw.exclude", "metrics.names",
-    "audit.secondary", "data.fmri.tasks", "data.fmri.same_text",
+    "data.table.feature_columns", "data.recordings.exclude", "data.raw.channels", "data.raw.exclude", "data.raw.skip",
+    "metrics.names", "audit.secondary", "data.fmri.tasks", "data.fmri.same_text",
 }  # fmt: skip
 FREE_TEXT = {
     "compilation_cache", "data.source", "data.table.features_are", "split.path", "text.tokenizer", "model.checkpoint",
@@ -59,7 +59,8 @@ FREE_TEXT = {
     *(f"data.columns.{name}" for name in ("recording", "onset", "duration", "order")),
     "data.columns.sentence_index", "data.columns.word", "data.columns.mask", "data.columns.features_are",
     "data.raw.begin", "data.raw.end", "data.raw.text", "data.raw.texts", "data.raw.word", "data.raw.names",
-    "data.raw.task", "data.raw.reference", "data.fmri.transcripts", "data.fmri.exclude", "metrics.encoder",
+    "data.raw.task", "data.raw.montage", "data.raw.reference", "data.fmri.transcripts", "data.fmri.exclude",
+    "metrics.encoder",
     "data.synthetic_fmri.folder", "metrics.judge", "contrastive.text",
 }  # fmt: skip
 MORE = {  # out of range in a way of their own

@@ -1,7 +1,8 @@
 """Drives the page that judges files in a headless Chromium: `python tools/check_app.py [--out=DIR] [--files=50]`.
 
 Uploads, verdict, report and a bad file at 1280 and 390 px; 20 hostile uploads, one sentence each; 10 visitors at once;
-the server's memory after 50 files; 100,000 rows. Needs the extra `app`, Chromium and the package websocket-client.
+the server's memory after 50 files; 100,000 rows. Needs the extra `app`, Chromium and the package websocket-client; with
+`--install` the server runs from a fresh virtual environment, into which `pip install '.[app]'` installs this clone.
 Screenshots lie in DIR. Exits with 1 where something does not hold.
 """
 
@@ -13,6 +14,7 @@ import gzip
 import io
 import itertools
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -154,9 +156,24 @@ def wait(condition: Any, seconds: float) -> Any:
     raise TimeoutError("nothing came in time")
 
 
+def installed(folder: Path) -> str:
+    """The Python of a fresh virtual environment that has this clone with its extra `app`."""
+    start = time.monotonic()
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    python = str(folder / "bin/python")
+    clone = Path(__file__).parents[1]
+    subprocess.run([python, "-m", "pip", "install", "-q", "--no-cache-dir", f"{clone}[app]"], check=True)
+    print(f"installed in {time.monotonic() - start:.0f} s", flush=True)
+    return python
+
+
 @contextlib.contextmanager
-def server() -> Iterator[subprocess.Popen]:
-    process = subprocess.Popen([sys.executable, "-m", "eeg2text_jax", "app", f"--port={PORT}"])
+def server(python: str, folder: str) -> Iterator[subprocess.Popen]:
+    """The page, served from an empty folder; a Python of its own does not see this clone."""
+    own = python != sys.executable
+    environment = {name: value for name, value in os.environ.items() if not (own and name == "PYTHONPATH")}
+    command = [python, "-m", "eeg2text_jax", "app", f"--port={PORT}"]
+    process = subprocess.Popen(command, env=environment, cwd=folder if own else None)
     try:
         wait(lambda: ask(f"http://127.0.0.1:{PORT}/"), 180)
         yield process
@@ -273,11 +290,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/check_app"), help="folder of the screenshots")
     parser.add_argument("--files", type=int, default=50, help="files one after the other")
+    parser.add_argument("--install", action="store_true", help="install the clone into a fresh environment first")
     flags = parser.parse_args()
     flags.out.mkdir(parents=True, exist_ok=True)
     check = Checks()
-    with tempfile.TemporaryDirectory() as name, server() as process:
-        folder = Path(name)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        python = installed(folder / "environment") if flags.install else sys.executable
+        process = stack.enter_context(server(python, str(folder)))
         good, null = pairs(0.6), pairs(0.0)
         (folder / "eeg.csv").write_bytes(table(good))
         (folder / "control.csv").write_bytes(table([(g[0], n[1]) for g, n in zip(good, null, strict=True)]))

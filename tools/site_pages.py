@@ -4,6 +4,8 @@ A hook of mkdocs (`mkdocs.yml`); `python tools/site_pages.py` prints the configu
 """
 
 import ast
+import base64
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -56,13 +58,33 @@ def _opened(code: str) -> int:
 
 
 def notebook_page(path: Path) -> str:
-    """A notebook as Markdown: its texts, and its code as it is run by tools/run_notebooks.py."""
+    """A notebook as Markdown: its texts, its code, and the outputs that tools/run_notebooks.py has stored."""
     cells = json.loads(path.read_text(encoding="utf8"))["cells"]
     parts = []
     for cell in cells:
         text = "".join(cell["source"])
         parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        parts += [_shown(output) for output in cell.get("outputs", [])]
     return "\n\n".join(parts) + f"\n\n[This page as a notebook]({path.name})\n"
+
+
+def _shown(output: dict[str, Any]) -> str:
+    """An output of a cell as Markdown: a picture, a table, or text."""
+    data = {kind: "".join(value) for kind, value in output.get("data", {}).items()}
+    if "image/svg+xml" in data:
+        encoded = base64.b64encode(data["image/svg+xml"].encode()).decode()
+        return f"![plot](data:image/svg+xml;base64,{encoded})"
+    if "image/png" in data:
+        return f"![plot](data:image/png;base64,{data['image/png'].strip()})"
+    if "text/html" in data:
+        return f'<div class="output">{data["text/html"]}</div>'
+    text = data.get("text/plain", "".join(output.get("text", ""))).rstrip()
+    return f"```text\n{text}\n```"
+
+
+def digest_of_code(path: Path) -> str:
+    """A hash of a notebook's code, by which stored outputs are known to be those of the code beside them."""
+    return hashlib.sha256("\n\n".join(code_of(path)).encode()).hexdigest()[:16]
 
 
 def code_of(path: Path) -> list[str]:

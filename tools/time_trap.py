@@ -18,13 +18,13 @@ from eeg2text_jax.conditions.donors import donor_table
 from eeg2text_jax.conditions.time_controls import clock_features, nearest_texts, neighbor_table
 from eeg2text_jax.data.clock import Clock, stated
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.synthetic import SyntheticSpec, synthetic_samples
+from eeg2text_jax.data.planted.planted_words import SyntheticSpec, synthetic_samples
 from eeg2text_jax.predictions.file import Prediction
 from eeg2text_jax.predictions.rankings import Candidates, Ranking
 from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.split import sample_ids
 
-BASE = SyntheticSpec(signal=0.0, sentences=300, subjects=3, tasks=1, features=48, vocabulary=240, groups=6,
+BASE = SyntheticSpec(signal=0.0, sentences=600, subjects=3, tasks=1, features=48, vocabulary=240, groups=6,
                      order="blocks", drift=2.0, seed=0)  # fmt: skip
 # design -> changes, whether the usual audit shall say "uses EEG", and whether content goes beyond its time
 DESIGNS = {

@@ -39,7 +39,7 @@ from eeg2text_jax.conditions.condition import ConditionContext, apply_condition,
 from eeg2text_jax.conditions.donors import donor_table
 from eeg2text_jax.data.batches import Samples, feature_scale, make_batch, training_batches
 from eeg2text_jax.data.datafile import DataFile, DataWriter, read_datafile
-from eeg2text_jax.data.synthetic import SENTENCE_WORDS, SyntheticSpec, synthetic_samples
+from eeg2text_jax.data.planted.planted_words import SENTENCE_WORDS, SyntheticSpec, synthetic_samples
 from eeg2text_jax.metrics.ranks import chance_interval
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec

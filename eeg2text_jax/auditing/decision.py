@@ -79,6 +79,9 @@ def decide(
     else:
         outcome = verdict.judge_alone(found.primary, margin, derived)
         reading = verdict.alone_reading(outcome, found.primary, derived, margin)
+    if found.control and outcome in FOUND and not _has_content(conditions[0]):
+        outcome = Verdict.NO_CONTENT
+        reading = verdict.not_its_own(conditions[0].content, conditions[0].p, conditions[0].name, found.control)
     figures = table.in_figures(found, outcome)
     question = asked.get(found.control, "")
     if reasons:
@@ -92,3 +95,8 @@ def decide(
     if question:
         sentence = f"A question of its own, which does not decide ({question}): {sentence}"
     return Comparison(**vars(found), verdict=outcome, sentence=sentence, question=question)
+
+
+def _has_content(own: ConditionSummary) -> bool:
+    """Return whether EEG beats its own null; a control below its null would make any output look better."""
+    return all(map(verdict.is_above, (own.content, *own.derived.values())))

@@ -12,7 +12,7 @@ from eeg2text_jax.auditing.align import Aligned, Condition
 from eeg2text_jax.auditing.collapse import Collapse, measure_collapse, plain_words
 from eeg2text_jax.auditing.red_flags import Flag, condition_flags
 from eeg2text_jax.auditing.structure import signs
-from eeg2text_jax.metrics.normalized import what_normalizing_changes
+from eeg2text_jax.metrics.error_rates import what_normalizing_changes
 from eeg2text_jax.predictions.file import Prediction, sentence_key
 from eeg2text_jax.predictions.foreign import UNKNOWN
 

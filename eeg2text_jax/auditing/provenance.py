@@ -29,6 +29,10 @@ FOUND = (Verdict.USES_EEG, Verdict.BELOW_MARGIN, Verdict.CONTENT)
 URL = re.compile(r"https?://[^\s/]+\.[^\s/]+\S*")
 RANKED = ("contrastive", "likelihood")  # modes of rankings
 PROOF_WORDS = 4
+FORCED = re.compile(
+    r"teacher.?forc|ground.?truth (tokens|words|prefix)|(given|fed) the (target|reference)", re.IGNORECASE
+)
+DENIED = {"no", "not", "never", "without", "none", "neither", "nor", "instead", "than", "isn", "wasn", "weren"}
 AVERAGED = re.compile(r"\b(averag|pooled|mean of)", re.IGNORECASE)
 
 
@@ -77,6 +81,11 @@ def checked_proof(text: str) -> str:
       UserError: it is neither a sentence of a few words nor a URL.
     """
     words = set(re.findall(r"[^\W\d_]{2,}", text.lower()))
+    if FORCED.search(text) and not words & DENIED:
+        raise UserError(
+            f"--proof={text!r}: says that the decoder was given the target; expected how it is known that "
+            "none reached it."
+        )
     if text and len(words) < PROOF_WORDS and not URL.fullmatch(text.strip()):
         raise UserError(
             f"--proof={text!r}: expected a sentence of {PROOF_WORDS} different words or more, or an address "
@@ -92,7 +101,8 @@ def joined(outcome: Verdict, reading: str, origin: Provenance) -> tuple[Verdict,
     if origin.level is Level.UNKNOWN and outcome is not Verdict.BELOW_MARGIN:  # too small for its origin to matter
         return Verdict.UNPROVEN, (
             "there is content of unproven origin: nothing says that the predictions ran free, and a target in the "
-            "decoder would look the same; --mode=free_running or --proof states it, a run of eeg2text shows it"
+            "decoder would look the same; --mode=free_running or --proof states it, --again shows it of "
+            "a run of eeg2text"
         )
     return outcome, f"{reading} (free running is {origin.text})"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from eeg2text_jax.auditing.figures import bootstrap_figure, curve_figure, effect_figure, null_figure, subject_figure
 from eeg2text_jax.auditing.levels import curve_text, level_rows
-from eeg2text_jax.auditing.page import Section, image, said, section_part, table, write_page
+from eeg2text_jax.auditing.page import NAMES, Section, image, said, section_part, table, write_page
 from eeg2text_jax.auditing.provenance import judged_part
 from eeg2text_jax.auditing.result import (
     DERIVED_HEADINGS,
@@ -109,6 +109,8 @@ def _effect_part(result: AuditResult) -> str:
 def effect_figures(result: AuditResult) -> str:
     """Return the figures of the effect, its intervals and its null distribution."""
     main, eeg = result.deciding, result.conditions[0].name
+    if eeg == "eeg" != result.recording:
+        eeg = NAMES.get(result.recording, eeg)
     against = f", against {main.control}" if main.control else ""
     figures = [("Content difference against the equivalence band", effect_figure(result))] if against else []
     for c in result.comparisons:

@@ -193,25 +193,42 @@ def p_value(observed: float, null: np.ndarray) -> float:
     return float((1 + np.count_nonzero(null >= observed - tolerance)) / (1 + len(null)))
 
 
-def minimum_detectable_effect(sd: float, in_place: np.ndarray, alpha: float = 0.05, power: float = 0.9) -> float:
+def minimum_detectable_effect(
+    sd: float, in_place: np.ndarray, alpha: float = 0.05, power: float = 0.9, *, growth: float = 0.0
+) -> float:
     """Return the smallest content effect that the permutation test finds with `power` at one-sided `alpha`.
 
-    `sd` is that of the permuted statistic where nothing is to be found. With an effect d in every row, a permutation
-    that leaves a share `in_place` of the rows where they are keeps that share of d, and exceeds an observed statistic
-    of d + e with probability `Phi((d * in_place - d - e) / sd)`. The smallest d is the one for which that is `alpha` on
-    average over the permutations at hand when e is as low as it is in 1 - `power` of the sets. It is infinite where
-    too many permutations leave everything in place.
+    `sd` is that of the permuted statistic where nothing is to be found; at an effect d that of the observed one is
+    `sqrt(sd ** 2 + growth * d)`. With an effect d in every row, a permutation that leaves a share `in_place` of the
+    rows where they are keeps that share of d, and exceeds an observed statistic of d + e with probability
+    `Phi((d * in_place - d - e) / sd)`. The smallest d is the one for which that is `alpha` on average over the
+    permutations at hand when e is as low as it is in 1 - `power` of the sets. It is infinite where too many
+    permutations leave everything in place.
     """
     from scipy import optimize, special  # slow to import, and scoring a file needs none of it
 
-    moved, quantile = 1 - in_place, normal_quantile(power)
+    if sd == 0:
+        return 0.0
+    moved, quantile, growth = 1 - in_place, normal_quantile(power), growth / sd
 
     def shortfall(x: float) -> float:
-        return float(special.ndtr(quantile - x * moved).mean()) - alpha
+        return float(special.ndtr(quantile * np.sqrt(1 + growth * x) - x * moved).mean()) - alpha
 
     if shortfall(1e3) > 0:
         return float("inf")
     return float(optimize.brentq(shortfall, 0.0, 1e3) * sd)
+
+
+def interval_detectable_effect(reach: float, effect: float, power: float = 0.9, *, growth: float = 0.0) -> float:
+    """The smallest effect whose one-sided 95 % interval excludes 0 with `power`.
+
+    `reach` is how far that interval reaches below the `effect` that was seen. The variance grows by `growth` times what
+    the effect exceeds the one seen.
+    """
+    ratio = 1 + normal_quantile(power) / normal_quantile(0.95)
+    spread = growth * normal_quantile(0.95) ** 2  # d = ratio * sqrt(reach ** 2 + spread * (d - effect)), solved for d
+    half = ratio**2 * spread / 2
+    return float(half + np.sqrt(max(half**2 + ratio**2 * (reach**2 - spread * max(effect, 0.0)), 0.0)))
 
 
 def normal_quantile(probability: float) -> float:

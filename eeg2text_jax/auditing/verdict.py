@@ -40,6 +40,7 @@ EXIT_STATUS = {
 PRECEDENCE = (
     Verdict.NOT_JUDGEABLE,
     Verdict.UNDERPOWERED,
+    Verdict.NO_CONTENT,
     Verdict.CONTROL_BETTER,
     Verdict.EQUIVALENT,
     Verdict.UNPROVEN,
@@ -233,6 +234,14 @@ def paired_reading(
         f"underpowered, neither a difference nor equivalence within ±{margin:g} can be claimed"
         f"{_untold(contrast, derived)} ({detectable(contrast, derived)}; "
         f"smallest margin that would have passed {widest:.2f})"
+    )
+
+
+def not_its_own(content: Contrast, p: float, eeg: str, control: str) -> str:
+    """What a difference says where EEG's outputs have no content above their own null."""
+    return (
+        f"no content found: {eeg} has none above its own null ({content.effect:+.2f}, {p_text(p)}; "
+        f"{detectable(content)}), so the difference only says that {control} fits other sentences better than its own"
     )
 
 

@@ -1,26 +1,22 @@
 """Configuration -> model: which backbone, of what shape, behind which brain encoder."""
 
-import dataclasses
 import importlib
 import math
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
-from ml_collections import ConfigDict
 from transformers import PretrainedConfig
 
-from eeg2text_jax.backbones import BACKBONES, ENCODER_DECODERS, LORA_TARGETS
-from eeg2text_jax.data.prompt import make_prompt
+from eeg2text_jax.backbones import BACKBONES, DECODERS, ENCODER_DECODERS, ModelSettings, decoder_only
 from eeg2text_jax.errors import UserError, did_you_mean, first_line, one_line
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.layers import ACTIVATIONS
-from eeg2text_jax.models.spec import EEGSpec, LoraSpec, Seq2SeqSpec, StackSpec
+from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
 
 DTYPES = ("float32", "bfloat16", "float16")
 
 
-def build_model(config: ConfigDict, feature_shape: int | Sequence[int], tokenizer: Any) -> Seq2SeqModel:
+def build_model(config: ModelSettings, feature_shape: int | Sequence[int], tokenizer: Any) -> Seq2SeqModel:
     """A model with random weights: backbone of `config.shape` and the tokenizer's vocabulary.
 
     Args:
@@ -31,12 +27,12 @@ def build_model(config: ConfigDict, feature_shape: int | Sequence[int], tokenize
     Raises:
       UserError: an unknown backbone, dtype or field of `shape`, or a tokenizer without end or padding token.
     """
-    spec = random_spec(config.backbone, config.shape.to_dict(), tokenizer)
+    spec = random_spec(config.backbone, dict(config.shape), tokenizer)
     return model_around(spec, config, feature_shape, tokenizer)
 
 
 def model_around(
-    spec: Seq2SeqSpec, config: ConfigDict, feature_shape: int | Sequence[int], tokenizer: Any
+    spec: Seq2SeqSpec, config: ModelSettings, feature_shape: int | Sequence[int], tokenizer: Any
 ) -> Seq2SeqModel:
     """The model with brain encoder and bridge that `config` (the `model` section) asks for around a backbone."""
     if config.dtype not in DTYPES:
@@ -50,34 +46,8 @@ def model_around(
     return Seq2SeqModel(spec, eeg, dtype=config.dtype, remat=config.remat, keep=config.keep)
 
 
-def adapted(model: Seq2SeqModel, config: ConfigDict, tokenizer: Any) -> Seq2SeqModel:
-    """The model with the prompt, the adapters and the frozen part that a configuration (all of it) asks for.
-
-    Raises:
-      UserError: the tokenizer has no chat template, or prompt, recording and text exceed the model's positions.
-    """
-    if config.optim.trainable in ("bridge", "lora"):
-        model = dataclasses.replace(model, shared_frozen=True)
-    if model.spec.encoder is not None:
-        return model
-    own, decoder = config.model.lora, model.spec.decoder
-    if config.optim.trainable == "lora":
-        targets = tuple(LORA_TARGETS[name] for name in own.targets)
-        decoder = dataclasses.replace(decoder, lora=LoraSpec(own.rank, own.alpha, own.dropout, targets))
-    prompt = make_prompt(tokenizer, config.text.template, config.text.chat)
-    eeg = dataclasses.replace(model.eeg, prompt=prompt.before, prompt_after=prompt.after)
-    around, recording = len(prompt.before) + len(prompt.after), max(words for words, _ in config.batch.buckets)
-    longest = around + recording + max(config.text.max_tokens, config.decode.max_length)
-    if longest > decoder.max_positions:
-        raise UserError(
-            f"text.template: a prompt of {around} tokens, {recording} words and the text are {longest} positions, and "
-            f"the model has {decoder.max_positions}; shorten the prompt, data.max_words or text.max_tokens."
-        )
-    return dataclasses.replace(model, spec=dataclasses.replace(model.spec, decoder=decoder), eeg=eeg)
-
-
 def brain_spec(
-    config: ConfigDict, feature_shape: int | Sequence[int], prompt: tuple[int, ...] = (), d_model: int = 0
+    config: ModelSettings, feature_shape: int | Sequence[int], prompt: tuple[int, ...] = (), d_model: int = 0
 ) -> EEGSpec:
     """Description of the brain encoder that `config` (the `model` section) asks for.
 
@@ -103,7 +73,7 @@ def brain_spec(
             "another number of heads or an encoder_width."
         )
     own = config.unicorn
-    details = {
+    details: dict[str, Any] = {
         "channels": tuple(own.channels) if volume else (),
         "hidden": 0 if volume else own.hidden,
         "activation": own.activation,
@@ -124,15 +94,19 @@ def brain_spec(
     )
 
 
-def backbone_module(name: str) -> ModuleType:
-    """The module of a backbone: `spec_from_config`, `random_config`, the `table` of names in its checkpoints, and of
-    some `as_stored` and `only_exported` (see PEGASUS). Its name is the configuration's.
+def backbone_module(name: str) -> Any:
+    """Return the module of a backbone, or for a decoder-only one an object with the same interface.
+
+    Each has `spec_from_config`, `random_config`, the `table` of names in its checkpoints, and some have `as_stored` and
+    `only_exported` (see PEGASUS). `name` is a value of `config.model.backbone`.
 
     Raises:
       UserError: no such backbone.
     """
     if name not in BACKBONES:
         raise UserError(f"config.model.backbone is {name!r}; it must be one of {', '.join(BACKBONES)}.")
+    if name in DECODERS:
+        return decoder_only.MODELS[name]
     return importlib.import_module(f"eeg2text_jax.backbones.{name}")
 
 

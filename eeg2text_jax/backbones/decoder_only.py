@@ -1,10 +1,11 @@
-"""What the decoder-only language models have in common: fields, rotary frequencies and names in their checkpoints."""
+"""Decoder-only language models: Llama, Mistral, Qwen and Gemma as the details in which each differs from the others."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import transformers
 from transformers import PretrainedConfig
 
 from eeg2text_jax.backbones.mapping import Rule, Table, attention, dense, norm
@@ -139,3 +140,100 @@ def table(spec: Seq2SeqSpec, architecture: str) -> Table:
     for part, name in norms.items():
         rules += norm(f"{target}/{part}", f"{layer}.{name}", stack.layers, bias=False)
     return Table(architecture, tuple(rules), ignored=(r".*rotary_emb\.inv_freq",))
+
+
+# Details of each model, from its transformers configuration.
+
+
+def _llama(config: Any) -> dict[str, Any]:
+    if config.mlp_bias:
+        raise UserError("config.json: mlp_bias is true; no Llama that was published has biases there.")
+    return {"biases": biased(config)}
+
+
+def _mistral(config: Any) -> dict[str, Any]:
+    window = config.sliding_window or 0
+    return {"window": window, "local_layers": (True,) * config.num_hidden_layers if window else ()}
+
+
+def _qwen2(config: Any) -> dict[str, Any]:
+    return {"biases": ("query", "key", "value"), **windows(config)}
+
+
+def _qwen3(config: Any) -> dict[str, Any]:
+    return {"biases": biased(config), "head_norm": True, **windows(config)}
+
+
+def _gemma(config: Any) -> dict[str, Any]:
+    return {"norm_offset": 1.0, "embedding_scale": config.hidden_size**0.5, "biases": biased(config)}
+
+
+def _gemma2(config: Any) -> dict[str, Any]:
+    return {
+        **_gemma(config),
+        **windows(config),
+        "sandwich_norm": True,
+        "query_scale": config.query_pre_attn_scalar**-0.5,
+        "score_cap": config.attn_logit_softcapping or 0.0,
+        "logits_cap": config.final_logit_softcapping or 0.0,
+    }
+
+
+def _gemma3(config: Any) -> dict[str, Any]:
+    rope = config.rope_parameters
+    return {
+        **_gemma2(config),
+        "score_cap": 0.0,
+        "head_norm": True,
+        "rotary": frequencies(rope["full_attention"], config.head_dim),
+        "local_rotary": frequencies(rope["sliding_attention"], config.head_dim),
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class DecoderOnly:
+    """A decoder-only backbone, with the interface of the modules of the other backbones."""
+
+    name: str
+    title: str  # in messages
+    transformers_name: str  # first part of the names of its classes in transformers
+    MODEL_TYPE: str  # in config.json of its checkpoints
+    details: Callable[[Any], dict[str, Any]]
+    config_suffix: str = "Config"
+
+    @property
+    def CONFIG(self) -> type[PretrainedConfig]:
+        """The transformers configuration class."""
+        return getattr(transformers, self.transformers_name + self.config_suffix)
+
+    @property
+    def ARCHITECTURE(self) -> str:
+        """The transformers class that loads its checkpoints."""
+        return f"{self.transformers_name}ForCausalLM"
+
+    def spec_from_config(self, config: Any) -> Seq2SeqSpec:
+        """Return the description of the backbone of a Hugging Face configuration."""
+        activation = config.hidden_activation if hasattr(config, "hidden_activation") else config.hidden_act
+        return describe(config, self.name, activation, **self.details(config))
+
+    def random_config(self, fields: dict[str, Any]) -> PretrainedConfig:
+        """Return the configuration of a model with random weights."""
+        return self.CONFIG(**fields)
+
+    def table(self, spec: Seq2SeqSpec) -> Table:
+        """Return the rules of `backbone/...`."""
+        return table(spec, self.title)
+
+
+MODELS = {
+    model.name: model
+    for model in (
+        DecoderOnly("llama", "Llama", "Llama", "llama", _llama),  # Touvron et al. 2023; 3.1 slows its rotary positions
+        DecoderOnly("mistral", "Mistral", "Mistral", "mistral", _mistral),  # Jiang et al. 2023; no window from 0.2 on
+        DecoderOnly("qwen2", "Qwen2", "Qwen2", "qwen2", _qwen2),  # Yang et al. 2024; Qwen 2.5 too
+        DecoderOnly("qwen3", "Qwen3", "Qwen3", "qwen3", _qwen3),  # Yang et al. 2025
+        DecoderOnly("gemma", "Gemma", "Gemma", "gemma", _gemma),  # Mesnard et al. 2024; norms store scale - 1
+        DecoderOnly("gemma2", "Gemma 2", "Gemma2", "gemma2", _gemma2),  # Riviere et al. 2024; every other layer local
+        DecoderOnly("gemma3", "Gemma 3", "Gemma3", "gemma3_text", _gemma3, "TextConfig"),  # 2025; the text model
+    )
+}

@@ -88,8 +88,8 @@ def match(table: Table, tensors: Tensors, shapes: Mapping[str, tuple[int, ...]],
     Raises:
       UserError: tensors are missing, left over, wrongly shaped, or tied ones differ; all are named.
     """
-    names = (name for rule in table.rules for name in (*rule.names(), *rule.tied))
-    spelled = {name: _spelling(name, table, tensors) for name in names}
+    known = (name for rule in table.rules for name in (*rule.names(), *rule.tied))
+    spelled = {name: _spelling(name, table, tensors) for name in known}
     found: dict[str, Source] = {}
     missing, misshapen, differing = [], [], []
     for rule in table.rules:

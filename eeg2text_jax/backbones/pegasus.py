@@ -1,6 +1,7 @@
 """PEGASUS: pre-norm layers, sinusoidal positions, scaled embeddings, a norm after each stack (Zhang et al. 2020)."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 from transformers import PegasusConfig, PretrainedConfig
@@ -66,7 +67,7 @@ def as_stored(spec: Seq2SeqSpec, tensors: Tensors) -> Seq2SeqSpec:
 
     transformers loads the table like any other tensor, so a file in half precision has rounded sines.
     """
-    stacks = {side: _stored_positions(getattr(spec, side), side, tensors) for side in _SIDES}
+    stacks: dict[str, Any] = {side: _stored_positions(getattr(spec, side), side, tensors) for side in _SIDES}
     return dataclasses.replace(spec, **stacks)
 
 

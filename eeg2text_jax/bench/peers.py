@@ -21,6 +21,7 @@ from eeg2text_jax.data.batches import Batch
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.study.sections import OptimSettings
 
 Decoder = Callable[[int], np.ndarray | None]  # batch size -> tokens [B, T], or None if its inputs differ from ours
 
@@ -125,17 +126,17 @@ class TorchTraining:
       UserError: torch is not installed.
     """
 
-    def __init__(self, config: Any, model: Seq2SeqModel, params: dict[str, Any], optimizer: dict[str, Any]):
+    def __init__(self, config: Any, model: Seq2SeqModel, params: dict[str, Any], optimizer: OptimSettings):
         backbone = flatten({"backbone": params["backbone"]})
         self._bart = torch_bart(config, export(bart.table(model.spec), backbone))
         self._torch = torch = importlib.import_module("torch")
-        self._pad, self._clip = model.pad_token, optimizer["grad_clip"]
+        self._pad, self._clip = model.pad_token, optimizer.grad_clip
         self._encoder, self._bridge = _eeg_encoder(torch, model, params["eeg"])
         modules = torch.nn.ModuleList([self._bart, self._encoder, self._bridge])
         self._parameters = [p for p in modules.parameters() if p.requires_grad]
         self._modules = modules
         self._optimizer = torch.optim.AdamW(
-            self._parameters, lr=optimizer["lr"], weight_decay=optimizer["weight_decay"], fused=True
+            self._parameters, lr=optimizer.lr, weight_decay=optimizer.weight_decay, fused=True
         )
 
     def first_loss(self, batch: Batch) -> float:

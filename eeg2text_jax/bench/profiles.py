@@ -10,9 +10,9 @@ import jax
 from jax.profiler import ProfileData
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.parallel.hlo_clock import OTHER, estimate, parts_of
-from eeg2text_jax.parallel.hlo_text import parse_module
 from eeg2text_jax.parallel.mesh import chip_of_device
+from eeg2text_jax.preflight.hlo_clock import OTHER, estimate, parts_of
+from eeg2text_jax.preflight.hlo_text import parse_module
 from eeg2text_jax.preflight.printing import parts_table
 from eeg2text_jax.training.pace import start_trace
 

@@ -81,7 +81,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 def _buckets(text: str) -> tuple[Bucket, ...]:
     try:
-        pairs = [tuple(int(n) for n in part.split(":")) for part in text.split(",")]
+        pairs: list[Any] = [tuple(int(n) for n in part.split(":")) for part in text.split(",")]
     except ValueError:
         pairs = [()]
     if any(len(pair) != 2 or min(pair) < 1 for pair in pairs):

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 from transformers import BartConfig
 
 from eeg2text_jax.backbones import bart
@@ -25,6 +24,7 @@ from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.parallel.placement import REPLICATED, put_batch, put_training_batch, state_shardings
 from eeg2text_jax.study.grid import Arm, StudyArrays, dropout_keys, init_keys
+from eeg2text_jax.study.sections import OptimSettings
 from eeg2text_jax.training.state import make_optimizer, trainable_only
 from eeg2text_jax.training.step import GridProgram
 
@@ -104,10 +104,10 @@ SHAPES = {
 
 SENTENCES = 1024  # samples from which batches are drawn
 CONDITIONS = ("eeg", "noise")  # of the first and second arm
-OPTIMIZER = {  # AdamW at a constant rate, on both sides
-    "name": "adamw", "free": "all", "lr": 1e-4, "schedule": "constant", "warmup_steps": 0, "weight_decay": 0.01,
-    "grad_clip": 1.0,
-}  # fmt: skip
+OPTIMIZER = OptimSettings(  # AdamW at a constant rate, on both sides
+    name="adamw", trainable="all", lr=1e-4, schedule="constant", lr_end=0.0, decay_every=1, decay_epochs=0,
+    decay_rate=1.0, warmup_steps=0, weight_decay=0.01, momentum=0.0, grad_clip=1.0,
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Work:
 
     def program(self, n_arms: int, mapping: str) -> GridProgram:
         """Return the training program of `n_arms` arms of one seed."""
-        optimizer = trainable_only(make_optimizer(ConfigDict(OPTIMIZER), 1000), self.model, "all")
+        optimizer = trainable_only(make_optimizer(OPTIMIZER, 1000), self.model, "all")
         arms = tuple(Arm(condition, 0) for condition in CONDITIONS[:n_arms])
         return GridProgram(self.model, arms, optimizer, label_smoothing=0.0, mapping=mapping)
 
@@ -228,7 +228,8 @@ class OurTraining:
 
     def __init__(self, program: GridProgram):
         self._program, self._mesh = program, make_mesh(1, 1, jax.devices()[:1])
-        self._arrays, self._compiled = study_arrays(program), {}
+        self._arrays = study_arrays(program)
+        self._compiled: dict[Any, Any] = {}
         self._shardings = state_shardings(program.state_shapes(), self._mesh, REPLICATED)
         start = jax.jit(program.initial_state, out_shardings=self._shardings)
         self._state = start(init_keys(program.arms, 0))
@@ -236,7 +237,7 @@ class OurTraining:
     def compile(self, batch: Batch) -> Compilation:
         """Compile the step for batches of this shape."""
         begun = time.perf_counter()
-        step = compile_step(self._program.train_step, self._mesh, self._shardings)
+        step: Any = compile_step(self._program.train_step, self._mesh, self._shardings)
         compiled = step.lower(self._state, self._put(batch), self._arrays).compile()
         self._compiled[batch["labels"].shape] = compiled
         memory = compiled.memory_analysis()

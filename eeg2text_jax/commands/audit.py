@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,6 @@ from eeg2text_jax.auditing.beyond_time import NOT_BEYOND_STATUS
 from eeg2text_jax.auditing.decision import deciding_of
 from eeg2text_jax.auditing.endpoints import Endpoint, named, rank_endpoints
 from eeg2text_jax.auditing.provenance import (
-    DECODED_HERE,
-    RANKED_HERE,
     Judged,
     JudgedFile,
     checked_proof,
@@ -117,8 +115,8 @@ def audit_texts(flags: argparse.Namespace) -> AuditResult:
         options=options_of(flags, name, conditions, sets[0].header),
         endpoint=endpoint,
         secondary=secondary,
-        verified=DECODED_HERE if all(map(is_of_its_run, sets)) and not flags.meta else "",
-        stated_by="--mode states" if flags.mode else "the file states",
+        verified=evidence_of(sets) if flags.again else "",
+        stated_by="--mode states" if flags.mode else stated_by(sets),
         candidates=read_candidates(flags.candidates) if flags.candidates else None,
         groups=labels,
         with_curve=True,
@@ -155,10 +153,24 @@ def audit_rankings(flags: argparse.Namespace) -> AuditResult:
         conditions,
         options=options_of(flags, name, conditions, sets[0].header),
         endpoint=endpoint,
-        verified=RANKED_HERE if all(map(is_of_its_run, sets)) else "",
+        verified=evidence_of(sets) if flags.again else "",
+        stated_by=stated_by(sets),
     )
     files = tuple(JudgedFile(str(found.path), file_digest(found.path), len(found.rows)) for found in sets)
     return dataclasses.replace(result, judged=Judged(files))
+
+
+def evidence_of(sets: Sequence[PredictionSet | RankingSet]) -> str:
+    """Decode again what the files hold; JAX is loaded for this alone."""
+    from eeg2text_jax.decode_again import decoded_again
+
+    evidence = [decoded_again(found) for found in sets]
+    return evidence[0]
+
+
+def stated_by(sets: Sequence[PredictionSet | RankingSet]) -> str:
+    """Who states the mode of the rows: a workdir whose digests agree, or the file alone."""
+    return "the workdir, whose digests agree, states" if all(map(is_of_its_run, sets)) else "the file states"
 
 
 def endpoints_of(flags: argparse.Namespace) -> list[Endpoint]:
@@ -230,6 +242,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
         default="",
         help="controls that decide, with commas; default: all but time_reversed and phase_randomized, which keep the "
         "features of the words, and the controls of time: these ask questions of their own",
+    )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="decode again with the checkpoints in the workdir of the files, and compare every row: the evidence that "
+        "nobody can write by hand",
     )
     parser.add_argument("--candidates", type=Path, metavar="FILE", help="candidate scores for retrieval (JSON lines)")
     parser.add_argument("--common", action="store_true", help="judge what the files share instead of refusing")

@@ -9,10 +9,12 @@ from typing import Any
 from eeg2text_jax.data.arrow import write_parquet
 from eeg2text_jax.data.check import check_datafile, scale_figure
 from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
+from eeg2text_jax.data.prepare import DataSettings
 from eeg2text_jax.data.prepare import prepare as make_datafile
-from eeg2text_jax.data.time_map import time_figure
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
+from eeg2text_jax.kinds import read_section
+from eeg2text_jax.outputs import check_outputs
 from eeg2text_jax.predictions.groups import labels_of_samples
 from eeg2text_jax.records.croissant import write_croissant
 from eeg2text_jax.splits.certificate import certify, certify_data, paper_table1, split_report
@@ -20,7 +22,7 @@ from eeg2text_jax.splits.folds import SUBJECTS, make_folds
 from eeg2text_jax.splits.leakage import OVERLAP
 from eeg2text_jax.splits.methods import FROM_FILE, METHODS, make_split
 from eeg2text_jax.splits.split import check_ratio, readings_of
-from eeg2text_jax.splits.split_map import split_map
+from eeg2text_jax.splits.split_map import split_map, time_figure
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.study.configuration import load_config, parse_config
 
@@ -43,7 +45,7 @@ def prepare(argv: list[str]) -> int:
         argv, "prepare", default="default", positional=positional, options=("out",), sections=("data",)
     )
     out = Path(arguments.options["out"])
-    tally = make_datafile(arguments.config.data, out, arguments.positional)
+    tally = make_datafile(read_section(DataSettings, arguments.config.data), out, arguments.positional)
     for note in tally.notes:
         print(note, file=sys.stderr)
     print(tally.report())
@@ -201,11 +203,14 @@ def _folds(arguments: argparse.Namespace, data: DataFile | None) -> int:
         raise UserError(f"--folds={arguments.folds}: expected a data file, and a number of folds or 'subjects'.")
     how = (arguments.method, arguments.folds, arguments.ratio, arguments.seed, arguments.gap)
     groups = labels_of_samples(data, arguments.groups) if arguments.groups else None
-    for k, split in enumerate(make_folds(data, *how), 1):
+    splits = list(make_folds(data, *how))
+    outputs = [f"{arguments.json.removesuffix('.json')}_{k}.json" for k in range(1, len(splits) + 1) if arguments.json]
+    for out in outputs:
+        check_outputs("split", [arguments.data, f"--groups={arguments.groups}", f"--json={out}"])
+    for k, split in enumerate(splits):
         certificate = certify_data(data, split, arguments.ratio, arguments.overlap, groups)
         print(f"{split.method}\n{split_report(certificate, readings_of(data))}\nsplit hash {split.digest()}\n")
-        if arguments.json:
-            out = f"{arguments.json.removesuffix('.json')}_{k}.json"
-            write_split_file(out, certificate)
-            print(f"wrote {out}\n")
+        if outputs:
+            write_split_file(outputs[k], certificate)
+            print(f"wrote {outputs[k]}\n")
     return 0

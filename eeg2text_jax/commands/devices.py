@@ -47,22 +47,30 @@ def preflight(argv: list[str]) -> int:
     from eeg2text_jax.preflight.estimate import estimate
     from eeg2text_jax.preflight.printing import to_json, to_text
 
-    topology = parse_topology(arguments.options["topology"])
     if effort not in EFFORTS:
         raise UserError(f"--effort={effort}: expected one of {', '.join(EFFORTS)}.")
     largest = arguments.options["largest"] or "yes"
     if largest not in ("yes", "no"):
         raise UserError(f"--largest={largest}: expected yes or no, whether to look for the largest batch that fits.")
+    wanted = arguments.options["topology"]
     if of_judge:
-        from eeg2text_jax.preflight.judge_fit import judge_fit
+        from eeg2text_jax.preflight.judge_fit import judge_fit, smallest_slice
 
-        fit = judge_fit(arguments.config, topology, effort)
+        if ":" in wanted:
+            fit = judge_fit(arguments.config, parse_topology(wanted), effort)
+        else:
+            fit = smallest_slice(arguments.config, wanted.lower(), effort, print)
+            print(f"the smallest slice that holds it: {fit.topology}")
         print(fit)
         if arguments.options["json"]:
             write_text(epath.Path(arguments.options["json"]), json.dumps(fit.to_json(), indent=1) + "\n")
         return 0 if fit.good else 1
     report = estimate(
-        arguments.config, topology, effort, lambda line: sys.stderr.write(f"{line}\n"), largest=largest == "yes"
+        arguments.config,
+        parse_topology(wanted),
+        effort,
+        lambda line: print(line, file=sys.stderr),
+        largest=largest == "yes",
     )
     print(to_text(report))
     if arguments.options["json"]:

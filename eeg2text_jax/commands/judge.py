@@ -12,5 +12,5 @@ def main(argv: list[str]) -> int:
         raise UserError(f"--labels={labels}: expected severity (1 is preserved) or preserved (0 is not).")
     from eeg2text_jax.judge.session import judge  # imports JAX, which a misspelt option should not wait for
 
-    judge(arguments.config, arguments.options["workdir"], labels)
+    judge(arguments.config, arguments.options["workdir"], labels)  # type: ignore[arg-type]
     return 0

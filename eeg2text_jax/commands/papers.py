@@ -3,15 +3,18 @@
 import argparse
 import dataclasses
 import json
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
 from eeg2text_jax.commands.data import PAPER_RATIO, parse_ratio
-from eeg2text_jax.data.datafile import read_outline
+from eeg2text_jax.data.datafile import DataFile, read_outline
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.records.fair_tables import row, tables
-from eeg2text_jax.splits.leakage_table import leakage_rows, leakage_text
+from eeg2text_jax.splits.leakage import SEGMENT, SENTENCE_ID, assess_leakage
+from eeg2text_jax.splits.methods import make_split
+from eeg2text_jax.splits.split import readings_of
 
 
 def leakage(argv: Sequence[str]) -> int:
@@ -46,3 +49,75 @@ def fair_table(argv: Sequence[str]) -> int:
         write_text(flags.json, json.dumps(rows, indent=1) + "\n")
         print(f"wrote {flags.json}")
     return 0
+
+
+SIX = ("a", "b", "c", "d", "e", "f")
+BSLR = "BSLR"
+# The averages that the paper prints, of Narratives and of ZuCo, in percent.
+PUBLISHED = {
+    BSLR: {"a": (0, 0), "b": (9.67, None), "c": (12.5, 12.5), "d": (12.795, 12.59), "e": (12.27, None), "f": (0, 0)},
+    "TSLR": {"a": (100.0, 22.5), "b": (0, None), "c": (100.0, 13.07), "d": (99.82, 0), "e": (9.29, None), "f": (0, 0)},
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class LeakageRow:
+    """One rate of one method; percentages.
+
+    Fields:
+      rate: `BSLR`, or `TSLR` and how texts are compared.
+      values: of each seed; empty where the method cannot divide this data, which `why` says.
+      published: the paper's average on this kind of recording, where it has one.
+    """
+
+    rate: str
+    method: str
+    values: tuple[float, ...]
+    published: float | None
+    why: str = ""
+
+    @property
+    def average(self) -> float | None:
+        """The mean over seeds."""
+        return statistics.mean(self.values) if self.values else None
+
+
+def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -> list[LeakageRow]:
+    """Return all rates of train in test, rate by rate and method by method."""
+    readings, kind = readings_of(data), 0 if data.is_windows else 1
+    found: dict[tuple[str, str], list[float]] = {}
+    why: dict[str, str] = {}
+    for method in SIX:
+        for seed in seeds:
+            try:
+                split = make_split(data, method, ratio, seed)
+            except UserError as error:
+                why[method] = str(error)
+                break
+            leaked = assess_leakage(readings, split.parts)[0]
+            found.setdefault((BSLR, method), []).append(100 * leaked.bslr_over_test)
+            for name, value in leaked.tslr.items():
+                found.setdefault((f"TSLR, {name}", method), []).append(100 * value)
+    rows = []
+    for rate in dict.fromkeys(rate for rate, _ in found):
+        # The paper compares the segments of stories, and of EEG sentences by their place in the task.
+        printed = rate in (BSLR, f"TSLR, {SEGMENT if data.is_windows else SENTENCE_ID}")
+        for method in SIX:
+            theirs = PUBLISHED[rate.partition(",")[0]][method][kind] if printed else None
+            values = () if method in why else tuple(found[rate, method])
+            rows.append(LeakageRow(rate, method, values, theirs, why.get(method, "")))
+    return rows
+
+
+def leakage_text(rows: Sequence[LeakageRow], seeds: Sequence[int]) -> str:
+    """Lines for a terminal, in the paper's layout."""
+    rates = dict.fromkeys(entry.rate for entry in rows)
+    width = max(len(rate) for rate in rates) + 5
+    heading = [f"{'(%)':<{width}}method", *(f"seed {seed}" for seed in seeds), "average", "published"]
+    lines = ["".join(f"{word:>11}" if i else f"{word:<{width + 8}}" for i, word in enumerate(heading))]
+    for entry in rows:
+        values = [*entry.values, entry.average] if entry.values else [None] * (len(seeds) + 1)
+        cells = "".join(f"{'-' if value is None else f'{value:.2f}':>11}" for value in [*values, entry.published])
+        lines.append(f"{entry.rate:<{width}}({entry.method})     {cells}")
+    reasons = {entry.method: entry.why for entry in rows if entry.why}
+    return "\n".join([*lines, *(f"({method}): {why}" for method, why in reasons.items())])

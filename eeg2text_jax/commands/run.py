@@ -5,9 +5,12 @@ when the arguments were read: a misspelt option should not wait for it.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.parallel.supervisor import supervised
 from eeg2text_jax.pretrained.push import check_name, push_folder
 from eeg2text_jax.study.configuration import parse_config
 
@@ -20,33 +23,51 @@ def run(argv: list[str]) -> int:
 
         print(dry_run(arguments.config, arguments.options["workdir"]))
         return 0
-    if arguments.options["folds"]:
-        from eeg2text_jax.run_folds import run_folds
 
-        run_folds(arguments.config, arguments.options["workdir"], arguments.options["folds"])
-        return 0
-    from eeg2text_jax import pipeline
+    def work() -> None:
+        if arguments.options["folds"]:
+            from eeg2text_jax.run_folds import run_folds
 
-    pipeline.run(arguments.config, arguments.options["workdir"])
-    return 0
+            run_folds(arguments.config, arguments.options["workdir"], arguments.options["folds"])
+        else:
+            from eeg2text_jax import pipeline
+
+            pipeline.run(arguments.config, arguments.options["workdir"])
+
+    return _on_hosts("run", arguments.config, work)
 
 
 def train(argv: list[str]) -> int:
     arguments = parse_config(argv, "train", options=("workdir",))
-    from eeg2text_jax import opening
-    from eeg2text_jax.training.waves import train_arms
 
-    with opening.begun(arguments.config, arguments.options["workdir"]) as study:
-        train_arms(study)
-    return 0
+    def work() -> None:
+        from eeg2text_jax import opening
+        from eeg2text_jax.training.waves import train_arms
+
+        with opening.begun(arguments.config, arguments.options["workdir"]) as study:
+            train_arms(study)
+
+    return _on_hosts("train", arguments.config, work)
 
 
 def decode(argv: list[str]) -> int:
     arguments = parse_config(argv, "decode", options=("workdir",))
-    from eeg2text_jax import opening, pipeline
 
-    with opening.begun(arguments.config, arguments.options["workdir"], make=False) as study:
-        pipeline.decode(study)
+    def work() -> None:
+        from eeg2text_jax import opening, pipeline
+
+        with opening.begun(arguments.config, arguments.options["workdir"], make=False) as study:
+            pipeline.decode(study)
+
+    return _on_hosts("decode", arguments.config, work)
+
+
+def _on_hosts(name: str, config: ConfigDict, work: Callable[[], None]) -> int:
+    """Do the work, supervised where other hosts take part."""
+    if config.parallel.hosts == "one":
+        work()
+    else:
+        supervised(name, work, 2.0 * config.parallel.heartbeat)
     return 0
 
 

@@ -14,13 +14,12 @@ where.
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from eeg2text_jax.data.batches import Batch
 from eeg2text_jax.parallel.arms import choose_by_arm
 from eeg2text_jax.streams import stream_key
 
@@ -51,7 +50,9 @@ class ConditionContext(NamedTuple):
     neighbor: jax.Array | np.ndarray | None = None
 
     @classmethod
-    def of(cls, batch: Batch, key: jax.Array, means: jax.Array | None, step: jax.Array) -> "ConditionContext":
+    def of(
+        cls, batch: Mapping[str, Any], key: jax.Array, means: jax.Array | None, step: jax.Array
+    ) -> "ConditionContext":
         """What the conditions may know about a batch `[B, ...]`."""
         return cls(key, batch["sample_id"], step, batch.get("subject"), means, batch.get("donor"),
                    batch.get("clock"), batch.get("neighbor"))  # fmt: skip

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eeg2text_jax.data.datafile import DataFile, Sample, read_datafile
-    from eeg2text_jax.data.raw.made_up import write_recordings
+    from eeg2text_jax.data.planted.planted_recordings import write_recordings
     from eeg2text_jax.data.rows import write
 
 __all__ = ["DataFile", "Sample", "read_datafile", "write", "write_recordings"]
@@ -19,7 +19,7 @@ _PLACES = {
     "Sample": "datafile",
     "read_datafile": "datafile",
     "write": "rows",
-    "write_recordings": "raw.made_up",
+    "write_recordings": "planted.planted_recordings",
 }
 
 

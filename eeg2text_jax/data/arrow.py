@@ -13,6 +13,7 @@ import numpy as np
 
 from eeg2text_jax.data.clock import CLOCK_COLUMNS, Clock, stated
 from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.data.raw.electrodes import electrodes_of
 from eeg2text_jax.data.rows import Columns, note_unused, rows_to_samples
 from eeg2text_jax.data.source import Source, files_of, library
 from eeg2text_jax.data.tally import Tally
@@ -170,7 +171,8 @@ def write_parquet(data: DataFile, out: Path) -> None:
     pandas and datasets open it; `eeg2text prepare` gives the same samples back.
     """
     pa, pq = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
-    about = {"features_are": data.features_are, "exported": data.provenance}
+    about: dict[str, Any] = {"features_are": data.features_are, "exported": data.provenance}
+    about |= {"electrodes": places} if (places := electrodes_of(data)) else {}
     clock = {} if data.clock is None else CLOCK_COLUMNS
     kinds = {str: pa.string(), float: pa.float64(), int: pa.int64()}
     schema = pa.schema(

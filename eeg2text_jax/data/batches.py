@@ -7,8 +7,8 @@ as much as one order for all would (at ZuCo's size 6 MB for 32 sentences of 56 w
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Required, TypedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Required, TypedDict, cast
 
 import grain
 import numpy as np
@@ -153,7 +153,7 @@ def feature_scale(data: DataFile, rows: np.ndarray, standardize: bool) -> Featur
     if not standardize:
         return FeatureScale(np.zeros(width, np.float32), np.ones(width, np.float32), none, none)
     chosen = np.repeat(np.isin(np.arange(len(data)), rows), data.n_words)
-    words = data.features[chosen]
+    words = np.asarray(data.features)[chosen]
     least, most = words.min(axis=0), words.max(axis=0)
     deviation = words.std(axis=0, dtype=np.float64)
     flat = deviation <= ROUNDING * np.maximum(np.abs(least), np.abs(most))
@@ -163,7 +163,7 @@ def feature_scale(data: DataFile, rows: np.ndarray, standardize: bool) -> Featur
     return FeatureScale(mean, scale, np.flatnonzero(constant), np.flatnonzero(flat & ~constant))
 
 
-def make_batch(samples: Samples, rows: Sequence[int], bucket: Bucket, size: int) -> Batch:
+def make_batch(samples: Samples, rows: Sequence[int] | np.ndarray, bucket: Bucket, size: int) -> Batch:
     """One batch of `size` rows: those of `rows`, then repeats of the first with weight 0.
 
     It has labels where `samples` have targets, and what they have for the conditions.
@@ -195,7 +195,7 @@ def make_batch(samples: Samples, rows: Sequence[int], bucket: Bucket, size: int)
     return batch
 
 
-def given_prompts(batch: Batch) -> dict[str, Any]:
+def given_prompts(batch: Mapping[str, Any]) -> dict[str, Any]:
     """What a model is fed of a batch's own prompts, where it has them."""
     return {name: batch[name] for name in ("before", "after") if name in batch}
 
@@ -238,7 +238,7 @@ class _TrainingSource:
 
 def stack_seeds(batches: Sequence[Batch]) -> Batch:
     """Batches `[B, ...]` of one shape, one a seed of the grid, as a training batch `[S, B, ...]`."""
-    return {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
+    return cast(Batch, {name: np.stack([batch[name] for batch in batches]) for name in batches[0]})  # type: ignore[literal-required]
 
 
 def training_batches(

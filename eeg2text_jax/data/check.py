@@ -15,11 +15,15 @@ from eeg2text_jax.data.check_volumes import look_at_frames
 from eeg2text_jax.data.clock import NO_TIME
 from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
 from eeg2text_jax.data.hdf5_disk import check_own
-from eeg2text_jax.data.tally import first_texts
+from eeg2text_jax.data.tally import first_texts, mark_notes
 from eeg2text_jax.errors import UserError, first_line
 
 ROWS = 1 << 16  # words read at once
 NEARLY = 1e-6  # of the largest magnitude: a smaller deviation is what float32 leaves of a constant
+# Words that all sentences of a study may share.
+COMMON = frozenset(
+    {"the", "a", "an", "and", "of", "to", "in", "is", "was", "he", "she", "der", "die", "das", "la", "le"}
+)
 FEWEST_TEXTS = 10  # fewer may share a word by chance
 FAR_APART = 100.0  # scales of subjects that differ by more look like different units
 
@@ -114,12 +118,13 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
         findings.notes.append(f"{again} texts have several numbers, as of several tasks; splits by number leak them.")
     different = set(texts)
     shared = set.intersection(*(set(re.findall(r"\w+", text)) for text in different)) if different else set()
-    if shared and len(different) >= FEWEST_TEXTS:
+    if (shared := shared - COMMON) and len(different) >= FEWEST_TEXTS:
         named = ", ".join(map(repr, sorted(shared)[:5]))
         findings.notes.append(
-            f"all {len(different)} different texts have the word {named}: is it a label of the recording software? A "
-            "model that only repeats it scores above zero; remove it from the texts."
+            f"all {len(different)} different texts have the word {named}; a model that only repeats it scores above "
+            "zero. If it is a label of the recording software and no word of the sentences, remove it from the texts."
         )
+    findings.notes += mark_notes(outline.sentence)
     clock = outline.clock
     told = NO_TIME if clock is None else f"known of {clock.known.sum()} samples in {len(clock.recordings())} recordings"
     words = outline.n_words

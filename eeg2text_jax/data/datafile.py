@@ -17,7 +17,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import h5py
 import numpy as np
@@ -122,7 +122,7 @@ class DataWriter:
         for sample in samples:
             self.add(sample)
 
-    def __enter__(self) -> "DataWriter":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *raised: Any) -> None:

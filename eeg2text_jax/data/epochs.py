@@ -6,20 +6,14 @@ in a bucket move up to the next one, and the last batch of all is filled with ro
 every sample exactly once and every epoch has the same shapes.
 """
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.kinds import is_nested
 
 Bucket = tuple[int, int]
-
-
-def is_nested(buckets: Sequence[Sequence[int]]) -> bool:
-    """Whether each (words, tokens) holds all that the one before it holds, and more."""
-    ordered = list(map(tuple, buckets))
-    return all(a != b and a[0] <= b[0] and a[1] <= b[1] for a, b in itertools.pairwise(ordered))
 
 
 def count_batches(samples: int, size: int) -> int:

@@ -9,6 +9,7 @@ whatever size a file claims.
 import io
 import math
 import os
+from typing import Any
 
 from h5py import h5d, h5g, h5i, h5l, h5o
 
@@ -66,11 +67,11 @@ class PatientFile(io.FileIO):
 
     _error: OSError | None = None
 
-    def __init__(self, *arguments: str):
+    def __init__(self, *arguments: Any):
         self._kept: list[tuple[int, bytes]] = []  # place and bytes of what the disk did not take, in order
         super().__init__(*arguments)
 
-    def write(self, data: bytes | memoryview) -> int:
+    def write(self, data: Any) -> int:
         """Writes all of `data`, which raw files need not do at once."""
         whole = memoryview(data).cast("B")
         start, rest = self.tell(), whole
@@ -84,7 +85,7 @@ class PatientFile(io.FileIO):
             super().seek(start + whole.nbytes)
         return whole.nbytes
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:
+    def readinto(self, buffer: Any) -> int:
         """Reads what was written, on the disk or not."""
         whole = memoryview(buffer).cast("B")
         start = self.tell()

@@ -3,18 +3,18 @@
 import dataclasses
 import glob
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from ml_collections import ConfigDict
+from typing import Any
 
 from eeg2text_jax.data.arrays import open_arrays
 from eeg2text_jax.data.arrow import is_dataset, open_dataset, open_parquet
 from eeg2text_jax.data.datafile import DataWriter
 from eeg2text_jax.data.fmri.fmri_spec import FmriSpec
-from eeg2text_jax.data.fmri.planted import PlantedSpec, write_planted
 from eeg2text_jax.data.fmri.prepare_scans import prepare_scans
 from eeg2text_jax.data.fmri.scans import is_fmri
+from eeg2text_jax.data.planted.planted_scans import PlantedSpec, write_planted
+from eeg2text_jax.data.planted.planted_words import SyntheticSpec, synthetic_samples
 from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.find import is_raw
 from eeg2text_jax.data.raw.raw_samples import open_raw
@@ -22,7 +22,6 @@ from eeg2text_jax.data.recordings.samples import Recordings, RecordingSpec
 from eeg2text_jax.data.recordings.sources import SUFFIXES
 from eeg2text_jax.data.rows import Columns
 from eeg2text_jax.data.source import Source
-from eeg2text_jax.data.synthetic import SyntheticSpec, synthetic_samples
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.data.word_table import table_samples
 from eeg2text_jax.errors import UserError
@@ -35,7 +34,32 @@ WORKBOOKS = (".xlsx", ".xls", ".ods")
 ARRAYS = {".npz": open_arrays, ".parquet": open_parquet}
 
 
-def prepare(config: ConfigDict, out: Path, sources: Sequence[str] = ()) -> Tally:
+@dataclasses.dataclass(frozen=True)
+class TableSettings:
+    """Section `data.table`."""
+
+    word_column: int
+    feature_columns: tuple[int, ...]
+    features_are: str
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSettings:
+    """Section `data`; only the section of the source at hand is checked further, by the class of its fields."""
+
+    source: str
+    max_words: int
+    standardize: bool
+    synthetic: Mapping[str, Any]  # fields of SyntheticSpec
+    synthetic_fmri: Mapping[str, Any]  # of PlantedSpec
+    columns: Mapping[str, Any]  # of Columns
+    table: TableSettings
+    recordings: Mapping[str, Any]  # of RecordingSpec
+    raw: Mapping[str, Any]  # of RawSpec
+    fmri: Mapping[str, Any]  # of FmriSpec
+
+
+def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tally:
     """Writes the data file of `config.data` (its `source`, and the section of that source) to `out`.
 
     Args:
@@ -68,7 +92,7 @@ def prepare(config: ConfigDict, out: Path, sources: Sequence[str] = ()) -> Tally
     return tally
 
 
-def _prepare_planted(config: ConfigDict, out: Path, tally: Tally) -> None:
+def _prepare_planted(config: DataSettings, out: Path, tally: Tally) -> None:
     """Makes a BIDS tree, reads it as any other, and removes it again if it is not to be kept."""
     spec = PlantedSpec(**config.synthetic_fmri)
     with tempfile.TemporaryDirectory() as temporary:
@@ -79,7 +103,7 @@ def _prepare_planted(config: ConfigDict, out: Path, tally: Tally) -> None:
         prepare_scans(root, FmriSpec(**{**config.fmri, "grid": spec.grid, "transcripts": ""}), out, tally)
 
 
-def _open(config: ConfigDict, sources: tuple[str, ...], tally: Tally) -> Source:
+def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Source:
     if sources == ("synthetic",):
         spec = SyntheticSpec(**config.synthetic)
         provenance = {"source": "synthetic", **dataclasses.asdict(spec)}
@@ -108,9 +132,9 @@ def _open(config: ConfigDict, sources: tuple[str, ...], tally: Tally) -> Source:
                 "(.npz), Parquet files, a data set saved by `datasets`, a data file (.h5, without preparing), what MNE "
                 f"reads, a BIDS folder, or ZuCo recordings: files ({', '.join(SUFFIXES)}), folders or globs."
             )
-    spec = RecordingSpec(**config.recordings)
-    recordings = Recordings(sources, spec, tally)
-    return Source(recordings, recordings.provenance, spec.features_are)
+    read = RecordingSpec(**config.recordings)
+    recordings = Recordings(sources, read, tally)
+    return Source(recordings, recordings.provenance, read.features_are)
 
 
 def _paths(sources: tuple[str, ...]) -> list[Path]:
@@ -129,7 +153,7 @@ def _has_zuco(path: Path) -> bool:
     return path.is_dir() and any(other.suffix in SUFFIXES for other in path.iterdir())
 
 
-def _open_table(path: Path, config: ConfigDict, columns: Columns, tally: Tally) -> Source:
+def _open_table(path: Path, config: TableSettings, columns: Columns, tally: Tally) -> Source:
     samples = table_samples(path, config.word_column, config.feature_columns, columns, tally)
     provenance = {"source": path.name, "columns": list(config.feature_columns)}
     if path.is_file():

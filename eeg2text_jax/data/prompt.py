@@ -72,7 +72,8 @@ def make_prompts(
     """Prompts of samples with these values: ids before and after the recording, int32 `[N, P]` each."""
     keys = [tuple(sorted(row.items())) for row in rows]
     made = {key: make_prompt(tokenizer, template, chat, dict(key)) for key in dict.fromkeys(keys)}
-    return tuple(_padded([made[key][part] for key in keys]) for part in (0, 1))
+    before, after = (_padded([made[key][part] for key in keys]) for part in (0, 1))
+    return before, after
 
 
 def _padded(ids: Sequence[tuple[int, ...]]) -> np.ndarray:

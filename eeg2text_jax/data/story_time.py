@@ -35,7 +35,7 @@ def times_of(data: "DataFile") -> np.ndarray:
 
     Files of earlier versions do not say: there the number of the first segment counts, as if it took a second.
     """
-    table: Sequence[Sequence[float]] = data.provenance.get(STORY_TIME, ())
+    table: Sequence[tuple[float, float, float]] = data.provenance.get(STORY_TIME, ())
     if not table:
         return UNIT * np.stack([data.sentence_index, data.sentence_index + data.n_words], axis=1)
     first, begin, tr = np.array(sorted(table), float).T

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import statistics
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -10,6 +11,7 @@ from eeg2text_jax.errors import nearest
 
 _MOST_ROWS = 120  # beyond, one row per task
 SHOWN_TEXTS = 3
+MARK = 5  # times as many samples as the next text
 
 
 @dataclasses.dataclass
@@ -27,11 +29,13 @@ class Tally:
     notes: list[str] = dataclasses.field(default_factory=list)
     texts: list[str] = dataclasses.field(default_factory=list)
     unused: list[str] = dataclasses.field(default_factory=list)
+    _of_text: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
     def count(self, samples: Iterable[Sample]) -> Iterator[Sample]:
         """Passes samples on, counting them."""
         for sample in samples:
             self.kept[sample.subject, sample.task] += 1
+            self._of_text[sample.sentence] += 1
             if len(self.texts) < SHOWN_TEXTS and sample.sentence not in self.texts:
                 self.texts.append(sample.sentence)
             yield sample
@@ -79,7 +83,22 @@ class Tally:
 
     def report(self) -> str:
         """The table, and what the first texts are."""
-        return "\n".join([self.table(), *([first_texts(self.texts)] if self.texts else [])])
+        notes = [f"note: {note}" for note in mark_notes(self._of_text.elements())]
+        return "\n".join([self.table(), *([first_texts(self.texts)] if self.texts else []), *notes])
+
+
+def mark_notes(texts: Iterable[str]) -> list[str]:
+    """A note on a text that stands for far more samples than all others: a mark such as a fixation cross."""
+    counts = collections.Counter(texts)
+    if len(counts) < 3:
+        return []
+    (text, most), (_, second) = counts.most_common(2)
+    if most < MARK * second or most < MARK * statistics.median(counts.values()):
+        return []
+    return [
+        f"{text[:60]!r} is the text of {most} of {counts.total()} samples, the next most frequent one of {second}: if "
+        "it is a mark and no sentence, such as a fixation cross, name it in data.raw.skip."
+    ]
 
 
 def first_texts(texts: Iterable[str]) -> str:

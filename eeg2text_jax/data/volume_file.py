@@ -95,5 +95,6 @@ class VolumeWriter(DataWriter):
 
 def _finite(frames: np.ndarray) -> bool:
     """Whether all values are; by the exponents' bits, as `isfinite` of half precision takes four times as long."""
+    kind: Any
     kind, exponent = (np.uint16, 0x7C00) if frames.dtype == np.float16 else (np.uint32, 0x7F800000)
     return not ((frames.view(kind) & kind(exponent)) == exponent).any()

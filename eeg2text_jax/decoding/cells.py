@@ -1,18 +1,17 @@
 """Decodes every cell of a grid in both modes: (arm, evaluation condition) -> rows of the predictions file."""
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from ml_collections import ConfigDict
 
 from eeg2text_jax.conditions import NEAREST
 from eeg2text_jax.conditions.condition import ConditionContext, condition_inputs, fed_mask
-from eeg2text_jax.data.batches import Batch, given_prompts, make_batch
+from eeg2text_jax.data.batches import given_prompts, make_batch
 from eeg2text_jax.data.clock import stated
 from eeg2text_jax.data.story_time import UNIT
 from eeg2text_jax.data.text import decode_tokens
@@ -81,15 +80,15 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
             yield from cell_predictions(study, Cell(arm, condition), rows, own)
 
 
-def check_decoding(decode: ConfigDict, model: TokenIds) -> GenerationSpec:
+def check_decoding(decode: Mapping[str, Any], model: TokenIds) -> GenerationSpec:
     """Return the generation settings of `config.decode` for a model.
 
     Raises:
       UserError: a field cannot be used.
     """
-    if decode.teacher_forced_cut not in CUTS:
+    if decode["teacher_forced_cut"] not in CUTS:
         raise UserError(
-            f"decode.teacher_forced_cut is {decode.teacher_forced_cut!r}; expected one of {', '.join(CUTS)}."
+            f"decode.teacher_forced_cut is {decode['teacher_forced_cut']!r}; expected one of {', '.join(CUTS)}."
         )
     return GenerationSpec.from_fields(decode, model)
 
@@ -131,7 +130,7 @@ def _decode_slice(
     )
 
 
-def read_inputs(condition: str, batch: Batch) -> dict[str, jax.Array]:
+def read_inputs(condition: str, batch: Mapping[str, Any]) -> dict[str, jax.Array]:
     """What all arms read of a batch beside features: which words are real, and prompts where samples have their own."""
     return {"mask": fed_mask([condition], batch["mask"][None])[0], **given_prompts(batch)}
 
@@ -147,7 +146,9 @@ def sentence_keys(seed: int, sample_id: jax.Array) -> jax.Array:
     return jax.vmap(functools.partial(jax.random.fold_in, stream_key(seed, "sampling")))(sample_id)
 
 
-def feed_arms(arms: Sequence[Arm], arrays: StudyArrays, condition: str, batch: Batch, mesh: Mesh) -> jax.Array:
+def feed_arms(
+    arms: Sequence[Arm], arrays: StudyArrays, condition: str, batch: Mapping[str, Any], mesh: Mesh
+) -> jax.Array:
     """Return every arm's encoder input under a condition, `[A, B, W, F]`; noise depends on the arm's seed."""
     pairs = tuple((condition, arm.seed) for arm in arms)
     keep = ("features", "mask", "sample_id", "subject", "donor", "clock", "neighbor")
@@ -180,7 +181,11 @@ def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothMo
         returned = len(texts) // len(rows)
         for n, text in enumerate(texts):
             k, hypothesis = divmod(n, returned)
-            written = {"prediction": text, "prediction_tokens": tokens[mode][n], "reference_tokens": targets[k]}
+            written: dict[str, Any] = {
+                "prediction": text,
+                "prediction_tokens": tokens[mode][n],
+                "reference_tokens": targets[k],
+            }
             if returned > 1:
                 written["hypothesis"] = hypothesis
             yield Prediction(**row_fields(study, cell, int(rows[k]), mode), **written, **_likelihood(scores, k))
@@ -239,6 +244,6 @@ def _forced_tokens(forced: TeacherForced, cut: str, end: int) -> list[Sequence[i
     return [cut_at_end(row[:length], [end]) for row, length in zip(forced.tokens, lengths, strict=True)]
 
 
-def _plain(tokens: Sequence[int], special: Collection[int]) -> list[int]:
+def _plain(tokens: Iterable[int], special: Collection[int]) -> list[int]:
     """Remove special tokens."""
     return [token for token in map(int, tokens) if token not in special]

@@ -5,15 +5,20 @@ Shapes: `N` pairs, `C` features.
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
+import jax
 import numpy as np
 from scipy import special
 
-from eeg2text_jax.judge.pairs import Pair, normalize
+from eeg2text_jax.judge.pairs import Pair, Parts, normalize
 from eeg2text_jax.judge.thresholds import auc
 from eeg2text_jax.metrics.bertscore import BertScore
 from eeg2text_jax.metrics.error_rates import edit_counts
 from eeg2text_jax.metrics.meaning import Similarity
+from eeg2text_jax.models.nnx_bridge import Params
+from eeg2text_jax.pretrained.embedding import TextEmbedder
+from eeg2text_jax.pretrained.encoders import load_encoder
 
 STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # C, the inverse of the L2 penalty; chosen by AUC on dev
 _STEPS, _ENOUGH = 100, 1e-12
@@ -90,3 +95,33 @@ def similarity_features(pairs: Sequence[Pair], metric: Similarity) -> np.ndarray
     cosine = metric.statistics([pair.hypothesis for pair in pairs], [pair.reference for pair in pairs])[:, :1]
     lengths = [[len(normalize(text).split()) for text in (pair.reference, pair.hypothesis)] for pair in pairs]
     return np.concatenate([cosine, np.array(lengths, float).reshape(-1, 2)], axis=1)
+
+
+def baseline_scores(encoders: tuple[str, str], own: Path, parts: Parts) -> dict[str, tuple[np.ndarray, int]]:
+    """Return scores of the test pairs by both baselines, fitted on train, and the parameters of their encoders.
+
+    Args:
+      encoders: that of BERTScore and that of the similarity; own: the judge's; empty: the baseline is left out.
+      own: the folder of the judge's checkpoint.
+    """
+    first, second = (own if name == "own" else name for name in encoders)
+    embedder, made = TextEmbedder(load_encoder(first)) if first else None, {}
+    if embedder:
+        made["meaning[lr-bertscore]"] = bertscore_features, BertScore(embedder), embedder
+    if second:
+        shared = embedder and first == second and embedder.loaded.is_whole
+        whole = embedder if shared else TextEmbedder(load_encoder(second, "last"))
+        made["meaning[lr-similarity]"] = similarity_features, Similarity(whole), whole
+    found = {}
+    for label, (features, metric, asked) in made.items():
+        train, dev = (
+            (features(part, metric), np.array([pair.preserved for pair in part])) for part in (parts.train, parts.dev)
+        )
+        scores = fit_best(train, dev)(features(parts.test, metric))
+        found[label] = scores, count(asked.loaded.params)
+    return found
+
+
+def count(params: Params) -> int:
+    """Return the number of parameters."""
+    return sum(leaf.size for leaf in jax.tree.leaves(params))

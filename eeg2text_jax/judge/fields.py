@@ -1,6 +1,6 @@
 """What each field of a judge's configuration may be; `configs/judge.py` has them with their meaning."""
 
-from eeg2text_jax.study.kinds import Range, flag, many, number, one_of, pair, place, shares, text, whole
+from eeg2text_jax.kinds import Range, flag, many, number, one_of, pair, place, shares, text, whole
 
 RANGES: dict[str, Range] = {
     "compilation_cache": place(local=True),
@@ -15,7 +15,9 @@ RANGES: dict[str, Range] = {
     "exact": one_of("preserved", "exclude"),
     "truncate": flag(),
     "encoder": place(),
+    "bertscore_encoder": place(),
     "seeds": many(whole(0, 2**31 - 1)),
+    "shots": whole(0, 64),
     "prompt.length": whole(1, 256),
     "prompt.init": one_of("vocabulary", "labels", "uniform"),
     "prompt.population": whole(1),
@@ -53,5 +55,7 @@ RANGES: dict[str, Range] = {
     "toy.seed": whole(0),
     "parallel.arms": one_of("auto", "vmap", "map"),
     "parallel.mesh": pair(whole(0, 1_000_000)),
+    "parallel.fsdp": flag(),
 }
-LATER = ("compilation_cache", "threshold.precision", "exact", "encoder", "train.save_every")  # may change once tuned
+# What may change once a prompt is tuned.
+LATER = ("compilation_cache", "threshold.precision", "exact", "encoder", "bertscore_encoder", "train.save_every")

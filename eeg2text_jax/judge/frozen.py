@@ -1,35 +1,50 @@
-"""The language model that is asked: a checkpoint's encoder-decoder with its tokenizer, frozen, and there once."""
+"""The frozen language model that a judge asks, with its tokenizer: in memory once, or divided over the devices."""
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax.sharding import Mesh
 from scipy import special
 from transformers import PreTrainedTokenizerBase
 
-from eeg2text_jax.backbones import DECODERS
-from eeg2text_jax.backbones.build import backbone_module, backbone_of
+from eeg2text_jax.backbones.build import backbone_of
+from eeg2text_jax.backbones.mapping import flatten, match, unflatten
 from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.judge.pair_batches import block
 from eeg2text_jax.judge.program import Batch, LabelIds, label_scores, stored_as
-from eeg2text_jax.judge.wording import Encoder, Labels, Wording
+from eeg2text_jax.judge.wording import Encoder, Labels, Wording, read_labels
 from eeg2text_jax.metrics.score import describe_tokenizer
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.parallel.distributed import to_host
+from eeg2text_jax.parallel.mesh import make_mesh, with_mesh
+from eeg2text_jax.parallel.placement import (
+    FULLY_SHARDED,
+    REPLICATED,
+    batch_sharding,
+    frozen_shardings,
+    put,
+    replicated,
+)
 from eeg2text_jax.pretrained.embedding import plan_batches
 from eeg2text_jax.pretrained.encoders import MODEL_TYPES, weights_digest
-from eeg2text_jax.pretrained.folder import checkpoint_folder
-from eeg2text_jax.pretrained.load import load_pretrained, read_config
-
-LONGEST = 512  # tokens of a pair and its prompt
+from eeg2text_jax.pretrained.folder import checkpoint_folder, read_tensors
+from eeg2text_jax.pretrained.load import (
+    Shardings,
+    as_stored,
+    assemble,
+    backbone_table,
+    read_config,
+    spec_of,
+    tensor_shapes,
+)
 
 
 class Frozen(NamedTuple):
@@ -42,19 +57,42 @@ class Frozen(NamedTuple):
     tokenizer: PreTrainedTokenizerBase
     digest: str  # SHA-256 of its weights
     tokenizer_digest: str
+    fsdp: bool = False  # each device holds a part of the weights
 
-    def max_tokens(self, prompt: int) -> int:
-        """Tokens of a pair beside a prompt of so many vectors."""
-        return min(LONGEST, self.model.spec.encoder.max_positions or LONGEST) - prompt
+    @property
+    def alone(self) -> bool:
+        """Whether the model is a decoder without an encoder, which continues the text with its answer."""
+        return self.model.spec.encoder is None
+
+    def encoder(
+        self, wording: Wording, labels: Labels, prompt: int, truncate: bool = False, widest: int | None = None
+    ) -> Encoder:
+        """Return what makes token ids of pairs beside a prompt of `prompt` vectors; `widest` limits them further."""
+        limit = self.max_tokens(wording, labels, prompt)
+        return Encoder(self.tokenizer, wording, min(limit, widest or limit), truncate, self.alone)
+
+    def labels(self, words: Sequence[str], wording: Wording) -> Labels:
+        """Return the answers with their token ids, see `read_labels`."""
+        return read_labels(words, self.tokenizer, wording if self.alone else None)
+
+    def max_tokens(self, wording: Wording, labels: Labels, prompt: int) -> int:
+        """Return the most tokens of a pair beside a prompt of `prompt` vectors."""
+        spec = self.model.spec
+        positions = (spec.encoder or spec.decoder).max_positions or wording.longest
+        answer = max(map(len, labels.ids)) if self.alone else 0
+        return min(wording.longest, positions - answer) - prompt
 
 
-def load_frozen(checkpoint: str | Path, dtype: str = "float32", param_dtype: str = "float32") -> Frozen:
-    """Loads a checkpoint with encoder and decoder: T5, BART, PEGASUS, BERT2BERT.
+def load_frozen(
+    checkpoint: str | Path, dtype: str = "float32", param_dtype: str = "float32", fsdp: bool = False
+) -> Frozen:
+    """Load a language model: T5, BART, PEGASUS, BERT2BERT, or a decoder alone, as Llama.
 
     Args:
       checkpoint: a folder, or a name on the Hugging Face Hub.
       dtype: of the computation.
       param_dtype: in which the frozen weights are kept.
+      fsdp: divide the weights over all devices instead of loading them to the first one.
 
     Raises:
       UserError: there is no such checkpoint, or it has no decoder.
@@ -64,21 +102,38 @@ def load_frozen(checkpoint: str | Path, dtype: str = "float32", param_dtype: str
     if backbone_of(config) is None and config.model_type in MODEL_TYPES:
         raise UserError(
             f"{checkpoint}: is a {config.model_type} encoder without a decoder, so it cannot answer; a judge needs an "
-            "encoder-decoder (T5, BART, PEGASUS)."
+            "encoder-decoder (T5, BART, PEGASUS) or a decoder (Llama, Mistral, Qwen, Gemma)."
         )
-    if config.model_type in [backbone_module(name).MODEL_TYPE for name in DECODERS]:
-        raise UserError(
-            f"{checkpoint}: is a {config.model_type} model, a decoder alone; a judge needs an encoder-decoder "
-            "(T5, BART, PEGASUS)."
-        )
-    model, params = load_pretrained(folder, dtype=dtype)
-    tokenizer = load_tokenizer(folder)
+    tokenizer, spec = load_tokenizer(folder), as_stored(spec_of(config, folder), folder)
+    if spec.encoder is None:  # of several end tokens the tokenizer's is meant
+        spec = dataclasses.replace(spec, eos_token=tokenizer.eos_token_id)
+    model = Seq2SeqModel(spec, None, dtype)
+    shardings = functools.partial(weights_shardings, mesh=asking_mesh(fsdp), fsdp=True) if fsdp else None
+    params = _load_weights(model, folder, param_dtype, shardings)
     name = str(checkpoint).rstrip("/").rpartition("/")[2]
-    params = {"backbone": params["backbone"]} if model.eeg is not None else params
-    model = Seq2SeqModel(model.spec, None, dtype)
-    if param_dtype != "float32":
-        params = jax.jit(functools.partial(stored_as, dtype=param_dtype), donate_argnums=0)(params)
-    return Frozen(name, folder, model, params, tokenizer, weights_digest(folder), describe_tokenizer(tokenizer))
+    return Frozen(name, folder, model, params, tokenizer, weights_digest(folder), describe_tokenizer(tokenizer), fsdp)
+
+
+def _load_weights(model: Seq2SeqModel, folder: Path, param_dtype: str, shardings: Shardings | None) -> Params:
+    """Read the language model's weights shard by shard; one that was exported with an EEG encoder leaves it out."""
+    shapes = model.shapes
+    sources = match(backbone_table(model.spec), read_tensors(folder), tensor_shapes(shapes), str(folder))
+    wanted, params = flatten(jax.eval_shape(functools.partial(stored_as, dtype=param_dtype), shapes)), {}
+    for dtype in {leaf.dtype for leaf in wanted.values()}:
+        of_kind = {path: source for path, source in sources.items() if wanted[path].dtype == dtype}
+        params |= flatten(assemble(of_kind, shapes, shardings, dtype=dtype))
+    return unflatten({path: params[path] for path in wanted})
+
+
+def weights_shardings(params: Params, mesh: Mesh, fsdp: bool) -> Any:
+    """Return where frozen weights lie: on every device of the mesh, or with `fsdp` divided along `data`."""
+    return frozen_shardings(params, mesh, FULLY_SHARDED if fsdp else REPLICATED)
+
+
+def asking_mesh(fsdp: bool) -> Mesh:
+    """Return the mesh of the programs that ask one prompt: all devices with `fsdp`, else those of this process."""
+    devices = jax.devices() if fsdp else jax.local_devices()
+    return make_mesh(1, len(devices), devices)
 
 
 def initial_prompts(
@@ -91,7 +146,7 @@ def initial_prompts(
     labels: Labels,
     texts: Sequence[str],
 ) -> np.ndarray:
-    """A prompt for each seed, float32 `[A, P, D]`, as the encoder would see it.
+    """A prompt for each seed, float32 `[A, P, D]`, as the model would see it.
 
     Args:
       init: `vocabulary`, embeddings of tokens drawn from the most frequent ones (Lester et al. 2021); `labels`, the
@@ -102,7 +157,7 @@ def initial_prompts(
     Raises:
       UserError: fewer tokens are known than the prompt is long.
     """
-    width = frozen.model.spec.encoder.width
+    width = frozen.model.spec.d_model
     if init == "uniform":
         draws = [np.random.default_rng([seed, 1]).uniform(-0.5, 0.5, (length, width)) for seed in seeds]
         return np.stack(draws).astype(np.float32)
@@ -121,8 +176,9 @@ def initial_prompts(
 
 
 def embeddings_of(frozen: Frozen, ids: np.ndarray) -> np.ndarray:
-    """What tokens `[N]` are to the encoder, float32 `[N, D]`."""
-    return np.array(frozen.model.embed(frozen.params, jnp.asarray(ids, jnp.int32)[None])[0].astype(jnp.float32))
+    """Return the input embeddings of tokens `[N]`, float32 `[N, D]`."""
+    embed = jax.jit(frozen.model.embed)  # of all weights it keeps the table alone
+    return to_host(embed(frozen.params, jnp.asarray(ids, jnp.int32)[None]).astype(jnp.float32))[0].copy()
 
 
 def frequent_tokens(frozen: Frozen, population: int, texts: Sequence[str]) -> np.ndarray:
@@ -148,11 +204,10 @@ class Asker:
 
     def __init__(self, frozen: Frozen, prompt: np.ndarray, wording: Wording, labels: Labels, truncate: bool = False):
         self.frozen, self.labels = frozen, labels
-        self._mesh = Mesh(np.array(jax.local_devices()), ("data",))
-        everywhere = NamedSharding(self._mesh, P())
-        self._params = jax.device_put(frozen.params, everywhere)
-        self._prompt = jax.device_put(np.asarray(prompt, np.float32), everywhere)
-        self.encoder = Encoder(frozen.tokenizer, wording, frozen.max_tokens(len(prompt)), truncate)
+        self._mesh = asking_mesh(frozen.fsdp)
+        self._params = jax.device_put(frozen.params, weights_shardings(frozen.params, self._mesh, frozen.fsdp))
+        self._prompt = put(np.asarray(prompt, np.float32), replicated(self._mesh))
+        self.encoder = frozen.encoder(wording, labels, len(prompt), truncate)
 
     def scores(self, pairs: Sequence[tuple[str, str]], where: str = "row") -> np.ndarray:
         """For every (reference, hypothesis) how likely the meaning is kept, from 0 to 1, float64 `[N]`.
@@ -163,11 +218,11 @@ class Asker:
         distinct = list(dict.fromkeys(pairs))
         ids = self.encoder(distinct, where)
         found, nothing = np.zeros(len(distinct)), np.zeros(len(distinct), bool)
-        rows_apart, pending = NamedSharding(self._mesh, P("data")), None
+        pending = None
         for rows, width, size in plan_batches(list(map(len, ids)), self._mesh.size):
             batch = block(ids, nothing, rows, width, size, self.frozen.model.pad_token)
-            placed = jax.device_put({name: batch[name] for name in ("ids", "length")}, rows_apart)
-            asked = rows, _ask(self.frozen.model, self.labels.ids, self._params, self._prompt, placed)
+            placed = put({name: batch[name] for name in ("ids", "length")}, batch_sharding(self._mesh))
+            asked = rows, _ask(self.frozen.model, self.labels.ids, self._mesh, self._params, self._prompt, placed)
             self._read(pending, found)  # the next batch is under way meanwhile
             pending = asked
         self._read(pending, found)
@@ -183,6 +238,8 @@ class Asker:
             found[asked[0]] = special.expit(answers[:, 0] - answers[:, 1])
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _ask(model: Seq2SeqModel, labels: LabelIds, params: Params, prompt: jax.Array, batch: Batch) -> jax.Array:
-    return label_scores(model, params, prompt, batch, labels)
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _ask(
+    model: Seq2SeqModel, labels: LabelIds, mesh: Mesh, params: Params, prompt: jax.Array, batch: Batch
+) -> jax.Array:
+    return with_mesh(functools.partial(label_scores, model, labels=labels), mesh)(params, prompt, batch)

@@ -1,6 +1,7 @@
 """A tuned judge on disk: `judge.json` and `prompt.safetensors`, verified against the checkpoint when read."""
 
 import dataclasses
+import hashlib
 import json
 import math
 import os
@@ -13,7 +14,7 @@ from etils import epath
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import content_digest, file_digest, remove, replacing
 from eeg2text_jax.judge.frozen import Frozen, load_frozen
-from eeg2text_jax.judge.wording import Labels, Wording
+from eeg2text_jax.judge.wording import Labels, Wording, label_ids
 from eeg2text_jax.pretrained.tensor_files import open_safetensors, write_safetensors
 from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.versions import OWN_VERSION, __version__
@@ -42,15 +43,20 @@ class Judge:
     source: str  # origin of the labels
     data: str  # SHA-256 of the pairs
     about: dict[str, Any] = dataclasses.field(default_factory=dict)  # AUC and counts, for people
+    fsdp: bool = False  # the model's weights are divided over the devices
     prompt_digest: str = ""  # SHA-256 of the prompt file once written
     intact: bool = True  # whether judge.json matches its digest
+
+    def _examples(self) -> str:
+        before = self.wording.before
+        return f"|examples:[sha256:{hashlib.sha256(before.encode()).hexdigest()[:12]}]" if before else ""
 
     def signature(self, name: str) -> str:
         """Return the signature of this judge's figures."""
         labels = ",".join(self.labels.words)
         return (
             f"judge:{name}[sha256:{self.weights[:12]}]|prompt:{len(self.prompt)}[sha256:{self.prompt_digest[:12]}]"
-            f"|wording:{self.wording.name}|labels:{labels}|threshold:{self.threshold:.3f}|exact:{self.exact}"
+            f"|wording:{self.wording.name}{self._examples()}|labels:{labels}|threshold:{self.threshold:.3f}|exact:{self.exact}"
             f"|norm:lower,no-punctuation|empty:zero|source:{self.source.replace(' ', '-')}"
             f"|version:{OWN_VERSION}"
         )
@@ -65,13 +71,14 @@ def write_judge(judge: Judge, folder: str | os.PathLike[str]) -> None:
         "tokenizer": judge.tokenizer,
         "dtype": judge.dtype,
         "param_dtype": judge.param_dtype,
-        "wording": {"name": judge.wording.name, "template": judge.wording.template},
+        "wording": dataclasses.asdict(judge.wording),
         "labels": {"words": list(judge.labels.words), "ids": [list(ids) for ids in judge.labels.ids]},
         "threshold": judge.threshold,
         "threshold_how": judge.threshold_how,
         "exact": judge.exact,
         "source": judge.source,
         "data_sha256": judge.data,
+        "fsdp": judge.fsdp,
         "about": judge.about,
         "version": __version__,
     }
@@ -109,7 +116,8 @@ def read_judge(folder: str | os.PathLike[str]) -> Judge:
         found = content.get("format") if isinstance(content, dict) else type(content).__name__
         raise UserError(f"{path}: has the format {found!r:.40}; expected {FORMAT}, so another version wrote it.")
     fields = _Fields(path, content)
-    wording, labels = _Fields(path, fields("wording", dict)), _Fields(path, fields("labels", dict))
+    wording = _Fields(path, {"before": "", **fields("wording", dict)})
+    labels = _Fields(path, fields("labels", dict))
     template = wording("template", str)
     if "{reference}" not in template or "{hypothesis}" not in template:
         raise UserError(f"{path}: wording.template lacks {{reference}} or {{hypothesis}}; tune the judge again.")
@@ -119,15 +127,16 @@ def read_judge(folder: str | os.PathLike[str]) -> Judge:
         tokenizer=fields("tokenizer", str),
         dtype=fields.one_of("dtype", ("float32", "bfloat16")),
         param_dtype=fields.one_of("param_dtype", ("float32", "bfloat16")),
-        wording=Wording(wording("name", str), template),
+        wording=Wording(wording("name", str), template, wording("before", str)),
         labels=_labels(path, labels),
-        prompt=_read_prompt(folder / PROMPT, fields("prompt_sha256", str)),
+        prompt=_read_prompt(folder / PROMPT, fields("prompt_sha256", str), bool(wording("before", str))),
         threshold=_share(path, fields("threshold", float)),
         threshold_how=fields("threshold_how", str),
         exact=fields.one_of("exact", EXACT),
         source=fields.one_of("source", SOURCES),
         data=fields("data_sha256", str),
         about=fields("about", dict),
+        fsdp=content.get("fsdp") is True,
         prompt_digest=fields("prompt_sha256", str),
         intact=content.pop("sha256", None) == content_digest(content),
     )
@@ -172,7 +181,7 @@ def _share(path: Path, value: float) -> float:
     return value
 
 
-def _read_prompt(path: Path, digest: str) -> np.ndarray:
+def _read_prompt(path: Path, digest: str, empty: bool) -> np.ndarray:
     if not path.is_file():
         raise UserError(f"{path}: there is no such file; copy the judge again.")
     tensors = open_safetensors(path)
@@ -181,7 +190,7 @@ def _read_prompt(path: Path, digest: str) -> np.ndarray:
         prompt is None
         or set(tensors) != {"prompt"}
         or prompt.ndim != 2
-        or not prompt.size
+        or not (prompt.size or empty)
         or prompt.dtype != np.float32
     ):
         shown = {name: (str(tensor.dtype), tensor.shape) for name, tensor in tensors.items()}
@@ -202,9 +211,8 @@ def load_judged(folder: str | os.PathLike[str]) -> tuple[Judge, Frozen]:
     """
     judge, path = read_judge(folder), Path(folder) / FILE
     place = judge.checkpoint
-    frozen = load_frozen(
-        os.path.normpath(Path(folder) / place) if place.startswith(".") else place, judge.dtype, judge.param_dtype
-    )
+    place = os.path.normpath(Path(folder) / place) if place.startswith(".") else place
+    frozen = load_frozen(place, judge.dtype, judge.param_dtype, judge.fsdp)
     for what, ours, theirs in (
         ("weights", frozen.digest, judge.weights),
         ("tokenizer", frozen.tokenizer_digest, judge.tokenizer),
@@ -215,16 +223,16 @@ def load_judged(folder: str | os.PathLike[str]) -> tuple[Judge, Frozen]:
                 "here); a prompt belongs to one model."
             )
     spec = frozen.model.spec
-    if judge.prompt.shape[1] != spec.encoder.width:
+    if judge.prompt.shape[1] != spec.d_model:
         raise UserError(
-            f"{path}: the prompt is {judge.prompt.shape[1]} wide, {frozen.folder} is {spec.encoder.width}; tune again."
+            f"{path}: the prompt is {judge.prompt.shape[1]} wide, {frozen.folder} is {spec.d_model}; tune again."
         )
     for word, ids in zip(judge.labels.words, judge.labels.ids, strict=True):
-        if tuple(frozen.tokenizer(word, add_special_tokens=False)["input_ids"]) != ids:
+        if label_ids(word, frozen.tokenizer, judge.wording if frozen.alone else None) != ids:
             raise UserError(
                 f"{path}: the label {word!r:.40} has other token ids than the checkpoint's tokenizer gives."
             )
-    if frozen.max_tokens(len(judge.prompt)) < 1:
+    if frozen.max_tokens(judge.wording, judge.labels, len(judge.prompt)) < 1:
         raise UserError(f"{path}: the prompt has {len(judge.prompt)} vectors, more than {frozen.name} takes tokens.")
     if not judge.intact:
         raise UserError(f"{path}: was changed since it was written (its SHA-256 is another); copy the judge again.")

@@ -21,7 +21,7 @@ import numpy as np
 from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.stores.copying import at_hand
 
-COLUMNS = ("reference", "hypothesis", "label", "speaker", "severity", "speech_type", "rater", "id", "kind")
+COLUMNS = ("reference", "hypothesis", "label", "speaker", "severity", "etiology", "speech_type", "rater", "id", "kind")
 NEEDED = COLUMNS[:3]
 ALIASES = {
     "ground_truth": "reference",
@@ -48,6 +48,7 @@ class Pair:
     rated: str = ""  # the original label: 0, 1, 2, yes or no
     speaker: str = ""
     severity: str = ""  # of the speaker's impairment
+    etiology: str = ""  # its cause
     speech_type: str = ""
     rater: str = ""
     id: str = ""
@@ -69,7 +70,7 @@ def read_pairs(path: str | Path, labels: Meaning = "") -> list[Pair]:
     """Read labelled pairs from a `.tsv` or `.csv` file in UTF-8 with columns `reference`, `hypothesis` and `label`.
 
     Args:
-      path: the file. Optional columns: `speaker`, `severity`, `speech_type`, `rater`, `id` and `kind`.
+      path: the file. Optional columns: `speaker`, `severity`, `etiology`, `speech_type`, `rater`, `id`, `kind`.
       labels: the meaning of 0 and 1 in a file without 2: `severity` (1 is preserved) or `preserved` (0 is not).
 
     Raises:

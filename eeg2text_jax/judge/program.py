@@ -80,7 +80,7 @@ class TuneProgram:
 
     def state_shapes(self, length: int) -> TuneState:
         """Shapes of the state for prompts of `length` vectors."""
-        shape = (len(self.rates), length, self.model.spec.encoder.width)
+        shape = (len(self.rates), length, self.model.spec.d_model)
         return jax.eval_shape(self.initial_state, jax.ShapeDtypeStruct(shape, jnp.float32))
 
     def tune_step(
@@ -182,14 +182,17 @@ class TuneProgram:
 
     @property
     def _drops(self) -> bool:
-        encoder = self.model.spec.encoder
-        return max(encoder.dropout, encoder.embedding_dropout, encoder.attention_dropout) > 0
+        stack = self.model.spec.encoder or self.model.spec.decoder
+        return max(stack.dropout, stack.embedding_dropout, stack.attention_dropout) > 0
 
 
 def read_pairs(
     model: Seq2SeqModel, frozen: Params, prompt: jax.Array, batch: Batch, key: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
-    """The encoder's output `[B, P + S, D]` and mask for pairs with the prompt before them, which all positions see."""
+    """Encode pairs with the prompt before them: hidden states `[B, P + S, D]` and their mask.
+
+    All positions of an encoder see the prompt. Of a decoder-only model these are the embeddings, padded on the left.
+    """
     ids, (length, width) = batch["ids"], prompt.shape
     text = model.embed(frozen, ids).astype(prompt.dtype)
     before = jnp.broadcast_to(prompt[None], (ids.shape[0], length, width))
@@ -201,7 +204,7 @@ def read_pairs(
 def label_scores(model: Seq2SeqModel, frozen: Params, prompt: jax.Array, batch: Batch, labels: LabelIds) -> jax.Array:
     """log p(label | pair), summed over the label's pieces, for yes and no: float32 `[B, 2]`.
 
-    The encoder is run once.
+    An encoder is run once; a decoder-only model reads the text again for a label of other first pieces.
     """
     hidden, mask = read_pairs(model, frozen, prompt, batch)
     fed = [(model.start_token, *ids[:-1]) for ids in labels]
@@ -237,8 +240,9 @@ def with_dropout(model: Seq2SeqModel, rate: float) -> Seq2SeqModel:
     rates = dict.fromkeys(
         ("embedding_dropout", "dropout", "attention_dropout", "activation_dropout", "final_dropout"), float(rate)
     )
-    stacks = {name: dataclasses.replace(getattr(model.spec, name), **rates) for name in ("encoder", "decoder")}
-    return dataclasses.replace(model, spec=dataclasses.replace(model.spec, **stacks))
+    stacks = {name: getattr(model.spec, name) for name in ("encoder", "decoder")}
+    dropping = {name: dataclasses.replace(stack, **rates) for name, stack in stacks.items() if stack}
+    return dataclasses.replace(model, spec=dataclasses.replace(model.spec, **dropping))
 
 
 def stored_as(params: Params, dtype: str) -> Params:

@@ -10,6 +10,7 @@ from eeg2text_jax.judge.pairs import Pair, Parts, is_exact, normalize
 from eeg2text_jax.judge.speakers import BARS, Utterances, agreements, by_speaker, intervals
 from eeg2text_jax.judge.thresholds import auc, auc_interval, kappa
 
+IMPAIRMENT = ("etiology", "severity")  # of a speaker, where the pairs say it
 Scores = Callable[[Sequence[Pair]], np.ndarray]  # pairs -> s, [N]
 
 
@@ -71,10 +72,18 @@ def speakers_table(
         threshold=threshold,
     )
     lines, limits = by_speaker(found), intervals(found)
+    about = {
+        line.name: {
+            field: next((getattr(p, field) for p in chosen if p.speaker == line.name and getattr(p, field)), "")
+            for field in IMPAIRMENT
+        }
+        for line in lines
+    }
     return {
         "bars": BARS,
         "speakers": [
-            {**line._asdict(), "latte_interval": limits[line.name], "decisions": line.decisions()} for line in lines
+            {**line._asdict(), **about[line.name], "latte_interval": limits[line.name], "decisions": line.decisions()}
+            for line in lines
         ],
         "agreement": {name: of._asdict() for name, of in agreements(lines).items()},
     }
@@ -119,13 +128,14 @@ def data_tables(pairs: Sequence[Pair]) -> dict[str, Any]:
 def caption(name: str, figures: Mapping[str, Any]) -> str:
     """Return one sentence on the chosen prompt of the model `name`: AUC on test and the threshold."""
     arms = [arm["auc_test"] for arm in figures["arms"] if arm["auc_test"] is not None]
-    spread = f" (of all {len(arms)} prompts {np.mean(arms):.3f} ± {np.std(arms, ddof=1):.3f})" if len(arms) > 1 else ""
+    spread = f" (of all {len(arms)} seeds {np.mean(arms):.3f} ± {np.std(arms, ddof=1):.3f})" if len(arms) > 1 else ""
     found = figures["threshold"]
-    question = figures.get("auc_test_with_the_question")
+    shots, question = figures.get("shots", 0), figures.get("auc_test_with_the_question")
+    what, before = (f"{shots} examples", "without examples") if shots else ("prompt", "before tuning")
     asked = "" if question is None else f", with the question word in the prompt's place {question:.3f}"
     return (
-        f"{name}, prompt of seed {figures['arms'][figures['chosen']]['seed']}: AUC on test "
-        f"{_number(figures['auc_test'])}{spread}, before tuning {_number(figures['auc_test_before_tuning'])}{asked}; "
+        f"{name}, {what} of seed {figures['arms'][figures['chosen']]['seed']}: AUC on test "
+        f"{_number(figures['auc_test'])}{spread}, {before} {_number(figures['auc_test_before_tuning'])}{asked}; "
         f"threshold {found['value']:.3f}, {found['how']} (precision {found['precision']:.2f}, recall "
         f"{found['recall']:.2f})."
     )
@@ -134,8 +144,11 @@ def caption(name: str, figures: Mapping[str, Any]) -> str:
 def to_markdown(results: Mapping[str, Any]) -> str:
     """The tables as text."""
     names = list(results["slices"][0]["auc"])
-    lines = [f"# Judge tuned on {results['source']}", "", results["caption"], "", "## AUC on the test part", ""]
+    done = f"with {shots} examples of" if (shots := results.get("shots")) else "tuned on"
+    lines = [f"# Judge {done} {results['source']}", "", results["caption"], "", "## AUC on the test part", ""]
     lines += [_row(["slice", "n", "preserved", *names]), _row(["---"] * (3 + len(names)))]
+    if sizes := results.get("parameters"):
+        lines.append(_row(["parameters", "", "", *(_millions(sizes[name]) for name in names)]))
     for row in results["slices"]:
         cells = [_auc_cell(row["auc"][name]) for name in names]
         lines.append(_row([row["slice"], str(row["n"]), str(row["preserved"]), *cells]))
@@ -188,17 +201,19 @@ def _data_markdown(results: Mapping[str, Any]) -> list[str]:
 
 
 def speakers_markdown(table: Mapping[str, Any]) -> list[str]:
-    """Lines of the table of speakers; a figure that would accept the model has a star."""
-    bars = table["bars"]
-    head = ["speaker", "n", "WordACC", "human %", "LATTEScore", "95 %"]
+    """Return lines of the table of speakers, by word accuracy; a figure that would accept the model has a star."""
+    bars, shown = table["bars"], [name for name in IMPAIRMENT if any(line.get(name) for line in table["speakers"])]
+    head = ["speaker", *shown, "n", "WordACC", "human %", "LATTEScore", "95 %"]
     lines = [_row(head), _row(["---"] * len(head))]
-    for line in table["speakers"]:
+    for line in sorted(table["speakers"], key=lambda line: line["word_accuracy"]):
         figures = [
             "–" if line[name] is None else f"{line[name]:.1f}{'*' if line[name] >= bars[name] else ''}"
             for name in ("word_accuracy", "human", "latte")
         ]
         low, high = line["latte_interval"]
-        lines.append(_row([line["name"], str(line["n"]), *figures, f"{low:.1f} to {high:.1f}"]))
+        lines.append(
+            _row([line["name"], *(line[name] for name in shown), str(line["n"]), *figures, f"{low:.1f} to {high:.1f}"])
+        )
     lines += ["", f"*: accepted (WordACC from {bars['word_accuracy']:g}, meaning preserved from {bars['human']:g})."]
     for name, title in (("latte", "LATTEScore"), ("word_accuracy", "WordACC")):
         if of := table["agreement"].get(name):
@@ -211,6 +226,10 @@ def speakers_markdown(table: Mapping[str, Any]) -> list[str]:
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _millions(parameters: int) -> str:
+    return f"{parameters / 1e6:,.1f} M"
 
 
 def _number(value: float | None) -> str:

@@ -15,28 +15,24 @@ from ml_collections import ConfigDict
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.judge import baselines, controlled, curves, templates, toy
+from eeg2text_jax.judge.few_shot import prompt_with_examples
 from eeg2text_jax.judge.fields import LATER
 from eeg2text_jax.judge.frozen import Asker, Frozen, load_frozen
 from eeg2text_jax.judge.judge_folder import Judge, load_judged, write_judge
-from eeg2text_jax.judge.pairs import Meaning, Pair, Parts, divide, normalize, pairs_digest, read_pairs, write_pairs
+from eeg2text_jax.judge.labelled import SOURCES, labelled_pairs, sentences_of
+from eeg2text_jax.judge.pairs import Meaning, Pair, Parts, divide, normalize, pairs_digest, read_pairs
 from eeg2text_jax.judge.results import by_slice, caption, data_tables, raters, speakers_table, to_markdown
-from eeg2text_jax.judge.second_test import hold_out, second_results
+from eeg2text_jax.judge.second_test import Scores, hold_out, second_results
 from eeg2text_jax.judge.thresholds import Threshold, auc, choose_threshold
 from eeg2text_jax.judge.tune import Task, Tuned, tune
-from eeg2text_jax.judge.wording import choose_wording, read_labels
-from eeg2text_jax.metrics.bertscore import BertScore
-from eeg2text_jax.metrics.meaning import Similarity
+from eeg2text_jax.judge.wording import choose_wording
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.pretrained.embedding import TextEmbedder
-from eeg2text_jax.pretrained.encoders import load_encoder
-from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.stores.mirror import mirrored
 from eeg2text_jax.study.config_file import product, write_configuration
 from eeg2text_jax.study.configuration import differences, to_json
 from eeg2text_jax.study.workdir import Workdir, held
 
-TOY = "toy"
-SOURCES = {"edits": "controlled edits", "templates": "template pairs"}  # what `pairs` names beside files
+TOY, JUDGE = "toy", "LATTEScore's judge"
 SPOKEN = 60  # utterances of each made-up speaker
 
 
@@ -57,10 +53,10 @@ def judge(config: ConfigDict, root: str, labels: Meaning = "") -> dict[str, Any]
         parts = hold_out(whole, tested, config.test) if config.test else whole
         frozen = frozen_model(config, workdir)
         wording = toy.toy_wording() if config.checkpoint == TOY else choose_wording(config.wording, frozen.tokenizer)
-        answers = read_labels(config.labels, frozen.tokenizer)
+        answers = frozen.labels(config.labels, wording)
         task = Task(frozen, wording, answers, parts, pairs_digest([*pairs, *tested]))
         print(announce(config, task, source))
-        tuned = tune(config, task, workdir.root)
+        tuned = prompt_with_examples(config, task) if config.shots else tune(config, task, workdir.root)
         results = finish(config, task, tuned, source, workdir, (whole, tested))
         print(to_markdown(results))
         print(f"everything is in {root}: judge, results.md, results.json, curves.png")
@@ -99,34 +95,6 @@ def _check_same(config: ConfigDict, workdir: Workdir) -> None:
         )
 
 
-def labelled_pairs(config: ConfigDict, labels: Meaning, workdir: Workdir) -> tuple[list[Pair], str]:
-    """The pairs and where their labels come from; pairs that are made here are written to `pairs.tsv`."""
-    if config.pairs not in SOURCES:
-        return read_pairs(config.pairs, labels), "human labels"
-    if config.pairs == "templates":
-        made = templates.toy_pairs(config.toy.pairs, config.toy.seed)
-    else:
-        options = config.edits
-        made = controlled.make_pairs(
-            sentences_of(config), per_sentence=options.per_sentence, preserved=options.preserved, seed=options.seed
-        )
-    write_text(workdir.root / "pairs.tsv", write_pairs(made))
-    return made, SOURCES[config.pairs]
-
-
-def sentences_of(config: ConfigDict) -> list[str]:
-    """What controlled edits are made of."""
-    if not config.sentences:
-        return list(templates.sentences(1000))
-    try:
-        text = Path(at_hand(config.sentences)).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"{config.sentences}: cannot be read as UTF-8 text, a sentence a line; check the path."
-        ) from error
-    return [line for line in text.splitlines() if line.strip()]
-
-
 def frozen_model(config: ConfigDict, workdir: Workdir) -> Frozen:
     """The checkpoint's model; the toy is trained first, unless it has been."""
     place = config.checkpoint
@@ -134,7 +102,7 @@ def frozen_model(config: ConfigDict, workdir: Workdir) -> Frozen:
         place = str(workdir.root / TOY)
         if not (workdir.root / TOY).exists():
             toy.make_toy(config.toy, place)
-    frozen = load_frozen(place, config.dtype, config.param_dtype)
+    frozen = load_frozen(place, config.dtype, config.param_dtype, config.parallel.fsdp)
     old = frozen.model
     model = Seq2SeqModel(old.spec, None, old.dtype, remat=config.model.remat, keep=config.model.keep)
     return frozen._replace(model=model)
@@ -143,9 +111,11 @@ def frozen_model(config: ConfigDict, workdir: Workdir) -> Frozen:
 def announce(config: ConfigDict, task: Task, source: str) -> str:
     """What is tuned on what."""
     counts = ", ".join(f"{name} {c['pairs']} ({c['preserved']} preserved)" for name, c in task.parts.counts().items())
-    arms = len(config.seeds) * len(config.optim.lr)
+    arms = f"{len(config.seeds) * len(config.optim.lr)} prompts of {config.prompt.length} vectors"
+    if config.shots:
+        arms = f"{len(config.seeds)} draws of {config.shots} examples, nothing tuned,"
     return (
-        f"{task.frozen.name}: {arms} prompts of {config.prompt.length} vectors on {source}: {counts}; "
+        f"{task.frozen.name}: {arms} on {source}: {counts}; "
         f"{task.parts.exact} pairs without an error left out. Wording: {task.wording.name}."
     )
 
@@ -158,11 +128,16 @@ def finish(
     `second`: the parts before the references of `config.test` were taken out, and the pairs of `config.test`.
     """
     parts, chosen = task.parts, tuned.chosen
-    dev, test = _ask(task, tuned.prompts[chosen], parts.dev), _ask(task, tuned.prompts[chosen], parts.test)
+    asked = functools.partial(_ask, tuned.task(task, chosen), tuned.prompts[chosen])
+    dev, test = asked(parts.dev), asked(parts.test)
     labels = {name: np.array([pair.preserved for pair in getattr(parts, name)]) for name in ("dev", "test")}
     threshold = choose_threshold(dev, labels["dev"], config.threshold.precision)
-    classifiers = {"LATTEScore's judge": test, **baseline_scores(config, task)}
-    every = [auc(_ask(task, prompt, parts.test), labels["test"]) for prompt in tuned.prompts]
+    encoders = config.bertscore_encoder or config.encoder, config.encoder
+    found = baselines.baseline_scores(encoders, task.frozen.folder, parts)
+    classifiers = {JUDGE: test, **{name: scores for name, (scores, _) in found.items()}}
+    every = [
+        auc(_ask(tuned.task(task, arm), prompt, parts.test), labels["test"]) for arm, prompt in enumerate(tuned.prompts)
+    ]
     before = auc(_ask(task, tuned.first[chosen], parts.test), labels["test"])
     figures = {
         "auc_dev": auc(dev, labels["dev"]),
@@ -180,12 +155,13 @@ def finish(
             for (seed, rate), (a, b), step, one in zip(tuned.arms, tuned.best, tuned.steps, every, strict=True)
         ],
         "chosen": chosen,
+        "shots": config.shots,
         "counts": parts.counts(),
         "threshold": threshold._asdict(),
     }
     if config.checkpoint == TOY:
         figures["auc_test_with_the_question"] = _with_question(task, tuned)
-    made = _judge(config, task, tuned.prompts[chosen], threshold, source, figures, workdir)
+    made = _judge(config, tuned.task(task, chosen), tuned.prompts[chosen], threshold, source, figures, workdir)
     write_judge(made, workdir.root / "judge")
     results = {
         "format": 1,
@@ -194,14 +170,14 @@ def finish(
         "signature": load_judged(workdir.root / "judge")[0].signature(task.frozen.name),
         **figures,
         "slices": by_slice(classifiers, parts.test),
-        "speakers": speakers(config, task, tuned.prompts[chosen], threshold, source),
+        "parameters": {JUDGE: baselines.count(task.frozen.params), **{name: size for name, (_, size) in found.items()}},
+        "speakers": speakers(config, task, asked, threshold, source),
         "raters": raters(parts),
         **data_tables([*second[0].train, *second[0].dev, *second[0].test]),
     }
     if second[1]:
-        ask = functools.partial(_ask, task, tuned.prompts[chosen])
         results["second_test"] = second_results(
-            config.test, second[0], parts, second[1], ask, threshold.value, config.exact
+            config.test, second[0], parts, second[1], asked, threshold.value, config.exact
         )
     write_text(workdir.root / "results.json", json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     write_text(workdir.root / "results.md", to_markdown(results))
@@ -252,32 +228,12 @@ def _judge(
         source=source,
         data=task.digest,
         about=dict(figures),
+        fsdp=config.parallel.fsdp,
     )
 
 
-def baseline_scores(config: ConfigDict, task: Task) -> dict[str, np.ndarray]:
-    """Scores of the test pairs by both baselines, fitted on train; none where no encoder is named."""
-    if not config.encoder:
-        return {}
-    name: str | Path = task.frozen.folder if config.encoder == "own" else config.encoder
-    embedder = TextEmbedder(load_encoder(name))
-    whole = embedder if embedder.loaded.is_whole else TextEmbedder(load_encoder(name, "last"))
-    kinds = {
-        "meaning[lr-bertscore]": (baselines.bertscore_features, BertScore(embedder)),
-        "meaning[lr-similarity]": (baselines.similarity_features, Similarity(whole)),
-    }
-    found = {}
-    for label, (features, metric) in kinds.items():
-        train, dev = (
-            (features(part, metric), np.array([pair.preserved for pair in part]))
-            for part in (task.parts.train, task.parts.dev)
-        )
-        found[label] = baselines.fit_best(train, dev)(features(task.parts.test, metric))
-    return found
-
-
 def speakers(
-    config: ConfigDict, task: Task, prompt: np.ndarray, threshold: Threshold, source: str
+    config: ConfigDict, task: Task, scores: Scores, threshold: Threshold, source: str
 ) -> dict[str, Any] | None:
     """The table of speakers of the test part, made-up ones where the pairs are controlled edits; None without any."""
     pairs = [*task.parts.test, *task.parts.exact_test]
@@ -290,4 +246,4 @@ def speakers(
     pairs = [pair for pair in pairs if pair.speaker]
     if not pairs:
         return None
-    return speakers_table(pairs, lambda asked: _ask(task, prompt, asked), threshold.value, exact=config.exact)
+    return speakers_table(pairs, scores, threshold.value, exact=config.exact)

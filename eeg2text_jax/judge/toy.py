@@ -48,7 +48,7 @@ def toy_tokenizer() -> PreTrainedTokenizerFast:
 
 def toy_wording(question: str = "") -> Wording:
     """The toy's wording, with a question word or, for the frozen toy, without."""
-    return Wording("toy", TOY_TEMPLATE, question)
+    return Wording("toy", TOY_TEMPLATE, f"{question} " if question else "")
 
 
 def make_toy(config: ConfigDict, folder: str | Path) -> None:

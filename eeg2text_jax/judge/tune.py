@@ -1,6 +1,7 @@
 """Tuning of soft prompts as a page: restore, then step, log, look at dev, save until done."""
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from ml_collections import ConfigDict
 from scipy import special
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.judge.frozen import Frozen, initial_prompts
+from eeg2text_jax.judge.frozen import Frozen, initial_prompts, weights_shardings
 from eeg2text_jax.judge.pair_batches import PairBatches, block, slices
 from eeg2text_jax.judge.pairs import Pair, Parts
 from eeg2text_jax.judge.program import TuneProgram, TuneState, keep_best, with_dropout
@@ -46,6 +47,11 @@ class Tuned(NamedTuple):
     prompts: np.ndarray  # float32 [A, P, D]
     best: np.ndarray  # accuracy and AUC on dev, [A, 2]
     steps: np.ndarray  # at which, [A]
+    wordings: tuple[Wording, ...] = ()  # of each arm, where they differ
+
+    def task(self, task: Task, arm: int) -> Task:
+        """Return the task with the wording of an arm."""
+        return task._replace(wording=self.wordings[arm]) if self.wordings else task
 
     @property
     def chosen(self) -> int:
@@ -81,10 +87,14 @@ def tune(config: ConfigDict, task: Task, root: epath.Path) -> Tuned:
     arms, steps = arms_of(config), config.train.steps
     placement = _place(config, len(arms))
     program = make_program(config, task.frozen.model, task.labels, placement.mesh)
-    encode = Encoder(task.frozen.tokenizer, task.wording, _longest(config, task.frozen), config.truncate)
+    encode = task.frozen.encoder(
+        task.wording, task.labels, config.prompt.length, config.truncate, max(config.batch.widths)
+    )
     batches = _batches(config, task, encode)
     first = _first_prompts(config, task)
-    frozen = jax.device_put(task.frozen.params, replicated(placement.mesh))
+    frozen = jax.device_put(
+        task.frozen.params, weights_shardings(task.frozen.params, placement.mesh, config.parallel.fsdp)
+    )
     keys = jax.device_put(_keys(arms), replicated(placement.mesh))
     on_dev = DevScores(config, task, encode, program, placement)
 
@@ -125,14 +135,21 @@ def tune(config: ConfigDict, task: Task, root: epath.Path) -> Tuned:
 
 
 def _place(config: ConfigDict, arms: int) -> Placement:
+    return Placement(make_mesh(*tune_mesh(config, len(jax.devices()), arms)), REPLICATED)
+
+
+def tune_mesh(config: ConfigDict, devices: int, arms: int) -> tuple[int, int]:
+    """Return the devices along `arm` and `data`: arms first, or with `parallel.fsdp` as many along `data` as can be.
+
+    Raises:
+      UserError: `parallel.mesh` does not fit the devices, the arms or the batch.
+    """
     wanted = tuple(int(n) for n in config.parallel.mesh)
     if arms_mapping(config.parallel) == "map":
         wanted = (1, wanted[1])
-    return Placement(make_mesh(*mesh_shape(len(jax.devices()), arms, config.batch.size, wanted)), REPLICATED)
-
-
-def _longest(config: ConfigDict, frozen: Frozen) -> int:
-    return min(frozen.max_tokens(config.prompt.length), max(config.batch.widths))
+    elif config.parallel.fsdp and not any(wanted):
+        wanted = (0, math.gcd(devices, config.batch.size))
+    return mesh_shape(devices, arms, config.batch.size, wanted)
 
 
 def _batches(config: ConfigDict, task: Task, encode: Encoder) -> PairBatches:

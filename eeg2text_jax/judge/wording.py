@@ -17,26 +17,41 @@ TEMPLATES = {
     "Transcript preserves the meaning of the ground truth: {",
 }
 ENDS = (".", "!", "?")
+LONGEST, LONGEST_WITH_EXAMPLES = 512, 2048  # tokens
 _PLACES = re.compile(r"\{reference\}|\{hypothesis\}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Wording:
-    """A template with `{reference}` and `{hypothesis}`; `question` goes before it."""
+    """A template with `{reference}` and `{hypothesis}`, and the text before it: a question word, or examples."""
 
     name: str
     template: str
-    question: str = ""
+    before: str = ""
+
+    @property
+    def longest(self) -> int:
+        """Most tokens of a text, the soft prompt included."""
+        return LONGEST_WITH_EXAMPLES if self.before else LONGEST
 
     def text(self, reference: str, hypothesis: str) -> str:
-        """What the encoder reads."""
+        """Return the text that asks about a pair."""
         reference, hypothesis = reference.strip(), hypothesis.strip()
         if self.name == "plain":
             reference, hypothesis = ended(reference), ended(hypothesis)
         # Not str.format: a template may come from a file, and a format string can look into objects.
         sides = {"{reference}": reference, "{hypothesis}": hypothesis}
         text = _PLACES.sub(lambda found: sides[found[0]], self.template)
-        return f"{self.question} {text}".strip()
+        return f"{self.before}{text}".strip()
+
+    def answered(self, reference: str, hypothesis: str, label: str) -> str:
+        """Return the text of a pair with its answer."""
+        return f"{self.text(reference, hypothesis)}{self.space}{label}{'}' if self.template.endswith('{') else ''}"
+
+    @property
+    def space(self) -> str:
+        """What stands between a text and its answer."""
+        return "" if self.template.endswith("{") else " "
 
 
 def ended(text: str) -> str:
@@ -70,15 +85,30 @@ class Labels:
     ids: tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def read_labels(words: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> Labels:
-    """Token ids of the answers.
+def label_ids(word: str, tokenizer: PreTrainedTokenizerBase, wording: Wording | None = None) -> tuple[int, ...]:
+    """Return the token ids of an answer without special tokens.
+
+    Args:
+      wording: of a decoder-only model, whose answer continues the text; None: the answer stands alone, in a decoder.
+    """
+    if wording is not None:
+        asked = wording.template.partition("{hypothesis}")[2]
+        texts = asked, f"{asked}{wording.space}{word}"
+        before, whole = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts)
+        if whole[: len(before)] == before:
+            return tuple(whole[len(before) :])
+    return tuple(tokenizer(word, add_special_tokens=False)["input_ids"])
+
+
+def read_labels(words: Sequence[str], tokenizer: PreTrainedTokenizerBase, wording: Wording | None = None) -> Labels:
+    """Token ids of the answers; `wording` as for `label_ids`.
 
     Raises:
       UserError: they are equal, one begins the other, or the tokenizer does not know a piece of one.
     """
     if len(words) != 2 or words[0] == words[1]:
         raise UserError(f"labels are {tuple(words)}; expected two different words, the one for yes first.")
-    ids = tuple(tuple(tokenizer(word, add_special_tokens=False)["input_ids"]) for word in words)
+    ids = tuple(label_ids(word, tokenizer, wording) for word in words)
     for word, pieces in zip(words, ids, strict=True):
         if not pieces or tokenizer.unk_token_id in pieces:
             raise UserError(f"labels: the tokenizer has no token for {word!r}; choose words that it knows.")
@@ -98,11 +128,19 @@ class Encoder:
       wording: what is written.
       max_tokens: at most so many, special tokens included, without the prompt.
       truncate: cut both texts of a longer pair by words, alike, instead of refusing it.
+      open_end: leave out the end token, as for a decoder-only model, which goes on with the answer.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, wording: Wording, max_tokens: int, truncate: bool = False):
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        wording: Wording,
+        max_tokens: int,
+        truncate: bool = False,
+        open_end: bool = False,
+    ):
         self.tokenizer, self.wording, self.max_tokens = tokenizer, wording, max_tokens
-        self.truncate, self.cut = truncate, 0
+        self.truncate, self.cut, self.open_end = truncate, 0, open_end
 
     def __call__(self, pairs: Sequence[tuple[str, str]], where: str = "pair") -> list[np.ndarray]:
         """Token ids int32 of every (reference, hypothesis).
@@ -136,4 +174,6 @@ class Encoder:
 
     def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         encoded = self.tokenizer(list(texts), truncation=False, padding=False, verbose=False)["input_ids"]
-        return [np.asarray(ids, np.int32) for ids in encoded]
+        end = self.tokenizer.eos_token_id
+        cut = [ids[:-1] if self.open_end and ids and ids[-1] == end else ids for ids in encoded]
+        return [np.asarray(ids, np.int32) for ids in cut]

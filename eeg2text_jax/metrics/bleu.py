@@ -1,49 +1,21 @@
 """Corpus BLEU (Papineni et al., 2002) without smoothing, on words or on a model's tokens.
 
-Clipped n-gram overlap is computed row by row by sorting, or for all pairs of texts by a sparse product: the k-th
-occurrence of an n-gram in a text is its own feature, so two texts share min(count, count) features of an n-gram, and
-the clipped overlap is a dot product of 0/1 rows.
+Clipped n-gram overlap is computed row by row by sorting, or for all pairs of texts by a join: the k-th occurrence of an
+n-gram in a text is its own feature, so two texts share min(count, count) features of an n-gram, and the clipped overlap
+is the number of features that both have.
 """
 
 import functools
-from collections import Counter
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
-from scipy import sparse
 
 from eeg2text_jax.metrics.metric import PIECES, Metric, Tokenize, by_pieces, check_same_length, ratio, tokenize_all
 from eeg2text_jax.predictions.script import characters_apart
 from eeg2text_jax.versions import OWN_VERSION, with_version
 
-
-class NgramFeatures:
-    """0/1 feature rows of order-`n` n-grams over one shared vocabulary; `unique` ignores repetitions."""
-
-    def __init__(self, n: int, *, unique: bool = False):
-        self.n = n
-        self.unique = unique
-        self.ids: dict[tuple, int] = {}
-
-    def rows(self, texts: Sequence[Sequence[str]]) -> sparse.csr_array:
-        """Float64 CSR `[N, features so far]` of tokenized texts."""
-        columns = [self.row(tokens) for tokens in texts]
-        indptr = np.cumsum([0, *map(len, columns)])
-        indices = np.fromiter(chain.from_iterable(columns), np.int64, indptr[-1])
-        return sparse.csr_array((np.ones(len(indices)), indices, indptr), shape=(len(texts), len(self.ids)))
-
-    def row(self, tokens: Sequence[str]) -> list[int]:
-        features = []
-        seen: Counter = Counter()
-        for ngram in zip(*(tokens[i:] for i in range(self.n)), strict=False):
-            seen[ngram] += 1
-            if not (self.unique and seen[ngram] > 1):
-                features.append(self.ids.setdefault((ngram, seen[ngram]), len(self.ids)))
-        return features
-
-
+AT_ONCE = 2**22  # matches of n-grams that are counted at once: bounds the memory of long texts
 Overlaps = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -59,41 +31,59 @@ def overlaps(
 
     `unique` ignores repetitions within a text.
     """
-    if not pairwise:
-        return row_overlaps(predictions, references, orders, unique=unique)
-    found = []
-    for n in orders:
-        features = NgramFeatures(n, unique=unique)
-        predicted, reference = features.rows(predictions), features.rows(references)
-        predicted.resize(len(predictions), len(features.ids))
-        shared = np.asarray((predicted @ reference.T).toarray(), float)
-        found.append((shared, np.diff(predicted.indptr).astype(float), np.diff(reference.indptr).astype(float)))
-    return found
+    count = _pairs if pairwise else _clipped
+    return [
+        count(text_of, grams, len(predictions), len(references), unique)
+        for n, text_of, grams in _ngrams([*predictions, *references], max(orders))
+        if n in orders
+    ]
 
 
-def row_overlaps(
-    predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]], orders: Sequence[int], *, unique: bool
-) -> list[Overlaps]:
-    """`overlaps` row by row; an n-gram's id is made from the id of its first n - 1 tokens and its last token."""
+def _ngrams(texts: Sequence[Sequence[str]], longest: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Give every order up to `longest` with the text and the id of each n-gram, texts in their order.
+
+    An n-gram's id is made from the id of its first n - 1 tokens and its last token.
+    """
     numbers: dict[str, int] = {}
-    texts = [*predictions, *references]
     tokens = np.array([numbers.setdefault(token, len(numbers)) for text in texts for token in text], np.int64)
     lengths = np.array([len(text) for text in texts])
     text_of = np.repeat(np.arange(len(texts)), lengths)
     left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(tokens))  # tokens from here to the end of the text
-    grams, found = tokens, []
-    for n in range(1, max(orders) + 1):
+    grams = tokens
+    for n in range(1, longest + 1):
         begins = np.flatnonzero(left >= n)
         if n > 1:
             keys = grams[begins] * max(len(numbers), 1) + tokens[begins + n - 1]
             grams = np.zeros_like(tokens)
             grams[begins] = np.unique(keys, return_inverse=True)[1]
-        if n in orders:
-            found.append(_clipped(text_of[begins], grams[begins], len(predictions), unique))
-    return found
+        yield n, text_of[begins], grams[begins]
 
 
-def _clipped(text_of: np.ndarray, grams: np.ndarray, rows: int, unique: bool) -> Overlaps:
+def _pairs(text_of: np.ndarray, grams: np.ndarray, predictions: int, references: int, unique: bool) -> Overlaps:
+    """Return the shared n-grams of all pairs `[P, R]`, and the n-grams of both sides."""
+    width = grams.max(initial=0) + 1
+    keys, counts = np.unique(text_of * width + grams, return_counts=True)
+    text, feature = keys // width, keys % width
+    if not unique and counts.max(initial=1) > 1:  # the k-th occurrence in a text is a feature of its own
+        nth = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        text, again = np.repeat(text, counts), np.repeat(feature, counts) * counts.max() + nth
+        feature = np.unique(again, return_inverse=True)[1]
+    numbers = np.bincount(text, minlength=predictions + references).astype(float)
+    first = int(numbers[:predictions].sum())
+    order = np.argsort(feature[first:], kind="stable")
+    theirs, reference = feature[first:][order], text[first:][order] - predictions
+    begin = np.searchsorted(theirs, feature[:first], "left")
+    matches = np.searchsorted(theirs, feature[:first], "right") - begin  # references with each feature of predictions
+    shared = np.zeros(predictions * references)
+    for part in np.split(np.arange(first), np.searchsorted(np.cumsum(matches), range(AT_ONCE, matches.sum(), AT_ONCE))):
+        many = matches[part]
+        nth = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many)
+        pairs = np.repeat(text[part] * references, many) + reference[np.repeat(begin[part], many) + nth]
+        shared += np.bincount(pairs, minlength=len(shared))
+    return shared.reshape(predictions, references), numbers[:predictions], numbers[predictions:]
+
+
+def _clipped(text_of: np.ndarray, grams: np.ndarray, rows: int, _: int, unique: bool) -> Overlaps:
     """Return shared n-grams and the n-grams of both sides, each `[rows]`; texts below `rows` are predictions."""
     width = grams.max(initial=0) + 1
     sides = []
@@ -103,10 +93,9 @@ def _clipped(text_of: np.ndarray, grams: np.ndarray, rows: int, unique: bool) ->
     (predicted, p_counts), (reference, r_counts) = sides
     _, p, r = np.intersect1d(predicted, reference, assume_unique=True, return_indices=True)
     both = np.minimum(p_counts[p], r_counts[r])
-    return tuple(
-        np.bincount(keys // width, counts, minlength=rows)
-        for keys, counts in ((predicted[p], both), (predicted, p_counts), (reference, r_counts))
-    )
+    sums = ((predicted[p], both), (predicted, p_counts), (reference, r_counts))
+    shared, ours, theirs = (np.bincount(keys // width, counts, minlength=rows) for keys, counts in sums)
+    return shared, ours, theirs
 
 
 ORDERS = (1, 2, 3, 4)

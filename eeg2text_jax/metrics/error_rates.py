@@ -1,12 +1,15 @@
-"""Word and character error rate with edit counts, equal to jiwer's."""
+"""Word and character error rate with edit counts, equal to jiwer's; and how much case and punctuation change them."""
 
+import re
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import jiwer
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
+from eeg2text_jax.metrics.bleu import word_bleu
 from eeg2text_jax.metrics.metric import Metric, Tokenize, check_same_length, ratio, tokenize_all
 from eeg2text_jax.predictions.script import characters_apart
 from eeg2text_jax.versions import with_version
@@ -61,7 +64,8 @@ class ErrorRate(Metric):
 def edit_counts(prediction: Sequence[int], reference: Sequence[int]) -> tuple[int, int, int, int]:
     """Return substitutions, deletions and insertions of one best alignment, and the length of the reference."""
     replaced = deleted = inserted = 0
-    for tag, start, end, predicted_start, predicted_end in Levenshtein.opcodes(reference, prediction).as_list():
+    changes: list[Any] = Levenshtein.opcodes(reference, prediction).as_list()
+    for tag, start, end, predicted_start, predicted_end in changes:
         if tag == "replace":
             replaced += end - start
         elif tag == "delete":
@@ -77,3 +81,30 @@ def word_error_rate() -> ErrorRate:
 
 def character_error_rate() -> ErrorRate:
     return ErrorRate("cer", "character", lambda text: jiwer.cer_default([text])[0])
+
+
+POINTS = 5.0  # a smaller change is no other result
+ROWS = 20_000  # of more, as many are taken at equal distances
+
+
+def normalized(text: str) -> str:
+    """A text in lower case, apostrophes within words aside without punctuation."""
+    return " ".join(re.findall(r"\w+(?:'\w+)*", text.lower().replace("’", "'")))
+
+
+def what_normalizing_changes(predictions: Sequence[str], references: Sequence[str]) -> str:
+    """A sentence where WER or BLEU-1 changes by more than `POINTS`; empty where neither does, or is undefined."""
+    step = -(-len(predictions) // ROWS) or 1
+    texts = [list(side[::step]) for side in (predictions, references)]
+    plain = [[normalized(text) for text in side] for side in texts]
+    found = []
+    for name, metric in (("WER", word_error_rate()), ("BLEU-1", word_bleu())):
+        before, after = (float(metric.corpus(metric.statistics(*side).sum(0))[0]) for side in (texts, plain))
+        if abs(before - after) > POINTS:
+            found.append(f"{name} from {before:.2f} to {after:.2f}")
+    if not found:
+        return ""
+    return (
+        f"case and punctuation count: without them {' and '.join(found)}; write predictions and references alike, or "
+        "say which of the two is reported"
+    )

@@ -92,7 +92,7 @@ def table_latex(table: Table) -> str:
 
 def print_table(results: dict[str, Any]) -> None:
     """Print the scores of `score_cells`, fitted to the terminal, or at full width into a file."""
-    console = Console()
+    console = Console(force_jupyter=False)  # in Jupyter rich would write past a redirected standard output
     if not console.is_terminal:
         console.width = FILE_WIDTH
     console.print(table_console(results))

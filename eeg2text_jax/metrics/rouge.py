@@ -86,8 +86,8 @@ def common_subsequences(
     else:
         pairs = zip(predictions, references, strict=True)
         shared = np.array([LCSseq.similarity(prediction, reference) for prediction, reference in pairs], float)
-    lengths = ([float(len(tokens)) for tokens in texts] for texts in (predictions, references))
-    return shared, *map(np.array, lengths)
+    ours, theirs = (np.array([float(len(tokens)) for tokens in texts]) for texts in (predictions, references))
+    return shared, ours, theirs
 
 
 def union_subsequences(
@@ -103,12 +103,12 @@ def union_subsequences(
     subsequences the one that its walk from the end finds.
     """
     sides = [[sentences(text) for text in texts] for texts in (predictions, references)]
-    lengths = (np.array([float(len(set(chain(*text)))) for text in side]) for side in sides)
+    ours, theirs = (np.array([float(len(set(chain(*text)))) for text in side]) for side in sides)
     if pairwise:
         shared = np.array([[_union(p, r) for r in sides[1]] for p in sides[0]], float)
     else:
         shared = np.array([_union(p, r) for p, r in zip(*sides, strict=True)], float)
-    return shared, *lengths
+    return shared, ours, theirs
 
 
 def _union(predicted: list[list[str]], reference: list[list[str]]) -> int:

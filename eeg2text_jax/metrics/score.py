@@ -114,7 +114,7 @@ def jobs_of(
     """Return every metric of a score with its texts; arguments and errors are those of `score_predictions`."""
     check_scorable(predictions)
     texts = [p.prediction for p in predictions], [p.reference for p in predictions]
-    jobs = [(metric, texts) for metric in text_metrics(profile, metrics)]
+    jobs: list[tuple[Metric, Texts]] = [(metric, texts) for metric in text_metrics(profile, metrics)]
     if meaning is not None:
         jobs += [(metric, texts) for metric in meaning(texts[1])]
     if metrics is not None and "bleu" not in metrics:
@@ -171,7 +171,7 @@ class IdTexts(Sequence[str]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, part: slice) -> list[str]:
+    def __getitem__(self, part: Any) -> Any:
         return [" ".join(map(str, getattr(row, f"{self.side}_tokens"))) for row in self.rows[part]]
 
 

@@ -127,7 +127,9 @@ def summary(values: Sequence[float], digits: int) -> str:
 
 def ratio_rows(rows: Sequence[Row], figures: Sequence[str]) -> Iterable[list[str]]:
     """Return rows with the ratio of teacher-forced to free-running figures, where both exist."""
-    by_key = {(row.label, row.train_condition, row.eval_condition, row.mode): row for row in rows}
+    by_key: dict[tuple[Any, ...], Row] = {
+        (row.label, row.train_condition, row.eval_condition, row.mode): row for row in rows
+    }
     for (*key, mode), free in by_key.items():
         forced = by_key.get((*key, "teacher_forced"))
         if mode == "free_running" and forced is not None:

@@ -1,4 +1,4 @@
-"""Multi-head attention, the biases that mask it, and T5's relative positions.
+"""Multi-head attention, the biases that mask it, rotary positions and T5's relative positions.
 
 A mask is an additive float32 bias `[N or 1, H or 1, Tq or 1, Tk]`: 0 for visible positions, the most negative float for
 masked ones, whose weight and gradient are then exactly 0. A layer that computes all positions at once has activations
@@ -8,6 +8,7 @@ as rows `[N*T, D]` and heads first, `[H, N, T, Dh]`.
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +16,37 @@ from flax import nnx
 
 from eeg2text_jax.models.heads import Heads, attend_apart, attend_together, from_groups, into_groups
 from eeg2text_jax.models.layers import MANY_ROWS, Dense, Norm, make_dense, product, row_major
-from eeg2text_jax.models.rotary import Rotation
 from eeg2text_jax.models.spec import StackSpec
-from eeg2text_jax.parallel.batch_axis import data_shards
+from eeg2text_jax.parallel.mesh import data_shards
+
+
+class Rotation(NamedTuple):
+    """Rotary positions (Su et al. 2021): cosines and sines of the angles of every row, `[R, Dh / 2]` float32.
+
+    A pair is dimension i of the first half and i of the second, as in transformers. The angle of each pair is data of
+    the backbone (`StackSpec.rotary`), so scaled frequencies need no code here.
+    """
+
+    cos: jax.Array
+    sin: jax.Array
+
+    @classmethod
+    def of(cls, positions: jax.Array, frequencies: Sequence[float]) -> "Rotation":
+        """Rotation of rows at `positions [R]`, by frequencies `[Dh / 2]` in radians a position."""
+        angles = positions.astype(jnp.float32)[:, None] * jnp.asarray(frequencies, jnp.float32)[None]
+        return cls(jnp.cos(angles), jnp.sin(angles))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Turn rows of heads, `[R, H, Dh] -> [R, H, Dh]`, in the dtype of `x`."""
+        cos, sin = (part.astype(x.dtype)[:, None] for part in self)
+        first, second = jnp.split(x, 2, axis=-1)
+        return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+
+def choose(local: jax.Array | bool, here: Rotation, there: Rotation) -> Rotation:
+    """`here` in a local layer, else `there`."""
+    return jax.tree.map(lambda a, b: jnp.where(local, a, b), here, there)
+
 
 MASK_VALUE = float(jnp.finfo(jnp.float32).min)
 
@@ -68,9 +97,10 @@ class Attention(nnx.Module):
         """
         shape = Heads(batch, self.heads, self.rate)
         if self.apart or not shape.side_by_side(self.head_dim) or x.shape[0] // data_shards() < MANY_ROWS:
-            rows = self._rows(x, context, rotation, dropout_key)
-            kept = rows if x is context else map(product, rows)
-            return self.out(attend_apart(shape, *kept, biases, dropout_key, self.cap), dropout_key, 5)
+            queries, keys, values = self._rows(x, context, rotation, dropout_key)
+            if x is not context:
+                queries, keys, values = product(queries), product(keys), product(values)
+            return self.out(attend_apart(shape, queries, keys, values, biases, dropout_key, self.cap), dropout_key, 5)
         together, apart = partial(self._together, shape), partial(self._apart, shape)
         return jax.lax.platform_dependent(x, context, tuple(biases), dropout_key, tpu=together, default=apart)
 

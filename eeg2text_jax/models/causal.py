@@ -13,15 +13,14 @@ import jax.numpy as jnp
 from flax import nnx
 
 from eeg2text_jax.cpu import fenced
-from eeg2text_jax.models.attention import mask_bias
+from eeg2text_jax.models.attention import Rotation, choose, mask_bias
 from eeg2text_jax.models.cache import Cache, LayerCache, history_bias, own_position
 from eeg2text_jax.models.encoder_decoder import Embedding, Head, ReadOut, logits_of
 from eeg2text_jax.models.nnx_bridge import scan_layers
 from eeg2text_jax.models.remat import Keep
-from eeg2text_jax.models.rotary import Rotation, choose
 from eeg2text_jax.models.spec import Seq2SeqSpec
 from eeg2text_jax.models.stack import Layer, Stack, dropout_keys
-from eeg2text_jax.parallel.batch_axis import shard_rows
+from eeg2text_jax.parallel.mesh import shard_rows
 
 
 def left_padded(x: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -33,7 +32,7 @@ def left_padded(x: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
 class CausalStack(Stack):
     """Layers with causal attention; local layers see a sliding window (Mistral, Gemma)."""
 
-    def __call__(
+    def __call__(  # type: ignore[override]  # one sequence, no context
         self,
         x: jax.Array,
         mask: jax.Array,

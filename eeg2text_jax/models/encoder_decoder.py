@@ -13,7 +13,7 @@ from eeg2text_jax.models.heads import capped
 from eeg2text_jax.models.layers import ACTIVATIONS, Norm, make_dense
 from eeg2text_jax.models.spec import Seq2SeqSpec
 from eeg2text_jax.models.stack import Stack
-from eeg2text_jax.parallel.batch_axis import replicate, shard_rows
+from eeg2text_jax.parallel.mesh import replicate, shard_rows
 
 
 class Embedding(nnx.Module):

@@ -164,7 +164,8 @@ def divide(params: Params) -> tuple[Params, Params]:
 
     Works by names on any tree, for example of shapes; `parallel.arms.joined` is the inverse.
     """
-    own, frozen = {}, {}
+    own: Params = {}
+    frozen: Params = {}
     for name, value in params.items():
         if name in OUTSIDE:
             own[name] = value

@@ -13,7 +13,7 @@ from jax.experimental.layout import Layout, with_layout_constraint
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.spec import LoraSpec, StackSpec
-from eeg2text_jax.parallel.batch_axis import data_shards
+from eeg2text_jax.parallel.mesh import data_shards
 
 
 def gelu(x: jax.Array) -> jax.Array:

@@ -13,7 +13,7 @@ from flax import nnx
 from jax import lax
 
 from eeg2text_jax.models.remat import Keep, scan_keeping
-from eeg2text_jax.parallel.batch_axis import replicate
+from eeg2text_jax.parallel.mesh import replicate
 
 Params = dict[str, Any]
 

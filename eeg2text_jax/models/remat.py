@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from eeg2text_jax.models.layers import PRODUCT
-from eeg2text_jax.parallel.batch_axis import replicate
+from eeg2text_jax.parallel.mesh import replicate
 
 Keep = Literal["products", "nothing"]
 

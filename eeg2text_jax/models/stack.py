@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from eeg2text_jax.models.attention import Attention, RelativeBias, mask_bias, padding_bias
+from eeg2text_jax.models.attention import Attention, RelativeBias, Rotation, mask_bias, padding_bias
 from eeg2text_jax.models.cache import Cache, LayerCache, history_bias, own_position
 from eeg2text_jax.models.layers import (
     MANY_ROWS,
@@ -20,9 +20,8 @@ from eeg2text_jax.models.layers import (
 )
 from eeg2text_jax.models.nnx_bridge import scan_layers, separate_layers, stack_layers
 from eeg2text_jax.models.remat import Keep
-from eeg2text_jax.models.rotary import Rotation
 from eeg2text_jax.models.spec import StackSpec
-from eeg2text_jax.parallel.batch_axis import data_shards, shard_rows
+from eeg2text_jax.parallel.mesh import data_shards, shard_rows
 
 Sublayer = Callable[[jax.Array, jax.Array | None], jax.Array]  # (rows, dropout key) -> what is added to the rows
 

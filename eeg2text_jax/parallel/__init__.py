@@ -1,1 +1,19 @@
-"""Device mesh, sharding rules and the arm axis of the grid."""
+"""The mesh, where arrays lie, and programs of all arms; the section of the configuration that says how."""
+
+import dataclasses
+from typing import Annotated
+
+from eeg2text_jax.kinds import flag, one_of, pair, whole
+
+
+@dataclasses.dataclass(frozen=True)
+class ParallelSettings:
+    """Section `parallel`."""
+
+    arms: Annotated[str, one_of("auto", "vmap", "map")]
+    wave: Annotated[int, whole(0, 1_000_000)]
+    mesh: Annotated[tuple[int, int], pair(whole(0, 1_000_000))]
+    fsdp: Annotated[bool, flag()]
+    hosts: Annotated[str, one_of("one", "auto", "env")]
+    startup: Annotated[int, whole(1, 86_400)]
+    heartbeat: Annotated[int, whole(2, 3_600)]

@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
-from eeg2text_jax.parallel.batch_axis import with_mesh
-from eeg2text_jax.parallel.mesh import ARM, DATA
+from eeg2text_jax.parallel.mesh import ARM, DATA, with_mesh
 from eeg2text_jax.parallel.placement import arm_sharding, replicated, seeds_sharding
 
 

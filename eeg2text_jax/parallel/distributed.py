@@ -3,16 +3,19 @@
 import os
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding, PartitionSpec
 
-from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.errors import HostLost, UserError, first_line
+from eeg2text_jax.parallel import ParallelSettings
+from eeg2text_jax.stores import follower
 from eeg2text_jax.stores.address import is_address
-from eeg2text_jax.stores.mirror import mirrored
+from eeg2text_jax.stores.mirror import mirrored, settle_all
 
 Result = TypeVar("Result")
 
@@ -20,19 +23,21 @@ Result = TypeVar("Result")
 COORDINATOR, PROCESSES, PROCESS = "EEG2TEXT_COORDINATOR", "EEG2TEXT_PROCESSES", "EEG2TEXT_PROCESS"
 
 
-def initialize(hosts: str) -> None:
+def initialize(parallel: ParallelSettings) -> None:
     """Joins the other hosts. Call it before anything touches a device. From then on the first host alone prints.
 
     Args:
-      hosts: `"one"`: this machine alone. `"auto"`: the cluster that JAX finds (a TPU slice, Slurm, Open MPI).
-        `"env"`: as the environment says: `EEG2TEXT_COORDINATOR` (address:port of process 0), `EEG2TEXT_PROCESSES`
-        (how many) and `EEG2TEXT_PROCESS` (which one this is).
+      parallel: the section of the configuration. `hosts` is `"one"`: this machine alone; `"auto"`: the cluster that
+        JAX finds (a TPU slice, Slurm, Open MPI); `"env"`: as the environment says: `EEG2TEXT_COORDINATOR`
+        (address:port of process 0), `EEG2TEXT_PROCESSES` (how many) and `EEG2TEXT_PROCESS` (which one this is).
+        `startup` and `heartbeat` are seconds.
 
     Raises:
       UserError: `hosts` is something else, the environment is incomplete, the others could not be joined, or there is
         no device of the kind that was asked for.
     """
-    if hosts == "one":
+    hosts = parallel.hosts
+    if hosts == "one" or jax.distributed.is_initialized():  # by an earlier fold
         check_devices()
         return
     if hosts not in ("auto", "env"):
@@ -41,9 +46,13 @@ def initialize(hosts: str) -> None:
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:
-        jax.distributed.initialize(**arguments)
+        jax.distributed.initialize(
+            **arguments,
+            initialization_timeout=int(parallel.startup),
+            heartbeat_timeout_seconds=int(parallel.heartbeat),
+        )
     except (RuntimeError, ValueError) as error:
-        raise UserError(f"parallel.hosts = {hosts!r}: the hosts could not be joined ({first_line(error)}).") from error
+        raise HostLost(f"parallel.hosts = {hosts!r}: the hosts could not be joined ({first_line(error)}).") from error
     check_devices()
     if not is_main():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  to the end of the process: everything is printed once
@@ -72,7 +81,7 @@ def check_devices() -> None:
 
 
 def main_first(make: Callable[[], Result]) -> Result:
-    """Calls `make` on the first host, then on the others, which find what it wrote to the shared folder.
+    """Calls `make` on the first host, then on the others, which find what it wrote to the workdir.
 
     Raises:
       UserError: on the other hosts, where `make` failed on the first, which raises what it raised.
@@ -83,6 +92,7 @@ def main_first(make: Callable[[], Result]) -> Result:
     if is_main():
         try:
             made = make()
+            settle_all()
         except BaseException as error:  # the others wait, and are told before it goes on its way
             failure = error
     failed = multihost_utils.broadcast_one_to_all(np.int32(failure is not None))
@@ -90,21 +100,27 @@ def main_first(make: Callable[[], Result]) -> Result:
         raise failure
     if failed:
         raise UserError("the first host could not go on; its message says why.")
-    return made if is_main() else make()
+    if is_main():
+        return made
+    follower.pull_all()
+    return make()
 
 
-def workdir_at(place: str) -> AbstractContextManager[str]:
-    """The folder of this machine to work in for a workdir `place`, see `mirror.mirrored`; call it behind `initialize`.
+def workdir_at(place: str, stack: ExitStack) -> str:
+    """The folder of this machine to work in for a workdir `place`, until `stack` ends; call it behind `initialize`.
+
+    A workdir in a bucket is mirrored by the first host; the others have copies, see `stores.follower`.
 
     Raises:
-      UserError: on entering, or at once where several hosts would write a checkpoint into folders of their own.
+      UserError: the bucket cannot be read or written, or another run is at work in the folder.
     """
-    if is_address(place) and jax.process_count() > 1:
-        raise UserError(
-            f"{place}: {jax.process_count()} hosts write one checkpoint together and need a folder that all of them "
-            "see; mount the bucket (gcsfuse) and name that, or run on one host."
-        )
-    return mirrored(place)
+
+    def enter() -> str:
+        if is_address(place) and not is_main():
+            return str(follower.follow(place, jax.process_index()))
+        return stack.enter_context(mirrored(place)) if is_main() else place
+
+    return main_first(enter)
 
 
 def main_decides(decide: Callable[[], int]) -> int:
@@ -131,6 +147,29 @@ def to_host(tree: Any) -> Any:
     if all(leaf.is_fully_addressable for leaf in jax.tree.leaves(tree)):
         return jax.tree.map(np.asarray, tree)
     return multihost_utils.process_allgather(tree, tiled=True)
+
+
+def to_main(tree: Any) -> Any:
+    """Arrays on the first host: as they are where it is alone, as numpy of all shards else; None on other hosts.
+
+    A call for all hosts at once. Leaf by leaf, so that a device holds one whole leaf at a time beside its shards.
+    """
+    if jax.process_count() == 1:
+        return tree
+    found = jax.tree.map(_whole, tree)
+    return found if is_main() else None
+
+
+def _whole(leaf: Any) -> np.ndarray | None:
+    if leaf.is_fully_addressable or leaf.is_fully_replicated:
+        return np.asarray(leaf) if is_main() else None
+    everywhere = NamedSharding(leaf.sharding.mesh, PartitionSpec())
+    gathered = jax.jit(_same, out_shardings=everywhere)(leaf)
+    return np.asarray(gathered) if is_main() else None
+
+
+def _same(leaf: jax.Array) -> jax.Array:
+    return leaf
 
 
 def _from_environment() -> dict[str, str | int]:

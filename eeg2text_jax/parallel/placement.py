@@ -17,9 +17,9 @@ import numpy as np
 from jax.experimental.layout import Format
 from jax.experimental.layout import Layout as MemoryLayout
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
-from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.parallel import ParallelSettings
 from eeg2text_jax.parallel.mesh import ARM, DATA, abstract_mesh, make_mesh, mesh_shape
 
 # Layout of an array's axes after the arm axis: axis names as in PartitionSpec, or FSDP: the longest axis that
@@ -93,7 +93,7 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(DATA))
 
 
-def put_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
+def put_batch(batch: Mapping[str, Any], mesh: Mesh) -> dict[str, jax.Array]:
     """Places a batch on the mesh. Every host makes the whole batch and hands over the rows of its own devices."""
     return put(dict(batch), batch_sharding(mesh))
 
@@ -103,7 +103,7 @@ def seeds_sharding(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(None, DATA))
 
 
-def put_training_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
+def put_training_batch(batch: Mapping[str, Any], mesh: Mesh) -> dict[str, jax.Array]:
     """`put_batch` for `[S, B, ...]`."""
     return put(dict(batch), seeds_sharding(mesh))
 
@@ -163,21 +163,27 @@ class Placement:
     rules: Rules
 
     @classmethod
-    def from_config(
-        cls, config: ConfigDict, n_arms: int, devices: Sequence[jax.Device] | int | None = None
+    def choose(
+        cls,
+        parallel: ParallelSettings,
+        n_arms: int,
+        batch_size: int,
+        accumulate: int,
+        devices: Sequence[jax.Device] | int | None = None,
     ) -> "Placement":
-        """The placement that the configuration asks for, on the devices of all hosts.
+        """Return the placement that the section `parallel` asks for, on the devices of all hosts.
 
         Args:
-          config: all of it.
+          parallel: the section.
           n_arms: of the grid.
+          batch_size: `batch.size`.
+          accumulate: `train.accumulate`.
           devices: others to take, descriptions of a machine that is not there among them; a number: so many of no kind,
             for which programs can be lowered, not compiled.
 
         Raises:
           UserError: `parallel.mesh` does not fit the devices, the arms or the batch, or `train.accumulate` the batch.
         """
-        parallel = config.parallel
         wanted = tuple(int(n) for n in parallel.mesh)
         if len(wanted) != 2 or min(wanted) < 0:
             raise UserError(f"parallel.mesh = {wanted}; expected devices along (arm, data), 0 for a free choice.")
@@ -191,15 +197,15 @@ class Placement:
         rules = FULLY_SHARDED if parallel.fsdp else REPLICATED
         if devices is not None:
             n_devices = devices if isinstance(devices, int) else len(devices)
-            shape = mesh_shape(n_devices, n_arms, config.batch.size, wanted)
-            _check_microbatches(config.batch.size, config.train.accumulate, shape[1])
+            shape = mesh_shape(n_devices, n_arms, batch_size, wanted)
+            _check_microbatches(batch_size, accumulate, shape[1])
             return cls(abstract_mesh(*shape) if isinstance(devices, int) else make_mesh(*shape, devices), rules)
-        devices = jax.devices()
-        if min(wanted) and wanted[0] * wanted[1] < len(devices) and jax.process_count() == 1:
-            devices = devices[: wanted[0] * wanted[1]]
-        shape = mesh_shape(len(devices), n_arms, config.batch.size, wanted)
-        _check_microbatches(config.batch.size, config.train.accumulate, shape[1])
-        chosen = None if len(devices) == len(jax.devices()) else devices
+        found = list(jax.devices())
+        if min(wanted) and wanted[0] * wanted[1] < len(found) and jax.process_count() == 1:
+            found = found[: wanted[0] * wanted[1]]
+        shape = mesh_shape(len(found), n_arms, batch_size, wanted)
+        _check_microbatches(batch_size, accumulate, shape[1])
+        chosen = None if len(found) == len(jax.devices()) else found
         return cls(make_mesh(*shape, chosen), rules)
 
     def __str__(self) -> str:
@@ -226,11 +232,11 @@ class Placement:
             self.shardings(shapes),
         )
 
-    def batch(self, batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
+    def batch(self, batch: Mapping[str, Any]) -> dict[str, jax.Array]:
         """A batch on the mesh, its rows along `data`."""
         return put_batch(batch, self.mesh)
 
-    def training_batch(self, batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
+    def training_batch(self, batch: Mapping[str, Any]) -> dict[str, jax.Array]:
         """A batch `[S, B, ...]` on the mesh, its rows along `data`."""
         return put_training_batch(batch, self.mesh)
 
@@ -239,7 +245,7 @@ class Placement:
         return put(tree, replicated(self.mesh))
 
 
-def arms_mapping(parallel: ConfigDict) -> str:
+def arms_mapping(parallel: ParallelSettings) -> str:
     """How the arms of a device are computed, from `parallel.arms`: `"vmap"`, side by side, or `"map"`, in turn.
 
     `"auto"` maps on a single CPU device, which does that faster.

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import DECODER, Lines
@@ -22,7 +23,7 @@ def read_beside(lines: Lines, reference: Lines) -> tuple[Iterator[ForeignRow], s
     Raises:
       UserError: the files differ in their number of lines or in their ids, or a value is no text.
     """
-    sides = [_json_texts(side) for side in (lines, reference)]
+    sides: list[Any] = [_json_texts(side) for side in (lines, reference)]
     by_id = all(isinstance(side, dict) for side in sides)
     if not by_id:
         if any(isinstance(side, dict) for side in sides):
@@ -31,7 +32,7 @@ def read_beside(lines: Lines, reference: Lines) -> tuple[Iterator[ForeignRow], s
                 "one form."
             )
         sides = [_lines(lines) if side is None else side for side, lines in zip(sides, (lines, reference), strict=True)]
-        sides = _equally_long(*sides, lines, reference)
+        sides = _equally_long(sides[0], sides[1], lines, reference)
         ids = [_ids(side) for side in sides]
         if all(ids) and len(set(ids[0]) & set(ids[1])) > 0.9 * len(ids[1]):
             sides, by_id = ids, True
@@ -84,7 +85,7 @@ def _lines(lines: Lines) -> list[str]:
     return texts[:-1] if texts and not texts[-1] else texts  # nothing follows the last line's end
 
 
-def _equally_long(texts: list, references: list, lines: Lines, reference: Lines) -> list[list]:
+def _equally_long(texts: list, references: list, lines: Lines, reference: Lines) -> list[Any]:
     """Both sides, without empty lines at the end of the longer one. Raises UserError where their lengths differ."""
     n = min(len(texts), len(references))
     for side in (texts, references):
@@ -96,7 +97,7 @@ def _equally_long(texts: list, references: list, lines: Lines, reference: Lines)
     return [texts[:n], references[:n]]
 
 
-def _ids(texts: Sequence[object]) -> Texts:
+def _ids(texts: Sequence[Any]) -> Texts:
     """Texts by the ids of utterances in their lines; empty where the lines have none."""
     if not all(isinstance(text, str) for text in texts):
         return {}

@@ -13,6 +13,7 @@ import dataclasses
 import re
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.columns import ABOUT_NAMES, normalised
@@ -142,7 +143,8 @@ def labels_of(layout: BlockLayout, found: Survey) -> tuple[Labels, list[str]]:
     """
     used = tuple(label for label in layout.labels if found.heads[label])
     blocks = max((found.heads[label] for label in used), default=0)
-    about, passed, notes, texts = {}, [], [], []
+    about: dict[str, Any] = {}
+    passed, notes, texts = [], [], []
     for head, count in found.heads.items():
         if head in layout.labels or (count < 3 and not TOKENS.match(head)):
             continue

@@ -285,7 +285,8 @@ def _value(name: str, value: Any, path: epath.Path, number: int) -> Any:
 def _typed(name: str, value: Any, kind: type | tuple[type, ...], path: epath.Path, number: int) -> Any:
     """`value` where it is of a JSON kind; booleans are not numbers."""
     if not isinstance(value, kind) or isinstance(value, bool):
-        wanted = {dict: "an object", list: "a list", int: "a whole number", str: "text"}.get(kind, "a number")
+        names: dict[Any, str] = {dict: "an object", list: "a list", int: "a whole number", str: "text"}
+        wanted = names.get(kind, "a number")
         raise UserError(f"{path}, line {number}: {name} is {json.dumps(value)[:60]}; expected {wanted}.")
     if isinstance(value, str) and not value.isascii() and HALF_PAIR.search(value):
         raise UserError(f"{path}, line {number}: {name} holds half of a surrogate pair; expected valid Unicode.")

@@ -32,7 +32,8 @@ class Collected:
     """Rows that pass through, and what they carry: labels of groups, conditions, whether seeds."""
 
     def __init__(self, rows: Iterable[ForeignRow]):
-        self._rows, self.groups = rows, defaultdict(lambda: defaultdict(Counter))
+        self._rows = rows
+        self.groups: dict[str, Counts] = defaultdict(lambda: defaultdict(Counter))
         self.fed: set[str] = set()  # what a column of conditions says
         self.seeds_stated = False
         self.read_as: Counter[str] = Counter()  # what was done to texts, and in how many rows

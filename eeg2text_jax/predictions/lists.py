@@ -4,6 +4,7 @@ import ast
 import json
 import re
 from collections.abc import Sequence
+from typing import Any
 
 FIRST_OF_SEVERAL = "hold several texts; the first of them counts"
 JOINED = "are lists of tokens; they are joined by spaces"
@@ -24,7 +25,7 @@ def listed(cell: str) -> list | None:
         return None
 
 
-def one_text(items: Sequence[object]) -> tuple[str | None, str]:
+def one_text(items: Sequence[Any]) -> tuple[str | None, str]:
     """The text that a list stands for, and what was done to have it; None where it holds anything but texts.
 
     Of several texts (references of a caption, hypotheses of a beam) the first counts, chosen before any score is

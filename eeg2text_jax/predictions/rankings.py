@@ -45,7 +45,7 @@ class Candidates:
 
     def place(self, reference: str) -> int:
         """The number of a sentence in the list. Raises KeyError where it is not in it."""
-        return self._places[sentence_key(reference)]
+        return self._places[sentence_key(reference)]  # type: ignore[attr-defined]  # set by __post_init__
 
     def __post_init__(self) -> None:
         places = {sentence_key(text): number for number, text in enumerate(self.references)}
@@ -181,7 +181,7 @@ def _candidates(name: str, rows: Any, path: epath.Path) -> Candidates:
     where = f"{path}: candidates {name!r}"
     if not isinstance(rows, list) or len(rows) < 2 or not all(isinstance(row, dict) for row in rows):
         raise UserError(f"{where}: expected at least two sentences, each an object.")
-    kinds = {"reference": str, "sentence_id": str, "task": str, "n_words": (int, float), "stratum": int}
+    kinds: dict[str, Any] = {"reference": str, "sentence_id": str, "task": str, "n_words": (int, float), "stratum": int}
     for number, row in enumerate(rows, 1):
         for field, kind in kinds.items():
             value = row.get(field)

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import unicodedata
 from collections.abc import Sequence
+from typing import Any
 
 from etils import epath
 
@@ -92,7 +93,7 @@ def read_any(
     if callable(description):
         dropped = () if rows.fed == {p.eval_condition for p in predictions} else ("condition",)
         description = description(dropped)
-    about = {"groups": rows.groups, "digest": lines.digest, "seeds_stated": rows.seeds_stated}
+    about: dict[str, Any] = {"groups": rows.groups, "digest": lines.digest, "seeds_stated": rows.seeds_stated}
     if not predictions:
         raise UserError(f"{path}: no predictions in the file.")
     read = PredictionSet(predictions, {}, description, path, (*notes, *done(rows)), **about)
@@ -131,7 +132,9 @@ def in_one_form(read: PredictionSet) -> PredictionSet:
     rows = []
     for row in read.predictions:
         texts = {name: getattr(row, name) for name in ("reference", "prediction")}
-        formed = {name: unicodedata.normalize("NFC", text) for name, text in texts.items() if not text.isascii()}
+        formed: dict[str, Any] = {
+            name: unicodedata.normalize("NFC", text) for name, text in texts.items() if not text.isascii()
+        }
         if formed := {name: text for name, text in formed.items() if text != texts[name]}:
             changed.add(row.sample_id)
             row = dataclasses.replace(row, **formed)
@@ -145,7 +148,9 @@ def in_one_form(read: PredictionSet) -> PredictionSet:
 def check_given_once(paths: Sequence[epath.Path], reference: epath.Path | None = None) -> list[str]:
     """Notes on files with the same bytes. Raises UserError where one file is given twice, by whatever path."""
     paths = [*paths, *([reference] if reference else [])]
-    notes, places, sizes = [], {}, {}
+    notes: list[str] = []
+    places: dict[Any, Any] = {}
+    sizes: dict[Any, Any] = {}
     for path in paths:
         place = os.path.realpath(path) if "://" not in str(path) else str(path)
         if place in places:

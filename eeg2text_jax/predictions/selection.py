@@ -68,8 +68,8 @@ def select_arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def read_conditions(
-    eeg: Path, controls: Sequence[Path], read: Callable[[Path], list[Prediction]], arm: str | None = None
-) -> dict[str, list[Prediction]]:
+    eeg: Path, controls: Sequence[Path], read: Callable[[Path], Any], arm: str | None = None
+) -> dict[str, list[Any]]:
     """The EEG condition first, then every control, of files of one condition or of several cells each.
 
     A condition is called as its file (without the ending), or as its evaluation condition where the EEG file holds

@@ -6,16 +6,17 @@ import math
 import re
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
 from eeg2text_jax.errors import UserError, did_you_mean, first_line
-from eeg2text_jax.parallel.hlo import Collective, collectives
-from eeg2text_jax.parallel.hlo_clock import Estimate, UnknownLoop, estimate
 from eeg2text_jax.parallel.mesh import CHIPS, Chip
 from eeg2text_jax.preflight import gpu_clock
+from eeg2text_jax.preflight.hlo import Collective, collectives
+from eeg2text_jax.preflight.hlo_clock import Estimate, UnknownLoop, estimate
 from eeg2text_jax.preflight.programs import Program
 
 # Chips of a pod, the most that one slice can have. Source: "TPU architecture" of Google Cloud's documentation.
@@ -106,7 +107,7 @@ def tpu_devices(topology: Topology) -> list[jax.Device]:
     """
     require_libtpu()
     # JAX runs both cores of a v4 chip as one device with all its memory; a description has two devices by default.
-    options = {"chip_config_name": "megacore"} if topology.name.startswith("v4:") else {}
+    options: dict[str, Any] = {"chip_config_name": "megacore"} if topology.name.startswith("v4:") else {}
     # A host has 2x2x1 chips by default; a smaller slice needs an explicit bound.
     sides = (*topology.shape, 1, 1)[:3]
     options["chips_per_host_bounds"] = [min(side, most) for side, most in zip(sides, (2, 2, 1), strict=True)]

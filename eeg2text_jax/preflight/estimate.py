@@ -8,8 +8,6 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.flops import search_flops, step_flops, training_flops
-from eeg2text_jax.parallel.hlo import bytes_by_axis
-from eeg2text_jax.parallel.hlo_clock import Estimate
 from eeg2text_jax.parallel.mesh import ARM, DATA, Chip
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.preflight.compiling import (
@@ -22,7 +20,11 @@ from eeg2text_jax.preflight.compiling import (
 )
 from eeg2text_jax.preflight.fitting import USABLE, LargestBatch, largest_batch, second_size
 from eeg2text_jax.preflight.gpu_target import TARGETS, gpu_devices, has_gpu_compiler
+from eeg2text_jax.preflight.hlo import bytes_by_axis
+from eeg2text_jax.preflight.hlo_clock import Estimate
 from eeg2text_jax.preflight.programs import Outline, Program, make_outline
+from eeg2text_jax.study.grid import placement_of
+from eeg2text_jax.study.sections import read_settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +151,7 @@ def estimate(
         return _preflight_tpu(outline, topology, effort, say, largest)
     if topology.name.split(":")[0] in TARGETS and has_gpu_compiler():
         return _preflight_gpu(outline, topology, say)
-    placement = Placement.from_config(config, len(outline.arms), topology.shape[0])
+    placement = placement_of(read_settings(config), len(outline.arms), topology.shape[0])
     programs = []
     for task in (_training(outline, placement), _search(outline, placement)):
         say(f"lowering the {task.name} ...")
@@ -160,7 +162,7 @@ def estimate(
 
 
 def _preflight_gpu(outline: Outline, topology: Topology, say: Callable[[str], None]) -> Report:
-    placement, programs = Placement.from_config(outline.config, len(outline.arms), gpu_devices(topology)), []
+    placement, programs = placement_of(outline.settings, len(outline.arms), gpu_devices(topology)), []
     for task in (_training(outline, placement), _search(outline, placement)):
         say(f"compiling the {task} ...")
         timed = TARGETS[topology.name.split(":")[0]].matrix_ops > 0
@@ -172,7 +174,7 @@ def _preflight_gpu(outline: Outline, topology: Topology, say: Callable[[str], No
 def _preflight_tpu(
     outline: Outline, topology: Topology, effort: str, say: Callable[[str], None], largest: bool
 ) -> Report:
-    placement = Placement.from_config(outline.config, len(outline.arms), tpu_devices(topology))
+    placement = placement_of(outline.settings, len(outline.arms), tpu_devices(topology))
     step, limit, size = placement.mesh.shape[DATA], usable(topology.chip), int(outline.config.batch.size)
     tasks = [_training(outline, placement), _search(outline, placement)]
     clock = topology.chip.clock if effort == "full" else 0.0

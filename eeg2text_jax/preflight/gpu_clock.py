@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from eeg2text_jax.parallel.hlo_clock import Estimate, UnknownLoop, Walk
-from eeg2text_jax.parallel.hlo_text import Instruction, Module, array_bytes, parse_module
 from eeg2text_jax.parallel.mesh import Chip
+from eeg2text_jax.preflight.hlo_clock import Estimate, UnknownLoop, Walk
+from eeg2text_jax.preflight.hlo_text import Instruction, Module, array_bytes, parse_module
 
 MODELS = "xla_gpu_collect_cost_model_stats"
 OPTIONS = {MODELS: True, "xla_gpu_enable_triton_gemm": False}  # Triton's products want a GPU to be tuned on

@@ -8,6 +8,7 @@ import dataclasses
 import importlib.util
 import os
 from pathlib import Path
+from typing import Any
 
 import jax
 from jax.experimental import topologies
@@ -86,9 +87,9 @@ def _rates(unit: str, rates: dict[int, tuple[float, int, int]]) -> str:
     return "\n".join([unit + " {", *infos, "}\n"])
 
 
-_HOPPER = {"capability": (9, 0), "cores": 132, "floats": 128, "clock": 1.98, "cache": 52428800}
+_HOPPER: dict[str, Any] = {"capability": (9, 0), "cores": 132, "floats": 128, "clock": 1.98, "cache": 52428800}
 _HOPPER |= {"shared": (233472, 232448), "matrix_clock": 1.8295201, "matrix_ops": 512}
-_AMPERE = {"capability": (8, 0), "cores": 108, "floats": 64, "clock": 1.41, "cache": 41943040}
+_AMPERE: dict[str, Any] = {"capability": (8, 0), "cores": 108, "floats": 64, "clock": 1.41, "cache": 41943040}
 _AMPERE |= {"shared": (167936, 166912)}
 TARGETS = {
     "h100": GpuTarget("NVIDIA H100 80GB HBM3", memory=84942979072, bandwidth=3352320000000, **_HOPPER),

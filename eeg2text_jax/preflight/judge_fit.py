@@ -5,6 +5,8 @@ The frozen model's shape comes from a checkpoint's config.json; weights are not 
 
 import dataclasses
 import functools
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +15,24 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.judge.frozen import weights_shardings
 from eeg2text_jax.judge.program import stored_as
-from eeg2text_jax.judge.tune import arms_of, dev_rows, make_program
+from eeg2text_jax.judge.tune import arms_of, dev_rows, make_program, tune_mesh
 from eeg2text_jax.judge.wording import Labels
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.parallel.mesh import ARM, make_mesh, mesh_shape
+from eeg2text_jax.parallel.mesh import ARM, DATA, make_mesh
 from eeg2text_jax.parallel.placement import REPLICATED, Placement, arm_sharding, batch_sharding, replicated
-from eeg2text_jax.preflight.compiling import Compiled, Topology, compile_program, tpu_devices
+from eeg2text_jax.preflight.compiling import Compiled, Topology, compile_program, parse_topology, tpu_devices
 from eeg2text_jax.preflight.estimate import usable
 from eeg2text_jax.preflight.programs import Program
 from eeg2text_jax.pretrained.load import read_config, spec_of
 from eeg2text_jax.stores.copying import at_hand
 
 GIB = 2**30
+# Slices of a chip, smallest first. Source: "TPU architecture" of Google Cloud's documentation.
+_FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+_CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8")
+SLICES = {"v5e": _FLAT, "v6e": _FLAT, "v4": _CUBES, "v5p": _CUBES}
 LABELS = Labels(("yes", "no"), ((7,), (9,)))  # one token each, as in T5 and PEGASUS; the ids do not affect cost
 
 
@@ -33,12 +40,14 @@ LABELS = Labels(("yes", "no"), ((7,), (9,)))  # one token each, as in T5 and PEG
 class JudgeFit:
     """Memory of the widest bucket's programs on one device; a tuning step processes its batch in `pieces`."""
 
+    topology: str
     arms: int
     pairs: int
     pieces: int
     tokens: int
     scored: int  # pairs per scoring step
     frozen: int
+    chips: int  # that share one copy of the frozen weights
     tuning: Compiled
     scoring: Compiled
     limit: int
@@ -54,10 +63,13 @@ class JudgeFit:
         tuning = f"tuning step of {self.arms} prompts, batch {self.pairs}{pieces}, {self.tokens} tokens"
         scoring = f"scoring {self.scored} pairs under {self.arms} prompts, {self.tokens} tokens"
         lines = [self._line(tuning, self.tuning), self._line(scoring, self.scoring)]
-        lines.append(f"frozen weights, there once: {self.frozen / GIB:.2f} GiB")
+        shared = f", divided over {self.chips} chips" if self.chips > 1 else ""
+        lines.append(f"frozen weights, there once: {self.frozen / GIB:.2f} GiB{shared}")
         if self.tuning.total > self.limit:
+            divided = "" if self.chips > 1 else "parallel.fsdp=True on several chips, "
             lines.append(
-                "remedies: model.remat=True with model.keep=nothing, a lower batch.at_once, narrower batch.widths"
+                f"remedies: {divided}model.remat=True with model.keep=nothing, a lower batch.at_once, narrower "
+                "batch.widths"
             )
         return "\n".join(lines)
 
@@ -71,7 +83,7 @@ class JudgeFit:
 
     def to_json(self) -> dict[str, Any]:
         """Return the full result for `--json`."""
-        numbers = {name: getattr(self, name) for name in ("arms", "pairs", "pieces", "tokens", "scored")}
+        numbers = {name: getattr(self, name) for name in ("arms", "pairs", "pieces", "tokens", "scored", "chips")}
         sizes = {"frozen_bytes": self.frozen, "usable_bytes": self.limit, "good": self.good}
         programs = {
             name: {"total_bytes": one.total, "argument_bytes": one.arguments, "temporary_bytes": one.temporaries}
@@ -88,21 +100,17 @@ def judge_fit(config: ConfigDict, topology: Topology, effort: str) -> JudgeFit:
     """
     if topology.chip.platform != "tpu":
         raise UserError(f"--topology={topology.name}: a judge is compiled for TPUs only; take v5e:1x1, say.")
-    folder = Path(at_hand(config.checkpoint)).expanduser()
-    if not (folder / "config.json").is_file():
-        raise UserError(f"{config.checkpoint}: expected a folder with config.json; weights need not be in it.")
-    spec = spec_of(read_config(folder), folder)
-    model = Seq2SeqModel(spec, None, config.dtype, remat=config.model.remat, keep=config.model.keep)
+    model = _model(config)
     arms, devices = len(arms_of(config)), tpu_devices(topology)
     if config.parallel.arms == "auto":  # "auto" would look at this machine's devices
         config = config.copy_and_resolve_references()
         config.parallel.arms = "vmap"
-    wanted = tuple(int(n) for n in config.parallel.mesh)
-    mesh = make_mesh(*mesh_shape(len(devices), arms, config.batch.size, wanted), devices)
+    mesh = make_mesh(*tune_mesh(config, len(devices), arms), devices)
     placement = Placement(mesh, REPLICATED)
     program = make_program(config, model, LABELS, mesh)
     state = placement.abstract(program.state_shapes(config.prompt.length))
-    frozen = _placed(jax.eval_shape(functools.partial(stored_as, dtype=config.param_dtype), model.shapes), mesh)
+    weights = _weights(config, model)
+    frozen = _placed(weights, weights_shardings(weights, mesh, config.parallel.fsdp))
     size, width = int(config.batch.size), int(max(config.batch.widths))
     keys = jax.eval_shape(lambda: jax.vmap(jax.random.key)(jnp.arange(arms, dtype=jnp.uint32)))
     keys = jax.ShapeDtypeStruct(keys.shape, keys.dtype, sharding=arm_sharding(mesh))
@@ -111,9 +119,48 @@ def judge_fit(config: ConfigDict, topology: Topology, effort: str) -> JudgeFit:
     scored = dev_rows(config, program, width)
     score = jax.jit(program.score_step, out_shardings=replicated(mesh))
     scoring = compile_program(Program(score, (state.prompt, _batch(scored, width, mesh), frozen)), mesh, effort)
-    weights = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(frozen))
+    held, chips = _bytes(weights), mesh.shape[DATA] if config.parallel.fsdp else 1
     pieces = program.pieces(size, width)
-    return JudgeFit(arms, size, pieces, width, scored, weights, tuning, scoring, usable(topology.chip))
+    return JudgeFit(
+        topology.name, arms, size, pieces, width, scored, held, chips, tuning, scoring, usable(topology.chip)
+    )
+
+
+def smallest_slice(config: ConfigDict, chip: str, effort: str, say: Callable[[str], None]) -> JudgeFit:
+    """Return the fit of the smallest slice of a chip that holds the judge; `say` hears of each smaller one.
+
+    A slice whose chips cannot hold their share of the frozen weights is not compiled for.
+
+    Raises:
+      UserError: the chip is no TPU, or no slice holds the judge.
+    """
+    if chip not in SLICES:
+        raise UserError(f"--topology={chip}: expected a TPU ({', '.join(SLICES)}), or a slice of one, as in v5e:2x4.")
+    weights = _bytes(_weights(config, _model(config)))
+    for shape in SLICES[chip]:
+        topology = parse_topology(f"{chip}:{shape}")
+        most = math.gcd(math.prod(topology.shape), config.batch.size) if config.parallel.fsdp else 1
+        if weights / most > usable(topology.chip):
+            say(f"{topology.name}: too small, frozen weights alone take {weights / most / GIB:.2f} GiB a chip")
+            continue
+        fit = judge_fit(config, topology, effort)
+        if fit.good:
+            return fit
+        say(f"{topology.name}: too small\n{fit}")
+    advice = "take another chip" if config.parallel.fsdp else "set parallel.fsdp=True, which divides the frozen weights"
+    raise UserError(f"--topology={chip}: no slice holds this judge; {advice}.")
+
+
+def _model(config: ConfigDict) -> Seq2SeqModel:
+    folder = Path(at_hand(config.checkpoint)).expanduser()
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{config.checkpoint}: expected a folder with config.json; weights need not be in it.")
+    spec = spec_of(read_config(folder), folder)
+    return Seq2SeqModel(spec, None, config.dtype, remat=config.model.remat, keep=config.model.keep)
+
+
+def _weights(config: ConfigDict, model: Seq2SeqModel) -> dict:
+    return jax.eval_shape(functools.partial(stored_as, dtype=config.param_dtype), model.shapes)
 
 
 def _batch(size: int, width: int, mesh: jax.sharding.Mesh) -> dict[str, jax.ShapeDtypeStruct]:
@@ -123,6 +170,11 @@ def _batch(size: int, width: int, mesh: jax.sharding.Mesh) -> dict[str, jax.Shap
     return {name: jax.ShapeDtypeStruct(shape, jnp.dtype(kind), sharding=rows) for name, (shape, kind) in kinds.items()}
 
 
-def _placed(shapes: dict, mesh: jax.sharding.Mesh) -> dict:
-    where = replicated(mesh)
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), shapes)
+def _placed(shapes: dict, shardings: dict) -> dict:
+    return jax.tree.map(
+        lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), shapes, shardings
+    )
+
+
+def _bytes(weights: dict) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(weights))

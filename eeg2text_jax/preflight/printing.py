@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from eeg2text_jax.parallel.hlo_clock import Estimate
 from eeg2text_jax.parallel.mesh import ARM, Chip
 from eeg2text_jax.preflight.compiling import EFFORT_OPTION
 from eeg2text_jax.preflight.estimate import ProgramReport, Report, Task
 from eeg2text_jax.preflight.fitting import LargestBatch
 from eeg2text_jax.preflight.gpu_clock import GpuEstimate
+from eeg2text_jax.preflight.hlo_clock import Estimate
 
 GIB = 2**30
 ORDINAL = "ordinal, not calibrated: sum of XLA's cost models"

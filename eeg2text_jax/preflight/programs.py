@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from ml_collections import ConfigDict
 
-from eeg2text_jax.backbones.build import adapted, build_model
+from eeg2text_jax.backbones.build import build_model
 from eeg2text_jax.conditions.condition import condition_key, needs
 from eeg2text_jax.data.batches import batch_shapes
 from eeg2text_jax.data.datafile import read_outline
@@ -26,7 +25,9 @@ from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.study.grid import Arm, StudyArrays, arms, dropout_keys
 from eeg2text_jax.study.ranges import check_config
-from eeg2text_jax.training.loop import make_program
+from eeg2text_jax.study.sections import Settings, read_settings
+from eeg2text_jax.study.study import adapted
+from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.step import GridProgram
 
 ZUCO_CHANNELS = 105
@@ -42,7 +43,7 @@ VOCABULARY = {
 class Program:
     """A jitted function and its argument shapes with shardings."""
 
-    function: Callable[..., Any]
+    function: Any  # jitted
     arguments: tuple[Any, ...]
 
     def argument_bytes(self) -> int:
@@ -59,6 +60,11 @@ class Outline:
     arms: tuple[Arm, ...]
     features: tuple[int, ...]  # (F,), or (X, Y, Z) of volumes
 
+    @functools.cached_property
+    def settings(self) -> Settings:
+        """The configuration, typed."""
+        return read_settings(self.config)
+
     @property
     def bucket(self) -> tuple[int, int]:
         """The largest bucket (words, tokens), which needs the most memory."""
@@ -67,7 +73,7 @@ class Outline:
     @property
     def buckets(self) -> list[tuple[int, int]]:
         """All buckets (words, tokens), the largest first."""
-        return sorted({tuple(map(int, bucket)) for bucket in self.config.batch.buckets}, reverse=True)
+        return sorted(set(self.settings.batch.buckets), reverse=True)
 
     def mapped(self, mapping: str) -> "Outline":
         """Return a copy that computes the arms of a device by `vmap` (in parallel) or `map` (in sequence)."""
@@ -104,7 +110,7 @@ class Outline:
         )
 
     def _program(self, mesh: Mesh | AbstractMesh | None = None) -> GridProgram:
-        return make_program(self.config, self.model, self.arms, mesh)
+        return make_program(self.settings, self.model, self.arms, mesh)
 
     def _batch_fields(self) -> list[str]:
         """Optional fields that the study's training batches have."""
@@ -125,7 +131,8 @@ class Outline:
     def _study_arrays(self) -> StudyArrays:
         keys = jax.eval_shape(lambda: (dropout_keys(self.arms, 0, self.config.train.rng), condition_key(0)))
         means = jax.ShapeDtypeStruct((2, *self.features), jnp.float32) if "means" in self._needs else None
-        return StudyArrays(*keys, means)
+        dropout, condition = keys
+        return StudyArrays(dropout, condition, means)
 
     @property
     def _conditions(self) -> list[str]:
@@ -162,9 +169,9 @@ def make_outline(config: ConfigDict) -> Outline:
         model = model_from_checkpoint(config.model, features, tokenizer)
     else:
         tokenizer = TokenIds(config.model.backbone)
-        model = build_model(config.model, features, tokenizer)
+        model = build_model(read_settings(config).model, features, tokenizer)
     together = int(config.parallel.wave) or None  # 0: all of them
-    return Outline(config, adapted(model, config, tokenizer), arms(config)[:together], features)
+    return Outline(config, adapted(model, read_settings(config), tokenizer), arms(config)[:together], features)
 
 
 def _with_arms(config: ConfigDict, mapping: str) -> ConfigDict:

@@ -40,7 +40,10 @@ def read_eeg(folder: Path) -> tuple[EEGSpec, dict[str, np.ndarray]] | None:
     tensors = open_safetensors(path)
     try:
         fields = json.loads(read_metadata(path)["eeg2text_jax"])
-        eeg = EEGSpec(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+        }
+        eeg = EEGSpec(**values)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
             f"{path}: its header does not describe an EEG encoder that this version knows ({first_line(error)}); "

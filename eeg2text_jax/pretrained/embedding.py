@@ -16,7 +16,8 @@ from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.pretrained.encoders import LoadedEncoder, TextEncoder
 
-WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # tokens; a compilation for each that occurs
+# Tokens; a compilation for each that occurs.
+WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 # Of one batch, padding included. A CPU is as fast with 1024 as with 4096, and less of a bucket's last batch is empty.
 TOKENS = {"cpu": 1024, "gpu": 32768, "tpu": 32768}
 KEPT = 1 << 30  # bytes of hidden states

@@ -3,13 +3,13 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from ml_collections import ConfigDict
 from transformers import EncoderDecoderConfig, PretrainedConfig, PreTrainedTokenizerBase
 
-from eeg2text_jax.backbones import bert2bert
+from eeg2text_jax.backbones import ModelSettings, bert2bert
 from eeg2text_jax.backbones.build import model_around
 from eeg2text_jax.backbones.mapping import Source, Table, Tensors, flatten, match, unflatten
 from eeg2text_jax.data.text import has_vocabulary, load_tokenizer
@@ -54,7 +54,7 @@ def checkpoint_config(folder: Path, tokenizer: PreTrainedTokenizerBase) -> Pretr
 
 
 def model_from_checkpoint(
-    config: ConfigDict, feature_shape: int | Sequence[int], tokenizer: PreTrainedTokenizerBase
+    config: ModelSettings, feature_shape: int | Sequence[int], tokenizer: PreTrainedTokenizerBase
 ) -> Seq2SeqModel:
     """The model of `config` (the `model` section) whose backbone is that of `config.checkpoint`.
 
@@ -214,7 +214,7 @@ def _sources(model: Seq2SeqModel, folder: Path, shapes: Params) -> dict[str, Sou
 
 def _warm_start(spec: Seq2SeqSpec, tensors: Tensors, shapes: Shapes, where: str) -> dict[str, Source]:
     """Both sides of a BERT2BERT from one BERT, and the head where the file has that of masked language modelling."""
-    sources = {}
+    sources: dict[str, Any] = {}
     for side in ("encoder", "decoder"):
         sources |= match(bert2bert.warm_start_table(spec, side), tensors, shapes, where)
     head = {name: tensor for name, tensor in tensors.items() if name.startswith("cls.predictions.")}

@@ -38,9 +38,12 @@ _TUPLES = ("eos_token_id", "suppress_tokens", "begin_suppress_tokens")
 class TokenIds(Protocol):
     """The token ids of a model that decoding needs; every `Seq2SeqModel` has them."""
 
-    start_token: int
-    pad_token: int
-    eos_token: int
+    @property
+    def start_token(self) -> int: ...
+    @property
+    def pad_token(self) -> int: ...
+    @property
+    def eos_token(self) -> int: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +167,7 @@ def unlike(stored: Mapping[str, Any], spec: GenerationSpec) -> list[str]:
         else:
             ours = getattr(spec, name, _NEUTRAL.get(name))
         if name in _TUPLES:
-            ours, theirs = list(ours), list(_as_tuple(theirs))
+            ours, theirs = list(_as_tuple(ours)), list(_as_tuple(theirs))
         if ours != theirs:
             found.append(f"{name} (there {theirs}, here {ours})")
     return found

@@ -115,7 +115,8 @@ def at_least_one(sizes: tuple[int, int, int]) -> tuple[int, int, int]:
     while min(found) == 0 and max(found) > 1:
         found[int(np.argmax(found))] -= 1
         found[int(np.argmin(found))] += 1
-    return tuple(found)
+    train, dev, test = found
+    return train, dev, test
 
 
 def cut_nodes(n: int, ratio: tuple[float, float, float], rng: np.random.Generator) -> np.ndarray:

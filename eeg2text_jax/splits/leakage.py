@@ -9,6 +9,7 @@ Texts of one part that are in another, word for word or nearly so.
 import collections
 import dataclasses
 import itertools
+from collections.abc import Mapping
 
 import numpy as np
 import scipy.sparse
@@ -86,7 +87,7 @@ def text_keys(readings: Readings) -> dict[str, np.ndarray]:
     return keys
 
 
-def assess_leakage(readings: Readings, parts: dict[str, np.ndarray]) -> list[Leakage]:
+def assess_leakage(readings: Readings, parts: Mapping[str, np.ndarray]) -> list[Leakage]:
     """Every pair of `PAIRS`: shared subjects and texts, and both rates."""
     keys = text_keys(readings)
     if readings.text_group is not None:
@@ -146,7 +147,7 @@ class Duplicate:
         return [name for name in self.seen_sentences if name not in self.judged_sentences]
 
 
-def find_duplicates(readings: Readings, parts: dict[str, np.ndarray], threshold: float = OVERLAP) -> list[Duplicate]:
+def find_duplicates(readings: Readings, parts: Mapping[str, np.ndarray], threshold: float = OVERLAP) -> list[Duplicate]:
     """Equal texts and near-duplicates across every pair of parts; equal ones first. Needs `readings.text`."""
     known = {text: normalize(text) for text in set(readings.text.tolist())}
     key = np.array([known[text] for text in readings.text], object)

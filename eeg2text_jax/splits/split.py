@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from eeg2text_jax.data.clock import Clock
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.data.story_time import Stretches, stretches
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.kinds import shares
 
 
 def normalize(text: str) -> str:
@@ -80,7 +81,7 @@ def text_units(data: DataFile) -> np.ndarray:
     return np.array([normalize(text) for text in data.sentence])
 
 
-def sample_ids(subjects: Sequence[str], sentence_ids: Sequence[str]) -> np.ndarray:
+def sample_ids(subjects: Iterable[str], sentence_ids: Iterable[str]) -> np.ndarray:
     """`subject/task:index` of every sample; a repeated reading gets `#2`, `#3`, ... Object array `[N]`."""
     seen: collections.Counter[str] = collections.Counter()
     ids = []
@@ -152,7 +153,7 @@ def check_ratio(ratio: tuple[float, ...]) -> tuple[float, float, float]:
     Raises:
       UserError: they are not three positive numbers that add up to 1.
     """
-    if len(ratio) != len(PARTS) or not all(share > 0 for share in ratio) or not abs(sum(ratio) - 1) <= 1e-6:
+    if not shares().holds(ratio):
         raise UserError(
             f"split.ratio: expected three positive shares (train, dev, test) that add up to 1, got {tuple(ratio)}; "
             "write for example 0.8,0.1,0.1."

@@ -1,4 +1,4 @@
-"""A picture of what each method of splitting keeps: subjects by texts, each sample in the colour of its part."""
+"""Figures of a data file: what was recorded when, and which part each split method gives a sample."""
 
 from typing import Any
 
@@ -8,6 +8,38 @@ from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.methods import METHODS, make_split
 from eeg2text_jax.splits.split import PARTS, Split, text_units
+
+MOST_LINES, MOST_NAMED = 60, 12  # recordings drawn; groups in the legend
+
+
+def time_figure(data: DataFile) -> Any:
+    """A matplotlib figure of the samples of each recording by time, colored by story, or else by task."""
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure  # slow to import, and seldom needed
+
+    clock = data.clock
+    groups = data.task if data.text_group is None else data.text_group
+    names, label = np.unique(groups.astype(str), return_inverse=True)
+    lines = list(clock.recordings().items())
+    shown = lines[:MOST_LINES]
+    figure = Figure(figsize=(9, 1.5 + 0.18 * len(shown)), layout="constrained")
+    axes = figure.subplots()
+    colors = colormaps["tab20"](np.arange(len(names)) % 20)
+    for y, (_, rows) in enumerate(shown):
+        rows = rows[clock.known[rows]]
+        begin, end = clock.spans[rows].T
+        width = np.maximum(end - begin, 0.6 if clock.unit == "samples" else 0.2)
+        axes.barh(np.full(len(rows), y), width, left=begin, height=0.8, color=colors[label[rows]])
+    axes.set(yticks=range(len(shown)), yticklabels=[name for name, _ in shown], ylim=(len(shown) - 0.4, -0.6),
+             xlabel="seconds" if clock.in_seconds else "place in the order")  # fmt: skip
+    axes.tick_params(axis="y", labelsize=6)
+    more = f", {len(shown)} of {len(lines)} recordings" if len(lines) > len(shown) else ""
+    axes.set_title(f"{data.path.name}: what was recorded when{more}", fontsize=9)
+    for name, color in list(zip(names, colors, strict=True))[:MOST_NAMED]:
+        axes.barh([0], [0], color=color, label=name)
+    axes.legend(fontsize=6, loc="upper right")
+    return figure
+
 
 SHOWN = ("a", "b", "c", "d", "e", "f")
 _COLOURS = {"nothing": "#ffffff", "discarded": "#d9d9d9", "train": "#3b6fb6", "dev": "#e0a030", "test": "#c2403a",

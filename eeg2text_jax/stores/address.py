@@ -38,6 +38,10 @@ class Address:
         """The local folder for a workdir in the bucket."""
         return cache_folder() / RUNS / self.scheme / self.bucket / self.key
 
+    def run_of(self, host: int) -> Path:
+        """The folder of another host than the first; hosts may share a cache."""
+        return cache_folder() / f"{RUNS}_of_host_{host}" / self.scheme / self.bucket / self.key
+
 
 def is_address(place: object) -> bool:
     """Return whether a place is a URL of a supported bucket."""
@@ -73,7 +77,8 @@ def address_of(path: str | os.PathLike[str]) -> str:
         return os.fspath(path)
     kind, scheme, *rest = (*inside.parts, "", "")
     address = f"{scheme}://{'/'.join(filter(None, rest))}"
-    return address if kind in (COPIES, RUNS) and scheme in SCHEMES and is_address(address) else os.fspath(path)
+    known = kind in (COPIES, RUNS) or kind.startswith(f"{RUNS}_of_host_")
+    return address if known and scheme in SCHEMES and is_address(address) else os.fspath(path)
 
 
 def notes_of(folder: Path) -> Path:

@@ -222,6 +222,16 @@ def told() -> None:
             mirror.look()
 
 
+def settle_all() -> None:
+    """Wait until all finished files of open mirrors are in their buckets.
+
+    Raises:
+      StoreError: a file could not be uploaded.
+    """
+    for mirror in _MIRRORS:
+        mirror.settle()
+
+
 @contextlib.contextmanager
 def mirrored(place: str) -> Iterator[str]:
     """The folder of this machine to work in for a workdir `place`: itself, or one that is mirrored in a bucket.

@@ -14,8 +14,8 @@ from ml_collections import ConfigDict, config_flags
 
 from eeg2text_jax.errors import UserError, did_you_mean, first_line
 from eeg2text_jax.files import content_digest
+from eeg2text_jax.kinds import Range, with_pairs
 from eeg2text_jax.study import lengths
-from eeg2text_jax.study.kinds import Range
 from eeg2text_jax.study.option_help import check_options, help_text
 from eeg2text_jax.study.ranges import RANGES, RENAMED, check_config, refusal, shortly
 from eeg2text_jax.study.shipped import find_config, run_config
@@ -75,7 +75,7 @@ def parse_config(
     config = load_config(place)
     for argument in argv:
         _check_override(config, argument)
-    argv = _last_of_each(config, argv)
+    argv = [with_pairs(argument) for argument in _last_of_each(config, argv)]
     for name in (*options, *optional):
         if sum(bool(re.match(rf"--?{name}(=|$)", argument)) for argument in argv) > 1:
             raise UserError(f"--{name} is given twice; give it once.")
@@ -251,7 +251,9 @@ STAGES = {
             "compilation_cache",
             "grid.controls",
             "metrics",
+            "parallel.heartbeat",
             "parallel.hosts",
+            "parallel.startup",
             "retrieval",
             "train.save_every",
             "train.save_epochs",
@@ -286,7 +288,7 @@ def fields_digest(config: ConfigDict, stage: str) -> str:
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat = {}
+    flat: dict[str, Any] = {}
     for name, value in tree.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
     return flat

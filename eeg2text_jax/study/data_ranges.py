@@ -2,12 +2,12 @@
 
 from eeg2text_jax.data.clock import CLOCK_COLUMNS
 from eeg2text_jax.data.fmri.fmri_spec import RUNS
+from eeg2text_jax.data.planted.planted_words import ORDERS
 from eeg2text_jax.data.raw.choices import VOLTS
 from eeg2text_jax.data.recordings.features import BANDS, MEASURES
 from eeg2text_jax.data.recordings.sources import TASKS
-from eeg2text_jax.data.slow_drift import ORDERS
 from eeg2text_jax.data.volume_file import DTYPES
-from eeg2text_jax.study.kinds import Range, bands, flag, grid, many, number, one_of, place, text, whole
+from eeg2text_jax.kinds import Range, bands, flag, grid, many, number, one_of, place, text, whole
 
 # In the order of configs/default.py.
 DATA_RANGES: dict[str, Range] = {
@@ -55,6 +55,7 @@ DATA_RANGES: dict[str, Range] = {
     "data.recordings.task": one_of("", *TASKS),
     "data.recordings.strict": flag(),
     "data.raw.begin": text(),
+    "data.raw.skip": many(text(empty=False), least=0),
     "data.raw.end": text(),
     "data.raw.text": text(empty=False),
     "data.raw.texts": place(),
@@ -63,6 +64,7 @@ DATA_RANGES: dict[str, Range] = {
     "data.raw.task": text(),
     "data.raw.channels": many(text(empty=False), least=0),
     "data.raw.exclude": many(text(empty=False), least=0),
+    "data.raw.montage": text(),
     "data.raw.units": one_of("", *VOLTS),
     "data.raw.reference": text(),
     "data.raw.highpass": number(0, 100_000),
@@ -70,6 +72,7 @@ DATA_RANGES: dict[str, Range] = {
     "data.raw.notch": number(0, 100_000),
     "data.raw.resample": number(0, 100_000),
     "data.raw.bands": bands(),
+    "data.raw.amplitude": flag(),
     "data.raw.log": flag(),
     "data.raw.window": number(0, 1000, above=True),
     "data.raw.step": number(0, 1000, above=True),

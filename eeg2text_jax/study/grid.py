@@ -1,6 +1,7 @@
 """The grid: the arms to train, and the constant arrays (keys, means) that every step reads."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -8,7 +9,9 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.streams import stream_key
+from eeg2text_jax.study.sections import Settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +62,11 @@ class StudyArrays(NamedTuple):
 def arms(config: ConfigDict) -> tuple[Arm, ...]:
     """Return the arms of `config.grid`: all training conditions of the first seed, then of the next seed."""
     return tuple(Arm(name, int(seed)) for seed in config.grid.seeds for name in config.grid.train_conditions)
+
+
+def placement_of(settings: Settings, n_arms: int, devices: Sequence[jax.Device] | int | None = None) -> Placement:
+    """Return the placement that the settings ask for; see `Placement.choose`."""
+    return Placement.choose(settings.parallel, n_arms, settings.batch.size, settings.train.accumulate, devices)
 
 
 def init_keys(grid_arms: tuple[Arm, ...], config_seed: int) -> jax.Array:

@@ -74,7 +74,8 @@ def check_options(argv: Sequence[str], known: Sequence[str]) -> None:
 
 def meanings(name: str) -> dict[str, tuple[str, str]]:
     """Return the default and the comment of each field of a shipped configuration, as its file has them."""
-    found, above = {}, []
+    found: dict[str, tuple[str, str]] = {}
+    above: list[str] = []
     for line in find_config(name).read_text(encoding="utf8").splitlines():
         if line.strip().startswith("#"):
             above.append(line.strip(" #"))

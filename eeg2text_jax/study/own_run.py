@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from etils import epath
@@ -9,8 +10,8 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
-from eeg2text_jax.predictions.file import PredictionSet
-from eeg2text_jax.predictions.rankings import RankingSet
+from eeg2text_jax.predictions.file import Prediction, PredictionSet
+from eeg2text_jax.predictions.rankings import Ranking, RankingSet
 from eeg2text_jax.splits.split import parts_digest
 from eeg2text_jax.splits.splitfile import read_split_file
 from eeg2text_jax.study.config_file import read_configuration
@@ -26,9 +27,11 @@ def is_of_its_run(found: PredictionSet | RankingSet) -> bool:
     """
     workdir = Workdir(epath.Path(found.path).parent)
     needed = (workdir.config, workdir.split, workdir.finished)
-    ranked = isinstance(found, RankingSet)
-    name = (workdir.rankings if ranked else workdir.predictions).name
-    rows = found.rows if ranked else found.predictions if found.layout == "jsonl" else []
+    name = (workdir.rankings if isinstance(found, RankingSet) else workdir.predictions).name
+    if isinstance(found, RankingSet):
+        rows: Sequence[Prediction | Ranking] = found.rows
+    else:
+        rows = found.predictions if found.layout == "jsonl" else []
     if not rows or found.path.name != name or not all(path.exists() for path in needed):
         return False
     try:

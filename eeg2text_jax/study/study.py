@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,20 +11,22 @@ import numpy as np
 from ml_collections import ConfigDict
 from transformers import PreTrainedTokenizerBase
 
-from eeg2text_jax.backbones.build import adapted, build_model
+from eeg2text_jax.backbones import LORA_TARGETS
+from eeg2text_jax.backbones.build import build_model
 from eeg2text_jax.conditions import NEAREST
 from eeg2text_jax.conditions.condition import condition_key, needs
 from eeg2text_jax.conditions.donors import donor_table, label_rows, train_means
 from eeg2text_jax.conditions.time_controls import clock_features, nearest_texts, neighbor_table
 from eeg2text_jax.data.batches import Samples, feature_scale
 from eeg2text_jax.data.datafile import DataFile, read_datafile
-from eeg2text_jax.data.prepare import prepare
-from eeg2text_jax.data.prompt import has_fields, make_prompts
+from eeg2text_jax.data.prepare import DataSettings, prepare
+from eeg2text_jax.data.prompt import has_fields, make_prompt, make_prompts
 from eeg2text_jax.data.text import encode_targets, load_tokenizer, longer_than, train_tokenizer
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
+from eeg2text_jax.kinds import read_section
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.models.reconstruction import ReconstructionModel
+from eeg2text_jax.models.spec import LoraSpec
 from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.pretrained.folder import checkpoint_folder
@@ -34,8 +37,9 @@ from eeg2text_jax.splits.split import PARTS, Split
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.study.config_file import check_derived
 from eeg2text_jax.study.configuration import fields_digest
-from eeg2text_jax.study.grid import Arm, StudyArrays, arms, dropout_keys
+from eeg2text_jax.study.grid import Arm, StudyArrays, arms, dropout_keys, placement_of
 from eeg2text_jax.study.lengths import lines, resolved
+from eeg2text_jax.study.sections import Settings, read_settings
 from eeg2text_jax.study.text_targets import TextTargets, open_targets
 from eeg2text_jax.study.workdir import Workdir
 
@@ -51,7 +55,7 @@ class Study:
     tokenizer: PreTrainedTokenizerBase
     samples: Samples
     arms: tuple[Arm, ...]
-    model: Seq2SeqModel | ContrastiveModel | ReconstructionModel  # the last in pretraining stages
+    model: Any  # Seq2SeqModel, ContrastiveModel, or in pretraining stages ReconstructionModel
     arrays: StudyArrays
     targets: TextTargets | None = None  # for the contrastive objective
     before: "Study | None" = None  # the stage whose best parameters initialize this one
@@ -59,7 +63,12 @@ class Study:
     @functools.cached_property
     def placement(self) -> Placement:
         """The device mesh and the sharding of these arms' arrays."""
-        return Placement.from_config(self.config, len(self.arms))
+        return placement_of(self.settings, len(self.arms))
+
+    @functools.cached_property
+    def settings(self) -> Settings:
+        """The configuration, typed."""
+        return read_settings(self.config)
 
     @property
     def config_digest(self) -> str:
@@ -89,12 +98,39 @@ def open_study(config: ConfigDict, workdir: Workdir, *, other_texts: bool = Fals
     config = _with_steps(config, workdir, len(split.parts["train"]))
     tokenizer = open_tokenizer(config, workdir, data, split)
     build = model_from_checkpoint if config.model.checkpoint else build_model
-    model = adapted(build(config.model, data.feature_shape, tokenizer), config, tokenizer)
+    settings = read_settings(config)
+    model = adapted(build(settings.model, data.feature_shape, tokenizer), settings, tokenizer)
     samples, means = make_samples(config, data, split, tokenizer, model.pad_token, alone=model.spec.encoder is None)
     dropout = dropout_keys(grid_arms, config.seed, config.train.rng)
     arrays = StudyArrays(dropout, condition_key(config.seed), means)
     study = Study(config, workdir, data, split, tokenizer, samples, grid_arms, model, arrays)
     return contrastive(study) if config.objective == "contrastive" else study
+
+
+def adapted(model: Seq2SeqModel, config: Settings, tokenizer: Any) -> Seq2SeqModel:
+    """The model with the prompt, the adapters and the frozen part that the settings ask for.
+
+    Raises:
+      UserError: the tokenizer has no chat template, or prompt, recording and text exceed the model's positions.
+    """
+    if config.optim.trainable in ("bridge", "lora"):
+        model = dataclasses.replace(model, shared_frozen=True)
+    if model.spec.encoder is not None:
+        return model
+    own, decoder = config.model.lora, model.spec.decoder
+    if config.optim.trainable == "lora":
+        targets = tuple(LORA_TARGETS[name] for name in own.targets)
+        decoder = dataclasses.replace(decoder, lora=LoraSpec(own.rank, own.alpha, own.dropout, targets))
+    prompt = make_prompt(tokenizer, config.text.template, config.text.chat)
+    eeg = dataclasses.replace(model.eeg, prompt=prompt.before, prompt_after=prompt.after)
+    around, recording = len(prompt.before) + len(prompt.after), max(words for words, _ in config.batch.buckets)
+    longest = around + recording + max(config.text.max_tokens, config.decode.max_length)
+    if longest > decoder.max_positions:
+        raise UserError(
+            f"text.template: a prompt of {around} tokens, {recording} words and the text are {longest} positions, and "
+            f"the model has {decoder.max_positions}; shorten the prompt, data.max_words or text.max_tokens."
+        )
+    return dataclasses.replace(model, spec=dataclasses.replace(model.spec, decoder=decoder), eeg=eeg)
 
 
 def _with_steps(config: ConfigDict, workdir: Workdir, samples: int) -> ConfigDict:
@@ -129,7 +165,7 @@ def open_data(config: ConfigDict, workdir: Workdir) -> DataFile:
         return read_datafile(source)
     if not workdir.data.exists():
         print(f"preparing {source} ...")
-        tally = prepare(config.data, workdir.data)
+        tally = prepare(read_section(DataSettings, config.data), workdir.data)
         print("\n".join([*tally.notes, tally.report()]))
     return read_datafile(workdir.data)
 
@@ -226,7 +262,7 @@ def make_samples(
     means, subject = train_means(data, train) if needed & {"means", "subject"} else (None, None)
     samples = Samples(
         data=data,
-        targets=encode_targets(tokenizer, data.sentence, config.text.max_tokens, alone),
+        targets=encode_targets(tokenizer, data.sentence.tolist(), config.text.max_tokens, alone),
         mean=scaling.mean,
         scale=scaling.scale,
         max_words=config.data.max_words,

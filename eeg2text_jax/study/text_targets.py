@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -40,7 +40,7 @@ class TextTargets:
     vectors: np.ndarray
     signature: str  # encoder, layer and settings
 
-    def rows(self, texts: Sequence[str]) -> np.ndarray:
+    def rows(self, texts: Iterable[str]) -> np.ndarray:
         """Return the row of every text, int32 `[N]`."""
         place = {text: row for row, text in enumerate(self.sentences)}
         return np.array([place[sentence_key(str(text))] for text in texts], np.int32)

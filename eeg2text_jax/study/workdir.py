@@ -19,7 +19,7 @@ from eeg2text_jax.files import file_digest, files_below, is_local, locked, parti
 
 # Files that a resumed run, scoring or exporting reads.
 OPENED = ("data.h5", "split.json", "tokenizer", "targets.npz", "waves.json")
-DECODED = ("predictions.jsonl", "rankings.jsonl", "metrics.jsonl")
+DECODED = ("predictions.jsonl", "rankings.jsonl", "channels.json", "metrics.jsonl")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +59,10 @@ class Workdir:
     @property
     def predictions(self) -> epath.Path:
         return self.root / "predictions.jsonl"
+
+    @property
+    def channels(self) -> epath.Path:
+        return self.root / "channels.json"
 
     @property
     def results(self) -> epath.Path:

@@ -5,7 +5,8 @@ name. A resume takes the newest checkpoint whose files match their digests. A ch
 training prints this, renames it and takes the previous one; a read-only user gets an error. A restore that fails
 although all digests match (out of memory, network, another model) does not count as damage: the error is raised.
 
-Only the main host computes digests: in a thread after each save, and before each restore.
+Only the main host writes checkpoints and computes digests: in a thread after each save, and before each restore. Of
+several hosts it gathers all shards first, so a checkpoint has the same files on one host and on many.
 """
 
 import itertools
@@ -25,7 +26,8 @@ from jax.experimental import multihost_utils
 
 from eeg2text_jax.errors import Terminated, UserError, first_line
 from eeg2text_jax.files import content_digest, file_digest, files_below
-from eeg2text_jax.parallel.distributed import is_main, main_decides
+from eeg2text_jax.parallel.distributed import is_main, main_decides, to_main
+from eeg2text_jax.stores.follower import pull_folder
 
 
 class Preemption:
@@ -79,19 +81,29 @@ class Checkpoints:
     def __init__(self, workdir: str | epath.Path, keep: int = 2, *, read_only: bool = False):
         logging.getLogger("absl").addFilter(_not_of_orbax)
         self.directory = epath.Path(workdir).resolve() / "checkpoints"
-        self._read_only, self._saving = read_only, _NONE
+        self._keep, self._read_only, self._saving = keep, read_only, _NONE
         self._manager = None
-        if read_only and not self.directory.is_dir():
-            return
+        if is_main() and not read_only:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        if is_main() and self.directory.is_dir():
+            self._manager = self._open(read_only=read_only)
+
+    def _open(self, *, read_only: bool) -> ocp.CheckpointManager:
+        """Return orbax's manager, which on each of several hosts acts alone."""
+        own = jax.process_index()
+        alone = ocp.options.MultiprocessingOptions(
+            primary_host=own, active_processes={own}, barrier_sync_key_prefix=f"host_{own}"
+        )
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=keep,
-            create=not read_only,
+            max_to_keep=self._keep,
+            create=False,
             read_only=read_only,
             cleanup_tmp_directories=not read_only,  # of a save that a kill ended
             step_prefix="step",
             async_options=ocp.AsyncOptions(post_finalization_callback=self._write_digests),
+            multiprocessing_options=alone,
         )
-        self._manager = ocp.CheckpointManager(self.directory, options=options)
+        return ocp.CheckpointManager(self.directory, options=options)
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -108,10 +120,15 @@ class Checkpoints:
     def save(self, step: int, state: Any, info: dict[str, Any]) -> None:
         """Start to save a pytree of arrays and a JSON-able `info` under `step`; return before it is written.
 
+        All hosts must call this together.
+
         Raises:
           UserError: the disk is full or the folder cannot be written.
         """
         info = json.loads(json.dumps(info))  # as it is now: orbax writes it in a thread, while training goes on
+        state = to_main(state)
+        if not is_main():
+            return
         self.wait()
         self._saving = step
         self._check_room(state)
@@ -137,8 +154,6 @@ class Checkpoints:
 
     def _write_digests(self) -> None:
         """Write `digests.json`. Orbax calls this in its thread after all files are written, before the final rename."""
-        if not is_main():
-            return
         name = f"step_{self._saving}"
         folders = [path for path in self.directory.iterdir() if path.name.split(".")[0] == name]
         (folder,) = [path for path in folders if path.name != name] or folders
@@ -153,6 +168,8 @@ class Checkpoints:
         Raises:
           UserError: a save failed.
         """
+        if self._manager is None:  # not the main host
+            return
         try:
             self._manager.wait_until_finished()
         except Exception as error:
@@ -168,12 +185,14 @@ class Checkpoints:
         Raises:
           UserError: the newest checkpoint is damaged and `read_only` is set, or it is intact and cannot be restored.
         """
-        if self._manager is None:
-            return None
         step = main_decides(self._newest_undamaged)
         if step == _NONE:
             return None
-        self._manager.reload()
+        if is_main():
+            self._manager.reload()
+        else:
+            pull_folder(self.directory / f"step_{step}")
+            self._manager = self._open(read_only=True)
         state = ocp.args.PyTreeRestore(abstract_state, restore_args=jax.tree.map(_restore_args, abstract_state))
         try:
             restored = self._manager.restore(step, args=ocp.args.Composite(state=state, info=ocp.args.JsonRestore()))
@@ -186,7 +205,7 @@ class Checkpoints:
 
     def _newest_undamaged(self) -> int:
         """Return the step of the newest undamaged checkpoint; rename the damaged ones that are newer."""
-        for step in sorted(self._manager.all_steps(), reverse=True):
+        for step in sorted(self._manager.all_steps() if self._manager else (), reverse=True):
             damage = find_damage(self.directory / f"step_{step}")
             if damage is None:
                 return step

@@ -5,6 +5,7 @@ differs.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -56,16 +57,16 @@ class ContrastiveProgram(GridProgram):
     model: ContrastiveModel
     symmetric: bool = True
 
-    def _gradient(self, params: Any, rows: Batch, key: jax.Array) -> tuple[jax.Array, Any]:
+    def _gradient(self, params: Any, rows: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, Any]:
         """Return the mean loss over the rows of one arm's batch, and its gradient."""
 
-        def loss(params: Any, rows: Batch, key: jax.Array) -> jax.Array:
+        def loss(params: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
             total, count = self._loss(params, rows, key)
             return total / jnp.maximum(count, 1.0)
 
         return self._accumulated(loss, params, rows, key)
 
-    def _loss(self, params: Any, rows: Batch, key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+    def _loss(self, params: Any, rows: Mapping[str, Any], key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         """Return the summed loss of one arm and the number of rows."""
         inputs = {"features": rows["features"], "mask": rows["mask"]}
         brain = self.model.embed(params, inputs, dropout_key=key)

@@ -1,9 +1,11 @@
 """Training curves: one JSON object a line in `metrics.jsonl`, and TensorBoard events beside it."""
 
+import io
 import json
 import math
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from etils import epath
 from matplotlib.figure import Figure
@@ -109,6 +111,15 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # 
 DASHES = ("-", "--", "-.", ":")
 
 
+class Picture(Figure):
+    """A figure that Jupyter draws, whether or not pyplot was imported."""
+
+    def _repr_png_(self) -> bytes:
+        out = io.BytesIO()
+        self.savefig(out, format="png", dpi=100)
+        return out.getvalue()
+
+
 def write_curves(metrics: epath.Path, out: epath.Path) -> None:
     """Write `loss_figure` as a PNG."""
     figure = loss_figure(metrics)
@@ -120,11 +131,14 @@ def loss_figure(metrics: epath.Path) -> Figure:
     """Plot training loss (thin) and dev loss (thick, dots) of every arm by step."""
     text = metrics.read_text()
     rows = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]  # a kill may cut the last line
-    figure = Figure(figsize=(6.0, 3.6), layout="constrained")
+    figure = Picture(figsize=(6.0, 3.6), layout="constrained")
     axes = figure.subplots()
     names = list(dict.fromkeys(key.partition("/")[2] for row in rows for key in row if key.startswith("dev_loss/")))
     for i, name in enumerate(names):
-        style = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
+        style: dict[str, Any] = {
+            "color": COLOURS[i % len(COLOURS)],
+            "linestyle": DASHES[i // len(COLOURS) % len(DASHES)],
+        }
         axes.plot(*_series(rows, f"loss/{name}"), lw=0.7, alpha=0.6, label=f"{name}, train", **style)
         axes.plot(*_series(rows, f"dev_loss/{name}"), lw=1.8, marker="o", ms=3, label=f"{name}, dev", **style)
     axes.set_xlabel("step")

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from eeg2text_jax.cpu import summed_by_blocks
 from eeg2text_jax.models.encoder_decoder import logits_of
-from eeg2text_jax.parallel.batch_axis import shard_rows
+from eeg2text_jax.parallel.mesh import shard_rows
 
 BLOCK = 1 << 26  # bytes of logits at once
 
@@ -66,7 +66,8 @@ def summed_loss_by_blocks(
 
     def of_block(head: Any, x: jax.Array, rows: tuple[jax.Array, jax.Array]) -> jax.Array:
         labels, counted = (leaf.reshape(-1) for leaf in rows)
-        logits = logits_of(x.reshape(-1, x.shape[-1]), *head, cap)
+        table, bias = head
+        logits = logits_of(x.reshape(-1, x.shape[-1]), table, bias, cap)
         return jnp.sum(token_losses(logits, labels, label_smoothing) * counted)
 
     counted = _counted(labels, weight, pad_token)

@@ -14,8 +14,9 @@ from eeg2text_jax.data.batches import each_evaluation_batch
 from eeg2text_jax.files import replacing
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.study.study import Study
-from eeg2text_jax.training.loop import make_program, trained_params
+from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.metrics_log import COLOURS, DASHES
+from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.stages import RECONSTRUCTIONS, stages
 from eeg2text_jax.training.trivial import TRIVIAL
 
@@ -92,7 +93,7 @@ def a_reconstruction(stage: Study) -> tuple[np.ndarray, np.ndarray]:
     """Return the first arm's input (middle volume, first dev sample) and its reconstruction, `[X, Y, Z]`."""
     rows = stage.split.parts["dev"][:1]
     batch = next(each_evaluation_batch(stage.samples, rows, stage.config.batch.buckets, 1))
-    program = make_program(stage.config, stage.model, stage.arms)
+    program = make_program(stage.settings, stage.model, stage.arms)
     params = jax.tree.map(lambda leaf: jnp.asarray(to_host(leaf)[0]), trained_params(stage))
 
     def both(params: Any) -> tuple[jax.Array, jax.Array]:

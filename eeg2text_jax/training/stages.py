@@ -17,6 +17,7 @@ from eeg2text_jax.backbones.mapping import flatten, unflatten
 from eeg2text_jax.models.flops import AnyModel
 from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.models.two_towers import ContrastiveModel
+from eeg2text_jax.study.sections import Settings
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir
 
@@ -27,15 +28,15 @@ LOOKED_AT = 200  # evenly spaced training samples that decide which voxels vary
 def stages(study: Study) -> list[Study]:
     """Return the stages of a study, the text stage last; each has a reference to the one `before` it."""
     chain: list[Study] = []
-    for name in stage_names(study.config):
+    for name in stage_names(study.settings):
         begun = chain[-1] if chain else None
         chain.append(_step_one(study, begun) if name == "step_one" else _reconstruction(study, name, begun))
     return [*chain, dataclasses.replace(study, before=chain[-1]) if chain else study]
 
 
-def stage_names(config: ConfigDict) -> list[str]:
+def stage_names(config: Settings) -> list[str]:
     """Return the names of the stages before the text stage, which are also their folders' names."""
-    first = [name for name in RECONSTRUCTIONS if config.pretrain.enabled and config.pretrain[name].steps]
+    first = [name for name in RECONSTRUCTIONS if config.pretrain.enabled and getattr(config.pretrain, name).steps]
     return [*first, *(["step_one"] if config.step_one.steps else [])]
 
 
@@ -51,7 +52,7 @@ def step_one(study: Study) -> Study | None:
     return next((stage for stage in stages(study) if stage.workdir.root.name == "step_one"), None)
 
 
-def frozen_paths(config: ConfigDict, model: AnyModel) -> tuple[str, ...]:
+def frozen_paths(config: Settings, model: AnyModel) -> tuple[str, ...]:
     """Return the path prefixes of parameters that are not trained."""
     if isinstance(model, ReconstructionModel):
         return ("eeg/snapshot", "mirror") if model.of == "series" and config.pretrain.freeze_snapshot else ()
@@ -81,7 +82,7 @@ def _step_one(study: Study, before: Study | None) -> Study:
     return dataclasses.replace(study, config=config, workdir=_folder(study, "step_one"), before=before)
 
 
-def _reconstruction(study: Study, name: str, before: Study | None) -> Study:
+def _reconstruction(study: Study, name: Any, before: Study | None) -> Study:
     config = _alone(study.config)
     own = study.config.pretrain[name]
     config.batch.size = own.batch_size

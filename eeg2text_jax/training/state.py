@@ -3,18 +3,18 @@
 Every leaf but `step` has the arms on its first axis."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.flops import AnyModel
 from eeg2text_jax.models.functional import Seq2SeqModel, divide
 from eeg2text_jax.models.reconstruction import ReconstructionModel
+from eeg2text_jax.study.sections import OptimSettings
 
 Phase = Literal["first", "all", "bridge", "lora"]
 
@@ -103,10 +103,10 @@ def trainable_only(
     return optax.chain(optax.stateless(hold), optimizer, optax.stateless(hold))
 
 
-Rate = float | jax.Array
+Rate: TypeAlias = float | jax.Array
 
 
-def make_schedule(config: ConfigDict, steps: int, lr: Rate | None = None) -> optax.Schedule:
+def make_schedule(config: OptimSettings, steps: int, lr: Rate | None = None) -> optax.Schedule:
     """Learning rate by step: linear warm-up to `lr`, then constant; linear, cosine or geometric to `lr_end`; or steps.
 
     An end above 0 is the rate of the last step; 0 would be that of the step after it, as the last one shall do
@@ -116,7 +116,7 @@ def make_schedule(config: ConfigDict, steps: int, lr: Rate | None = None) -> opt
       UserError: `schedule` is not known.
     """
     warmup = min(int(config.warmup_steps), steps // 2)
-    end = config.get("lr_end", 0.0)
+    end = getattr(config, "lr_end", 0.0)  # a judge has none
     rest = steps - warmup - (1 if end else 0)
     lr = config.lr if lr is None else lr
     if config.schedule == "constant":
@@ -135,7 +135,7 @@ def make_schedule(config: ConfigDict, steps: int, lr: Rate | None = None) -> opt
     return optax.join_schedules([optax.linear_schedule(0.0, lr, max(warmup, 1)), after], [warmup])
 
 
-def make_optimizer(config: ConfigDict, steps: int, lr: Rate | None = None) -> optax.GradientTransformation:
+def make_optimizer(config: OptimSettings, steps: int, lr: Rate | None = None) -> optax.GradientTransformation:
     """Gradient clipping, then AdamW, Adafactor, or SGD with momentum.
 
     Adafactor is that of prompt tuning (Lester et al. 2021): second moments whole, no scaling by the parameters' size,

@@ -5,7 +5,7 @@ All arms of a seed see the same batch with the same dropout keys; only the condi
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -15,13 +15,12 @@ from jax.sharding import AbstractMesh, Mesh
 
 from eeg2text_jax.conditions.condition import ConditionContext, distinct_inputs, fed_mask
 from eeg2text_jax.data.batches import Batch, given_prompts
-from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.arms import Divided, choose_by_arm, each_arm
 from eeg2text_jax.study.grid import Arm, StudyArrays
 from eeg2text_jax.training.objectives import count_tokens, summed_loss, summed_loss_by_blocks
 from eeg2text_jax.training.state import TrainState, held, init_params, init_state, own_only
 
-Loss = Callable[[Any, Batch, jax.Array], jax.Array]  # (parameters, rows, dropout key) -> a scalar
+Loss = Callable[[Any, Any, jax.Array], jax.Array]  # (parameters, rows, dropout key) -> a scalar
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +39,7 @@ class GridProgram:
       frozen: paths of parameters that get no gradient, with all below them, as "eeg/snapshot".
     """
 
-    model: Seq2SeqModel
+    model: Any  # Seq2SeqModel, or what a subclass trains
     arms: tuple[Arm, ...]
     optimizer: optax.GradientTransformation
     label_smoothing: float
@@ -109,19 +108,19 @@ class GridProgram:
         of_all = jax.tree.map(lambda leaf: leaf[None], dict(batch))
         return self._rows(of_all, study, jnp.zeros((), jnp.int32))
 
-    def _gradient(self, params: Any, rows: Batch, key: jax.Array) -> tuple[jax.Array, Any]:
+    def _gradient(self, params: Any, rows: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, Any]:
         """Mean loss over the tokens of one arm's batch, and its gradient; `rows` has the batch on its first axes."""
         count = jnp.maximum(count_tokens(rows["labels"], rows["weight"], self.model.pad_token), 1.0)
 
-        def loss(params: Any, rows: Batch, key: jax.Array) -> jax.Array:
+        def loss(params: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
             return self._loss(params, rows, key)[0] / count
 
         return self._accumulated(loss, params, rows, key)
 
-    def _accumulated(self, loss: Loss, params: Any, rows: Batch, key: jax.Array) -> tuple[jax.Array, Any]:
+    def _accumulated(self, loss: Loss, params: Any, rows: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, Any]:
         """The sum of `loss` over the microbatches of a batch, and its gradient; frozen parameters have none."""
 
-        def of_own(own: Any, rows: Batch, key: jax.Array) -> jax.Array:
+        def of_own(own: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
             own = held(own, self.frozen)
             return loss(params._replace(own=own) if isinstance(params, Divided) else own, rows, key)
 
@@ -141,7 +140,7 @@ class GridProgram:
         """`[B, ...]` -> `[accumulate, B / accumulate, ...]`, by turns, so that each has rows of every device."""
         return jnp.moveaxis(rows.reshape(-1, self.accumulate, *rows.shape[1:]), 1, 0)
 
-    def _loss(self, params: Any, rows: Batch, key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+    def _loss(self, params: Any, rows: Mapping[str, Any], key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         """Summed loss of one arm and the number of tokens."""
         inputs = {"features": rows["features"], "mask": rows["mask"], **given_prompts(rows)}
         labels, pad = rows["labels"], self.model.pad_token
@@ -179,9 +178,10 @@ class GridProgram:
             raise ValueError(f"{n_batches} batches for arms of {len(seeds)} seeds")
         return [seeds.index(arm.seed) if n_batches > 1 else 0 for arm in self.arms]
 
-    def _features(self, batch: Batch, study: StudyArrays, step: jax.Array, places: list[int]) -> jax.Array:
+    def _features(self, batch: Mapping[str, Any], study: StudyArrays, step: jax.Array, places: list[int]) -> jax.Array:
         """What each arm's encoder is fed, `[A, B, W, F]`."""
-        fed, which = [], [0] * len(self.arms)
+        fed: list[jax.Array] = []
+        which = [0] * len(self.arms)
         for place in sorted(set(places)):
             own = {name: leaf[place] for name, leaf in batch.items()}
             context = ConditionContext.of(own, study.condition, study.means, step)
@@ -197,7 +197,7 @@ class GridProgram:
         return each_arm(function, self.mesh, self.mapping, arguments, shared)
 
 
-def _choose(batch: Batch, wanted: list[tuple[str, int]]) -> jax.Array:
+def _choose(batch: Mapping[str, Any], wanted: list[tuple[str, int]]) -> jax.Array:
     """For each arm the array of a name and a place, `[A, ...]`."""
     distinct = sorted(set(wanted))
     return choose_by_arm([batch[name][place] for name, place in distinct], [distinct.index(pair) for pair in wanted])

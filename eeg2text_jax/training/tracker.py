@@ -15,6 +15,10 @@ from collections.abc import Iterable, Mapping
 from typing import IO, Any
 
 from eeg2text_jax.files import content_digest
+from eeg2text_jax.parallel.distributed import is_main
+from eeg2text_jax.stores.address import address_of
+from eeg2text_jax.study.configuration import to_json
+from eeg2text_jax.study.study import Study
 
 PROJECT = "eeg2text"
 MOST_WAITING = 1000  # queued lines; further lines are dropped
@@ -39,7 +43,11 @@ class Tracker:
         mark = content_digest([place, dict(config)])[:8]
         # Stable identities: a resumed run continues the same runs of the tracker.
         runs = {arm: f"{mark}-{arm.replace('/', '-')}" for arm in self._arms}
-        self._begin = {"package": self._package, "project": project or PROJECT, "group": f"{group}-{mark}"}
+        self._begin: dict[str, Any] = {
+            "package": self._package,
+            "project": project or PROJECT,
+            "group": f"{group}-{mark}",
+        }
         self._begin |= {"runs": runs, "config": dict(config), "folder": folder}
         self._lines: queue.Queue[str | None] = queue.Queue(MOST_WAITING)
         self._process: subprocess.Popen[str] | None = None
@@ -85,8 +93,10 @@ class Tracker:
         """Start the tracker's process and feed it until the end (runs in the thread)."""
         try:
             command = [sys.executable, "-m", "eeg2text_jax.training.tracker_process"]
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-            self._process = subprocess.Popen(command, text=True, errors="replace", **pipes)
+            pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+            self._process = subprocess.Popen(
+                command, text=True, errors="replace", stdin=pipe, stdout=nothing, stderr=pipe
+            )
             said: list[str] = []
             listener = threading.Thread(target=_listen, args=(self._process.stderr, said), daemon=True)
             listener.start()
@@ -116,3 +126,10 @@ class Tracker:
 def _listen(pipe: IO[str], said: list[str]) -> None:
     with pipe:
         said.extend(pipe)
+
+
+def tracker_of(study: Study) -> Tracker:
+    """Return the tracker that `train.tracker` names; only the main host sends anything."""
+    root, config = str(study.workdir.root), study.config
+    wanted = config.train.tracker if is_main() else ""
+    return Tracker(wanted, address_of(root), root, map(str, study.arms), json.loads(to_json(config)))

@@ -18,13 +18,15 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.models.functional import divide
 from eeg2text_jax.parallel.arms import Divided
-from eeg2text_jax.parallel.distributed import is_main, main_decides, main_first
-from eeg2text_jax.parallel.placement import Placement
+from eeg2text_jax.parallel.distributed import is_main, main_decides
+from eeg2text_jax.study.grid import placement_of
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir
 from eeg2text_jax.training.checkpoint import Checkpoints
-from eeg2text_jax.training.loop import make_program, train, trained_params
+from eeg2text_jax.training.grid_program import make_program
+from eeg2text_jax.training.loop import train
 from eeg2text_jax.training.metrics_log import write_lines
+from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.stages import stage_names, stages
 from eeg2text_jax.training.trivial import reconstruction_lines
 
@@ -77,7 +79,7 @@ def logged_lines(study: Study) -> list[str] | None:
     Raises:
       UserError: the checkpoint is damaged.
     """
-    shapes = study.placement.abstract(make_program(study.config, study.model, study.arms).state_shapes())
+    shapes = study.placement.abstract(make_program(study.settings, study.model, study.arms).state_shapes())
     with Checkpoints(study.workdir.root, read_only=True) as checkpoints:
         restored = checkpoints.restore(jax.tree.map(lambda _: ocp.PLACEHOLDER, shapes))
     return restored and restored[2]["log"]
@@ -89,7 +91,7 @@ def waves(study: Study) -> list[Study]:
     Raises:
       UserError: `parallel.wave` is not a number of arms.
     """
-    size = main_first(functools.partial(_arms_at_once, study))
+    size = main_decides(functools.partial(_arms_at_once, study))
     if size >= len(study.arms):
         return [study]
     starts = range(0, len(study.arms), size)
@@ -100,7 +102,7 @@ def trained_arm(study: Study, number: int) -> Any:
     """Return the parameters of one arm with the lowest dev loss.
 
     Raises:
-      UserError: see `loop.trained_params`.
+      UserError: see `resume.trained_params`.
     """
     arm = study.arms[number]
     part = next(part for part in waves(study) if arm in part.arms)
@@ -126,7 +128,7 @@ def _arms_at_once(study: Study) -> int:
         return json.loads(noted.read_text())["arms_at_once"]
     if wanted:
         return _even(n_arms, wanted)
-    if any((study.workdir.root / name).exists() for name in ("checkpoints", *stage_names(study.config))):
+    if any((study.workdir.root / name).exists() for name in ("checkpoints", *stage_names(study.settings))):
         return n_arms
     size = _arms_that_fit(study)
     if size < n_arms:
@@ -155,7 +157,7 @@ def _arms_that_fit(study: Study) -> int:
 def _load(study: Study, n_arms: int, each: int) -> float:
     """Return the bytes on each device of so many arms of `each` bytes, and of the model that they share."""
     try:
-        arm, data = Placement.from_config(study.config, n_arms).mesh.shape.values()
+        arm, data = placement_of(study.settings, n_arms).mesh.shape.values()
     except UserError:  # the mesh does not divide so many arms
         return math.inf
     return (n_arms / arm * each + frozen_bytes(study)) / (data if study.config.parallel.fsdp else 1)
@@ -163,7 +165,7 @@ def _load(study: Study, n_arms: int, each: int) -> float:
 
 def bytes_of_an_arm(study: Study) -> int:
     """Return the bytes of one arm's training state and gradient."""
-    shapes = make_program(study.config, study.model, study.arms).state_shapes()
+    shapes = make_program(study.settings, study.model, study.arms).state_shapes()
     leaves = [*jax.tree.leaves(shapes), *jax.tree.leaves(shapes.params)]
     return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) // len(study.arms)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from eeg2text_jax.app import jobs, shown
-from eeg2text_jax.app.field_table import field_page, field_table
+from eeg2text_jax.app.interface import field_page, field_table
 from eeg2text_jax.app.worker import titles
 
 WORDS = ["river", "stone", "house", "green", "walks", "under", "light", "music", "paper", "winter", "bread", "north"]

@@ -248,6 +248,31 @@ def test_a_header_with_the_right_keys_proves_nothing(tmp_path, capsys):
     assert "hold their reference to the letter" in capsys.readouterr().out
 
 
+def test_a_control_below_its_null_makes_no_content(sides):
+    """Junk against the same junk without the words of its sentence: the difference is the control's."""
+    _, junk = simulated_rows(sentences=60, subjects=3)
+    worse = [
+        dataclasses.replace(r, eval_condition="worse", prediction=without(r.reference, r.prediction)) for r in junk
+    ]
+    result = quick(junk, {"worse": worse}, proof="the test has drawn all of it at random")
+    assert result.comparisons[0].primary.p_primary <= 0.05
+    assert result.verdict is Verdict.NO_CONTENT
+    assert "none above its own null" in result.sentence
+
+
+def without(reference, prediction):
+    return " ".join(word for word in prediction.split() if word not in reference.split())
+
+
+@pytest.mark.parametrize("proof", ["Predictions were made with teacher forcing from the true tokens",
+                                   "the decoder was given the target at each step"])  # fmt: skip
+def test_a_proof_that_admits_the_target_is_refused(sides, proof):
+    eeg, noise = sides
+    with pytest.raises(UserError, match="says that the decoder was given the target"):
+        quick(eeg, {"noise": noise}, proof=proof)
+    quick(eeg, {"noise": noise}, proof="free running: no teacher forcing, the decoder is never given the target")
+
+
 def test_flags_of_a_file_without_a_test(sides):
     eeg, _ = sides
     codes = [flag.code for flag in file_flags("eeg", same_for_all(as_long(eeg)))]

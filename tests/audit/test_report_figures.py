@@ -1,5 +1,9 @@
 """Figures of the report: bins that fit the values, and text that stays inside of the picture."""
 
+import base64
+import dataclasses
+import re
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -7,6 +11,7 @@ from rows import simulated_rows
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.figures import bin_edges, bootstrap_figure, effect_figure, null_figure, subject_figure
+from eeg2text_jax.auditing.report import effect_figures
 
 
 @pytest.mark.parametrize(("step", "values"), [(100 / 36, 30), (100 / 112, 100), (0.5, 40), (1.0, 1)])
@@ -65,3 +70,10 @@ def test_text_of_a_figure_stays_inside(result, name, monkeypatch):
             assert extent.x1 <= box.x1 + 1, text.get_text()
             assert box.y0 - 1 <= extent.y0, text.get_text()
             assert extent.y1 <= box.y1 + 1, text.get_text()
+
+
+def test_figures_of_another_recording_do_not_say_eeg(result):
+    page = effect_figures(dataclasses.replace(result, recording="fmri"))
+    drawn = "".join(base64.b64decode(svg).decode() for svg in re.findall(r"base64,([^\"]+)", page))
+    assert "score of fMRI minus noise" in drawn
+    assert "score of eeg" not in drawn

@@ -220,6 +220,22 @@ def test_minimum_detectable_effect_is_found_nine_times_in_ten():
     assert both / 200 == pytest.approx(0.92, abs=0.06)
 
 
+def test_power_at_the_detectable_effect_of_rare_hits():
+    """Two of a hundred words are right by chance: content adds hits, and with each hit variance."""
+    strata, rng = np.repeat(np.arange(4), 30), np.random.default_rng(11)
+    printed, found = [], []
+    for _ in range(150):
+        pairs = (rng.random((1, 120, 120, 1)) < 0.02).astype(float)
+        nothing = compare([pairs], strata, total, resamples=150, rng=rng)
+        printed.append(nothing.mde)
+        pairs[:, np.arange(120), np.arange(120), 0] += rng.random((1, 120)) < np.mean(printed) / 120
+        again = compare([pairs], strata, total, resamples=150, rng=rng)
+        found.append(again.p <= 0.05 and again.interval_90[0] > 0)
+    dense = (1.6449 + 1.2816) * np.sqrt(120 * 0.02 * 0.98)  # as if the variance stayed
+    assert np.mean(printed) > 1.3 * dense
+    assert 0.85 <= np.mean(found) <= 0.96
+
+
 def test_no_effect_is_detectable_where_too_much_stays_in_place():
     assert statistics.minimum_detectable_effect(1.0, np.repeat([0.0, 1.0], [90, 10])) == float("inf")
 

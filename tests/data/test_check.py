@@ -126,7 +126,23 @@ def test_a_token_that_all_texts_share_is_noted(tmp_path):
         data.write(path, samples)
         return "\n".join(check_datafile(path).notes)
 
-    notes = texts("Comment/w{0} x{0} and.")
-    assert "all 12 different texts have the word 'and', 'comment'" in notes
+    notes = texts("Comment/w{0} x{0} truly the.")
+    assert "all 12 different texts have the word 'comment', 'truly';" in notes
+    assert "different texts have" not in texts("The w{0} is a x{0}."), "sentences share such words"
     assert "different texts have" not in texts("w{0} x{0} .")
     assert "different texts have" not in texts("the w{0}", n=9), "a few texts share a word by chance"
+
+
+def test_a_mark_that_was_read_as_a_sentence_is_noted(tmp_path):
+    def rows(mark):
+        return [
+            {"features": np.full((2, 3), i), "sentence": mark if i % 2 else f"the dog saw cat {i // 2}"}
+            for i in range(24)
+        ]
+
+    data.write(tmp_path / "mark.h5", rows("Fixation cross"))
+    noted = "'Fixation cross' is the text of 12 of 24 samples, the next most frequent one of 1: if it is a mark"
+    assert any(note.startswith(noted) for note in check_datafile(tmp_path / "mark.h5").notes)
+    twice = [row for row in rows("a hen") if row["sentence"] != "a hen"] * 2
+    data.write(tmp_path / "twice.h5", twice)
+    assert not any("is the text of" in note for note in check_datafile(tmp_path / "twice.h5").notes)

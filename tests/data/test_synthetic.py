@@ -6,7 +6,12 @@ import itertools
 import numpy as np
 import pytest
 
-from eeg2text_jax.data.synthetic import SUCCESSOR_PROBABILITIES, SyntheticSpec, group_labels, synthetic_samples
+from eeg2text_jax.data.planted.planted_words import (
+    SUCCESSOR_PROBABILITIES,
+    SyntheticSpec,
+    group_labels,
+    synthetic_samples,
+)
 from eeg2text_jax.errors import UserError
 
 SPEC = SyntheticSpec(

@@ -15,8 +15,8 @@ from eeg2text_jax.decoding.sharded import (
     teacher_forced_arms,
 )
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.parallel.hlo import collectives
 from eeg2text_jax.parallel.mesh import make_mesh
+from eeg2text_jax.preflight.hlo import collectives
 from eeg2text_jax.search.settings import GenerationSpec
 
 MODEL = MarkovModel()

@@ -19,7 +19,7 @@ from eeg2text_jax.splits.split import Split
 from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.grid import Arm
 from eeg2text_jax.study.study import make_samples, open_study
-from eeg2text_jax.training.loop import make_program
+from eeg2text_jax.training.grid_program import make_program
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from configs import default
@@ -98,7 +98,7 @@ def test_arms_of_a_seed_are_tested_on_the_same_noise_and_seeds_on_others(study, 
     np.testing.assert_array_equal(fed[::2], fed[1::2])
     assert (fed[0] != fed[2]).any() == (condition != "eeg")
     trained = tuple(Arm(condition, arm.seed) for arm in arms)
-    program = dataclasses.replace(make_program(study.config, study.model, trained), mesh=mesh)
+    program = dataclasses.replace(make_program(study.settings, study.model, trained), mesh=mesh)
     np.testing.assert_allclose(fed, program.fed(batch, study.arrays)["features"], rtol=1e-5, atol=1e-6)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from eeg2text_jax.cli import main
 from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_jax.data.fmri.bids_tree import write_scan, write_transcript
+from eeg2text_jax.data.planted.planted_scans import write_scan, write_transcript
 from eeg2text_testing.bids_stories import GRID, WINDOW, make_tree, story, volumes
 
 SCAN = "sub-01/func/sub-01_task-tunnel"

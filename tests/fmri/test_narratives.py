@@ -109,7 +109,7 @@ def test_all_runs_lag_stride_and_half_precision(tmp_path):
 
 
 def test_a_trend_is_taken_off_and_a_mask_leaves_zeros(tmp_path):
-    from eeg2text_jax.data.fmri.bids_tree import write_scan
+    from eeg2text_jax.data.planted.planted_scans import write_scan
     from eeg2text_testing.bids_stories import story
 
     root = make_tree(tmp_path / "bids")

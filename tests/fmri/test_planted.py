@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_jax.data.fmri.planted import PlantedSpec, write_planted
+from eeg2text_jax.data.planted.planted_scans import PlantedSpec, write_planted
 from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.study.configuration import load_config

@@ -3,12 +3,13 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 from tiny_judge import tiny_config
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.judge.pairs import Pair, divide, write_pairs
-from eeg2text_jax.judge.results import data_tables, to_markdown
+from eeg2text_jax.judge.results import data_tables, speakers_markdown, speakers_table, to_markdown
 from eeg2text_jax.judge.second_test import digests, hold_out
 from eeg2text_jax.judge.session import judge
 from eeg2text_jax.judge.templates import toy_pairs
@@ -33,6 +34,22 @@ def test_tables_1_and_3_by_hand():
     assert "| severity | Mild | Severe |" in text
     assert "| speakers | 2 | 1 |" in text
     assert "| 2 | no | 2 | 50 | a b c | a b d |" in text
+
+
+def test_table_5_names_etiology_and_severity():
+    pairs = [
+        Pair("a b c", "a b c", True, "yes", speaker="S1", severity="Severe", etiology="ALS"),
+        Pair("a b c", "a d", False, "no", speaker="S1"),
+        Pair("e f g h", "e f", True, "yes", speaker="S2", severity="Mild"),
+    ]
+    table = speakers_table(pairs, lambda asked: np.array([0.9] * len(asked)), 0.5)
+    first, _, *lines = speakers_markdown(table)
+    assert first == "| speaker | etiology | severity | n | WordACC | human % | LATTEScore | 95 % |"
+    assert lines[0].startswith("| S2 |  | Mild | 1 | 50.0 | 100.0* | 100.0* |")  # by word accuracy
+    assert lines[1].startswith("| S1 | ALS | Severe | 2 | 66.7 | 50.0 | 100.0* |")  # two of six words are wrong
+    plain = [dataclasses.replace(pair, severity="", etiology="") for pair in pairs]
+    unknown = speakers_markdown(speakers_table(plain, lambda asked: np.ones(len(asked)), 0.5))
+    assert unknown[0].startswith("| speaker | n |")
 
 
 def test_references_are_compared_without_case_and_marks():

@@ -13,12 +13,14 @@ from ml_collections import ConfigDict
 from tiny_judge import tiny_batch, tiny_config, tiny_frozen, tiny_labels
 
 from eeg2text_jax.judge import frozen as module
-from eeg2text_jax.judge.frozen import Asker
+from eeg2text_jax.judge.frozen import Asker, weights_shardings
 from eeg2text_jax.judge.program import TuneProgram, keep_best, label_scores, stored_as, with_dropout
 from eeg2text_jax.judge.templates import toy_pairs
 from eeg2text_jax.judge.toy import toy_wording
 from eeg2text_jax.judge.tune import make_program
 from eeg2text_jax.parallel.mesh import make_mesh
+from eeg2text_jax.parallel.placement import put_batch
+from eeg2text_jax.preflight.hlo import collectives
 from eeg2text_jax.pretrained.embedding import plan_batches
 from eeg2text_jax.training.state import make_optimizer
 
@@ -189,3 +191,24 @@ def test_arms_are_seeds_times_learning_rates():
     config = tiny_config(optim__lr=(0.1, 0.3))
     frozen = tiny_frozen()
     assert make_program(config, frozen.model, tiny_labels(frozen)).rates == (0.1, 0.1, 0.3, 0.3)
+
+
+@pytest.mark.parametrize("shape", [(1, 8), (2, 4)])
+def test_weights_divided_over_eight_devices_tune_as_on_one(shape, monkeypatch):
+    monkeypatch.setattr("eeg2text_jax.parallel.placement.FSDP_MIN_SIZE", 1)
+    frozen = tiny_frozen()
+    frozen = frozen._replace(model=dataclasses.replace(frozen.model, remat=True))
+    batch = tiny_batch(frozen)
+    state, program = state_and_program(frozen, rates=(0.3, 0.03))
+    keys = jax.vmap(jax.random.key)(jnp.arange(2, dtype=jnp.uint32))
+    one, metrics = jax.jit(program.tune_step)(state, batch, frozen.params, keys)
+    mesh = make_mesh(*shape)
+    weights = jax.device_put(frozen.params, weights_shardings(frozen.params, mesh, True))
+    kernel = weights["backbone"]["encoder"]["layers"]["ffn"]["inner"]["kernel"]
+    assert kernel.addressable_shards[0].data.size * shape[1] == kernel.size
+    wide = dataclasses.replace(program, mesh=mesh)
+    step = jax.jit(wide.tune_step).lower(state, put_batch(batch, mesh), weights, keys).compile()
+    many, again = step(state, put_batch(batch, mesh), weights, keys)
+    np.testing.assert_allclose(np.asarray(again["loss"]), np.asarray(metrics["loss"]), rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(many.prompt), np.asarray(one.prompt), atol=2e-5)
+    assert {axis for c in collectives(step.as_text(), mesh) for axis in c.axes} == {"data"}

@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 from spoilt_judges import HOSTILE
@@ -10,10 +11,13 @@ from tiny_judge import tiny_config
 from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.judge import tune
+from eeg2text_jax.judge.baselines import baseline_scores
 from eeg2text_jax.judge.frozen import Asker, frequent_tokens, initial_prompts
 from eeg2text_jax.judge.judge_folder import load_judged, read_judge
 from eeg2text_jax.judge.lattescore import JudgeMetrics, LatteScore
+from eeg2text_jax.judge.pairs import divide
 from eeg2text_jax.judge.session import judge
+from eeg2text_jax.judge.templates import toy_pairs
 from eeg2text_jax.judge.wording import read_labels
 from eeg2text_jax.pretrained.tensor_files import write_safetensors
 
@@ -52,6 +56,21 @@ def test_everything_is_written_and_says_where_its_labels_come_from(finished):
     best = max(results["arms"], key=lambda arm: (arm["dev_accuracy"], arm["dev_auc"], -arm["step"]))
     assert results["arms"][results["chosen"]] == best
     assert results["slices"][0]["n"] == results["counts"]["test"]["pairs"]
+    frozen = load_judged(root / "judge")[1]
+    size = sum(np.asarray(leaf).size for leaf in jax.tree.leaves(frozen.params))
+    assert results["parameters"] == {"LATTEScore's judge": size}
+    assert f"| parameters |  |  | {size / 1e6:.1f} M |" in (root / "results.md").read_text()
+
+
+def test_each_baseline_may_have_an_encoder_of_its_own(finished):
+    toy, parts = finished[0] / "toy", divide(toy_pairs(60, 3), (0.6, 0.2, 0.2), 0, "pairs")
+    both, alone = (baseline_scores(encoders, toy, parts) for encoders in (("own", "own"), ("", str(toy))))
+    assert list(both) == ["meaning[lr-bertscore]", "meaning[lr-similarity]"]
+    assert list(alone) == ["meaning[lr-similarity]"]
+    np.testing.assert_allclose(both["meaning[lr-similarity]"][0], alone["meaning[lr-similarity]"][0], atol=1e-6)
+    whole = finished[1]["parameters"]["LATTEScore's judge"]
+    assert 0 < both["meaning[lr-similarity]"][1] < whole  # the toy without its decoder
+    assert both["meaning[lr-bertscore]"][0].shape == (len(parts.test),)
 
 
 def test_killed_while_tuning_and_while_scoring_it_ends_with_the_same_bytes(finished, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import statistics
 from rich.console import Console
 from test_score import grid, with_ids
 
-from eeg2text_jax.metrics.render import table_console, write_tables
+from eeg2text_jax.metrics.render import print_table, table_console, write_tables
 from eeg2text_jax.metrics.score import score_cells
 from eeg2text_jax.metrics.tables import score_table, side_by_side
 
@@ -87,3 +87,9 @@ def test_the_console_table_fits_80_columns():
     assert "170.0 ± 28.3" in text
     assert "…" not in text
     assert "eeg → noise" in text
+
+
+def test_a_printed_table_goes_to_standard_output_in_a_notebook_too(capsys, monkeypatch):
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    print_table(score_cells(with_ids(grid())))
+    assert "BLEU-1" in capsys.readouterr().out

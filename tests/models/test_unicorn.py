@@ -14,7 +14,7 @@ from tiny_run import tiny_config
 from eeg2text_jax import cpu
 from eeg2text_jax.backbones.build import brain_spec
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.brain import convolutions
+from eeg2text_jax.models.brain import unicorn as convolutions
 from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.training.objectives import reconstruction_loss
 

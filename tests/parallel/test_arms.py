@@ -8,8 +8,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from eeg2text_jax.parallel.arms import choose_by_arm, shard_map_arms
-from eeg2text_jax.parallel.hlo import collectives
 from eeg2text_jax.parallel.mesh import make_mesh
+from eeg2text_jax.preflight.hlo import collectives
 
 
 def stack(values, which):

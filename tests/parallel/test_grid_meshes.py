@@ -8,9 +8,9 @@ import pytest
 import tiny_grid
 from tiny_grid import B, T, W
 
-from eeg2text_jax.parallel.hlo import bytes_by_axis, collectives
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.parallel.placement import FULLY_SHARDED, REPLICATED
+from eeg2text_jax.preflight.hlo import bytes_by_axis, collectives
 
 LOSS_TOLERANCE = 1e-5
 

@@ -4,17 +4,20 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 from jax.experimental import multihost_utils
-from tiny_run import ROOT, as_flag
+from tiny_run import ROOT, as_flag, tiny_config
 
 from eeg2text_jax import cli
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.distributed import initialize, main_first
 from eeg2text_jax.predictions.file import read_predictions
+from eeg2text_jax.stores.copying import at_hand
+from eeg2text_testing.bucket_servers import s3_server
 from eeg2text_testing.forked_runs import logged_metrics
 
 CHANGES = {
@@ -32,8 +35,8 @@ def run(workdir, hosts: str) -> list[str]:
     return ["run", as_flag(**CHANGES, parallel__hosts=hosts), f"--workdir={workdir}"]
 
 
-def start_host(workdir, number: int, port: int) -> subprocess.Popen:
-    """One of two hosts with four devices each."""
+def start_host(workdir, number: int, port: int, environment: dict[str, str]) -> subprocess.Popen:
+    """One of two hosts with four devices each, and with a cache of its own."""
     flags = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=4")
     env = {
         **os.environ,
@@ -41,35 +44,44 @@ def start_host(workdir, number: int, port: int) -> subprocess.Popen:
         "EEG2TEXT_COORDINATOR": f"127.0.0.1:{port}",
         "EEG2TEXT_PROCESSES": "2",
         "EEG2TEXT_PROCESS": str(number),
+        **environment,
     }
     command = [sys.executable, "-m", "eeg2text_jax", *run(workdir, "env")]
     return subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def test_two_hosts_run_as_one_machine(tmp_path):
+def test_two_hosts_with_a_bucket_run_as_one_machine(tmp_path, monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    hosts = [start_host(tmp_path / "two", number, port) for number in range(2)]
-    try:
-        assert cli.main(run(tmp_path / "one", "one")) == 0
-        outputs = [host.communicate(timeout=300)[0] for host in hosts]
-    finally:
-        for host in hosts:
-            host.kill()
-            host.stdout.close()
+    with s3_server() as server:
+        caches = [server.environment | {"EEG2TEXT_BUCKET_CACHE": str(tmp_path / f"cache_{n}")} for n in range(2)]
+        hosts = [start_host(server.address("two"), number, port, caches[number]) for number in range(2)]
+        try:
+            assert cli.main(run(tmp_path / "one", "one")) == 0
+            outputs = [host.communicate(timeout=300)[0] for host in hosts]
+        finally:
+            for host in hosts:
+                host.kill()
+                host.stdout.close()
+        for name, value in (server.environment | {"EEG2TEXT_BUCKET_CACHE": str(tmp_path / "two")}).items():
+            monkeypatch.setenv(name, value)
+        two = Path(at_hand(server.address("two"))) if "wrote" in outputs[0] else None
     assert [host.returncode for host in hosts] == [0, 0], outputs[0][-3000:] + outputs[1][-3000:]
     assert "on 8 x cpu (2 along arm, 4 along data)" in outputs[0]
     for said in ("preparing", "training 2 arms", "train: 4/4", "decode under noise", "wrote", "split unique_text"):
         assert (said in outputs[0], said in outputs[1]) == (True, False), said
 
-    one, two = (files_below(tmp_path / name) for name in ("one", "two"))
-    assert one == two, "the same files, and nothing unfinished"
-    ours, theirs = (logged_metrics(tmp_path / name) for name in ("one", "two"))
+    one = tmp_path / "one"
+    assert files_below(one) == files_below(two) - {".lock"}, "the same files, and nothing unfinished"
+    ours, theirs = map(logged_metrics, (one, two))
     assert [row.keys() for row in ours] == [row.keys() for row in theirs]
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose([*b.values()], [*a.values()], rtol=1e-5)
-    ours, theirs = (read_predictions(tmp_path / name / "predictions.jsonl").predictions for name in ("one", "two"))
+    ours, theirs = (read_predictions(root / "predictions.jsonl").predictions for root in (one, two))
+    follower = tmp_path / "cache_1/runs_of_host_1/s3/recordings/two"
+    assert (follower / "data.h5").exists()
+    assert sorted(path.name for path in (follower / "checkpoints").iterdir()) == ["step_4"], "only what was restored"
     assert [(p.sample_id, p.mode, p.prediction_tokens) for p in ours] == [
         (p.sample_id, p.mode, p.prediction_tokens) for p in theirs
     ]
@@ -106,10 +118,10 @@ def test_an_incomplete_environment_is_said(monkeypatch, environment, message):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match=message):
-        initialize("env")
+        initialize(tiny_config(parallel__hosts="env").parallel)
 
 
 def test_one_host_needs_nothing_and_unknown_clusters_are_refused():
-    initialize("one")
+    initialize(tiny_config().parallel)
     with pytest.raises(UserError, match="expected 'one', 'auto' or 'env'"):
-        initialize("slurm")
+        initialize(tiny_config(parallel__hosts="slurm").parallel)

@@ -41,8 +41,7 @@ def test_mbart(monkeypatch: pytest.MonkeyPatch) -> None:
         random_config=lambda fields: MBartConfig(**fields, decoder_start_token_id=2),
         table=table,
     )
-    modules = {"eeg2text_jax.backbones.mbart": model}
-    monkeypatch.setattr(torch_reference, "importlib", types.SimpleNamespace(import_module=modules.__getitem__))
+    monkeypatch.setattr(torch_reference, "backbone_module", {"mbart": model}.__getitem__)
     monkeypatch.setitem(torch_reference.CLASSES, "mbart", MBartForConditionalGeneration)
     pair = make_pair(Case("mbart", BART))
     batch = make_batch(pair.model)

@@ -1,10 +1,11 @@
-"""A soft prompt before T5: label likelihoods and the gradient in the prompt against PyTorch."""
+"""A soft prompt before T5, and before a decoder alone: label likelihoods and its gradient against PyTorch."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from causal_cases import random_pair
 from torch_reference import Case, make_pair
 
 from eeg2text_jax.judge.program import TuneProgram, label_scores
@@ -67,6 +68,40 @@ def test_the_gradient_in_the_prompt_is_that_of_pytorch(fields):
     embeds, mask = theirs_embedded(pair.theirs, batch, theirs)
     targets = torch.tensor([[7 if yes else 9, 1] for yes in batch["yes"]])
     loss = pair.theirs(inputs_embeds=embeds, attention_mask=mask, labels=targets).loss
+    loss.backward()
+    assert float(value) == pytest.approx(loss.item(), rel=1e-5)
+    error = np.linalg.norm(np.asarray(gradient) - theirs.grad.numpy()) / np.linalg.norm(theirs.grad.numpy())
+    assert error < 1e-4
+
+
+def continued(pair, batch, prompt, answers):
+    """PyTorch's log-likelihoods of every piece of an answer that continues a prompt and a text, row by row."""
+    embed, found = pair.theirs.get_input_embeddings(), []
+    for ids, length, answer in zip(batch["ids"], batch["length"], answers, strict=True):
+        tokens = torch.tensor([*ids[:length].tolist(), *answer[:-1]])
+        whole = torch.cat([prompt, embed(tokens)])
+        log = torch.log_softmax(pair.theirs(inputs_embeds=whole[None]).logits[0, -len(answer) :], -1)
+        found.append(log[torch.arange(len(answer)), torch.tensor(answer)])
+    return found
+
+
+@pytest.mark.parametrize("backbone", ["llama", "gemma2"])
+def test_a_decoder_alone_continues_the_text_as_in_pytorch(backbone):
+    """Rows of several lengths, answers of several pieces; the loss counts the end token, as in training."""
+    pair = random_pair(backbone, 3)
+    batch, prompt = random_inputs(pair.model.spec.d_model)
+    labels, end = ((7, 8, 12), (7, 9)), pair.model.eos_token
+    with torch.no_grad():
+        expected = np.array(
+            [[row.sum().item() for row in continued(pair, batch, torch.tensor(prompt), [ids] * 3)] for ids in labels]
+        ).T
+    found = np.asarray(label_scores(pair.model, pair.params, jnp.asarray(prompt), batch, labels))
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    program = TuneProgram(pair.model, labels, (0.3,), None)
+    value, gradient = jax.jit(jax.value_and_grad(program.loss))(jnp.asarray(prompt), pair.params, batch)
+    theirs = torch.tensor(prompt, requires_grad=True)
+    answers = [(*labels[0 if yes else 1], end) for yes in batch["yes"]]
+    loss = -torch.cat(continued(pair, batch, theirs, answers)).mean()
     loss.backward()
     assert float(value) == pytest.approx(loss.item(), rel=1e-5)
     error = np.linalg.norm(np.asarray(gradient) - theirs.grad.numpy()) / np.linalg.norm(theirs.grad.numpy())

@@ -1,7 +1,6 @@
 """Small random PyTorch models and the same weights in ours, for the tests of parity."""
 
 import dataclasses
-import importlib
 from typing import Any, NamedTuple
 
 import jax
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 import transformers
 
+from eeg2text_jax.backbones.build import backbone_module
 from eeg2text_jax.backbones.mapping import flatten, match, unflatten
 from eeg2text_jax.models.encoder_decoder import EncoderDecoder
 from eeg2text_jax.models.functional import Seq2SeqModel
@@ -47,7 +47,7 @@ class Pair(NamedTuple):
 
 def make_pair(case: Case, seed: int = 0) -> Pair:
     """A PyTorch model whose every parameter and buffer is random, norms and biases too, and ours with its weights."""
-    backbone = importlib.import_module(f"eeg2text_jax.backbones.{case.backbone}")
+    backbone = backbone_module(case.backbone)
     config = backbone.random_config(case.fields)
     torch.manual_seed(seed)
     theirs = CLASSES[case.backbone](config).eval()

@@ -1,5 +1,6 @@
 """A judge's preflight: compiled for the CPU instead of a TPU, and by the real compiler where it is installed."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -66,7 +67,35 @@ def test_what_does_not_fit_says_so_and_ends_with_1(folder, on_cpu, monkeypatch, 
     assert main([*command, *SMALL]) == 1
     text = capsys.readouterr().out
     assert "DOES NOT FIT" in text
-    assert "remedies: model.remat=True" in text
+    assert "remedies: parallel.fsdp=True on several chips, model.remat=True" in text
+
+
+def test_the_smallest_slice_whose_chips_share_the_weights(folder, monkeypatch, capsys):
+    monkeypatch.setattr("eeg2text_jax.parallel.placement.FSDP_MIN_SIZE", 1)
+    monkeypatch.setattr(module, "tpu_devices", lambda topology: jax.devices()[: np.prod(topology.shape)])
+    monkeypatch.setattr(module, "usable", lambda chip: 3 * frozen_bytes(folder) // 8)
+    limits = {"v5e:2x2": 1, "v5e:2x4": 10 * frozen_bytes(folder)}  # the weights' share would fit on four chips
+    fits, whole = [], module.judge_fit
+
+    def judge_fit(config, topology, effort):
+        fits.append(dataclasses.replace(whole(config, topology, effort), limit=limits[topology.name]))
+        return fits[-1]
+
+    monkeypatch.setattr(module, "judge_fit", judge_fit)
+    narrow = [*SMALL[:3], "--config.batch.widths=(16,)", "--config.parallel.fsdp=True"]
+    place = ["preflight", f"--config=judge:checkpoint={folder},pairs=edits", "--topology=v5e"]
+    assert main([*place, *narrow]) == 0
+    text = capsys.readouterr().out
+    assert "v5e:1x1: too small, frozen weights alone take" in text
+    assert "v5e:2x2: too small\n" in text
+    assert "the smallest slice that holds it: v5e:2x4" in text
+    assert "GiB, divided over 8 chips" in text
+    four, eight = fits
+    assert four.frozen == eight.frozen == frozen_bytes(folder)
+    shared = four.frozen * (1 / 4 - 1 / 8)  # bytes that a chip no longer holds
+    assert four.scoring.arguments - eight.scoring.arguments > 0.9 * shared
+    assert main([*place, *narrow[:-1]]) == 2
+    assert "set parallel.fsdp=True" in capsys.readouterr().err
 
 
 def test_pieces_save_memory(folder, on_cpu):

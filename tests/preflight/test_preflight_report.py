@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import re
+from pathlib import Path
 
 import jax
 import pytest
@@ -9,16 +11,19 @@ from tiny_run import as_flag, tiny_config
 
 from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.parallel.hlo import Collective
-from eeg2text_jax.parallel.hlo_clock import COPIES, Cost, Estimate, Missing
 from eeg2text_jax.parallel.mesh import CHIPS, chip_of_device, make_mesh
-from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.preflight.compiling import Compiled, compile_program, parse_topology, refused_bytes
 from eeg2text_jax.preflight.estimate import ProgramReport, Report, Task
 from eeg2text_jax.preflight.fitting import LargestBatch
+from eeg2text_jax.preflight.hlo import Collective
+from eeg2text_jax.preflight.hlo_clock import COPIES, Cost, Estimate, Missing
 from eeg2text_jax.preflight.printing import to_json, to_text
 from eeg2text_jax.preflight.programs import Program, make_outline
+from eeg2text_jax.study.configuration import parse_config
+from eeg2text_jax.study.grid import placement_of
+from eeg2text_jax.study.sections import read_settings
 
+ROOT = Path(__file__).parents[2]
 GIB = 2**30
 WITHIN = Collective("all-reduce", ("data",), 3 * 2**20, 2)
 ACROSS = Collective("all-gather", ("arm",), 100, 1)
@@ -250,14 +255,14 @@ def test_programs_are_lowered_for_gpus_that_are_not_there(tmp_path, capsys):
 def test_arguments_are_counted_per_device():
     """Arms divide the state; four devices along the batch and FSDP leave a quarter of what is large."""
     config = tiny_config(parallel__mesh=(0, 0), batch__size=32)
-    one, eight = ((make_outline(config), Placement.from_config(config, 2, n)) for n in (1, 8))
+    one, eight = ((make_outline(config), placement_of(read_settings(config), 2, n)) for n in (1, 8))
     whole, part = (outline.training(placement, 32).argument_bytes() for outline, placement in (one, eight))
     assert 0.5 * whole > part > 0.4 * whole
 
 
 def test_a_program_without_a_compiled_shape_is_a_user_error():
     with pytest.raises(UserError, match="does not divide"):
-        Placement.from_config(tiny_config(parallel__mesh=(0, 0), batch__size=30), 2, 8)
+        placement_of(read_settings(tiny_config(parallel__mesh=(0, 0), batch__size=30)), 2, 8)
     assert jax.devices()[0].platform == "cpu"
 
 
@@ -266,3 +271,15 @@ def test_a_slice_of_more_chips_than_a_pod_has_is_refused(name, chips):
     with pytest.raises(UserError, match=f"{name}': is of {chips} chips; a {name[:2]}.* pod has"):
         parse_topology(name)
     assert parse_topology("v5e:16x16").shape == (16, 16)
+
+
+def test_the_command_of_the_readme_is_of_its_table():
+    """One arm on one chip, bfloat16, 56 words and 56 tokens, with times."""
+    (command,) = re.findall(r"`eeg2text preflight ([^`]*--effort=full[^`]*)`", (ROOT / "README.md").read_text())
+    options = ("topology", "effort", "json")
+    parsed = parse_config(command.split(), "preflight", options=options)
+    assert (parsed.options["topology"], parsed.options["effort"]) == ("v5e:1x1", "full")
+    assert parsed.config.model.dtype == "bfloat16"
+    assert parsed.config.batch.size == 32
+    outline = make_outline(parsed.config)
+    assert (len(outline.arms), outline.buckets) == (1, [(56, 56)])

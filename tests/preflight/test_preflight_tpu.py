@@ -78,3 +78,25 @@ def test_the_compilers_clock_on_one_chip(tmp_path):
     assert told["largest_batch"] is None
     assert "largest batch" not in text
     assert "the arms of a device, training step as estimated by the compiler" in text
+
+
+TOPOLOGY = """
+import os, sys
+from eeg2text_jax.commands.devices import ENVIRONMENT
+os.environ.update(ENVIRONMENT)
+from eeg2text_jax.preflight.compiling import parse_topology, tpu_devices
+print(len(tpu_devices(parse_topology("v5e:2x2"))), flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_two_at_once():
+    """libtpu has a lock file, which keeps others off a chip; here is none."""
+    if not importable("libtpu"):
+        pytest.skip("libtpu is not installed: pip install '.[preflight]'")
+    command = [sys.executable, "-c", TOPOLOGY]
+    with (
+        subprocess.Popen(command, cwd=ROOT, stdin=-1, stdout=-1, text=True) as one,
+        subprocess.Popen(command, cwd=ROOT, stdin=-1, stdout=-1, text=True) as two,
+    ):
+        assert [ran.stdout.readline() for ran in (one, two)] == ["4\n", "4\n"]  # both are still there

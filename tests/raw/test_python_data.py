@@ -17,10 +17,16 @@ def raw():
     return raw.set_annotations(mne.Annotations([3.0, 11.0, 20.0], [SECONDS] * 3, TEXTS))
 
 
-def test_a_raw_gives_what_its_file_gives(raw, tmp_path):
-    (tmp_path / "1").mkdir()
-    raw.save(tmp_path / "1/S1_raw.fif", verbose="error")
-    file, held = prepare(tmp_path / "1/S1_raw.fif", tmp_path / "a.h5"), prepare(raw, tmp_path / "b.h5")
+@pytest.fixture(scope="module")
+def file(raw, tmp_path_factory):
+    """The data file of the recording's FIF file."""
+    folder = tmp_path_factory.mktemp("file")
+    raw.save(folder / "S1_raw.fif", verbose="error")
+    return prepare(folder / "S1_raw.fif", folder / "a.h5")
+
+
+def test_a_raw_gives_what_its_file_gives(raw, file, tmp_path):
+    held = prepare(raw, tmp_path / "b.h5")
     assert held.digest() == file.digest()
     assert held.sentence.tolist() == TEXTS
     assert set(held.subject) == {"S1"}
@@ -29,12 +35,12 @@ def test_a_raw_gives_what_its_file_gives(raw, tmp_path):
     assert two.n_features == 16
 
 
-def test_epochs_give_the_power_of_their_windows_and_their_metadata(raw, tmp_path):
+def test_epochs_give_the_power_of_their_windows_and_their_metadata(raw, file, tmp_path):
     pandas = pytest.importorskip("pandas")
     metadata = pandas.DataFrame({"text": TEXTS, "subject": ["A", "B", "B"], "rating": [1, 2, 3]})
     events = np.array([[int(t * RATE), 0, 1] for t in (3.0, 11.0, 20.0)])
     epochs = mne.Epochs(raw, events, tmin=0, tmax=SECONDS - 1 / RATE, baseline=None, metadata=metadata, verbose="error")
-    held, file = prepare(epochs, tmp_path / "a.h5"), prepare(raw, tmp_path / "b.h5")
+    held = prepare(epochs, tmp_path / "a.h5")
     assert held.sentence.tolist() == TEXTS
     assert held.subject.tolist() == ["A", "B", "B"]
     assert held.features_are == file.features_are

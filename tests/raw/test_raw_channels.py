@@ -7,7 +7,10 @@ import pytest
 
 from eeg2text_jax.cli import main
 from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_jax.data.raw.made_up import write_recordings
+from eeg2text_jax.data.planted.planted_recordings import write_recordings
+from eeg2text_jax.data.raw.choices import RawSpec
+from eeg2text_jax.data.raw.power import band_power
+from eeg2text_jax.study.configuration import load_config
 
 mne = pytest.importorskip("mne", reason="pip install 'eeg2text_jax[mne]'")
 bids = pytest.importorskip("mne_bids", reason="pip install 'eeg2text_jax[mne]'")
@@ -46,6 +49,21 @@ def edf(tmp_path):
     files = tmp_path / "files"
     fields = [*write_recordings(files, "edf", subjects=1, sentences=3), UNREFERENCED]
     return files, fields, prepare(tmp_path, files, *fields)
+
+
+def test_a_sine_has_its_amplitude_and_its_square():
+    """9 Hz of 7 and of 20 microvolts, in the band from 8.5 to 10 Hz."""
+    rate, size = 250.0, np.array([7e-6, 20e-6])
+    volts = size[:, None] * np.sin(2 * np.pi * 9 * np.arange(2000) / rate)
+    fields = load_config("default").data.raw.to_dict() | {"bands": ((8.5, 10.0),)}
+    logs = np.log10([7.0, 20.0])
+    for amplitude, log, expected in (
+        (True, False, size), (False, False, size**2), (True, True, logs), (False, True, 2 * logs)
+    ):  # fmt: skip
+        spec = RawSpec(**fields | {"amplitude": amplitude, "log": log})
+        found = band_power(volts, rate, [(2.0, 6.0)], spec)
+        np.testing.assert_allclose(found, expected[None], rtol=0.01)
+        assert (" amplitude in " in spec.features_are(["a", "b"])) == amplitude
 
 
 def test_a_given_unit_is_that_of_channels_without_one(edf, tmp_path, capsys):
@@ -106,11 +124,12 @@ def tree(tmp_path):
 def test_types_of_channels_tsv_are_heeded_and_named(tree, tmp_path, capsys):
     files, fields, table = tree
     assert prepare(tmp_path, files, *fields).n_features == 8 * 5
-    assert "1 channels were left out, as they are not EEG by type or unit: Oz (VEOG)" in capsys.readouterr().err
+    assert "1 channels were left out, as they are not EEG by type, unit or name: Oz (VEOG)" in capsys.readouterr().err
     table.write_text(table.read_text().replace("Pz\tEEG", "Pz\tFOO").replace("Fz\tEEG", "Fz\teeg"))
     assert prepare(tmp_path, files, *fields).n_features == 8 * 4
     assert (
-        "2 channels were left out, as they are not EEG by type or unit: Pz (FOO), Oz (VEOG)" in capsys.readouterr().err
+        "2 channels were left out, as they are not EEG by type, unit or name: Pz (FOO), Oz (VEOG)"
+        in capsys.readouterr().err
     )
 
 

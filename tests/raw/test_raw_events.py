@@ -1,5 +1,6 @@
 """Tables of events as data sets have them, and recordings that are not there."""
 
+import dataclasses
 import re
 import tarfile
 from pathlib import Path
@@ -136,6 +137,10 @@ def test_overlapping_word_annotations_name_their_code():
     assert "data.raw.word=word;" in refusal(sentence, (1.0, 0.5, "word"))
     assert "data.raw.word='a word';" in refusal(sentence, (1.5, 0.5, "a word"))
     assert "data.raw.word" not in refusal(sentence, (3.5, 2.0, "a cat"))
+    said = refusal((1.0, 0.2, "word"), (1.0, 3.0, "sentence/the dog barks"))
+    assert "'word' (1 to 1.2 s) and 'sentence/the dog barks' (1 to 4 s) overlap" in said
+    assert "data.raw.begin='sentence/*'" in said
+    assert "data.raw.word=word;" in said
     assert "data.raw.word" not in refusal(
         sentence, (1.2, 0.1, "word"), (1.5, 0.5, "a cat"), (1.6, 0.1, "word"), word="word"
     )
@@ -146,3 +151,23 @@ def test_a_sentence_without_a_word_is_counted():
     found, dropped = readings(FILE, [event(1.0, "a b", 2.0, text="a b")], (), spec, None)
     assert not found
     assert dropped == {"no word": 1}
+
+
+def test_marks_are_skipped_by_name():
+    events = [event(0.0, "Fixation cross", 0.5), event(1.0, "a b", 2.0), event(4.0, "pause 3", 1.0)]
+    events = [dataclasses.replace(one, columns={"text": one.codes[0]}) for one in events]
+    every, _ = readings(FILE, events, (), data_spec(RawSpec, "raw"), None)
+    found, _ = readings(FILE, events, (), data_spec(RawSpec, "raw", skip=("Fixation cross", "pause *")), None)
+    assert [reading.text for reading in every] == ["Fixation cross", "a b", "pause 3"]
+    assert [reading.text for reading in found] == ["a b"]
+    found, _ = readings(FILE, events, (), data_spec(RawSpec, "raw", begin="*", skip=("pause *",)), None)
+    assert len(found) == 2
+
+
+def test_a_table_of_texts_that_fits_no_recording_says_in_what(tmp_path):
+    path = tmp_path / "texts.tsv"
+    path.write_text("subject\ttrial\ttext\n1\t1\ta b\n")
+    said = Texts(path, "text").mismatch([RawFile(Path("VP01.vhdr"), "VP01", "reading")])
+    assert "its column subject has 1; the recordings' subject is VP01" in said
+    said = Texts(path, "text").mismatch([RawFile(Path("1.vhdr"), "1", "reading")])
+    assert said.endswith("no row has the subject and trial of a sentence here.")

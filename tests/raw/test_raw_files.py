@@ -10,7 +10,7 @@ import scipy.signal
 
 from eeg2text_jax.cli import main
 from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_jax.data.raw.made_up import VOCABULARY, Plan, write_recordings
+from eeg2text_jax.data.planted.planted_recordings import VOCABULARY, Plan, write_recordings
 
 mne = pytest.importorskip("mne", reason="pip install 'eeg2text_jax[mne]'")
 pytest.importorskip("mne_bids", reason="pip install 'eeg2text_jax[mne]'")
@@ -179,7 +179,13 @@ def test_bad_recordings_are_said_in_one_sentence(tmp_path, capsys):
     files = tmp_path / "files"
     refused(capsys, tmp_path, r"none is 'sentence'; name the column of texts", files, "--config.data.raw.text=sentence")
     events.write_text(re.sub(r"\t[\d.]+\tsentence", "\t30.0\tsentence", kept))
-    refused(capsys, tmp_path, r"S2\.edf: the sentences at .* overlap; mend the events", files, *fields)
+    refused(
+        capsys,
+        tmp_path,
+        r"S2\.edf: the sentences '.*' \(1\.5 to 31\.5 s\) and '.*' \(.* s\) overlap; mend the events",
+        files,
+        *fields,
+    )
     events.write_text(kept.replace("onset", "start"))
     refused(capsys, tmp_path, r"S2_events\.tsv: there is no column 'onset'", files, *fields)
     events.write_text(kept.replace("\n1.5\t", "\nsoon\t"))

@@ -12,7 +12,7 @@ from etils import epath
 from tiny_run import tiny_config
 
 from eeg2text_jax import cli, pipeline
-from eeg2text_jax.decoding.likelihoods import candidate_labels
+from eeg2text_jax.decoding.retrieve import padded_labels
 from eeg2text_jax.decoding.teacher_forced import teacher_forced
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.export_run import exported
@@ -25,7 +25,7 @@ from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.study import open_study
 from eeg2text_jax.study.workdir import Workdir
 from eeg2text_jax.training.checkpoint import Checkpoints
-from eeg2text_jax.training.loop import trained_params
+from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.waves import train_arms
 
 CHANGES = {
@@ -169,7 +169,7 @@ def test_likelihoods_rank_what_teacher_forcing_scores(tmp_path):
     rank(study)
     rows = [row for row in read_ranked(study) if row.eval_condition == "eeg"]
     params = jax.tree.map(lambda leaf: leaf[0], trained_params(study))
-    labels = candidate_labels(study, candidates_of(study))
+    labels = padded_labels(study, candidates_of(study).references)
     names = {study.split.names[i]: i for i in study.split.parts["test"]}
     prior = None
     for row in rows[:3]:

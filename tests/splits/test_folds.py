@@ -166,4 +166,12 @@ def test_the_command_writes_a_certificate_for_each_fold(tmp_path, capsys):
     found = read_datafile(tmp_path / "data.h5")
     tested = [read_split_file(tmp_path / f"fold_{k}.json").resolve(found).parts["test"] for k in (1, 2, 3)]
     assert len(set(found.sentence[np.concatenate(tested)])) == 9
+    groups = tmp_path / "fold_2.json"  # the derived name of the second fold
+    groups.write_text("".join(["reference,group\n", *(f"text {i},{i % 3}\n" for i in range(9))]))
+    before = groups.read_bytes()
+    (tmp_path / "fold_1.json").unlink()
+    assert main([*command, f"--groups={groups}"]) == 2
+    assert "is an input of the same command" in capsys.readouterr().err
+    assert groups.read_bytes() == before
+    assert not (tmp_path / "fold_1.json").exists()
     assert main(["split", str(tmp_path / "data.h5"), "--folds=some"]) == 2

@@ -14,7 +14,9 @@ from eeg2text_jax.backbones.mapping import export
 from eeg2text_jax.pretrained.load import backbone_table
 from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.study import open_study
-from eeg2text_jax.training.loop import make_initial_state, make_program, train
+from eeg2text_jax.training.grid_program import make_program
+from eeg2text_jax.training.loop import train
+from eeg2text_jax.training.resume import make_initial_state
 from eeg2text_testing.forked_runs import logged_metrics
 
 # More than two epochs, whose last batches are not full; dev makes three batches, the last of two rows.
@@ -41,7 +43,7 @@ def trained(request, tmp_path_factory):
     ends = {"optim__schedule": "linear", "optim__lr_end": 1e-3} if "end" in request.param else {}
     config = tiny_config(**FIELDS, **ends)
     study = open_study(config, open_workdir(str(tmp_path_factory.mktemp("oracle") / "run"), config))
-    first = make_initial_state(study, make_program(config, study.model, study.arms), study.placement)
+    first = make_initial_state(study, make_program(study.settings, study.model, study.arms), study.placement)
     before = tensors_of(study, first.params)
     return study, before, tensors_of(study, train(study).params), logged_metrics(study.workdir.root)
 

@@ -10,7 +10,6 @@ import numpy as np
 import optax
 import pytest
 import torch
-from ml_collections import ConfigDict
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "parallel"))
 import tiny_grid
@@ -20,6 +19,7 @@ from eeg2text_jax.models.encoder_decoder import logits_of
 from eeg2text_jax.models.layers import dropout
 from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.models.spec import EEGSpec
+from eeg2text_jax.parallel import ParallelSettings
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.parallel.placement import REPLICATED, Placement
 from eeg2text_jax.study.grid import Arm, dropout_keys
@@ -221,15 +221,9 @@ def test_rows_that_fill_a_batch_train_nothing(batch):
 def test_settings_that_cannot_be_are_said():
     with pytest.raises(UserError, match=r"train.rng = 'philox'; expected 'threefry' or 'rbg'"):
         dropout_keys(ARMS, 0, "philox")
-    config = ConfigDict(
-        {
-            "parallel": {"mesh": (2, 4), "arms": "auto", "fsdp": False},
-            "batch": {"size": 24},
-            "train": {"accumulate": 4},
-        }
-    )
+    parallel = ParallelSettings(arms="auto", wave=0, mesh=(2, 4), fsdp=False, hosts="one")
     with pytest.raises(UserError, match=r"train.accumulate = 4 .* must be a multiple of 16"):
-        Placement.from_config(config, 2)
+        Placement.choose(parallel, 2, batch_size=24, accumulate=4)
 
 
 def test_arms_of_a_seed_share_its_batch_and_seeds_have_their_own():

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from tiny_run import tiny_config
 
-from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.study import open_study
-from eeg2text_jax.training.loop import make_initial_state, make_program, trained_params
+from eeg2text_jax.training.grid_program import make_program
+from eeg2text_jax.training.resume import make_initial_state, trained_params
 from eeg2text_jax.training.stages import step_one
 from eeg2text_jax.training.state import trainable_mask
 from eeg2text_jax.training.waves import train_arms
@@ -29,9 +29,7 @@ def trained(tmp_path_factory):
 
 def test_step_one_moves_what_is_free_and_nothing_else(trained):
     first = step_one(trained)
-    before = make_initial_state(
-        first, make_program(first.config, first.model, first.arms), Placement.from_config(first.config, 2)
-    ).params
+    before = make_initial_state(first, make_program(first.settings, first.model, first.arms), first.placement).params
     after = trained_params(first)
     free = trainable_mask(trained.model, jax.tree.map(lambda leaf: leaf[0], before), "first")
     moved = jax.tree.map(lambda old, new: np.asarray(old != new), before, after)  # [A, ...]

@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 from etils import epath
-from ml_collections import ConfigDict
 from tiny_run import tiny_config
 
 from eeg2text_jax import pipeline
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.parallel import ParallelSettings
 from eeg2text_jax.parallel.placement import arms_mapping
 from eeg2text_jax.predictions.file import read_predictions
 from eeg2text_jax.study.config_file import open_workdir
@@ -85,8 +85,12 @@ def test_what_is_no_number_of_arms_is_said(six_arms):
         waves.waves(dataclasses.replace(six_arms, config=config))
 
 
+def mapped(arms: str, mesh: tuple[int, int]) -> ParallelSettings:
+    return ParallelSettings(arms, wave=0, mesh=mesh, fsdp=False, hosts="one")
+
+
 def test_arms_are_mapped_on_a_single_cpu_device():
-    found = {mesh: arms_mapping(ConfigDict({"arms": "auto", "mesh": mesh})) for mesh in ((1, 1), (0, 0), (2, 4))}
+    found = {mesh: arms_mapping(mapped("auto", mesh)) for mesh in ((1, 1), (0, 0), (2, 4))}
     assert found == {(1, 1): "map", (0, 0): "vmap", (2, 4): "vmap"}
     with pytest.raises(UserError, match=r"parallel.arms = 'pmap'; expected 'auto', 'vmap' or 'map'"):
-        arms_mapping(ConfigDict({"arms": "pmap", "mesh": (0, 0)}))
+        arms_mapping(mapped("pmap", (0, 0)))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eeg2text_jax.data.fmri.bids_tree import Aligned, Event, write_description, write_scan, write_transcript
+from eeg2text_jax.data.planted.planted_scans import Aligned, Event, write_description, write_scan, write_transcript
 
 GRID = (4, 4, 3)
 FRAMES = 40

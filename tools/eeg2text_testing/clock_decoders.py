@@ -1,13 +1,16 @@
 """Made-up test sets with decoders that know the clock of a recording, words of the sentence, or both."""
 
 import dataclasses
-from collections.abc import Iterator
 
 import numpy as np
 
+from eeg2text_jax.auditing.strata import length_strata
 from eeg2text_jax.predictions.file import Prediction
+from eeg2text_testing.prediction_sets import PAD, Simulated
 
+CONDITIONS = ("eeg", "shuffled", "clock", "neighbor", "nearest_in_time")
 COMMON = 60  # words that any sentence may have
+LONGEST = 8  # words of a sentence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,24 +36,55 @@ class Clocked:
     words: float = 0.0
 
 
-def made(spec: Clocked, seed: int) -> tuple[dict[str, list[Prediction]], dict[str, str]]:
-    """Rows by condition (eeg, shuffled, and the controls of time), and the class of each reference."""
+@dataclasses.dataclass(frozen=True)
+class Readings:
+    """What was read and written, as numbers of words (shapes: `S` sentences, `R` rows of the test part).
+
+    Fields:
+      texts: words of each sentence, int `[S, 8]`, padded with -1: two of its class, two of its own, one to four common.
+      label: class of each sentence, `[S]`.
+      sentence, subject, place: of each row, `[R]`; `place` is the sentence's place in the recording.
+      written: words by condition, `[R, 8]` each.
+    """
+
+    texts: np.ndarray
+    label: np.ndarray
+    sentence: np.ndarray
+    subject: np.ndarray
+    place: np.ndarray
+    written: dict[str, np.ndarray]
+
+
+def readings(spec: Clocked, seed: int) -> Readings:
+    """Draws one test set."""
     rng = np.random.default_rng(seed)
     n = spec.sentences
     label = np.arange(n) % spec.classes
-    texts = [
-        f"class{c} thing{c} own{i} thus{i} {' '.join(f'w{k}' for k in rng.integers(COMMON, size=rng.integers(1, 5)))}"
-        for i, c in enumerate(label)
-    ]
+    first_common = 2 * spec.classes + 2 * n
+    texts = np.full((n, LONGEST), PAD)
+    texts[:, :2] = _class_words(label)
+    texts[:, 2:4] = 2 * spec.classes + 2 * np.arange(n)[:, None] + (0, 1)
+    common = first_common + rng.integers(COMMON, size=(n, 4))
+    texts[:, 4:] = np.where(np.arange(4) < rng.integers(1, 5, size=n)[:, None], common, PAD)
     first = _order(spec, label, rng)
     orders = [first if spec.same_order else _order(spec, label, rng) for _ in range(spec.subjects)]
     test = np.zeros(n, bool)
     test[first[: n // 5] if spec.blocked else rng.permutation(n)[: n // 5]] = True
-    found: dict[str, list[Prediction]] = {}
-    for subject, order in enumerate(orders):
-        for name, row in _readings(spec, texts, label, order, test, f"S{subject + 1}", rng):
-            found.setdefault(name, []).append(row)
-    return found, {text: f"class {c}" for text, c in zip(texts, label.tolist(), strict=True)}
+    read = [_read(spec, texts, label, order, test, rng) for order in orders]
+    places = [np.flatnonzero(test[order]) for order in orders]
+    return Readings(
+        texts=texts,
+        label=label,
+        sentence=np.concatenate([order[place] for order, place in zip(orders, places, strict=True)]),
+        subject=np.repeat(np.arange(spec.subjects), n // 5),
+        place=np.concatenate(places),
+        written={name: np.concatenate([one[name] for one in read]) for name in CONDITIONS},
+    )
+
+
+def _class_words(label: np.ndarray) -> np.ndarray:
+    """The two words of a class, `[..., 2]`."""
+    return 2 * label[..., None] + (0, 1)
 
 
 def _order(spec: Clocked, label: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -63,44 +97,75 @@ def _order(spec: Clocked, label: np.ndarray, rng: np.random.Generator) -> np.nda
     return np.concatenate([blocks[k] for k in rng.permutation(len(blocks))])
 
 
-def _readings(
+def _read(
     spec: Clocked,
-    texts: list[str],
+    texts: np.ndarray,
     label: np.ndarray,
     order: np.ndarray,
     test: np.ndarray,
-    subject: str,
     rng: np.random.Generator,
-) -> Iterator[tuple[str, Prediction]]:
+) -> dict[str, np.ndarray]:
+    """What is written for the test part of one recording, by condition, `[T, 8]` each."""
     train, tested = np.flatnonzero(~test[order]), np.flatnonzero(test[order])  # places in the order
+    first_common = 2 * spec.classes + 2 * spec.sentences
 
-    def from_clock(place: float) -> list[str]:
-        """Words of the class that a clock tells, among common ones."""
-        near = order[train[np.argmin(np.abs(train - place))]]
-        return [f"class{label[near]}", f"thing{label[near]}", *(f"w{k}" for k in rng.integers(COMMON, size=3))]
+    def nearest(places: np.ndarray) -> np.ndarray:
+        """The training sentence nearest in time."""
+        return order[train[np.abs(places[:, None] - train).argmin(1)]]
 
-    def decode(place: int, error: float) -> str:
-        """What a decoder writes that was fed the recording of this place."""
-        words = from_clock(place + error * rng.standard_normal())
-        if rng.random() < spec.words:
-            words[-1] = texts[order[place]].split()[2]
-        return " ".join(words)
+    def from_clock(places: np.ndarray) -> np.ndarray:
+        """Words of the class that a clock tells, among three common ones."""
+        words = np.full((len(places), LONGEST), PAD)
+        words[:, :2] = _class_words(label[nearest(places)])
+        words[:, 2:5] = first_common + rng.integers(COMMON, size=(len(places), 3))
+        return words
 
-    others = rng.permutation(tested)
-    for place, other in zip(tested.tolist(), others.tolist(), strict=True):
-        i = int(order[place])
-        beside = tested[tested != place]
-        neighbor = int(beside[np.argmin(np.abs(beside - place))])
-        copied = texts[order[train[np.argmin(np.abs(train - place))]]]
-        outputs = {
-            "eeg": decode(place, spec.exact),
-            "shuffled": decode(other, spec.exact),
-            "clock": " ".join(from_clock(place)),
-            "neighbor": decode(neighbor, spec.exact),
-            "nearest_in_time": copied,
-        }
-        for name, text in outputs.items():
-            trained = "clock" if name == "clock" else "eeg"
-            about = (f"{subject}/T:{i}", subject, "T", f"T:{i}", len(texts[i].split()), trained, name, 0)
-            time = {"recording": subject, "onset": 4.0 * place, "duration": 3.0, "order": place}
-            yield name, Prediction(*about, "free_running", texts[i], text, **time)
+    def decode(places: np.ndarray) -> np.ndarray:
+        """What a decoder writes that was fed the recordings of these places."""
+        words = from_clock(places + spec.exact * rng.standard_normal(len(places)))
+        words[:, 4] = np.where(rng.random(len(places)) < spec.words, texts[order[places], 2], words[:, 4])
+        return words
+
+    apart = np.abs(tested[:, None] - tested).astype(float)
+    np.fill_diagonal(apart, np.inf)
+    return {
+        "eeg": decode(tested),
+        "shuffled": decode(rng.permutation(tested)),
+        "clock": from_clock(tested),
+        "neighbor": decode(tested[apart.argmin(1)]),
+        "nearest_in_time": texts[nearest(tested)],
+    }
+
+
+def simulated(drawn: Readings, conditions: tuple[str, ...]) -> Simulated:
+    """The same as tables of numbers of words, which need no text."""
+    kept, sentence = np.unique(drawn.sentence, return_inverse=True)
+    n_words = (drawn.texts[kept] != PAD).sum(1)
+    tasks = np.zeros(len(kept), int)
+    strata = length_strata(["T"] * len(kept), n_words)
+    written = tuple(drawn.written[name][None] for name in conditions)
+    return Simulated(drawn.texts[kept], n_words, tasks, strata, sentence, drawn.subject, written, True)
+
+
+def made(spec: Clocked, seed: int) -> tuple[dict[str, list[Prediction]], dict[str, str]]:
+    """Rows of text by condition, and the class of each reference."""
+    drawn = readings(spec, seed)
+    texts = list(map(_text, drawn.texts))
+    rows = list(zip(drawn.sentence.tolist(), drawn.subject.tolist(), drawn.place.tolist(), strict=True))
+    found = {
+        name: [_row(texts, *row, name, _text(words)) for row, words in zip(rows, written, strict=True)]
+        for name, written in drawn.written.items()
+    }
+    return found, {text: f"class {c}" for text, c in zip(texts, drawn.label.tolist(), strict=True)}
+
+
+def _text(words: np.ndarray) -> str:
+    return " ".join(f"w{word}" for word in words.tolist() if word != PAD)
+
+
+def _row(texts: list[str], sentence: int, subject: int, place: int, condition: str, text: str) -> Prediction:
+    name, id_ = f"S{subject + 1}", f"T:{sentence}"
+    trained = "clock" if condition == "clock" else "eeg"
+    about = (f"{name}/{id_}", name, "T", id_, len(texts[sentence].split()), trained, condition, 0)
+    time = {"recording": name, "onset": 4.0 * place, "duration": 3.0, "order": place}
+    return Prediction(*about, "free_running", texts[sentence], text, **time)

@@ -150,7 +150,7 @@ class Series:
         refused = other if status == 2 else run if run.wait() == 2 else None
         if refused:
             said = refused.output()
-            named = "is in use by" in said or "took it over" in said or "taken over" in said
+            named = any(word in said for word in ("is in use by", "took it over", "took the lease"))
             self.expect(named, f"{what}: the refused one does not say who is at work", refused)
 
     def _check_whole(self, where: Place, key: tuple[str, str], what: str) -> None:

@@ -134,7 +134,8 @@ def _read_header(path: Path, spec: FmriSpec, tr: float) -> _Header:
     nibabel = library("nibabel", "fmri")
     try:
         image = nibabel.load(path)
-        found, shape = image.dataobj, tuple(map(int, image.shape))
+        found = image.dataobj
+        shape: Any = tuple(map(int, image.shape))
         header = _Header(shape, np.dtype(found.dtype), int(found.offset), float(found.slope), float(found.inter))
         zooms, unit = image.header.get_zooms(), image.header.get_xyzt_units()[1]
     except Exception as error:

@@ -8,7 +8,7 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from eeg2text_jax.data.fmri.fmri_spec import FmriSpec
 from eeg2text_jax.data.fmri.image import Run, read_run
@@ -95,7 +95,7 @@ class _Work:
     def _miss_stories(self, scans: list[Scan]) -> None:
         """Record scans with fewer stories of an audio than other scans have."""
         counts = [(scan, collections.Counter(story.stimulus for story in scan.stories)) for scan in scans]
-        most = collections.Counter()
+        most: collections.Counter[Any] = collections.Counter()
         for _, own in counts:
             most |= own
         for scan, own in counts:
@@ -197,7 +197,8 @@ class _Work:
                 "row of the story is taken as right."
             ] = None
         if name not in self._used:
-            self._used[name], odd = mended(self._transcripts[name], name, story.onset - story.audio_start, scan.tr)
+            transcript = cast(Transcript, self._transcripts[name])
+            self._used[name], odd = mended(transcript, name, story.onset - story.audio_start, scan.tr)
             if odd:
                 self._odd[odd] = None
             if n := backwards(self._used[name]):

@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from eeg2text_jax.errors import UserError, first_line
 
@@ -82,7 +83,7 @@ def _rows(path: Path) -> list[dict]:
         raise UserError(f"no events|has no {path.name} beside it, which says when the story was played")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file, delimiter="\t", strict=True))
+            rows: list[dict[Any, Any]] = list(csv.DictReader(file, delimiter="\t", strict=True))
         for row in rows:
             if None in row or None in row.values():
                 raise ValueError("its rows have unequal numbers of columns")

@@ -15,6 +15,7 @@ class RawSpec:
     """The fields of `config.data.raw`; `configs/default.py` says what each means, and has the defaults."""
 
     begin: str
+    skip: tuple[str, ...]
     end: str
     text: str
     texts: str
@@ -23,6 +24,7 @@ class RawSpec:
     task: str
     channels: tuple[str, ...]
     exclude: tuple[str, ...]
+    montage: str
     units: str
     reference: str
     highpass: float
@@ -30,6 +32,7 @@ class RawSpec:
     notch: float
     resample: float
     bands: tuple[Band, ...]
+    amplitude: bool
     log: bool
     window: float
     step: float
@@ -38,7 +41,7 @@ class RawSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bands", tuple((float(low), float(high)) for low, high in self.bands))
-        for name in ("channels", "exclude"):
+        for name in ("channels", "exclude", "skip"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
     @property
@@ -49,7 +52,8 @@ class RawSpec:
     def features_are(self, channels: Sequence[str]) -> str:
         """What the F columns of a sample mean."""
         bands = " ".join(f"{low:g}-{high:g}" for low, high in self.bands)
-        unit = "log10 of mean band power in uV^2" if self.log else "mean band power in V^2"
+        kind, square = ("amplitude", "") if self.amplitude else ("power", "^2")
+        unit = f"log10 of mean band {kind} in uV{square}" if self.log else f"mean band {kind} in V{square}"
         named = " ".join(channels)
         return (
             f"{unit} of {self.positions}, {len(self.bands)} bands x {len(channels)} channels, band-major; bands in Hz: "

@@ -1,4 +1,4 @@
-"""Voltages of a sentence -> power of its words in frequency bands."""
+"""Voltages of a sentence -> power or amplitude of its words in frequency bands."""
 
 import fractions
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from eeg2text_jax.data.raw.sentences import Span
 
 ORDER = 4  # of every Butterworth filter, which runs forth and back: without delay, twice the attenuation
 NOTCH_Q = 30.0
-SQUARE_MICROVOLT = 1e-12  # V^2
+MICROVOLT = 1e-6  # V
 
 
 class Flat(ValueError):
@@ -19,16 +19,16 @@ class Flat(ValueError):
 
 
 def band_power(volts: np.ndarray, rate: float, spans: Sequence[Span], spec: RawSpec) -> np.ndarray:
-    """Mean power of each span in each band and channel: `[W, F]` float64, F band-major.
+    """Return the mean power or amplitude of each span in each band and channel: `[W, F]` float64, F band-major.
 
-    The power at a moment is the square of the analytic signal's magnitude (Hilbert transform) of the band-passed
-    voltage, as in ZuCo, where the magnitude itself is averaged.
+    The amplitude at a moment is the analytic signal's magnitude (Hilbert transform) of the band-passed voltage, as in
+    ZuCo; the power is its square.
 
     Args:
       volts: `[channels, samples]`, with a margin around the spans in which filters settle.
       rate: samples a second.
       spans: begin and end in seconds from the first sample of `volts`.
-      spec: filters, bands, and whether the logarithm is taken.
+      spec: filters, bands, power or amplitude, and whether the logarithm is taken.
 
     Raises:
       Flat: the logarithm of no power was to be taken.
@@ -46,11 +46,11 @@ def band_power(volts: np.ndarray, rate: float, spans: Sequence[Span], spec: RawS
     for b, band in enumerate(spec.bands):
         narrow = scipy.signal.sosfiltfilt(_butter(band, "bandpass", rate), volts, axis=1)
         analytic = scipy.signal.hilbert(narrow, axis=1)
-        moments = analytic.real**2 + analytic.imag**2
+        moments = np.abs(analytic) if spec.amplitude else analytic.real**2 + analytic.imag**2
         for w, (start, stop) in enumerate(places):
             power[w, b] = moments[:, start:stop].mean(axis=1)
     if spec.log:
-        power = np.log10(power / SQUARE_MICROVOLT)
+        power = np.log10(power / (MICROVOLT if spec.amplitude else MICROVOLT**2))
     return power.reshape(len(spans), -1)
 
 

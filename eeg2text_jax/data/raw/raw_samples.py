@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,12 +12,12 @@ import numpy as np
 
 from eeg2text_jax.data.datafile import Sample
 from eeg2text_jax.data.raw.choices import RawSpec
-from eeg2text_jax.data.raw.events import Event, annotations, events_table, read_events
+from eeg2text_jax.data.raw.electrodes import Place, electrodes
+from eeg2text_jax.data.raw.events import Event, annotations, events_table, read_events, split_type
 from eeg2text_jax.data.raw.find import RawFile, find_raw
-from eeg2text_jax.data.raw.markers import split_type
 from eeg2text_jax.data.raw.power import Flat, band_power
 from eeg2text_jax.data.raw.recording import Recording, open_recording
-from eeg2text_jax.data.raw.sentences import Reading, Texts, readings, windows
+from eeg2text_jax.data.raw.sentences import NO_TEXT, Reading, Texts, readings, windows
 from eeg2text_jax.data.recordings.features import UnreadableRecording
 from eeg2text_jax.data.rows import SentenceNumbers
 from eeg2text_jax.data.source import Source
@@ -60,7 +61,7 @@ class RawRecordings:
         self._texts = Texts(Path(at_hand(spec.texts)), spec.text) if spec.texts else None
         self._read = {file.path: self._from_table(file) for file in self._files}
         _refuse_absent(sources, self._files, [found for found in self._read.values() if found])
-        self.channels = self._first_channels()
+        self.channels, self._places = self._first_channels()
         self._numbers = SentenceNumbers()
         self.provenance: dict[str, Any] = {"source": "raw", **dataclasses.asdict(spec), "files": []}
 
@@ -89,13 +90,14 @@ class RawRecordings:
             if marker and " ".join(text.split()) in texts:
                 self._marker_types[repr(marker)] = None
 
-    def _first_channels(self) -> tuple[str, ...]:
-        """Those of the first recording that can be read, which all others must have."""
+    def _first_channels(self) -> tuple[tuple[str, ...], list[Place]]:
+        """Those of the first recording that can be read, which all others must have; and where its electrodes are."""
         errors = []
         for file in self._files:
             if file.here:
                 try:
-                    return open_recording(file, self._spec).channels
+                    recording = open_recording(file, self._spec)
+                    return recording.channels, electrodes(recording.raw.info, recording.channels, self._spec.montage)
                 except UnreadableRecording as error:
                     errors.append(error)
         raise errors[0]
@@ -123,16 +125,31 @@ class RawRecordings:
             self._tally.notes.append(
                 f"BrainVision's marker type was removed from texts: {', '.join(self._marker_types)}."
             )
+        named = [file.subject for file in self._files if not self._spec.names and re.search(r"[_ ]", file.subject)]
+        if named:
+            self._tally.notes.append(
+                f"subjects are called as their files, such as {named[0]!r}; where names tell more than who read, give "
+                "data.raw.names, as '(?P<subject>[^_]+)_(?P<task>[^_]+)'."
+            )
         if self._texts and (note := self._texts.note()):
             self._tally.notes.append(note)
         if not self._tally.kept:
             drops = ", ".join(f"{reason} {n}" for reason, n in self._tally.drops().items())
-            reasons = [*problems, *([f"all were dropped ({drops})."] if drops else []), *self._unmatched]
+            dropped = [f"all were dropped ({drops}){self._why_no_text()}."] if drops else []
+            reasons = [*problems, *dropped, *self._unmatched]
             raise UserError(f"no sample to write: {reasons[0]}")
         self._tally.notes += self._unmatched
         self.provenance["channels"] = list(self.channels)
+        self.provenance |= {"electrodes": self._places} if self._places else {}
         self.provenance["dropped"] = self._tally.drops()
         self.provenance["notes"] = list(self._tally.notes)
+
+    def _why_no_text(self) -> str:
+        if NO_TEXT not in self._tally.drops():
+            return ""
+        if self._texts is None:
+            return "; where events are codes, data.raw.texts names a table of texts by `trial` or `code`"
+        return f"; {self._texts.mismatch(self._files)}".removesuffix(".")
 
     def _samples(self, file: RawFile, title: str) -> Iterator[Sample]:
         recording = open_recording(file, self._spec)

@@ -2,19 +2,25 @@
 
 import contextlib
 import dataclasses
+import re
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.data.raw.bids import Types, open_bids
 from eeg2text_jax.data.raw.choices import RawSpec
+from eeg2text_jax.data.raw.events import read_table
 from eeg2text_jax.data.raw.find import RawFile
 from eeg2text_jax.data.raw.units import check_ranges, factors, unit_of
 from eeg2text_jax.data.recordings.features import UnreadableRecording
 from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError, first_line
+
+# Channels of the eyes, the heart, muscles and devices: EDF and BrainVision have no types, so that MNE calls them EEG.
+NOT_EEG = re.compile(r"(?i)[hvlr]?(eog|ecg|ekg|emg)|photo|trig|status|resp|gsr")
+Types = dict[str, str]  # of channels, as `channels.tsv` of a BIDS folder has them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +77,8 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
         if missing:
             raise UserError(f"{file.path}: has no channel {missing[0]!r} (data.raw.channels); it has {_some(names)}.")
         names = list(spec.channels)
+    else:
+        names = [name for name in names if not NOT_EEG.match(name)]
     names = [name for name in names if name not in spec.exclude]
     if not names:
         raise UserError(
@@ -87,8 +95,8 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
     notes = []
     if left:
         notes.append(
-            f"{len(left)} channels were left out, as they are not EEG by type or unit: {', '.join(left)}; name those "
-            "to take with data.raw.channels."
+            f"{len(left)} channels were left out, as they are not EEG by type, unit or name: {', '.join(left)}; name "
+            "those to take with data.raw.channels."
         )
     if without:
         notes.append(f"{len(without)} channels without a unit were read in {spec.units}: {', '.join(without)}.")
@@ -103,6 +111,8 @@ def _left_out(raw: Any, names: list[str], spec: RawSpec, types: Types) -> tuple[
     for name, kind in zip(raw.ch_names, raw.get_channel_types(), strict=True):
         if name not in names and name not in spec.exclude and kind != "stim":
             unit = unit_of(raw, name)
+            if kind == "eeg" and NOT_EEG.match(name):
+                kind = "by its name"
             found.append(f"{name} ({types.get(name, kind)}{f', unit {unit!r}' if unit else ''})")
     return tuple(found)
 
@@ -128,3 +138,64 @@ def quiet() -> Iterator[None]:
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+
+
+_EEG = "EEG"
+
+
+def open_bids(file: RawFile, wanted: tuple[str, ...]) -> tuple[Any, Types, str]:
+    """Open a recording, and apply its `channels.tsv` whether or not mne-bids can read the other sidecars.
+
+    Args:
+      file: the recording.
+      wanted: channels that the user named, which need no type; empty: those of EEG.
+
+    Returns:
+      MNE's object, the types in the table, and a sentence on sidecars that could not be read (or an empty string).
+
+    Raises:
+      UserError: `channels.tsv` is damaged, or has no row for a channel that may be EEG.
+    """
+    bids = library("mne_bids", "mne")
+    path, note = bids.get_bids_path_from_fname(file.path), ""
+    table = path.find_matching_sidecar(suffix="channels", extension=".tsv", on_error="ignore")
+    rows = _rows(Path(table)) if table else {}
+    try:
+        raw = bids.read_raw_bids(path, verbose="error")
+    except Exception as error:  # of a sidecar; a damaged recording raises in the next line again
+        raw = library("mne", "mne").io.read_raw(file.path, preload=False, verbose="error")
+        note = f"{file.path}: was read without sidecars that mne-bids cannot read ({first_line(error)})."
+    if not table:
+        return raw, {}, note
+    _check_names(Path(table), file, raw, rows, wanted)
+    types = {name: row["type"] for name, row in rows.items() if name in raw.ch_names}
+    for name, kind in types.items():
+        if (kind.upper() == _EEG) != (raw.get_channel_types([name])[0] == "eeg"):
+            raw.set_channel_types({name: "eeg" if kind.upper() == _EEG else "misc"}, verbose="error")
+    if any("status" in row for row in rows.values()):
+        raw.info["bads"] = [name for name in types if rows[name]["status"].lower() == "bad"]
+    return raw, types, note
+
+
+def _rows(table: Path) -> dict[str, dict[str, str]]:
+    columns, lines = read_table(table)
+    for column in ("name", "type"):
+        if column not in columns:
+            raise UserError(f"{table}: there is no column {column!r}, there are {', '.join(columns)[:200]}.")
+    rows: dict[str, dict[str, str]] = {}
+    for line in lines:
+        if rows.setdefault(line["name"], line) is not line:
+            raise UserError(f"{table}: has two rows for channel {line['name']!r}; expected one.")
+    return rows
+
+
+def _check_names(table: Path, file: RawFile, raw: Any, rows: dict[str, Any], wanted: tuple[str, ...]) -> None:
+    types = dict(zip(raw.ch_names, raw.get_channel_types(), strict=True))
+    absent = [name for name, kind in types.items() if name not in rows and kind == "eeg" and not wanted]
+    if absent:
+        others = [name for name in rows if name not in types]
+        what = f"; it has rows for {', '.join(others[:5])}, which the recording lacks" if others else ""
+        raise UserError(
+            f"{table}: has no row for channel {absent[0]!r} of {file.path.name} ({len(absent)} such channels){what}. "
+            "Mend the table, or name the channels to take with data.raw.channels."
+        )

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eeg2text_jax.data.raw.choices import RawSpec
-from eeg2text_jax.data.raw.events import CODES, MISSING, Event, is_marked_bad, read_table
+from eeg2text_jax.data.raw.events import CODES, MISSING, Event, is_marked_bad, read_table, spellings, split_type
 from eeg2text_jax.data.raw.find import RawFile
-from eeg2text_jax.data.raw.markers import spellings, split_type
 from eeg2text_jax.errors import UserError
 
 NO_END = "no end"
@@ -63,6 +62,19 @@ class Texts:
                 self._used.add(key)
                 return self._texts[key]
         return ""
+
+    def mismatch(self, files: Sequence[RawFile]) -> str:
+        """A sentence on why no trial has a text."""
+        for place, name in enumerate(self.keys):
+            if name in ("trial", "code"):
+                continue
+            theirs, ours = {key[place] for key in self._texts}, {_plain(getattr(file, name)) for file in files}
+            if not theirs & ours:
+                return (
+                    f"{self.path}: its column {name} has {', '.join(sorted(theirs)[:3])}; the recordings' {name} is "
+                    f"{', '.join(sorted(ours)[:3])}; write them alike, or give data.raw.names."
+                )
+        return f"{self.path}: no row has the {' and '.join(self.keys)} of a sentence here."
 
     def note(self) -> str:
         """A sentence on rows that no trial had; empty if there are none."""
@@ -122,42 +134,45 @@ def readings(
             dropped[problem] += 1
             continue
         if found and event.onset < found[-1].end - 1e-6:
-            raise UserError(
-                f"{file.path}: the sentences at {found[-1].begin:g} s (until {found[-1].end:g} s) and {event.onset:g} "
-                f"s overlap; {_overlap_advice(found[-1], event, text, spec)}"
-            )
+            raise UserError(_overlap(file, found[-1], Reading(text, event.onset, end), spec))
         found.append(Reading(text, event.onset, end, words))
     return found, dropped
 
 
-def _overlap_advice(before: Reading, event: Event, text: str, spec: RawSpec) -> str:
-    """What to do about an event that lies in the sentence before it: words are often annotated in their sentence."""
+def _overlap(file: RawFile, first: Reading, second: Reading, spec: RawSpec) -> str:
+    """What overlaps, and what to do about it: words are often annotated within their sentence."""
+    said = " and ".join(f"{one.text[:40]!r} ({one.begin:g} to {one.end:g} s)" for one in (first, second))
+    said = f"{file.path}: the sentences {said} overlap; "
     mend = "mend the events, or name the code that ends a sentence with data.raw.end."
-    inside = event.onset + event.duration <= before.end + 1e-6
-    if spec.word or spec.begin or not inside or len(text.split()) > len(before.text.split()):
-        return mend
-    if {word.casefold() for word in text.split()} <= {word.casefold() for word in before.text.split()}:
+    word, sentence = sorted((first, second), key=lambda one: one.end - one.begin)
+    inside = sentence.begin - 1e-6 <= word.begin and word.end <= sentence.end + 1e-6
+    kind = sentence.text.partition("/")[0] if "/" in sentence.text else ""
+    if spec.word or spec.begin or not inside or (len(word.text.split()) > len(sentence.text.split()) and not kind):
+        return said + mend
+    if {part.casefold() for part in word.text.split()} <= {part.casefold() for part in sentence.text.split()}:
         return (
-            "the second looks like a word of the first, annotated by its own text: give the annotations of words a "
-            f"code that sentences have not, such as 'word/{text}', and name it with data.raw.word='word/*'; else {mend}"
+            f"{said}{word.text!r} looks like a word of the sentence, annotated by its own text: give the annotations "
+            f"of words a code that sentences have not, such as 'word/{word.text}', and name it with "
+            f"data.raw.word='word/*'; else {mend}"
         )
-    code = repr(text) if " " in text else text
-    return f"if the second marks a word of the first, name the code of words with data.raw.word={code}; else {mend}"
+    chosen = f"if sentences alone begin with '{kind}/', give data.raw.begin='{kind}/*'; " if kind else ""
+    code = repr(word.text) if " " in word.text else word.text
+    return f"{said}{chosen}if {word.text!r} marks a word, name the code of words with data.raw.word={code}; else {mend}"
 
 
 def _begins(
     file: RawFile, events: Sequence[Event], columns: Sequence[str], spec: RawSpec, texts: Texts | None
 ) -> list[tuple[int, Event]]:
     """Events that begin a sentence, each with its place."""
+    others = [pattern for pattern in (*spec.skip, spec.word, spec.end) if pattern]
     if spec.begin:
-        return [(i, event) for i, event in enumerate(events) if event.match(spec.begin)]
+        return [(i, e) for i, e in enumerate(events) if e.match(spec.begin) and not any(map(e.match, spec.skip))]
     if columns and spec.text not in columns:
         raise UserError(
             f"{file.path}: its table of events has the columns {', '.join(columns)} and none is {spec.text!r}; name "
             "the column of texts with data.raw.text, or give data.raw.begin, the code that begins a sentence, and "
             "data.raw.texts, a table of texts."
         )
-    others = [pattern for pattern in (spec.word, spec.end) if pattern]
     return [
         (i, event)
         for i, event in enumerate(events)

@@ -7,6 +7,7 @@ fields directly. Arrays appear with their axes reversed.
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import h5py
 import numpy as np
@@ -23,7 +24,7 @@ from eeg2text_jax.data.recordings.matlab5_arrays import Damaged
 from eeg2text_jax.errors import first_line
 
 _NOTHING = np.empty(0)
-Target = h5g.GroupID | h5d.DatasetID
+Target: TypeAlias = h5g.GroupID | h5d.DatasetID
 _LARGEST = 1 << 16  # numbers or characters of a field; the largest real field is a sentence's text
 _MOST_ENTRIES = 1 << 16  # sentences of a subject, or words of a sentence; real ones are a few hundred
 # Exceptions of h5py on damaged files, from different layers of the library.

@@ -36,7 +36,7 @@ class _Dtype:
     """Stands for `numpy.dtype`: a plain number type, of which `__setstate__` tells the byte order."""
 
     def __init__(self, name: str, *_: Any):
-        self.dtype = np.dtype(str(name)) if not isinstance(name, _Dtype) else name.dtype
+        self.dtype: np.dtype = np.dtype(str(name)) if not isinstance(name, _Dtype) else name.dtype
         if self.dtype.kind not in _PLAIN_KINDS:
             raise ValueError(f"an array of {name!r}, not of plain numbers")
 
@@ -69,7 +69,7 @@ def _rebuild(content: Any, dtype: Any, shape: Any, order: str) -> np.ndarray:
     flat = np.frombuffer(content, dtype.dtype)
     if flat.size != np.prod(shape, dtype=object):
         raise ValueError(f"an array of shape {shape} with {flat.size} numbers")
-    return flat.reshape(shape, order=order)
+    return flat.reshape(shape, order="F" if order == "F" else "C")
 
 
 def _scalar(dtype: _Dtype, content: bytes) -> float:

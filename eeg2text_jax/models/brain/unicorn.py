@@ -5,20 +5,80 @@ them, both trained by reconstruction with a decoder that mirrors the encoder and
 is fed. No source says more and there is no public code, so layers, widths, activation and positions are fields of the
 configuration, with defaults of ours: this is a UniCoRN, not the UniCoRN.
 
-A snapshot is one volume or one word's features. `W` snapshots make a series.
+A snapshot is one volume or one word's features. `W` snapshots make a series. Convolutions of volumes halve every axis,
+and their mirrors double it: channels last, kernel 3, stride 2, padding 1.
 """
 
+import functools
 import math
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax import lax
 
-from eeg2text_jax.models.brain.convolutions import Convolution, Mirror, halved
+from eeg2text_jax.cpu import convolve, convolve_back
 from eeg2text_jax.models.brain.inputs import at_padding
 from eeg2text_jax.models.layers import ACTIVATIONS
 from eeg2text_jax.models.spec import EEGSpec, StackSpec
 from eeg2text_jax.models.stack import Stack
+
+_LAYOUT = ("NXYZC", "XYZIO", "NXYZC")
+TAPS = 27
+
+
+class Convolution(nnx.Module):
+    """`[N, X, Y, Z, C] -> [N, ceil(X/2), ceil(Y/2), ceil(Z/2), D]`, as `torch.nn.Conv3d(C, D, 3, 2, 1)`."""
+
+    def __init__(self, n_in: int, n_out: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
+        self.kernel = nnx.Param(_draw(rngs, (3, 3, 3, n_in, n_out), TAPS * n_in))
+        self.bias = nnx.Param(jnp.zeros((n_out,), jnp.float32))
+        self.dtype = dtype
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        kernel, bias = self.kernel[...].astype(self.dtype), self.bias[...].astype(self.dtype)
+        y = lax.platform_dependent(x.astype(self.dtype), kernel, cpu=convolve, default=_convolve)
+        return y + bias.reshape(1, 1, 1, 1, -1)
+
+
+class Mirror(nnx.Module):
+    """`[N, x, y, z, D] -> [N, *shape, C]`, as `torch.nn.ConvTranspose3d(D, C, 3, 2, 1)` of that output size."""
+
+    def __init__(self, n_in: int, n_out: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
+        # An output voxel is reached by 27/8 taps on average.
+        self.kernel = nnx.Param(_draw(rngs, (3, 3, 3, n_out, n_in), TAPS * n_in / 8))
+        self.bias = nnx.Param(jnp.zeros((n_out,), jnp.float32))
+        self.dtype = dtype
+
+    def __call__(self, x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        kernel, bias = self.kernel[...].astype(self.dtype), self.bias[...].astype(self.dtype)
+        own, usual = (functools.partial(function, shape=shape) for function in (convolve_back, _convolve_back))
+        return lax.platform_dependent(x.astype(self.dtype), kernel, cpu=own, default=usual) + bias.reshape(
+            1, 1, 1, 1, -1
+        )
+
+
+def halved(shape: tuple[int, ...], times: int) -> list[tuple[int, ...]]:
+    """The grid before and after each of some convolutions: 64 x 64 x 27, 32 x 32 x 14, 16 x 16 x 7, ..."""
+    grids = [tuple(shape)]
+    for _ in range(times):
+        grids.append(tuple(-(-length // 2) for length in grids[-1]))
+    return grids
+
+
+def _convolve(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    return lax.conv_general_dilated(x, kernel, (2, 2, 2), [(1, 1)] * 3, dimension_numbers=_LAYOUT)
+
+
+def _convolve_back(x: jax.Array, kernel: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    turned = jnp.flip(kernel, (0, 1, 2)).swapaxes(3, 4)
+    padding = [(1, 1 + (length + 1) % 2) for length in shape]
+    return lax.conv_general_dilated(x, turned, (1, 1, 1), padding, (2, 2, 2), dimension_numbers=_LAYOUT)
+
+
+def _draw(rngs: nnx.Rngs, shape: tuple[int, ...], fan_in: float) -> jax.Array:
+    return jax.random.normal(rngs.params(), shape, jnp.float32) * math.sqrt(2.0 / fan_in)
+
 
 _HE, _XAVIER = jax.nn.initializers.he_normal(), jax.nn.initializers.xavier_uniform()
 

@@ -1,0 +1,211 @@
+"""Synthetic recordings with a dial for how much they know of the words that were read.
+
+Sentences are walks over a made-up vocabulary in which every word has four likely successors, so that a language
+model alone predicts the next word about half of the time: the gap between teacher-forced and free-running scores
+that real text shows. Features of a word are its latent vector, mixed by the subject. With `signal` below 1 a part
+of that vector is replaced by one drawn afresh for every occurrence; means and covariances stay the same, so null
+data (`signal=0`) differ from planted data in information alone.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from eeg2text_jax.data.datafile import Sample
+from eeg2text_jax.errors import UserError
+
+ORDERS = ("random", "blocks", "same_for_all")  # values of data.synthetic.order
+WORD_SECONDS, PAUSE = 0.4, 1.6  # of a word; between sentences
+SLOWEST = 0.05  # Hz, above which there is no drift
+SOURCES = 6  # slow components that all features mix
+POPS_PER_MINUTE, POP_SIZE, POP_SECONDS = 0.5, 3.0, 60.0  # electrode pops: how often, how large, how long
+REFERENCE = 0.5  # standard deviation of a recording's constant shift, as after a new reference
+
+
+def shown_in(order: str, group: np.ndarray, seed: list[int]) -> np.ndarray:
+    """Sentences of a recording in the order in which they are shown, int `[n]`.
+
+    Args:
+      order: one of `ORDERS`: groups in blocks, in an order of each recording; or all sentences in random order, of
+        each recording or the same for all.
+      group: of each sentence, int `[n]`.
+      seed: of the recording; `same_for_all` takes its first two numbers.
+    """
+    rng = np.random.default_rng(seed[:2] if order == "same_for_all" else seed)
+    shown = rng.permutation(len(group))
+    if order == "blocks":
+        rank = rng.permutation(group.max() + 1)
+        shown = shown[np.argsort(rank[group[shown]], kind="stable")]
+    return shown
+
+
+def onsets_of(words: np.ndarray, shown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Onset and duration in seconds of each sentence, float64 `[n]`, from its number of words."""
+    duration = WORD_SECONDS * words.astype(float)
+    onset = np.empty(len(words))
+    onset[shown] = np.concatenate([[0.0], np.cumsum(duration[shown] + PAUSE)[:-1]])
+    return onset, duration
+
+
+def drift(times: np.ndarray, n_features: int, rng: np.random.Generator) -> np.ndarray:
+    """Drift of a recording at some times in seconds, float64 `[T, F]`, of variance about 1 but for pops.
+
+    Sources have a power of 1/f below `SLOWEST` and none above; features mix them. Pops are jumps of one feature in ten
+    that decay; the reference shifts the whole recording.
+    """
+    seconds = float(times.max()) + 1
+    frequency = np.arange(1, max(2, int(SLOWEST * 2 * seconds))) / (2 * seconds)
+    size = 1 / np.sqrt(frequency)
+    phase = rng.uniform(0, 2 * np.pi, (SOURCES, len(frequency)))
+    angle = 2 * np.pi * frequency * times[:, None, None] + phase
+    sources = (np.cos(angle) * size).sum(2) * np.sqrt(2 / np.sum(size**2))  # --> [T, SOURCES]
+    found = sources @ rng.standard_normal((SOURCES, n_features)) / np.sqrt(SOURCES)
+    for begin in rng.uniform(0, seconds, rng.poisson(POPS_PER_MINUTE * seconds / 60)):
+        after = np.where(times >= begin, np.exp(-np.maximum(times - begin, 0) / POP_SECONDS), 0)
+        found += POP_SIZE * after[:, None] * (rng.random(n_features) < 0.1) * rng.standard_normal(n_features)
+    return found + REFERENCE * rng.standard_normal(n_features)
+
+
+SUCCESSOR_PROBABILITIES = (0.55, 0.25, 0.15, 0.05)
+SENTENCE_WORDS = (4, 20)  # fewest and most words of a sentence
+LATENT_WIDTH = 32
+SUBJECT_MIXING = 0.3  # share of a subject's mixing matrix that is its own
+SENSOR_NOISE = 0.3  # standard deviation, beside features of variance about 1
+
+
+@dataclasses.dataclass(frozen=True)
+class SyntheticSpec:
+    """What to generate; the fields of `config.data.synthetic`."""
+
+    signal: float
+    sentences: int
+    subjects: int
+    tasks: int
+    features: int
+    vocabulary: int
+    groups: int
+    order: str
+    drift: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.signal <= 1:
+            raise UserError(f"data.synthetic.signal is {self.signal}; expected a number from 0 to 1.")
+        for name in ("sentences", "subjects", "tasks", "features"):
+            if getattr(self, name) < 1:
+                raise UserError(f"data.synthetic.{name} is {getattr(self, name)}; expected at least 1.")
+        if self.vocabulary < 20 * self.groups or self.groups < 1:
+            raise UserError(
+                f"data.synthetic.vocabulary is {self.vocabulary} for {self.groups} groups; expected at least 20 words "
+                "for each group, of which there is at least 1."
+            )
+        if self.order not in ORDERS or not 0 <= self.drift < np.inf:
+            raise UserError(
+                f"data.synthetic.order is {self.order!r} and .drift {self.drift}; expected one of {', '.join(ORDERS)}, "
+                "and a number from 0."
+            )
+
+
+def make_vocabulary(size: int, rng: np.random.Generator) -> list[str]:
+    """`size` distinct pronounceable words of two or three syllables."""
+    consonants, vowels = list("bdfgklmnprstvz"), list("aeiou")
+    words: dict[str, None] = {}
+    while len(words) < size:
+        syllables = rng.integers(2, 4)
+        words["".join(rng.choice(consonants) + rng.choice(vowels) for _ in range(syllables))] = None
+    return list(words)
+
+
+def make_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.ndarray]:
+    """Distinct sentences as arrays of word numbers `[W]`."""
+    successors = np.stack([rng.choice(spec.vocabulary, 4, replace=False) for _ in range(spec.vocabulary)])
+    tries, longest = 20 * spec.sentences, SENTENCE_WORDS[1]
+    lengths = rng.integers(SENTENCE_WORDS[0], longest + 1, tries)
+    words = np.empty((tries, longest), int)
+    words[:, 0] = rng.integers(spec.vocabulary, size=tries)
+    choices = np.searchsorted(np.cumsum(SUCCESSOR_PROBABILITIES)[:-1], rng.random((tries, longest)))
+    for place in range(1, longest):
+        words[:, place] = successors[words[:, place - 1], choices[:, place]]
+    distinct = dict.fromkeys(tuple(row[:length]) for row, length in zip(words.tolist(), lengths, strict=True))
+    if len(distinct) >= spec.sentences:
+        return [np.array(sentence) for sentence in itertools.islice(distinct, spec.sentences)]
+    raise UserError(
+        f"data.synthetic.vocabulary={spec.vocabulary} is too small for {spec.sentences} distinct sentences; "
+        "raise it or ask for fewer sentences."
+    )
+
+
+def grouped_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.ndarray]:
+    """Sentences of all groups in turn, as arrays of word numbers `[W]`; each group has words of its own."""
+    if spec.groups == 1:
+        return make_sentences(spec, rng)
+    words, many = spec.vocabulary // spec.groups, -(-spec.sentences // spec.groups)
+    part = dataclasses.replace(spec, groups=1, vocabulary=words, sentences=many)
+    found = [[words * g + sentence for sentence in make_sentences(part, rng)] for g in range(spec.groups)]
+    return [found[i % spec.groups][i // spec.groups] for i in range(spec.sentences)]
+
+
+def group_labels(spec: SyntheticSpec) -> dict[str, str]:
+    """The group of each word of the vocabulary, and so of each sentence by any of its words."""
+    vocabulary = make_vocabulary(spec.vocabulary, np.random.default_rng([spec.seed, 0]))
+    width = spec.vocabulary // spec.groups
+    return {word: f"group {min(i // width, spec.groups - 1)}" for i, word in enumerate(vocabulary)}
+
+
+def synthetic_samples(spec: SyntheticSpec) -> Iterator[Sample]:
+    """Every subject reads every sentence; sentences are dealt out to the tasks in turn.
+
+    The text depends on `seed`, `sentences`, `vocabulary` and `groups` alone: a planted and a null data set of one seed
+    share their sentences. Each subject has a recording for each task; `order` says when its sentences were read.
+    """
+    text_rng = np.random.default_rng([spec.seed, 0])
+    vocabulary = make_vocabulary(spec.vocabulary, text_rng)
+    sentences = grouped_sentences(spec, text_rng)
+    n_words = np.array([len(sentence) for sentence in sentences])
+    rng = np.random.default_rng([spec.seed, 1])
+    latent = rng.standard_normal((spec.vocabulary, LATENT_WIDTH))
+    shared = rng.standard_normal((LATENT_WIDTH, spec.features))
+    for subject in range(spec.subjects):
+        own = rng.standard_normal((LATENT_WIDTH, spec.features))
+        mixing = np.sqrt(1 - SUBJECT_MIXING) * shared + np.sqrt(SUBJECT_MIXING) * own
+        offset = 0.5 * rng.standard_normal(spec.features)
+        read = np.concatenate(sentences)
+        fresh = rng.standard_normal((len(read), LATENT_WIDTH))
+        source = spec.signal * latent[read] + np.sqrt(1 - spec.signal**2) * fresh
+        noise = SENSOR_NOISE * rng.standard_normal((len(read), spec.features))
+        features = source @ mixing / np.sqrt(LATENT_WIDTH) + offset + noise
+        ends = np.cumsum(n_words)
+        onset, duration, slow = _times(spec, subject, n_words)
+        features = features + spec.drift * slow
+        for index, (sentence, end) in enumerate(zip(sentences, ends, strict=True)):
+            yield Sample(
+                features=features[end - len(sentence) : end],
+                sentence=" ".join(vocabulary[word] for word in sentence),
+                subject=f"S{subject + 1:02d}",
+                task=f"T{index % spec.tasks + 1}",
+                sentence_index=index // spec.tasks,
+                recording=f"S{subject + 1:02d}/T{index % spec.tasks + 1}",
+                onset=float(onset[index]),
+                duration=float(duration[index]),
+            )
+
+
+def _times(spec: SyntheticSpec, subject: int, n_words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Onset and duration of a subject's sentences, float64 `[n]`, and the drift at their words, `[sum W, F]`."""
+    onset, duration = np.zeros(len(n_words)), np.zeros(len(n_words))
+    word_of = np.repeat(np.arange(len(n_words)), n_words)
+    slow = np.zeros((len(word_of), spec.features))
+    for task in range(spec.tasks):
+        own = np.arange(task, len(n_words), spec.tasks)
+        if not len(own):
+            continue
+        shown = shown_in(spec.order, own % spec.groups, [spec.seed, task, 2 + subject])
+        onset[own], duration[own] = onsets_of(n_words[own], shown)
+        if spec.drift:
+            inside = np.flatnonzero(word_of % spec.tasks == task)
+            first = np.concatenate([[0], np.cumsum(n_words)[:-1]])
+            times = onset[word_of[inside]] + WORD_SECONDS * (inside - first[word_of[inside]])
+            slow[inside] = drift(times, spec.features, np.random.default_rng([spec.seed, 3, task, subject]))
+    return onset, duration, slow

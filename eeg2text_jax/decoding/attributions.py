@@ -1,0 +1,94 @@
+"""Which channels a model's own text hangs on: gradient times input of the free-running likelihood.
+
+It says to what the likelihood is sensitive, not whether that is right: an arm that was trained on noise has such a map,
+too, and stands beside. It is for a picture, and no test.
+"""
+
+import collections
+import functools
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from etils import epath
+from jax.sharding import Mesh
+
+from eeg2text_jax.data.raw.electrodes import Place, electrodes_of
+from eeg2text_jax.decoding.cells import gather_params
+from eeg2text_jax.decoding.retrieve import over_slices, padded_labels, summed_nll
+from eeg2text_jax.decoding.sharded import Inputs
+from eeg2text_jax.files import write_text
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.parallel.arms import shard_map_arms
+from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.study.study import Study
+
+
+class ChannelShares:
+    """What each channel contributes, by training condition; filled while predictions pass by.
+
+    Nothing is computed where the data file has no positions of electrodes.
+    """
+
+    def __init__(self, study: Study):
+        self.places: list[Place] = electrodes_of(study.data) if "eeg" in study.config.grid.eval_conditions else []
+        self._of_arms: dict[str, list[np.ndarray]] = collections.defaultdict(list)  # each [channels]
+
+    def add(self, study: Study, params: Any, mesh: Mesh, texts: Sequence[Sequence[str]]) -> None:
+        """Add the arms of a study.
+
+        Args:
+          study: the run, or one wave of it.
+          params: each arm's parameters, `[A, ...]`.
+          mesh: with axes `("arm", "data")`.
+          texts: what each arm wrote from the EEG of the test part, `[A][N]`.
+        """
+        rows = study.split.parts["test"]
+        found = padded_labels(study, [text for own in texts for text in own]).reshape(len(study.arms), len(rows), -1)
+        program = attribution_program(study.model, mesh)
+        params = gather_params(params, mesh)
+        sizes = over_slices(study, params, rows, "eeg", mesh, program, "which channels count", found)  # [A, N, F]
+        for arm, own in zip(study.arms, sizes, strict=True):
+            channels = own.reshape(len(rows), -1, len(self.places)).sum(axis=1, dtype=np.float64)
+            self._of_arms[arm.condition].append(mean_share(channels, study.data.subject[rows]))
+
+    def write(self, out: epath.Path) -> None:
+        """Write the positions, and the mean share of each channel over the arms of a condition."""
+        shares = {name: np.mean(own, axis=0).round(6).tolist() for name, own in self._of_arms.items()}
+        write_text(out, json.dumps({"electrodes": self.places, "shares": shares}) + "\n")
+
+
+def own_texts(study: Study, rows: Iterable[Prediction]) -> list[list[str]]:
+    """Each arm's first free-running hypotheses from EEG, `[A][N]`, in the order of the rows."""
+    own: dict[tuple[str, int], list[str]] = {(arm.condition, arm.seed): [] for arm in study.arms}
+    for row in rows:
+        if row.mode == "free_running" and row.eval_condition == "eeg" and not row.hypothesis:
+            own[row.train_condition, row.seed].append(row.prediction)
+    return list(own.values())
+
+
+def mean_share(sizes: np.ndarray, subjects: np.ndarray) -> np.ndarray:
+    """Return each channel's share of `sizes [N, channels]`, the mean over subjects, which count alike."""
+    of_subject = [sizes[subjects == name].mean(axis=0) for name in np.unique(subjects.astype(str))]
+    return np.mean([own / max(own.sum(), np.finfo(float).tiny) for own in of_subject], axis=0)
+
+
+@functools.lru_cache(maxsize=16)
+def attribution_program(model: Seq2SeqModel, mesh: Mesh) -> Callable[..., jax.Array]:
+    """Return the jitted function `(params, fed, shared) -> sizes [A, B, F]`, summed over words, float32.
+
+    `fed` has `features [A, B, W, F]` and the texts `labels [A, B, T]` whose likelihood is differentiated.
+    """
+
+    def attribute(params: Any, fed: Inputs, shared: Inputs) -> jax.Array:
+        def loss(features: jax.Array) -> jax.Array:
+            hidden, mask = model.encode(params, {"features": features, **shared})
+            return jnp.sum(summed_nll(model, params, hidden, mask, fed["labels"]))
+
+        product = jax.grad(loss)(fed["features"]) * fed["features"]
+        return jnp.sum(jnp.where(shared["mask"][..., None], jnp.abs(product), 0.0), axis=1)
+
+    return shard_map_arms(attribute, mesh)

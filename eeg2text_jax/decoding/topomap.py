@@ -1,0 +1,62 @@
+"""A head from above with a value at each electrode."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+from matplotlib.axes import Axes
+from matplotlib.patches import Circle
+from scipy.interpolate import RBFInterpolator
+
+from eeg2text_jax.data.raw.electrodes import Place
+from eeg2text_jax.training.metrics_log import Picture
+
+POINTS = 120  # of the picture, each way
+NAMED = 40  # more names of channels would overlap
+EDGE = 1.15  # radius to which values are drawn; 1 is the plane through the ears and the bridge of the nose
+
+
+def map_figure(places: Sequence[Place], shares: Mapping[str, Sequence[float]]) -> Picture:
+    """Plot one head for each entry of `shares`, in percent of all channels, with one scale of colours."""
+    figure = Picture(figsize=(3.2 * len(shares) + 0.8, 3.6), layout="constrained")
+    most = 100 * max(max(own) for own in shares.values())
+    flat = flattened(np.array([place[1:] for place in places]))
+    for axes, (name, own) in zip(figure.subplots(1, len(shares), squeeze=False)[0], shares.items(), strict=True):
+        image = _head(axes, flat, 100 * np.asarray(own), most)
+        if len(places) <= NAMED:
+            for (label, *_), (x, y) in zip(places, flat, strict=True):
+                axes.annotate(label, (x, y), (0, 4), textcoords="offset points", ha="center", fontsize=8)
+        axes.set_title(f"arm trained on {name}", fontsize=10)
+    figure.colorbar(image, ax=figure.axes, shrink=0.7, label="% of all channels")
+    return figure
+
+
+def flattened(places: np.ndarray) -> np.ndarray:
+    """Azimuthal equidistant projection `[channels, 2]` of positions `[channels, 3]`: the top of the head is (0, 0)."""
+    right, front, up = places.T
+    out = np.arctan2(np.hypot(right, front), up) / (np.pi / 2)
+    return np.stack([out * np.sin(np.arctan2(right, front)), out * np.cos(np.arctan2(right, front))], axis=1)
+
+
+def _head(axes: Axes, flat: np.ndarray, values: np.ndarray, most: float):
+    line = np.linspace(-EDGE, EDGE, POINTS)
+    grid = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
+    drawn = RBFInterpolator(flat, values, kernel="linear", degree=0, smoothing=1e-9)(grid).reshape(POINTS, POINTS)
+    style: dict[str, Any] = {"vmin": 0.0, "vmax": most, "cmap": "viridis"}
+    image = axes.imshow(drawn, origin="lower", extent=(-EDGE, EDGE, -EDGE, EDGE), interpolation="bilinear", **style)
+    image.set_clip_path(Circle((0, 0), EDGE, transform=axes.transData))
+    turn = np.linspace(0, 2 * np.pi, 200)
+    axes.plot(EDGE * np.sin(turn), EDGE * np.cos(turn), color="black", lw=1)
+    axes.plot((-0.12, 0, 0.12), (EDGE, EDGE + 0.14, EDGE), color="black", lw=1)  # the nose
+    axes.plot(*flat.T, "o", ms=3, color="black", markerfacecolor="white")
+    axes.set_aspect("equal")
+    axes.axis("off")
+    return image
+
+
+def read_map(path: epath.Path) -> tuple[list[Place], dict[str, list[float]]]:
+    """The positions and shares that `attributions.ChannelShares` wrote."""
+    found = json.loads(path.read_text())
+    return [tuple(place) for place in found["electrodes"]], found["shares"]

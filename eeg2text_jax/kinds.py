@@ -1,0 +1,233 @@
+"""Sections of the configuration as frozen dataclasses, and the kinds of values of their fields.
+
+A section has for each field `name: Annotated[TYPE, KIND]`; a kind is a predicate and a phrase for messages
+("expected ..."). Defaults and meanings are in `configs/default.py`.
+"""
+
+import dataclasses
+import itertools
+import math
+import numbers
+import re
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ml_collections import ConfigDict
+
+from eeg2text_jax.stores.address import is_address
+
+MOST = 2**31 - 1  # largest count that int32 holds
+ELSEWHERE = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)  # gs://, s3://, https://, file://
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The valid values of a field."""
+
+    holds: Callable[[Any], bool]
+    expected: str  # ends the sentence "FIELD is VALUE; expected ..."
+
+
+Section = TypeVar("Section")
+
+
+def ranges_of(section: type, prefix: str = "") -> dict[str, Range]:
+    """Return the range of each field of a section by its dotted name, those of sections in it included."""
+    found: dict[str, Range] = {}
+    for name, hint in typing.get_type_hints(section, include_extras=True).items():
+        if dataclasses.is_dataclass(hint):
+            found |= ranges_of(typing.cast(type, hint), f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = hint.__metadata__[0]
+    return found
+
+
+def read_section(section: type[Section], values: Mapping[str, Any]) -> Section:
+    """Return a section from the values of its fields; sequences become tuples, and unknown names are left out."""
+    hints = typing.get_type_hints(section)
+    return section(**{name: _frozen(values[name], hint) for name, hint in hints.items()})
+
+
+def _frozen(value: Any, hint: Any) -> Any:
+    if dataclasses.is_dataclass(hint):
+        return read_section(typing.cast(type, hint), value)
+    if isinstance(value, ConfigDict):
+        return value.to_dict()
+    return tuple(_frozen(entry, None) for entry in value) if isinstance(value, list | tuple) else value
+
+
+def whole(low: int, high: int = MOST) -> Range:
+    """A whole number from `low` to `high`."""
+    return Range(lambda value: _is_whole(value) and low <= value <= high, f"a whole number from {low} to {high}")
+
+
+def number(low: float, high: float, *, above: bool = False, below: bool = False) -> Range:
+    """A finite number from `low` (or `above` it) to `high` (or `below` it)."""
+
+    def holds(value: Any) -> bool:
+        if not _is_number(value) or not math.isfinite(value):
+            return False
+        return (low < value if above else low <= value) and (value < high if below else value <= high)
+
+    return Range(holds, f"a number {'above' if above else 'from'} {low:g} {'and below' if below else 'to'} {high:g}")
+
+
+def flag() -> Range:
+    return Range(lambda value: isinstance(value, bool), "True or False")
+
+
+def one_of(*names: str) -> Range:
+    listed = ", ".join(name or "'' (empty)" for name in names)
+    return Range(lambda value: isinstance(value, str) and value in names, f"one of {listed}")
+
+
+def text(*, empty: bool = True) -> Range:
+    """One line of text."""
+
+    def holds(value: Any) -> bool:
+        return isinstance(value, str) and value.isprintable() and (empty or bool(value.strip()))
+
+    return Range(holds, "a line of text" + (" or ''" if empty else ", not an empty one"))
+
+
+def place(*, empty: bool = True, local: bool = False) -> Range:
+    """A local file or folder, a Hub name, or, unless `local`, a bucket URL."""
+    line = text(empty=empty)
+    expected = "a path of this machine" if local else "a path, or gs://BUCKET/PATH, or s3://BUCKET/PATH"
+
+    def holds(value: Any) -> bool:
+        return line.holds(value) and (not ELSEWHERE.match(value) or (not local and is_address(value)))
+
+    return Range(holds, f"{expected}{', or empty text' if empty else ''}")
+
+
+def many(of: Range, *, least: int = 1, most: int = MOST) -> Range:
+    """A sequence of distinct values, each valid for `of`."""
+
+    def holds(value: Any) -> bool:
+        if not isinstance(value, tuple | list) or not least <= len(value) <= most:
+            return False
+        entries = [tuple(entry) if isinstance(entry, list) else entry for entry in value]
+        return all(map(of.holds, entries)) and len(set(entries)) == len(entries)
+
+    return Range(holds, f"a tuple of {f'at least {least}' if least else 'any number of'} different entries, "
+                 f"each {of.expected}")  # fmt: skip
+
+
+def pair(of: Range) -> Range:
+    def holds(value: Any) -> bool:
+        return isinstance(value, tuple | list) and len(value) == 2 and all(map(of.holds, value))
+
+    return Range(holds, f"a tuple of two entries, each {of.expected}")
+
+
+def grid() -> Range:
+    """The numbers of voxels along the three axes of a volume."""
+    one = whole(1, 4096)
+
+    def holds(value: Any) -> bool:
+        return isinstance(value, tuple | list) and len(value) == 3 and all(map(one.holds, value))
+
+    return Range(holds, "a tuple of three whole numbers from 1 to 4096, as (64, 64, 27)")
+
+
+def is_nested(buckets: Sequence[Sequence[int]]) -> bool:
+    """Return whether each (words, tokens) holds all that the one before it holds, and more."""
+    ordered = list(map(tuple, buckets))
+    return all(a != b and a[0] <= b[0] and a[1] <= b[1] for a, b in itertools.pairwise(ordered))
+
+
+def buckets() -> Range:
+    """Non-decreasing pairs (words, tokens): samples that are too few for a batch move to the next larger bucket."""
+    one = pair(whole(1, 100_000))
+
+    def holds(value: Any) -> bool:
+        if not isinstance(value, tuple | list) or not value or not all(map(one.holds, value)):
+            return False
+        return is_nested(value)
+
+    return Range(holds, "pairs (EEG positions, target tokens) of whole numbers from 1 to 100000, each pair at least as "
+                 "large as the one before it in both, as ((16, 24), (56, 56))")  # fmt: skip
+
+
+def with_pairs(argument: str) -> str:
+    """Write buckets such as `16:24,56:56` as a tuple of pairs; other arguments stay as they are."""
+    name, _, value = argument.partition("=")
+    if name != "--config.batch.buckets" or not re.fullmatch(r"\d+:\d+(,\d+:\d+)*", value):
+        return argument
+    return f"{name}=({''.join(f'({pair}),' for pair in value.split(',')).replace(':', ',')})"
+
+
+def channels() -> Range:
+    """Layer sizes in order."""
+    one = whole(1, 100_000)
+
+    def holds(value: Any) -> bool:
+        return isinstance(value, tuple | list) and 1 <= len(value) <= 20 and all(map(one.holds, value))
+
+    return Range(holds, f"a tuple of at least one entry, each {one.expected}")
+
+
+def bands() -> Range:
+    """Frequency bands (low, high) in Hz."""
+    one = pair(number(0, 100_000, above=True))
+
+    def holds(value: Any) -> bool:
+        whole = isinstance(value, tuple | list) and bool(value) and all(map(one.holds, value))
+        return whole and all(low < high for low, high in value)
+
+    return Range(holds, "pairs of frequencies above 0 Hz, the second above the first, as ((4, 8), (8, 13))")
+
+
+def span() -> Range:
+    """`START:END`, the first and last step of a range, or empty."""
+
+    def holds(value: Any) -> bool:
+        found = re.fullmatch(r"([1-9]\d{0,8}):([1-9]\d{0,8})", value) if isinstance(value, str) else None
+        return value == "" or (found is not None and int(found[1]) <= int(found[2]))
+
+    return Range(holds, "the first and the last step with a colon between, as '10:12', or ''")
+
+
+def tracker() -> Range:
+    """`TRACKER` or `TRACKER:PROJECT`, or empty."""
+
+    def holds(value: Any) -> bool:
+        return isinstance(value, str) and re.fullmatch(r"|(wandb|trackio)(:[\w.-]{1,100})?", value) is not None
+
+    return Range(holds, "wandb or trackio, with :PROJECT behind it or not, or ''")
+
+
+def shares() -> Range:
+    def holds(value: Any) -> bool:
+        if not isinstance(value, tuple | list) or len(value) != 3:
+            return False
+        return all(map(number(0, 1, above=True).holds, value)) and abs(sum(value) - 1) <= 1e-6
+
+    return Range(holds, "three shares above 0 (train, dev, test) that add up to 1, as (0.8, 0.1, 0.1)")
+
+
+def settings() -> Range:
+    """Keyword arguments of another library: names and plain values."""
+
+    def holds(value: Any) -> bool:
+        if not isinstance(value, ConfigDict | dict):
+            return False
+        return all(isinstance(name, str) and _is_plain(entry) for name, entry in value.items())
+
+    return Range(holds, "names with plain finite values, fields of the backbone's Hugging Face configuration")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value))

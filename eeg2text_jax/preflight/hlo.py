@@ -1,0 +1,164 @@
+"""Collectives of a compiled program, by mesh axis and bytes, parsed from its optimized HLO."""
+
+import dataclasses
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+from jax.sharding import Mesh
+
+from eeg2text_jax.preflight.hlo_text import Instruction, Module, loop_length, parse_module
+
+_OPS = r"all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|collective-broadcast"
+_COLLECTIVE = re.compile(rf"(?P<op>{_OPS})(?P<start>-start)?")
+_GROUPS = re.compile(
+    r"replica_groups=(?P<groups>mesh\[.*?\](?:, device_ids=\S+)? \{.*?\}"
+    r"|\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?|\{(?:\{[\d,]*\},?)*\})"
+)
+_CHANNEL = re.compile(r"channel_id=(?P<channel>\d+)")
+_PAIRS = re.compile(r"source_target_pairs=\{(?P<pairs>(?:\{\d+,\d+\},?)*)\}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """One collective instruction.
+
+    Fields:
+      op: `all-reduce`, `all-gather`, ...
+      axes: mesh axes across which devices communicate; empty if every group is a single device.
+      bytes: size of its result on one device, per execution.
+      times: executions in one run of the program; a loop of unknown trip count counts once.
+    """
+
+    op: str
+    axes: tuple[str, ...]
+    bytes: int
+    times: int
+
+
+def collectives(hlo: str, mesh: Mesh) -> list[Collective]:
+    """Return the collectives of a program compiled for `mesh`, from `compiled.as_text()`.
+
+    The TPU compiler puts parts of an asynchronous collective into each fusion that overlaps with it. All parts share a
+    channel, and each channel counts once.
+
+    Raises:
+      ValueError: an instruction has replica groups in an unknown notation.
+    """
+    module = parse_module(hlo)
+    times = _executions(module)
+    found: dict[str | int, Collective] = {}
+    for computation, line in module.lines():
+        collective = _COLLECTIVE.fullmatch(line.op)
+        if collective is None:
+            if "replica_groups=" in line.attributes or "source_target_pairs=" in line.attributes:
+                raise ValueError(f"an instruction with groups of devices that is not a known collective: {line.text}")
+            continue
+        axes = _axes_of(_device_groups(line, mesh.size), mesh)
+        # The result tuple of an asynchronous start also holds its operands.
+        size = line.bytes(largest_only=bool(collective["start"]) and collective["op"] != "all-reduce")
+        one = Collective(collective["op"], axes, size, times.get(computation, 1))
+        channel, overlapped = _CHANNEL.search(line.attributes), "chain_id=" in line.attributes
+        name = channel["channel"] if channel and overlapped else len(found)
+        if name not in found or one.bytes * one.times > found[name].bytes * found[name].times:
+            found[name] = one
+    return list(found.values())
+
+
+def bytes_by_axis(found: Sequence[Collective]) -> dict[str, int]:
+    """Return the bytes that one device receives in one run, by `axis` or `axis+axis`."""
+    total: dict[str, int] = defaultdict(int)
+    for collective in found:
+        if collective.axes:
+            total["+".join(collective.axes)] += collective.bytes * collective.times
+    return dict(total)
+
+
+def replica_groups(text: str, n_devices: int) -> list[list[int]]:
+    """Parse replica groups from any of XLA's notations.
+
+    `{{0,1},{2,3}}` lists groups, `{}` is one group of all devices; `[2,4]<=[8]` and `[4,2]<=[2,4]T(1,0)` reshape and
+    transpose a range; `mesh['a'=2,'b'=4] {'b'}` names mesh axes, or parts of an axis as `'b':(1)2`;
+    `device_ids=([4,2]T(1,0))` after the mesh gives its device order.
+
+    Raises:
+      ValueError: the notation is unknown.
+    """
+    if text == "{}":
+        return [list(range(n_devices))]
+    if text.startswith("{{"):
+        return [[int(device) for device in group.split(",")] for group in re.findall(r"\{([\d,]+)\}", text)]
+    if iota := re.fullmatch(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text):
+        shape, dims, order = ([int(x) for x in part.split(",")] if part else None for part in iota.groups())
+        return np.arange(np.prod(dims)).reshape(dims).transpose(order).reshape(shape).tolist()
+    if named := re.fullmatch(r"mesh\[(.*?)\](?:, device_ids=\((.*)\))? \{(.*?)\}", text):
+        mesh, devices, axes = named.groups()
+        places = _mesh_groups(mesh, axes)
+        if devices is None:
+            return places
+        order = _device_order(devices)
+        return [[order[place] for place in group] for group in places]
+    raise ValueError(f"replica groups in a form that is not understood: {text[:200]}")
+
+
+def _mesh_groups(mesh: str, axes: str) -> list[list[int]]:
+    lengths = {name: int(length) for name, length in re.findall(r"'(\w+)'=(\d+)", mesh)}
+    # A part 'b':(p)s of an axis of length n is the middle factor of p, s and n / (p s).
+    factors = {name: [(length, False)] for name, length in lengths.items()}
+    for name, before, size in re.findall(r"'(\w+)'(?::\((\d+)\)(\d+))?", axes):
+        length = lengths[name]
+        if size:
+            p, s = int(before), int(size)
+            factors[name] = [(p, False), (s, True), (length // (p * s), False)]
+        else:
+            factors[name] = [(length, True)]
+    split = [factor for name in lengths for factor in factors[name]]
+    inside = [i for i, (_, chosen) in enumerate(split) if chosen]
+    outside = [i for i, (_, chosen) in enumerate(split) if not chosen]
+    ids = np.arange(np.prod([length for length, _ in split])).reshape([length for length, _ in split])
+    group_size = int(np.prod([split[i][0] for i in inside]))
+    return ids.transpose([*outside, *inside]).reshape(-1, group_size).tolist()
+
+
+def _device_order(text: str) -> list[int]:
+    """Parse the device order of a mesh: a transposed range as `[2,4]T(1,0)`, or a list."""
+    if iota := re.fullmatch(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text):
+        dims, order = ([int(x) for x in part.split(",")] if part else None for part in iota.groups())
+        return np.arange(np.prod(dims)).reshape(dims).transpose(order).reshape(-1).tolist()
+    if re.fullmatch(r"[\d,]+", text):
+        return [int(device) for device in text.split(",")]
+    raise ValueError(f"an order of devices in a form that is not understood: {text[:200]}")
+
+
+def _device_groups(line: Instruction, n_devices: int) -> list[list[int]]:
+    if pairs := _PAIRS.search(line.attributes):
+        return [[int(device) for device in pair] for pair in re.findall(r"\{(\d+),(\d+)\}", pairs["pairs"])]
+    if groups := _GROUPS.search(line.attributes):
+        return replica_groups(groups["groups"], n_devices)
+    raise ValueError(f"a collective without groups of devices that are understood: {line.text}")
+
+
+def _axes_of(groups: list[list[int]], mesh: Mesh) -> tuple[str, ...]:
+    """Return the axes along which the members of a group differ; devices are numbered in row-major order."""
+    crossed = set()
+    for group in groups:
+        places = np.stack(np.unravel_index(group, mesh.devices.shape))  # --> [axes, members]
+        crossed |= {name for name, place in zip(mesh.axis_names, places, strict=True) if len(set(place)) > 1}
+    return tuple(name for name in mesh.axis_names if name in crossed)
+
+
+def _executions(module: Module) -> dict[str, int]:
+    """Return the number of executions of each computation, from the trip counts of enclosing loops."""
+    callers: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for computation, line in module.lines():
+        turns = (loop_length(module, computation, line) or 1) if line.op == "while" else 1
+        for name in (name for names in line.called.values() for name in names):
+            callers[name].append((computation, turns))
+
+    @functools.cache
+    def count(name: str) -> int:
+        return sum(count(caller) * turns for caller, turns in callers[name]) if name in callers else 1
+
+    return {name: count(name) for name in list(callers)}

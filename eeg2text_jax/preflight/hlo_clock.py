@@ -1,0 +1,294 @@
+"""The TPU compiler's time estimate of a program, by part of the model, parsed from its optimized HLO.
+
+libtpu writes `estimated_cycles` beside the instructions that it schedules, even without a chip. The estimate of a run
+is their sum over unfused instructions, times executions. It is a deterministic model, not a measurement: only fused
+instructions overlap in it, and instructions without an estimate count as 0. The latter are mainly asynchronous copies
+that prefetch weights during computation. A program that does little else, such as a step of the beam search, may be
+bounded by these copies instead.
+"""
+
+import dataclasses
+import functools
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from eeg2text_jax.preflight.hlo_text import Instruction, Module, array_bytes, loop_length, parse_module
+
+# `jax.named_scope` names of the model and the training step (and the function `jit(search)`) -> part of the model. The
+# innermost scope counts; a fusion of several parts belongs to the part in its own metadata.
+SCOPES = {
+    "eeg_encoder": "EEG encoder",
+    "embeddings": "embeddings",
+    "encoder": "encoder",
+    "decoder": "decoder",
+    "head_loss": "head and loss",
+    "optimizer": "optimizer",
+    "search": "search",
+}
+ASYNCHRONOUS = ("copy-start", "slice-start")
+COPIES, FILLS, COMMUNICATION, OTHER = "copies and layout changes", "buffers filled", "communication", "other"
+
+_SCOPE = re.compile(rf"(?<![\w.])(?<!jit\()({'|'.join(SCOPES)})(?![\w.])")
+_CYCLES = re.compile(r'"estimated_cycles":"?(\d+)')
+_MICROSECONDS = re.compile(r'"estimated_microseconds":"?(\d+(?:\.\d+)?)')
+_TARGET = re.compile(r'custom_call_target="([^"]*)"')
+_COLLECTIVE = re.compile(
+    r"(all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|collective-broadcast"
+    r"|send|recv)(-start|-done)?"
+)
+_MOVES = re.compile(
+    r"copy(-start|-done)?|slice(-start|-done)?|dynamic-slice|dynamic-update-slice|transpose|reshape|bitcast"
+    r"|bitcast-convert|concatenate|pad|broadcast|reverse"
+)
+# Instructions that cost nothing, or that are counted elsewhere: a `-done` is counted with its `-start`.
+_NOTHING = re.compile(
+    r"parameter|constant|tuple|get-tuple-element|bitcast|after-all|partition-id|replica-id|opt-barrier|domain"
+    r"|add-dependency|async-update|[a-z-]+-done"
+)
+_NO_WORK = frozenset({"AllocateBuffer", "ConcatBitcast", "X64Combine", "AsyncCollectiveDone"})
+
+
+class UnknownLoop(ValueError):
+    """The trip count of a loop is not in the program, so the program has no estimate."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """An instruction and its estimate in milliseconds, summed over all executions of one run."""
+
+    name: str
+    shape: str
+    op_name: str
+    part: str
+    times: int
+    milliseconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Missing:
+    """Instructions of one kind without an estimate: their number, executions, and total bytes written."""
+
+    instructions: int
+    executions: int
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """The compiler's estimate of one run of a program on one chip.
+
+    Fields:
+      costs: instructions by cost, the most expensive first.
+      missing: instructions without an estimate by kind, most bytes first.
+      executions: executions of all instructions, with or without an estimate.
+      turns: estimate of one iteration of each loop in `unknown_loops`, in the order of the program.
+    """
+
+    costs: tuple[Cost, ...]
+    missing: dict[str, Missing]
+    executions: int
+    turns: tuple["Estimate", ...] = ()
+
+    @property
+    def milliseconds(self) -> float:
+        """Milliseconds of one run."""
+        return sum(cost.milliseconds for cost in self.costs)
+
+    @functools.cached_property
+    def parts(self) -> dict[str, float]:
+        """Milliseconds by part of the model, largest first."""
+        parts: dict[str, float] = defaultdict(float)
+        for cost in self.costs:
+            parts[cost.part] += cost.milliseconds
+        return dict(sorted(parts.items(), key=lambda item: -item[1]))
+
+    @property
+    def missing_instructions(self) -> int:
+        return sum(kind.instructions for kind in self.missing.values())
+
+    @property
+    def missing_executions(self) -> float:
+        """Share of the executions that have no estimate."""
+        return sum(kind.executions for kind in self.missing.values()) / max(self.executions, 1)
+
+    @property
+    def asynchronous_bytes(self) -> int:
+        """Bytes that asynchronous copies move between a chip's memories."""
+        return sum(self.missing[kind].bytes for kind in ASYNCHRONOUS if kind in self.missing)
+
+
+def estimate(hlo: str, hertz: float, unknown_loops: Sequence[int] = ()) -> Estimate:
+    """Return the estimate of `compiled.as_text()` from the TPU compiler.
+
+    A conditional counts as its most expensive branch.
+
+    Args:
+      hlo: the optimized program.
+      hertz: the chip's clock rate.
+      unknown_loops: trip counts of the loops (such as the beam search) whose trip count the program does not state, in
+        the order of the program.
+
+    Raises:
+      UnknownLoop: a trip count is neither in the program nor given, or more were given than there are loops.
+    """
+    walk = Walk(parse_module(hlo), hertz, list(unknown_loops))
+    found = walk.computation(walk.module.entry, 1, OTHER)
+    if walk.unknown:
+        raise UnknownLoop(f"{len(unknown_loops)} lengths of loops were told, {len(walk.unknown)} too many")
+    return walk.total(found, tuple(walk.turns))
+
+
+def parts_of(hlo: str) -> dict[str, str]:
+    """Return the part of the model of every executed instruction, by name; works for any compiler.
+
+    Loops, calls and branches are left out; the instructions inside them are included.
+    """
+    module = parse_module(hlo)
+    loops = sum(line.op == "while" for _, line in module.lines())
+    walk = Walk(module, 1.0, [1] * loops, every_branch=True)
+    found = walk.computation(module.entry, 1, OTHER)
+    return {one.instruction.name: one.part for one in found}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Executed:
+    """An executed instruction, with milliseconds per execution; None without an estimate."""
+
+    instruction: Instruction
+    part: str
+    times: int
+    milliseconds: float | None
+
+
+class Walk:
+    """A walk over all executed instructions from the entry computation; loops are multiplied by their trip counts."""
+
+    def __init__(self, module: Module, hertz: float, unknown: list[int], *, every_branch: bool = False):
+        self.module, self.hertz, self.unknown, self.every_branch = module, hertz, unknown, every_branch
+        self.turns: list[Estimate] = []
+        self._users: dict[str, dict[str, list[Instruction]]] = {}
+
+    def computation(self, name: str, times: int, part: str) -> list[_Executed]:
+        """Return everything that runs when computation `name` runs `times` times; `part` is the caller's part."""
+        found: list[_Executed] = []
+        for line in self.module.computations[name]:
+            own = self._scope(name, line) or part
+            if line.op == "while":
+                found += self._loop(name, line, times, own)
+            elif line.op == "conditional":
+                branches = [self.computation(branch, times, own) for role in line.called.values() for branch in role]
+                dearest = max(branches, key=lambda branch: self.total(branch).milliseconds)
+                found += itertools.chain(*branches) if self.every_branch else dearest
+            elif line.op in ("call", "async-start"):
+                for called in (called for role in line.called.values() for called in role):
+                    found += self.computation(called, times, own)
+            elif not _NOTHING.fullmatch(line.op) and _target(line) not in _NO_WORK:
+                found.append(_Executed(line, self._kind(line) or own, times, self.milliseconds(line)))
+        return found
+
+    def total(self, found: Iterable[_Executed], turns: tuple[Estimate, ...] = ()) -> Estimate:
+        costs, missing, executions = [], defaultdict(list), 0
+        for one in found:
+            line = one.instruction
+            executions += one.times
+            if one.milliseconds is None:
+                missing[self._label(line)].append((1, one.times, _written(line) * one.times))
+            else:
+                spent = one.milliseconds * one.times
+                costs.append(Cost(line.name, line.shape, line.op_name, one.part, one.times, spent))
+        kinds = {label: Missing(*map(sum, zip(*counts, strict=True))) for label, counts in missing.items()}
+        return Estimate(
+            costs=tuple(sorted(costs, key=lambda cost: -cost.milliseconds)),
+            missing=dict(sorted(kinds.items(), key=lambda kind: -kind[1].bytes)),
+            executions=executions,
+            turns=turns,
+        )
+
+    def _loop(self, name: str, loop: Instruction, times: int, part: str) -> list[_Executed]:
+        inside = [called for role in ("condition", "body") for called in loop.called[role]]
+        turns = loop_length(self.module, name, loop)
+        if turns is None:
+            if not self.unknown:
+                raise UnknownLoop(
+                    f"the length of the loop %{loop.name} ({loop.op_name or 'without a name'}) is not in the program"
+                )
+            turns = self.unknown.pop(0)
+            one = [line for called in inside for line in self.computation(called, 1, part)]
+            self.turns.append(self.total(one))
+        return [line for called in inside for line in self.computation(called, times * turns, part)]
+
+    def milliseconds(self, line: Instruction) -> float | None:
+        """Return the milliseconds of one execution; None without an estimate."""
+        if (cycles := _CYCLES.search(line.attributes)) and int(cycles[1]):
+            return 1e3 * int(cycles[1]) / self.hertz
+        if (spent := _MICROSECONDS.search(line.attributes)) and float(spent[1]):
+            return float(spent[1]) / 1e3
+        return None
+
+    def _scope(self, computation: str, line: Instruction) -> str | None:
+        """Return the part of the innermost scope; an instruction added by the compiler belongs to its first user."""
+        seen = set()
+        while line.name not in seen:
+            seen.add(line.name)
+            if names := _SCOPE.findall(line.op_name):
+                return SCOPES[names[-1]]
+            users = self._users_in(computation).get(line.name, [])
+            if line.op_name or not users:
+                return None
+            line = users[0]
+        return None
+
+    def _users_in(self, computation: str) -> dict[str, list[Instruction]]:
+        if computation not in self._users:
+            users: dict[str, list[Instruction]] = defaultdict(list)
+            for line in self.module.computations[computation]:
+                for operand in line.operands:
+                    users[operand].append(line)
+            self._users[computation] = users
+        return self._users[computation]
+
+    def _kind(self, line: Instruction) -> str | None:
+        """Return the part that overrides the scope: communication between chips, or a copy without arithmetic."""
+        lines = [part for part in self._within(line) if not _NOTHING.fullmatch(part.op)]
+        alone = line.op != "fusion" or self.milliseconds(line) is None  # not fused with an overlapping instruction
+        if alone and any(_COLLECTIVE.fullmatch(part.op) for part in lines):
+            return COMMUNICATION
+        if not lines or not all(_MOVES.fullmatch(part.op) or _is_scalar(part) for part in lines):
+            return None
+        moving = [part for part in lines if _MOVES.fullmatch(part.op)]
+        filled = all(part.op == "broadcast" and "dimensions={}" in part.attributes for part in moving)
+        return (FILLS if filled else COPIES) if moving else None
+
+    def _within(self, line: Instruction) -> Iterable[Instruction]:
+        """Return the instruction, or the instructions inside a fusion."""
+        if line.op != "fusion":
+            yield line
+            return
+        for called in line.called.get("calls", ()):
+            for part in self.module.computations[called]:
+                yield from self._within(part)
+
+    def _label(self, line: Instruction) -> str:
+        if line.op == "fusion":
+            names = {part.op for part in self._within(line)}
+            known = next((op for op in ("gather", "scatter", "sort", "custom-call") if op in names), None)
+            return f"fusion with {known}" if known else "fusion"
+        return f"custom-call {_target(line)}" if line.op == "custom-call" else line.op
+
+
+def _written(line: Instruction) -> int:
+    """Return the bytes that an instruction writes; an asynchronous start's result also holds its operand."""
+    if line.op == "slice-start":
+        return array_bytes(*line.arrays[1])
+    return line.bytes(largest_only=line.op.endswith("-start"))
+
+
+def _target(line: Instruction) -> str:
+    found = _TARGET.search(line.attributes)
+    return found[1] if found else ""
+
+
+def _is_scalar(line: Instruction) -> bool:
+    return all(items <= 1 for _, items in line.arrays)

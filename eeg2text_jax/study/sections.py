@@ -1,0 +1,247 @@
+"""All settings of a run as one frozen tree, made once from the ConfigDict; `kinds.py` says how fields are declared."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from ml_collections import ConfigDict
+
+from eeg2text_jax.backbones import ModelSettings
+from eeg2text_jax.conditions import CONDITIONS, NEAREST, TRAINING_ONLY
+from eeg2text_jax.kinds import (
+    buckets,
+    flag,
+    many,
+    number,
+    one_of,
+    place,
+    read_section,
+    shares,
+    span,
+    text,
+    tracker,
+    whole,
+)
+from eeg2text_jax.parallel import ParallelSettings
+from eeg2text_jax.splits.methods import FROM_FILE, METHODS
+from eeg2text_jax.study.metric_names import ENDPOINTS, MEANING, WHICH_SENTENCE
+
+EVALUATED = tuple(name for name in (*CONDITIONS, NEAREST) if name not in TRAINING_ONLY)
+Rate = Annotated[float, number(0, 100, above=True)]
+Seed = Annotated[int, whole(0)]
+Count = Annotated[int, whole(0)]
+Every = Annotated[int, whole(1)]
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitSettings:
+    """Section `split`."""
+
+    method: Annotated[str, one_of(*METHODS, FROM_FILE)]
+    ratio: Annotated[tuple[float, float, float], shares()]
+    seed: Seed
+    path: Annotated[str, place()]
+    gap: Annotated[float, number(0, 1e6)]
+    unique_subjects: Annotated[bool, flag()]
+
+
+@dataclasses.dataclass(frozen=True)
+class TextSettings:
+    """Section `text`."""
+
+    tokenizer: Annotated[str, place()]
+    vocab_size: Annotated[int, whole(260, 1_000_000)]  # 256 bytes and four special tokens
+    max_tokens: Annotated[int, whole(2, 100_000)]
+    template: Annotated[str, text()]
+    chat: Annotated[bool, flag()]
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchSettings:
+    """Section `batch`."""
+
+    buckets: Annotated[tuple[tuple[int, int], ...], buckets()]
+    size: Annotated[int, whole(1, 1_000_000)]
+
+
+@dataclasses.dataclass(frozen=True)
+class GridSettings:
+    """Section `grid`."""
+
+    train_conditions: Annotated[tuple[str, ...], many(one_of(*CONDITIONS))]
+    seeds: Annotated[tuple[int, ...], many(whole(0))]
+    eval_conditions: Annotated[tuple[str, ...], many(one_of(*EVALUATED))]
+    controls: Annotated[tuple[str, ...], many(one_of(*(name for name in EVALUATED if name != "eeg")))]
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimSettings:
+    """Section `optim`."""
+
+    name: Annotated[str, one_of("adamw", "adafactor", "sgd")]
+    trainable: Annotated[str, one_of("all", "bridge", "lora", "first")]
+    lr: Rate
+    schedule: Annotated[str, one_of("constant", "linear", "cosine", "geometric", "step")]
+    lr_end: Annotated[float, number(0, 100)]
+    decay_every: Every
+    decay_epochs: Count
+    decay_rate: Annotated[float, number(0, 1, above=True)]
+    warmup_steps: Count
+    weight_decay: Annotated[float, number(0, 100)]
+    momentum: Annotated[float, number(0, 1, below=True)]
+    grad_clip: Annotated[float, number(0, 1e9)]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainSettings:
+    """Section `train`."""
+
+    steps: Every
+    epochs: Count
+    eval_every: Every
+    eval_epochs: Count
+    patience: Count
+    save_every: Every
+    save_epochs: Count
+    log_every: Every
+    tracker: Annotated[str, tracker()]
+    profile: Annotated[str, span()]
+    label_smoothing: Annotated[float, number(0, 1, below=True)]
+    accumulate: Annotated[int, whole(1, 1_000_000)]
+    rng: Annotated[str, one_of("threefry", "rbg")]
+
+
+@dataclasses.dataclass(frozen=True)
+class StepOneSettings:
+    """Section `step_one`."""
+
+    steps: Count
+    epochs: Count
+    lr: Rate
+
+
+@dataclasses.dataclass(frozen=True)
+class StageSettings:
+    """Section `pretrain.snapshot`, and most of `pretrain.series`."""
+
+    steps: Count
+    epochs: Count
+    batch_size: Annotated[int, whole(1, 1_000_000)]
+    lr: Rate
+    lr_end: Annotated[float, number(0, 100)]
+    schedule: Annotated[str, one_of("constant", "linear", "cosine", "geometric")]
+    warmup_steps: Count
+    eval_every: Every
+    eval_epochs: Count
+    patience: Count
+
+
+@dataclasses.dataclass(frozen=True)
+class SeriesSettings(StageSettings):
+    """Section `pretrain.series`."""
+
+    hidden: Annotated[float, number(0, 1, below=True)]
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainSettings:
+    """Section `pretrain`."""
+
+    enabled: Annotated[bool, flag()]
+    loss: Annotated[str, one_of("mae", "mse")]
+    mask: Annotated[bool, flag()]
+    freeze_snapshot: Annotated[bool, flag()]
+    freeze_encoder: Annotated[bool, flag()]
+    snapshot: StageSettings
+    series: SeriesSettings
+
+
+@dataclasses.dataclass(frozen=True)
+class ContrastiveSettings:
+    """Section `contrastive`."""
+
+    text: Annotated[str, place()]
+    layer: Annotated[int, whole(-1, 1000)]
+    hashed: Annotated[int, whole(8, 1_000_000)]
+    width: Annotated[int, whole(1, 1_000_000)]
+    temperature: Rate
+    learn_temperature: Annotated[bool, flag()]
+    symmetric: Annotated[bool, flag()]
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodeSettings:
+    """Section `decode`, which may have further fields of `GenerationSpec`."""
+
+    num_beams: Annotated[int, whole(1, 1000)]
+    max_length: Annotated[int, whole(2, 100_000)]
+    repetition_penalty: Annotated[float, number(0, 1000, above=True)]
+    no_repeat_ngram_size: Annotated[int, whole(0, 100_000)]
+    length_penalty: Annotated[float, number(-100, 100)]
+    num_return_sequences: Annotated[int, whole(1, 1000)]
+    do_sample: Annotated[bool, flag()]
+    temperature: Annotated[float, number(0, 1000, above=True)]
+    top_k: Annotated[int, whole(0, 1_000_000)]
+    top_p: Annotated[float, number(0, 1, above=True)]
+    batch_size: Annotated[int, whole(1, 1_000_000)]
+    compactions: Annotated[int, whole(0, 30)]
+    teacher_forced_cut: Annotated[str, one_of("reference", "authors")]
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrievalSettings:
+    """Section `retrieval`."""
+
+    likelihood: Annotated[bool, flag()]
+    endpoint: Annotated[str, one_of(*WHICH_SENTENCE)]
+    margin: Annotated[float, number(0, 100)]
+
+
+@dataclasses.dataclass(frozen=True)
+class MetricsSettings:
+    """Section `metrics`."""
+
+    names: Annotated[tuple[str, ...], many(one_of(*MEANING), least=0)]
+    encoder: Annotated[str, place()]
+    layer: Annotated[int, whole(-1, 1000)]
+    judge: Annotated[str, place()]
+
+
+@dataclasses.dataclass(frozen=True)
+class AuditSettings:
+    """Section `audit`."""
+
+    endpoint: Annotated[str, one_of(*ENDPOINTS)]
+    secondary: Annotated[tuple[str, ...], many(one_of(*ENDPOINTS), least=0)]
+    margin: Annotated[float, number(0, 100)]
+    resamples: Annotated[int, whole(100, 1_000_000)]
+    seed: Seed
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Every field of a configuration but those of the section `data`, in the order of `configs/default.py`."""
+
+    seed: Seed
+    objective: Annotated[str, one_of("generate", "contrastive")]
+    compilation_cache: Annotated[str, place(local=True)]
+    split: SplitSettings
+    text: TextSettings
+    batch: BatchSettings
+    model: ModelSettings
+    grid: GridSettings
+    optim: OptimSettings
+    train: TrainSettings
+    step_one: StepOneSettings
+    pretrain: PretrainSettings
+    contrastive: ContrastiveSettings
+    parallel: ParallelSettings
+    decode: DecodeSettings
+    retrieval: RetrievalSettings
+    metrics: MetricsSettings
+    audit: AuditSettings
+
+
+def read_settings(config: ConfigDict | Mapping[str, Any]) -> Settings:
+    """Return the settings of a configuration that `ranges.check_config` accepted."""
+    return read_section(Settings, config)

@@ -1,0 +1,143 @@
+"""Where training starts: the newest checkpoint of the same run, or else initial parameters."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from eeg2text_jax.backbones.mapping import flatten, unflatten
+from eeg2text_jax.data.batches import training_batches
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.parallel.arms import Divided
+from eeg2text_jax.parallel.distributed import to_host
+from eeg2text_jax.parallel.placement import Placement
+from eeg2text_jax.pretrained.start import start_from_checkpoint
+from eeg2text_jax.splits.split import check_same_data, check_same_split
+from eeg2text_jax.study.configuration import fields_digest
+from eeg2text_jax.study.grid import init_keys
+from eeg2text_jax.study.study import Study
+from eeg2text_jax.training.checkpoint import Checkpoints
+from eeg2text_jax.training.grid_program import frozen_model, make_program
+from eeg2text_jax.training.pace import not_finite
+from eeg2text_jax.training.stages import carried_over, overlaid, stage_before
+from eeg2text_jax.training.state import (
+    TrainState,
+    init_state,
+    own_only,
+)
+from eeg2text_jax.training.step import GridProgram
+
+
+class Begun(NamedTuple):
+    """The point at which training starts or resumes."""
+
+    state: TrainState
+    iterator: Any  # of Grain; positioned at the next batch
+    lines: list[str]  # of metrics.jsonl so far
+    ended: bool = False  # early stopping ended the run before its last step
+
+
+def restore_or_init(study: Study, program: GridProgram, placement: Placement, checkpoints: Checkpoints) -> Begun:
+    """Restore the state and the data position from the newest checkpoint, or initialize both.
+
+    Raises:
+      UserError: the checkpoint belongs to another split or to another run.
+    """
+    config = study.config
+    batches = training_batches(
+        study.samples,
+        study.split.parts["train"],
+        config.batch.buckets,
+        config.batch.size,
+        config.seed,
+        config.train.steps,
+        list(dict.fromkeys(arm.seed for arm in study.arms)),
+    )
+    iterator = iter(batches)
+    restored = checkpoints.restore(placement.abstract(program.state_shapes()))
+    if restored is None:
+        return Begun(make_initial_state(study, program, placement), iterator, [])
+    _, state, info = restored
+    _check_origin(study, info, checkpoints)
+    iterator.set_state(info["iterator"])
+    return Begun(state, iterator, info["log"], info.get("ended", False))
+
+
+def trained_params(study: Study) -> Any:
+    """Return each arm's parameters with the lowest dev loss, `[A, ...]`, from the newest checkpoint of the workdir.
+
+    With what all arms share beside them, `Divided`, where there is something.
+
+    Raises:
+      UserError: the workdir has no checkpoint, its training is not finished, or no dev loss was ever finite.
+    """
+    abstract = study.placement.abstract(make_program(study.settings, study.model, study.arms).state_shapes())
+    unread = {
+        name: jax.tree.map(lambda _: ocp.PLACEHOLDER, getattr(abstract, name)) for name in ("params", "opt_state")
+    }
+    with Checkpoints(study.workdir.root, read_only=True) as checkpoints:
+        restored = checkpoints.restore(abstract._replace(**unread))
+        step, ended = (0, False) if restored is None else (restored[0], restored[2].get("ended", False))
+        if step < study.config.train.steps and not ended:
+            raise UserError(
+                f"{checkpoints.directory}: training stands at step {step} of {study.config.train.steps}; "
+                "finish it with `eeg2text train` or `eeg2text run`."
+            )
+        _check_origin(study, restored[2], checkpoints)
+    best = to_host(restored[1].best_loss)
+    if not np.isfinite(best).all():
+        raise UserError(
+            f"{checkpoints.directory}: the loss of arm {not_finite(study.arms, best)} on dev was never finite, so no "
+            "parameters are the best; lower optim.lr or look at the features."
+        )
+    frozen = frozen_model(study)
+    return restored[1].best_params if frozen is None else Divided(restored[1].best_params, frozen)
+
+
+def make_initial_state(study: Study, program: GridProgram, placement: Placement) -> TrainState:
+    """Return the state before the first step.
+
+    Each parameter comes from the first source that has it: the best parameters of the previous stage, the pretrained
+    checkpoint, random initialization.
+    """
+    keys, checkpoint = init_keys(study.arms, study.config.seed), study.config.model.checkpoint
+    shapes = own_only(study.model, study.model.shapes)
+    shardings = placement.shardings(program.state_shapes())
+    before = stage_before(study)
+    carried = {} if before is None else carried_over(trained_params(before), shapes)
+    if carried.keys() >= flatten(shapes).keys():
+        params = unflatten(carried)
+    elif checkpoint and isinstance(study.model, Seq2SeqModel):
+        start = start_from_checkpoint(study.model, checkpoint, keys, placement.shardings)
+        print(f"{checkpoint}: {start.summary()}")
+        params = overlaid(start.params, carried)
+    else:
+        begin = jax.jit(program.initial_state, out_shardings=shardings)
+        if not carried:
+            return begin(placement.constants(keys))
+        params = overlaid(begin(placement.constants(keys)).params, carried)
+    make_state = functools.partial(init_state, optimizer=program.optimizer)
+    return jax.jit(make_state, donate_argnums=0, out_shardings=shardings)(params)
+
+
+def origin(study: Study) -> dict[str, Any]:
+    """Return the fields by which a checkpoint identifies its run."""
+    return {
+        "split": study.split.digest(),
+        "features": study.data.digests["features"],
+        "config": fields_digest(study.config, "training"),
+        "arms": list(map(str, study.arms)),
+    }
+
+
+def _check_origin(study: Study, info: dict[str, Any], checkpoints: Checkpoints) -> None:
+    check_same_split(study.split.digest(), info["split"], checkpoints.directory)
+    check_same_data(study.data.digests["features"], info["features"], checkpoints.directory)
+    if any(info[name] != value for name, value in origin(study).items()):
+        raise UserError(
+            f"{checkpoints.directory}: the checkpoint is of another run (arms {', '.join(info['arms'])}, configuration "
+            f"{info['config']}); take another --workdir."
+        )

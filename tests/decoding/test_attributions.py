@@ -1,0 +1,83 @@
+"""The picture of channels: gradient times input of the free-running likelihood."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from tiny_run import tiny_config
+
+from eeg2text_jax import data, pipeline
+from eeg2text_jax.data.batches import make_batch
+from eeg2text_jax.decoding.attributions import attribution_program, mean_share
+from eeg2text_jax.decoding.retrieve import likelihood_program, padded_labels
+from eeg2text_jax.decoding.topomap import flattened
+from eeg2text_jax.export_run import finished_study
+from eeg2text_jax.training.resume import trained_params
+
+PLACES = [("Fz", 0.0, 0.09, 0.1), ("C3", -0.06, 0.03, 0.1), ("C4", 0.06, 0.03, 0.1), ("flat", 0.0, -0.08, 0.06)]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run over recordings of three bands and four channels with positions, of which the last is constant."""
+    folder, rng = tmp_path_factory.mktemp("mapped"), np.random.default_rng(0)
+    features = rng.normal(size=(120, 4, 3, 4)) * [1.0, 1.0, 1.0, 0.0]
+    rows = [
+        {"features": own.reshape(4, 12), "sentence": f"the dog saw {i // 2} cats", "subject": f"S{i % 2}"}
+        for i, own in enumerate(features)
+    ]
+    data.write(folder / "own.h5", rows, provenance={"electrodes": PLACES})
+    short = {"batch__buckets": ((4, 24),), "decode__num_beams": 1, "decode__max_length": 6, "audit__resamples": 100}
+    pipeline.run(tiny_config(data__source=str(folder / "own.h5"), **short), str(folder / "run"))
+    return folder / "run"
+
+
+def test_a_report_has_the_picture_and_says_that_it_is_no_test(finished):
+    found = json.loads((finished / "channels.json").read_text())
+    assert [place[0] for place in found["electrodes"]] == ["Fz", "C3", "C4", "flat"]
+    assert set(found["shares"]) == {"eeg", "noise"}
+    for share in found["shares"].values():
+        assert sum(share) == pytest.approx(1.0, abs=1e-5)
+        assert share[3] == 0.0  # a channel that does not vary is fed as 0
+        assert min(share[:3]) > 0.05
+    report = (finished / "report.html").read_text()
+    assert report.count("Which channels count") == 1
+    assert "a picture and no test" in report
+    assert 'alt="channels"' in report
+
+
+def test_sizes_are_slopes_of_the_likelihood(finished):
+    study = finished_study(str(finished))
+    mesh = study.placement.mesh
+    params = jax.tree.map(lambda leaf: 4 * leaf[:1], trained_params(study))  # slopes above the rounding of float32
+    batch = make_batch(study.samples, study.split.parts["test"][:2], (4, 24), 2)
+    labels = padded_labels(study, ["the dog saw", "cats"])
+    shared = {"mask": batch["mask"]}
+
+    def nll(features):
+        texts = np.stack([labels, labels])  # all texts for each recording
+        return np.diagonal(likelihood_program(study.model, mesh)(params, {"features": features}, (shared, texts))[0])
+
+    features = np.asarray(batch["features"])[None]
+    fed = {"features": features, "labels": labels[None]}
+    sizes = np.asarray(attribution_program(study.model, mesh)(params, fed, shared))[0]
+    for place in (0, 6):
+        slopes = []
+        for word in range(4):
+            step = np.zeros_like(features)
+            step[:, :, word, place] = 0.02
+            slopes.append((nll(features + step) - nll(features - step)) / 0.04 * features[0, :, word, place])
+        assert np.abs(slopes).sum(0) == pytest.approx(sizes[:, place], rel=0.02)
+
+
+def test_subjects_count_alike():
+    sizes = np.array([[1.0, 3.0], [1.0, 3.0], [1.0, 3.0], [300.0, 100.0]])
+    assert mean_share(sizes, np.array(["A", "A", "A", "B"])) == pytest.approx([0.5, 0.5])
+
+
+def test_the_head_from_above():
+    top, right, front = flattened(np.array([[0.0, 0.0, 0.1], [0.1, 0.0, 0.0], [0.0, 0.1, 0.1]]))
+    assert top == pytest.approx([0.0, 0.0])
+    assert right == pytest.approx([1.0, 0.0])
+    assert front == pytest.approx([0.0, 0.5])

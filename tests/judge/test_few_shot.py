@@ -1,0 +1,130 @@
+"""Few-shot prompting and decoder-only models: what they are shown, and a judge of both through its folder."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from tiny_judge import tiny_config, tiny_frozen
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from eeg2text_jax.backbones.build import describe, random_config
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.judge.few_shot import with_examples
+from eeg2text_jax.judge.frozen import Asker, load_frozen
+from eeg2text_jax.judge.judge_folder import load_judged
+from eeg2text_jax.judge.session import judge
+from eeg2text_jax.judge.templates import toy_pairs
+from eeg2text_jax.judge.toy import toy_tokenizer, toy_wording
+from eeg2text_jax.judge.wording import TEMPLATES, Encoder, Wording, label_ids, read_labels
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.pretrained.export import export_checkpoint
+
+SHAPE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+SHAPE |= {"num_key_value_heads": 2, "max_position_embeddings": 400}
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    """The folder of a random Llama with the toy's words."""
+    folder, tokenizer = tmp_path_factory.mktemp("llama") / "tiny-llama", toy_tokenizer()
+    config = random_config("llama", SHAPE, tokenizer)
+    model = Seq2SeqModel(describe(config, "llama", "tiny"))
+    export_checkpoint(model, model.init(jax.random.key(0)), config, tokenizer, folder, "# tiny\n")
+    return folder
+
+
+def test_examples_are_answered_as_in_figure_1():
+    figure = Wording("figure", TEMPLATES["figure"])
+    pairs = toy_pairs(40, 0)
+    asked = with_examples(figure, pairs, ("yes", "no"), 3, 7)
+    lines = asked.text("a b", "a c").split("\n")
+    assert len(lines) == 4
+    assert lines[-1] == (
+        "Ground truth: {a b}. Transcription: {a c}. Transcript preserves the meaning of the ground truth: {"
+    )
+    by_text = {figure.text(pair.reference, pair.hypothesis): pair.preserved for pair in pairs}
+    shown = [by_text[line.rpartition("{")[0] + "{"] for line in lines[:3]]
+    assert sorted(shown) == [False, True, True]
+    assert [line.endswith("{yes}") for line in lines[:3]] == shown
+    assert with_examples(figure, pairs, ("yes", "no"), 3, 7) == asked
+    assert with_examples(figure, pairs, ("yes", "no"), 3, 8) != asked
+    plain = with_examples(Wording("plain", TEMPLATES["plain"]), pairs, ("yes", "no"), 2, 7)
+    assert {line.rpartition(" ")[2] for line in plain.before.splitlines()} == {"yes", "no"}
+    with pytest.raises(UserError, match="shots = 4 takes 2 train pairs of a class, which has 0"):
+        with_examples(figure, [pair for pair in pairs if pair.preserved], ("yes", "no"), 4, 0)
+
+
+def test_an_answer_that_continues_has_the_tokens_that_it_has_there():
+    """Byte-level tokenizers have other tokens for a word behind a space than for the word alone."""
+    words = ["truth:", "\u0120yes", "\u0120no", "yes", "no", "{", "\u0120{", "}", ".", "<unk>"]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+            pre_tokenizers.Split("{", "isolated"),
+        ]
+    )
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>")
+    plain = Wording("plain", "{reference} {hypothesis} truth:")
+    wordings = None, plain, Wording("figure", "{reference} {hypothesis} truth: {")
+    names = [fast.convert_ids_to_tokens(list(label_ids("yes", fast, wording))) for wording in wordings]
+    assert names == [["yes"], ["\u0120yes"], ["yes"]]
+
+
+def test_a_text_that_is_continued_has_no_end_token():
+    tokenizer, wording = toy_tokenizer(), toy_wording()
+    (whole,), (open_end,) = (Encoder(tokenizer, wording, 99, False, end)([("the boy", "the girl")]) for end in (0, 1))
+    assert whole.tolist() == [*open_end.tolist(), tokenizer.eos_token_id]
+
+
+def test_scores_are_alike_divided_or_not(llama, monkeypatch):
+    """Weights are read shard by shard, in bfloat16 as in float32."""
+    monkeypatch.setattr("eeg2text_jax.parallel.placement.FSDP_MIN_SIZE", 1)
+    prompt = np.random.default_rng(0).normal(size=(3, 32))
+    pairs = [(pair.reference, pair.hypothesis) for pair in toy_pairs(9, 1)]
+    found = {}
+    for fsdp in (False, True):
+        for kind in ("float32", "bfloat16"):
+            frozen = load_frozen(llama, "float32", kind, fsdp)
+            kernel = frozen.params["backbone"]["decoder"]["layers"]["ffn"]["inner"]["kernel"]
+            assert kernel.dtype == kind
+            assert kernel.addressable_shards[0].data.size * (8 if fsdp else 1) == kernel.size
+            wording = toy_wording()
+            labels = frozen.labels(("yes", "no"), wording)
+            found[fsdp, kind] = Asker(frozen, prompt, wording, labels).scores(pairs)
+    np.testing.assert_allclose(found[True, "float32"], found[False, "float32"], atol=1e-6)
+    np.testing.assert_allclose(found[True, "bfloat16"], found[False, "bfloat16"], atol=1e-6)
+    assert np.ptp(found[False, "float32"]) > 1e-4
+    assert read_labels(("yes", "no"), frozen.tokenizer, toy_wording()) == labels
+
+
+def test_a_judge_by_examples_is_written_and_read_again(llama, tmp_path):
+    config = tiny_config(checkpoint=str(llama), shots=3, parallel__fsdp=True, optim__lr=(0.1, 0.3))
+    results = judge(config, str(tmp_path / "work"))
+    assert [(arm["seed"], arm["step"]) for arm in results["arms"]] == [(0, 0), (1, 0)]
+    assert "3 examples of seed" in results["caption"]
+    assert "without examples" in results["caption"]
+    assert (tmp_path / "work/results.md").read_text().startswith("# Judge with 3 examples of template pairs\n")
+    assert not (tmp_path / "work/checkpoints").exists()
+    made, frozen = load_judged(tmp_path / "work/judge")
+    assert made.prompt.shape == (0, 32)
+    assert len(made.wording.before.splitlines()) == 3
+    assert frozen.fsdp
+    assert "|examples:[sha256:" in results["signature"]
+    assert judge(config, str(tmp_path / "work"))["signature"] == results["signature"]
+    whole = Asker(frozen, made.prompt, made.wording, made.labels)
+    assert whole.encoder.max_tokens == 399  # the model's positions, one of which the answer takes
+    (tmp_path / "work/judge/judge.json").write_text(
+        (tmp_path / "work/judge/judge.json").read_text().replace("truth", "truths", 1)
+    )
+    with pytest.raises(UserError, match="was changed since it was written"):
+        load_judged(tmp_path / "work/judge")
+
+
+def test_examples_leave_room_for_long_texts():
+    frozen = tiny_frozen()
+    labels = read_labels(("yes", "no"), frozen.tokenizer)
+    assert frozen.max_tokens(toy_wording(), labels, 5) == 507
+    assert frozen.max_tokens(dataclasses.replace(toy_wording(), before="x\n"), labels, 0) == 2048

@@ -1,0 +1,90 @@
+"""The configuration as frozen dataclasses: complete, typed, and what functions take."""
+
+import ast
+import dataclasses
+import typing
+from pathlib import Path
+
+import pytest
+from tiny_run import tiny_config
+
+from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.study.sections import Settings, read_settings
+
+PACKAGE = Path(__file__).parents[1] / "eeg2text_jax"
+BELOW_STUDY = (
+    "search", "pretrained", "backbones", "models", "conditions", "predictions", "splits", "data", "parallel", "stores",
+    "kinds.py", "progress.py", "streams.py", "versions.py", "cpu.py", "outputs.py", "files.py", "errors.py",
+)  # fmt: skip
+# Modules, and one folder, whose functions take all of the configuration as users write it. The list only shrinks.
+TAKE_ALL = {
+    "dry_run.py", "judge", "model_metrics.py", "notebook.py", "opening.py",
+    "pipeline.py", "preflight/estimate.py", "preflight/judge_fit.py", "preflight/programs.py", "python_data.py",
+    "rank_run.py", "run_folds.py", "study/config_file.py", "study/configuration.py", "study/grid.py",
+    "study/lengths.py", "study/own_run.py", "study/ranges.py", "study/sections.py",
+    "study/study.py", "study/text_targets.py", "study/together.py", "training/stages.py",
+}  # fmt: skip
+
+
+def takes_config(path: Path) -> bool:
+    """Whether an argument or a field of a class has ConfigDict in its annotation."""
+    text = path.read_text(encoding="utf8")
+    if "ConfigDict" not in text:
+        return False
+    tree = ast.parse(text)
+    annotations = [node.annotation for node in ast.walk(tree) if isinstance(node, ast.arg | ast.AnnAssign)]
+    return any("ConfigDict" in ast.unparse(found) for found in annotations if found is not None)
+
+
+def test_functions_below_study_take_sections():
+    found = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if takes_config(path)}
+    assert not {name for name in found if name.partition("/")[0] in BELOW_STUDY}
+    assert {"judge" if name.startswith("judge/") else name for name in found} == TAKE_ALL
+
+
+def test_the_loop_imports_few_modules():
+    tree = ast.parse((PACKAGE / "training/loop.py").read_text(encoding="utf8"))
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert len({name for name in imported if name.startswith("eeg2text_jax")}) <= 18
+
+
+def leaves(section: object, prefix: str = "") -> dict[str, object]:
+    found: dict[str, object] = {}
+    for field in dataclasses.fields(section):
+        value = getattr(section, field.name)
+        name = f"{prefix}{field.name}"
+        found |= leaves(value, f"{name}.") if dataclasses.is_dataclass(value) else {name: value}
+    return found
+
+
+@pytest.mark.parametrize("name", ["default", "demo", "paper", "demo_fmri"])
+def test_settings_hold_what_the_configuration_says(name):
+    config = load_config(name)
+    for dotted, value in leaves(read_settings(config)).items():
+        found = config
+        for part in dotted.split("."):
+            found = found[part]
+        assert value == (found.to_dict() if dotted == "model.shape" else found), dotted
+
+
+def test_fields_have_the_types_that_they_declare():
+    """Numbers are numbers and tuples are tuples, as a type checker believes."""
+
+    def check(section: object) -> None:
+        for name, hint in typing.get_type_hints(type(section)).items():
+            value, kind = getattr(section, name), typing.get_origin(hint) or hint
+            if dataclasses.is_dataclass(value):
+                check(value)
+            if kind is typing.Literal:
+                assert value in typing.get_args(hint), name
+            else:
+                assert isinstance(value, (int, float) if kind is float else kind), name
+
+    check(read_settings(tiny_config()))
+
+
+def test_settings_cannot_change():
+    settings = read_settings(tiny_config())
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings.optim.lr = 1.0
+    assert isinstance(settings, Settings)

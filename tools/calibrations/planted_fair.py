@@ -1,0 +1,71 @@
+"""UniCoRN on recordings with a planted signal: unseen subjects and texts, a leaking split, shuffled labels, no signal.
+
+python tools/calibrations/planted_fair.py DIR [--rows f star ...] [--config.FIELD=VALUE ...]
+
+Each row is configs/demo_fmri.py but for what makes it that row; finished ones in DIR are only read. They are
+  f         split (f), reconstruction first           null      the same without a signal
+  star      the same with a random encoder            shuffled  trained on the texts of other samples
+  c         split (c), which leaks subjects and texts
+Printed are free-running BLEU-1 with recordings and with noise, their ratio, and the verdict.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.page import said
+from eeg2text_jax.auditing.provenance import DECODED_HERE
+from eeg2text_jax.cli import main as eeg2text
+from eeg2text_jax.predictions.file import read_predictions
+from eeg2text_jax.predictions.selection import select_cells
+from eeg2text_jax.records.fair_tables import mean, row, tables
+
+ROWS = {
+    "f": {},
+    "star": {"pretrain.enabled": False},
+    "c": {"split.method": "c"},
+    "null": {"data.synthetic_fmri.signal": 0.0},
+    "shuffled": {"grid.train_conditions": ("label_shuffle", "noise"), "grid.eval_conditions": ("eeg", "noise")},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workdir", type=Path)
+    parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
+    arguments, overrides = parser.parse_known_args()
+    for name in arguments.rows:
+        flags = [f"--config.{field}={value}" for field, value in ROWS[name].items()]
+        workdir = f"--workdir={arguments.workdir / name}"
+        status = eeg2text(["run", "--config=configs/demo_fmri.py:planted", workdir, *flags, *overrides])
+        if status:
+            raise SystemExit(status)
+    print("\n" + tables([row(arguments.workdir / name) for name in arguments.rows]))
+    print("\n".join(map(ratio, (arguments.workdir / name for name in arguments.rows))))
+
+
+def ratio(workdir: Path) -> str:
+    """Free-running BLEU-1 of the arm of the recordings over that of the noise arm."""
+    results = json.loads((workdir / "results.json").read_text())
+    scores = {arm: mean(results, arm, "free_running", "word_bleu-1") for arm in ("eeg", "noise")}
+    if scores["eeg"] is None:  # trained on shuffled labels, tested with recordings
+        scores["eeg"] = next(
+            cell["metrics"]["word_bleu-1"]["value"]
+            for cell in results["cells"]
+            if (cell["train_condition"], cell["eval_condition"], cell["mode"])
+            == ("label_shuffle", "eeg", "free_running")
+        )
+    if workdir.name == "shuffled":  # has no arm of the recordings, so that its run has judged nothing
+        controls = select_cells(read_predictions(workdir / "predictions.jsonl").predictions, "label_shuffle")
+        found = audit(controls.pop("eeg"), controls, verified=DECODED_HERE, recording="fmri").verdict.value
+    else:
+        found = json.loads((workdir / "audit.json").read_text())["verdict"]
+    return (
+        f"{workdir.name:<9} BLEU-1 {scores['eeg']:6.2f} with recordings, {scores['noise']:6.2f} with noise: "
+        f"{scores['eeg'] / max(scores['noise'], 1e-9):.2f} times; {said(found, 'fmri')}"
+    )
+
+
+if __name__ == "__main__":
+    main()

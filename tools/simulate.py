@@ -1,0 +1,166 @@
+"""A run on several hosts, which are processes on the loopback: random hosts are killed or stopped, and all start again.
+
+    python tools/simulate.py DIR [--hosts 2] [--mesh 2,2] [--store s3|gs|folder] [--kills 2] [--stops 1]
+
+The demonstration runs on the first number of hosts, undisturbed. Then it runs in an empty workdir, and at a random
+moment a random host is killed (SIGKILL) or stopped (SIGSTOP) with all its processes. All others must end in 20 seconds
+with status 75 and one sentence. `--hosts 4,2,1` starts with the next number of hosts each time. The end must
+have the same bytes as the undisturbed run. Exit status 1 where something failed.
+"""
+
+import argparse
+import contextlib
+import itertools
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from eeg2text_testing.bucket_servers import SERVERS
+from eeg2text_testing.forked_runs import arguments, differing, prepare, what_counts
+
+NOTICED = 20.0  # seconds
+RESTART = 75  # status
+SHARE = 0.8  # of the time of an undisturbed run, in which programs are compiled for the first time
+
+
+class Host:
+    """One process of a run, in a process group of its own, with a cache of its own."""
+
+    def __init__(self, out: Path, number: int, count: int, port: int, command: list[str], devices: int):
+        environment = {
+            **os.environ,
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+            "JAX_COMPILATION_CACHE_DIR": str(out / "compiled"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # compiles sooner
+            "EEG2TEXT_BUCKET_CACHE": str(out / f"cache_{number}"),
+            "EEG2TEXT_COORDINATOR": f"127.0.0.1:{port}",
+            "EEG2TEXT_PROCESSES": str(count),
+            "EEG2TEXT_PROCESS": str(number),
+        }
+        self.log = out / f"log_{number}"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "eeg2text_jax", *command],
+                env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+
+    def strike(self, fault: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, fault)
+
+
+def start(out: Path, workdir: str, count: int, mesh: tuple[int, int]) -> list[Host]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    changes = {"train__steps": 8, "train__eval_every": 4, "train__save_every": 2}
+    flags = arguments(**changes, parallel__mesh=mesh, parallel__hosts="env", parallel__heartbeat=12)
+    command = ["run", *flags, f"--workdir={workdir}"]
+    return [Host(out, n, count, port, command, mesh[0] * mesh[1] // count) for n in range(count)]
+
+
+def finish(hosts: list[Host], what: str) -> None:
+    for host in hosts:
+        if host.process.wait():
+            raise SystemExit(f"{what}: status {host.process.returncode}\n{host.log.read_text()[-3000:]}")
+
+
+def disturb(hosts: list[Host], fault: signal.Signals, after: float, rng: random.Random) -> tuple[str, float]:
+    """Strike one host; return what happened, and the seconds until the last other one ended."""
+    time.sleep(after)
+    victim = rng.randrange(len(hosts))
+    late = any(host.process.poll() is not None for host in hosts)
+    hosts[victim].strike(fault)
+    begun, ends = time.monotonic(), []
+    for number, host in enumerate(hosts):
+        if number != victim:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                host.process.wait(max(0.0, begun + 3 * NOTICED - time.monotonic()))
+            ends.append((number, host.process.poll(), time.monotonic() - begun))
+    for host in hosts:
+        host.strike(signal.SIGKILL)
+        host.process.wait()
+    took = max((seconds for *_, seconds in ends), default=0.0)
+    if late or all(status == 0 for _, status, _ in ends):
+        return f"{fault.name} of host {victim}: too late", 0.0
+    said = [f"FAILED: host {n}: status {status} after {seconds:.0f} s\n{hosts[n].log.read_text()[-1500:]}"
+            for n, status, seconds in ends if not sentence(status, hosts[n]) or seconds > NOTICED]  # fmt: skip
+    return "\n".join(
+        said
+    ) or f"{fault.name} of host {victim}, {after:.0f} s after the start: noticed in {took:.1f} s", took
+
+
+def sentence(status: int | None, host: Host) -> bool:
+    """Whether a host ended as it should: the status, and one sentence, which is the last line."""
+    text = host.log.read_text()
+    *_, last = text.strip().splitlines() or [""]
+    return status == RESTART and last.startswith("eeg2text run: ") and "Traceback" not in text and "    @ " not in text
+
+
+@contextlib.contextmanager
+def served(store: str, out: Path) -> Iterator[tuple[str, str]]:
+    """Two empty workdirs."""
+    if store == "folder":
+        yield str(out / "alone"), str(out / "struck")
+        return
+    with SERVERS[store]() as server:
+        os.environ.update(server.environment)
+        yield server.address("alone"), server.address("struck")
+
+
+def content(workdir: str, out: Path) -> dict[str, str]:
+    if "://" not in workdir:
+        return what_counts(Path(workdir), out / "log_of_looking", checkpoint=False)
+    from eeg2text_jax.stores.copying import at_hand
+
+    os.environ["EEG2TEXT_BUCKET_CACHE"] = str(out / "looking")
+    return what_counts(Path(at_hand(workdir)), out / "log_of_looking", checkpoint=False)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="folder for the runs; emptied first, but for compiled programs")
+    parser.add_argument("--hosts", default="2", help="hosts of each start, in turn")
+    parser.add_argument("--mesh", default="2,2")
+    parser.add_argument("--store", default="s3", choices=("folder", *SERVERS))
+    parser.add_argument("--kills", type=int, default=2)
+    parser.add_argument("--stops", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    out, rng, failures, longest = options.out.absolute(), random.Random(options.seed), 0, 0.0
+    for path in [*out.glob("cache_*"), *out.glob("looking"), out / "alone", out / "struck"]:
+        shutil.rmtree(path, ignore_errors=True)
+    out.mkdir(parents=True, exist_ok=True)
+    prepare(out / "compiled")
+    mesh = tuple(map(int, options.mesh.split(",")))
+    counts = itertools.cycle(map(int, options.hosts.split(",")))
+    faults = [signal.SIGKILL] * options.kills + [signal.SIGSTOP] * options.stops
+    rng.shuffle(faults)
+    with served(options.store, out) as (alone, struck):
+        first = int(options.hosts.split(",")[0])
+        begun = time.monotonic()
+        finish(start(out, alone, first, mesh), "undisturbed")
+        span = SHARE * (time.monotonic() - begun)
+        print(f"undisturbed: {span / SHARE:.0f} s", flush=True)
+        for fault in faults:
+            said, took = disturb(start(out, struck, next(counts), mesh), fault, rng.uniform(2.0, span), rng)
+            failures, longest = failures + said.startswith("FAILED"), max(longest, took)
+            print(said, flush=True)
+        finish(start(out, struck, next(counts), mesh), "the last start")
+        different = differing(content(alone, out), content(struck, out))
+    print(f"{len(faults)} faults on {options.store}, {failures} failures, noticed in {longest:.1f} s at most")
+    print(f"the end: {'the same bytes' if not different else f'{different} differ'}")
+    return bool(failures or different)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
