@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from eeg2text_jax.auditing import fitness, red_flags
-from eeg2text_jax.auditing.align import Aligned, align
+from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.beyond_time import beyond_time
 from eeg2text_jax.auditing.compare import Measured, compare, measure
 from eeg2text_jax.auditing.content_cells import donor_notes
@@ -174,7 +174,13 @@ def audit_table(table: Table, options: Options, rng: np.random.Generator) -> Aud
         margin=margin,
         resamples=options.resamples,
         seed=options.seed,
-        **counts(aligned),
+        mode=aligned.mode,
+        n_rows=len(aligned.eeg.rows),
+        n_sentences=len(aligned.references),
+        n_subjects=len({row.subject for row in aligned.eeg.rows} - {""}),
+        n_strata=int(aligned.strata.max()) + 1,
+        task_known=aligned.task_known,
+        seeds=aligned.seeds,
         design_effect=effect,
         conditions=measured.conditions,
         comparisons=comparisons,
@@ -209,19 +215,6 @@ def findings(
             totals = np.stack([t.sampled.own.sum(0) for t in chosen] + [t.sampled.null.sum(0) for t in chosen], 1)
             flags += red_flags.sentence_flags(aligned, found.control, found.primary.effect, totals, score)
     return flags
-
-
-def counts(aligned: Aligned) -> dict[str, Any]:
-    """Return the numbers of rows, sentences, subjects and strata, and the mode and seeds."""
-    return {
-        "mode": aligned.mode,
-        "n_rows": len(aligned.eeg.rows),
-        "n_sentences": len(aligned.references),
-        "n_subjects": len({row.subject for row in aligned.eeg.rows} - {""}),
-        "n_strata": int(aligned.strata.max()) + 1,
-        "task_known": aligned.task_known,
-        "seeds": aligned.seeds,
-    }
 
 
 def _curve(table: Table, decisive: Comparison, options: Options) -> list[tuple[int, Contrast]]:

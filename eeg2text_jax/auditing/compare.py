@@ -116,11 +116,9 @@ def _secondary(
     return [[_secondary_figure(e, c, next(adjusted)) for e, c in row] for row in found], notes
 
 
-def _secondary_figure(endpoint: Endpoint, found: Contrast, p_holm: float) -> Secondary:
-    scores = tuple(endpoint.sign * score for score in found.scores)
-    signature = endpoint.metric.signature
-    figures = found.gap_interval, found.effect, found.interval, found.p, p_holm
-    return Secondary(endpoint.label, signature, scores, *figures)
+def _secondary_figure(e: Endpoint, c: Contrast, p_holm: float) -> Secondary:
+    scores = tuple(e.sign * score for score in c.scores)
+    return Secondary(e.label, e.metric.signature, scores, c.gap_interval, c.effect, c.interval, c.p, p_holm)
 
 
 def gap_flags(eeg: str, comparison: Evidence) -> list[Flag]:

@@ -1,6 +1,4 @@
-"""The endpoint: how much content one condition has beyond another, with its p, interval and
-detectable effect; and the effect in each subject.
-"""
+"""How much content one condition has beyond another: p, interval and detectable effect; also in each subject."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -44,12 +42,12 @@ class Contrast:
 
     @property
     def p_primary(self) -> float:
-        """What the verdict rests on: the permutation p, and the seeds' p too where seeds are a level."""
+        """The p of the verdict: of the permutation, and of the test over seeds if seeds are a level."""
         return self.p if self.p_seeds is None else max(self.p, self.p_seeds)
 
     @property
     def p_less_primary(self) -> float:
-        """The same for EEG below the control; the t test over seeds is symmetric."""
+        """The p of less content than the control; the t test over seeds is symmetric."""
         return self.p_less if self.p_seeds is None else max(self.p_less, 1 - self.p_seeds)
 
     @property
@@ -59,7 +57,7 @@ class Contrast:
 
 
 def contrast(conditions: Sequence[Resampled], score: Score) -> Contrast:
-    """Compares conditions that read the same sentences, EEG and a control, or judges EEG alone.
+    """Compare EEG with a control of the same sentences, or judge EEG alone.
 
     Args:
       conditions: from one call of `resample` or `content_tables`, so that draw b is the same permutation, or the same
@@ -167,7 +165,7 @@ def subject_effects(
     resamples: int,
     rng: np.random.Generator,
 ) -> list[SubjectEffect]:
-    """Per subject, in the order of their names; empty where rows carry no subject.
+    """Return the effect in each subject, sorted by name; empty if rows have no subject.
 
     `conditions` and `tables` are EEG's and the control's, or EEG's alone. Sentences that are the only one which the
     subject read in their stratum have no null and are left out; so is a subject without any other.
@@ -198,7 +196,7 @@ def subject_effects(
 
 
 def _summed(rows: np.ndarray, place: np.ndarray, size: int) -> np.ndarray:
-    """Sums `[size, K]` of rows `[N, K]` by place, int `[N]`."""
+    """Return sums `[size, K]` of rows `[N, K]` by place, int `[N]`."""
     return np.stack([np.bincount(place, column, minlength=size) for column in rows.T], 1)
 
 

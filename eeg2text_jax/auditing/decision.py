@@ -28,17 +28,16 @@ def deciding_one(comparisons: Sequence[Comparison], *, alone: bool) -> Compariso
 
 def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, str]:
     """Return controls that do not decide, with the question that each asks. If none would decide, all do."""
-    names = [condition.name for condition in aligned.conditions[1:]]
-    if deciding is not None:
-        # An arm trained on a control has a name of its own; its rows say the condition.
-        left = [c for c in aligned.conditions[1:] if not {c.name, c.rows[0].eval_condition} & set(deciding)]
-        asked = {c.name: QUESTIONS.get(c.name, "does it differ from this one?") for c in left}
-        asked |= {c.name: QUESTION for c in left if is_of_time(c)}
-    else:
-        kinds = {c.name: c.rows[0].eval_condition for c in aligned.conditions[1:]}
-        asked = {name: QUESTIONS[kind] for name, kind in kinds.items() if kind in QUESTIONS}
-        asked |= {c.name: QUESTION for c in aligned.conditions[1:] if is_of_time(c)}
-    return asked if len(asked) < len(names) else {}
+    asked = {}
+    for control in aligned.conditions[1:]:
+        kind = control.rows[0].eval_condition  # an arm trained on a control has a name of its own
+        if deciding is not None and {control.name, kind} & set(deciding):
+            continue
+        question = QUESTIONS.get(kind if deciding is None else control.name, "")
+        question = QUESTION if is_of_time(control) else question
+        if question or deciding is not None:
+            asked[control.name] = question or "does it differ from this one?"
+    return asked if len(asked) < len(aligned.conditions) - 1 else {}
 
 
 def deciding_of(names: str, controls: Collection[str]) -> list[str] | None:

@@ -25,7 +25,7 @@ CUT = 16.0
 
 
 def equal_length_strata(aligned: Aligned, stratum_size: int) -> np.ndarray:
-    """Strata of one task, the same readers and exactly one number of words, int `[S]`.
+    """Return strata of one task, the same readers and exactly one number of words, int `[S]`.
 
     For files in which the number of words leaks in one condition only: within wider strata that does not cancel. Many
     sentences have no partner here.
@@ -37,11 +37,11 @@ def equal_length_strata(aligned: Aligned, stratum_size: int) -> np.ndarray:
 
 
 def stand_ins(aligned: Aligned, size: int, *, length_leaks: bool = False) -> dict[str, np.ndarray]:
-    """Strata by what they are derived from, int `[S]` each; none where the task is known and no length leaks.
+    """Return strata, int `[S]`, by the name of their source; none if the tasks are known and no length leaks.
 
-    Neighbours, in the file, by the words of the texts or by the number of rows, take the place of a task: blocks of a
+    Neighboring sentences (in the file, by the words of the texts, or by the number of rows) replace a task: blocks of a
     few strata, cut by number of words as tasks are. No block spans a place of the file where the words of the texts
-    change. Where the number of words leaks in one condition only, strata of exactly one number of words are added.
+    change. If the number of words leaks in one condition only, strata of exactly one number of words are added.
     """
     exact = equal_length_strata(aligned, size)
     found = {EQUAL_LENGTHS: exact} if length_leaks and exchangeable(exact).sum() >= MIN_SENTENCES else {}
@@ -60,7 +60,7 @@ def stand_ins(aligned: Aligned, size: int, *, length_leaks: bool = False) -> dic
 
 
 def _labels(parts: Sequence[np.ndarray], size: int) -> list[str]:
-    """A label for each sentence: consecutive members of a part in blocks of about `size`."""
+    """Return a label of each sentence: consecutive members of a part in blocks of about `size`."""
     blocks = [block for part in parts for block in np.array_split(part, max(1, len(part) // size))]
     labels = np.empty(sum(map(len, blocks)), int)
     for number, members in enumerate(blocks):
@@ -69,7 +69,8 @@ def _labels(parts: Sequence[np.ndarray], size: int) -> list[str]:
 
 
 def _cuts(axes: np.ndarray, smallest: int) -> list[int]:
-    """Places where the texts of a file change, by binary segmentation of `axes [S, P]`; parts of `smallest` or more."""
+    """Return places where the texts of a file change, by binary segmentation of `axes [S, P]`; each part has `smallest`
+    sentences or more."""
     n = len(axes)
     places = np.arange(smallest, n - smallest + 1)
     if not len(places):
@@ -84,7 +85,7 @@ def _cuts(axes: np.ndarray, smallest: int) -> list[int]:
 
 
 def text_vectors(references: Sequence[str]) -> np.ndarray:
-    """Texts as unit vectors of the words that occur in two of them or more, weighted by rarity, float `[S, W]`."""
+    """Return texts as unit vectors of the words that occur in two texts or more, weighted by rarity, float `[S, W]`."""
     words = [set(re.findall(r"\w+", text.lower())) for text in references]
     known = Counter(word for text in words for word in text)
     column = {word: index for index, word in enumerate(sorted(word for word, count in known.items() if count > 1))}
@@ -96,9 +97,9 @@ def text_vectors(references: Sequence[str]) -> np.ndarray:
 
 
 def _text_axes(references: Sequence[str]) -> np.ndarray:
-    """Each text along the first principal components of its words, float `[S, P]`.
+    """Return each text along the first principal components of its words, float `[S, P]`.
 
-    What parts two kinds of text (reviews and biographies) is a direction of large variance.
+    Two kinds of text (reviews and biographies) differ in a direction of large variance.
     """
     table = text_vectors(references)
     table -= table.mean(0)

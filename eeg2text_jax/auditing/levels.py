@@ -1,4 +1,4 @@
-"""Levels of content: what predictions tell of a sentence's group, and what of the sentence within its group.
+"""Levels of content: what predictions tell about a sentence's group, and about the sentence within its group.
 
 Between groups, whole groups are exchanged: the predictions of a group are held against the references of another one,
 and never against their own sentence's. Within groups, sentences are exchanged as in the audit, by task and length.
@@ -41,7 +41,7 @@ class Level:
 
     @property
     def reading(self) -> str:
-        """What content that was found overall is about, as far as this column tells it."""
+        """What the content that was found overall is about, by this column."""
         tells, within = (None if side is None else is_above(side) for side in (self.between, self.within))
         kind = f"tells the category ({self.column})"
         if tells is None:
@@ -56,12 +56,12 @@ class Level:
 
 
 def about(levels: Sequence[Level], control: str) -> str:
-    """What content against a control is about, column by column."""
+    """Return what the content against a control is about, column by column."""
     return "; ".join(level.reading for level in levels if level.control == control) or NOT_KNOWN
 
 
 def level_rows(levels: Sequence[Level]) -> list[tuple[str, ...]]:
-    """Text of the table of levels, under `HEADINGS`."""
+    """Return the text of the table of levels, under `HEADINGS`."""
     rows = []
     for level in levels:
         about = (f"{level.column} ({level.groups})", level.control or "its null")
@@ -100,7 +100,7 @@ def levels_of(
     seed: int,
     stratum_size: int = STRATUM_SIZE,
 ) -> list[Level]:
-    """Content between and within the groups of each column; draws of their own let no other figure move.
+    """Measure content between and within the groups of each column, with random draws of its own.
 
     Raises:
       UserError: a reference has no label, or all have the same.
@@ -120,11 +120,11 @@ def levels(
     rng: np.random.Generator,
     stratum_size: int = STRATUM_SIZE,
 ) -> list[Level]:
-    """Content between and within groups, int `[S]`, against each control, or of EEG alone."""
+    """Measure content between and within groups, int `[S]`, against each control, or of EEG alone."""
     pairs = [(0, i) for i in range(1, len(aligned.conditions))] or [(0,)]
     within = _within(aligned, labels, endpoint, resamples, rng, stratum_size)
     between = _group_tables(aligned, labels, endpoint, resamples, rng)
-    in_time = _in_stretches(aligned, labels, endpoint, resamples, rng, stratum_size)
+    in_time = _sampled(aligned, stretches(aligned, labels, stratum_size), endpoint, resamples, rng)
     found = []
     for pair in pairs:
         sides = [contrast([t[i] for i in pair], endpoint.score) if t else None for t in (between, within, in_time)]
@@ -136,32 +136,30 @@ def levels(
 def _within(
     aligned: Aligned, labels: np.ndarray, endpoint: Endpoint, resamples: int, rng: np.random.Generator, size: int
 ) -> list[Resampled]:
-    """Tables within groups, by task, readers and length; by length alone where that leaves nothing to exchange."""
+    """Return tables within groups by task, readers and length; by length alone if too few sentences are left."""
     readers = readers_of(aligned.eeg.rows, aligned.eeg.sentence, size)
     kinds = [f"{g} {t} {r}" for g, t, r in zip(labels, aligned.tasks, readers, strict=True)]
-    for names in (kinds, labels.astype(str)):
-        strata = length_strata(names, aligned.n_words, size)
-        if exchangeable(strata).sum() >= MIN_SENTENCES:
-            tables = content_tables(aligned, strata, endpoint.metric, resamples=resamples, rng=rng)
-            return [table.sampled for table in tables]
-    return []
+    strata = (length_strata(names, aligned.n_words, size) for names in (kinds, labels.astype(str)))
+    return _sampled(aligned, next(filter(_enough, strata), None), endpoint, resamples, rng)
 
 
-def _in_stretches(
-    aligned: Aligned, labels: np.ndarray, endpoint: Endpoint, resamples: int, rng: np.random.Generator, size: int
+def _enough(strata: np.ndarray) -> bool:
+    return exchangeable(strata).sum() >= MIN_SENTENCES
+
+
+def _sampled(
+    aligned: Aligned, strata: np.ndarray | None, endpoint: Endpoint, resamples: int, rng: np.random.Generator
 ) -> list[Resampled]:
-    """Tables within stretches of time that are cut at the changes of the groups."""
-    strata = stretches(aligned, labels, size)
-    if strata is None or exchangeable(strata).sum() < MIN_SENTENCES:
+    """Return the resamples of every condition within strata; none if there are no strata, or too few sentences."""
+    if strata is None or not _enough(strata):
         return []
-    tables = content_tables(aligned, strata, endpoint.metric, resamples=resamples, rng=rng)
-    return [table.sampled for table in tables]
+    return [table.sampled for table in content_tables(aligned, strata, endpoint.metric, resamples=resamples, rng=rng)]
 
 
 def _group_tables(
     aligned: Aligned, labels: np.ndarray, endpoint: Endpoint, resamples: int, rng: np.random.Generator
 ) -> list[Resampled]:
-    """The audit's resamples with groups in the place of sentences.
+    """Return resamples of groups instead of sentences.
 
     Cell (g, h) sums, over the references of h, the mean over g's other predictions, times the reference's rows.
     """
@@ -193,7 +191,7 @@ def _group_cells(table: np.ndarray, member: np.ndarray, sizes: np.ndarray) -> np
 
 
 def curve_text(found: Sequence[tuple[int, Contrast]]) -> str:
-    """The curve in a sentence; "" where there is none."""
+    """Return the curve in a sentence; "" if there is none."""
     if not found:
         return ""
     points = ", ".join(f"{c.effect:+.2f} ({count})" for count, c in found)
@@ -213,7 +211,7 @@ def curve(
     clusters: Sequence[int] = CLUSTERS,
     control: str | None = None,
 ) -> list[tuple[int, Contrast]]:
-    """Content left within ever finer clusters of the references (Ward, tf-idf), against `control`, "" for EEG alone."""
+    """Measure content within ever finer clusters of the references (Ward, tf-idf), against `control`; "": EEG alone."""
     from scipy.cluster import hierarchy  # slow to import, and scoring a file needs none of it
 
     names = [condition.name for condition in aligned.conditions]

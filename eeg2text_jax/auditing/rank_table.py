@@ -17,7 +17,7 @@ from eeg2text_jax.auditing.endpoints import rank_endpoints
 from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.auditing.structure import ALL_ROWS, MIN_SAME, SAME_ERRORS
 from eeg2text_jax.auditing.table import ConditionSummary, Table
-from eeg2text_jax.auditing.verdict import Verdict, derived_text, exchanged, interval_text, is_above, p_text
+from eeg2text_jax.auditing.verdict import Verdict, both_p, derived_text, exchanged, interval_text, is_above
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.ranks import TOP, Figures, by_length, chance, chance_interval, right_statistics
 from eeg2text_jax.predictions.rankings import Ranking
@@ -115,17 +115,13 @@ class RankTable(Table):
         among = " to ".join(map(str, dict.fromkeys(self.candidates)))
         with_control = f" and {primary.scores[1]:.1f} % with {found.control}" if found.control else ""
         beyond = "difference in" if found.control else "content, that is, in"
-        seeds = ""
-        if primary.p_seeds is not None:
-            p_seeds = 1 - primary.p_seeds if less else primary.p_seeds
-            seeds = f"; over {len(primary.seed_effects)} seeds {p_text(p_seeds)}"
         return (
             f"which of {among} sentences was read ({len(aligned.references)} independent sentences, "
             f"{len(aligned.eeg.rows)} rows): {self.endpoint.label} was {primary.scores[0]:.1f} % with "
             f"{aligned.eeg.name}{with_control}, by chance {self.chance:.1f} %; the {beyond} how much oftener the "
             f"sentence that was read is found than others of {exchanged(aligned.task_known)} was "
             f"{primary.effect:+.1f} points (90 % CI {interval_text(primary.interval_90)}; sentence permutation, "
-            f"one-sided: {p_text(primary.p_less if less else primary.p)}{seeds}){derived_text(found.derived, less)}"
+            f"one-sided: {both_p(primary, less)}){derived_text(found.derived, less)}"
         )
 
 

@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing else, legible on a desk, on a phone and on paper."""
+"""The report: one self-contained HTML file, legible on a screen, on a phone and on paper."""
 
 import html
 import os
@@ -107,21 +107,17 @@ def _effect_part(result: AuditResult) -> str:
 
 
 def effect_figures(result: AuditResult) -> str:
-    """What the effect is, and what it is held against, as figures."""
+    """Return the figures of the effect, its intervals and its null distribution."""
     main, eeg = result.deciding, result.conditions[0].name
     if eeg == "eeg" != result.recording:
         eeg = NAMES.get(result.recording, eeg)
-    figures = [("Content difference against the equivalence band", effect_figure(result))]
-    if not main.control:
-        figures = []
-    figures += [
-        (f"Score gap under permuted references{f': {c.control}' if c.control else ''}", null_figure(c, eeg))
-        for c in result.comparisons
-    ]
+    against = f", against {main.control}" if main.control else ""
+    figures = [("Content difference against the equivalence band", effect_figure(result))] if against else []
+    for c in result.comparisons:
+        name = f"Score gap under permuted references{f': {c.control}' if c.control else ''}"
+        figures.append((name, null_figure(c, eeg)))
     if main.subjects:
-        figures.append(
-            (f"Each subject{f', against {main.control}' if main.control else ''}", subject_figure(main, result.metric))
-        )
+        figures.append((f"Each subject{against}", subject_figure(main, result.metric)))
     if len(main.primary.seed_effects) >= 3:
         figures.append(("Training seeds", bootstrap_figure(main.primary, result.metric)))
     return "".join(
@@ -130,7 +126,7 @@ def effect_figures(result: AuditResult) -> str:
 
 
 def derived_part(result: AuditResult) -> str:
-    """What became of each comparison within other strata."""
+    """Return the comparisons within other strata."""
     rows = derived_rows(result.comparisons)
     if not rows:
         return ""
@@ -143,7 +139,7 @@ def derived_part(result: AuditResult) -> str:
 
 
 def level_part(result: AuditResult) -> str:
-    """What the content is about: the group of a sentence, or the sentence within its group."""
+    """Return the section on what the content is about: the group of a sentence, or the sentence within its group."""
     if result.curve:
         drawn = image(curve_figure(result.curve, result.metric), "content left within ever finer clusters")
         drawn = f'<div class="figures"><figure>{drawn}</figure></div>'

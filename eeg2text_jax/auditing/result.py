@@ -82,12 +82,12 @@ class AuditResult:
 
     @property
     def verdict_text(self) -> str:
-        """The verdict, and where content was found and controls of time were given, whether it goes beyond time."""
+        """The verdict; with controls of time also whether the content goes beyond time."""
         decided = self.time is not None and self.time.decided and self.verdict in SAID_BEHIND
         return f"{self.verdict.value}: {self.time.status}" if decided else self.verdict.value
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the verdict, its sentence and the comparisons."""
+        """Return the verdict, its sentence and the comparisons as HTML for notebooks."""
         shown = table(EFFECT_HEADINGS, effect_rows(self.comparisons))
         page = f"<p><b>{self.verdict_text}</b></p><p>{html.escape(self.sentence)}</p>{shown}"
         return said(page, self.recording)
@@ -151,7 +151,7 @@ def chance_lines(result: AuditResult) -> list[str]:
 
 
 def effect_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
-    """Text of the table of comparisons, under `EFFECT_HEADINGS`."""
+    """Return the text of the table of comparisons, under `EFFECT_HEADINGS`."""
     rows = []
     for c in comparisons:
         found = c.primary
@@ -163,12 +163,12 @@ def effect_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
 
 
 def directed_p(verdict: Verdict, found: Contrast) -> str:
-    """The p of more content, or of less where that is the verdict, which is then said."""
+    """Return the p of more content; for the verdict *control better* the p of less content, marked so."""
     return f"{p_cell(found.p_less_primary)} (less)" if verdict is Verdict.CONTROL_BETTER else p_cell(found.p_primary)
 
 
 def derived_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
-    """Text of the table of what became of each comparison under derived strata, under `DERIVED_HEADINGS`."""
+    """Return the text of the table of comparisons within derived strata, under `DERIVED_HEADINGS`."""
     return [
         (
             c.control or "its null",
@@ -184,7 +184,7 @@ def derived_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
 
 
 def evidence_lines(result: AuditResult) -> list[str]:
-    """EEG bits and retrieval in sentences."""
+    """Return sentences on EEG bits and retrieval."""
     lines = []
     for b in result.bits:
         caution = "; off-distribution input alone can do that" if b.off_distribution else ""
@@ -202,7 +202,7 @@ def evidence_lines(result: AuditResult) -> list[str]:
 
 
 def result_text(result: AuditResult) -> str:
-    """The whole audit in plain text."""
+    """Return the whole audit as plain text."""
     size = f"{result.n_rows} rows of {result.n_sentences} independent sentences in {result.n_strata} strata"
     lines = [
         f"{size}; {result.metric}, mode {result.mode}, margin {result.margin:g}, {result.resamples} resamples",
@@ -227,7 +227,7 @@ def result_text(result: AuditResult) -> str:
 
 
 def time_lines(result: AuditResult) -> list[str]:
-    """What is said of time, where content was found that time may explain."""
+    """Return the sentence on time, if content was found that time may explain."""
     shown = result.time is not None and result.verdict in SAID_BEHIND
     return [result.time.sentence] if shown else []
 

@@ -1,4 +1,4 @@
-"""What likelihoods tell: EEG bits, by which a recording makes its own reference likelier; and retrieval.
+"""Evidence from likelihoods: EEG bits, by which a recording makes its own reference likelier; and retrieval.
 
 Retrieval: is the right sentence among length-matched candidates the one that the EEG makes likelier? The scores come
 from a file of candidates, see `predictions.candidates`.
@@ -49,9 +49,9 @@ def retrieve(
     resamples: int,
     rng: np.random.Generator,
 ) -> Retrieval:
-    """Ranks candidates by log p(text | EEG) - log p(text | control), so that a sentence's own probability drops out.
+    """Rank candidates by log p(text | EEG) - log p(text | control), so that a sentence's own probability cancels.
 
-    Ties rank the right sentence last. Raises UserError where the two conditions or the samples of one sentence do not
+    Ties rank the right sentence last. Raises UserError if the two conditions, or the samples of one sentence, do not
     have the same candidates.
     """
     ranks: dict[str, list[np.ndarray]] = {}  # sentence -> per sample the rank of every candidate
@@ -65,16 +65,6 @@ def retrieve(
             )
         evidence = np.array(other.nll) - np.array(scores.nll)
         ranks.setdefault(scores.sentence_id, []).append((evidence[:, None] <= evidence).sum(1))
-    return _summarize(name, ranks, lists, resamples, rng)
-
-
-def _summarize(
-    name: str,
-    ranks: Mapping[str, list[np.ndarray]],
-    lists: Mapping[str, tuple[str, ...]],
-    resamples: int,
-    rng: np.random.Generator,
-) -> Retrieval:
     tables = {sentence: np.stack(rows) for sentence, rows in ranks.items()}  # [samples, candidates]
     own = np.concatenate([table[:, lists[sentence].index(sentence)] for sentence, table in tables.items()])
     sizes = np.concatenate([np.full(len(table), table.shape[1]) for table in tables.values()])

@@ -43,14 +43,14 @@ def keep_row_counts(sums: np.ndarray, counts: np.ndarray, blocks: Blocks) -> np.
 
 
 def own_totals(table: np.ndarray, blocks: Blocks) -> np.ndarray:
-    """Each sentence's predictions against its own reference, `[..., S, K]` from `[..., C, K]`."""
+    """Return each sentence's predictions against its own reference, `[..., S, K]` from `[..., C, K]`."""
     own = np.zeros((*table.shape[:-2], blocks.n_sentences, table.shape[-1]))
     own[..., blocks.sentences, :] = table[..., blocks.own, :]
     return own
 
 
 def null_shares(table: np.ndarray, blocks: Blocks) -> np.ndarray:
-    """Each sentence's share of the content null, `[..., S, K]` from a weighted table `[..., C, K]`."""
+    """Return each sentence's share of the content null, `[..., S, K]` from a weighted table `[..., C, K]`."""
     shares = np.zeros((*table.shape[:-2], blocks.n_sentences, table.shape[-1]))
     for members, block in blocks.views(table):
         shares[..., members, :] = block_shares(block, np.ones(block.shape[:-2], bool))
@@ -103,7 +103,7 @@ def _chunks(n: int, width: int) -> Iterator[int]:
 
 
 def bootstrap_counts(size: int, draws: int, n: int, rng: np.random.Generator) -> np.ndarray:
-    """How often each of `size` units occurs among `draws` drawn with replacement, float `[n, size]`."""
+    """Return how often each of `size` units occurs in `draws` draws with replacement, float `[n, size]`."""
     drawn = rng.integers(size, size=(n, draws)) + size * np.arange(n)[:, None]
     return np.bincount(drawn.ravel(), minlength=n * size).reshape(n, size).astype(float)
 
@@ -150,7 +150,7 @@ def resample(
     resamples: int,
     rng: np.random.Generator,
 ) -> list[Resampled]:
-    """Permutes and bootstraps conditions that read the same sentences: one permutation, one draw for all of them.
+    """Permute and bootstrap conditions of the same sentences, with the same draws for all.
 
     Args:
       sums: per condition the statistics of each cell, summed over rows, `[G, C, K]`.
@@ -196,7 +196,7 @@ def p_value(observed: float, null: np.ndarray) -> float:
 def minimum_detectable_effect(
     sd: float, in_place: np.ndarray, alpha: float = 0.05, power: float = 0.9, *, growth: float = 0.0
 ) -> float:
-    """The smallest content effect that the permutation test finds with `power` at one-sided `alpha`.
+    """Return the smallest content effect that the permutation test finds with `power` at one-sided `alpha`.
 
     `sd` is that of the permuted statistic where nothing is to be found; at an effect d that of the observed one is
     `sqrt(sd ** 2 + growth * d)`. With an effect d in every row, a permutation that leaves a share `in_place` of the
@@ -248,7 +248,7 @@ def seed_p_value(effects: np.ndarray) -> float:
 
 
 def seed_detectable_effect(effects: np.ndarray, alpha: float = 0.05, power: float = 0.9) -> float:
-    """The smallest mean effect that `seed_p_value` finds with `power`, from the spread of the seeds at hand."""
+    """Return the smallest mean effect that `seed_p_value` finds with `power`, from the spread of the seeds."""
     from scipy import optimize, stats  # slow to import, and scoring a file needs none of it
 
     n = len(effects)

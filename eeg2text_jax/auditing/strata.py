@@ -16,7 +16,7 @@ MIN_SENTENCES = 5  # 5! = 120 permutations: the fewest with which p can fall bel
 
 
 def length_strata(tasks: Sequence[str], n_words: Sequence[float], size: int = STRATUM_SIZE) -> np.ndarray:
-    """Stratum of each sentence, int `[S]`: same task, neighbouring number of words.
+    """Return the stratum of each sentence, int `[S]`: one task, similar numbers of words.
 
     Binning rule: the sentences of a task are sorted by their number of words (ties keep the order given) and cut
     into `floor(n / size)` consecutive groups, at least one, whose sizes differ by at most one. With the default a
@@ -61,14 +61,14 @@ def reader_groups(sentence: np.ndarray, subject: np.ndarray, size: int = STRATUM
 
 
 def readers_of(rows: Sequence[Prediction], place: np.ndarray, size: int) -> np.ndarray:
-    """Which group of subjects read each sentence, int `[S]`; one group where a row does not say its subject."""
+    """Return the group of readers of each sentence, int `[S]`; one group if a row does not state its subject."""
     if not all(row.subject for row in rows):
         return np.zeros(place.max() + 1, int)
     return reader_groups(place, np.unique([row.subject for row in rows], return_inverse=True)[1], size)
 
 
 def exchangeable(strata: np.ndarray) -> np.ndarray:
-    """Bool `[S]`: sentences that share their stratum with another one; the rest have no content null."""
+    """Return which sentences share their stratum with another one, bool `[S]`; the others have no content null."""
     return np.bincount(strata)[strata] > 1
 
 
@@ -111,7 +111,7 @@ def _window(row: Prediction) -> tuple[str, float, float]:
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """The strata as blocks of cells (predictions of one sentence, reference of another); nothing between strata.
+    """Strata as blocks of cells (predictions of one sentence, reference of another); no cells between strata.
 
     `groups` holds, for each size of a stratum, the sentences of the strata of that size, int `[Q, m]`. The cells of
     all blocks lie one after the other on one axis of length `C`: group by group, stratum by stratum, the predictions'
@@ -167,7 +167,7 @@ class Blocks:
 
 
 def blocks_of(strata: np.ndarray) -> Blocks:
-    """Lays out the strata, int `[S]`; sentences of a stratum keep their order."""
+    """Return the blocks of strata, int `[S]`; sentences of a stratum keep their order."""
     order = np.argsort(strata, kind="stable")
     _, first, sizes = np.unique(strata[order], return_index=True, return_counts=True)
     groups = tuple(order[first[sizes == m][:, None] + np.arange(m)] for m in np.unique(sizes).tolist() if m > 1)

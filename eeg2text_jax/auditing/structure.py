@@ -1,4 +1,4 @@
-"""What only a target explains: signs in the outputs that no recording leaves, however good or poor the decoder is.
+"""Signs in the outputs that only a target explains: no recording leaves them, however good or poor the decoder is.
 
 None of these rules looks at how good a result is. A decoder makes errors of many sizes; its readings of one sentence
 err apart; it places no commas among words that it has wrong. Shown on published decoders of speech, typing and images
@@ -53,9 +53,9 @@ BY_LETTERS = 0.5
 
 
 def signs(condition: Condition, references: Sequence[str], *, averaged: bool = False) -> list[Flag]:
-    """Severe findings about the rows of one condition; none where they were teacher-forced by their own statement.
+    """Return severe findings about the rows of one condition; none if the file states that they were teacher-forced.
 
-    `averaged`: it is stated that one prediction was made for all readers of a sentence.
+    `averaged`: the authors state that one prediction was made for all readers of a sentence.
     """
     if condition.mode == "teacher_forced":
         return []
@@ -71,14 +71,14 @@ def signs(condition: Condition, references: Sequence[str], *, averaged: bool = F
 
 
 def weighed(flags: Sequence[Flag], verified: str) -> list[Flag]:
-    """Findings in the light of digests: what looks like a target is then a nearly perfect decoder, or memory."""
+    """Return the findings; of a verified file, signs of a target are warnings: a nearly perfect decoder, or memory."""
     if not verified:
         return list(flags)
     return [dataclasses.replace(flag, level="warning") if flag.code in SIGNS else flag for flag in flags]
 
 
 def contradictions(flags: Sequence[Flag]) -> list[str]:
-    """What only a target explains, in words."""
+    """Return the messages of the severe signs of a target."""
     return [flag.message for flag in flags if flag.code in SIGNS and flag.level == "severe"]
 
 
@@ -112,7 +112,7 @@ class _Rows:
         return bool(letters < BY_LETTERS * words)
 
     def listed(self, chosen: np.ndarray) -> bool:
-        """Whether half of the chosen rows or more are sentences of the file, as of who chooses among these."""
+        """Return whether half of the chosen rows or more are sentences of the file, as of a decoder that chooses."""
         known = {" ".join(words) for words in self.expected}
         places = np.flatnonzero(chosen)
         return bool(len(places)) and 2 * sum(" ".join(self.words[row]) in known for row in places) >= len(places)

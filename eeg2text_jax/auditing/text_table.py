@@ -1,7 +1,7 @@
 """The table of predicted texts: its findings, its figures in words, and examples."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,13 @@ from eeg2text_jax.auditing.align import Aligned, Condition
 from eeg2text_jax.auditing.collapse import measure_collapse, sorted_rows
 from eeg2text_jax.auditing.compare import gap_flags
 from eeg2text_jax.auditing.content_cells import ContentTable, RowTable
-from eeg2text_jax.auditing.contrast import Contrast, Evidence
+from eeg2text_jax.auditing.contrast import Evidence
 from eeg2text_jax.auditing.endpoints import Endpoint, primary_endpoint, secondary_endpoints
 from eeg2text_jax.auditing.levels import Level, about
 from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.auditing.structure import signs
 from eeg2text_jax.auditing.table import ConditionSummary, Example, Table
-from eeg2text_jax.auditing.verdict import Verdict, derived_text, exchanged, interval_text, p_text
+from eeg2text_jax.auditing.verdict import Verdict, both_p, derived_text, exchanged, interval_text, p_text
 
 
 def text_table(aligned: Aligned, endpoint: Endpoint | None = None, secondary: Sequence[Endpoint] = ()) -> "TextTable":
@@ -58,16 +58,15 @@ class TextTable(Table):
 
     def in_figures(self, found: Evidence, outcome: Verdict) -> str:
         aligned = self.aligned
-        known = {
-            "metric": self.endpoint.label,
-            "task_known": aligned.task_known,
-            "n_sentences": len(aligned.references),
-            "n_rows": len(aligned.eeg.rows),
-        }
-        if not found.control:
-            return alone_figures(found.primary, found.derived, **known)
-        names = {"eeg": aligned.eeg.name, "control": found.control}
-        return paired_figures(outcome, found.primary, found.derived, **names, **known)
+        return text_figures(
+            found,
+            outcome,
+            eeg=aligned.eeg.name,
+            metric=self.endpoint.label,
+            task_known=aligned.task_known,
+            n_sentences=len(aligned.references),
+            n_rows=len(aligned.eeg.rows),
+        )
 
     def same_predictions(self, control: str) -> bool:
         other = next(c for c in self.aligned.conditions if c.name == control)
@@ -96,48 +95,22 @@ class TextTable(Table):
         return Example(self.aligned.references[sentence], mine.subject, tuple(texts), best)
 
 
-def paired_figures(
-    verdict: Verdict,
-    contrast: Contrast,
-    derived: Mapping[str, Contrast],
-    *,
-    eeg: str,
-    control: str,
-    metric: str,
-    task_known: bool,
-    n_sentences: int,
-    n_rows: int,
+def text_figures(
+    found: Evidence, outcome: Verdict, *, eeg: str, metric: str, task_known: bool, n_sentences: int, n_rows: int
 ) -> str:
     """Describe one comparison in figures; p is for the direction of the verdict."""
-    less = verdict is Verdict.CONTROL_BETTER
-    seeds = ""
-    if contrast.p_seeds is not None:
-        p_seeds = 1 - contrast.p_seeds if less else contrast.p_seeds
-        seeds = f"; over {len(contrast.seed_effects)} seeds {p_text(p_seeds)}"
-    p = p_text(contrast.p_less if less else contrast.p)
+    primary, less = found.primary, outcome is Verdict.CONTROL_BETTER
+    counts = f"on {n_sentences} sentences ({n_rows} rows), {metric} was {primary.scores[0]:.2f}"
+    interval, others = interval_text(primary.interval_90), f"other sentences of {exchanged(task_known)}"
+    if not found.control:
+        return (
+            f"{counts} against {primary.nulls[0]:.2f} when the same predictions are held against {others}, a "
+            f"difference of {primary.effect:+.2f} (90 % CI {interval}; one-sided sentence permutation "
+            f"{p_text(primary.p_primary)}){derived_text(found.derived)}"
+        )
     return (
-        f"on {n_sentences} sentences ({n_rows} rows), {metric} was {contrast.scores[0]:.2f} with {eeg} and "
-        f"{contrast.scores[1]:.2f} with {control}; in content, the score above that of the same predictions held "
-        f"against other sentences of {exchanged(task_known)}, the difference was {contrast.effect:+.2f} (90 % CI "
-        f"{interval_text(contrast.interval_90)}; sentence permutation, one-sided for {'less' if less else 'more'} "
-        f"content with {eeg}: {p}{seeds}){derived_text(derived, less)}"
-    )
-
-
-def alone_figures(
-    contrast: Contrast,
-    derived: Mapping[str, Contrast],
-    *,
-    metric: str,
-    task_known: bool,
-    n_sentences: int,
-    n_rows: int,
-) -> str:
-    """Describe one file in figures."""
-    return (
-        f"on {n_sentences} sentences ({n_rows} rows), {metric} was {contrast.scores[0]:.2f} against "
-        f"{contrast.nulls[0]:.2f} when the same predictions are held against other sentences of "
-        f"{exchanged(task_known)}, a difference of {contrast.effect:+.2f} (90 % CI "
-        f"{interval_text(contrast.interval_90)}; one-sided sentence permutation {p_text(contrast.p_primary)})"
-        f"{derived_text(derived)}"
+        f"{counts} with {eeg} and {primary.scores[1]:.2f} with {found.control}; in content, the score above that of "
+        f"the same predictions held against {others}, the difference was {primary.effect:+.2f} (90 % CI {interval}; "
+        f"sentence permutation, one-sided for {'less' if less else 'more'} content with {eeg}: "
+        f"{both_p(primary, less)}){derived_text(found.derived, less)}"
     )

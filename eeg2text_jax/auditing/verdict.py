@@ -90,7 +90,7 @@ def judge_alone(contrast: Contrast, margin: float, derived: Sequence[Contrast] =
 
 
 def is_above(contrast: Contrast) -> bool:
-    """Whether more content is found, by the permutation and by the interval."""
+    """Return whether EEG has more content, by the permutation and by the interval."""
     return contrast.p_primary <= ALPHA and contrast.effect >= SHOWN and contrast.interval_90[0] > 0
 
 
@@ -138,18 +138,18 @@ def interval_text(interval: tuple[float, float]) -> str:
 
 
 def verdict_mde(contrast: Contrast, derived: Iterable[Contrast] = ()) -> float:
-    """The minimum detectable effect of the verdict: a claim must pass under all strata, so the largest of theirs."""
+    """Return the minimum detectable effect of a verdict: the largest of all strata, as a claim must pass under each."""
     return max(c.mde for c in (contrast, *derived))
 
 
 def detectable(contrast: Contrast, derived: Iterable[Contrast] = ()) -> str:
-    """The minimum detectable effect in words; none where nothing that could be permuted makes a difference."""
+    """Return the minimum detectable effect in words; it is infinite if no permutation changes the score."""
     least = verdict_mde(contrast, derived)
     return f"minimum detectable effect {least:.2f}" if least < float("inf") else "no effect was detectable"
 
 
 def uncountable(contrast: Contrast) -> str:
-    """Why nothing can be found, however many sentences there are; "" where something could."""
+    """Return why no number of sentences would show an effect; "" if an effect is detectable."""
     if contrast.mde < float("inf"):
         return ""
     if max(map(abs, contrast.scores)) < SHOWN:
@@ -158,17 +158,26 @@ def uncountable(contrast: Contrast) -> str:
 
 
 def exchanged(task_known: bool) -> str:
-    """What the sentences of a stratum have in common, as far as the file says it."""
+    """Return in words what the sentences of a stratum have in common."""
     return "equal task and length" if task_known else "equal length"
 
 
 def unfit_sentence(reasons: Sequence[str], figures: str) -> str:
-    """Why no verdict is given, before the figures that it would have rested on."""
+    """Return the sentence of *not judgeable*: the reasons, then the figures."""
     return f"Not judgeable: {'; '.join(reasons)}. The figures, which show nothing: {figures}."
 
 
+def both_p(contrast: Contrast, less: bool) -> str:
+    """Return the p of the permutation, and of the test over seeds if seeds are a level; `less`: for less content."""
+    p = p_text(contrast.p_less if less else contrast.p)
+    if contrast.p_seeds is None:
+        return p
+    p_seeds = 1 - contrast.p_seeds if less else contrast.p_seeds
+    return f"{p}; over {len(contrast.seed_effects)} seeds {p_text(p_seeds)}"
+
+
 def derived_text(derived: Mapping[str, Contrast], less: bool = False) -> str:
-    """The same difference under other strata."""
+    """Return the difference within other strata in words."""
     if not derived:
         return ""
     found = " and ".join(
@@ -179,7 +188,7 @@ def derived_text(derived: Mapping[str, Contrast], less: bool = False) -> str:
 
 
 def because(derived: Mapping[str, Contrast]) -> str:
-    """Why the test was run again within other strata."""
+    """Return why the test was repeated within other strata."""
     unknown = ["the tasks are not known"] if derived.keys() - {EQUAL_LENGTHS} else []
     leaks = ["the number of words leaks in one condition only"] if EQUAL_LENGTHS in derived else []
     return " and ".join(unknown + leaks)
@@ -195,7 +204,7 @@ def paired_reading(
     p_control: float,
     margin: float,
 ) -> str:
-    """What the figures of one comparison say, for any verdict but *not judgeable*.
+    """Return the reading of one comparison, for any verdict but *not judgeable*.
 
     `p_control` is that of the control's content above its own null.
     """
@@ -237,7 +246,7 @@ def not_its_own(content: Contrast, p: float, eeg: str, control: str) -> str:
 
 
 def _untold(contrast: Contrast, derived: Sequence[Contrast]) -> str:
-    """What becomes of a small p beside a verdict that claims no difference."""
+    """Explain a small p beside a verdict that claims no difference; "" if p is large."""
     if min(contrast.p_primary, contrast.p_less_primary) > ALPHA:
         return ""
     if all(map(_is_below, (contrast, *derived))):
@@ -248,7 +257,7 @@ def _untold(contrast: Contrast, derived: Sequence[Contrast]) -> str:
 
 
 def alone_reading(verdict: Verdict, contrast: Contrast, derived: Sequence[Contrast], margin: float) -> str:
-    """What the figures of one file say, with what it cannot tell."""
+    """Return the reading of EEG alone, with what cannot be told without a control."""
     if verdict is Verdict.BELOW_MARGIN:
         return f"more content than with other sentences, but by less than the margin of {margin:g}"
     if verdict is Verdict.CONTENT:

@@ -9,10 +9,10 @@ import pytest
 from rows import simulated_rows
 
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.contrast import Contrast
+from eeg2text_jax.auditing.contrast import Contrast, Evidence
 from eeg2text_jax.auditing.guessed_strata import EQUAL_LENGTHS
 from eeg2text_jax.auditing.result import effect_rows, result_text
-from eeg2text_jax.auditing.text_table import alone_figures, paired_figures
+from eeg2text_jax.auditing.text_table import text_figures
 from eeg2text_jax.auditing.verdict import (
     EXIT_STATUS,
     Verdict,
@@ -81,12 +81,13 @@ def test_made_up_figures():
         derived = {"order": made_up(rng), "texts": made_up(rng)} if rng.random() < 0.5 else {}
         margin, others, found = rng.choice([0.5, 1.0, 2.0]), list(derived.values()), [primary, *derived.values()]
         verdict = judge(primary, margin, others)
-        figures = paired_figures(verdict, primary, derived, eeg="eeg", control="noise", task_known=not derived, **known)
+        told = {"eeg": "eeg", "task_known": not derived, **known}
+        figures = text_figures(Evidence("noise", primary, derived, [], []), verdict, **told)
         control = {"eeg": "eeg", "control": "noise", "p_control": rng.random(), "margin": margin}
         check(verdict, f"{figures}: {paired_reading(verdict, primary, others, **control)}.", found, margin)
         assert ("equal task and length" in figures) == (not derived)
         alone = judge_alone(primary, margin, others)
-        text = alone_figures(primary, derived, task_known=not derived, **known)
+        text = text_figures(Evidence("", primary, derived, [], []), alone, **told)
         check(alone, f"{text}: {alone_reading(alone, primary, others, margin)}.", found, margin)
         seen |= {verdict, alone}
     assert seen == set(Verdict) - {Verdict.NOT_JUDGEABLE, Verdict.UNPROVEN}
