@@ -60,7 +60,12 @@ def initialize(parallel: ParallelSettings) -> None:
 
 def is_main() -> bool:
     """Whether this process writes files and prints."""
-    return jax.process_index() == 0
+    return host_number() == 0
+
+
+def host_number() -> int:
+    """Return the number of this host, from 0."""
+    return jax.process_index()
 
 
 def check_devices() -> None:
@@ -117,7 +122,7 @@ def workdir_at(place: str, stack: ExitStack) -> str:
 
     def enter() -> str:
         if is_address(place) and not is_main():
-            return str(follower.follow(place, jax.process_index()))
+            return str(follower.follow(place, host_number()))
         return stack.enter_context(mirrored(place)) if is_main() else place
 
     return main_first(enter)

@@ -26,7 +26,7 @@ from jax.experimental import multihost_utils
 
 from eeg2text_jax.errors import Terminated, UserError, first_line
 from eeg2text_jax.files import content_digest, file_digest, files_below
-from eeg2text_jax.parallel.distributed import is_main, main_decides, to_main
+from eeg2text_jax.parallel.distributed import host_number, is_main, main_decides, to_main
 from eeg2text_jax.stores.follower import pull_folder
 
 
@@ -90,7 +90,7 @@ class Checkpoints:
 
     def _open(self, *, read_only: bool) -> ocp.CheckpointManager:
         """Return orbax's manager, which on each of several hosts acts alone."""
-        own = jax.process_index()
+        own = host_number()
         alone = ocp.options.MultiprocessingOptions(
             primary_host=own, active_processes={own}, barrier_sync_key_prefix=f"host_{own}"
         )
