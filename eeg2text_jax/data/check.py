@@ -25,6 +25,7 @@ COMMON = frozenset(
 )
 FEWEST_TEXTS = 10  # fewer may share a word by chance
 FAR_APART = 100.0  # scales of subjects that differ by more look like different units
+LOG_APART = 3.0  # means of log10 of power: amplitudes 30 times as large
 
 
 def check_datafile(path: Path) -> Findings:
@@ -129,7 +130,7 @@ def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None
     width = outline.n_features
     sums, squares, low, high = np.zeros(width), np.zeros(width), np.full(width, np.inf), np.full(width, -np.inf)
     shift = None
-    by_subject = np.zeros((len(names), 2))
+    by_subject = np.zeros((len(names), 3))
     bad: list[int] = []
     for start, block in _blocks(outline.path, total):
         samples = word_of[start : start + len(block)]
@@ -141,7 +142,9 @@ def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None
         shift = block[0] if shift is None else shift
         sums, squares = sums + (block - shift).sum(0), squares + ((block - shift) ** 2).sum(0)
         low, high = np.minimum(low, block.min(0)), np.maximum(high, block.max(0))
-        np.add.at(by_subject, subject[samples], np.stack([np.abs(block).mean(1), np.ones(len(block))], 1))
+        np.add.at(
+            by_subject, subject[samples], np.stack([np.abs(block).mean(1), np.ones(len(block)), block.mean(1)], 1)
+        )
     if bad:
         findings.problems.append(f"{len(set(bad))} samples have NaN or infinity, the first is number {bad[0]}.")
     if shift is None:
@@ -158,7 +161,12 @@ def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None
     scale = by_subject[:, 0] / np.maximum(by_subject[:, 1], 1)
     findings.table.append(f"{width} features a {unit_of(outline).removesuffix('s')}: {outline.features_are}")
     findings.table += _subjects(outline, names, subject, scale)
-    if min(scale) > 0 and max(scale) / min(scale) > FAR_APART:
+    level = by_subject[:, 2] / np.maximum(by_subject[:, 1], 1)
+    if outline.features_are.startswith("log10"):
+        scale, apart = 10.0 ** (level - level.min()), 10.0**LOG_APART
+    else:
+        apart = FAR_APART
+    if min(scale) > 0 and max(scale) / min(scale) > apart:
         findings.notes.append(
             f"the features of {names[np.argmax(scale)]} are {max(scale) / min(scale):.2g} times as large as those of "
             f"{names[np.argmin(scale)]}: are the units the same?"

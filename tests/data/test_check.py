@@ -146,3 +146,19 @@ def test_a_mark_that_was_read_as_a_sentence_is_noted(tmp_path):
     twice = [row for row in rows("a hen") if row["sentence"] != "a hen"] * 2
     data.write(tmp_path / "twice.h5", twice)
     assert not any("is the text of" in note for note in check_datafile(tmp_path / "twice.h5").notes)
+
+
+@pytest.mark.parametrize(("apart", "noted"), [(1.5, False), (12.0, True)])
+def test_a_subject_in_another_unit_is_noted_in_logarithms_too(apart, noted, tmp_path):
+    rng = np.random.default_rng(0)
+    path = data.write(
+        tmp_path / "a.h5",
+        [
+            {"features": rng.normal(apart * (s == "S1"), 0.5, (6, 4)), "sentence": f"text {i} of many", "subject": s}
+            for s in ("S1", "S2", "S3")
+            for i in range(12)
+        ],
+        features_are="log10 of mean band power in uV^2 of words, 1 bands x 4 channels, band-major; bands in Hz: 4-8",
+    )
+    said = [note for note in check_datafile(path).notes if "are the units the same?" in note]
+    assert [note.startswith("the features of S1 are") for note in said] == [True] * noted

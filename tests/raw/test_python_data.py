@@ -35,6 +35,14 @@ def test_a_raw_gives_what_its_file_gives(raw, file, tmp_path):
     assert two.n_features == 16
 
 
+def test_a_channel_without_numbers_is_named(raw, tmp_path):
+    broken = raw.copy()
+    broken._data[1, int(12 * RATE)] = np.nan
+    with pytest.raises(UserError, match=r"1 of 4 channels have NaN or infinity at .* \(Cz\).*data\.raw\.exclude"):
+        prepare(broken, tmp_path / "a.h5")
+    assert prepare(broken, tmp_path / "a.h5", data__raw__exclude=("Cz",)).n_features == 24
+
+
 def test_epochs_give_the_power_of_their_windows_and_their_metadata(raw, file, tmp_path):
     pandas = pytest.importorskip("pandas")
     metadata = pandas.DataFrame({"text": TEXTS, "subject": ["A", "B", "B"], "rating": [1, 2, 3]})

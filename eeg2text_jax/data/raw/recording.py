@@ -49,11 +49,19 @@ class Recording:
 
         Raises:
           UnreadableRecording: the file ends before it should, or is damaged.
+          UserError: a channel has NaN or infinity there.
         """
         start = max(int(np.floor(begin * self.rate)), 0)
         stop = min(int(np.ceil(end * self.rate)), self.raw.n_times)
         with quiet(), _reading(self.file):
             found = self.raw.get_data(self.picks, start, stop)
+        broken = np.flatnonzero(~np.isfinite(found).all(axis=1))
+        if len(broken):
+            names = _some([self.channels[i] for i in broken])
+            raise UserError(
+                f"{self.file.path}: {len(broken)} of {len(self.channels)} channels have NaN or infinity at "
+                f"{begin:.1f} s ({names}); mend the recording, or leave them out with data.raw.exclude."
+            )
         return found.astype(np.float64, copy=False) * self.factor, start / self.rate
 
 
