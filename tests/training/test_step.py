@@ -221,7 +221,7 @@ def test_rows_that_fill_a_batch_train_nothing(batch):
 def test_settings_that_cannot_be_are_said():
     with pytest.raises(UserError, match=r"train.rng = 'philox'; expected 'threefry' or 'rbg'"):
         dropout_keys(ARMS, 0, "philox")
-    parallel = ParallelSettings(arms="auto", wave=0, mesh=(2, 4), fsdp=False, hosts="one")
+    parallel = ParallelSettings(arms="auto", wave=0, mesh=(2, 4), fsdp=False, hosts="one", startup=300, heartbeat=12)
     with pytest.raises(UserError, match=r"train.accumulate = 4 .* must be a multiple of 16"):
         Placement.choose(parallel, 2, batch_size=24, accumulate=4)
 
