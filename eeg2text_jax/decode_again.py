@@ -1,6 +1,6 @@
 """Decode again what a workdir holds: the only evidence of where predictions come from that nobody can write by hand."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from etils import epath
@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.opening import begun
 from eeg2text_jax.pipeline import decoded_rows
-from eeg2text_jax.predictions.file import Prediction, PredictionSet
+from eeg2text_jax.predictions.file import Prediction, PredictionSet, read_predictions
 from eeg2text_jax.predictions.rankings import Ranking, RankingSet
 from eeg2text_jax.rank_run import candidates_of, ranked_rows
 from eeg2text_jax.study.config_file import read_configuration
@@ -36,8 +36,7 @@ def decoded_again(found: PredictionSet | RankingSet) -> str:
         )
     root = epath.Path(found.path).parent
     ranked = isinstance(found, RankingSet)
-    held: Sequence[Prediction] = found.rows if isinstance(found, RankingSet) else found.predictions
-    there = {_key(row): row for row in held}
+    there = {_key(row): row for row in _all_rows(found)}
     with begun(ConfigDict(read_configuration(find_workdir(str(root)))), str(root), make=False) as study:
         here = {_key(row): row for row in _rows(study, ranked)}
     differing = [key for key in there | here if not _same(there.get(key), here.get(key))]
@@ -50,6 +49,14 @@ def decoded_again(found: PredictionSet | RankingSet) -> str:
         )
     verb = "ranked" if ranked else "decoded"
     return f"{verb} again by this command with the checkpoints beside the file, and all {len(there)} rows are the same"
+
+
+def _all_rows(found: PredictionSet | RankingSet) -> list[Prediction]:
+    """Every row of the file: `--mode` may have left some out of `found`, and further hypotheses are not judged."""
+    if isinstance(found, RankingSet):
+        return list(found.rows)
+    whole = read_predictions(found.path)
+    return [*whole.predictions, *whole.further]
 
 
 def _rows(study: Study, ranked: bool) -> Iterator[Prediction]:

@@ -291,6 +291,7 @@ def test_the_audit_says_verified_where_it_has_decoded_again(finished, tmp_path, 
     for again, level, said in (
         ([], "stated", "the workdir, whose digests agree, states that the predictions ran free"),
         (["--again"], "verified", "decoded again by this command"),
+        (["--again", "--mode=free_running"], "verified", "decoded again by this command"),
     ):
         assert cli.main([*command, *again]) != 2
         capsys.readouterr()
