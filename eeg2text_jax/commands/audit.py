@@ -189,7 +189,7 @@ def endpoints_of(flags: argparse.Namespace) -> list[Endpoint]:
     return endpoints(names, makers)
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "eeg2text audit", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -256,7 +256,16 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--format", metavar="LAYOUT", help="layout of the files, where content misleads")
     parser.add_argument("--columns", metavar="REF,PRED", help="columns of a CSV, by name or by number from 1")
-    flags = parser.parse_args(argv)
+    return parser
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """Return the checked arguments.
+
+    Raises:
+      UserError: a value is out of its range, or a folder to write to is missing.
+    """
+    flags = make_parser().parse_args(argv)
     given = any(argument.split("=")[0] == "--proof" for argument in argv)
     flags.proof = checked_proof(flags.proof or (" " if given else ""))
     if flags.margin is not None and not 0 < flags.margin < float("inf"):
