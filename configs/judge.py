@@ -28,7 +28,7 @@ def get_config(argument: str = "") -> ConfigDict:
     c.exact = "preserved"  # transcripts without an error count as preserved; exclude: they do not count
     c.truncate = False  # cut both texts of pairs that are longer than the model takes; else they are refused
     c.encoder = "minilm"  # of the baselines: a checkpoint; own: the judge's encoder; empty: no baselines
-    c.bertscore_encoder = ""  # of the baseline with BERTScore alone; empty: that of both
+    c.bertscore_encoder = ""  # of the BERTScore baseline; empty: `encoder`
     c.seeds = (0, 1, 2)  # of initial prompts; one arm for each seed and learning rate, all in one program
 
     # Few-shot: so many answered pairs of train, drawn by each seed, before each pair, and no tuning; 0: tune prompts

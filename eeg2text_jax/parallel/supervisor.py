@@ -59,9 +59,8 @@ def _become_child(folder: Path) -> None:
     """Python's messages go to stderr as before, those of C++ to a file."""
     with contextlib.suppress(OSError, AttributeError):  # Linux
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the parent
-    resource.setrlimit(
-        resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1])
-    )  # else abort dumps it all
+    most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))  # an abort would dump the whole memory
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 2)
