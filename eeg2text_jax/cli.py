@@ -4,6 +4,7 @@ import errno
 import itertools
 import os
 import re
+import select
 import signal
 import sys
 import threading
@@ -175,8 +176,10 @@ def _end_compilation(arrived: int) -> None:
             end = time.monotonic() + COMPILING
             while _is_compiling():
                 if time.monotonic() > end:
-                    sys.stderr.write("eeg2text: ended by SIGTERM while compiling; the same command goes on.\n")
-                    sys.stderr.flush()
+                    over = select.select([numbers], [], [], 0)[0] and not numbers.read(1)
+                    if not over:  # else the command said already how it ended, and Python waits for the compiler
+                        sys.stderr.write("eeg2text: ended by SIGTERM while compiling; the same command goes on.\n")
+                        sys.stderr.flush()
                     os._exit(143)
                 time.sleep(0.2)
 

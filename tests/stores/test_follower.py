@@ -18,7 +18,7 @@ def below(folder: Path) -> set[str]:
 
 
 def test_the_others_have_what_the_first_host_has_uploaded(server, monkeypatch):
-    place = server.address("h/run")
+    place = server.address("followed/run")
     monkeypatch.setattr(follower, "_FOLLOWERS", [])
     copy = follower.follow(place, 1)
     with mirrored(place) as root:
