@@ -50,6 +50,8 @@ class Options:
       common: judge the rows that the conditions share instead of refusing conditions that differ.
       stratum_size: number of sentences of one task and similar length in a stratum.
       training_text: sentences of the training part, to look for test sentences in.
+      choices: the sentences that the decoder chose from, if it chooses whole sentences from a list, as its authors
+        state.
       proof: how the authors know that no target reached the decoder: a sentence or a URL. It is printed, and does not
         lift findings that the outputs contradict.
       verified: how the origin was verified, by comparing the file with its run.
@@ -72,6 +74,7 @@ class Options:
     common: bool = False
     stratum_size: int = STRATUM_SIZE
     training_text: Iterable[str] | None = None
+    choices: Sequence[str] = ()
     proof: str = ""
     verified: str = ""
     stated_by: str = "the file states"
@@ -202,7 +205,7 @@ def findings(
     """Return all findings: those that may bar the verdict, then warnings. `effect` is the design effect."""
     aligned, score = table.aligned, table.endpoint.score
     flags = fitness.unfit(aligned)
-    flags += table.signs(measured.conditions, averaged=bool(AVERAGED.search(options.proof)))
+    flags += table.signs(measured.conditions, averaged=bool(AVERAGED.search(options.proof)), choices=options.choices)
     if options.training_text is not None:
         flags += fitness.training_overlap(aligned, options.training_text)
     flags = weighed(flags + measured.flags, options.verified)

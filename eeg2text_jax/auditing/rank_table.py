@@ -14,8 +14,9 @@ from eeg2text_jax.auditing.align import Aligned, Condition
 from eeg2text_jax.auditing.content_cells import ContentTable
 from eeg2text_jax.auditing.contrast import Evidence
 from eeg2text_jax.auditing.endpoints import rank_endpoints
+from eeg2text_jax.auditing.plain_rows import ALL_ROWS, MIN_SAME
 from eeg2text_jax.auditing.red_flags import Flag
-from eeg2text_jax.auditing.structure import ALL_ROWS, MIN_SAME, SAME_ERRORS
+from eeg2text_jax.auditing.structure import SAME_ERRORS
 from eeg2text_jax.auditing.table import ConditionSummary, Table
 from eeg2text_jax.auditing.verdict import Verdict, both_p, derived_text, exchanged, interval_text, is_above
 from eeg2text_jax.errors import UserError
@@ -74,7 +75,9 @@ class RankTable(Table):
     def describe(self, condition: Condition, cells: ContentTable, rng: np.random.Generator) -> dict[str, Any]:
         return {"figures": Figures.of(cells.rows.own.sum(0))}
 
-    def signs(self, conditions: Sequence[ConditionSummary], *, averaged: bool) -> list[Flag]:
+    def signs(
+        self, conditions: Sequence[ConditionSummary], *, averaged: bool, choices: Sequence[str] = ()
+    ) -> list[Flag]:
         return _answer_alone(self.aligned.eeg) + ([] if averaged else _same_for_all(self.aligned.eeg))
 
     def warnings(

@@ -6,17 +6,19 @@ that work, and on published teacher-forced sets: tests/audit/test_decoders.py an
 """
 
 import dataclasses
-import re
+import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
+from eeg2text_jax.auditing import forced_words
 from eeg2text_jax.auditing.align import Condition
 from eeg2text_jax.auditing.collapse import COPY_WORDS, plain_words
+from eeg2text_jax.auditing.plain_rows import ALL_ROWS, MIN_SAME, Found, Rows
 from eeg2text_jax.auditing.red_flags import Flag
-from eeg2text_jax.predictions.script import characters_apart
+from eeg2text_jax.errors import UserError
 
 # Codes of what is found here.
 SIGNS = (
@@ -29,45 +31,63 @@ SIGNS = (
     "input_independent",
     "target_scores",
 )
-TOKENS = re.compile(r"\w+|[^\w\s]")
-MARKS_OF = re.compile(r"[^\w\s]")
-# Share of rows, and number of sentences, below which a pattern may be chance.
-A_POINT, MIN_SENTENCES = 0.01, 3
 NEAR, MIDDLE = 0.2, 0.6  # word error rates of a row: nearly its reference; something of it
 # Nearly right rows for each that is right in part, in a file with a fifth or more of rows that hold nothing: at most
 # 0.9 in a decoder of speech of which two thirds are lost; decoders with 3 to 6 have lost 5 % or less of the rows.
 GAP, LOST = 3, 0.2
 FORMS, HALF = range(1, 6), 0.5  # numbers of errors; of rows that are right in the greater part
 ONE_FORM = 9  # rows with exactly k errors for each with one more or less; 3 in the most uniform decoder published
-ALL_ROWS, MIN_ROWS = 0.99, 30
+MIN_ROWS = 30  # of a reader
 REORDERED = 0.05
-# Marks between two wrong words that are right: teacher-forced sets have 13 to 73 % more than against other sentences,
-# decoders that ran free at most 2 % more.
-MARKS, MIN_MARKS, MARK_ROWS, MARK_SENTENCES = 0.1, 100, 3000, 10
 # Readers of a sentence that all err in it, by more than a spelling, err alike in 1 % of sentences typed by three people
 # and decoded from MEG; in 67 and 77 % where the target was fed to the model.
-SAME_ERRORS, MIN_SAME, SPELLING = 0.5, 10, 0.25
-# Character error rate over word error rate of wrong rows: 0.19 to 0.35 where letters are decoded one by one (typing,
-# spelling; a mark is then a keystroke like any other), 0.75 to 0.94 where words are, and in teacher-forced sets.
-BY_LETTERS = 0.5
+SAME_ERRORS, SPELLING = 0.5, 0.25
+# Rows that are right in a part: words in one stretch over all right words. In 99 % of such rows the stretch has four
+# fifths or more where a stretch of the target was written out; in at most 75 % of published decoders' rows.
+ONE_STRETCH, IN_STRETCH, PART, STRETCH_WORDS = 0.9, 0.8, (0.25, 0.85), 8
+# A closed vocabulary: of the words that all readers have wrong, at most so many are predicted elsewhere, and of the
+# words in their place, at least so many are right elsewhere (0.36 of a decoder's, 0.06 where words were inflected).
+UNSAID, KNOWN = 0.1, 0.2
 
 
-def signs(condition: Condition, references: Sequence[str], *, averaged: bool = False) -> list[Flag]:
+def signs(
+    condition: Condition, references: Sequence[str], *, averaged: bool = False, choices: Sequence[str] = ()
+) -> list[Flag]:
     """Return severe findings about the rows of one condition; none if the file states that they were teacher-forced.
 
-    `averaged`: the authors state that one prediction was made for all readers of a sentence.
+    `averaged`: the authors state that one prediction was made for all readers of a sentence. `choices`: the sentences
+    that the decoder chose from, as they state.
     """
     if condition.mode == "teacher_forced":
         return []
-    rows = _Rows(condition, references)
-    found = [_same_column, _one_form, _in_two_parts, _cut_short, _reordered]
-    found += [] if rows.by_letters() else [_marks_alone, _marks_of_target]
+    rows = Rows(condition, references, choices)
+    found = [_same_column, _one_form, _in_two_parts, _cut_short, _one_stretch, _reordered]
+    found += [forced_words.words_follow_the_target]
+    found += [] if rows.by_letters() else [forced_words.marks_alone, forced_words.marks_of_target]
     found += [] if averaged else [_same_for_all]
     return [
         Flag(code, "severe", f"{condition.name}: {message}", (condition.name,))
         for rule in found
         for code, message in rule(rows)
     ]
+
+
+def chosen_from(condition: Condition, references: Sequence[str], choices: Sequence[str]) -> list[Flag]:
+    """Say from how many sentences a decoder chose, as its authors state.
+
+    Raises:
+      UserError: a prediction is none of them.
+    """
+    known = {tuple(plain_words(text)) for text in choices} - {()}
+    others = [text for text in condition.texts if tuple(plain_words(text)) not in known]
+    if others:
+        raise UserError(
+            f"--choices: {len(others)} of {len(condition.texts)} predictions are none of its {len(known)} sentences, "
+            f"such as {others[0]!r:.80}; give the whole list that the decoder chose from, a sentence a line."
+        )
+    among = sum(tuple(plain_words(text)) in known for text in references)
+    message = f"as stated, the decoder chose among {len(known)} sentences, of which {among} are references"
+    return [Flag("choices", "note", message, (condition.name,))]
 
 
 def weighed(flags: Sequence[Flag], verified: str) -> list[Flag]:
@@ -82,46 +102,7 @@ def contradictions(flags: Sequence[Flag]) -> list[str]:
     return [flag.message for flag in flags if flag.code in SIGNS and flag.level == "severe"]
 
 
-Found = Iterator[tuple[str, str]]
-
-
-class _Rows:
-    """Rows against their references, as plain words."""
-
-    def __init__(self, condition: Condition, references: Sequence[str]) -> None:
-        self.sentence, self.references = condition.sentence, references
-        self.texts = [" ".join(text.split()) for text in condition.texts]
-        self.n = len(self.texts)
-        self.subjects = np.unique([row.subject for row in condition.rows], return_inverse=True)[1]
-        self.expected = [plain_words(text) for text in references]
-        self.words = [plain_words(text) for text in self.texts]
-        own = [self.expected[s] for s in self.sentence.tolist()]
-        self.long = np.array([len(words) >= COPY_WORDS for words in own])
-        self.errors = np.array([Levenshtein.distance(a, b) for a, b in zip(self.words, own, strict=True)])
-        self.rates = self.errors / np.maximum(1, [len(words) for words in own])
-        self.whole = self.long & np.array(
-            [f" {' '.join(b)} " in f" {' '.join(a)} " for a, b in zip(self.words, own, strict=True)]
-        )
-
-    def by_letters(self) -> bool:
-        """Whether wrong words are near misses by letters, as of who types or spells."""
-        wrong = np.flatnonzero(self.errors).tolist()
-        pairs = [(" ".join(self.words[row]), " ".join(self.expected[self.sentence[row]])) for row in wrong]
-        letters = sum(Levenshtein.distance(*pair) for pair in pairs) / max(1, sum(len(b) for _, b in pairs))
-        words = self.errors[wrong].sum() / max(1, sum(len(b.split()) for _, b in pairs))
-        return bool(letters < BY_LETTERS * words)
-
-    def listed(self, chosen: np.ndarray) -> bool:
-        """Return whether half of the chosen rows or more are sentences of the file, as of a decoder that chooses."""
-        known = {" ".join(words) for words in self.expected}
-        places = np.flatnonzero(chosen)
-        return bool(len(places)) and 2 * sum(" ".join(self.words[row]) in known for row in places) >= len(places)
-
-    def enough(self, chosen: np.ndarray, sentences: int = MIN_SENTENCES) -> bool:
-        return chosen.sum() >= A_POINT * self.n and len(set(self.sentence[chosen].tolist())) >= sentences
-
-
-def _same_column(rows: _Rows) -> Found:
+def _same_column(rows: Rows) -> Found:
     """Every row of the file, or of one reader, is its reference; of readers not where the others' rows are sentences
     of the file, too, as of who chooses among them."""
     letters = [" ".join(rows.references[s].split()) for s in rows.sentence.tolist()]
@@ -143,7 +124,7 @@ def _same_column(rows: _Rows) -> Found:
                 return
 
 
-def _one_form(rows: _Rows) -> Found:
+def _one_form(rows: Rows) -> Found:
     """Rows with exactly so many wrong or missing words and none besides: errors of a decoder differ in number."""
     shorter = np.array([len(words) for words in rows.words]) <= np.array(
         [len(rows.expected[s]) for s in rows.sentence.tolist()]
@@ -160,7 +141,7 @@ def _one_form(rows: _Rows) -> Found:
             )
 
 
-def _in_two_parts(rows: _Rows) -> Found:
+def _in_two_parts(rows: Rows) -> Found:
     """Few rows that are nearly the reference among many that hold nothing, and none between: of one reader, as another
     may be decoded better. A decoder that chooses among the sentences of the file is right or wrong as a whole."""
     near = rows.whole | (rows.long & (rows.rates <= NEAR))
@@ -176,31 +157,56 @@ def _in_two_parts(rows: _Rows) -> Found:
             "target_copies",
             f"{chosen.sum()} of {rows.n} predictions are nearly or wholly their reference (of {COPY_WORDS} words or "
             f"more), {middle.sum()} are right in part and {lost.sum()} hold next to nothing of theirs: targets may "
-            "have leaked into some rows",
+            "have leaked into some rows; if the decoder chose from a list, give it with --choices",
         )
 
 
-def _cut_short(rows: _Rows) -> Found:
-    """Beginnings of references without an error, where no other beginning has one or two."""
-    exact, nearly, texts = np.zeros(rows.n, bool), 0, set()
+def _cut_short(rows: Rows) -> Found:
+    """Beginnings of references without an error, where no other beginning has one or two.
+
+    Predictions that all stop after the same number of words are left out, unless every row of the file is without an
+    error: a decoder may stop there.
+    """
+    exact, nearly, texts = np.zeros(rows.n, bool), np.zeros(rows.n, bool), set()
     for row, (words, s) in enumerate(zip(rows.words, rows.sentence.tolist(), strict=True)):
         reference = rows.expected[s]
         if len(words) < COPY_WORDS or len(words) >= len(reference):
             continue
-        errors = sum(a != b for a, b in zip(words, reference, strict=False))
-        exact[row] = errors == 0
-        nearly += 0 < errors <= 2
-        texts |= {tuple(words)} if errors == 0 else set()
+        errors = min(Levenshtein.distance(words, reference[: len(words) + more]) for more in (-1, 0, 1))
+        exact[row] = words == reference[: len(words)]
+        nearly[row] = not exact[row] and errors <= 2
+        texts |= {tuple(words)} if exact[row] else set()
+    if (exact | rows.whole).sum() < ALL_ROWS * rows.n:
+        exact, nearly = exact & ~rows.limited, nearly & ~rows.limited
     sentences = len(set(rows.sentence[exact].tolist()))
-    if rows.enough(exact, MIN_SAME) and 2 * len(texts) > sentences and exact.sum() > ONE_FORM * nearly:
+    if rows.enough(exact, MIN_SAME) and 2 * len(texts) > sentences and exact.sum() > ONE_FORM * nearly.sum():
         yield (
             "target_cut",
             f"{exact.sum()} of {rows.n} predictions are the beginning of their reference without an error, and "
-            f"{nearly} are one with an error or two: targets were cut",
+            f"{nearly.sum()} are one with an error or two: targets were cut",
         )
 
 
-def _reordered(rows: _Rows) -> Found:
+def _one_stretch(rows: Rows) -> Found:
+    """A stretch of each reference that is right in all its words, among words that are all wrong."""
+    part, stretch = np.zeros(rows.n, bool), np.zeros(rows.n, bool)
+    for row in np.flatnonzero(rows.long & ~rows.limited).tolist():
+        reference = rows.expected[rows.sentence[row]]
+        opcodes = Levenshtein.opcodes(reference, rows.words[row])
+        equal = [op.src_end - op.src_start for op in opcodes if op.tag == "equal"]
+        right = sum(equal)
+        part[row] = len(reference) >= STRETCH_WORDS and right >= COPY_WORDS
+        part[row] &= PART[0] <= right / len(reference) <= PART[1]
+        stretch[row] = part[row] and max(equal) >= IN_STRETCH * right
+    if rows.enough(stretch, MIN_SAME) and stretch.sum() >= ONE_STRETCH * part.sum():
+        yield (
+            "target_cut",
+            f"{stretch.sum()} of {part.sum()} predictions that are right in part hold one stretch of their reference "
+            "and next to nothing else of it: stretches of targets were written out",
+        )
+
+
+def _reordered(rows: Rows) -> Found:
     chosen = rows.long & (rows.errors > 0)
     for row in np.flatnonzero(chosen):
         chosen[row] = Counter(rows.words[row]) == Counter(rows.expected[rows.sentence[row]])
@@ -211,73 +217,23 @@ def _reordered(rows: _Rows) -> Found:
         )
 
 
-def _marks_alone(rows: _Rows) -> Found:
-    """Commas and the like between two wrong words: of their places a recording of reading or speech knows nothing.
-
-    They count as right beyond what predictions of about the same length have against other sentences, and beyond what
-    words in such places have: who reads token by token has marks right as often as words.
-    """
-    order = sorted(range(rows.n), key=lambda row: len(rows.words[row]))
-    step = max(1, rows.n // MARK_ROWS)
-    own, other = np.zeros(4, int), np.zeros(4, int)
-    sentences = set()
-    for place in range(0, rows.n, step):
-        row = order[place]
-        found = _islands(rows.references[rows.sentence[row]], rows.texts[row])
-        stranger = next((r for r in _around(order, place) if rows.sentence[r] != rows.sentence[row]), None)
-        if stranger is not None and found[1]:
-            sentences.add(int(rows.sentence[row]))
-            own += found
-            other += _islands(rows.references[rows.sentence[row]], rows.texts[stranger])
-    mark, by_chance, word = (a / max(1, b) for a, b in (own[:2], other[:2], own[2:]))
-    enough = min(own[1], other[1]) >= MIN_MARKS and len(sentences) >= MARK_SENTENCES
-    if enough and mark - by_chance > MARKS and mark > word:
-        yield (
-            "looks_teacher_forced",
-            f"looks teacher-forced, {mark:.0%} of the punctuation between two wrong words stands in its place, where "
-            f"that of other sentences has {by_chance:.0%} and words in such places {word:.0%}: no recording tells that",
-        )
+def _closed_vocabulary(rows: Rows, missed: Sequence[int]) -> bool:
+    """Whether these rows have wrong words that are predicted nowhere, for which others stand that are right elsewhere:
+    the decoder does not know them."""
+    said, right = set(itertools.chain.from_iterable(rows.words)), set()
+    for row in range(rows.n):
+        right |= set(rows.words[row]) & set(rows.expected[rows.sentence[row]])
+    lost, instead = set(), set()
+    for row in missed:
+        reference = rows.expected[rows.sentence[row]]
+        for op in Levenshtein.opcodes(reference, rows.words[row]):
+            if op.tag != "equal":
+                lost |= set(reference[op.src_start : op.src_end])
+                instead |= set(rows.words[row][op.dest_start : op.dest_end])
+    return bool(lost) and len(lost & said) <= UNSAID * len(lost) and len(instead & right) >= KNOWN * len(instead)
 
 
-def _around(order: Sequence[int], place: int) -> Iterator[int]:
-    for distance in range(1, min(60, len(order))):
-        yield order[(place + distance) % len(order)]
-
-
-def _islands(reference: str, text: str) -> np.ndarray:
-    """Tokens between two wrong words: marks that are right, marks, words that are right, words."""
-    tokens = TOKENS.findall(characters_apart(reference.lower()))
-    right = np.zeros(len(tokens), bool)
-    for op in Levenshtein.opcodes(tokens, TOKENS.findall(characters_apart(text.lower()))):
-        if op.tag == "equal":
-            right[op.src_start : op.src_end] = True
-    counts = np.zeros(4, int)
-    for i in range(1, len(tokens) - 1):
-        if tokens[i - 1].isalnum() and tokens[i + 1].isalnum() and not (right[i - 1] or right[i + 1]):
-            counts[2 * tokens[i].isalnum() : 2 * tokens[i].isalnum() + 2] += (right[i], 1)
-    return counts
-
-
-def _marks_of_target(rows: _Rows) -> Found:
-    """Outputs of a reference that differ in words and never in the number of their marks, as those of others do."""
-    outputs: dict[int, set[str]] = {}
-    for text, s, rate in zip(rows.texts, rows.sentence.tolist(), rows.rates.tolist(), strict=True):
-        if rate > 0:
-            outputs.setdefault(s, set()).add(text)
-    several = [texts for texts in outputs.values() if len({tuple(plain_words(text)) for text in texts}) > 1]
-    marks = [{len(MARKS_OF.findall(text)) for text in texts} for texts in several]
-    fixed = [next(iter(found)) for found in marks if len(found) == 1]
-    usual = Counter(fixed).most_common(1)[0][1] if fixed else 0
-    if len(several) < MIN_SAME or len(fixed) < 0.95 * len(several) or usual > 0.8 * len(fixed):
-        return
-    yield (
-        "target_length",
-        f"in {len(fixed)} of {len(several)} sentences whose predictions differ, all have the same number of marks, "
-        "which is another in other sentences: the target's length in tokens was given",
-    )
-
-
-def _same_for_all(rows: _Rows) -> Found:
+def _same_for_all(rows: Rows) -> Found:
     """One text for all readings of a sentence, another for another sentence: the sentence is known, not the recording.
 
     Sentences count that every reader has wrong by more than a spelling; who says the same everywhere agrees by chance.
@@ -286,7 +242,8 @@ def _same_for_all(rows: _Rows) -> Found:
     for row, s in enumerate(rows.sentence.tolist()):
         by_sentence.setdefault(s, []).append(row)
     missed = [found for found in by_sentence.values() if len(found) > 1 and (rows.rates[found] > SPELLING).all()]
-    alike = sum(len({rows.texts[row] for row in found}) == 1 for found in missed)
+    same = [found[0] for found in missed if len({rows.texts[row] for row in found}) == 1]
+    alike = 0 if _closed_vocabulary(rows, same) else len(same)
     by_chance = sum((count / rows.n) ** 2 for count in Counter(rows.texts).values())
     if (
         len(missed) >= MIN_SAME

@@ -71,8 +71,14 @@ class Table(abc.ABC):
         """Return the fields of `ConditionSummary` that describe predictions of this kind."""
 
     @abc.abstractmethod
-    def signs(self, conditions: Sequence[ConditionSummary], *, averaged: bool) -> list[Flag]:
-        """Return findings that bar a verdict; `averaged`: one prediction was made for all readers of a sentence."""
+    def signs(
+        self, conditions: Sequence[ConditionSummary], *, averaged: bool, choices: Sequence[str] = ()
+    ) -> list[Flag]:
+        """Return findings that bar a verdict.
+
+        `averaged`: one prediction was made for all readers of a sentence. `choices`: the sentences that a decoder of
+        texts chose from, as its authors state.
+        """
 
     @abc.abstractmethod
     def warnings(

@@ -15,7 +15,7 @@ from eeg2text_jax.auditing.contrast import Evidence
 from eeg2text_jax.auditing.endpoints import Endpoint, primary_endpoint, secondary_endpoints
 from eeg2text_jax.auditing.levels import Level, about
 from eeg2text_jax.auditing.red_flags import Flag
-from eeg2text_jax.auditing.structure import signs
+from eeg2text_jax.auditing.structure import chosen_from, signs
 from eeg2text_jax.auditing.table import ConditionSummary, Example, Table
 from eeg2text_jax.auditing.verdict import Verdict, both_p, derived_text, exchanged, interval_text, p_text
 
@@ -35,12 +35,14 @@ class TextTable(Table):
     def describe(self, condition: Condition, cells: ContentTable, rng: np.random.Generator) -> dict[str, Any]:
         return {"collapse": measure_collapse(condition, self.aligned.references, rng)}
 
-    def signs(self, conditions: Sequence[ConditionSummary], *, averaged: bool) -> list[Flag]:
-        flags = []
+    def signs(
+        self, conditions: Sequence[ConditionSummary], *, averaged: bool, choices: Sequence[str] = ()
+    ) -> list[Flag]:
+        flags = chosen_from(self.aligned.eeg, self.aligned.references, choices) if choices else []
         for condition, summary in zip(self.aligned.conditions, conditions, strict=True):
             flags += fitness.silent(condition, summary.collapse)
         # A target in the control's outputs makes the comparison harder for EEG and no claim easier.
-        return flags + signs(self.aligned.eeg, self.aligned.references, averaged=averaged)
+        return flags + signs(self.aligned.eeg, self.aligned.references, averaged=averaged, choices=choices)
 
     def warnings(
         self, conditions: Sequence[ConditionSummary], cells: Sequence[ContentTable], evidence: Sequence[Evidence]

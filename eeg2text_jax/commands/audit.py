@@ -118,6 +118,7 @@ def audit_texts(flags: argparse.Namespace) -> AuditResult:
         verified=evidence_of(sets) if flags.again else "",
         stated_by="--mode states" if flags.mode else stated_by(sets),
         candidates=read_candidates(flags.candidates) if flags.candidates else None,
+        choices=read_text(flags.choices).splitlines() if flags.choices else (),
         groups=labels,
         with_curve=True,
         neighbors=neighbors_of_run(sets[0]),
@@ -130,6 +131,10 @@ def audit_rankings(flags: argparse.Namespace) -> AuditResult:
     """Judge files of rankings."""
     if flags.groups:
         raise UserError(f"--groups={flags.groups}: levels are of decoded text, not of rankings; leave it out.")
+    if flags.choices:
+        raise UserError(
+            f"--choices={flags.choices}: is for decoded text; rankings have their candidates; leave it out."
+        )
     endpoint = "top-5" if flags.endpoint == BLEU_1 else flags.endpoint
     rank_endpoints(endpoint)
     sets: list[RankingSet] = []
@@ -250,6 +255,12 @@ def make_parser() -> argparse.ArgumentParser:
         "nobody can write by hand",
     )
     parser.add_argument("--candidates", type=Path, metavar="FILE", help="candidate scores for retrieval (JSON lines)")
+    parser.add_argument(
+        "--choices",
+        type=Path,
+        metavar="FILE",
+        help="sentences that a decoder of whole sentences chose from, one a line",
+    )
     parser.add_argument("--common", action="store_true", help="judge what the files share instead of refusing")
     parser.add_argument(
         "--stratum-size", type=int, default=STRATUM_SIZE, help=f"sentences per task and length ({STRATUM_SIZE})"

@@ -9,7 +9,8 @@ import pytest
 from rows import row
 
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_testing.decoders import chosen, decoded, exchanged, unsaid, word_by_word, written
+from eeg2text_jax.errors import UserError
+from eeg2text_testing.decoders import by_language, chosen, decoded, exchanged, of_words, unsaid, word_by_word, written
 
 RESAMPLES = 300
 
@@ -51,8 +52,68 @@ def test_a_choice_among_the_sentences_of_the_file_is_right_or_wrong_as_a_whole()
     assert quick(chosen(rows, 0.4), {}).verdict.value == "content above its null"
 
 
+def test_teacher_forcing_shows_without_marks():
+    """Wrong words follow the true word before them; those of a decoder that ran free follow its own."""
+    rows, after = of_words()
+    for right in (0.1, 0.4):
+        free, forced = (by_language(rows, after, right, forced=forced) for forced in (False, True))
+        assert quick(free, {}).verdict.value in ("content above its null", "no content found above its null")
+        found = quick(forced, {})
+        assert found.verdict.value == "not judgeable"
+        assert "each word was predicted from the target" in found.sentence
+
+
+def test_a_choice_from_a_list_larger_than_the_file_is_judged_with_its_list():
+    rows, _ = written(4)
+    others = sorted({row.reference for row in written(1, seed=9, sentences=300)[0]})
+    rng = random.Random(3)
+    listed = [row.reference if rng.random() < 0.4 else rng.choice(others) for row in rows]
+    listed = [dataclasses.replace(row, prediction=text) for row, text in zip(rows, listed, strict=True)]
+    alone = quick(listed, {})
+    assert alone.verdict.value == "not judgeable"
+    assert "--choices" in alone.sentence
+    whole = [*others, *(row.reference for row in rows)]
+    found = quick(listed, {}, choices=whole)
+    assert found.verdict.value == "content above its null"
+    assert "chose among 360 sentences, of which 60" in "".join(flag.message for flag in found.flags)
+    with pytest.raises(UserError, match="none of its 300 sentences"):
+        quick(listed, {}, choices=others)
+
+
+def test_a_decoder_that_stops_after_some_words_is_judged_and_cut_targets_are_not():
+    rows, vocabulary = written(4)
+    good = decoded(rows, vocabulary, 0.97)
+    stopped = [dataclasses.replace(r, prediction=" ".join(r.prediction.split()[:8])) for r in good]
+    assert quick(stopped, {}).verdict.value == "content above its null"
+    cut = [dataclasses.replace(r, prediction=" ".join(r.reference.split()[:8])) for r in rows]
+    assert quick(cut, {}).verdict.value == "not judgeable"
+
+
+def test_a_closed_vocabulary_has_the_same_words_wrong_for_all_readers():
+    """Half of the words are known, and another becomes one of them, always the same; else nothing is wrong."""
+    rows, after = of_words(60)
+    rng, words = random.Random(8), list(after)
+    known = rng.sample(words, 100)
+    becomes = {word: rng.choice(known) for word in words} | {word: word for word in known}
+    said = [dataclasses.replace(r, prediction=" ".join(becomes[w] for w in r.reference.split())) for r in rows]
+    assert quick(said, {}).verdict.value == "content above its null"
+    spoilt = {}  # as many words wrong, whichever they are
+    for r in rows:
+        text = " ".join(w if rng.random() < 0.5 else rng.choice(words) for w in r.reference.split())
+        spoilt.setdefault(r.reference, text)
+    said = [dataclasses.replace(r, prediction=spoilt[r.reference]) for r in rows]
+    assert "input_independent" in {flag.code for flag in quick(said, {}).flags}
+
+
 def less_its_last(row, rng):
     return " ".join(row.reference.split()[:-1])
+
+
+def stretch_of(row, rng, begin, end):
+    """A stretch of the target among other words."""
+    words = row.reference.split()
+    own = range(int(begin * len(words)), int(end * len(words)))
+    return " ".join(w if i in own else f"x{rng.randrange(99)}" for i, w in enumerate(words))
 
 
 def one_changed(row, rng, count=1):
@@ -71,6 +132,9 @@ LEAKS = {
     "whole in few": (0.06, lambda row, rng: row.reference),
     "first half": (1.0, lambda row, rng: " ".join(row.reference.split()[: max(5, len(row.reference.split()) // 2)])),
     "in capitals, in few": (0.1, lambda row, rng: row.reference.upper()),
+    "second half": (1.0, lambda row, rng: stretch_of(row, rng, 0.5, 1.0)),
+    "middle": (1.0, lambda row, rng: stretch_of(row, rng, 0.25, 0.75)),
+    "in capitals, hyphens gone": (1.0, lambda row, rng: row.reference.upper().replace(" w1", "w1").replace(",", "")),
     "in capitals": (1.0, lambda row, rng: row.reference.upper().replace(",", "")),
     "three words changed": (1.0, lambda row, rng: one_changed(row, rng, 3)),
     "in another order": (1.0, lambda row, rng: " ".join(rng.sample(w := row.reference.split(), len(w)))),

@@ -80,3 +80,36 @@ def exchanged(rows: Sequence[Prediction], step: int = 7) -> Rows:
 def unsaid(rows: Sequence[Prediction]) -> Rows:
     """The same rows in a file that does not say its mode."""
     return [dataclasses.replace(row, mode="unknown") for row in rows]
+
+
+def of_words(sentences: int = 90, readers: int = 4, seed: int = 0) -> tuple[Rows, dict[str, list[str]]]:
+    """Sentences without marks of a language in which a word has a few others after it, and that language."""
+    rng = random.Random(seed)
+    vocabulary = [f"w{i}" for i in range(200)]
+    after = {word: [vocabulary[int(rng.random() ** 2 * 200)] for _ in range(6)] for word in vocabulary}
+    rows = []
+    for s in range(sentences):
+        words = [rng.choice(vocabulary)]
+        while len(words) < rng.randrange(12, 22):
+            words.append(rng.choice(after[words[-1]]))
+        for u in range(readers):
+            fields = (f"{s}-{u}", f"reader {u}", "NR", f"s{s}", len(words), "eeg", "eeg", 0, "free_running")
+            rows.append(Prediction(*fields, " ".join(words), ""))
+    return rows, after
+
+
+def by_language(
+    rows: Sequence[Prediction], after: dict[str, list[str]], right: float, *, forced: bool, seed: int = 2
+) -> Rows:
+    """Each word read with a chance, else what the language has after the word before: the true one (`forced`) or the
+    decoder's own."""
+    rng = random.Random(seed)
+
+    def text(row: Prediction) -> str:
+        said = ["w0"]
+        for i, word in enumerate(true := row.reference.split()):
+            before = true[i - 1] if forced and i else said[-1]
+            said.append(word if rng.random() < right else after[before][0 if rng.random() < 0.5 else rng.randrange(6)])
+        return " ".join(said[1:])
+
+    return [dataclasses.replace(row, prediction=text(row)) for row in rows]
