@@ -30,7 +30,7 @@ from eeg2text_jax.auditing.verdict import (
 from eeg2text_jax.metrics.ranks import Figures
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class AuditResult:
     """Everything that the report prints. `to_json` is the same without the arrays."""
 
@@ -85,6 +85,9 @@ class AuditResult:
         """The verdict; with controls of time also whether the content goes beyond time."""
         decided = self.time is not None and self.time.decided and self.verdict in SAID_BEHIND
         return f"{self.verdict.value}: {self.time.status}" if decided else self.verdict.value
+
+    def __repr__(self) -> str:
+        return f"AuditResult({self.verdict_text}: {self.sentence})"
 
     def _repr_html_(self) -> str:
         """Return the verdict, its sentence and the comparisons as HTML for notebooks."""
