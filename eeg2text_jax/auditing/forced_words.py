@@ -78,8 +78,8 @@ def _wrong_after_wrong(rows: Rows) -> list[tuple[int, str, str, str, str]]:
 def marks_alone(rows: Rows) -> Found:
     """Commas and the like between two wrong words: of their places a recording of reading or speech knows nothing.
 
-    They count as right beyond what predictions of about the same length have against other sentences, and beyond what
-    words in such places have: who reads token by token has marks right as often as words.
+    They count as right beyond what predictions of about the same length have against other sentences, and beyond the
+    share of words between two wrong words that are right: a decoder that reads token by token has both right as often.
     """
     order = sorted(range(rows.n), key=lambda row: len(rows.words[row]))
     step = max(1, rows.n // MANY_ROWS)
@@ -98,8 +98,8 @@ def marks_alone(rows: Rows) -> Found:
     if enough and mark - by_chance > MARKS and mark > word:
         yield (
             "looks_teacher_forced",
-            f"looks teacher-forced, {mark:.0%} of the punctuation between two wrong words stands in its place, where "
-            f"that of other sentences has {by_chance:.0%} and words in such places {word:.0%}: no recording tells that",
+            f"looks teacher-forced, between two wrong words {mark:.0%} of the punctuation marks are right, {by_chance:.0%} "
+            f"are against other sentences, and {word:.0%} of the words between two wrong words: no recording tells that",
         )
 
 
@@ -136,6 +136,6 @@ def marks_of_target(rows: Rows) -> Found:
         return
     yield (
         "target_length",
-        f"in {len(fixed)} of {len(several)} sentences whose predictions differ, all have the same number of marks, "
-        "which is another in other sentences: the target's length in tokens was given",
+        f"in {len(fixed)} of {len(several)} sentences whose predictions differ, all of these have equally many "
+        "punctuation marks, and other sentences have other numbers: the decoder was given the target's",
     )
