@@ -98,8 +98,9 @@ def marks_alone(rows: Rows) -> Found:
     if enough and mark - by_chance > MARKS and mark > word:
         yield (
             "looks_teacher_forced",
-            f"looks teacher-forced, between two wrong words {mark:.0%} of the punctuation marks are right, {by_chance:.0%} "
-            f"are against other sentences, and {word:.0%} of the words between two wrong words: no recording tells that",
+            f"looks teacher-forced, between two wrong words {mark:.0%} of the punctuation marks are right, "
+            f"{by_chance:.0%} are against other sentences, and {word:.0%} of the words between two wrong words are: no "
+            "recording tells that",
         )
 
 
