@@ -71,15 +71,18 @@ def run_config(path: Path) -> dict[str, Any]:
 @contextlib.contextmanager
 def _importable(folders: list[Path]) -> Iterator[None]:
     """Make `configs` importable from `folders` (the first that has a module wins); restore the previous state after."""
-    before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "configs"}
-    for name in before:
-        del sys.modules[name]
+    before = {name: sys.modules.pop(name) for name in _modules()}
     package = types.ModuleType("configs")
     package.__path__ = [str(folder) for folder in folders if folder.is_dir()]
     sys.modules["configs"] = package
     try:
         yield
     finally:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "configs"]:
+        for name in _modules():
             del sys.modules[name]
         sys.modules.update(before)
+
+
+def _modules() -> list[str]:
+    """Return the names of `configs` and its modules that are imported."""
+    return [name for name in list(sys.modules) if name == "configs" or name.startswith("configs.")]
