@@ -3,7 +3,7 @@
 `python tools/time_trap.py --seeds 20` prints a table: for each design (slow drift or planted words, in blocks of a kind
 of sentence or in random order) how many seeds end in the right verdict, by text and by retrieval. The decoder is
 trained as any other, on pairs of recordings and texts: it writes the text of the training recording of the same subject
-whose mean features are nearest. `--show` prints one audit of each design as `eeg2text audit` does.
+whose mean features are nearest.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.result import AuditResult, result_text
+from eeg2text_jax.auditing.result import AuditResult
 from eeg2text_jax.conditions.donors import donor_table
 from eeg2text_jax.conditions.time_controls import clock_features, nearest_texts, neighbor_table
 from eeg2text_jax.data.clock import Clock, stated
@@ -135,7 +135,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--resamples", type=int, default=500)
-    parser.add_argument("--show", action="store_true", help="print the audits of the first seed")
     flags = parser.parse_args()
     lines = []
     for design in DESIGNS:
@@ -144,9 +143,6 @@ def main() -> None:
             found = audits(design, seed, flags.resamples)
             for name, ok in right(design, found).items():
                 counts[name] = counts.get(name, 0) + ok
-            if flags.show and not seed:
-                for name, result in found.items():
-                    print(f"\n=== {design}: {name} ===\n{result_text(result)}")
         shares = " | ".join(f"{counts[name]}/{flags.seeds}" for name in sorted(counts))
         lines.append(f"| {design} | {shares} |")
         print(lines[-1], flush=True)
