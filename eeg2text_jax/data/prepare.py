@@ -126,6 +126,8 @@ def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Sourc
             )
         if Path(source).suffix in WORKBOOKS:
             raise UserError(f"{source}: is a workbook, which is not read; save its sheet as CSV (UTF-8) and name that.")
+        if not (Path(source).exists() or glob.has_magic(source)):
+            raise UserError(f"{source}: there is no such file or folder; check its name.")
         if not (Path(source).is_dir() or Path(source).suffix in SUFFIXES or glob.has_magic(source)):
             raise UserError(
                 f"{source!r} is no source; expected 'synthetic', 'synthetic-fmri', one table (.tsv, .csv), arrays "

@@ -220,7 +220,14 @@ def test_choices_that_are_none(
         prepare(data_config, tmp_path / "a.h5", [str(study.v5)])
 
 
+@pytest.mark.parametrize("source", ["data.txt", "nowhere/", "nowhere.mat"])
+def test_sources_that_are_not_there(source: str, tmp_path: Path, data_config: ConfigDict) -> None:
+    with pytest.raises(UserError, match=f"{source.strip('/')}.*: there is no such file"):
+        prepare(data_config, tmp_path / "a.h5", [str(tmp_path / source)])
+
+
 @pytest.mark.parametrize("source", ["data.txt", "data.h5", "nowhere"])
 def test_sources_of_no_kind(source: str, tmp_path: Path, data_config: ConfigDict) -> None:
+    (tmp_path / source).write_text("")
     with pytest.raises(UserError, match="is no source"):
         prepare(data_config, tmp_path / "a.h5", [str(tmp_path / source)])
