@@ -18,7 +18,7 @@ from tiny_run import ROOT, as_flag
 
 from eeg2text_jax import cli
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.training.checkpoint import Checkpoints
+from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
 from eeg2text_jax.training.metrics_log import MetricsLog
 from eeg2text_testing.forked_runs import final_checkpoint, logged_metrics
 
@@ -76,6 +76,8 @@ def test_killed_then_terminated_equals_uninterrupted(whole, tmp_path, monkeypatc
 
     assert cli.main(command(workdir)) == 0
     assert f"going on from the checkpoint of step {TERMINATED + 1}\n" in capsys.readouterr().out
+    assert cli.main(command(workdir)) == 0
+    assert "going on from" not in capsys.readouterr().out, "it is finished"
     (step, expected, _), (last, found, _) = final_checkpoint(whole), final_checkpoint(workdir)
     assert step == last == STEPS
     assert expected.keys() == found.keys()
@@ -286,3 +288,10 @@ def test_a_full_disk_is_one_sentence(monkeypatch, capsys):
         "eeg2text decode: runs/x/predictions.jsonl: No space left on device; free some space and start again, "
         "what is finished is kept.\n"
     )
+
+
+def test_the_handler_of_sigterm_is_given_back():
+    before = signal.getsignal(signal.SIGTERM)
+    with Preemption():
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert signal.getsignal(signal.SIGTERM) == before

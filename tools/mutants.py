@@ -43,7 +43,7 @@ from eeg2text_testing.related_tests import Related
 ROOT = Path(__file__).parents[1]
 FOLDERS = "training,decoding,search,conditions,splits,auditing,judge,stores"
 # What they hold is words and pictures, or the pace of a machine.
-LEFT_OUT = ("report", "figures", "page", "pictures", "tracker", "tracker_process", "curves")
+LEFT_OUT = ("report", "figures", "page", "pictures", "tracker", "tracker_process", "curves", "split_map", "topomap")
 HANGS = 60.0, 1800.0  # CPU-seconds, and seconds, of one test without an end, beyond which the mutant hangs
 QUIET = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # plugins that libraries have imported already
 FIRST = 6  # files of tests in the first process for a mutant; then twice as many

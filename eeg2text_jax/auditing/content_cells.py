@@ -164,7 +164,7 @@ def _fill_stratum(
     shape = ((n_seeds + len(readers)) * m, len(distinct))
     occurs = sparse.csc_array((np.ones(len(target)), (target, source)), shape=shape)
     sums = np.zeros((shape[0], m * size))
-    lent = np.zeros((len(mine), size))
+    lent = np.empty((len(mine), size))
     for start in range(0, len(distinct), CHUNK):
         found = metric.pairwise(distinct[start : start + CHUNK], references)  # [distinct, m, K]
         sums += occurs[:, start : start + CHUNK] @ found.reshape(len(found), -1)

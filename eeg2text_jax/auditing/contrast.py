@@ -172,7 +172,7 @@ def subject_effects(
     """
     known = [np.array([row.subject for row in condition.rows]) for condition in conditions]
     orders = [np.argsort(subjects, kind="stable") for subjects in known]
-    n_sentences = 1 + max(int(condition.sentence.max()) for condition in conditions)
+    n_sentences = 1 + int(conditions[0].sentence.max())  # all conditions have the same sentences
     effects = []
     for name in sorted(set(known[0].tolist()) - {""}):
         own, null, read = [], [], np.zeros(n_sentences, bool)

@@ -200,8 +200,8 @@ def alignment_flags(aligned: Aligned, design_effect: float) -> list[Flag]:
         covered = "; strata keep to the sentences of one group" if parted else ", and strata do not cover that"
         message = f"subjects read different sentences: who knows the subject alone narrows down the sentence{covered}"
         flags.append(Flag("subject_tells_sentence", "warning", message))
-    if aligned.conditions[1:] and 1 < len(aligned.seeds) < 3:
-        message = f"{len(aligned.seeds)} training seeds are pooled; at least 3 are needed to treat seed as a level"
+    if len(aligned.seeds) == 2:
+        message = "2 training seeds are pooled; at least 3 are needed to treat seed as a level"
         flags.append(Flag("few_seeds", "note", message))
     return flags
 

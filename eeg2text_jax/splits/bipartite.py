@@ -99,7 +99,7 @@ def extend(
 def pick_owners(u: np.ndarray, v: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """For every v one of its neighbours u, so that all u own about as many; ties are drawn. Int `[V]`."""
     owner, degree = np.full(v.max() + 1, NONE), np.zeros(u.max() + 1, np.int64)
-    by_v = np.argsort(v, kind="stable")
+    by_v = np.argsort(v)
     neighbours = np.split(u[by_v], np.cumsum(np.bincount(v))[:-1])
     for node in rng.permutation(len(owner)).tolist():
         candidates = np.unique(neighbours[node])

@@ -189,7 +189,7 @@ def _near_pairs(
 
 def _incidence(texts: list[str], words: dict[str, frozenset[str]], number: dict[str, int]) -> scipy.sparse.csr_array:
     """Which words each text has, int `[texts, words so far]`; new words get the next numbers."""
-    columns = [number.setdefault(word, len(number)) for text in texts for word in sorted(words[text])]
+    columns = [number.setdefault(word, len(number)) for text in texts for word in words[text]]
     ends = np.cumsum([0, *(len(words[text]) for text in texts)])
     ones = np.ones(len(columns), np.int64)
     return scipy.sparse.csr_array((ones, columns, ends), shape=(len(texts), len(number)))

@@ -12,6 +12,7 @@ from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.contrast import Contrast
 from eeg2text_jax.auditing.result import result_text
 from eeg2text_jax.auditing.verdict import EXIT_STATUS, Verdict, judge, overall
+from eeg2text_jax.errors import UserError
 
 
 def quick(eeg, controls, **options):
@@ -241,3 +242,13 @@ def test_metric_that_does_not_know_the_script_is_a_note_and_not_a_zero():
     result = quick(eeg, {}, resamples=100)
     assert any("ROUGE-1 F" in note for note in result.notes)
     assert {s.label for s in result.comparisons[0].secondary} == {"BLEU-4", "WER"}
+
+
+def test_a_proof_that_says_nothing_is_refused_and_seeds_that_nobody_said_are_unknown():
+    rows = simulated_rows()[0]
+    with pytest.raises(UserError, match="proof"):
+        audit(rows, {}, resamples=20, proof=" ")
+    texts = [one.prediction for one in rows]
+    found = audit(texts, references=[one.reference for one in rows], mode="free_running", resamples=20)
+    assert not found.seeds_stated
+    assert audit(rows, {}, resamples=20).seeds_stated

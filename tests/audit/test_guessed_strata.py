@@ -12,7 +12,7 @@ from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.content_cells import content_tables
 from eeg2text_jax.auditing.contrast import contrast
 from eeg2text_jax.auditing.endpoints import primary_endpoint
-from eeg2text_jax.auditing.guessed_strata import stand_ins
+from eeg2text_jax.auditing.guessed_strata import _cuts, stand_ins
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import result_text
 from eeg2text_jax.auditing.verdict import Verdict, judge
@@ -142,3 +142,9 @@ def test_the_report_shows_both(known, tmp_path):
     page = (tmp_path / "report.html").read_text(encoding="utf8")
     assert ("Again, within other strata" in page) != known
     assert ("other sentences of equal task and length" in page) == known
+
+
+def test_a_change_in_the_middle_is_found_where_both_parts_are_as_small_as_allowed():
+    axes = np.repeat([[0.0], [1.0]], 12, axis=0)
+    assert _cuts(axes, 12) == [12]
+    assert _cuts(axes, 13) == []

@@ -395,5 +395,8 @@ def test_sentences_go_with_those_of_the_same_readers():
     assert (groups == groups[0]).tolist() == [True, False] * 6
     assert not reader_groups(sentence, np.tile([0, 1, 2], 12), 6).any()
     assert not reader_groups(sentence, subject, 7).any()  # too few of a kind
+    few = np.repeat(np.arange(16), 3)
+    others = np.tile([0, 1, 2], 16) + 10 * (few >= 12)
+    assert not reader_groups(few, others, 6).any()  # too few of one kind
     some = np.arange(36) % 7 != 0  # recordings that are missing part nobody
     np.testing.assert_array_equal(reader_groups(sentence[some], subject[some], 6), groups)

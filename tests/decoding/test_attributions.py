@@ -11,7 +11,7 @@ from eeg2text_jax import data, pipeline
 from eeg2text_jax.data.batches import make_batch
 from eeg2text_jax.decoding.attributions import attribution_program, mean_share
 from eeg2text_jax.decoding.retrieve import likelihood_program, padded_labels
-from eeg2text_jax.decoding.topomap import flattened
+from eeg2text_jax.decoding.topomap import flattened, map_figure
 from eeg2text_jax.export_run import finished_study
 from eeg2text_jax.training.resume import trained_params
 
@@ -81,3 +81,17 @@ def test_the_head_from_above():
     assert top == pytest.approx([0.0, 0.0])
     assert right == pytest.approx([1.0, 0.0])
     assert front == pytest.approx([0.0, 0.5])
+
+
+def test_what_is_right_on_the_head_is_right_in_the_picture():
+    places = [
+        ("left", -0.1, 0.0, 0.03),
+        ("right", 0.1, 0.0, 0.03),
+        ("front", 0.0, 0.1, 0.03),
+        ("back", 0.0, -0.1, 0.03),
+    ]
+    figure = map_figure(places, {"eeg": [0.1, 0.6, 0.2, 0.1]})
+    image = np.asarray(figure.axes[0].images[0].get_array())
+    middle = image.shape[0] // 2
+    assert image[middle, -1] > 50 > 20 > image[middle, 0]
+    assert image[-1, middle] > image[0, middle]

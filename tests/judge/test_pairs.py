@@ -169,6 +169,19 @@ def test_a_typo_is_no_word_of_the_corpus():
         assert sum(words is not None for words in made) > 190
 
 
+def test_a_cut_sentence_keeps_its_first_half_or_so():
+    words = [f"word{n}" for n in range(40)]
+    for seed in range(50):
+        made = BREAKING["cut"](words, random.Random(seed), Corpus.of([" ".join(words)]))
+        assert made == words[: len(made)]
+        assert 15 <= len(made) <= 26
+
+
+def test_a_word_with_a_capital_letter_in_one_place_and_without_in_another_is_no_name():
+    corpus = Corpus.of(["We met Anna and the Bear in town.", "Later a bear and a dog met us."])
+    assert corpus.names == ("Anna",)
+
+
 @pytest.mark.parametrize("kind", ["inflect", "confusion"])
 def test_names_are_not_edited_as_common_words(kind):
     corpus, edit = Corpus.of(list(sentences(200))), (HARMLESS | BREAKING)[kind]

@@ -17,7 +17,7 @@ from eeg2text_jax.judge.frozen import Asker, weights_shardings
 from eeg2text_jax.judge.program import TuneProgram, keep_best, label_scores, stored_as, with_dropout
 from eeg2text_jax.judge.templates import toy_pairs
 from eeg2text_jax.judge.toy import toy_wording
-from eeg2text_jax.judge.tune import make_program
+from eeg2text_jax.judge.tune import make_program, tune_mesh
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.parallel.placement import put_batch
 from eeg2text_jax.preflight.hlo import collectives
@@ -191,6 +191,13 @@ def test_arms_are_seeds_times_learning_rates():
     config = tiny_config(optim__lr=(0.1, 0.3))
     frozen = tiny_frozen()
     assert make_program(config, frozen.model, tiny_labels(frozen)).rates == (0.1, 0.1, 0.3, 0.3)
+
+
+@pytest.mark.parametrize(("fields", "shape"), [({}, (2, 4)), ({"parallel__fsdp": True}, (1, 8))])
+def test_devices_go_to_the_arms_first_or_to_the_weights(fields, shape):
+    config = tiny_config(parallel__arms="vmap", batch__size=8, **fields)
+    assert tune_mesh(config, 8, 2) == shape
+    assert tune_mesh(tiny_config(parallel__arms="map", batch__size=8), 8, 2) == (1, 8)
 
 
 @pytest.mark.parametrize("shape", [(1, 8), (2, 4)])

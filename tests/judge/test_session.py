@@ -297,3 +297,12 @@ def test_an_encoder_alone_is_no_judge(tmp_path, capsys):
     flags = [f"--config=configs/judge.py:checkpoint={tmp_path},pairs=edits", f"--workdir={tmp_path / 'work'}"]
     assert main(["judge", *flags, "--config.compilation_cache="]) == 2
     assert "encoder without a decoder" in capsys.readouterr().err
+
+
+def test_losses_are_means_between_the_steps_that_are_scored_or_saved(finished):
+    config = tiny_config()
+    rows = [json.loads(line) for line in (finished[0] / "metrics.jsonl").read_text().splitlines()]
+    steps = [row["step"] for row in rows if any(name.startswith("loss/") for name in row)]
+    every = config.train.eval_every, config.train.save_every, config.train.steps
+    assert steps == [n for n in range(1, config.train.steps + 1) if any(n % k == 0 for k in every)]
+    assert len(steps) < config.train.steps

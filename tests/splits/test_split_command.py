@@ -143,6 +143,8 @@ GOOD = {"train": ["ZAB/NR:0"], "dev": ["ZAB/NR:1"], "test": ["ZAB/NR:2"]}
         (json.dumps({**GOOD, "test": [99999]}), "row 99999 of part test"),
         (json.dumps({**GOOD, "test": [True]}), "part test"),
         (json.dumps({**GOOD, "test": ["nonsense"]}), 'part test holds "nonsense"'),
+        (json.dumps({**GOOD, "test": ["ZAB/NR:two"]}), 'part test holds "ZAB/NR:two"'),
+        (json.dumps({**GOOD, "test": ["NR:2"]}), 'part test holds "NR:2"'),
         (json.dumps({**GOOD, "test": [{"subject": "ZAB"}]}), "part test holds"),
         (json.dumps({**GOOD, "test": {"ids": ["ZAB/NR:2"], "ids_sha256": "0"}}), "it was edited"),
     ],

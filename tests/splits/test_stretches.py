@@ -11,7 +11,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.certificate import certify, certify_data, split_report
 from eeg2text_jax.splits.folds import make_folds
 from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.neighbors import WITHIN, one_block, told_by_time
+from eeg2text_jax.splits.neighbors import WITHIN, high_neighbors, one_block, told_by_time
 from eeg2text_jax.splits.split import PARTS, normalize, readings_of
 
 RATIO = (0.6, 0.2, 0.2)
@@ -139,3 +139,17 @@ def test_without_time_the_report_says_so_once():
     certificate = certify(readings, split)
     assert "time" not in certificate
     assert split_report(certificate, readings).count("when samples were recorded is not known") == 1
+
+
+def test_a_training_sample_just_before_most_test_samples_is_a_warning():
+    data = timed(4)
+    time = certify_data(data, make_split(data, "c", RATIO, 0))["time"]
+    limit, share = list(time["neighbors"]["test"].items())[1]
+    assert share >= 0.5
+    (said,) = high_neighbors({**time, "groups": {}})
+    assert said.startswith(
+        f"{share:.0%} of the test samples have a training sample of the same recording within {limit} s"
+    )
+    time["neighbors"]["test"][limit] = 0.49
+    assert high_neighbors({**time, "groups": {}}) == []
+    assert "task" not in time["groups"], "one task is no group"

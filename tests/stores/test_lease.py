@@ -246,3 +246,12 @@ def test_large_files_go_in_parts_and_compare_first(server, tmp_path, monkeypatch
     tag = bucket.upload(path, "large", file_digest(path), None)
     assert bucket.read("large") == (content, tag)
     assert bucket.upload(path, "large", file_digest(path), None) is None
+
+
+def test_the_file_that_proves_a_holder_alive_is_nobody_elses():
+    path, descriptor = lease._prove("ab" * 16)
+    try:
+        assert path.stat().st_mode & 0o777 == 0o600
+    finally:
+        os.close(descriptor)
+        path.unlink()

@@ -333,3 +333,8 @@ def test_a_bucket_that_disappears_ends_the_work_and_keeps_what_was_finished(serv
     with mirrored(place) as root:
         write_text(Path(root) / "config.json", "{}")
     assert names(place).keys() == {"config.json"}
+
+
+def test_what_s3_refuses_names_the_place_first():
+    answer = ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "PutObject")
+    assert str(s3_store._translate("s3://recordings", answer)).startswith("s3://recordings: ")

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,6 +41,8 @@ def s3_server() -> Iterator[Server]:
         }
         s3_client(environment).create_bucket(Bucket=BUCKET)
         yield Server("s3", environment)
+        request = urllib.request.Request(f"http://{host}:{port}/moto-api/reset", method="POST")
+        urllib.request.urlopen(request).close()  # else the next server of this process holds the same buckets
     finally:
         server.stop()
 
