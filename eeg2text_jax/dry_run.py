@@ -15,6 +15,7 @@ from eeg2text_jax.models.flops import training_flops
 from eeg2text_jax.opening import check_before
 from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.configuration import differences, load_config, to_json
+from eeg2text_jax.study.lengths import lines
 from eeg2text_jax.study.ranges import check_config
 from eeg2text_jax.study.study import Study, open_study
 from eeg2text_jax.training.waves import bytes_of_an_arm, frozen_bytes
@@ -51,7 +52,7 @@ def configuration_lines(config: ConfigDict) -> list[str]:
 
 
 def data_lines(study: Study) -> list[str]:
-    """Samples, and the texts and samples of each part."""
+    """Samples, the texts and samples of each part, and the steps of declared epochs."""
     data, texts = study.data, {}
     for name, rows in study.split.parts.items():
         texts[name] = f"{name} {len(rows)} samples of {len(set(data.sentence[rows]))} texts"
@@ -59,6 +60,7 @@ def data_lines(study: Study) -> list[str]:
         f"data: {len(data)} samples of {len(set(data.subject))} subjects, {data.n_features} features a position "
         f"({data.features_are.partition(';')[0]})",
         f"split {study.config.split.method}: {', '.join(texts.values())}",
+        *lines(study.config, len(study.split.parts["train"])),
     ]
 
 

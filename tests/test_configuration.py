@@ -43,6 +43,11 @@ def test_argument_of_a_file():
         ("--config.train.stpes=20", r"did you mean 'train\.steps'"),
         ("--config.train.steps.more=20", r"`train\.steps` is a value"),
         ("--config.train.steps=many", "many"),
+        (
+            "--train.steps=20",
+            r"--train\.steps: fields of the configuration begin with --config, --config\.train\.steps=",
+        ),
+        ("train.steps=20", r"train\.steps: fields of the configuration begin with --config, --config\.train\.steps="),
         ("--wrokdir=x", "wrokdir"),
         ("stray", "unexpected argument 'stray'"),
     ],

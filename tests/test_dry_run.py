@@ -20,3 +20,8 @@ def test_a_dry_run_counts_and_makes_nothing(tmp_path, monkeypatch):
     assert re.search(r"model: [\d,]+ parameters an arm; memory at least 0\.0\d GiB", said)
     assert re.search(r"time: at most \d+\.\d min .* at \d+ GFLOP/s", said)
     assert said.endswith("run, a new folder; nothing was made.")
+
+
+def test_declared_epochs_are_counted_in_steps(tmp_path):
+    said = dry_run(tiny_config(train__epochs=2), str(tmp_path / "run"))
+    assert re.search(r"^train: 2 epochs of \d+ batches: \d+ steps$", said, re.MULTILINE)
