@@ -85,7 +85,8 @@ class Mirror:
     def look(self, *, last: bool = False) -> None:
         """Queue changed files of the folder for upload, in order; wait if the queue is full.
 
-        A file that is appended to is skipped if it was queued recently, unless this is the `last` scan.
+        A file that is appended to is skipped if it was queued recently and no other file was finished since, unless
+        this is the `last` scan.
 
         Raises:
           StoreError: an earlier change could not be uploaded.
@@ -130,9 +131,10 @@ class Mirror:
         now, early = dict(_finished_files(self.folder)), set()
         if not last:
             early = {name for name, then in self._grown.items() if time.monotonic() - then < GROWING_EVERY}
-        changed = sorted(
-            (born, name) for name, (stamp, born) in now.items() if self._seen.get(name) != stamp and name not in early
-        )
+        changed = sorted((born, name) for name, (stamp, born) in now.items() if self._seen.get(name) != stamp)
+        # What is finished after an appended line may be a record of the file, and never arrives before it.
+        newest = max((place for place in changed if place[1] not in early), default=(0, ""))
+        changed = [place for place in changed if place[1] not in early or place < newest]
         self._grown |= {name: time.monotonic() for _, name in changed if _grows(name)}
         folders = {part for name in self._seen for part in _folders(name)}
         for unit, names in _grouped([name for _, name in changed], folders):

@@ -12,7 +12,7 @@ import pytest
 
 from eeg2text_jax import cli
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import remove, replacing, write_text
+from eeg2text_jax.files import remove, replacing, tell, write_text
 from eeg2text_jax.stores import mirror, sending, store
 from eeg2text_jax.stores.address import address_of, parse
 from eeg2text_jax.stores.copying import UNFINISHED, Files, at_hand
@@ -89,13 +89,28 @@ def test_changes_arrive_in_their_order(server, monkeypatch):
 def test_what_is_appended_to_is_sent_at_intervals_and_at_the_end(server):
     place = server.address("l/run")
     with mirrored(place) as root:
-        for n in range(5):
+        for _ in range(5):
             with (Path(root) / "metrics.jsonl").open("a") as file:
                 file.write("x" * mirror.LINKED + "\n")  # of a size that other files are linked at
-            write_text(Path(root) / "other", str(n))
+            tell()
         whole = (Path(root) / "metrics.jsonl").read_bytes()
         assert len(content(place, "metrics.jsonl") or b"") < len(whole)
     assert content(place, "metrics.jsonl") == whole
+
+
+def test_a_file_that_is_appended_to_arrives_before_what_is_finished_after_it(server):
+    """A record of its digest, say: a run that is killed then must not find a record of lines that are not there."""
+    place = server.address("r/run")
+    with mirrored(place) as root:
+        metrics = Path(root) / "metrics.jsonl"
+        for n in range(5):
+            with metrics.open("a") as file:
+                file.write(f"{n}\n")
+            tell()
+            write_text(Path(root) / "finished.json", metrics.read_text())
+            while content(place, "finished.json") != metrics.read_bytes():
+                time.sleep(0.01)
+            assert content(place, "metrics.jsonl") == metrics.read_bytes()
 
 
 def test_a_folder_cut_short_counts_as_absent(server, monkeypatch):
