@@ -1,8 +1,9 @@
 """Drives the page that judges files in a headless Chromium: `python tools/check_app.py [--out=DIR] [--files=50]`.
 
 Uploads, verdict, report and a bad file at 1280 and 390 px; 20 hostile uploads, one sentence each; 10 visitors at once;
-the server's memory after 50 files; 100,000 rows. Needs the extra `app`, Chromium and the package websocket-client; with
-`--install` the server runs from a fresh virtual environment, into which `pip install '.[app]'` installs this clone.
+the server's memory after 50 files; 100,000 rows. Needs Chromium, the packages websocket-client and gradio_client, and
+the extra `app`; with `--install` the server runs from a fresh virtual environment, into which
+`pip install '.[app]'` installs this clone.
 Screenshots lie in DIR. Exits with 1 where something does not hold.
 """
 
@@ -11,6 +12,7 @@ import base64
 import contextlib
 import csv
 import gzip
+import importlib.util
 import io
 import itertools
 import json
@@ -291,12 +293,23 @@ def large(browser: Browser, folder: Path, check: Checks) -> None:
     check("100,000 rows: progress is shown", " s)" in shown, repr(shown))
 
 
+def check_needs(install: bool) -> None:
+    """End with one sentence where something that the checks need is missing."""
+    needs = {"websocket": "websocket-client", "gradio_client": "gradio_client"} | (
+        {} if install else {"gradio": "gradio"}
+    )
+    missing = [package for module, package in needs.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        sys.exit(f"there is no {' and no '.join(missing)}; `pip install {' '.join(missing)}` brings what is missing.")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/check_app"), help="folder of the screenshots")
     parser.add_argument("--files", type=int, default=50, help="files one after the other")
     parser.add_argument("--install", action="store_true", help="install the clone into a fresh environment first")
     flags = parser.parse_args()
+    check_needs(flags.install)
     flags.out.mkdir(parents=True, exist_ok=True)
     check = Checks()
     with contextlib.ExitStack() as stack:

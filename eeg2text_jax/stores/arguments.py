@@ -33,9 +33,9 @@ def placed(command: str, arguments: Sequence[str]) -> Iterator[list[str]]:
         is_option = argument.startswith("-")
         name, equals, value = argument.partition("=") if is_option else ("", "", argument)
         option = name.lstrip("-") if is_option else option
-        is_field, is_bare = option.startswith("config."), is_option and not equals
+        is_field = option.startswith("config.")
         worked_in = option == "workdir" and command in WORKED_IN
-        if is_field or is_bare or worked_in or not is_address(value):
+        if is_field or worked_in or not is_address(value):
             local.append(argument)
         elif option in WRITTEN:
             address = parse(value)

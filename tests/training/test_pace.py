@@ -118,3 +118,13 @@ def test_a_profile_ends_with_a_training_that_fails(tmp_path):
     assert list(tmp_path.glob("profile/plugins/profile/*/*.xplane.pb"))
     jax.profiler.start_trace(str(tmp_path / "another"))  # which fails while one is running
     jax.profiler.stop_trace()
+
+
+def test_a_profile_waits_for_the_devices_once_after_its_last_step(tmp_path):
+    waited = []
+    with StepProfile("1:2", epath.Path(tmp_path)) as profile:
+        for number in range(1, 5):
+            with profile.step(number):
+                jax.block_until_ready(jax.numpy.ones(3) + 1)
+            profile.after(number, lambda number=number: waited.append(number))
+    assert waited == [2]
