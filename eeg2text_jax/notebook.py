@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 class Svg(str):
     """A figure as SVG; a notebook draws it."""
 
+    def __repr__(self) -> str:
+        return f"Svg({len(self)} characters)"
+
     def _repr_svg_(self) -> str:
         return str(self)
 

@@ -116,8 +116,8 @@ def test_a_notebook_has_the_outputs_of_its_code_and_uses_public_names_alone(path
                 assert node.attr in public["eeg2text_jax"], ast.unparse(node)
 
 
-def test_there_are_three_notebooks_whose_pages_show_outputs():
-    assert [path.stem for path in SITE["NOTEBOOKS"]] == ["audit_outputs", "own_eeg", "teacher_forcing"]
+def test_there_are_four_notebooks_whose_pages_show_outputs():
+    assert [path.stem for path in SITE["NOTEBOOKS"]] == ["audit_outputs", "own_eeg", "teacher_forcing", "when_not_what"]
     for path in SITE["NOTEBOOKS"]:
         page = SITE["notebook_page"](path)
         assert page.count("data:image/") >= 1
