@@ -162,3 +162,18 @@ def test_readers_that_make_the_same_errors_were_given_the_target():
 def hash_of(row):
     """True for two sentences of three."""
     return len(row.reference) % 3
+
+
+def test_one_text_for_all_readers_is_said_from_half_of_the_sentences_on():
+    eeg, _ = simulated_rows(sentences=30)
+    first = {r.sentence_id: r.prediction for r in reversed(eeg)}
+    some = sorted(first)
+
+    def alike(n):
+        return [
+            dataclasses.replace(r, prediction=first[r.sentence_id]) if r.sentence_id in some[:n] else r for r in eeg
+        ]
+
+    assert "same_for_all_readers" not in flags_of(alike(14))
+    message = flags_of(alike(15))["same_for_all_readers"].message
+    assert message == "eeg: of the 30 sentences with several rows, 15 have one and the same prediction in all of them"
