@@ -226,7 +226,9 @@ def wilson(hits: int, total: int, z: float = 1.96) -> tuple[float, float]:
 
 def table(rows: Sequence[dict], root: Path | None = None) -> str:
     """Counts by folder and kind, the share that is caught, and each survivor."""
-    lines = []
+    gone = sum(row["outcome"] == "gone" for row in rows)
+    rows = [row for row in rows if row["outcome"] != "gone"]
+    lines = [f"{gone} survived on lines that are no longer there, and are not counted", ""] if gone else []
     for name, key in (("folder", lambda row: row["module"].split("/")[1]), ("kind", lambda row: row["kind"])):
         counts = collections.defaultdict(lambda: [0, 0])
         for row in rows:
@@ -262,6 +264,20 @@ def main() -> int:
     return 0
 
 
+def moved(mutant: Mutant, commit: str, root: Path) -> Mutant | None:
+    """A mutant of an older commit where its lines are now; None if they are not there."""
+    shown = subprocess.run(["git", "show", f"{commit}:{mutant.module}"], cwd=ROOT, capture_output=True, check=True)
+    old, new = (source.splitlines(keepends=True) for source in (shown.stdout, (root / mutant.module).read_bytes()))
+    first = mutant.line - 1
+    changed = old[first : first + 1 + mutant.before.count("\n")]
+    places = [n for n in range(len(new)) if new[n : n + len(changed)] == changed]
+    if not places:
+        return None
+    now = min(places, key=lambda n: abs(n - first))
+    shift = sum(map(len, new[:now])) - sum(map(len, old[:first]))
+    return dataclasses.replace(mutant, line=now + 1, start=mutant.start + shift, end=mutant.end + shift)
+
+
 def run(bench: Bench, commit: str, rows: list[dict], options: argparse.Namespace) -> list[dict]:
     """Judges what is missing, or `--again` what survived, and keeps each row as soon as it is known."""
     if options.again:
@@ -272,7 +288,16 @@ def run(bench: Bench, commit: str, rows: list[dict], options: argparse.Namespace
         )
     fields = [field.name for field in dataclasses.fields(Mutant)]
     for place, found in todo[0 if options.again else len(rows) :]:
-        mutant = Mutant(**{name: found[name] for name in fields}) if options.again else found
+        mutant = found
+        if options.again:
+            now = moved(Mutant(**{name: found[name] for name in fields}), found["commit"], bench.root)
+            if now is None:
+                rows[place]["outcome"] = "gone"
+                print(
+                    f"{place + 1}: gone {found['module']}:{found['line']}, its line is not there any more", flush=True
+                )
+                continue
+            mutant = now
         source = (bench.root / mutant.module).read_text().splitlines()
         after = mutant.applied((bench.root / mutant.module).read_bytes()).decode().splitlines()
         diff = "\n".join(list(difflib.unified_diff(source, after, lineterm="", n=0))[2:])
