@@ -26,6 +26,7 @@ from eeg2text_testing.bucket_servers import SERVERS
 from eeg2text_testing.forked_runs import arguments, differing, prepare, what_counts
 
 NOTICED = 20.0  # seconds
+STARTUP = 60  # seconds in which all hosts must have come; a host that dies before is noticed then
 RESTART = 75  # status
 SHARE = 0.8  # of the time of an undisturbed run, in which programs are compiled for the first time
 
@@ -63,7 +64,8 @@ def start(out: Path, workdir: str, count: int, mesh: tuple[int, int]) -> list[Ho
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     changes = {"train__steps": 8, "train__eval_every": 4, "train__save_every": 2}
-    flags = arguments(**changes, parallel__mesh=mesh, parallel__hosts="env", parallel__heartbeat=12)
+    flags = arguments(**changes, parallel__mesh=mesh, parallel__hosts="env", parallel__heartbeat=12,
+                        parallel__startup=STARTUP)  # fmt: skip
     command = ["run", *flags, f"--workdir={workdir}"]
     return [Host(out, n, count, port, command, mesh[0] * mesh[1] // count) for n in range(count)]
 
@@ -79,12 +81,14 @@ def disturb(hosts: list[Host], fault: signal.Signals, after: float, rng: random.
     time.sleep(after)
     victim = rng.randrange(len(hosts))
     late = any(host.process.poll() is not None for host in hosts)
+    come = any(host.log.read_text() for host in hosts)  # the first line is printed when all hosts have come
+    limit = NOTICED if come else STARTUP + NOTICED
     hosts[victim].strike(fault)
     begun, ends = time.monotonic(), []
     for number, host in enumerate(hosts):
         if number != victim:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                host.process.wait(max(0.0, begun + 3 * NOTICED - time.monotonic()))
+                host.process.wait(max(0.0, begun + limit + 2 * NOTICED - time.monotonic()))
             ends.append((number, host.process.poll(), time.monotonic() - begun))
     for host in hosts:
         host.strike(signal.SIGKILL)
@@ -93,10 +97,10 @@ def disturb(hosts: list[Host], fault: signal.Signals, after: float, rng: random.
     if late or all(status == 0 for _, status, _ in ends):
         return f"{fault.name} of host {victim}: too late", 0.0
     said = [f"FAILED: host {n}: status {status} after {seconds:.0f} s\n{hosts[n].log.read_text()[-1500:]}"
-            for n, status, seconds in ends if not sentence(status, hosts[n]) or seconds > NOTICED]  # fmt: skip
-    return "\n".join(
-        said
-    ) or f"{fault.name} of host {victim}, {after:.0f} s after the start: noticed in {took:.1f} s", took
+            for n, status, seconds in ends if not sentence(status, hosts[n]) or seconds > limit]  # fmt: skip
+    when = f"{after:.0f} s after the start{'' if come else ', before all hosts had come'}"
+    done = f"{fault.name} of host {victim}, {when}: noticed in {took:.1f} s"
+    return "\n".join(said) or done, took if come else 0.0
 
 
 def sentence(status: int | None, host: Host) -> bool:

@@ -99,7 +99,7 @@ def tune(config: ConfigDict, task: Task, root: epath.Path) -> Tuned:
     on_dev = DevScores(config, task, encode, program, placement)
 
     with Checkpoints(root) as checkpoints, Preemption() as preemption:
-        state, lines = _restore_or_begin(config, task, program, placement, checkpoints, first)
+        state, lines, losses = _restore_or_begin(config, task, program, placement, checkpoints, first)
         formats = placement.shardings(state)
         step_arms = jax.jit(program.tune_step, donate_argnums=0, out_shardings=(formats, arm_sharding(placement.mesh)))
         keep = jax.jit(keep_best, donate_argnums=0, out_shardings=formats)
@@ -107,13 +107,12 @@ def tune(config: ConfigDict, task: Task, root: epath.Path) -> Tuned:
         if done:
             print(f"going on from the checkpoint of step {done}")
         with MetricsLog(root, done, lines) as log, ProgressLine("tune", steps, done) as progress:
-            losses: list[jax.Array] = []
             for step in range(done + 1, steps + 1):
                 state, metrics = step_arms(state, placement.batch(batches(step - 1)), frozen, keys)
                 losses.append(metrics["loss"])
                 shown = ""
                 last = step == steps or preemption.stop_after(step)
-                if step % config.train.eval_every == 0 or last or step % config.train.save_every == 0:
+                if step % config.train.eval_every == 0 or step % config.train.save_every == 0 or step == steps:
                     shown = _log(log, step, losses, arms)
                     losses = []
                 if step % config.train.eval_every == 0 or step == steps:
@@ -123,7 +122,9 @@ def tune(config: ConfigDict, task: Task, root: epath.Path) -> Tuned:
                     shown = f"{shown}, dev accuracy {best[0]:.3f}, AUC {best[1]:.3f}"
                     log.add(step, _by_arm("dev_accuracy", found[:, 0], arms) | _by_arm("dev_auc", found[:, 1], arms))
                 if step % config.train.save_every == 0 or last:
-                    checkpoints.save(step, state, {"pairs": task.digest, "log": log.lines})
+                    # Losses that are not logged yet, as after SIGTERM, go into the mean that the next start logs.
+                    held = [to_host(loss).tolist() for loss in losses]
+                    checkpoints.save(step, state, {"pairs": task.digest, "log": log.lines, "losses": held})
                 progress.advance(1, shown)
                 if last:
                     break
@@ -185,20 +186,21 @@ def _restore_or_begin(
     placement: Placement,
     checkpoints: Checkpoints,
     first: np.ndarray,
-) -> tuple[TuneState, list[str]]:
-    """The state of the newest checkpoint and what was logged until then, or the state before the first step."""
+) -> tuple[TuneState, list[str], list[jax.Array]]:
+    """The state of the newest checkpoint, the lines logged until then and the losses that are not in them; or the
+    state before the first step."""
     shapes = program.state_shapes(config.prompt.length)
     restored = checkpoints.restore(placement.abstract(shapes))
     if restored is None:
         begin = jax.jit(program.initial_state, out_shardings=placement.shardings(shapes))
-        return begin(jnp.asarray(first)), []
+        return begin(jnp.asarray(first)), [], []
     _, state, info = restored
     if info.get("pairs") != task.digest:
         raise UserError(
             f"{checkpoints.directory}: the checkpoint was tuned on other pairs; take another --workdir or put the file "
             "of pairs back."
         )
-    return state, info["log"]
+    return state, info["log"], [jnp.asarray(loss, jnp.float32) for loss in info.get("losses", [])]
 
 
 def _by_arm(name: str, values: np.ndarray, arms: Sequence[tuple[int, float]]) -> dict[str, float]:

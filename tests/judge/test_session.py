@@ -1,6 +1,7 @@
 """The command from pairs to a judge on disk: resumed, read again, and used by `eeg2text score`."""
 
 import json
+import signal
 
 import jax
 import numpy as np
@@ -9,7 +10,7 @@ from spoilt_judges import HOSTILE
 from tiny_judge import tiny_config
 
 from eeg2text_jax.cli import main
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import Terminated, UserError
 from eeg2text_jax.judge import tune
 from eeg2text_jax.judge.baselines import baseline_scores
 from eeg2text_jax.judge.frozen import Asker, frequent_tokens, initial_prompts
@@ -89,6 +90,27 @@ def test_killed_while_tuning_and_while_scoring_it_ends_with_the_same_bytes(finis
     judge(tiny_config(), str(again))
     assert contents(again) == contents(root)
     judge(tiny_config(), str(again))  # once more changes nothing
+    assert contents(again) == contents(root)
+
+
+def test_terminated_between_two_records_it_ends_with_the_same_bytes(finished, tmp_path, monkeypatch):
+    root, _ = finished
+    again, calls, whole = tmp_path / "work", [], tune.PairBatches.__call__
+
+    def terminated(*args):
+        calls.append(args)
+        if len(calls) == 3:  # before the third step
+            signal.raise_signal(signal.SIGTERM)
+        return whole(*args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tune.PairBatches, "__call__", terminated)
+        with pytest.raises(Terminated):
+            judge(tiny_config(), str(again))
+    every = tiny_config().train
+    assert len(calls) % every.eval_every, "no line is logged at this step"
+    assert len(calls) % every.save_every, "no line is logged at this step"
+    judge(tiny_config(), str(again))
     assert contents(again) == contents(root)
 
 
