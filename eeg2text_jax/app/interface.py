@@ -71,7 +71,7 @@ def build() -> Any:
                 with gr.Row():
                     eeg = gr.File(label="Predictions", elem_id="eeg", height=140, min_width=260)
                     control = gr.File(label="Control, if any", elem_id="control", height=140, min_width=260)
-                with gr.Accordion("References in a file of their own, mode, columns, proof", open=False):
+                with gr.Accordion(shown.OPTIONS, open=False):
                     gr.Markdown("What `--reference`, `--mode`, `--columns` and `--proof` say at the command line.")
                     references = gr.File(label="References", elem_id="references", height=120)
                     mode = gr.Radio(list(MODES), value="not stated", label="How the text was decoded", elem_id="mode")

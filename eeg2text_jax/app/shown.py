@@ -8,9 +8,11 @@ from typing import Any
 from eeg2text_jax.app.jobs import Progress
 
 LONGEST = 300  # characters of a text that is shown
+OPTIONS = "References in a file of their own, mode, columns, proof"  # what stands above the options of a file
+UNPROVEN = "content of unproven origin"
 KINDS = {
     **dict.fromkeys(("uses EEG", "content above its null"), "good"),
-    **dict.fromkeys(("underpowered", "content of unproven origin"), "open"),
+    **dict.fromkeys(("underpowered", UNPROVEN), "open"),
 }
 CSS = """
 .judged { border-left: 6px solid #a3271f; padding: .6rem 1rem; background: rgba(128, 128, 128, .08); }
@@ -46,6 +48,8 @@ def verdict(found: Mapping[str, Any]) -> str:
     """The verdict, its sentence, provenance, figures and findings."""
     kind = KINDS.get(found["verdict"].partition(":")[0], "")
     origin = f"<p>Provenance: {text(found['provenance'], 2000)}.</p>" if found["provenance"] else ""
+    if found["verdict"].startswith(UNPROVEN):
+        origin += f"<p>Mode and proof can be stated above, under <i>{OPTIONS}</i>; then judge again.</p>"
     flags = "".join(f"<li>{text(flag, 2000)}</li>" for flag in found["flags"])
     sentence = text(found["sentence"], 2000)
     return (

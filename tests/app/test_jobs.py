@@ -64,6 +64,10 @@ def test_two_files_get_a_verdict_and_a_report_that_names_no_visitor(upload, tmp_
     found = answer("judge", uploads, mode="free_running")
     assert found.found["verdict"] == "uses EEG", found.found
     assert "the visitor states" in found.found["provenance"]
+    assert shown.OPTIONS not in shown.verdict(found.found)
+    unstated = answer("judge", uploads)
+    assert unstated.found["verdict"] == shown.UNPROVEN
+    assert f"can be stated above, under <i>{shown.OPTIONS}</i>" in shown.verdict(unstated.found)
     assert found.report.lower().startswith("<!doctype html>")
     assert hashlib.sha256(Path(uploads["eeg"]).read_bytes()).hexdigest() in found.report
     for text in (found.report, shown.verdict(found.found), shown.report(found.report)):

@@ -193,6 +193,9 @@ def test_the_last_step_has_the_last_rate(schedule):
     if schedule == "geometric":
         assert math.isclose(middle, 1e-5, rel_tol=1e-4)
     make_optimizer(config, 101)
+    of_two = make_schedule(config, 2)
+    with jax.numpy_dtype_promotion("standard"):
+        assert math.isclose(float(of_two(1)), 1e-6, rel_tol=1e-4)
 
 
 @pytest.mark.parametrize(
