@@ -16,7 +16,7 @@ from eeg2text_jax.errors import UserError, did_you_mean, first_line
 from eeg2text_jax.files import content_digest
 from eeg2text_jax.kinds import Range, with_pairs
 from eeg2text_jax.study import lengths
-from eeg2text_jax.study.option_help import check_options, help_text
+from eeg2text_jax.study.option_help import check_options, check_prefix, help_text
 from eeg2text_jax.study.ranges import RANGES, RENAMED, check_config, refusal, shortly
 from eeg2text_jax.study.shipped import find_config, run_config
 
@@ -74,7 +74,7 @@ def parse_config(
         raise UserError(f"--config is missing; {usage}")
     config = load_config(place)
     for argument in argv:
-        _check_prefix(config, argument)
+        check_prefix(argument, list(config))
         _check_override(config, argument)
     argv = [with_pairs(argument) for argument in _last_of_each(config, argv)]
     for name in (*options, *optional):
@@ -180,15 +180,6 @@ def _refused(error: Exception, usage: str, ranges: Mapping[str, Range]) -> UserE
             return refusal(name, value, ranges)
         return UserError(f"--config.{name} is {value!r}; expected a value of the kind that it replaces.")
     return UserError(f"{reason.rstrip('.')}; {usage}")
-
-
-def _check_prefix(config: ConfigDict, argument: str) -> None:
-    """Raise UserError for a field of the configuration that lacks `--config.`, as messages and pages name fields."""
-    match = re.match(r"-{0,2}((\w+)[.]\w[\w.]*)=", argument)
-    if match and match[2] in config:
-        raise UserError(
-            f"{match[0].rstrip('=')}: fields of the configuration begin with --config, --config.{match[1]}=..."
-        )
 
 
 def _check_override(config: ConfigDict, argument: str) -> None:

@@ -72,6 +72,15 @@ def check_options(argv: Sequence[str], known: Sequence[str]) -> None:
             raise UserError(f"--{name}: there is no such option; did you mean --{near}?")
 
 
+def check_prefix(argument: str, sections: Sequence[str]) -> None:
+    """Raise UserError for a field of the configuration that lacks `--config.`, as messages and pages name fields."""
+    match = re.match(r"-{0,2}((\w+)[.]\w[\w.]*)=", argument)
+    if match and match[2] in sections:
+        raise UserError(
+            f"{match[0].rstrip('=')}: fields of the configuration begin with --config, --config.{match[1]}=..."
+        )
+
+
 def meanings(name: str) -> dict[str, tuple[str, str]]:
     """Return the default and the comment of each field of a shipped configuration, as its file has them."""
     found: dict[str, tuple[str, str]] = {}
