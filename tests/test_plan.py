@@ -1,5 +1,6 @@
 """The plan of the package: imports run downwards between folders, in no circle anywhere, and no two names are alike."""
 
+import fnmatch
 import graphlib
 import re
 import shutil
@@ -85,3 +86,10 @@ def test_each_idiom_is_written_once(idiom, home):
     paths = [*(ROOT / "eeg2text_jax").rglob("*.py"), *(ROOT / "configs").glob("*.py")]
     found = [path for path in paths if re.search(idiom, path.read_text(encoding="utf8"))]
     assert found == [ROOT / "eeg2text_jax" / home]
+
+
+def test_every_tool_is_in_the_table_of_contributing():
+    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf8").partition("## Tools")[2]
+    named = [name.rstrip("/") for name in re.findall(r"`([^`\s]+)`", table)]
+    tools = [path.name for path in (ROOT / "tools").iterdir() if path.name != "__pycache__"]
+    assert [name for name in tools if not any(fnmatch.fnmatch(name, pattern) for pattern in named)] == []
