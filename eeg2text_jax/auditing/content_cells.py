@@ -16,6 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from eeg2text_jax.auditing.align import Aligned, Condition
+from eeg2text_jax.auditing.row_counts import OwnRows
 from eeg2text_jax.auditing.statistics import Resampled, block_shares, keep_row_counts, resample
 from eeg2text_jax.auditing.strata import Blocks, blocks_of
 from eeg2text_jax.errors import UserError
@@ -71,8 +72,16 @@ def content_tables(
     _check_size(blocks, len(metric.statistic_names) * len(aligned.seeds) * len(aligned.conditions))
     filled = [_fill(condition, aligned, blocks, metric, with_rows) for condition in aligned.conditions]
     counts = [_counts(condition, aligned) for condition in aligned.conditions]
-    sampled = resample([sums for sums, _ in filled], counts, blocks, resamples=resamples, rng=rng)
-    return [ContentTable(found, rows) for found, (_, rows) in zip(sampled, filled, strict=True)]
+    single = [_own_rows(c, rows, blocks) for c, (_, rows) in zip(aligned.conditions, filled, strict=True)]
+    sampled = resample([sums for sums, _ in filled], counts, blocks, resamples=resamples, rng=rng, rows=single)
+    return [ContentTable(found, rows if with_rows else None) for found, (_, rows) in zip(sampled, filled, strict=True)]
+
+
+def _own_rows(condition: Condition, rows: RowTable, blocks: Blocks) -> OwnRows:
+    """Return the rows that are judged, by sentence, seed and subject, so that readings are in one order everywhere."""
+    order = np.lexsort(([row.subject for row in condition.rows], condition.seed, condition.sentence))
+    order = order[np.isin(condition.sentence[order], blocks.sentences)]
+    return OwnRows(rows.own[order], condition.sentence[order], condition.seed[order])
 
 
 def weighted_tables(aligned: Aligned, strata: np.ndarray, metric: Metric) -> tuple[Blocks, list[np.ndarray]]:
@@ -80,7 +89,7 @@ def weighted_tables(aligned: Aligned, strata: np.ndarray, metric: Metric) -> tup
     blocks = blocks_of(strata)
     tables = []
     for condition in aligned.conditions:
-        sums, _ = _fill(condition, aligned, blocks, metric, with_rows=False)
+        sums, _ = _fill(condition, aligned, blocks, metric, with_null=False)
         tables.append(keep_row_counts(sums, _counts(condition, aligned), blocks).sum(0))
     return blocks, tables
 
@@ -105,16 +114,19 @@ def _counts(condition: Condition, aligned: Aligned) -> np.ndarray:
 
 
 def _fill(
-    condition: Condition, aligned: Aligned, blocks: Blocks, metric: Metric, with_rows: bool
-) -> tuple[np.ndarray, RowTable | None]:
-    """Sum the statistics of each cell over rows, `[G, C, K]`; optionally return the statistics of single rows."""
+    condition: Condition, aligned: Aligned, blocks: Blocks, metric: Metric, with_null: bool
+) -> tuple[np.ndarray, RowTable]:
+    """Sum the statistics of each cell over rows, `[G, C, K]`; also return the statistics of single rows.
+
+    The rows' null is NaN unless it is requested.
+    """
     size = len(metric.statistic_names)
     sums = np.zeros((len(aligned.seeds), blocks.n_cells, size))
     order = np.argsort(condition.sentence, kind="stable")
     first = np.searchsorted(condition.sentence[order], np.arange(len(aligned.references) + 1))
     names = [row.subject for row in condition.rows]
-    subjects = np.unique(names, return_inverse=True)[1] if with_rows and all(names) else None
-    rows = RowTable(*np.full((2, len(condition.rows), size), np.nan)) if with_rows else None
+    subjects = np.unique(names, return_inverse=True)[1] if with_null and all(names) else None
+    rows = RowTable(*np.full((2, len(condition.rows), size), np.nan))
     donors = donor_places(condition, aligned)
     strata = [
         (m, b) for members, block in blocks.views(sums) for m, b in zip(members, np.moveaxis(block, 1, 0), strict=True)
@@ -147,7 +159,7 @@ def _fill_stratum(
     references: Sequence[str],
     metric: Metric,
     result: np.ndarray,
-    rows: RowTable | None,
+    rows: RowTable,
     subjects: np.ndarray | None,
 ) -> None:
     """Fill `result [G, m, m, K]` and the rows `mine` of `rows`.
@@ -169,8 +181,7 @@ def _fill_stratum(
         found = metric.pairwise(distinct[start : start + CHUNK], references)  # [distinct, m, K]
         sums += occurs[:, start : start + CHUNK] @ found.reshape(len(found), -1)
         here = (which >= start) & (which < start + CHUNK)
-        if rows is not None:
-            rows.own[mine[here]] = found[which[here] - start, place[here]]
+        rows.own[mine[here]] = found[which[here] - start, place[here]]
         if donor is not None:
             lent[here] = found[which[here] - start, donor[here]]
     sums = sums.reshape(-1, m, m, size)
@@ -180,7 +191,7 @@ def _fill_stratum(
             sums, target // m, *(np.tile(each, times) for each in (place, donor)), np.tile(lent, (times, 1))
         )
     result[...] = sums[:n_seeds]
-    if rows is not None and reader is not None:
+    if reader is not None:
         counts = np.zeros((len(readers), m))
         np.add.at(counts, (reader, place), 1)
         rows.null[mine] = _reader_null(sums[n_seeds:], counts)[reader, place]

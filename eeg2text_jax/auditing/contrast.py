@@ -8,6 +8,7 @@ import numpy as np
 from eeg2text_jax.auditing import statistics
 from eeg2text_jax.auditing.align import Condition
 from eeg2text_jax.auditing.content_cells import RowTable
+from eeg2text_jax.auditing.row_counts import observed_share
 from eeg2text_jax.auditing.statistics import Resampled, Score
 
 NOTHING = 1e-9  # of the score's unit: a spread below is rounding
@@ -71,7 +72,7 @@ def contrast(conditions: Sequence[Resampled], score: Score) -> Contrast:
     collapse moves the permuted differences as it moves the observed one. Rows of a sentence are never separated, so
     what they share for other reasons than content does not count twice. Means over few rows scatter more than those
     over many, and here may be given to a reference with many: the permuted differences scatter a little more than the
-    observed one, and the test errs on the side of saying nothing.
+    observed one, and the test errs on the side of saying nothing; the detectable effect counts that.
 
     The interval comes from a bootstrap over sentences; it is never narrower than the effect plus and minus the normal
     quantile times the permutation's standard deviation, which is the wider one where a few sentences hold most rows.
@@ -94,7 +95,8 @@ def contrast(conditions: Sequence[Resampled], score: Score) -> Contrast:
     permutation_sd = float((null_draws - effect * in_place).std())
     seeds_are_level = len(seed_effects) >= 3
     growth = _growth(permuted[0])
-    mde = statistics.minimum_detectable_effect(permutation_sd, in_place, growth=growth)
+    share = _observed_share(conditions, score, signs, permutation_sd)
+    mde = statistics.minimum_detectable_effect(permutation_sd, in_place, growth=growth, observed=share)
     if seeds_are_level:
         mde = max(mde, statistics.seed_detectable_effect(seed_effects))
     low, high = _interval(effect, boot_draws, permutation_sd, 0.90)
@@ -129,6 +131,16 @@ def _growth(permuted: np.ndarray) -> float:
       permuted: scores `[draws]` under permuted references.
     """
     return float(permuted.var() / permuted.mean()) if permuted.min() >= 0 and permuted.mean() > NOTHING else 0.0
+
+
+def _observed_share(conditions: Sequence[Resampled], score: Score, signs: np.ndarray, permutation_sd: float) -> float:
+    rows = [c.rows for c in conditions if c.rows is not None]
+    if len(rows) < len(conditions):
+        return 1.0
+    gradients = [
+        sign * statistics.gradient(score, c.own.sum((0, 1))) for sign, c in zip(signs, conditions, strict=True)
+    ]
+    return observed_share(rows, gradients, conditions[0].factors, permutation_sd)
 
 
 def _stack(totals: Sequence[np.ndarray]) -> np.ndarray:

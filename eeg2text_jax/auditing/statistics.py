@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from scipy import sparse
 
+from eeg2text_jax.auditing.row_counts import OwnRows, row_factors
 from eeg2text_jax.auditing.strata import Blocks
 
 Score = Callable[[np.ndarray], np.ndarray]  # summed statistics [..., K] -> score [...], higher is better
@@ -132,7 +133,8 @@ class Resampled:
     `own`, `null [G, S, K]`: each sentence against its own reference, and its share of the content null. `permuted
     [B, K]`: totals when the sentences are given to references of their stratum at random. `in_place [B]`: the share of
     rows whose reference kept its own sentence there. `bootstrapped [B, 2, K]`: totals of own and null over sentences
-    drawn with replacement.
+    drawn with replacement. `rows` are the single rows, None if they are not known, and `factors` those of
+    `row_counts.row_factors`.
     """
 
     own: np.ndarray
@@ -140,6 +142,8 @@ class Resampled:
     permuted: np.ndarray
     in_place: np.ndarray
     bootstrapped: np.ndarray
+    rows: OwnRows | None = None
+    factors: tuple[float, float] = (1.0, 1.0)
 
 
 def resample(
@@ -149,6 +153,7 @@ def resample(
     *,
     resamples: int,
     rng: np.random.Generator,
+    rows: Sequence[OwnRows] | None = None,
 ) -> list[Resampled]:
     """Permute and bootstrap conditions of the same sentences, with the same draws for all.
 
@@ -156,16 +161,22 @@ def resample(
       sums: per condition the statistics of each cell, summed over rows, `[G, C, K]`.
       counts: per condition the rows of each sentence, int `[G, S]`.
       blocks: the strata; sentences are exchanged within them.
+      rows: per condition the single rows, for the detectable effect where sentences have unequal numbers of rows.
     """
     tables = [keep_row_counts(s, n, blocks) for s, n in zip(sums, counts, strict=True)]
     weights = [_own_weight(n.sum(0), blocks) for n in counts]
     permuted = permuted_totals([*(table.sum(0) for table in tables), *weights], blocks, resamples, rng)
     own = [own_totals(table, blocks) for table in tables]
     null = [null_shares(table, blocks) for table in tables]
-    rows = np.stack([*own, *null], 2)[:, blocks.sentences]  # [G, S', 2 * conditions, K]
-    drawn = np.concatenate(list(bootstrap_totals(rows, resamples, rng)))
+    shares = np.stack([*own, *null], 2)[:, blocks.sentences]  # [G, S', 2 * conditions, K]
+    drawn = np.concatenate(list(bootstrap_totals(shares, resamples, rng)))
     n = len(tables)
-    return [Resampled(own[i], null[i], permuted[i], permuted[n + i][:, 0], drawn[:, [i, n + i]]) for i in range(n)]
+    single = rows or [None] * n
+    factors = [row_factors(c, blocks) for c in counts]
+    return [
+        Resampled(own[i], null[i], permuted[i], permuted[n + i][:, 0], drawn[:, [i, n + i]], single[i], factors[i])
+        for i in range(n)
+    ]
 
 
 def _own_weight(counts: np.ndarray, blocks: Blocks) -> np.ndarray:
@@ -194,15 +205,21 @@ def p_value(observed: float, null: np.ndarray) -> float:
 
 
 def minimum_detectable_effect(
-    sd: float, in_place: np.ndarray, alpha: float = 0.05, power: float = 0.9, *, growth: float = 0.0
+    sd: float,
+    in_place: np.ndarray,
+    alpha: float = 0.05,
+    power: float = 0.9,
+    *,
+    growth: float = 0.0,
+    observed: float = 1.0,
 ) -> float:
     """Return the smallest content effect that the permutation test finds with `power` at one-sided `alpha`.
 
     `sd` is that of the permuted statistic where nothing is to be found; at an effect d that of the observed one is
-    `sqrt(sd ** 2 + growth * d)`. With an effect d in every row, a permutation that leaves a share `in_place` of the
-    rows where they are keeps that share of d, and exceeds an observed statistic of d + e with probability
-    `Phi((d * in_place - d - e) / sd)`. The smallest d is the one for which that is `alpha` on average over the
-    permutations at hand when e is as low as it is in 1 - `power` of the sets. It is infinite where too many
+    `sqrt((observed * sd) ** 2 + growth * d)`. With an effect d in every row, a permutation that leaves a share
+    `in_place` of the rows where they are keeps that share of d, and exceeds an observed statistic of d + e with
+    probability `Phi((d * in_place - d - e) / sd)`. The smallest d is the one for which that is `alpha` on average over
+    the permutations at hand when e is as low as it is in 1 - `power` of the sets. It is infinite where too many
     permutations leave everything in place.
     """
     from scipy import optimize, special  # slow to import, and scoring a file needs none of it
@@ -212,7 +229,7 @@ def minimum_detectable_effect(
     moved, quantile, growth = 1 - in_place, normal_quantile(power), growth / sd
 
     def shortfall(x: float) -> float:
-        return float(special.ndtr(quantile * np.sqrt(1 + growth * x) - x * moved).mean()) - alpha
+        return float(special.ndtr(quantile * np.sqrt(observed**2 + growth * x) - x * moved).mean()) - alpha
 
     if shortfall(1e3) > 0:
         return float("inf")

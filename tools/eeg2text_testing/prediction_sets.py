@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import sparse
 
+from eeg2text_jax.auditing.row_counts import OwnRows
 from eeg2text_jax.auditing.strata import length_strata, reader_groups
 from eeg2text_jax.predictions.file import Prediction
 
@@ -177,6 +178,21 @@ def unigram_tables(simulated: Simulated) -> list[np.ndarray]:
     width = (int(max(simulated.references.max(), *(w.max() for w in simulated.predictions))) + 1) * MAX_REPEATS
     holds = _counts(references, np.arange(len(references)), len(references), width)
     return [_table(words, simulated, holds, width) for words in simulated.predictions]
+
+
+def own_rows(simulated: Simulated) -> list[OwnRows]:
+    """Return the rows of `unigram_tables` one by one, against their own references, per condition."""
+    n_seeds, n_rows = simulated.predictions[0].shape[:2]
+    sentence, seed = np.tile(simulated.sentence, n_seeds), np.repeat(np.arange(n_seeds), n_rows)
+    holds = _occurrences(simulated.references)[simulated.sentence][:, None, :]
+    found = []
+    for words in simulated.predictions:
+        written = np.broadcast_to(_occurrences(words), (n_seeds, n_rows, words.shape[-1]))
+        hits = ((written[..., None] == holds) & (written[..., None] != PAD)).sum((-1, -2))
+        length = np.broadcast_to(simulated.n_words[simulated.sentence], hits.shape)
+        values = np.stack([(written != PAD).sum(-1), length, hits], -1).reshape(-1, 3)
+        found.append(OwnRows(values.astype(float), sentence, seed))
+    return found
 
 
 def _occurrences(words: np.ndarray) -> np.ndarray:
