@@ -5,10 +5,10 @@
 Sets without information: rows of a sentence (as many for all; 8-12 and 10-18, which go with the task, as in released
 test parts of ZuCo; one sentence with half of all rows) x tasks known or not, each against three controls: one alike,
 one constant sentence, another style. In each cell, how often *uses EEG* or *content above its null* is said (at most 70
-of 1,000 allowed). Then power of the verdict, tasks known and not, at the effect that the printed minimum detectable
-effect predicts (90 % promised), and how often equivalence is claimed at an effect on the margin (at most 70). Then
-outputs that know the length, the task or the
-subject and nothing else, and mere frequent words. With --decodes, predictions drawn at random from published outputs,
+of 1,000 allowed). Then power of the verdict, tasks known and not, where another study of the same sentences has the
+minimum detectable effect that one without information printed (90 % promised), and how often equivalence is claimed at
+an effect on the margin (at most 70). Then outputs that know the length, the task or the subject and nothing else, and
+mere frequent words. With --decodes, predictions drawn at random from published outputs,
 with the real rows of SR+NR+NRv2, against one constant sentence. Writes calibration.json (as cells finish),
 calibration.md and calibration.png; the same command goes on after a stop. About 15 minutes on one idle core.
 """
@@ -74,6 +74,8 @@ class Job:
     margin: float
     key: tuple[int, ...]
     every_stratum: bool = False  # test within other strata even where nothing is found: for the printed MDE
+    study: int | None = None  # number of the study of the same sentences; None: sentences and predictions of one draw
+    information: tuple[float, ...] = ()  # of each set, in place of the dial
 
 
 def found_in(
@@ -109,8 +111,7 @@ def outcomes(job: Job) -> np.ndarray:
     equivalent, effect, minimum detectable effect; `[sets, 1 + controls + 3]`."""
     rows = []
     for index in range(job.sets):
-        rng = np.random.default_rng([*job.key, index])
-        simulated = simulate(job.dials, rng)
+        simulated, rng = drawn(job, index)
         tables = unigram_tables(simulated)
         found = [found_in(simulated, tables, simulated.strata, job.resamples, rng)]
         if job.every_stratum or any(map(is_above, found[0])):  # else nothing is claimed whatever the others say
@@ -126,6 +127,15 @@ def outcomes(job: Job) -> np.ndarray:
     return np.array(rows, float)
 
 
+def drawn(job: Job, index: int) -> tuple[Simulated, np.random.Generator]:
+    """Return a set, and the generator of its permutations."""
+    rng = np.random.default_rng([*job.key, index])
+    if job.study is None:
+        return simulate(job.dials, rng), rng
+    study = np.random.default_rng([*job.key, index, job.study])
+    return simulate(dataclasses.replace(job.dials, information=job.information[index]), rng, study), study
+
+
 def effects(job: Job) -> np.ndarray:
     """Only the effect of each set, `[sets]`."""
     values = []
@@ -139,7 +149,12 @@ def effects(job: Job) -> np.ndarray:
 def run(pool: Pool, work: Callable[[Job], np.ndarray], job: Job) -> np.ndarray:
     """One job in pieces."""
     starts = range(0, job.sets, PIECE)
-    pieces = [dataclasses.replace(job, sets=min(PIECE, job.sets - s), key=(*job.key, s)) for s in starts]
+    pieces = [
+        dataclasses.replace(
+            job, sets=min(PIECE, job.sets - s), key=(*job.key, s), information=job.information[s : s + PIECE]
+        )
+        for s in starts
+    ]
     return np.concatenate(pool.map(work, pieces, chunksize=1))
 
 
@@ -151,39 +166,42 @@ def without_information(pool: Pool, number: int, dials: Dials, args: argparse.Na
 
 
 def with_information(pool: Pool, number: int, dials: Dials, args: argparse.Namespace) -> dict:
-    """Power at the printed minimum detectable effect, and wrong equivalence."""
+    """Power at the printed minimum detectable effect, and wrong equivalence.
 
-    def at(information: float, sets: int, point: int) -> np.ndarray:
-        planted = dataclasses.replace(dials, information=information)
-        return run(pool, outcomes, Job(planted, sets, args.resamples, args.margin, (args.seed, number, point), True))
+    A study without information prints an effect; another study of the same sentences is given this effect.
+    """
+
+    def at(information: float | np.ndarray, sets: int, point: int) -> np.ndarray:
+        shares = np.broadcast_to(information, sets).tolist()
+        job = Job(dials, sets, args.resamples, args.margin, (args.seed, number), True, point, tuple(shares))
+        return run(pool, outcomes, job)
 
     pilot = dataclasses.replace(dials, information=PILOT_INFORMATION)
     job = Job(pilot, min(PILOT_SETS, 3 * args.sets), 2, args.margin, (args.seed, number, 99))
     per_information = float(run(pool, effects, job).mean()) / PILOT_INFORMATION
     few = max(50, args.sets // 5)
-    null = at(0.0, args.sets, 0)  # all: detectable effects differ much where one sentence holds most rows
-    mde = float(null[:, -1].mean())
+    null = at(0.0, args.sets, 0)
+    printed = null[:, -1]
     margin = at(args.margin / per_information, args.sets, 1)
-    promised = at(mde / per_information, args.sets, 2)
-    curve = [at(x * mde / per_information, few, 3 + i) for i, x in enumerate(CURVE)]
-    points = sorted((float(p[:, -2].mean()), float(p[:, 1].mean())) for p in [null, promised, *curve])
-    reached = effect_at_power(points)
+    promised = at(printed / per_information, args.sets, 2)
+    curve = [at(x * printed[:few] / per_information, few, 3 + i) for i, x in enumerate(CURVE)]
+    parts = zip((0.0, 1.0, *CURVE), (null, promised, *curve), strict=True)
+    points = sorted((x, float(part[:, 1].mean())) for x, part in parts)
     return {
         "sets": args.sets,
         "effect_on_margin": float(margin[:, -2].mean()),
         "wrong_equivalence": int(margin[:, -3].sum()),
         "equivalent_when_null": float(null[:, -3].mean()),
-        "mde": mde,
+        "mde": float(printed.mean()),
         "effect_at_mde": float(promised[:, -2].mean()),
         "power_at_mde": float(promised[:, 1].mean()),
-        "effect_at_90": reached,
-        "effect_at_90_over_mde": reached / mde,
+        "effect_at_90_over_mde": effect_at_power(points),
         "power_curve": points,
     }
 
 
 def effect_at_power(points: Sequence[tuple[float, float]], power: float = 0.9) -> float:
-    """Effect at which a probit line through the power curve reaches `power`."""
+    """Effect, in printed ones, at which a probit line through the power curve reaches `power`."""
     effect, found = np.array([p for p in points if 0.02 < p[1] < 0.999]).T
     slope, intercept = np.polyfit(effect, stats.norm.ppf(found), 1)
     return float((stats.norm.ppf(power) - intercept) / slope)
@@ -286,7 +304,7 @@ def draw(result: dict, path: Path) -> None:
     colors = itertools.cycle(("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#8A8A8A"))
     for cell, color in zip(result["power"], colors, strict=False):
         effect, power = np.array(cell["power_curve"]).T
-        right.plot(effect / cell["mde"], power, marker="o", ms=3, color=color, label=f"rows: {cell['cell']}")
+        right.plot(effect, power, marker="o", ms=3, color=color, label=f"rows: {cell['cell']}")
     right.axhline(0.9, color="black", lw=1, ls=":")
     right.axvline(1, color="black", lw=1, ls=":")
     right.set(xlabel="true effect / printed detectable effect", ylabel="share called uses EEG", ylim=(0, 1.02))

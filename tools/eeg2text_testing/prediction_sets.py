@@ -81,8 +81,8 @@ class Simulated:
         return np.broadcast_to(counts, (len(self.predictions[0]), len(counts)))
 
 
-def simulate(dials: Dials, rng: np.random.Generator) -> Simulated:
-    """Draws one set."""
+def simulate(dials: Dials, rng: np.random.Generator, study: np.random.Generator | None = None) -> Simulated:
+    """Draws one set; with `study`, the predictions of another study of the same sentences and readers."""
     size = dials.sentences
     n_words = rng.integers(*dials.reference_words, size=size)
     tasks = np.arange(size) * dials.tasks // size  # one after the other, as in released files
@@ -98,6 +98,7 @@ def simulate(dials: Dials, rng: np.random.Generator) -> Simulated:
         references = _overwrite(references, LIST_SHARE, first[:, None] + _pick(references.shape, rng), rng)
     references = np.where(np.arange(references.shape[1]) < n_words[:, None], references, PAD)
     simulated = Simulated(references, n_words, tasks, strata, sentence, subject, (), dials.tasks_known)
+    rng = study or rng
     scales = np.maximum(0, 1 + dials.seed_sd * rng.standard_normal((1 + len(dials.controls), dials.seeds)))
     kinds = ("eeg", *dials.controls)
     predictions = [
