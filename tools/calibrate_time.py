@@ -3,7 +3,8 @@
 `python tools/calibrate_time.py --sets 1000` prints a table, a line a cell: block length, order of the subjects, split,
 readers, how exactly the clock is known, and in how many sets each and all of the controls `clock`, `nearest_in_time`
 and `neighbor` are beaten. With `--words` the decoder also names words of the sentence, and the counts are hits;
-`--power` chooses that chance in each cell so that the hardest control is beaten by its minimum detectable effect.
+`--power` chooses their number in each cell so that the mean difference in content against the hardest control is the
+mean of its printed minimum detectable effect, and prints both.
 """
 
 import argparse
@@ -27,6 +28,8 @@ from eeg2text_testing.prediction_sets import unigram_score, unigram_tables
 
 CONTROLS = ("clock", "nearest_in_time", "neighbor")
 MINUTE = 15.0  # sentences of four seconds
+GRID = (0.0, 0.25, 0.5, 1.0, 2.0)  # words between which an effect is its MDE, as few sets show
+FEW, ROUNDS, CLOSE = 40, 4, 0.01  # sets for that; times that all sets are drawn; how near effect and MDE come
 
 
 def cells(words: float, full: bool, sentences: int) -> list[Clocked]:
@@ -46,26 +49,57 @@ def against(spec: Clocked, seed: int, resamples: int) -> dict[str, Contrast]:
     return {name: contrast([eeg, one], unigram_score) for name, one in zip(CONTROLS, controls, strict=True)}
 
 
-def beyond(spec: Clocked, seed: int, resamples: int, within: bool) -> dict[str, bool]:
+def beyond(found: dict[str, Contrast]) -> dict[str, bool]:
     """What one set comes to: each control beaten, and all of them (`beyond`)."""
-    found = {name: is_above(one) for name, one in against(spec, seed, resamples).items()}
-    found["beyond"] = all(found.values())
-    return found | (in_stretches(spec, seed, resamples) if within else {})
+    beaten = {name: is_above(one) for name, one in found.items()}
+    return beaten | {"beyond": all(beaten.values())}
 
 
-def at_its_mde(spec: Clocked, sets: int, resamples: int) -> Clocked:
-    """The cell with as many words as make the effect against the hardest control its minimum detectable effect."""
-    key = 10**6  # other sets than those that are counted
-    pilots = [
-        [against(dataclasses.replace(spec, words=words), key + seed, resamples) for seed in range(sets)]
-        for words in (0.0, 0.5)
-    ]
-    needed = []
-    for name in CONTROLS:
-        none, half = (np.mean([one[name].effect for one in pilot]) for pilot in pilots)
-        mde = np.mean([one[name].mde for one in pilots[1]])
-        needed.append(0.5 * (mde - none) / (half - none))
-    return dataclasses.replace(spec, words=float(max(needed)))
+@dataclasses.dataclass(frozen=True)
+class Planted:
+    """A cell with words, and the sets that are counted. Means over them, of the control that leaves the least:
+
+    `effect`, the difference in content; `mde`, its minimum detectable effect as printed.
+    """
+
+    spec: Clocked
+    found: list[dict[str, Contrast]]
+    hardest: str
+    effect: float
+    mde: float
+
+    @property
+    def gap(self) -> float:
+        return self.effect - self.mde
+
+
+def planted(spec: Clocked, words: float, sets: int, resamples: int) -> Planted:
+    """Draws the sets of a cell with words."""
+    spec = dataclasses.replace(spec, words=float(words))
+    found = [against(spec, seed, resamples) for seed in range(sets)]
+    means = {name: np.mean([(one[name].effect, one[name].mde) for one in found], axis=0) for name in CONTROLS}
+    hardest = min(means, key=lambda name: means[name] @ (1, -1))
+    return Planted(spec, found, hardest, *map(float, means[hardest]))
+
+
+def at_its_mde(spec: Clocked, sets: int, resamples: int) -> Planted:
+    """As many words as make the effect against the hardest control its minimum detectable effect, within `CLOSE`.
+
+    Both are means over the sets that are counted, which differ in their words alone: the effect grows with the words,
+    the MDE less. Few sets show about where they meet, then all sets are drawn until they do.
+    """
+    few = [planted(spec, words, min(sets, FEW), resamples).gap for words in GRID]
+    after = int(np.searchsorted(few, 0))
+    if after in (0, len(GRID)):
+        raise ValueError(f"{spec}: no share of words makes the effect the MDE; the gaps are {few}")
+    slope = (few[after] - few[after - 1]) / (GRID[after] - GRID[after - 1])
+    words = GRID[after - 1] - few[after - 1] / slope
+    for _ in range(ROUNDS):
+        made = planted(spec, words, sets, resamples)
+        if abs(made.gap) <= CLOSE * made.mde:
+            break
+        words -= made.gap / slope
+    return made
 
 
 def in_stretches(spec: Clocked, seed: int, resamples: int) -> dict[str, bool]:
@@ -84,34 +118,47 @@ def in_stretches(spec: Clocked, seed: int, resamples: int) -> dict[str, bool]:
     return found
 
 
-def line(spec: Clocked, sets: int, resamples: int, within: bool) -> str:
+def line(spec: Clocked, flags: argparse.Namespace) -> str:
     """One cell as a line of the table."""
-    begun = time.process_time()
-    found = [beyond(spec, seed, resamples, within) for seed in range(sets)]
+    begun, sets = time.process_time(), flags.sets
+    figures = []
+    if flags.power:
+        made = at_its_mde(spec, sets, flags.resamples)
+        spec, contrasts = made.spec, made.found
+        figures = [made.hardest, f"{made.effect:.2f}", f"{made.mde:.2f}"]
+    else:
+        contrasts = [against(spec, seed, flags.resamples) for seed in range(sets)]
+    found = list(map(beyond, contrasts))
+    if flags.within:
+        found = [one | in_stretches(spec, seed, flags.resamples) for seed, one in enumerate(found)]
     order, split = "same" if spec.same_order else "own", "blocked" if spec.blocked else "interleaved"
     exact = f"{spec.exact * 4:.0f} s" if spec.exact else "exact"
-    about = [spec.block, order, split, spec.subjects, exact]
+    about = [spec.block, order, split, spec.subjects, exact, f"{spec.words:.3f}", *figures]
     shares = [sum(one[name] for one in found) for name in found[0]]
     took = f"<!-- {1e3 * (time.process_time() - begun) / sets:.0f} ms a set -->"
-    return f"| {' | '.join(map(str, (*about, f'{spec.words:.2f}', *shares)))} | {took}"
+    return f"| {' | '.join(map(str, (*about, *shares)))} | {took}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--sets", type=int, default=100)
     parser.add_argument("--resamples", type=int, default=200)
-    parser.add_argument("--words", type=float, default=0.0, help="chance that the decoder names a word of the sentence")
+    parser.add_argument(
+        "--words", type=float, default=0.0, help="own words of the sentence that the decoder names on average"
+    )
     parser.add_argument("--power", action="store_true", help="as many words as are detectable")
     parser.add_argument("--full", action="store_true", help="all combinations of block length, readers and clocks")
     parser.add_argument("--within", action="store_true", help="besides, content within stretches of time")
     parser.add_argument("--sentences", type=int, default=300, help="of which one of five is tested")
+    parser.add_argument("--only", type=int, nargs="+", help="numbers of cells, from 0 in the order of the table")
     flags = parser.parse_args()
-    names = ("block", "order", "split", "readers", "clock", "words", *CONTROLS, "beyond")
+    figures = ("hardest", "effect", "MDE") if flags.power else ()
+    names = ("block", "order", "split", "readers", "clock", "words", *figures, *CONTROLS, "beyond")
     names += ("stretches", "and groups") if flags.within else ()
+    chosen = cells(flags.words, flags.full, flags.sentences)
     print(f"| {' | '.join(names)} |\n{'| --- ' * len(names)}|")
-    for spec in cells(flags.words, flags.full, flags.sentences):
-        spec = at_its_mde(spec, flags.sets // 4, flags.resamples) if flags.power else spec
-        print(line(spec, flags.sets, flags.resamples, flags.within), flush=True)
+    for spec in [chosen[k] for k in flags.only or range(len(chosen))]:
+        print(line(spec, flags), flush=True)
 
 
 if __name__ == "__main__":

@@ -99,7 +99,6 @@ def judge(request: Request) -> dict[str, Any]:
         condition_headings,
         condition_rows,
         effect_rows,
-        time_lines,
     )
     from eeg2text_jax.predictions.groups import groups_of, likely_groups
 
@@ -135,7 +134,7 @@ def judge(request: Request) -> dict[str, Any]:
     write_report(result, Path("report.html"))
     return {
         "verdict": result.verdict_text,
-        "sentence": " ".join([result.sentence, *time_lines(result), *(f"{note}." for note in notes)]),
+        "sentence": " ".join([result.sentence, *(f"{note}." for note in notes)]),
         "provenance": result.provenance.text if result.provenance else "",
         "tables": [
             [condition_headings(result), *condition_rows(result)],

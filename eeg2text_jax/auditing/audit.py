@@ -8,7 +8,7 @@ import numpy as np
 
 from eeg2text_jax.auditing import fitness, red_flags
 from eeg2text_jax.auditing.align import align
-from eeg2text_jax.auditing.beyond_time import beyond_time
+from eeg2text_jax.auditing.beyond_time import beyond_time, time_lines
 from eeg2text_jax.auditing.compare import Measured, compare, measure
 from eeg2text_jax.auditing.content_cells import donor_notes
 from eeg2text_jax.auditing.contrast import Contrast, Evidence
@@ -169,9 +169,10 @@ def audit_table(table: Table, options: Options, rng: np.random.Generator) -> Aud
         for bars in [fitness.bars(flags, aligned.eeg.name, found.control)]
     ]
     decisive = deciding_one(comparisons, alone=len(aligned.conditions) == 1)
+    time = beyond_time(aligned, comparisons)
     return AuditResult(
         verdict=decisive.verdict,
-        sentence=decisive.sentence,
+        sentence=" ".join([decisive.sentence, *time_lines(decisive.verdict, time)]),
         metric=endpoint.label,
         signature=endpoint.metric.signature,
         margin=margin,
@@ -193,7 +194,7 @@ def audit_table(table: Table, options: Options, rng: np.random.Generator) -> Aud
         provenance=origin,
         levels=levels,
         curve=_curve(table, decisive, options) if options.with_curve and not options.groups else [],
-        time=beyond_time(aligned, comparisons),
+        time=time,
         examples=table.examples(measured.cells[0].rows, rng),
         **table.fields(),
     )

@@ -69,6 +69,11 @@ def beyond_time(aligned: Aligned, comparisons: Sequence[Comparison]) -> BeyondTi
     return BeyondTime(NOT_EXCLUDED, tuple(names), f"Time: not excluded, {figures}: {told}.")
 
 
+def time_lines(verdict: Verdict, time: BeyondTime | None) -> list[str]:
+    """Return the sentence on time, if the verdict found content that time may explain."""
+    return [time.sentence] if time is not None and verdict in SAID_BEHIND else []
+
+
 def _knows_all(condition: Condition) -> bool:
     """Return whether a control uses all that a clock can know: the nearest training text, or an arm trained on it."""
     row = condition.rows[0]

@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.auditing.beyond_time import FOUND, NOT_BEYOND, NOT_BEYOND_STATUS, SAID_BEHIND, BeyondTime
+from eeg2text_jax.auditing.beyond_time import (
+    FOUND,
+    NOT_BEYOND,
+    NOT_BEYOND_STATUS,
+    SAID_BEHIND,
+    BeyondTime,
+    time_lines,
+)
 from eeg2text_jax.auditing.contrast import Contrast
 from eeg2text_jax.auditing.levels import HEADINGS as LEVEL_HEADINGS
 from eeg2text_jax.auditing.levels import Level, curve_text, level_rows
@@ -35,7 +42,7 @@ class AuditResult:
     """Everything that the report prints. `to_json` is the same without the arrays."""
 
     verdict: Verdict
-    sentence: str
+    sentence: str  # of the comparison that decides, then of time if time may explain the verdict
     metric: str
     signature: str
     mode: str
@@ -221,18 +228,12 @@ def result_text(result: AuditResult) -> str:
         *(f"note: {note}" for note in result.notes),
         "",
         *([f"Provenance: {result.provenance.text}."] if result.provenance else []),
-        *(f"{c.sentence}" for c in result.comparisons if c.sentence != result.sentence),
-        *time_lines(result),
-        result.sentence,
+        *(c.sentence for c in result.comparisons if c is not result.deciding),
+        *time_lines(result.verdict, result.time),
+        result.deciding.sentence,
         f"VERDICT: {result.verdict_text}",
     ]
     return said("\n".join(lines), result.recording)
-
-
-def time_lines(result: AuditResult) -> list[str]:
-    """Return the sentence on time, if content was found that time may explain."""
-    shown = result.time is not None and result.verdict in SAID_BEHIND
-    return [result.time.sentence] if shown else []
 
 
 def derived_lines(result: AuditResult) -> list[str]:

@@ -1,6 +1,7 @@
 """Content beyond time: decoders of the clock, of words, and of both, with and without controls of time."""
 
 import dataclasses
+import html
 
 import numpy as np
 import pytest
@@ -39,6 +40,18 @@ def test_the_trap_is_shown_and_caught(sets):
     assert caught.verdict_text == f"uses EEG: {NOT_BEYOND}"
     assert caught.exit_status == 10
     assert f"VERDICT: uses EEG: {NOT_BEYOND}" in result_text(caught)
+
+
+def test_the_sentence_of_a_verdict_says_the_time_once(sets):
+    controls = ["shuffled", "clock", "nearest_in_time", "neighbor"]
+    for kind, names in (("clock", controls), ("words", controls), ("words", ["shuffled"])):
+        found = judged(sets[kind][0], names)
+        assert found.sentence == f"{found.deciding.sentence} {found.time.sentence}"
+        assert found.sentence in found.to_json()["sentence"]
+        for shown in (repr(found), result_text(found), found._repr_html_()):
+            assert shown.count(html.escape(found.time.sentence)) == 1
+    nothing = judged({**sets["words"][0], "eeg": sets["words"][0]["shuffled"]}, ["clock"])
+    assert nothing.sentence == nothing.deciding.sentence
 
 
 @pytest.mark.parametrize("kind", ["words", "both"])

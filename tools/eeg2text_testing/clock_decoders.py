@@ -23,7 +23,7 @@ class Clocked:
       same_order: all subjects meet the sentences in one order.
       blocked: the test part is one stretch of each recording; else every fifth text at random.
       exact: standard deviation, in sentences, of the time that the decoder knows.
-      words: chance that the decoder names a word of the sentence.
+      words: how many of the sentence's two own words the decoder names on average, 0 to 2: one, then both.
     """
 
     sentences: int = 300
@@ -90,11 +90,17 @@ def _class_words(label: np.ndarray) -> np.ndarray:
 def _order(spec: Clocked, label: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Sentences in the order in which they are shown: blocks of a class, in random order."""
     blocks = [
-        part
-        for c in range(spec.classes)
-        for part in np.array_split(rng.permutation(np.flatnonzero(label == c)), -(-(label == c).sum() // spec.block))
+        part for c in range(spec.classes) for part in _parts(rng.permutation(np.flatnonzero(label == c)), spec.block)
     ]
     return np.concatenate([blocks[k] for k in rng.permutation(len(blocks))])
+
+
+def _parts(shown: np.ndarray, longest: int) -> list[np.ndarray]:
+    """As few parts of about equal length as keep to the longest; `np.array_split` takes half of a set's time here."""
+    count = -(-len(shown) // longest)
+    size, larger = divmod(len(shown), count)
+    ends = np.cumsum([size + (k < larger) for k in range(count)]).tolist()
+    return [shown[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 def _read(
@@ -123,7 +129,9 @@ def _read(
     def decode(places: np.ndarray) -> np.ndarray:
         """What a decoder writes that was fed the recordings of these places."""
         words = from_clock(places + spec.exact * rng.standard_normal(len(places)))
-        words[:, 4] = np.where(rng.random(len(places)) < spec.words, texts[order[places], 2], words[:, 4])
+        drawn = rng.random(len(places))
+        for k in (0, 1):
+            words[:, 4 - k] = np.where(drawn < spec.words - k, texts[order[places], 2 + k], words[:, 4 - k])
         return words
 
     apart = np.abs(tested[:, None] - tested).astype(float)
