@@ -43,6 +43,8 @@ def get_config() -> ConfigDict:
     c.data.synthetic_fmri.frames = 60  # of a story, 1.5 s each and about a word
     c.data.synthetic_fmri.grid = (16, 16, 8)  # voxels, in place of data.fmri.grid
     c.data.synthetic_fmri.vocabulary = 100  # distinct words
+    c.data.synthetic_fmri.groups = 1  # scenes of a story, each with words of its own
+    c.data.synthetic_fmri.drift = 0.0  # standard deviation of a slow drift of a scan, beside patterns of size about 1
     c.data.synthetic_fmri.lag_tr = 3  # frames from a word to its pattern; data.fmri.lag_tr undoes it
     c.data.synthetic_fmri.seed = 0
     c.data.synthetic_fmri.folder = ""  # where the BIDS tree is left; empty: it is removed once it is read

@@ -46,6 +46,7 @@ ZERO = {
     "audit.margin", "metrics.layer", "contrastive.layer", "retrieval.margin",
     "data.raw.highpass", "data.raw.lowpass", "data.raw.notch", "data.raw.resample", "data.raw.margin",
     "data.fmri.lag_tr", "data.synthetic_fmri.signal", "data.synthetic_fmri.lag_tr", "data.synthetic_fmri.seed",
+    "data.synthetic_fmri.drift",
     "data.fmri.detrend", "data.fmri.mask",
 }  # fmt: skip
 NEGATIVE = {"decode.length_penalty", "metrics.layer", "contrastive.layer"}

@@ -3,12 +3,15 @@
 `python tools/time_trap.py --seeds 20` prints a table: for each design (slow drift or planted words, in blocks of a kind
 of sentence or in random order) how many seeds end in the right verdict, by text and by retrieval. The decoder is
 trained as any other, on pairs of recordings and texts: it writes the text of the training recording of the same subject
-whose mean features are nearest.
+whose mean features are nearest. `--fmri` does the same with scans of stories, whose scenes have words of their own:
+windows that share no text, of which some between those of training are tested.
 """
 
 import argparse
 import dataclasses
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -17,12 +20,14 @@ from eeg2text_jax.auditing.result import AuditResult
 from eeg2text_jax.conditions.donors import donor_table
 from eeg2text_jax.conditions.time_controls import clock_features, nearest_texts, neighbor_table
 from eeg2text_jax.data.clock import Clock, stated
-from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.planted.planted_words import SyntheticSpec, synthetic_samples
+from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.predictions.file import Prediction
 from eeg2text_jax.predictions.rankings import Candidates, Ranking
 from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.split import sample_ids
+from eeg2text_jax.study.configuration import load_config
 
 BASE = SyntheticSpec(signal=0.0, sentences=600, subjects=3, tasks=1, features=48, vocabulary=240, groups=6,
                      order="blocks", drift=2.0, seed=0)  # fmt: skip
@@ -32,6 +37,14 @@ DESIGNS = {
     "drift in random order": ({"order": "random"}, False, False),
     "words in blocks": ({"signal": 1.0, "drift": 0.0}, True, True),
     "words and drift in blocks": ({"signal": 1.0, "drift": 0.5}, True, True),
+}
+SCANS = {"subjects": 3, "stories": 8, "heard": 8, "frames": 200, "grid": (6, 6, 5), "vocabulary": 120, "groups": 4}
+WINDOWS = {"lag_tr": 3, "detrend": 2, "mask": 0.2, "window": 5, "stride": 5, "dtype": "float32"}
+SCAN_DESIGNS = {
+    "drift, scenes": ({"signal": 0.0, "drift": 2.0}, True, False),
+    "drift, no scenes": ({"signal": 0.0, "drift": 2.0, "groups": 1}, False, False),
+    "words, scenes": ({"signal": 1.0, "drift": 0.0}, True, True),
+    "words and drift, scenes": ({"signal": 1.0, "drift": 0.2}, True, True),
 }
 RATIO = (0.7, 0.05, 0.25)
 USUAL, OF_TIME = ("shuffled",), ("shuffled", "clock", "nearest_in_time", "neighbor")
@@ -55,13 +68,26 @@ def made(spec: SyntheticSpec) -> DataFile:
     )
 
 
+def scanned(seed: int, **changes: object) -> DataFile:
+    """Made-up scans, written as a BIDS tree and read as any other, in memory."""
+    config = load_config("default").data
+    with config.unlocked(), tempfile.TemporaryDirectory() as folder:
+        config.source = "synthetic-fmri"
+        config.synthetic_fmri.update({**SCANS, **changes, "seed": seed})
+        config.fmri.update(WINDOWS)
+        prepare(config, path := Path(folder) / "scans.h5")
+        data = read_datafile(path)
+        return dataclasses.replace(data, features=data.features[0 : len(data.features)])
+
+
 def copied(data: DataFile, seed: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Rows of the test part, and for each condition the training samples whose texts the decoder writes."""
-    split = make_split(data, "unique_text", RATIO, seed)
+    # Method `d` gives a window of a story to one part in all scans; all windows of a story are one text to the other.
+    split = make_split(data, "d" if data.is_windows else "unique_text", RATIO, seed)
     parts = [split.parts[name] for name in ("train", "dev", "test")]
     train, _, test = parts
     donors = donor_table(data, parts, seed).donor
-    means = np.stack([data.words(i).mean(0) for i in range(len(data))])
+    means = np.stack([data.words(i).mean(0).ravel() for i in range(len(data))])
     clocks = clock_features(data, train, seed)
     names = np.unique(data.subject.astype(str), return_inverse=True)[1]
 
@@ -91,9 +117,11 @@ def ranked(data: DataFile, test: np.ndarray, rows: list[Prediction]) -> list[Ran
     """Candidates of the test part by how many words they share with the text that was written (cosine)."""
     references = list(dict.fromkeys(data.sentence[test].tolist()))
     first = {text: int(test[np.flatnonzero(data.sentence[test] == text)[0]]) for text in references}
+    places = [first[text] for text in references]
     lengths = np.array([len(text.split()) for text in references], float)
-    candidates = Candidates("test", tuple(references), tuple(data.sentence_id[first[t]] for t in references),
-                            ("T1",) * len(references), lengths, np.zeros(len(references), int))  # fmt: skip
+    tasks = data.task[places].astype(str)
+    candidates = Candidates("test", tuple(references), tuple(data.sentence_id[places]), tuple(tasks.tolist()),
+                            lengths, np.unique(tasks, return_inverse=True)[1])  # fmt: skip
     bags = [frozenset(text.split()) for text in references]
 
     def scores(text: str) -> np.ndarray:
@@ -108,20 +136,24 @@ def ranked(data: DataFile, test: np.ndarray, rows: list[Prediction]) -> list[Ran
 
 def audits(design: str, seed: int, resamples: int) -> dict[str, AuditResult]:
     """The audits of one seed: by text and by retrieval, with the usual control and with those of time."""
-    data = made(dataclasses.replace(BASE, seed=seed, **DESIGNS[design][0]))
+    if design in DESIGNS:
+        data = made(dataclasses.replace(BASE, seed=seed, **DESIGNS[design][0]))
+    else:
+        data = scanned(seed, **SCAN_DESIGNS[design][0])
+    options = {"resamples": resamples, "recording": data.recording}
     test, written = copied(data, seed)
     rows = {name: list(rows_of(data, test, texts, name)) for name, texts in written.items()}
     found = {}
     for kind, controls in (("usual", USUAL), ("time", OF_TIME)):
-        found[f"{kind}, text"] = audit(rows["eeg"], {name: rows[name] for name in controls}, resamples=resamples)
+        found[f"{kind}, text"] = audit(rows["eeg"], {name: rows[name] for name in controls}, **options)
         lists = {name: ranked(data, test, rows[name]) for name in ("eeg", *controls)}
-        found[f"{kind}, retrieval"] = audit(lists.pop("eeg"), lists, resamples=resamples)
+        found[f"{kind}, retrieval"] = audit(lists.pop("eeg"), lists, **options)
     return found
 
 
 def right(design: str, found: dict[str, AuditResult]) -> dict[str, bool]:
     """Whether each audit says what it should: uses EEG or not; beyond its time or not."""
-    _, uses, beyond = DESIGNS[design]
+    _, uses, beyond = (DESIGNS | SCAN_DESIGNS)[design]
     said = {name: result.verdict.value == "uses EEG" for name, result in found.items()}
     for kind in ("text", "retrieval"):
         result = found[f"time, {kind}"]
@@ -135,9 +167,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--resamples", type=int, default=500)
+    parser.add_argument("--fmri", action="store_true", help="scans of stories in place of EEG")
     flags = parser.parse_args()
     lines = []
-    for design in DESIGNS:
+    for design in SCAN_DESIGNS if flags.fmri else DESIGNS:
         counts: dict[str, int] = {}
         for seed in range(flags.seeds):
             found = audits(design, seed, flags.resamples)

@@ -31,6 +31,8 @@ DATA_RANGES: dict[str, Range] = {
     "data.synthetic_fmri.frames": whole(10, 10_000),
     "data.synthetic_fmri.grid": grid(),
     "data.synthetic_fmri.vocabulary": whole(20, 100_000),
+    "data.synthetic_fmri.groups": whole(1, 1000),
+    "data.synthetic_fmri.drift": number(0, 1e6),
     "data.synthetic_fmri.lag_tr": whole(0, 100),
     "data.synthetic_fmri.seed": whole(0),
     "data.synthetic_fmri.folder": place(local=True),

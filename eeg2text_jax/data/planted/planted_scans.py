@@ -4,7 +4,8 @@ Stories are random walks over an artificial vocabulary in which every word has f
 `planted_words.py`), at about one word per TR. A word's latent vector becomes a smooth voxel pattern by maps that the
 subjects partly share. The pattern appears `lag_tr` frames after the word, and weaker one frame later, on top of slow
 drift and noise. With `signal` below 1, a part of the vector is replaced by a random one for every occurrence, so null
-data differ from planted data in information alone.
+data differ from planted data in information alone. With `groups` a story has as many scenes, each with words of its
+own, in an order of its own; with `drift` a scan has a slow drift that knows of no word.
 
 Output is that of a scanner and an aligner: NIfTI, sidecars, events and align.csv. As with a real aligner some words are
 not found in the audio; music precedes each story.
@@ -19,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eeg2text_jax.data.planted.planted_words import LATENT_WIDTH, SUCCESSOR_PROBABILITIES, make_vocabulary
+from eeg2text_jax.data.planted.planted_words import LATENT_WIDTH, SUCCESSOR_PROBABILITIES, drift, make_vocabulary
 from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError
 
@@ -106,6 +107,8 @@ class PlantedSpec:
     frames: int
     grid: tuple[int, int, int]
     vocabulary: int
+    groups: int
+    drift: float
     lag_tr: int
     seed: int
     folder: str = ""
@@ -117,10 +120,15 @@ class PlantedSpec:
                 f"data.synthetic_fmri.heard is {self.heard}; expected at most data.synthetic_fmri.stories "
                 f"({self.stories})."
             )
+        if self.vocabulary < 20 * self.groups:
+            raise UserError(
+                f"data.synthetic_fmri.vocabulary is {self.vocabulary} for {self.groups} groups; expected at least 20 "
+                "words for each group."
+            )
 
 
 def write_planted(root: Path, spec: PlantedSpec) -> None:
-    """Write the tree. Stories depend on seed, number, length and vocabulary, but not on `signal`."""
+    """Write the tree. Stories depend on seed, number, length, vocabulary and groups, not on `signal` or `drift`."""
     words, stories = _texts(spec)
     write_description(root, "planted stories")
     rng = np.random.default_rng([spec.seed, 1])
@@ -136,7 +144,7 @@ def write_planted(root: Path, spec: PlantedSpec) -> None:
         for number in heard[subject]:
             fresh = rng.standard_normal((len(stories[number][0]), LATENT_WIDTH))
             source = spec.signal * latent[stories[number][0]] + np.sqrt(1 - spec.signal**2) * fresh
-            volumes = _volumes(spec, source, stories[number][1], own, brain, rng)
+            volumes = _volumes(spec, source, stories[number][1], own, brain, rng, (subject, number))
             file = f"{names[number]}_audio.wav"
             seconds = spec.frames * TR
             events = [(MUSIC, ONSET - MUSIC - 0.5, "music", file), (ONSET, seconds, "story", file)]
@@ -149,15 +157,18 @@ Story = tuple[np.ndarray, np.ndarray]  # word numbers [n], word onsets in second
 def _texts(spec: PlantedSpec) -> tuple[list[str], list[Story]]:
     rng = np.random.default_rng([spec.seed, 0])
     words = make_vocabulary(spec.vocabulary, rng)
-    successors = np.stack([rng.choice(spec.vocabulary, 4, replace=False) for _ in range(spec.vocabulary)])
+    width = spec.vocabulary // spec.groups  # words of a group
+    successors = np.stack([rng.choice(width, 4, replace=False) for _ in range(width)])
     stories = []
     for _ in range(spec.stories):
         begins = (np.arange(spec.frames) + rng.uniform(0.05, 0.95, spec.frames)) * TR
         begins = begins[rng.random(spec.frames) > 0.05]  # a pause now and then
-        numbers = [int(rng.integers(spec.vocabulary))]
+        numbers = [int(rng.integers(width))]
         for choice in rng.choice(4, len(begins) - 1, p=SUCCESSOR_PROBABILITIES):
             numbers.append(int(successors[numbers[-1], choice]))
-        stories.append((np.array(numbers), begins))
+        scene = np.arange(len(begins)) * spec.groups // len(begins)
+        group = rng.permutation(spec.groups)[scene] if spec.groups > 1 else 0
+        stories.append((width * group + np.array(numbers), begins))
     return words, stories
 
 
@@ -205,9 +216,9 @@ def _brain(grid: tuple[int, int, int]) -> np.ndarray:
 
 def _volumes(
     spec: PlantedSpec, source: np.ndarray, begins: np.ndarray, maps: np.ndarray, brain: np.ndarray,
-    rng: np.random.Generator,
+    rng: np.random.Generator, scan: tuple[int, int],
 ) -> np.ndarray:  # fmt: skip
-    """Make one scan, int16 `[X, Y, Z, frames]`, from `source` `[words, LATENT_WIDTH]`."""
+    """Make one scan, int16 `[X, Y, Z, frames]`, from `source` `[words, LATENT_WIDTH]`; `scan` is subject and story."""
     first = round(ONSET / TR)
     length = first + spec.frames + round(AFTER / TR) + spec.lag_tr
     drive = np.zeros((length + 1, LATENT_WIDTH))
@@ -218,6 +229,9 @@ def _volumes(
     slow = rng.standard_normal((2, maps.shape[1]))
     values = SIZE * drive[:length] @ maps / np.sqrt(LATENT_WIDTH)
     values += DRIFT * (time * slow[0] + time**2 * slow[1])
+    if spec.drift:  # a stream of its own, so that all else stays as it is
+        own = np.random.default_rng([spec.seed, 2, *scan])
+        values += spec.drift * SIZE * drift(TR * np.arange(length), maps.shape[1], own)
     values += NOISE * rng.standard_normal(values.shape)
     values = np.where(brain, BASELINE + values, 20 + 0.1 * values)
     return np.ascontiguousarray(np.rint(values).astype(np.int16).T.reshape(*spec.grid, length))
