@@ -4,7 +4,9 @@
 for each split, what it keeps, the share of test samples with a training sample beside them, and how well the nearest
 one tells a group. Chisco 2.0 (ds006317): a trial lasts from event 65329 to 65381; its texts are not in the tables, so
 trials of one number in one run and session of both subjects count as one text. Narratives (ds002345): windows of 15 s
-in every story, told apart by story.
+in every story, told apart by story. ZuCo: the tables of labels of its version 1.0, whose sentences are in the order of
+the recordings' files, and seven blocks of NR of version 2.0, whose texts are not in them and count as distinct; all
+readers read all sentences, in the order of the file, and time is counted in sentences.
 """
 
 import argparse
@@ -17,11 +19,19 @@ from eeg2text_jax.data.clock import Clock
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.neighbors import time_leakage
+from eeg2text_jax.splits.neighbors import WITHIN, time_leakage, told_by_time
 from eeg2text_jax.splits.split import readings_of
 
 RATIO = (0.8, 0.1, 0.1)
 SPLITS = (("c", 0), ("unique_text", 0), ("f", 0), ("blocks", 0), ("blocks", 30))
+# Of ZuCo by task: table, delimiter, places of text and group (rows have more columns than headers), what groups are.
+ZUCO = {
+    "SR": ("sentiment_labels_task1.csv", ";", 1, -1, "sentiment"),
+    "NR": ("relations_labels_task2.csv", ",", 2, 0, "paragraph"),
+    "TSR": ("relations_labels_task3.csv", ";", 2, -1, "relation"),
+}
+READERS, READERS_V2 = 12, 18
+BLOCKS_V2 = (50, 50, 51, 50, 50, 49, 49)  # sentences of the blocks of NR, between which blocks of TSR were read
 WINDOW, TR = 15.0, 1.5  # seconds of a window of a story, and of a frame
 
 
@@ -54,6 +64,27 @@ def story_windows(path: Path) -> list[tuple[float, float, str]]:
     return found
 
 
+def zuco(folder: Path) -> tuple[DataFile, dict[str, np.ndarray]]:
+    """Samples of ZuCo's tables, with features of nothing, and the groups of their texts; "" where there is none."""
+    rows = []  # subject, task, recording, text, place in the task and in the recording, group and its name
+    for task, (name, delimiter, text, group, called) in ZUCO.items():
+        lines = (folder / name).read_text(encoding="utf-8-sig").splitlines()
+        table = csv.reader([line for line in lines[1:] if not line.startswith("#")], delimiter=delimiter)
+        for k, row in enumerate(table):
+            rows += [(f"Z{s}", task, f"Z{s} {task}", row[text], k, k, row[group], called) for s in range(READERS)]
+    places = [(block, k) for block, size in enumerate(BLOCKS_V2) for k in range(size)]
+    for index, (block, k) in enumerate(places):
+        about = [(f"Y{s}", f"Y{s} block {block + 1}") for s in range(READERS_V2)]
+        rows += [(who, "NRv2", run, f"sentence {index} of NRv2", index, k, "", "") for who, run in about]
+    subject, task, recording, text, index, order, group, called = (np.array(c, object) for c in zip(*rows, strict=True))
+    blank = [np.nan] * len(rows)
+    clock = Clock.of({"recording": recording, "onset": blank, "duration": blank, "order": order.astype(int)})
+    offsets, nothing = np.arange(len(rows) + 1), np.ones((1, 1), np.float32)
+    groups = {name: np.where(called == name, group, "") for name in ("sentiment", "paragraph", "relation")}
+    found = DataFile(folder, nothing, offsets, text, subject, task, index.astype(int), "nothing", {}, clock=clock)
+    return found, groups
+
+
 def layout(folder: Path) -> DataFile:
     """The samples of all tables, with features of nothing."""
     rows, recording, spans = [], [], []
@@ -78,13 +109,17 @@ def layout(folder: Path) -> DataFile:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
-    data = layout(parser.parse_args().folder)
-    readings, runs = readings_of(data), data.clock.recordings()
+    folder = parser.parse_args().folder
+    is_zuco = (folder / ZUCO["SR"][0]).exists()
+    data, groups = zuco(folder) if is_zuco else (layout(folder), None)
+    splits = (("unique_sent", 0), *SPLITS[:-1], ("blocks", 20)) if is_zuco else SPLITS
+    unit, readings, runs = data.clock.unit, readings_of(data), data.clock.recordings()
     print(f"{len(data)} samples of {len(set(data.subject))} subjects in {len(runs)} recordings\n")
-    heads = ("split", "keeps", "within 5 s", "30 s", "120 s", "group told by time (chance)")
+    near = [f"within {limit} {unit}" for limit in WITHIN[unit]]
+    heads = ("split", "keeps", *near, "group told by time (chance)")
     print(f"| {' | '.join(heads)} |\n{'| --- ' * len(heads)}|")
-    for method, gap in SPLITS:
-        name = f"`{method}`" + (f", gap {gap} s" if gap else "")
+    for method, gap in splits:
+        name = f"`{method}`" + (f", gap {gap} {unit}" if gap else "")
         try:
             split = make_split(data, method, RATIO, 0, gap=gap)
         except UserError as error:
@@ -97,6 +132,11 @@ def main() -> None:
             test = by_part["test"]
             share = f"{test['told']:.1%} ({test['chance']:.1%})" if test["samples"] else "no neighbor"
             told.append(f"{group} {share}")
+        test = split.parts["test"]
+        for group, labels in (groups or {}).items():
+            judged = test[labels[test] != ""]
+            by_time = told_by_time(labels, judged, data.clock.nearest(judged, split.parts["train"])[0])
+            told.append(f"{group} {by_time['told']:.1%} ({by_time['chance']:.1%})" if by_time["samples"] else group)
         print(f"| {name} | {split.kept / len(data):.1%} | {near} | {', '.join(told) or '–'} |", flush=True)
 
 
