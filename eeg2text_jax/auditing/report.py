@@ -4,7 +4,6 @@ import html
 import os
 from collections.abc import Iterable, Sequence
 
-from eeg2text_jax.auditing.beyond_time import time_lines
 from eeg2text_jax.auditing.figures import bootstrap_figure, curve_figure, effect_figure, null_figure, subject_figure
 from eeg2text_jax.auditing.levels import curve_text, level_rows
 from eeg2text_jax.auditing.page import NAMES, Section, image, said, section_part, table, write_page
@@ -73,10 +72,9 @@ def verdict_part(result: AuditResult) -> str:
         **({"free running": result.provenance.level.value} if result.provenance else {}),
     }
     boxes = "".join(f"<div><b>{html.escape(value)}</b><span>{name}</span></div>" for name, value in numbers.items())
-    time = "".join(f"<p>{html.escape(line)}</p>" for line in time_lines(result.verdict, result.time))
     return (
         f'<section class="verdict {kind}"><p class="label">Verdict</p><p class="big">{result.verdict_text}</p>'
-        f"<p>{html.escape(main.sentence)}</p>{provenance_part(result)}{time}</section>"
+        f"<p>{html.escape(result.sentence)}</p>{provenance_part(result)}</section>"
         f'<div class="numbers">{boxes}</div>'
     )
 

@@ -14,7 +14,6 @@ from eeg2text_jax.auditing.beyond_time import (
     NOT_BEYOND_STATUS,
     SAID_BEHIND,
     BeyondTime,
-    time_lines,
 )
 from eeg2text_jax.auditing.contrast import Contrast
 from eeg2text_jax.auditing.levels import HEADINGS as LEVEL_HEADINGS
@@ -229,8 +228,7 @@ def result_text(result: AuditResult) -> str:
         "",
         *([f"Provenance: {result.provenance.text}."] if result.provenance else []),
         *(c.sentence for c in result.comparisons if c is not result.deciding),
-        *time_lines(result.verdict, result.time),
-        result.deciding.sentence,
+        result.sentence,
         f"VERDICT: {result.verdict_text}",
     ]
     return said("\n".join(lines), result.recording)

@@ -166,7 +166,7 @@ def test_levels_are_of_the_difference_against_the_control_under_one_permutation(
 def test_without_groups_the_level_is_not_known():
     found = audit_of("words", groups=None)
     assert found.verdict.value == "uses EEG"
-    assert found.sentence.endswith("of the sentence or only of its kind: not known.")
+    assert found.deciding.sentence.endswith("of the sentence or only of its kind: not known.")
     assert "kind" not in audit_of("nothing", groups=None).sentence
 
 
