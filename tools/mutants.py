@@ -16,181 +16,25 @@ has imported the libraries, and nothing of ours, forks for each mutant.
 
 import argparse
 import collections
-import compileall
 import dataclasses
 import difflib
 import json
 import math
-import os
-import py_compile
 import random
-import runpy
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
-import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import pytest
-
 from eeg2text_testing.mutation import Mutant, mutants
-from eeg2text_testing.related_tests import Related
+from eeg2text_testing.mutation_bench import Bench
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = "training,decoding,search,conditions,splits,auditing,judge,stores"
 # What they hold is words and pictures, or the pace of a machine.
 LEFT_OUT = ("report", "figures", "page", "pictures", "tracker", "tracker_process", "curves", "split_map", "topomap")
-HANGS = 60.0, 1800.0  # CPU-seconds, and seconds, of one test without an end, beyond which the mutant hangs
-QUIET = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # plugins that libraries have imported already
-FIRST = 6  # files of tests in the first process for a mutant; then twice as many
-
-
-class Recorder:
-    """A plugin of pytest: keeps the order of the files, and writes down what each test came to."""
-
-    def __init__(self, files: Sequence[str], log: Path, seconds: float):
-        self.files, self.log, self.seconds = list(files), log.open("a", buffering=1), seconds
-
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self.log.write(json.dumps({"began": nodeid}) + "\n")
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list) -> None:
-        items.sort(key=lambda item: self.files.index(item.nodeid.split("::")[0]))
-
-    def pytest_collectreport(self, report) -> None:
-        if report.failed:
-            self.log.write(json.dumps({"failed": f"{report.nodeid} (import)"}) + "\n")
-
-    def pytest_runtest_logreport(self, report) -> None:
-        kind = "failed" if report.failed else "took"
-        self.log.write(json.dumps({kind: report.nodeid, "seconds": report.duration}) + "\n")
-
-    def pytest_runtest_protocol(self, item) -> None:
-        if sum(os.times()[:4]) > self.seconds:
-            self.log.write(json.dumps({"spent": True}) + "\n")
-            item.session.shouldstop = "the time is spent"
-
-
-class Bench:
-    """A copy of the tree, in which tests are run by processes that are forked from this one."""
-
-    def __init__(self, root: Path, commit: str):
-        self.root, self.log, self.sound = root / "tree", root / "log.jsonl", {}
-        self.root.mkdir()
-        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
-        subprocess.run(["tar", "x"], cwd=self.root, input=archive, check=True)
-        for name in ("JAX_COMPILATION_CACHE_DIR", "PYTEST_DEBUG_TEMPROOT"):
-            os.environ.setdefault(name, str(root / name))
-            Path(os.environ[name]).mkdir(exist_ok=True)
-        os.environ |= {"PYTHONPATH": f"{self.root}:{self.root}/tools", "PYTHONDONTWRITEBYTECODE": "1"}
-        sys.path[:0], sys.dont_write_bytecode = [str(self.root), str(self.root / "tools")], True
-        checked = py_compile.PycInvalidationMode.CHECKED_HASH  # a change within a second is seen
-        compileall.compile_dir(self.root, quiet=2, invalidation_mode=checked)
-        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-        runpy.run_path(str(self.root / "tests/conftest.py"))
-        for name in ("flax.nnx", "optax", "orbax.checkpoint", "grain", "transformers", "torch", "h5py", "scipy.stats",
-                     "sacrebleu", "jiwer", "rouge_score", "ml_collections", "matplotlib.figure", "pytest"):  # fmt: skip
-            __import__(name)
-        self.related = Related(self.root)
-
-    def judge(self, mutant: Mutant, seconds: float) -> dict:
-        """What came of a mutant: `outcome` (caught, hung, survived), `by` which test, the number of files, seconds."""
-        place, begun = self.root / mutant.module, sum(os.times()[:4])
-        source, files = place.read_bytes(), self.related.files(mutant.module)
-        done, size, row = 0, FIRST, {"outcome": "survived", "by": ""}
-        try:
-            while done < len(files) and row["outcome"] == "survived" and _spent(begun) < seconds:
-                place.write_bytes(mutant.applied(source))
-                row = self.tested(files[done : done + size], seconds - _spent(begun))
-                place.write_bytes(source)
-                if row["outcome"] != "survived" and not self._passes(row["by"]):
-                    row = {"outcome": "survived", "by": ""}  # the test fails anyway: it shows nothing
-                done, size = done + size, 2 * size
-        finally:
-            place.write_bytes(source)
-        return {**row, "files": min(done, len(files)), "of": len(files), "seconds": round(_spent(begun))}
-
-    def _passes(self, test: str) -> bool:
-        """Whether a test passes on the tree as it is."""
-        name = test.removesuffix(" (import)")
-        if name not in self.sound:
-            self.sound[name] = self.tested([name], 600)["outcome"] == "survived"
-        return self.sound[name]
-
-    def tested(self, files: Sequence[str], seconds: float) -> dict:
-        """Runs files of tests until one test fails."""
-        self.log.unlink(missing_ok=True)
-        child = os.fork()
-        if not child:
-            self._run(files, seconds)
-        status = self._wait(child)
-        lines = [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
-        if not lines:
-            raise RuntimeError(
-                f"no test was run (status {status}):\n{self.log.with_suffix('.out').read_text()[-3000:]}"
-            )
-        took = collections.Counter()
-        for line in lines:
-            took[line.get("took", "").split("::")[0]] += line.get("seconds", 0.0)
-        self.related.seconds |= {name: max(spent, self.related.seconds.get(name, 0.0)) for name, spent in took.items()}
-        failed = next((line["failed"] for line in lines if "failed" in line), "")
-        last = next((line["began"] for line in reversed(lines) if "began" in line), files[0])
-        if not failed and (status in (0, 5) or any("spent" in line for line in lines)):
-            return {"outcome": "survived", "by": ""}
-        return {"outcome": "hung" if status is None else "caught", "by": failed or last}
-
-    def _wait(self, child: int) -> int | None:
-        """Its exit status; None where it was ended because it hangs."""
-        seen, since, spent = -1, time.monotonic(), 0.0
-        while True:
-            ended, status = os.waitpid(child, os.WNOHANG)
-            if ended:
-                return os.waitstatus_to_exitcode(status)
-            size = self.log.stat().st_size if self.log.exists() else 0
-            if size != seen:
-                seen, since, spent = size, time.monotonic(), _cpu_seconds(child)
-            if _cpu_seconds(child) - spent > HANGS[0] or time.monotonic() - since > HANGS[1]:
-                os.killpg(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-                return None
-            time.sleep(0.1)
-
-    def _run(self, files: Sequence[str], seconds: float) -> None:
-        """The child: pytest in the copy."""
-        status = 70
-        try:
-            os.setsid()
-            os.chdir(self.root)
-            for name in [name for name in sys.modules if name.startswith("eeg2text_testing")]:
-                del sys.modules[name]  # the copy has its own
-            silent = os.open(self.log.with_suffix(".out"), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-            for descriptor in (0, 1, 2):
-                os.dup2(silent, descriptor)
-            own = [file.split("::")[0] for file in files]
-            arguments = ["-x", "-p", "no:cacheprovider", *QUIET, *files]
-            status = int(pytest.main(arguments, plugins=[Recorder(own, self.log, seconds)]))
-            sys.stdout.flush()
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
-
-
-def _spent(begun: float) -> float:
-    """CPU-seconds of this process and of those it waited for, since it had spent `begun`: no matter who else works."""
-    return sum(os.times()[:4]) - begun
-
-
-def _cpu_seconds(process: int) -> float:
-    """Of a process and of those it waited for (proc(5), fields 14 to 17 of stat)."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def drawn(root: Path, folders: Sequence[str], seed: int) -> Iterator[Mutant]:
@@ -252,6 +96,8 @@ def main() -> int:
     parser.add_argument("--folders", default=FOLDERS)
     parser.add_argument("--seconds", type=float, default=120, help="CPU-seconds of tests for one mutant")
     parser.add_argument("--again", action="store_true", help="run the survivors once more, on the last commit")
+    parser.add_argument("--lines", type=Path, help="a record of which tests run which lines, made by --record")
+    parser.add_argument("--record", action="store_true", help="make that record, or go on with it; wants coverage.py")
     parser.add_argument("--table", action="store_true", help="run nothing")
     options = parser.parse_args()
     rows = [json.loads(line) for line in options.results.read_text().splitlines()] if options.results.exists() else []
@@ -259,9 +105,30 @@ def main() -> int:
     commit = head.stdout.strip() if options.again or not rows else rows[0]["commit"]
     if not options.table:
         with tempfile.TemporaryDirectory() as folder:
-            rows = run(Bench(Path(folder), commit), commit, rows, options)
+            bench = Bench(Path(folder), commit, options.lines)
+            if options.record:
+                record(bench, options.lines, options.folders.split(","))
+                return 0
+            rows = run(bench, commit, rows, options)
     print(table(rows))
     return 0
+
+
+def record(bench: Bench, path: Path, folders: Sequence[str]) -> None:
+    """Adds to the record of lines what is missing: files of tests that relate to the folders, nearest ones first."""
+    nearness = collections.defaultdict(list)
+    for folder in folders:
+        for module in sorted((bench.root / "eeg2text_jax" / folder).glob("*.py")):
+            for place, file in enumerate(bench.related.files(str(module.relative_to(bench.root)))):
+                nearness[file].append(place)
+    files = sorted(nearness, key=lambda file: (min(nearness[file]), -len(nearness[file])))
+    for number, file in enumerate(files, start=1):
+        if file not in bench.lines.by_file:
+            row = bench.recorded(file)
+            with path.open("a") as out:
+                out.write(json.dumps(row) + "\n")
+            print(f"{number} of {len(files)}: {file}, {len(row['tests'])} tests, {sum(row['tests'].values()):.0f} s, "
+                  f"{len(row['failed'])} failed", flush=True)  # fmt: skip
 
 
 def moved(mutant: Mutant, commit: str, root: Path) -> Mutant | None:
@@ -301,12 +168,16 @@ def run(bench: Bench, commit: str, rows: list[dict], options: argparse.Namespace
         source = (bench.root / mutant.module).read_text().splitlines()
         after = mutant.applied((bench.root / mutant.module).read_bytes()).decode().splitlines()
         diff = "\n".join(list(difflib.unified_diff(source, after, lineterm="", n=0))[2:])
-        row = {**dataclasses.asdict(mutant), **bench.judge(mutant, options.seconds), "diff": diff, "commit": commit}
+        drawn_at = found["commit"] if options.again else commit
+        line = found["line"] if options.again else mutant.line
+        known = bench.lines and bench.lines.commits == {drawn_at}
+        judged = bench.judge(mutant, options.seconds, line if known else None)
+        row = {**dataclasses.asdict(mutant), **judged, "diff": diff, "commit": commit}
         rows[place : place + 1] = [row]
         options.results.with_suffix(".part").write_text("".join(json.dumps(row) + "\n" for row in rows))
         shutil.move(options.results.with_suffix(".part"), options.results)
         print(f"{place + 1}: {row['outcome']} {mutant.module}:{mutant.line} {mutant.kind} ({row['by']}), "
-              f"{row['files']} of {row['of']} files, {row['seconds']} s", flush=True)  # fmt: skip
+              f"{row['run']} of {row['of']} tests, {row['seconds']} s", flush=True)  # fmt: skip
     return rows
 
 
