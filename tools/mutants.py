@@ -115,20 +115,19 @@ def main() -> int:
 
 
 def record(bench: Bench, path: Path, folders: Sequence[str]) -> None:
-    """Adds to the record of lines what is missing: files of tests that relate to the folders, nearest ones first."""
-    nearness = collections.defaultdict(list)
+    """Adds to the record of lines what is missing or older: tests that relate to the folders, nearest files first."""
+    nearness = collections.Counter()
     for folder in folders:
         for module in sorted((bench.root / "eeg2text_jax" / folder).glob("*.py")):
             for place, file in enumerate(bench.related.files(str(module.relative_to(bench.root)))):
-                nearness[file].append(place)
-    files = sorted(nearness, key=lambda file: (min(nearness[file]), -len(nearness[file])))
-    for number, file in enumerate(files, start=1):
-        if file not in bench.lines.by_file:
-            row = bench.recorded(file)
-            with path.open("a") as out:
-                out.write(json.dumps(row) + "\n")
-            print(f"{number} of {len(files)}: {file}, {len(row['tests'])} tests, {sum(row['tests'].values()):.0f} s, "
-                  f"{len(row['failed'])} failed", flush=True)  # fmt: skip
+                nearness[file] += 1 / (1 + place)
+    missing = nearness.keys() - bench.lines.by_file.keys() | nearness.keys() & bench.lines.changed(bench.commit)
+    for number, file in enumerate(sorted(missing, key=lambda file: -nearness[file]), start=1):
+        row = bench.recorded(file)
+        with path.open("a") as out:
+            out.write(json.dumps(row) + "\n")
+        print(f"{number} of {len(missing)}: {file}, {len(row['tests'])} tests, {sum(row['tests'].values()):.0f} s, "
+              f"{len(row['failed'])} failed", flush=True)  # fmt: skip
 
 
 def moved(mutant: Mutant, commit: str, root: Path) -> Mutant | None:
@@ -170,7 +169,7 @@ def run(bench: Bench, commit: str, rows: list[dict], options: argparse.Namespace
         diff = "\n".join(list(difflib.unified_diff(source, after, lineterm="", n=0))[2:])
         drawn_at = found["commit"] if options.again else commit
         line = found["line"] if options.again else mutant.line
-        known = bench.lines and bench.lines.commits == {drawn_at}
+        known = bench.lines and bench.lines.knows(found["module"] if options.again else mutant.module, drawn_at)
         judged = bench.judge(mutant, options.seconds, line if known else None)
         row = {**dataclasses.asdict(mutant), **judged, "diff": diff, "commit": commit}
         rows[place : place + 1] = [row]

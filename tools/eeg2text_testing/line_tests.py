@@ -5,6 +5,7 @@ In one process for all files, a function that JAX has traced for an earlier file
 
 import ast
 import collections
+import functools
 import importlib.util
 import json
 import os
@@ -71,16 +72,21 @@ class LineTests:
     def __init__(self, path: Path, root: Path):
         self.root = root
         rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        self.commits = {row["commit"] for row in rows}
         self.by_file = {row["file"]: row for row in rows}
+        self.commits = {row["commit"] for row in self.by_file.values()}
+
+    def knows(self, module: str, commit: str) -> bool:
+        """Whether the module is at this commit what it was when each row was made."""
+        return bool(self.commits) and all(module not in _changed(recorded, commit) for recorded in self.commits)
 
     def changed(self, commit: str) -> list[str]:
-        """Files of tests that are not at this commit what they were when the record was made."""
+        """Files of tests that are not at this commit what they were when their row was made."""
         names: set[str] = set()
         for recorded in self.commits:
-            command = ["git", "diff", "--name-only", "--diff-filter=d", recorded, commit, "--", "tests"]
-            found = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
-            names |= {name for name in found if Path(name).name.startswith("test_")}
+            for name in _changed(recorded, commit):
+                row = self.by_file.get(name, {"commit": recorded})
+                if Path(name).name.startswith("test_") and row["commit"] == recorded:
+                    names.add(name)
         return sorted(names)
 
     def files(self, module: str, line: int) -> list[dict[str, float]]:
@@ -99,6 +105,12 @@ class LineTests:
                 near.append((file, found))
                 rest.append((file, {name: t for name, t in row["tests"].items() if name not in found}))
         return [part for part in [*_by_cost(near), *_by_cost(rest)] if part]
+
+
+@functools.cache
+def _changed(one: str, other: str) -> frozenset[str]:
+    command = ["git", "diff", "--name-only", "--diff-filter=d", one, other]
+    return frozenset(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split())
 
 
 def _by_cost(found: Sequence[tuple[str, dict[str, float]]]) -> list[dict[str, float]]:
