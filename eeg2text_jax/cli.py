@@ -50,6 +50,7 @@ def main(argv: list[str] | None = None) -> int:
             raise UserError(f"there is no such command; {did_you_mean(name, COMMANDS)} See `eeg2text --help`.")
         _refuse_addresses(rest)
         check_outputs(name, rest)
+        _refuse_empty(rest)
         with _terminable(), _placed(name, rest) as rest:
             return command(name)(rest)
     except UserError as error:
@@ -76,6 +77,18 @@ def main(argv: list[str] | None = None) -> int:
 def _after_interruption(name: str) -> str:
     resumes = name in ("run", "train", "decode", "judge")
     return "the same command resumes from what is finished." if resumes else "start the same command again."
+
+
+def _refuse_empty(arguments: list[str]) -> None:
+    """Raise if an option or argument is empty, as where a script's variable is not set. Fields may be empty."""
+    for before, argument in itertools.pairwise(["", *arguments]):
+        if before.startswith("--config."):
+            continue
+        if not argument:
+            name = f"{before}=" if before.startswith("--") and "=" not in before else "an argument"
+            raise UserError(f"{name} is empty; give it a value, or leave it out.")
+        if re.fullmatch(r"--(?!config\.)[A-Za-z-]+=", argument):
+            raise UserError(f"{argument} is empty; give it a value, or leave it out.")
 
 
 STATEMENTS = ("--proof", "--licence")  # an address may stand there; nothing is read from it

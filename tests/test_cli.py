@@ -109,19 +109,34 @@ def test_a_seed_and_a_ratio_of_split_get_a_sentence(line, capsys):
         ("run --config=demo --workdir=new --folds=1", "--folds is '1'"),
         ("run --config=demo --workdir=new --folds=0", "--folds is '0'"),
         ("export --workdir= --out=new", "--workdir= is empty"),
+        ("run --config=demo --workdir=new --folds=", "--folds= is empty"),
+        ("score number.py --metrics=", "--metrics= is empty"),
+        ("audit --eeg=number.py --deciding=", "--deciding= is empty"),
+        ("run --config=leaves.py --workdir=new --config.data.source=", "leaves.py: cannot be loaded"),
+        ("train --config=nothing.py --workdir=new", "nothing.py: has no function get_config"),
+        ("split . --method=a", ".: is a folder; expected a data file"),
+        ("export-data number.py --out=new.csv", "--out=new.csv: Parquet is written; end the name in .parquet"),
+        ("records . --out=new --metric=wer", "--metric=wer: is for the figures of --dataset"),
         ("train --config=number.py --workdir=new", "returns 3 (int); expected a ConfigDict"),
         ("train --config=leaves.py --workdir=new", "cannot be loaded (SystemExit: 3)"),
     ],
 )
 def test_refused_before_anything_is_left(line, why, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "nothing.py").write_text("x = 1\n")
     (tmp_path / "number.py").write_text("def get_config():\n    return 3\n")
     (tmp_path / "leaves.py").write_text("import sys\n\n\ndef get_config():\n    sys.exit(3)\n")
     assert cli.main(line.split()) == 2
     said = capsys.readouterr().err
     assert why in said
     assert said.count("\n") == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["leaves.py", "number.py"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["leaves.py", "nothing.py", "number.py"]
+
+
+@pytest.mark.parametrize("line", [["score", ""], ["score", "a.jsonl", "--metrics", ""], ["run", "--workdir", ""]])
+def test_an_empty_argument_is_refused(line, capsys):
+    assert cli.main(line) == 2
+    assert "is empty; give it a value, or leave it out." in capsys.readouterr().err
 
 
 COMPILES = """

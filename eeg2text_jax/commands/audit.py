@@ -118,13 +118,20 @@ def audit_texts(flags: argparse.Namespace) -> AuditResult:
         verified=evidence_of(sets) if flags.again else "",
         stated_by="--mode states" if flags.mode else stated_by(sets),
         candidates=read_candidates(flags.candidates) if flags.candidates else None,
-        choices=read_text(flags.choices).splitlines() if flags.choices else (),
+        choices=_read_choices(flags.choices) if flags.choices else (),
         groups=labels,
         with_curve=True,
         neighbors=neighbors_of_run(sets[0]),
     )
     files = tuple(JudgedFile(str(found.path), found.digest, len(found.predictions)) for found in sets)
     return dataclasses.replace(result, judged=Judged(files), seeds_stated=all(found.seeds_stated for found in sets))
+
+
+def _read_choices(path: Path) -> list[str]:
+    choices = read_text(path).splitlines()
+    if not any(map(str.strip, choices)):
+        raise UserError(f"--choices={path}: holds no sentence; expected those that the decoder chose from, one a line.")
+    return choices
 
 
 def audit_rankings(flags: argparse.Namespace) -> AuditResult:

@@ -109,6 +109,8 @@ def export_data(argv: Sequence[str]) -> int:
     parser.add_argument("--cite", default="", help="how to cite the data set, for --croissant")
     parser.add_argument("--licence", default="", help="of the data set, a name or an address, for --croissant")
     flags = parser.parse_args(argv)
+    if flags.out.suffix.lower() not in (".parquet", ".pq"):
+        raise UserError(f"--out={flags.out}: Parquet is written; end the name in .parquet.")
     data = read_datafile(flags.data)
     write_parquet(data, flags.out)
     if flags.croissant:

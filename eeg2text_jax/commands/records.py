@@ -23,12 +23,16 @@ from eeg2text_jax.records.every_eval_ever import About, portable, records
 from eeg2text_jax.records.hub_results import hub_files
 from eeg2text_jax.versions import BIBTEX
 
+METRIC_OF_HUB = "word_bleu-1"
 HUB_NAME = r"[\w.-]+/[\w.-]+"
 
 
 def main(argv: Sequence[str]) -> int:
     flags = parse(argv)
     place, out = flags.workdir, flags.out
+    if flags.metric and not flags.dataset:
+        raise UserError(f"--metric={flags.metric}: is for the figures of --dataset; give both, or leave it out.")
+    metric = flags.metric or METRIC_OF_HUB
     path = place / "results.json" if place.is_dir() else place
     results = read_results(path)
     verdict = _verdict(path.with_name("audit.json"))
@@ -45,9 +49,9 @@ def main(argv: Sequence[str]) -> int:
     made = {name: json.dumps(record, indent=1, ensure_ascii=False) + "\n" for name, record in records(results, about)}
     if flags.dataset:
         date = datetime.fromtimestamp(evaluated, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        hub = dict(hub_files(results, flags.dataset, flags.metric, date))
+        hub = dict(hub_files(results, flags.dataset, metric, date))
         if not hub:
-            raise UserError(f"--metric={flags.metric}: no cell of {path} has this figure.")
+            raise UserError(f"--metric={metric}: no cell of {path} has this figure.")
         made |= hub
     made["citation.bib"] = BIBTEX
     for name, text in made.items():
@@ -67,7 +71,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--model", default="", metavar="ORG/NAME", help="what the model is called; default: the folder")
     parser.add_argument("--dataset", default="", metavar="ORG/NAME", help="the data set's name on the Hub")
     parser.add_argument("--dataset-name", default="", metavar="NAME", help="what the data are called, if not there")
-    parser.add_argument("--metric", default="word_bleu-1", help="the figure for .eval_results (word_bleu-1)")
+    parser.add_argument("--metric", default="", help=f"the figure for .eval_results ({METRIC_OF_HUB})")
     parser.add_argument("--organization", default="unknown", metavar="NAME", help="who reports")
     relations = ("first_party", "third_party", "collaborative", "other")
     parser.add_argument("--relationship", choices=relations, default="first_party", help="of evaluator to model")

@@ -263,8 +263,9 @@ def read_outline(path: str | os.PathLike[str]) -> DataFile:
 
 def _load(path: Path, rows: slice) -> tuple[DataFile, dict[str, str] | None]:
     """The data and the checksums that the file states; None where it is of the format without them."""
-    if not path.exists():
-        raise UserError(f"{path}: there is no such file; `eeg2text prepare SOURCE --out={path}` makes one.")
+    if path.is_dir() or not path.exists():
+        missing = f"there is no such file; `eeg2text prepare SOURCE --out={path}` makes one"
+        raise UserError(f"{path}: {'is a folder; expected a data file (.h5)' if path.is_dir() else missing}.")
     try:
         with h5py.File(path, "r") as file:
             kind = file.attrs.get("format")

@@ -123,7 +123,9 @@ def load_config(place: str) -> ConfigDict:
     name, colon, argument = place.partition(":")
     path = find_config(name)
     try:
-        get_config = run_config(path)["get_config"]
+        get_config = run_config(path).get("get_config")
+        if not callable(get_config):
+            raise UserError(f"{place}: has no function get_config; expected one that returns a ConfigDict.")
         config = get_config(argument) if colon else get_config()
     except UserError:
         raise
