@@ -98,6 +98,7 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="run the survivors once more, on the last commit")
     parser.add_argument("--lines", type=Path, help="a record of which tests run which lines, made by --record")
     parser.add_argument("--record", action="store_true", help="add to it up to COUNT files; wants coverage.py")
+    parser.add_argument("--tests", default="", help="of --record: parts of names of files of tests, with commas")
     parser.add_argument("--table", action="store_true", help="run nothing")
     options = parser.parse_args()
     rows = [json.loads(line) for line in options.results.read_text().splitlines()] if options.results.exists() else []
@@ -107,20 +108,21 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             bench = Bench(Path(folder), commit, options.lines)
             if options.record:
-                record(bench, options.lines, options.folders.split(","), options.count)
+                record(bench, options.lines, options.folders.split(","), options.tests.split(","), options.count)
                 return 0
             rows = run(bench, commit, rows, options)
     print(table(rows))
     return 0
 
 
-def record(bench: Bench, path: Path, folders: Sequence[str], count: int) -> None:
+def record(bench: Bench, path: Path, folders: Sequence[str], tests: Sequence[str], count: int) -> None:
     """Adds to the record of lines what is missing or older: tests that relate to the folders, nearest files first."""
     nearness = collections.Counter()
     for folder in folders:
         for module in sorted((bench.root / "eeg2text_jax" / folder).glob("*.py")):
             for place, file in enumerate(bench.related.files(str(module.relative_to(bench.root)))):
                 nearness[file] += 1 / (1 + place)
+    nearness = {file: near for file, near in nearness.items() if any(part in file for part in tests)}
     missing = nearness.keys() - bench.lines.by_file.keys() | nearness.keys() & bench.lines.changed(bench.commit)
     for number, file in enumerate(sorted(missing, key=lambda file: -nearness[file])[:count], start=1):
         row = bench.recorded(file)

@@ -49,5 +49,6 @@ def test_a_method_that_cannot_divide_the_data_says_why(tmp_path, capsys):
     assert "(a): split 'a' (seed 1) leaves its" in printed
     rows = json.loads((tmp_path / "table.json").read_text())
     assert {len(row["values"]) for row in rows} == {0, 3}
-    assert main(["leakage", str(path), "--seeds=0"]) == 2
-    assert "--seeds=0: expected a whole number above 0" in capsys.readouterr().err
+    for seeds in ("0", "99999999999"):
+        assert main(["leakage", str(path), f"--seeds={seeds}"]) == 2
+        assert f"--seeds={seeds}: expected a whole number from 1 to 1000" in capsys.readouterr().err

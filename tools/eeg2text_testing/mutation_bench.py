@@ -118,13 +118,16 @@ class Bench:
                 "seconds": round(_spent(begun))}  # fmt: skip
 
     def _plan(self, module: str, line: int | None) -> list[tuple[list[str], list[str]]]:
-        """What to run, a process each: files of tests, and tests of them; all tests where there are no names."""
+        """What to run, a process each: files of tests, and tests of them; all tests where there are no names.
+
+        Where tests of a line are recorded, they are first; then come related files that are not in the record.
+        """
         related = self.related.files(module)
         parts = self.lines.files(module, line) if self.lines and line else []
-        if not parts:
-            cuts = [0, *(FIRST * (2**k - 1) for k in range(1, 12))]
-            return [(related[i:j], []) for i, j in itertools.pairwise(cuts) if related[i:j]]
-        new = [file for file in self.lines.changed(self.commit) if file in related]
+        new = [file for file in self.lines.changed(self.commit) if file in related] if parts else []
+        other = [file for file in related if file not in new and not (parts and file in self.lines.by_file)]
+        cuts = [0, *(FIRST * (2**k - 1) for k in range(1, 12))]
+        unknown = [(other[i:j], []) for i, j in itertools.pairwise(cuts) if other[i:j]]
         plan, limit = [(new, [])] if new else [], CHUNK
         files, tests, cost = [], [], 0.0
         for part in parts:
@@ -134,7 +137,7 @@ class Bench:
             if cost > limit:
                 plan.append((files, tests))
                 files, tests, cost, limit = [], [], 0.0, 3 * limit
-        return [*plan, (files, tests)] if files else plan
+        return [*plan, *([(files, tests)] if files else []), *unknown]
 
     def _passes(self, test: str) -> bool:
         """Whether a test passes on the tree as it is."""
