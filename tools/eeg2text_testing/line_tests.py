@@ -80,12 +80,11 @@ class LineTests:
         return bool(self.commits) and all(module not in _changed(recorded, commit) for recorded in self.commits)
 
     def changed(self, commit: str) -> list[str]:
-        """Files of tests that are not at this commit what they were when their row was made."""
+        """Recorded files of tests that are not at this commit what they were when their row was made."""
         names: set[str] = set()
         for recorded in self.commits:
             for name in _changed(recorded, commit):
-                row = self.by_file.get(name, {"commit": recorded})
-                if Path(name).name.startswith("test_") and row["commit"] == recorded:
+                if name in self.by_file and self.by_file[name]["commit"] == recorded:
                     names.add(name)
         return sorted(names)
 
