@@ -1,0 +1,79 @@
+"""Mutants of our own code: which changes are made, and which tests are tried."""
+
+import ast
+import json
+
+import pytest
+
+from eeg2text_testing.line_tests import LineTests
+from eeg2text_testing.mutation import mutants
+
+MODULE = """LIMIT = 3
+
+
+def larger(a, b):
+    if (
+        a > b
+        and b > LIMIT
+    ):
+        return max(
+            a,
+            b,
+        )
+    return b
+"""
+
+
+@pytest.fixture
+def record(tmp_path):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/sizes.py").write_text(MODULE)
+    rows = [
+        {
+            "file": "tests/test_slow.py",
+            "tests": {"tests/test_slow.py::one": 30.0, "tests/test_slow.py::two": 5.0},
+            "lines": {"package/sizes.py": {"1": [""], "4": [""], "5": ["tests/test_slow.py::one"]}},
+        },
+        {
+            "file": "tests/test_quick.py",
+            "tests": {"tests/test_quick.py::one": 0.1, "tests/test_quick.py::two": 0.2},
+            "lines": {"package/sizes.py": {"6": ["tests/test_quick.py::two"], "10": ["tests/test_quick.py::one"]}},
+        },
+        {"file": "tests/test_far.py", "tests": {"tests/test_far.py::one": 0.1}, "lines": {}},
+    ]
+    path = tmp_path / "lines.jsonl"
+    path.write_text("".join(json.dumps({**row, "commit": "c"}) + "\n" for row in rows))
+    return LineTests(path, tmp_path)
+
+
+def names(record, line):
+    return [[name.removeprefix("tests/test_") for name in part] for part in record.files("package/sizes.py", line)]
+
+
+def test_tests_of_a_statement_come_first_quickest_first_then_others_of_their_files(record):
+    assert names(record, 7) == [["quick.py::two"], ["slow.py::one"], ["quick.py::one"], ["slow.py::two"]]
+    assert names(record, 11) == [["quick.py::one"], ["quick.py::two"]]
+
+
+def test_a_line_that_no_test_runs_has_no_tests(record):
+    assert names(record, 13) == []
+
+
+def test_what_an_import_runs_is_tried_by_every_test_of_the_module(record):
+    everyone = [["quick.py::one", "quick.py::two"], ["slow.py::one"], ["slow.py::two"]]
+    assert names(record, 1) == names(record, 4) == everyone
+
+
+def test_every_change_is_one_change_that_parses(tmp_path):
+    (tmp_path / "sizes.py").write_text(MODULE)
+    found = mutants(tmp_path, "sizes.py")
+    assert {"comparison", "and/or", "condition dropped", "function exchanged", "arguments swapped", "constant"} <= {
+        mutant.kind for mutant in found
+    }
+    for mutant in found:
+        after = mutant.applied(MODULE.encode())
+        ast.parse(after)
+        assert after.decode().count("LIMIT") >= 1
+        assert mutant.before in MODULE
+    with pytest.raises(ValueError, match="has changed since"):
+        found[0].applied(b"\n" + MODULE.encode())
