@@ -48,8 +48,8 @@ def npz_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
     for name in (columns.features, columns.sentence):
         if name not in arrays:
             raise UserError(
-                f"{path}: there is no array {name!r}, there are {', '.join(arrays)}; name those of features and "
-                "sentences by data.columns.features and data.columns.sentence."
+                f"{path}: there is no array {name!r}, there are {', '.join(arrays) or 'none'}; name those of features "
+                "and sentences by data.columns.features and data.columns.sentence."
             )
     features, n = arrays[columns.features], len(arrays[columns.sentence])
     starts, stops = _spans(path, arrays, columns, n)

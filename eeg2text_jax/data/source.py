@@ -28,7 +28,7 @@ def files_of(paths: list[Path]) -> list[dict[str, str]]:
     """
     for path in paths:
         if not path.is_file():
-            raise UserError(f"{path}: there is no such file.")
+            raise UserError(f"{path}: {'is a folder; expected a file' if path.is_dir() else 'there is no such file'}.")
     return [{"name": path.name, "sha256": file_digest(path)} for path in paths]
 
 

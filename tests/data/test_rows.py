@@ -145,6 +145,7 @@ def test_arrays_that_do_not_fit(tmp_path, capsys):
         ({"features": np.concatenate(words), "n_words": n_words + 1, **columns}, "do not fit n_words"),
         ({"features": padded[:3], **columns}, r"shape \[3, 5, 4\] for 9 sentences"),
         ({"eeg": padded, **columns}, r"there is no array 'features', there are eeg, sentence"),
+        ({}, r"there is no array 'features', there are none;"),
         ({"features": np.array([*words, None], object)[:-1], **columns}, "with n_words"),
         ({"features": padded[:, 0], **columns, "subject": columns["subject"][:3]}, r"subject has shape \[3\]"),
     ]
@@ -155,6 +156,9 @@ def test_arrays_that_do_not_fit(tmp_path, capsys):
         assert re.search(message, error), error
         assert error.count("\n") == 1
         assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
+    (tmp_path / "b.npz").mkdir()
+    assert main(["prepare", str(tmp_path / "b.npz"), f"--out={tmp_path / 'out.h5'}"]) == 2
+    assert "b.npz: is a folder; expected a file" in capsys.readouterr().err
     (tmp_path / "a.npz").write_bytes(b"PK nothing")
     assert main(["prepare", str(tmp_path / "a.npz"), f"--out={tmp_path / 'out.h5'}"]) == 2
 

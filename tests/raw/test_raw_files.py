@@ -241,6 +241,13 @@ def test_one_damaged_file_is_left_out_by_name(tmp_path, capsys):
     refused(capsys, tmp_path, r"S1\.edf: cannot be read by MNE", files, *fields, "--config.data.raw.strict=True")
 
 
+def test_a_slip_of_mne_on_a_damaged_file_is_explained(tmp_path, capsys):
+    (tmp_path / "S1_raw.fif").write_bytes(b"")
+    refused(
+        capsys, tmp_path, r"S1_raw\.fif: cannot be read by MNE \(damaged, or no recording; ", tmp_path / "S1_raw.fif"
+    )
+
+
 def test_what_does_not_match_is_counted(tmp_path, capsys):
     files = tmp_path / "files"
     fields = write_recordings(files, "brainvision", subjects=1, sentences=6)

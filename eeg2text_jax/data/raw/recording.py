@@ -133,7 +133,12 @@ def _reading(file: RawFile) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        raise UnreadableRecording(file.path, f"cannot be read by MNE ({first_line(error)}).") from error
+        said = first_line(error)
+        if not isinstance(
+            error, OSError | ValueError | RuntimeError
+        ):  # a slip of MNE's on bytes that it did not expect
+            said = f"damaged, or no recording; {type(error).__name__}: {said}"
+        raise UnreadableRecording(file.path, f"cannot be read by MNE ({said}).") from error
 
 
 @contextlib.contextmanager
