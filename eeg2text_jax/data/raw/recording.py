@@ -134,9 +134,7 @@ def _reading(file: RawFile) -> Iterator[None]:
         raise
     except Exception as error:
         said = first_line(error)
-        if not isinstance(
-            error, OSError | ValueError | RuntimeError
-        ):  # a slip of MNE's on bytes that it did not expect
+        if not isinstance(error, OSError | ValueError | RuntimeError):  # MNE did not expect these bytes
             said = f"damaged, or no recording; {type(error).__name__}: {said}"
         raise UnreadableRecording(file.path, f"cannot be read by MNE ({said}).") from error
 
