@@ -41,6 +41,12 @@ def test_a_list_of_word_pieces_without_spaces_is_a_list():
     assert "frequency_list" not in flags_of(eeg)
 
 
+def test_texts_that_share_most_of_their_words_are_no_list_where_the_references_do():
+    eeg, _ = simulated_rows(sentences=30)
+    alike = [dataclasses.replace(r, reference=f"he was born in the town of {r.reference.split()[0]}") for r in eeg]
+    assert "frequency_list" not in flags_of(saying(alike, lambda _, reference: reference.replace("born", "seen")))
+
+
 def test_frequent_words_are_known_with_marks_at_their_ends():
     eeg, _ = simulated_rows(sentences=30)
     word = max(set(words := [w for r in eeg for w in r.reference.split()]), key=words.count)

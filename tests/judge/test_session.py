@@ -1,5 +1,6 @@
 """The command from pairs to a judge on disk: resumed, read again, and used by `eeg2text score`."""
 
+import dataclasses
 import json
 import signal
 
@@ -167,6 +168,8 @@ def test_scores_of_the_judge_read_again_are_those_it_was_tested_with(finished):
     np.testing.assert_array_equal(rows[0], [1, 1, 1])  # no error: not asked
     np.testing.assert_allclose(rows[1:, 1], s[1:], atol=1e-6)
     np.testing.assert_array_equal(rows[:, 0] > 0, [True, *(s[1:] >= results["threshold"]["value"])])
+    bound = LatteScore(dataclasses.replace(made, threshold=float(s[1])), frozen)
+    assert bound.statistics([pairs[1][1]], [pairs[1][0]])[0, 0] == 1, "a score at the threshold is accepted"
     table = metric.pairwise([hypothesis for _, hypothesis in pairs], [pairs[0][0]])
     np.testing.assert_allclose(table[:, 0], rows, atol=1e-6)
     assert metric.corpus(rows.sum(0))[1] == pytest.approx(100 * (1 + s[1:].sum()) / 3, abs=1e-4)

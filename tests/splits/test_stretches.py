@@ -13,6 +13,7 @@ from eeg2text_jax.splits.folds import make_folds
 from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.neighbors import WITHIN, high_neighbors, one_block, told_by_time
 from eeg2text_jax.splits.split import PARTS, normalize, readings_of
+from eeg2text_jax.splits.stretches import share_segments, too_near
 
 RATIO = (0.6, 0.2, 0.2)
 
@@ -64,6 +65,26 @@ def test_no_two_samples_of_different_parts_are_closer_than_the_gap(seed, order):
     for fold in make_folds(data, "blocks", 3, RATIO, seed, gap=gap):
         assert least_distance(data, fold) >= gap
         assert own_texts(data, fold)
+
+
+@pytest.mark.parametrize("gap", [0, 1, 3])
+def test_spans_too_near_are_those_of_a_brute_force(gap):
+    rng = np.random.default_rng(gap)
+    for _ in range(50):
+        one, other = (np.cumsum(rng.integers([0, 1], 9, (rng.integers(1, 6), 2)), axis=1) for _ in range(2))
+        apart = np.maximum(one[:, None, 0] - other[None, :, 1], other[None, :, 0] - one[:, None, 1]).min(axis=1)
+        # Spans that touch are apart where no gap is asked for.
+        np.testing.assert_array_equal(too_near(one, other, gap), (apart < gap) | (apart < 0))
+    assert not too_near(one, other[:0], gap).any()
+
+
+def test_windows_share_segments_as_sets_do():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        one, other = (np.stack([rng.integers(0, 30, n), rng.integers(1, 5, n)], axis=1) for n in rng.integers(1, 6, 2))
+        taken = {s for first, length in other.tolist() for s in range(first, first + length)}
+        expected = [bool(taken & set(range(first, first + length))) for first, length in one.tolist()]
+        np.testing.assert_array_equal(share_segments(one, other), expected)
 
 
 def test_the_same_order_costs_little_and_folds_test_every_text():

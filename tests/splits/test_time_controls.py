@@ -7,7 +7,7 @@ import pytest
 from reading_grids import data_of
 
 from eeg2text_jax.conditions.donors import donor_table
-from eeg2text_jax.conditions.time_controls import clock_features, nearest_texts, neighbor_table
+from eeg2text_jax.conditions.time_controls import PERIODS, clock_features, nearest_texts, neighbor_table
 from eeg2text_jax.data.clock import Clock
 from eeg2text_jax.errors import UserError
 
@@ -38,6 +38,15 @@ def test_the_clock_knows_recording_and_onset_alone(data):
     np.testing.assert_array_equal(clock_features(other, PARTS[0], 0), found)
     narrow = dataclasses.replace(data, features=data.features[:, :5])
     assert clock_features(narrow, PARTS[0], 0).shape == (80, 5)
+
+
+def test_a_clock_that_just_fits_is_not_mixed(data):
+    width = 2 + 2 * PERIODS
+    just = dataclasses.replace(data, features=np.ones((len(data.features), width), np.float32))
+    wide = dataclasses.replace(data, features=np.ones((len(data.features), width + 1), np.float32))
+    np.testing.assert_array_equal(
+        clock_features(just, PARTS[0], 0), clock_features(wide, PARTS[0], 0)[:, :width], strict=True
+    )
 
 
 def test_what_is_after_training_changes_no_clock_of_training(data):

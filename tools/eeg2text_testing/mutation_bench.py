@@ -120,16 +120,15 @@ class Bench:
     def _plan(self, module: str, line: int | None) -> list[tuple[list[str], list[str]]]:
         """What to run, a process each: files of tests, and tests of them; all tests where there are no names.
 
-        Where tests of a line are recorded, they are first; then come related files that are not in the record.
+        Where tests of a line are recorded, they are first; then come related files that are not in it as they are.
         """
         related = self.related.files(module)
         parts = self.lines.files(module, line) if self.lines and line else []
-        new = [file for file in self.lines.changed(self.commit) if file in related] if parts else []
-        other = [file for file in related if file not in new and not (parts and file in self.lines.by_file)]
+        known = self.lines.by_file.keys() - set(self.lines.changed(self.commit)) if parts else set()
+        other = [file for file in related if file not in known]
         cuts = [0, *(FIRST * (2**k - 1) for k in range(1, 12))]
         unknown = [(other[i:j], []) for i, j in itertools.pairwise(cuts) if other[i:j]]
-        plan, limit = [(new, [])] if new else [], CHUNK
-        files, tests, cost = [], [], 0.0
+        plan, limit, files, tests, cost = [], CHUNK, [], [], 0.0
         for part in parts:
             file = next(iter(part)).split("::")[0]
             cost += sum(part.values()) + (0.0 if file in files else START)
