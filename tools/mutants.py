@@ -3,11 +3,14 @@
     python tools/mutants.py RESULTS.jsonl [--count 200] [--seed 0] [--folders training,decoding,...] [--seconds 120]
     python tools/mutants.py RESULTS.jsonl --again     # those that survived, by the tests as they are now
     python tools/mutants.py RESULTS.jsonl --table     # what was found so far
+    python tools/mutants.py RESULTS.jsonl --lines LINES.jsonl --record [--tests PARTS]  # which tests run which lines
 
 Each kind of change (`eeg2text_testing.mutation`) is drawn equally often, each of its places with equal probability.
-Tests that relate are those that import the module, directly or over others: the files nearest to it come first, the
-quickest of them before the others, until one fails or `--seconds` of CPU time are spent. A test that catches a change
-must pass without it. A mutant that hangs is caught. The tree is a copy of the last commit; the command resumes.
+With `--lines`, tests that run the statement of the change come first, the quickest before the others, then other tests
+of their files, then related files that are not recorded. Without it, tests that relate are those that import the
+module, directly or over others, the files nearest to it first. They run until one fails or `--seconds` of CPU time are
+spent. A test that catches a change must pass without it. A mutant that hangs is caught. The tree is a copy of the last
+commit; the command resumes.
 
 mutmut and cosmic-ray draw no sample by a seed and know no time limit for a mutant; cosmic-ray starts a process for
 each, which here imports for ten seconds, and mutmut wraps functions, which changes what JAX traces. Here a process that
