@@ -1,111 +1,131 @@
 """Layouts P and K: texts without their references, which are in a second file in the same order or by the same ids."""
 
 import json
-import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.file import DECODER, Lines
+from eeg2text_jax.predictions.file import Lines
 from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow
-from eeg2text_jax.predictions.lists import one_text
+from eeg2text_jax.predictions.lists import listed, one_text
+from eeg2text_jax.predictions.one_side import Side, read_side
 
-Texts = dict[str, object]  # by id, or by number of the line from 1: a text or a list of texts
-TRN = re.compile(r"(.*?)\s*\((\S+)\)")  # the text, then the id of the utterance in brackets
+LAYOUTS = ("P", "K", "F", "H", "J")  # of the two files
 
 
-def read_beside(lines: Lines, reference: Lines) -> tuple[Iterator[ForeignRow], str]:
+def read_beside(
+    lines: Lines,
+    reference: Lines,
+    layout: str | None = None,
+    columns: Sequence[str] | None = None,
+    groups: Sequence[str] = (),
+) -> tuple[Iterator[ForeignRow], str]:
     """Rows of a file of texts beside the file of their references, and the layout in words.
 
-    Both are a text a line, with or without ids of utterances (`ID text`, `text (ID)`), or JSON: `{id: text}`,
-    `{id: [texts]}`, a list of texts.
+    Each is a text a line, with or without ids of utterances (`ID text`, `text (ID)`); a table or JSON with a column of
+    texts; or JSON `{id: text}`, `{id: [texts]}`, or a list of texts. Rows are joined by id if both files have ids.
+    `columns` names the column of the reference in its file, and that of the prediction.
 
     Raises:
-      UserError: the files differ in their number of lines or in their ids, or a value is no text.
+      UserError: the files differ in their number of rows or in their ids, or a value is no text.
     """
-    sides: list[Any] = [_json_texts(side) for side in (lines, reference)]
-    by_id = all(isinstance(side, dict) for side in sides)
-    if not by_id:
-        if any(isinstance(side, dict) for side in sides):
-            raise UserError(
-                f"{lines.path} and {reference.path}: one has its texts by id and the other line by line; give both in "
-                "one form."
-            )
-        sides = [_lines(lines) if side is None else side for side, lines in zip(sides, (lines, reference), strict=True)]
-        sides = _equally_long(sides[0], sides[1], lines, reference)
-        ids = [_ids(side) for side in sides]
-        if all(ids) and len(set(ids[0]) & set(ids[1])) > 0.9 * len(ids[1]):
-            sides, by_id = ids, True
-    if not by_id:
-        texts, references = ({str(i): text for i, text in enumerate(side, 1)} for side in sides)
-    else:
-        texts, references = sides
-    if missing := [key for key in texts if key not in references]:
+    if layout not in (None, *LAYOUTS):
         raise UserError(
-            f"{lines.path}: the id {missing[0]!r:.60} is not in {reference.path} ({len(missing)} of {len(texts)} are "
-            "not); expected the references of these texts."
+            f"--format={layout}: has references of its own; beside --reference it is one of {', '.join(LAYOUTS)}."
         )
-    lacking = f", which has {lacked} more" if (lacked := len(references) - len(texts)) else ""
-    kind = "K (texts by id" if by_id else "P (a text a line"
-    return _rows(texts, references, by_id, lines, reference), f"{kind}; references from {reference.path}{lacking})"
+    if columns and len(columns) != 2:
+        raise UserError(
+            f"--columns={','.join(columns)}: beside --reference expected two, the reference's column in its file and "
+            "the prediction's in its own."
+        )
+    chosen = columns or (None, None)
+    references = read_side(reference, "reference", layout, chosen[0], groups)
+    texts = read_side(lines, "prediction", layout, chosen[1], groups)
+    if layout == "K" and not (texts.ids and references.ids):
+        raise UserError(f"{lines.path}: --format=K, and not every text has an id of its own; say --format=P for lines.")
+    by_id = _by_id(texts, references)
+    if not by_id:
+        _equally_long(texts, references)
+    places = _places(texts, references) if by_id else list(range(len(texts.texts)))
+    more = len(references.texts) - len(set(places))
+    said = [f"{'K' if by_id else 'P'} ({texts.said or ('texts by id' if by_id else 'a text a line')}"]
+    said.append(f"; references from {reference.path}" + (f": {references.said}" if references.said else ""))
+    said.append(f", which has {more} more" if more else "")
+    said.append(
+        "; joined row by row, ids of one file alone are not used" if not by_id and _ids_alone(texts, references) else ""
+    )
+    return _rows(texts, references, places, by_id), f"{''.join(said)})"
 
 
-def _rows(texts: Texts, references: Texts, by_id: bool, lines: Lines, reference: Lines) -> Iterator[ForeignRow]:
+def _ids_alone(texts: Side, references: Side) -> bool:
+    return texts.ids is not None or references.ids is not None
+
+
+def _by_id(texts: Side, references: Side) -> bool:
+    """Whether both files have ids to be joined by. Raises UserError where one file alone has them in its lines."""
+    sides = (texts, references)
+    if all(side.ids is not None for side in sides):
+        return True
+    for one, other in (sides, sides[::-1]):
+        if one.by_key:
+            raise UserError(
+                f"{texts.lines.path} and {references.lines.path}: one has its texts by id and the other line by line; "
+                "give both in one form."
+            )
+        if one.coded and other.ids is None:
+            raise UserError(
+                f"{one.lines.path}: each line begins or ends with an id, such as {one.ids[0]!r:.40}, and those of "
+                f"{other.lines.path} do not; give both with ids or both without, or say --format=P if these are words."
+            )
+    return False
+
+
+def _places(texts: Side, references: Side) -> list[int]:
+    """The place of the reference of each text. Raises UserError where an id has none, or several."""
+    if texts.ids == references.ids:
+        return list(range(len(texts.texts)))
+    found: dict[str, int] = {}
+    for place, key in enumerate(references.ids):
+        if references.texts[found.setdefault(key, place)] != references.texts[place]:
+            raise UserError(f"{references.lines.path}: the id {key!r:.60} has several references; expected one.")
+    if missing := [key for key in texts.ids if key not in found]:
+        raise UserError(
+            f"{texts.lines.path}: the id {missing[0]!r:.60} is not in {references.lines.path} ({len(missing)} of "
+            f"{len(texts.ids)} are not); expected the references of these texts."
+        )
+    return [found[key] for key in texts.ids]
+
+
+def _rows(texts: Side, references: Side, places: Sequence[int], by_id: bool) -> Iterator[ForeignRow]:
     unit = "id" if by_id else "line"
-    for number, (key, held) in enumerate(texts.items(), 1):
-        expected, how_expected = _text(references[key], key, reference)
-        found, how_found = _text(held, key, lines)
+    once = by_id and len(set(texts.ids)) == len(texts.ids)
+    for row, place in enumerate(places):
+        key = texts.ids[row] if by_id else str(row + 1)
+        expected, how_expected = _text(references.texts[place], key, references)
+        found, how_found = _text(texts.texts[row], key, texts)
         done = [f"{side} {how}" for side, how in (("references", how_expected), ("predictions", how_found)) if how]
-        yield ForeignRow(
-            number, expected, {(UNKNOWN, UNKNOWN): found}, {"sample_id": key} if by_id else {}, unit, tuple(done)
-        )
+        stated = {**(references.about[place] if references.about else {}), **(texts.about[row] if texts.about else {})}
+        stated |= {"sample_id": key} if once else {}
+        yield ForeignRow(row + 1, expected, {(UNKNOWN, UNKNOWN): found}, stated, unit, tuple(done))
 
 
-def _text(value: object, key: str, lines: Lines) -> tuple[str, str]:
+def _text(value: object, key: str, side: Side) -> tuple[str, str]:
     """The text of a value, and what was done to have it. Raises UserError where it is no text or list of texts."""
-    text, how = one_text(value) if isinstance(value, list) else (value, "")
+    items = listed(value) if isinstance(value, str) and side.about else value  # of a table
+    text, how = one_text(items) if isinstance(items, list) else (value, "")
     if not isinstance(text, str):
-        raise UserError(f"{lines.path}: {key!r:.60} is {json.dumps(value)[:60]}; expected a text or a list of texts.")
+        raise UserError(
+            f"{side.lines.path}: {key!r:.60} is {json.dumps(value)[:60]}; expected a text or a list of texts."
+        )
     return text, how
 
 
-def _json_texts(lines: Lines) -> Texts | list | None:
-    """The texts of a JSON file; None where the file is lines of text."""
-    if lines.data.lstrip()[:1] not in (b"{", b"["):
-        return None
-    try:
-        found = DECODER.decode("\n".join(lines))
-    except (ValueError, RecursionError):
-        return None  # a sentence may begin with a bracket
-    return found if isinstance(found, (dict, list)) else None
-
-
-def _lines(lines: Lines) -> list[str]:
-    texts = list(lines)
-    return texts[:-1] if texts and not texts[-1] else texts  # nothing follows the last line's end
-
-
-def _equally_long(texts: list, references: list, lines: Lines, reference: Lines) -> list[Any]:
-    """Both sides, without empty lines at the end of the longer one. Raises UserError where their lengths differ."""
-    n = min(len(texts), len(references))
+def _equally_long(texts: Side, references: Side) -> None:
+    """Remove empty lines at the end of the longer side. Raises UserError where the lengths differ."""
+    n = min(len(texts.texts), len(references.texts))
     for side in (texts, references):
-        if any(side[n:]):
+        if any(side.texts[n:]):
             raise UserError(
-                f"{lines.path}: {len(texts)} texts, and {len(references)} references in {reference.path}; expected as "
-                "many, in the same order."
+                f"{texts.lines.path}: {len(texts.texts)} texts, and {len(references.texts)} references in "
+                f"{references.lines.path}; expected as many, in the same order."
             )
-    return [texts[:n], references[:n]]
-
-
-def _ids(texts: Sequence[Any]) -> Texts:
-    """Texts by the ids of utterances in their lines; empty where the lines have none."""
-    if not all(isinstance(text, str) for text in texts):
-        return {}
-    matches = [TRN.fullmatch(text) for text in texts]
-    if all(matches):
-        pairs = [(found[2], found[1]) for found in matches]
-    else:
-        pairs = [text.partition(" ")[::2] for text in texts]
-    found = dict(pairs)
-    coded = all(re.search(r"\d|_", key) for key in found)  # else the first words of sentences
-    return found if coded and len(found) == len(texts) else {}
+    texts.texts, references.texts = texts.texts[:n], references.texts[:n]

@@ -227,11 +227,18 @@ def _filled(values: Iterable[str]) -> list[str]:
     return [value for value in values if value.strip().lower() not in MISSING] or values[:1]
 
 
+def titles_of(names: Sequence[str] | None, width: int) -> list[str]:
+    """What messages call the columns; pandas leaves the name of its index empty."""
+    if not names:
+        return [f"column {i + 1}" for i in range(width)]
+    return [repr(name) if name else f"the index (column {i})" for i, name in enumerate(names, 1)]
+
+
 def describe_columns(
     columns: Columns, names: Sequence[str] | None, width: int, kind: str, dropped: Collection[str] = ()
 ) -> str:
     """Which columns were used as what, and which were not: of what they tell, `dropped` served nothing."""
-    titles = [repr(name) for name in names] if names else [f"column {i + 1}" for i in range(width)]
+    titles = titles_of(names, width)
     used = columns.used(dropped)
     unused = [title for i, title in enumerate(titles) if i not in used]
     predicted = ", ".join(titles[i] for i in columns.predictions.values())

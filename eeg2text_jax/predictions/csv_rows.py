@@ -57,9 +57,13 @@ def read_csv(
     else:
         chosen = named_columns(names, lines.path) if names else text_columns(survey, lines)
     chosen = with_groups(chosen, names, groups)
-    kind = f"F ({lines.kind}" if names else f"H ({lines.kind} without header"
+    kind = f"F ({kind_of(lines, delimiter)}" if names else f"H ({kind_of(lines, delimiter)} without header"
     description = functools.partial(describe_columns, chosen, names, len(first), kind)
     return rows_of(lines, delimiter, chosen, bool(names)), description
+
+
+def kind_of(lines: Lines, delimiter: str) -> str:
+    return "TSV" if delimiter == "\t" else lines.kind
 
 
 def rows_of(lines: Lines, delimiter: str, columns: Columns, header: bool) -> Iterator[ForeignRow]:

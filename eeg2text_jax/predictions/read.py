@@ -20,8 +20,10 @@ from eeg2text_jax.predictions.json_rows import read_json
 from eeg2text_jax.predictions.notes import doubts, repetitions
 from eeg2text_jax.stores.copying import at_hand
 
-FORMATS = ("jsonl", *LAYOUTS, "E", "F", "H", "J")
-REFERENCE = "the true texts of files that hold outputs alone: in the same order, a text a line, or by the same ids"
+FORMATS = ("jsonl", *LAYOUTS, "E", "F", "H", "J", "P", "K")
+REFERENCE = (
+    "the true texts of files that hold outputs alone: lines, a table or JSON, in the same order or by the same ids"
+)
 BLOCK_NOTES = {
     "A": "A (target string / predicted string with tf / predicted string)",
     "A1": "A1 (target string / predicted string)",
@@ -72,7 +74,9 @@ def read_any(
     if not lines.data.strip():
         raise UserError(f"{path}: the file is empty.")
     if reference is not None:
-        return in_mode(in_one_form(beside(lines, reference)), mode)
+        return in_mode(in_one_form(beside(lines, reference, layout, columns, groups)), mode)
+    if layout in ("P", "K"):
+        raise UserError(f"--format={layout}: is of texts alone; give their references with --reference=FILE.")
     if layout == "jsonl" or (layout is None and not columns and is_own(lines)):
         return in_mode(in_one_form(parse_predictions(lines)), mode)
     found = survey(lines)
@@ -100,14 +104,21 @@ def read_any(
     return in_mode(in_one_form(read), mode)
 
 
-def beside(lines: Lines, reference: str | os.PathLike[str]) -> PredictionSet:
+def beside(
+    lines: Lines,
+    reference: str | os.PathLike[str],
+    layout: str | None,
+    columns: Sequence[str] | None,
+    groups: Sequence[str],
+) -> PredictionSet:
     """The texts of a file with their references from another."""
-    found, description = read_beside(lines, Lines(at_hand(epath.Path(reference))))
+    found, description = read_beside(lines, Lines(at_hand(epath.Path(reference))), layout, columns, groups)
     rows = Collected(found)
     predictions = complete(rows, lines.path)
     if not predictions:
         raise UserError(f"{lines.path}: no predictions in the file.")
-    return PredictionSet(predictions, {}, description, lines.path, done(rows))
+    about: dict[str, Any] = {"groups": rows.groups, "digest": lines.digest, "seeds_stated": rows.seeds_stated}
+    return PredictionSet(predictions, {}, description, lines.path, done(rows), **about)
 
 
 def done(rows: Collected) -> tuple[str, ...]:

@@ -1,0 +1,156 @@
+"""Two files, outputs and references: tables, JSON and lines with ids are joined, never read as raw lines."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.read import describe, read_any
+
+REFERENCES = [f"the {a} {b} went, at last, home" for a in ("red", "blue", "old") for b in ("cat", "dog", "man", "cow")]
+OUTPUTS = [f"{text.split()[1]} was there, {i}" for i, text in enumerate(REFERENCES)]
+PAIRS = sorted(zip(REFERENCES, OUTPUTS, strict=True))
+
+
+def table(rows, delimiter=","):
+    out = io.StringIO()
+    csv.writer(out, delimiter=delimiter, lineterminator="\n").writerows(rows)
+    return out.getvalue()
+
+
+def columns(name, texts, key="id", delimiter=","):
+    return table([(key, name), *((f"S1_{i}" if key else i, text) for i, text in enumerate(texts))], delimiter)
+
+
+def objects(name, texts):
+    return "".join(json.dumps({"id": f"S1_{i}", name: text}) + "\n" for i, text in enumerate(texts))
+
+
+def lines(texts):
+    return "".join(f"{text}\n" for text in texts)
+
+
+JOINED = {  # outputs, references, layout
+    "CSV by id": (columns("prediction", OUTPUTS), columns("reference", REFERENCES), "K (CSV, prediction"),
+    "TSV by id": (columns("hyp", OUTPUTS, delimiter="\t"), columns("text", REFERENCES), "K (TSV, prediction 'hyp'"),
+    "pandas": (columns("0", OUTPUTS, "").replace(",0\n", ",pred\n", 1), columns("sentence", REFERENCES, ""), "K (CSV"),
+    "pandas by tab": (columns("pred", OUTPUTS, "", "\t"), columns("gt", REFERENCES, "", "\t"), "K (TSV"),
+    "JSON lines": (objects("prediction", OUTPUTS), objects("reference", REFERENCES), "K (JSON lines"),
+    "JSON list": (
+        json.dumps([{"pred": text} for text in OUTPUTS]),
+        json.dumps([{"text": text} for text in REFERENCES]),
+        "P (JSON list, prediction 'pred'",
+    ),
+    "number and tab": (
+        table(enumerate(OUTPUTS), "\t"),
+        table(enumerate(REFERENCES), "\t"),
+        "K (TSV without header, prediction column 2, id column 1",
+    ),
+    "ids below a header": (
+        lines(["id text", *(f"S1_{i} {text}" for i, text in enumerate(OUTPUTS))]),
+        lines(f"S1_{i} {text}" for i, text in enumerate(REFERENCES)),
+        "K (texts by id",
+    ),
+    "numbered": (
+        lines(f"{i}. {text}" for i, text in enumerate(OUTPUTS)),
+        lines(f"{i}. {text}" for i, text in enumerate(REFERENCES)),
+        "K (texts by id",
+    ),
+    "one column": (
+        table([["prediction"], *([t] for t in OUTPUTS)]),
+        table([["reference"], *([t] for t in REFERENCES)]),
+        "P (",
+    ),
+    "lines beside a column": (lines(OUTPUTS), lines(["sentence", *REFERENCES]), "P (a text a line; references"),
+    "rows beside ids": (lines(OUTPUTS), columns("reference", REFERENCES), "P (a text a line"),
+}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(outputs, references):
+        for name, text in (("out.txt", outputs), ("ref.txt", references)):
+            (tmp_path / name).write_text(text, "utf8")
+        return tmp_path / "out.txt", {"reference": tmp_path / "ref.txt"}
+
+    return write
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_files_of_outputs_and_references_are_joined(write, name):
+    outputs, references, said = JOINED[name]
+    path, given = write(outputs, references)
+    read = read_any(path, **given)
+    assert sorted((p.reference, p.prediction) for p in read.predictions) == PAIRS
+    assert f"layout {said}" in describe(read)
+
+
+def test_ids_join_in_any_order_and_other_columns_travel(write):
+    rows = [("id", "subject", "prediction"), *((f"S1_{i}", f"s{i % 2}", text) for i, text in enumerate(OUTPUTS))]
+    path, given = write(table([rows[0], *rows[:0:-1]]), columns("reference", REFERENCES))
+    read = read_any(path, **given)
+    assert sorted((p.reference, p.prediction) for p in read.predictions) == PAIRS
+    assert {p.subject for p in read.predictions} == {"s0", "s1"}
+
+
+REFUSED = {
+    "another id": (columns("prediction", OUTPUTS), columns("reference", REFERENCES[:5]), "the id 'S1_5' is not in"),
+    "ids in one file": (
+        lines(f"S1_{i} {text}" for i, text in enumerate(OUTPUTS)),
+        lines(REFERENCES),
+        "each line begins or ends with an id, such as 'S1_0'",
+    ),
+    "no name": (
+        table([("a", "b"), *PAIRS]),
+        lines(["x", *REFERENCES]),
+        "which column is the prediction cannot be told",
+    ),
+    "both": (table([("truth", "pred"), *PAIRS]), lines(REFERENCES), "has references of its own .truth, pred.; leave"),
+    "chat": (
+        lines(json.dumps({"reference": r, "messages": [{"role": "assistant", "content": o}]}) for r, o in PAIRS),
+        lines(REFERENCES),
+        "has references of its own",
+    ),
+    "blocks": (
+        "".join(f"target string: {r}\npredicted string: {o}\n########\n" for r, o in PAIRS),
+        lines(REFERENCES),
+        "is of layout A1, with references and predictions of its own",
+    ),
+    "two references": (
+        columns("prediction", OUTPUTS),
+        columns("reference", REFERENCES).replace("S1_1,", "S1_0,", 1),
+        "the id 'S1_0' has several references",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_files_that_cannot_be_joined_are_refused(write, name):
+    outputs, references, message = REFUSED[name]
+    path, given = write(outputs, references)
+    with pytest.raises(UserError, match=message):
+        read_any(path, **given)
+
+
+def test_columns_and_format_hold_beside_references(write):
+    rows = [("key", "what", "draft"), *((i, text, f"no {text}") for i, text in enumerate(OUTPUTS))]
+    path, given = write(table(rows), table([("key", "said"), *enumerate(REFERENCES)]))
+    read = read_any(path, columns=["said", "what"], **given)
+    assert sorted((p.reference, p.prediction) for p in read.predictions) == PAIRS
+    assert "not used: 'draft'" in describe(read)
+    assert read_any(path, layout="P", **given).predictions[1].prediction == rows[1][1].join(
+        ['0,"', f'","{rows[1][2]}"']
+    )
+    for options, message in (
+        ({"columns": ["what"]}, "expected two"),
+        ({"columns": ["said", "no"]}, "there is no column 'no'"),
+        ({"layout": "A"}, "--format=A: has references of its own"),
+        ({"layout": "K"}, "not every text has an id"),
+        ({"layout": "J"}, "not JSON"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read_any(path, **options, **given)
+    with pytest.raises(UserError, match="is of texts alone; give their references"):
+        read_any(path, layout="P")
