@@ -16,6 +16,7 @@ from rapidfuzz.distance import Levenshtein
 from eeg2text_jax.auditing import forced_words
 from eeg2text_jax.auditing.align import Condition
 from eeg2text_jax.auditing.collapse import COPY_WORDS, plain_words
+from eeg2text_jax.auditing.first_words import same_beginning
 from eeg2text_jax.auditing.plain_rows import ALL_ROWS, MIN_SAME, Found, Rows
 from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.errors import UserError
@@ -25,6 +26,7 @@ SIGNS = (
     "target_copies",
     "target_edited",
     "target_cut",
+    "target_beginning",
     "target_reordered",
     "target_length",
     "looks_teacher_forced",
@@ -61,7 +63,7 @@ def signs(
     if condition.mode == "teacher_forced":
         return []
     rows = Rows(condition, references, choices)
-    found = [_same_column, _one_form, _in_two_parts, _cut_short, _one_stretch, _reordered]
+    found = [_same_column, _one_form, _in_two_parts, _cut_short, _one_stretch, _reordered, same_beginning]
     found += [forced_words.words_follow_the_target]
     found += [] if rows.by_letters() else [forced_words.marks_alone, forced_words.marks_of_target]
     found += [] if averaged else [_same_for_all]

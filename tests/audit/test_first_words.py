@@ -1,0 +1,54 @@
+"""First words of the target on both sides: a prompt, or a number or tag of the sentence."""
+
+import dataclasses
+
+import pytest
+
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_testing.decoders import decoded, exchanged, word_by_word, written
+
+ROWS, VOCABULARY = written(4)
+
+
+def null():
+    """Outputs over other sentences: nothing of their own."""
+    return exchanged(decoded(ROWS, VOCABULARY, 0.5))
+
+
+def findings(rows):
+    found = audit(rows, {}, resamples=100)
+    return found, [flag.message for flag in found.flags if flag.code == "target_beginning"]
+
+
+@pytest.mark.parametrize("words", [1, 2, 3])
+def test_true_first_words_before_babble_are_a_beginning_of_the_target(words):
+    rows = [
+        dataclasses.replace(p, prediction=" ".join([*p.reference.split()[:words], *p.prediction.split()[words:]]))
+        for p in null()
+    ]
+    found, messages = findings(rows)
+    assert found.verdict.value == "not judgeable"
+    assert "a beginning of the target reached the decoder" in messages[0]
+
+
+@pytest.mark.parametrize("tag", ["{}) ", "{}. ", "[S1 trial {}] "])
+def test_a_tag_of_the_sentence_on_both_sides_is_named(tag):
+    numbers = {}
+    rows = [
+        dataclasses.replace(p, reference=mark + p.reference, prediction=mark + p.prediction)
+        for p in null()
+        for mark in [tag.format(numbers.setdefault(p.reference, len(numbers)))]
+    ]
+    found, messages = findings(rows)
+    assert found.verdict.value == "not judgeable"
+    assert "a number or tag of the sentence stands on both sides" in messages[0]
+
+
+@pytest.mark.parametrize("maker", [decoded, word_by_word])
+@pytest.mark.parametrize("right", [0.3, 0.9, 0.99])
+def test_decoders_and_common_openings_are_not_caught(maker, right):
+    assert findings(maker(ROWS, VOCABULARY, right))[1] == []
+    rows = [
+        dataclasses.replace(p, reference=f"a man {p.reference}", prediction=f"a man {p.prediction}") for p in null()
+    ]
+    assert findings(rows)[1] == []
