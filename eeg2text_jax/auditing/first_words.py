@@ -32,7 +32,8 @@ def same_beginning(rows: Rows) -> Found:
         following = sum(rows.words[row][k : k + 1] == own[row][k : k + 1] for row in held) / len(held)
         later = sum(_right(rows.words[row][k:], own[row][k:]) for row in held) / sum(len(own[row]) - k for row in held)
         if _odds(first) >= STEP * max(_odds(following), _odds(later)):
-            tagged = sum(any(map(str.isdigit, " ".join(own[row][:k]))) for row in held) >= NEAR_ALL * len(held)
+            figures, after = (sum(_figures(own[row][part]) for row in held) for part in (slice(k), slice(k, k + 1)))
+            tagged = figures >= NEAR_ALL * len(held) > 2 * after
             why = (
                 "a number or tag of the sentence stands on both sides, and scores count it: remove it from both"
                 if tagged
@@ -51,6 +52,10 @@ def _right(words: list[str], expected: list[str]) -> int:
     """Return how many words of the reference are in the prediction, in its order."""
     equal = (op for op in Levenshtein.opcodes(expected, words) if op.tag == "equal")
     return sum(op.src_end - op.src_start for op in equal)
+
+
+def _figures(words: list[str]) -> bool:
+    return any(map(str.isdigit, "".join(words)))
 
 
 def _odds(share: float) -> float:

@@ -26,6 +26,7 @@ from eeg2text_jax.files import file_digest, write_text
 from eeg2text_jax.model_metrics import endpoints, makers_of
 from eeg2text_jax.predictions.candidates import read_candidates
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, read_text
+from eeg2text_jax.predictions.foreign import mode_name
 from eeg2text_jax.predictions.groups import LIKELY, groups_of, likely_groups
 from eeg2text_jax.predictions.rankings import Ranking, RankingSet, describe_rankings, is_rankings, read_rankings
 from eeg2text_jax.predictions.read import REFERENCE, check_given_once, describe, read_any
@@ -223,7 +224,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--margin", type=float, help=f"equivalence margin in points of the endpoint ({margins})")
     parser.add_argument("--resamples", type=int, default=10_000, help="permutations and bootstrap draws (10000)")
     parser.add_argument("--seed", type=int, default=0, help="of permutations and bootstrap")
-    parser.add_argument("--mode", choices=MODES, help="mode of a file that does not say it, or the one to judge")
+    parser.add_argument(
+        "--mode", type=mode_name, choices=MODES, help="mode of a file that does not say it, or the one to judge"
+    )
     parser.add_argument("--arm", help="training condition to judge, where a file holds several")
     parser.add_argument(
         "--meta",

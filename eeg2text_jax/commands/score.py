@@ -19,7 +19,7 @@ from eeg2text_jax.metrics.score import PROFILES, parse_metrics, score_cells, wri
 from eeg2text_jax.metrics.tables import MODE_TITLES, NARROW_COLUMNS, signatures
 from eeg2text_jax.model_metrics import makers_of
 from eeg2text_jax.predictions.file import MODES, Prediction
-from eeg2text_jax.predictions.foreign import UNKNOWN
+from eeg2text_jax.predictions.foreign import UNKNOWN, mode_name
 from eeg2text_jax.predictions.rankings import describe_rankings, is_rankings, read_rankings
 from eeg2text_jax.predictions.read import FORMATS, REFERENCE, check_given_once, describe, read_any
 from eeg2text_jax.study.metric_names import MEANING, WORDS
@@ -54,7 +54,10 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument("--format", choices=FORMATS, help="the layout, where content misleads")
     parser.add_argument("--columns", metavar="REF,PRED", help="columns of a CSV, by name or by number from 1")
     parser.add_argument(
-        "--mode", choices=MODES, help="the mode of a file that does not say it, or the only one to score"
+        "--mode",
+        type=mode_name,
+        choices=MODES,
+        help="the mode of a file that does not say it, or the only one to score",
     )
     parser.add_argument("--metrics", metavar="NAMES", help=f"instead of the profile's: {', '.join((*WORDS, *MEANING))}")
     parser.add_argument("--encoder", metavar="NAME", help="for bertscore and similarity: a checkpoint, or minilm")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.foreign import MISSING, UNKNOWN, ForeignRow
+from eeg2text_jax.predictions.foreign import MISSING, MODE_FIELDS, UNKNOWN, ForeignRow, fed_word
 from eeg2text_jax.predictions.lists import listed, one_text
 
 # reference and prediction as published files name them; names are compared in lower case with `_` for space and `-`
@@ -61,8 +61,12 @@ ABOUT_NAMES = {
     **dict.fromkeys(("dataset_name", "data_set", "corpus"), "task"),
     # what the encoder was fed, row by row: used where the column names few conditions, see `foreign.complete`
     **dict.fromkeys(("condition", "input", "input_type", "modality", "arm"), "condition"),
+    **dict.fromkeys(("teacher_forcing", "teacher_forced", "is_teacher_forced", "tf", "with_tf", "use_tf"), "forced"),
+    **dict.fromkeys(("decoding", "decoding_mode", "generation_mode", "inference_mode"), "decoding"),
+    **dict.fromkeys(("split", "subset", "partition", "data_split"), "split"),
     **{name: name for name in ("sentence_id", "sample_id", "train_condition", "eval_condition", "seed", "mode")},
 }
+TELLING = ("subject", "task", "sentence_id", "sample_id", "train_condition", "eval_condition", "seed", "mode")
 # the mode as a beginning or an end of a column's name
 MODE_AFFIXES = (
     ("free_running", re.compile(r"_?\(?(?:w/o_?tf|(?:without|wo|no)_tf|free(?:_running)?)\)?$|^free_(?:running_)?")),
@@ -80,6 +84,7 @@ class Columns:
     reference: int
     predictions: dict[tuple[str, str], int]
     about: dict[str, list[int]]
+    others: Mapping[str, int] = dataclasses.field(default_factory=dict)  # columns whose names say nothing
 
     def used(self, dropped: Collection[str] = ()) -> set[int]:
         about = (found for name, found in self.about.items() if name not in dropped)
@@ -102,7 +107,9 @@ def split_mode(name: str) -> tuple[str, str]:
 def known(names: Iterable[str]) -> set[str]:
     bases = {split_mode(name)[0] for name in names}
     pairs = {name for pair in PAIRS for name in pair}
-    abouts = {name for name, field in ABOUT_NAMES.items() if field != "condition"}  # common words, which tell no header
+    abouts = {
+        name for name, field in ABOUT_NAMES.items() if field in TELLING
+    }  # the rest are common words, which tell no header
     return {*REFERENCE_NAMES, *PREDICTION_NAMES, *pairs, *PHONEMES[0], *PHONEMES[1], *CONDITION_NAMES, *abouts} & bases
 
 
@@ -195,10 +202,12 @@ def stated_columns(columns: Sequence[str], names: Sequence[str] | None, width: i
 
 
 def with_groups(columns: Columns, names: Sequence[str] | None, groups: Sequence[str]) -> Columns:
-    """Columns with those of `groups` that are there, whose values rows carry as `group NAME`."""
+    """Columns with those of `groups` that are there, whose values rows carry as `group NAME`, and the columns left."""
     titles = {name: normalised([name])[0] for name in groups}
     places = {f"group {name}": [names.index(title)] for name, title in titles.items() if title in (names or ())}
-    return dataclasses.replace(columns, about=columns.about | places)
+    columns = dataclasses.replace(columns, about=columns.about | places)
+    used = columns.used()
+    return dataclasses.replace(columns, others={n: i for i, n in enumerate(names or ()) if i not in used})
 
 
 def foreign_row(
@@ -218,6 +227,7 @@ def foreign_row(
     reference = text("reference", fields[columns.reference])
     outputs = {key: text("prediction", fields[index]) for key, index in columns.predictions.items()}
     stated = {name: "/".join(_filled(fields[i] for i in found)) for name, found in columns.about.items()}
+    stated |= {f"other {name}": fields[i] for name, i in columns.others.items() if fed_word(fields[i])}
     return ForeignRow(number, reference, outputs, stated, unit, tuple(dict.fromkeys(done)))
 
 
@@ -244,5 +254,7 @@ def describe_columns(
     predicted = ", ".join(titles[i] for i in columns.predictions.values())
     task = columns.about.get("task", [])
     tasks = f", task {' and '.join(titles[i] for i in task)}" if task else ""
+    mode = [titles[i] for name in MODE_FIELDS if name not in dropped for i in columns.about.get(name, [])]
+    tasks += f", mode {' and '.join(mode)}" if mode else ""
     about = f"; reference {titles[columns.reference]}, prediction {predicted}{tasks}"
     return f"{kind}{about}{f'; not used: {enumerated(unused)}' if unused else ''})"

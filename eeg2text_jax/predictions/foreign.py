@@ -13,6 +13,32 @@ from eeg2text_jax.predictions.script import characters_apart
 
 UNKNOWN = "unknown"
 EEG_NAMES = {"real_eeg": "eeg", "real": "eeg", "true_eeg": "eeg", "shuffled_eeg": "shuffled", "noise_eeg": "noise"}
+CONTROLS = ("noise", "random", "random_noise", "gaussian_noise", "shuffled", "random_eeg", "zero", "zero_eeg", "zeros")
+# Recordings that are no control of EEG.
+RECORDINGS = {"meg", "fmri", "ecog", "seeg", "ieeg", "fnirs", "nirs", "emg", "lfp"}
+MODE_FIELDS = ("mode", "forced", "decoding")
+FORCED = {
+    "teacher_forced",
+    "teacher_forcing",
+    "tf",
+    "with_tf",
+    "w_tf",
+    "w/_tf",
+    "w/tf",
+    "forced",
+    "with_teacher_forcing",
+}
+FREE = {
+    "free_running",
+    "autoregressive",
+    "ar",
+    "generate",
+    "generated",
+    "no_tf",
+    "without_tf",
+    "w/o_tf",
+}
+YES, NO = {"true", "1", "1.0", "yes", "y", "t"}, {"false", "0", "0.0", "no", "n", "f"}
 MOST_CONDITIONS = 12  # a column of more values than this, or of as many as rows, names no conditions
 MISSING = {"", "nan", "none", "null", "n/a", "na", UNKNOWN}  # how tables write that there is no value
 
@@ -76,6 +102,11 @@ def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
                     )
             predictions.append(prediction)
             fed.append(_fed(row, condition))
+    if (other := RECORDINGS & set(fed)) and "eeg" in fed:
+        raise UserError(
+            f"{path}: the column of conditions holds eeg and {', '.join(sorted(other))}, which is another recording "
+            "and no control; give the rows of one recording, or name what was fed in a column eval_condition."
+        )
     return _with_conditions(predictions, fed)
 
 
@@ -88,8 +119,19 @@ def _fed(row: ForeignRow, condition: str) -> str:
 
 def condition_name(row: ForeignRow) -> str:
     """What a column of conditions says of a row, under our name of it; empty where there is no such column."""
-    value = "_".join(row.about.get("condition", "").lower().replace("-", " ").split())
+    value = joined_words(row.about.get("condition", ""))
     return EEG_NAMES.get(value, value)
+
+
+def joined_words(text: str) -> str:
+    return "_".join(text.lower().replace("-", " ").split())
+
+
+def fed_word(value: str) -> str:
+    """What an encoder was fed, if a cell says so in a word that can mean little else; else empty."""
+    word = joined_words(value) if len(value) < 20 else ""
+    word = EEG_NAMES.get(word, word)
+    return word if word == "eeg" or word in CONTROLS else ""
 
 
 def _with_conditions(predictions: list[Prediction], fed: list[str]) -> list[Prediction]:
@@ -113,7 +155,20 @@ def _seed(row: ForeignRow, path: epath.Path) -> int:
 
 
 def _mode(row: ForeignRow, mode: str, path: epath.Path) -> str:
-    stated = row.about.get("mode", mode)
+    stated = mode_name(row.about.get("mode", mode)) or UNKNOWN
     if stated not in (*MODES, UNKNOWN):
         raise UserError(f"{path}, {row.unit} {row.line}: mode is {stated!r:.40}; expected one of {', '.join(MODES)}.")
+    if stated == UNKNOWN and "decoding" in row.about:  # which may say how it was searched
+        stated = mode_name(row.about["decoding"])
+        stated = stated if stated in MODES else UNKNOWN
+    if stated == UNKNOWN and "forced" in row.about:
+        forced = row.about["forced"].strip().lower()
+        stated = "teacher_forced" if forced in YES else "free_running" if forced in NO else mode_name(forced)
+        stated = stated if stated in MODES else UNKNOWN
     return stated
+
+
+def mode_name(text: str) -> str:
+    """The mode that a text means; the text itself where it means none."""
+    word = joined_words(text)
+    return "teacher_forced" if word in FORCED else "free_running" if word in FREE else text

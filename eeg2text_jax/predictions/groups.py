@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import FIELDS, PredictionSet, read_text, sentence_key
-from eeg2text_jax.predictions.foreign import ForeignRow, condition_name
+from eeg2text_jax.predictions.foreign import ForeignRow, condition_name, fed_word, joined_words
 
 # Names of columns that are likely to say the class, topic or story of a reference.
 LIKELY = tuple(
@@ -26,6 +27,11 @@ Labels = dict[str, dict[str, str]]  # column -> reference -> label
 
 
 Counts = dict[str, Counter]  # reference -> how often each label
+PARTS = {
+    **dict.fromkeys(("test", "testing", "eval", "evaluation", "heldout", "held_out"), "test"),
+    **dict.fromkeys(("dev", "val", "valid", "validation"), "dev"),
+    **dict.fromkeys(("train", "training"), "train"),
+}
 
 
 class Collected:
@@ -37,16 +43,43 @@ class Collected:
         self.fed: set[str] = set()  # what a column of conditions says
         self.seeds_stated = False
         self.read_as: Counter[str] = Counter()  # what was done to texts, and in how many rows
+        self.part = ""  # what was done by a column of splits
+        self.others: dict[str, Counter[str]] = defaultdict(Counter)  # what other columns say was fed
 
     def __iter__(self) -> Iterator[ForeignRow]:
-        for row in self._rows:
+        for row in self._tested(iter(self._rows)):
             self.fed.add(condition_name(row))
             self.seeds_stated |= "seed" in row.about
             self.read_as.update(row.read_as)
             for name, value in row.about.items():
                 if name.startswith("group "):
                     self.groups[name.removeprefix("group ")][sentence_key(row.reference)][value.strip()] += 1
+                elif name.startswith("other "):
+                    self.others[name.removeprefix("other ")][fed_word(value)] += 1
             yield row
+
+    def _tested(self, rows: Iterator[ForeignRow]) -> Iterator[ForeignRow]:
+        """The rows of the test part, or else of dev, where a column of splits has other rows, too."""
+        first = next(rows, None)
+        if first is None:
+            return
+        rows = itertools.chain([first], rows)
+        if "split" not in first.about:
+            yield from rows
+            return
+        listed = [(row, PARTS.get(joined_words(row.about["split"]), "")) for row in rows]
+        counts = Counter(part for _, part in listed)
+        kept = next((part for part in ("test", "dev") if counts[part]), "")
+        if kept and counts[kept] < len(listed):
+            others = ", ".join(f"{count} of {part or 'another'}" for part, count in counts.items() if part != kept)
+            self.part = f"of the column of splits the {counts[kept]} rows of {kept} count; left out are {others}"
+        elif counts["train"] == len(listed):
+            self.part = "every row is of the training part by its column: what is decoded there may be remembered"
+        yield from (row for row, part in listed if part == kept or not kept)
+
+    def columns_of_conditions(self, rows: int) -> list[str]:
+        """Columns of other names that say in every one of `rows` whether EEG or a control was fed."""
+        return [name for name, fed in self.others.items() if fed.total() == rows and "eeg" in fed and len(fed) > 1]
 
 
 def groups_of(

@@ -78,6 +78,8 @@ def rows_of(
                 raise UserError(f"{path}, {unit} {number}: the name {keys[index]!r} of the first {unit} is missing.")
             value = row[keys[index]]
             fields[index] = text_of(value, keys[index], f"{path}, {unit} {number}") if index in texts else str(value)
+        for index in columns.others.values():
+            fields[index] = value if isinstance(value := row.get(keys[index]), str) else ""
         yield foreign_row(number, fields, columns, path, unit)
         following = next(items, None)
         if following is None:

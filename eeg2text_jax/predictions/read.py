@@ -13,8 +13,8 @@ from eeg2text_jax.files import file_digest
 from eeg2text_jax.predictions.beside import read_beside
 from eeg2text_jax.predictions.blocks import LAYOUTS, Survey, read_blocks, read_words, survey
 from eeg2text_jax.predictions.csv_rows import read_csv
-from eeg2text_jax.predictions.file import MODES, Lines, PredictionSet, is_own, parse_predictions
-from eeg2text_jax.predictions.foreign import UNKNOWN, complete
+from eeg2text_jax.predictions.file import MODES, Lines, Prediction, PredictionSet, is_own, parse_predictions
+from eeg2text_jax.predictions.foreign import UNKNOWN, complete, mode_name
 from eeg2text_jax.predictions.groups import Collected
 from eeg2text_jax.predictions.json_rows import read_json
 from eeg2text_jax.predictions.notes import doubts, repetitions
@@ -68,6 +68,7 @@ def read_any(
     path = epath.Path(at_hand(path))
     if layout is not None and layout not in FORMATS:
         raise UserError(f"--format={layout}: there is no such layout; the layouts are {', '.join(FORMATS)}.")
+    mode = mode if mode is None else mode_name(mode)
     if mode is not None and mode not in MODES:
         raise UserError(f"--mode={mode}: there is no such mode; the modes are {', '.join(MODES)}.")
     lines = Lines(path)
@@ -95,8 +96,10 @@ def read_any(
     rows = Collected(rows)
     predictions = complete(rows, path)
     if callable(description):
-        dropped = () if rows.fed == {p.eval_condition for p in predictions} else ("condition",)
+        fed = rows.fed == {p.eval_condition for p in predictions}
+        dropped = (*(() if fed else ("condition",)), *(() if rows.part else ("split",)))
         description = description(dropped)
+        refuse_conditions(rows, predictions, path)
     about: dict[str, Any] = {"groups": rows.groups, "digest": lines.digest, "seeds_stated": rows.seeds_stated}
     if not predictions:
         raise UserError(f"{path}: no predictions in the file.")
@@ -122,8 +125,20 @@ def beside(
 
 
 def done(rows: Collected) -> tuple[str, ...]:
-    """What was done to texts that were lists."""
-    return tuple(f"in {count} rows {sentence}" for sentence, count in rows.read_as.items())
+    """What was done to texts that were lists, and by a column of splits."""
+    lists = tuple(f"in {count} rows {sentence}" for sentence, count in rows.read_as.items())
+    return ((rows.part,) if rows.part else ()) + lists
+
+
+def refuse_conditions(rows: Collected, predictions: Sequence[Prediction], path: epath.Path) -> None:
+    """Raises UserError where a column whose name says nothing tells EEG from a control, and nothing else does."""
+    known = {p.eval_condition for p in predictions} != {UNKNOWN}
+    if not known and (found := rows.columns_of_conditions(len(predictions))):
+        values = ", ".join(rows.others[found[0]])
+        raise UserError(
+            f"{path}: the column {found[0]!r} says what was fed ({values}), and such rows are not judged together; "
+            "call it eval_condition, or give a file for each."
+        )
 
 
 def recognise(found: Survey, columns: Sequence[str] | None) -> str:

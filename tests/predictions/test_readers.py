@@ -93,7 +93,7 @@ DAMAGED = {
     "two pairs": ("truth,pred,sentence,prediction\na,b,c,d\n", "several columns may be reference and prediction"),
     "no reference": ("subject,prediction\na,b\n", "no column is known as reference and prediction"),
     "bad seed": ("truth,pred,seed\na,b,x\n", "line 2: seed is 'x'"),
-    "bad mode": ("truth,pred,mode\na,b,tf\n", "line 2: mode is 'tf'"),
+    "bad mode": ("truth,pred,mode\na,b,fast\n", "line 2: mode is 'fast'"),
     "twice": ("truth,pred,sample_id\na,b,1\nc,d,1\n", "line 3: sample '1' is on line 2 already"),
     "no rows": ("truth,pred\n", "no predictions in the file"),
 }

@@ -1,0 +1,65 @@
+"""Columns that say which rows count: the mode in other words, the part of a split, what was fed."""
+
+import pytest
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.read import describe, read_any
+
+TEXTS = [(f"the {i} true words", f"some {i} other words") for i in range(6)]
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(name, values, **options):
+        path = tmp_path / "file.csv"
+        rows = [f"{r},{p},{values[i % len(values)]}" for i, (r, p) in enumerate(TEXTS)]
+        path.write_text("\n".join([f"reference,prediction,{name}", *rows]) + "\n")
+        return read_any(path, **options)
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "mode"),
+    [
+        ("teacher_forcing", "True", "teacher_forced"),
+        ("tf", "1", "teacher_forced"),
+        ("TF", "0", "free_running"),
+        ("decoding", "teacher forced", "teacher_forced"),
+        ("decoding", "beam search", "unknown"),
+        ("mode", "Teacher-Forcing", "teacher_forced"),
+        ("mode", "without TF", "free_running"),
+        ("teacher_forcing", "0.5", "unknown"),
+    ],
+)
+def test_the_mode_is_understood_in_other_words(read, name, value, mode):
+    found = read(name, [value])
+    assert {p.mode for p in found.predictions} == {mode}
+
+
+def test_both_modes_in_one_column_are_parted(read):
+    found = read("teacher_forcing", ["True", "False"], mode="free-running")
+    assert [p.prediction for p in found.predictions] == [p for _, p in TEXTS[1::2]]
+    assert "mode 'teacher_forcing'" in describe(found)
+
+
+def test_rows_of_test_count_and_those_of_train_are_left_out(read):
+    found = read("split", ["train", "Test", "val"])
+    assert [p.reference for p in found.predictions] == [r for r, _ in TEXTS[1::3]]
+    assert "the 2 rows of test count; left out are 2 of train, 2 of dev" in describe(found)
+    assert "every row is of the training part" in describe(read("split", ["train"]))
+    assert len(read("split", ["fold 1", "fold 2"]).predictions) == 6
+    assert "not used: 'split'" in describe(read("split", ["fold 1", "fold 2"]))
+
+
+@pytest.mark.parametrize("name", ["source", "model", "kind of input"])
+def test_a_column_of_another_name_that_tells_eeg_from_noise_is_not_pooled(read, name):
+    with pytest.raises(UserError, match=f"the column {name.replace(' ', '_')!r} says what was fed"):
+        read(name, ["EEG", "noise"])
+    assert len(read(name, ["EEG", "another"]).predictions) == 6
+    assert len(read(name, ["EEG"]).predictions) == 6
+
+
+def test_another_recording_is_no_control(read):
+    with pytest.raises(UserError, match="holds eeg and meg, which is another recording and no control"):
+        read("condition", ["EEG", "MEG"])
