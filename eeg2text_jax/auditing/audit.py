@@ -208,7 +208,9 @@ def findings(
     flags = fitness.unfit(aligned)
     flags += table.signs(measured.conditions, averaged=bool(AVERAGED.search(options.proof)), choices=options.choices)
     if options.training_text is not None:
-        flags += fitness.training_overlap(aligned, options.training_text)
+        flags += fitness.training_overlap(
+            aligned, options.training_text, apart=bool(options.verified or options.choices)
+        )
     flags = weighed(flags + measured.flags, options.verified)
     flags += [Flag("time", "warning", message) for message in high_neighbors(options.neighbors)]
     flags += red_flags.alignment_flags(aligned, effect) + red_flags.recipe_flags(aligned)

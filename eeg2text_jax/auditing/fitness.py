@@ -21,6 +21,7 @@ from eeg2text_jax.predictions.foreign import UNKNOWN
 MIN_JUDGED = 30
 # Share of sentences in a training text, and of outputs that are its sentences, from which the score may be memory.
 A_POINT = 0.01
+MOST = 0.5  # of the test sentences; beyond, what is judged are sentences that the model was trained to say
 
 
 def unfit(aligned: Aligned) -> list[Flag]:
@@ -84,8 +85,12 @@ def silent(condition: Condition, look: Collapse) -> list[Flag]:
     return [_severe("silent_side", message, condition.name)]
 
 
-def training_overlap(aligned: Aligned, training: Iterable[str]) -> list[Flag]:
-    """Flag test sentences that occur in the training text (ignoring case and punctuation): the score may be memory."""
+def training_overlap(aligned: Aligned, training: Iterable[str], *, apart: bool = False) -> list[Flag]:
+    """Flag test sentences that occur in the training text (ignoring case and punctuation): the score may be memory.
+
+    `apart`: it is known that the recordings were not trained on (a run's own split), or that the decoder chose from a
+    list of known sentences.
+    """
     known = {tuple(plain_words(line)) for line in training} - {()}
     found = [text for text in aligned.references if tuple(plain_words(text)) in known]
     n = len(aligned.references)
@@ -96,6 +101,12 @@ def training_overlap(aligned: Aligned, training: Iterable[str]) -> list[Flag]:
     if len(found) > A_POINT * n and outputs > A_POINT * len(aligned.eeg.rows):
         message += (
             f", and {outputs} of {len(aligned.eeg.rows)} predictions are training sentences: remembered, not decoded"
+        )
+        return [_severe("training_text", message, aligned.eeg.name)]
+    if len(found) > MOST * n and not apart:
+        message += (
+            ": a model that was trained on these very rows would look the same; give sentences that are new to it, or, "
+            "if it chooses among known ones, the list with --choices"
         )
         return [_severe("training_text", message, aligned.eeg.name)]
     return [Flag("training_text", "warning", f"{message}: what looks decoded may be remembered")]

@@ -159,6 +159,12 @@ def test_remembered_training_sentences(sides):
     own_words = quick(eeg, {"noise": noise}, training_text=trained)
     assert [f.level for f in own_words.flags if f.code == "training_text"] == ["warning"]
     assert own_words.verdict is not Verdict.NOT_JUDGEABLE
+    whole = quick(eeg, {"noise": noise}, training_text=texts[:31])
+    assert severe(whole) == ["training_text"]
+    assert "31 of the 60 test sentences are in the training text" in whole.sentence
+    assert whole.exit_status == 8
+    for known in ({"verified": "of a run"}, {"choices": [r.prediction for r in eeg]}):
+        assert severe(quick(eeg, {"noise": noise}, training_text=texts, **known)) == []
     clean = quick(remembered, {"noise": noise}, training_text=["another"])
     assert [f.level for f in clean.flags if f.code == "training_text"] == ["note"]
 
