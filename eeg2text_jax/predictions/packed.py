@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import itertools
 import json
 import zipfile
 import zlib
@@ -16,6 +17,7 @@ from eeg2text_jax.errors import UserError, first_line
 
 LARGEST = 2**31  # bytes of an unpacked file; outputs of a million rows are a tenth of it
 TEXT = "CSV"
+TITLES = 20  # rows in which the header of a sheet is looked for, below a title
 
 
 def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
@@ -29,7 +31,7 @@ def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
     if data.startswith(b"PAR1"):
         return as_csv(parquet_rows(data, path)), "Parquet"
     if data.startswith(b"PK\x03\x04"):
-        return as_csv(excel_rows(data, path)), "Excel, first sheet"
+        return excel_text(data, path)
     if data.startswith(b"\xd0\xcf\x11\xe0"):
         raise UserError(f"{path}: an Excel file of the format before 2007; save it as .xlsx or as CSV.")
     return data, TEXT
@@ -59,8 +61,12 @@ def parquet_rows(data: bytes, path: epath.Path) -> Iterator[Sequence[Any]]:
         raise UserError(f"{path}: cannot be read as Parquet ({first_line(error)}); write it again.") from error
 
 
-def excel_rows(data: bytes, path: epath.Path) -> Iterator[Sequence[Any]]:
-    """The cells of the first sheet, row by row, as wide as the first row. Raises UserError where there is no sheet."""
+def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
+    """The first sheet that holds a table as CSV, and which it is.
+
+    Raises:
+      UserError: there is no sheet, or another one has the same columns, as that of another condition.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = archive.namelist()
@@ -73,15 +79,42 @@ def excel_rows(data: bytes, path: epath.Path) -> Iterator[Sequence[Any]]:
         raise UserError(f"{path}: unpacks to more than {LARGEST // 2**20} MiB; save it as CSV.")
     openpyxl = library("openpyxl", "xlsx")
     try:
-        sheet = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True).worksheets[0]
-        width = 0
-        for row in sheet.iter_rows(values_only=True):
-            width = width or max((i for i, cell in enumerate(row, 1) if cell is not None), default=0)
-            yield row[:width] if any(cell is not None for cell in row) else ()
+        sheets = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True).worksheets
+        heads = {sheet.title: head for sheet in sheets if (head := _header(sheet))}
+        sheet = next((sheet for sheet in sheets if sheet.title in heads), sheets[0])
+        alike = [title for title, (_, names) in heads.items() if names == heads[sheet.title][1]]
+        if len(alike) > 1:
+            raise UserError(
+                f"{path}: the sheets {', '.join(map(repr, alike))} hold tables of the same columns, and one sheet is "
+                "read; save each as a file of its own."
+            )
+        others = ", ".join(repr(other.title) for other in sheets if other is not sheet)
+        kind = f"Excel, sheet {sheet.title!r}, not read: {others}" if others else "Excel, first sheet"
+        return as_csv(_cells(sheet, heads.get(sheet.title, (0, ()))[0])), kind
     except (KeyError, IndexError, ValueError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{path}: cannot be read as an Excel file ({error!r:.80}); save it as CSV.") from error
     except SyntaxError as error:  # xml.etree's ParseError is one
         raise UserError(f"{path}: cannot be read as an Excel file ({error}); save it as CSV.") from error
+
+
+def _filled(row: Sequence[Any]) -> int:
+    return sum(cell is not None for cell in row)
+
+
+def _header(sheet: Any) -> tuple[int, tuple[Any, ...]] | None:
+    """The rows above the first with two cells or more, and that row; None where no row has two."""
+    for number, row in enumerate(sheet.iter_rows(values_only=True, max_row=TITLES)):
+        if _filled(row) > 1:
+            return number, tuple(cell for cell in row if cell is not None)
+    return None
+
+
+def _cells(sheet: Any, above: int) -> Iterator[Sequence[Any]]:
+    """The cells row by row, without the rows of a title, as wide as the first row."""
+    width = 0
+    for row in itertools.islice(sheet.iter_rows(values_only=True), above, None):
+        width = width or max((i for i, cell in enumerate(row, 1) if cell is not None), default=0)
+        yield row[:width] if _filled(row) else ()
 
 
 def as_csv(rows: Iterator[Sequence[Any]]) -> bytes:

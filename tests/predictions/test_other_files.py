@@ -179,6 +179,28 @@ def test_an_excel_table_is_read(write):
     assert "layout F (Excel, first sheet; reference 'truth'" in describe(read)
 
 
+def test_sheets_that_are_not_read_are_named(write):
+    openpyxl = pytest.importorskip("openpyxl", reason="pip install 'eeg2text_jax[xlsx]'")
+
+    def book(**sheets):
+        made = openpyxl.Workbook()
+        made.remove(made.active)
+        for title, rows in sheets.items():
+            sheet = made.create_sheet(title)
+            for row in rows:
+                sheet.append(row)
+        out = io.BytesIO()
+        made.save(out)
+        return write(out.getvalue(), "file.xlsx")
+
+    rows = [("truth", "pred"), *EQUAL]
+    found = read_any(book(Info=[["Table S3"]], Decodes=[["Decoded sentences"], [], *rows]))
+    assert [(p.reference, p.prediction) for p in found.predictions] == EQUAL
+    assert "(Excel, sheet 'Decodes', not read: 'Info'; reference" in describe(found)
+    with pytest.raises(UserError, match="the sheets 'eeg', 'noise' hold tables of the same columns"):
+        read_any(book(eeg=rows, noise=rows))
+
+
 def test_other_archives_are_one_sentence(write):
     for data, message in [
         (zipped(), "a zip archive; unpack it, and give one of its files"),
