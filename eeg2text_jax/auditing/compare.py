@@ -134,15 +134,20 @@ def _style_flags(eeg: str, comparison: Evidence) -> list[Flag]:
     gap = comparison.primary.observed
     if all(map(verdict.is_above, comparison.contrasts)):
         return []  # content is found
-    judged = [(c.p_primary if gap > 0 else c.p_less_primary, c) for c in comparison.contrasts]
-    p, found = max(judged, key=lambda one: one[0])
+    sources = ["length", *comparison.derived]
+    judged = [
+        (c.p_primary if gap > 0 else c.p_less_primary, c, source)
+        for c, source in zip(comparison.contrasts, sources, strict=True)
+    ]
+    p, found, source = max(judged, key=lambda one: one[0])
     style = found.nulls[0] - found.nulls[1]
     if p <= verdict.ALPHA or not _sign(comparison.primary.gap_interval) or style * gap < 0.5 * gap**2:
         return []
+    more_or_less = "more" if gap > 0 else "less"
     message = (
         f"{eeg} scores {gap:+.2f} against {comparison.control}, but {style:+.2f} of it is there as well when the "
         "predictions are held against other sentences: a gap in style; the difference in content is "
-        f"{found.effect:+.2f} ({verdict.p_text(p)})"
+        f"{found.effect:+.2f} (within strata by {source}; {verdict.p_text(p)} of {more_or_less} content)"
     )
     return [Flag("gap_is_style", "warning", message)]
 

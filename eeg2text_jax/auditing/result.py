@@ -164,7 +164,9 @@ def effect_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
     rows = []
     for c in comparisons:
         found = c.primary
-        gap, margin = (f"{found.observed:+.2f}", f"{abs(found.smallest_margin):.2f}") if c.control else ("–", "–")
+        gap = f"{found.observed:+.2f}" if c.control else "–"
+        claimed = c.verdict in (Verdict.USES_EEG, Verdict.CONTROL_BETTER)  # which a margin says nothing of
+        margin = f"{abs(found.smallest_margin):.2f}" if c.control and not claimed else "–"
         figures = (gap, f"{found.effect:+.2f}", interval_text(found.interval_90))
         tests = (directed_p(c.verdict, found), f"{c.mde:.2f}", margin)
         rows.append((c.control or "its null", *figures, *tests, c.verdict.value))

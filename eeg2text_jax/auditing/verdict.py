@@ -203,10 +203,11 @@ def paired_reading(
     control: str,
     p_control: float,
     margin: float,
+    own: Contrast | None = None,
 ) -> str:
     """Return the reading of one comparison, for any verdict but *not judgeable*.
 
-    `p_control` is that of the control's content above its own null.
+    `own` is EEG's content above its own null; `p_control` is the p of the control's.
     """
     if verdict is Verdict.USES_EEG:
         return f"the model uses the EEG, as measured against {control}"
@@ -217,8 +218,8 @@ def paired_reading(
         return f"equivalent to {control} within ±{margin:g}, as the outputs of both are the same"
     if verdict is Verdict.EQUIVALENT:
         return (
-            f"equivalent to {control} within ±{margin:g}{_untold(contrast, derived)} (smallest margin that would have "
-            f"passed {widest:.2f}; {detectable(contrast, derived)})"
+            f"equivalent to {control} within ±{margin:g}{_untold(contrast, derived)} ({_smallest(widest, derived)}; "
+            f"{detectable(contrast, derived)})"
         )
     if verdict is Verdict.CONTROL_BETTER:
         held = "content" if p_control <= ALPHA else "none"
@@ -228,13 +229,18 @@ def paired_reading(
             f"less content with {eeg} than with {control}, which speaks against {eeg} and not for {control}; {alone}, "
             f"{chance}"
         )
-    if why := uncountable(contrast):
+    own_why = uncountable(own) if own else ""
+    if why := uncountable(contrast) or (f"{eeg}: {own_why}" if own_why else ""):
         return f"{why}; neither a difference nor equivalence within ±{margin:g} can be claimed"
     return (
         f"underpowered, neither a difference nor equivalence within ±{margin:g} can be claimed"
         f"{_untold(contrast, derived)} ({detectable(contrast, derived)}; "
-        f"smallest margin that would have passed {widest:.2f})"
+        f"{_smallest(widest, derived)})"
     )
+
+
+def _smallest(margin: float, derived: Sequence[Contrast]) -> str:
+    return f"smallest margin that would have passed{' in all strata' if derived else ''} {margin:.2f}"
 
 
 def not_its_own(content: Contrast, p: float, eeg: str, control: str) -> str:

@@ -128,3 +128,19 @@ def test_random_sets():
         assert (result.verdict is Verdict.NOT_JUDGEABLE) == any(f.level == "severe" for f in result.flags)
         seen.add(result.verdict)
     assert len(seen) >= 4
+
+
+def test_a_constant_text_against_a_control_is_said_to_be_one():
+    """Its own content cannot differ from 0, whatever the figures of the difference are."""
+    eeg, noise = simulated_rows(sentences=60, subjects=3, information=0.0, seed=1)
+    constant = [dataclasses.replace(r, prediction=noise[0].prediction) for r in eeg]
+    found = audit(constant, {"noise": noise}, resamples=200)
+    assert found.verdict is Verdict.UNDERPOWERED
+    assert "eeg: the outputs do not depend on the sentence" in found.sentence
+    assert "smallest margin" not in found.sentence
+
+
+def test_a_claimed_difference_has_no_margin_of_equivalence():
+    eeg, noise = simulated_rows(sentences=60, subjects=3, information=0.5, seed=1)
+    (row,) = effect_rows(audit(eeg, {"noise": noise}, resamples=200).comparisons)
+    assert row[-2:] == ("–", "uses EEG")
