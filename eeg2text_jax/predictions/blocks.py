@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.columns import ABOUT_NAMES, normalised
+from eeg2text_jax.predictions.column_names import ABOUT_NAMES, normalised
 from eeg2text_jax.predictions.file import Lines
 from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow
 

@@ -1,80 +1,25 @@
 """What the columns of a foreign table, or the names in its JSON objects, stand for."""
 
 import dataclasses
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from etils import epath
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.column_names import (
+    ABOUT_NAMES,
+    MAYBE_REFERENCES,
+    PAIRS,
+    PHONEMES,
+    PREDICTION_NAMES,
+    REFERENCE_NAMES,
+    condition_of,
+    normalised,
+    split_mode,
+)
 from eeg2text_jax.predictions.foreign import MISSING, MODE_FIELDS, UNKNOWN, ForeignRow, fed_word
 from eeg2text_jax.predictions.lists import listed, one_text
-
-# reference and prediction as published files name them; names are compared in lower case with `_` for space and `-`
-PAIRS = (
-    ("target_text", "predicted_text"),
-    ("sentence", "prediction"),
-    ("ground_truth", "prediction"),
-    ("true_text", "llm_pred"),
-    ("truth", "pred"),
-    ("expected_caption", "generated_caption"),
-    ("reference_caption", "generated_caption"),
-    ("input_text", "generated_text"),
-    ("reference", "prediction"),
-    ("target", "prediction"),
-    ("reference", "hypothesis"),
-    ("label", "predict"),
-    ("text", "pred_text"),
-    ("labels", "response"),
-)
-# where no pair fits: the only column of the one list and the only one of the other
-REFERENCE_NAMES = (
-    *dict.fromkeys(reference for reference, _ in PAIRS if reference not in ("label", "text", "labels")),
-    *("target_string", "target_sentence", "true_sentence", "true", "gt", "gold", "groundtruth", "ground_truth_text"),
-    *("reference_text", "reference_sentence", "ref", "references", "refs", "targets", "ground_truths", "truths"),
-    *("original", "original_text", "original_sentence", "actual", "actual_text", "expected", "expected_text"),
-)
-PREDICTION_NAMES = (
-    *dict.fromkeys(prediction for _, prediction in PAIRS),
-    *("predicted_string", "predicted_sentence", "predicted", "pred_sentence", "pred_string", "predictions", "preds"),
-    *("hyp", "hyps", "hypotheses", "generated", "generated_sentence", "generation", "generations", "decoded"),
-    *("decoded_text", "decoded_sentence", "output", "outputs", "output_text", "model_output"),
-)
-# columns of phonemes, read where no column holds text
-PHONEMES = (
-    ("target_phonemes", "true_phonemes", "reference_phonemes", "ref_phonemes", "gt_phonemes", "phonemes"),
-    ("predicted_phonemes", "pred_phonemes", "decoded_phonemes", "hyp_phonemes", "prediction_phonemes"),
-)
-# columns that hold the predictions under one condition each
-CONDITION_NAMES = {
-    "real_eeg": "eeg",
-    "eeg": "eeg",
-    "shuffled_eeg": "shuffled",
-    "noise_eeg": "noise",
-    "random_eeg": "noise",
-    "noise": "noise",
-    "zero_eeg": "zero",
-}
-ABOUT_NAMES = {
-    **dict.fromkeys(("subject", "subject_id", "subject_name", "subj", "participant", "participant_id"), "subject"),
-    **dict.fromkeys(("task", "task_name", "task_id", "task_key", "raw_task_key", "raw_task", "dataset"), "task"),
-    **dict.fromkeys(("dataset_name", "data_set", "corpus"), "task"),
-    # what the encoder was fed, row by row: used where the column names few conditions, see `foreign.complete`
-    **dict.fromkeys(("condition", "input", "input_type", "modality", "arm"), "condition"),
-    **dict.fromkeys(("teacher_forcing", "teacher_forced", "is_teacher_forced", "tf", "with_tf", "use_tf"), "forced"),
-    **dict.fromkeys(("decoding", "decoding_mode", "generation_mode", "inference_mode"), "decoding"),
-    **dict.fromkeys(("split", "subset", "partition", "data_split"), "split"),
-    **{name: name for name in ("sentence_id", "sample_id", "train_condition", "eval_condition", "seed", "mode")},
-}
-TELLING = ("subject", "task", "sentence_id", "sample_id", "train_condition", "eval_condition", "seed", "mode")
-# the mode as a beginning or an end of a column's name
-MODE_AFFIXES = (
-    ("free_running", re.compile(r"_?\(?(?:w/o_?tf|(?:without|wo|no)_tf|free(?:_running)?)\)?$|^free_(?:running_)?")),
-    (
-        "teacher_forced",
-        re.compile(r"_?\(?(?:w/_?tf|(?:with|w)_tf|tf|teacher_forc(?:ed|ing))\)?$|^(?:tf|teacher_forced)_"),
-    ),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,41 +36,20 @@ class Columns:
         return {self.reference, *self.predictions.values(), *(i for found in about for i in found)}
 
 
-def normalised(names: Iterable[str]) -> list[str]:
-    return [re.sub(r"[\s\-]+", "_", name.strip().lower()) for name in names]
+def named_columns(names: Sequence[str], path: epath.Path, titles: Sequence[str] = ()) -> Columns:
+    """Columns by the usual names; `titles` are names as the file writes them, for messages.
 
-
-def split_mode(name: str) -> tuple[str, str]:
-    """A column's name without its mode, and the mode."""
-    for mode, affix in MODE_AFFIXES:
-        base = affix.sub("", name)
-        if base != name and base in (*PREDICTION_NAMES, *CONDITION_NAMES):
-            return base, mode
-    return name, UNKNOWN
-
-
-def known(names: Iterable[str]) -> set[str]:
-    bases = {split_mode(name)[0] for name in names}
-    pairs = {name for pair in PAIRS for name in pair}
-    abouts = {
-        name for name, field in ABOUT_NAMES.items() if field in TELLING
-    }  # the rest are common words, which tell no header
-    return {*REFERENCE_NAMES, *PREDICTION_NAMES, *pairs, *PHONEMES[0], *PHONEMES[1], *CONDITION_NAMES, *abouts} & bases
-
-
-def knows(names: Iterable[str]) -> bool:
-    """Whether the names are a header: two of them at least are known."""
-    return len(known(names)) >= 2
-
-
-def named_columns(names: Sequence[str], path: epath.Path) -> Columns:
-    """Columns by the usual names. Raises UserError where none or several pairs fit."""
+    Raises UserError where none or several pairs fit.
+    """
     parts = [split_mode(name) for name in names]
     bases = [base for base, _ in parts]
     pairs = [pair for pair in PAIRS if set(pair) <= set(bases)]
     references = [name for name in REFERENCE_NAMES if name in names]
     predicted = [name for name in PREDICTION_NAMES if name in bases]
-    conditions = {name: condition for name, condition in CONDITION_NAMES.items() if name in bases}
+    conditions = {name: condition for name in bases if (condition := condition_of(name))}
+    maybe = [name for name in MAYBE_REFERENCES if name in names]
+    if not pairs and not references and len(predicted) == len(maybe) == 1:
+        references = maybe
     if not pairs and len(references) == 1 and len(predicted) == 1:
         pairs = [(references[0], predicted[0])]
     if not pairs and not references and all(set(side) & set(names) for side in PHONEMES):
@@ -135,11 +59,7 @@ def named_columns(names: Sequence[str], path: epath.Path) -> Columns:
     elif not pairs and len(references) == 1 and conditions:
         reference, wanted = references[0], conditions
     else:
-        found = "several columns may be" if pairs or (references and predicted) else "no column is known as"
-        raise UserError(
-            f"{path}: {found} reference and prediction among {enumerated(names)}; name them with "
-            "--columns=REFERENCE,PREDICTION."
-        )
+        raise UserError(f"{path}: {_unclear(pairs, references, predicted, names, titles or names)}")
     chosen = {name: (wanted[base], mode) for name, (base, mode) in zip(names, parts, strict=True) if base in wanted}
     if repeated := [name for name in (reference, *chosen) if list(names).count(name) > 1]:
         raise UserError(f"{path}, line 1: the column {repeated[0]!r} is there twice; name columns by number.")
@@ -149,6 +69,35 @@ def named_columns(names: Sequence[str], path: epath.Path) -> Columns:
             "--columns=REFERENCE,PREDICTION."
         )
     return Columns(names.index(reference), {key: names.index(name) for name, key in _paired(chosen)}, about(names))
+
+
+def _unclear(
+    pairs: Sequence[Any],
+    references: Sequence[str],
+    predicted: Sequence[str],
+    names: Sequence[str],
+    titles: Sequence[str],
+) -> str:
+    """Which of reference and prediction cannot be told, and how to name it."""
+    title = next(
+        (t for t, name in zip(titles, names, strict=True) if split_mode(name)[0] in (*references, *predicted)), ""
+    )
+    others = [other for other, name in zip(titles, names, strict=True) if other != title and name not in ABOUT_NAMES]
+    if pairs or bool(references) == bool(predicted) or not others:
+        found = "several columns may be" if pairs or (references and predicted) else "no column is known as"
+        among = f"{found} reference and prediction among {enumerated(titles)}"
+        return f"{among}; name them with --columns=REFERENCE,PREDICTION."
+    if len(found := references or predicted) > 1:
+        side = "reference" if references else "prediction"
+        return (
+            f"several columns may be the {side} ({enumerated(found)}); name both with --columns=REFERENCE,PREDICTION."
+        )
+    sides = ("reference", "prediction") if references else ("prediction", "reference")
+    named = f"{title},PREDICTION" if references else f"REFERENCE,{title}"
+    return (
+        f"the {sides[0]} is {title!r}; which column is the {sides[1]} cannot be told among "
+        f"{enumerated(others)}; say it with --columns={repr(named) if ' ' in named else named}."
+    )
 
 
 def enumerated(names: Sequence[str], most: int = 8) -> str:
@@ -193,7 +142,7 @@ def stated_columns(columns: Sequence[str], names: Sequence[str] | None, width: i
             offered = ", ".join(names) if names else f"1 to {width}"
             raise UserError(f"{path}: there is no column {column!r}; the columns are {offered}.")
     reference, *predictions = positions
-    titles = [CONDITION_NAMES.get(name, name) for name in normalised(columns[1:])]
+    titles = [condition_of(name) or name for name in normalised(columns[1:])]
     conditions = titles if len(predictions) > 1 else [UNKNOWN]
     if len(set(positions)) < len(positions) or len(set(conditions)) < len(conditions):
         raise UserError(f"--columns={','.join(columns)}: a column or condition is named twice.")

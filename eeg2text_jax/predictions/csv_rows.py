@@ -8,14 +8,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.column_names import known, knows, normalised
 from eeg2text_jax.predictions.columns import (
     Columns,
     describe_columns,
     foreign_row,
-    known,
-    knows,
     named_columns,
-    normalised,
     stated_columns,
     with_groups,
 )
@@ -55,7 +53,8 @@ def read_csv(
     if columns:
         chosen = stated_columns(columns, names, len(first), lines.path)
     else:
-        chosen = named_columns(names, lines.path) if names else text_columns(survey, lines)
+        titles = raw_names(lines, delimiter)
+        chosen = named_columns(names, lines.path, titles) if names else text_columns(survey, lines)
     chosen = with_groups(chosen, names, groups)
     kind = f"F ({kind_of(lines, delimiter)}" if names else f"H ({kind_of(lines, delimiter)} without header"
     description = functools.partial(describe_columns, chosen, names, len(first), kind)
@@ -159,10 +158,15 @@ def stated_delimiter(lines: Lines) -> str | None:
 
 def first_names(lines: Lines, delimiter: str) -> list[str]:
     """Fields of the first filled line, as names of columns."""
+    return normalised(raw_names(lines, delimiter))
+
+
+def raw_names(lines: Lines, delimiter: str) -> list[str]:
+    """Fields of the first filled line as they are."""
     filled = (line for line in lines if line and not line.startswith("sep="))
     line = next(filled, "")
     try:
-        return normalised(next(csv.reader([line], delimiter=delimiter), []))
+        return next(csv.reader([line], delimiter=delimiter), [])
     except csv.Error:  # a field too long for the csv module is no name
         return []
 

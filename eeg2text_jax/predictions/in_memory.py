@@ -6,7 +6,8 @@ from typing import Any
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.columns import foreign_row, named_columns, normalised, stated_columns
+from eeg2text_jax.predictions.column_names import normalised
+from eeg2text_jax.predictions.columns import foreign_row, named_columns, stated_columns
 from eeg2text_jax.predictions.file import OWN_NAMES, Prediction, PredictionSet, own_row
 from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow, complete
 from eeg2text_jax.predictions.interning import Shared
@@ -39,7 +40,7 @@ def as_set(
         if {"reference", "prediction"} <= set(names):  # then a column of rows, as `hypothesis`, names no other
             columns = stated_columns(["reference", "prediction"], names, len(names), path)
         else:
-            columns = named_columns(names, path)
+            columns = named_columns(names, path, [*map(str, given.columns)])
         filled = ([_text(value) for value in row] for row in given.itertuples(index=False, name=None))
         rows = [foreign_row(number, row, columns, "row") for number, row in enumerate(filled)]
         stated = "seed" in columns.about

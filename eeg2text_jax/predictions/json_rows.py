@@ -8,17 +8,12 @@ from typing import Any
 from etils import epath
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.column_names import PAIRS, PREDICTION_NAMES, REFERENCE_NAMES, known, knows, normalised
 from eeg2text_jax.predictions.columns import (
-    PAIRS,
-    PREDICTION_NAMES,
-    REFERENCE_NAMES,
     Columns,
     describe_columns,
     foreign_row,
-    known,
-    knows,
     named_columns,
-    normalised,
     stated_columns,
     with_groups,
 )
@@ -53,7 +48,11 @@ def read_json(
         refuse_texts_by_id(row, lines.path)
     if len(set(names)) < len(names):
         raise UserError(f"{lines.path}, {unit} {number}: two names differ in case or spaces only.")
-    chosen = stated_columns(columns, names, len(names), lines.path) if columns else named_columns(names, lines.path)
+    chosen = (
+        stated_columns(columns, names, len(names), lines.path)
+        if columns
+        else named_columns(names, lines.path, list(row))
+    )
     chosen = with_groups(chosen, names, groups)
     keys = list(row)
     description = functools.partial(describe_columns, chosen, keys, len(keys), kind)

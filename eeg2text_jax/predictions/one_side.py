@@ -8,16 +8,8 @@ from typing import Any
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.blocks import survey
-from eeg2text_jax.predictions.columns import (
-    ABOUT_NAMES,
-    PREDICTION_NAMES,
-    REFERENCE_NAMES,
-    about,
-    enumerated,
-    known,
-    normalised,
-    titles_of,
-)
+from eeg2text_jax.predictions.column_names import ABOUT_NAMES, PREDICTION_NAMES, REFERENCE_NAMES, known, normalised
+from eeg2text_jax.predictions.columns import about, enumerated, titles_of
 from eeg2text_jax.predictions.csv_rows import DELIMITERS, first_names, kind_of, records_of
 from eeg2text_jax.predictions.file import DECODER, Lines
 from eeg2text_jax.predictions.json_rows import (

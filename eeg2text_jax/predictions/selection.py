@@ -40,7 +40,10 @@ def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str
         elif (arm, row.train_condition, row.eval_condition) == ("eeg", "clock", "clock"):
             cells[CLOCK_ARM].append(row)
     if "eeg" not in cells and len(cells) > 1:
-        raise UserError(f"the arm {arm!r} was not evaluated with eeg; its conditions are {', '.join(cells)}.")
+        raise UserError(
+            f"the arm {arm!r} was not evaluated with eeg; its conditions are {', '.join(cells)}; call the one from EEG "
+            "`eeg` (its column, or its value of eval_condition), or give a file for each."
+        )
     first = "eeg" if "eeg" in cells else next(iter(cells))
     return {first: cells.pop(first), **cells}
 

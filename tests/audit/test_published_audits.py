@@ -45,7 +45,7 @@ def test_four_t5_files(tmp_path):
     assert noise["effect"] == pytest.approx(0.077, abs=0.005)
     assert noise["permutation_sd"] == pytest.approx(0.16, abs=0.01)
     assert noise["p"] == pytest.approx(0.33, abs=0.03)
-    assert "(within strata by the words of the texts; p = " in codes(result)["gap_is_style"]
+    assert "(within strata by length; p = " in codes(result)["gap_is_style"]
     assert "smallest margin that would have passed in all strata 0." in result["sentence"]
     assert result["verdict"] == "equivalent to control"
 

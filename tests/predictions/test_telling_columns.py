@@ -63,3 +63,36 @@ def test_a_column_of_another_name_that_tells_eeg_from_noise_is_not_pooled(read, 
 def test_another_recording_is_no_control(read):
     with pytest.raises(UserError, match="holds eeg and meg, which is another recording and no control"):
         read("condition", ["EEG", "MEG"])
+
+
+NAMES = {  # header -> the columns read, or words of the refusal
+    "reference,pred_eeg,pred_noise": {"eeg", "noise"},
+    "subject,reference,prediction_eeg": {"eeg"},
+    "truth,shuffled_prediction,eeg_prediction": {"shuffled", "eeg"},
+    "label,generated": {"unknown"},
+    "SubjectID,ground_truth,model_prediction": {"unknown"},
+    "subject,Stimulus,Model output": "'Model output'; which column is the reference cannot be told among Stimulus",
+    "subject,label,text,prediction": "'prediction'; which column is the reference .* among label, text",
+    "subject,Ground truth,said": "'Ground truth'; .* among said; say it with --columns='Ground truth,PREDICTION'",
+    "ref,gt,said": "no column|several columns may be the reference .gt, ref",
+}
+
+
+@pytest.mark.parametrize("header", NAMES)
+def test_names_of_columns_are_known_or_the_known_one_is_said(tmp_path, header):
+    path, outcome = tmp_path / "file.csv", NAMES[header]
+    path.write_text(f"{header}\n" + f"{','.join('some words' for _ in header.split(','))}\n" * 2)
+    if isinstance(outcome, str):
+        with pytest.raises(UserError, match=outcome):
+            read_any(path)
+    else:
+        assert {p.eval_condition for p in read_any(path).predictions} == outcome
+    if "subject" in header.lower():
+        assert not isinstance(outcome, set) or read_any(path).predictions[0].subject == "some words"
+
+
+def test_columns_that_are_named_are_conditions_by_their_names(tmp_path):
+    path = tmp_path / "file.csv"
+    path.write_text("what,out_a,pred_eeg,pred_noise\na,b,c,d\n")
+    found = read_any(path, columns=["what", "pred_eeg", "pred_noise"]).predictions
+    assert [(p.eval_condition, p.prediction) for p in found] == [("eeg", "c"), ("noise", "d")]
