@@ -130,6 +130,7 @@ def _feeding(study: Study) -> Feeding:
         features_are=study.data.features_are,
         base=base,
         base_dtype=config.model.frozen_dtype if base else "float32",
+        base_fingerprint=study.frozen_digest,
     )
 
 

@@ -1,8 +1,6 @@
 """Decoder-only models through the pipeline: prompts, what is trained, controls, exports. Tiny shapes throughout."""
 
 import importlib.util
-import json
-import shutil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
-from tiny_run import tiny_config
+from llm_runs import make_base, open_tiny
 from transformers import LlamaForCausalLM
 
 from eeg2text_jax.backbones.mapping import flatten
@@ -24,44 +22,15 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.export_run import exported, write_export
 from eeg2text_jax.models.functional import divide
 from eeg2text_jax.parallel.arms import Divided, joined
-from eeg2text_jax.study.ranges import check_config
-from eeg2text_jax.study.study import Study, open_study
-from eeg2text_jax.study.workdir import Workdir
+from eeg2text_jax.study.study import Study
 from eeg2text_jax.training.grid_program import make_program, study_arrays
 from eeg2text_jax.training.loop import train
 from eeg2text_jax.training.resume import trained_params
 
-SHAPE = {
-    "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 160, "tie_word_embeddings": True,
-}  # fmt: skip
-
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A checkpoint of a small Llama with a tokenizer of the made-up sentences' letters, in bfloat16."""
-    folder = tmp_path_factory.mktemp("base")
-    letters = ["the quick brown fox jumps over a lazy dog " * 3, "w0 w1 w2 w3 w4 w5 w6 w7 w8 w9"]
-    tokenizer = train_tokenizer(letters, 300)
-    tokenizer.save_pretrained(folder)
-    tokens = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-    config = LlamaForCausalLM.config_class(vocab_size=len(tokenizer), initializer_range=0.3, **SHAPE, **tokens)
-    LlamaForCausalLM(config).bfloat16().save_pretrained(folder)
-    return str(folder)
-
-
-def open_tiny(folder: epath.Path, **changes: object) -> Study:
-    changes = {
-        "model.backbone": "llama", "grid.eval_conditions": ("eeg", "prompt_only"), "text.template": "say <eeg> now",
-        "text.max_tokens": 24, "batch.buckets": ((20, 24),), "data.synthetic.sentences": 40, "train.steps": 3,
-        "train.eval_every": 3, "train.save_every": 3, "decode.num_beams": 1, "decode.max_length": 6,
-        **changes,
-    }  # fmt: skip
-    config = tiny_config(**changes)
-    with config.unlocked():
-        config.model.shape = {} if config.model.checkpoint else SHAPE
-    check_config(config)
-    return open_study(config, Workdir(folder))
+    return make_base(tmp_path_factory.mktemp("base"))
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +104,7 @@ def test_exported_adapters_decode_the_same_here(lora: Study, export: Export) -> 
 
 
 @pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft is not installed")
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft asks for it
 def test_peft_loads_the_export(lora: Study, export: Export, base: str) -> None:
     import torch
     from peft import PeftModel
@@ -205,32 +175,3 @@ def test_a_recording_is_in_its_place_and_prompt_only_takes_it_out(lora: Study) -
     without = jnp.asarray(fed_mask(["prompt_only"], jnp.asarray(mask)[None])[0])
     alone, left = encode({"features": jnp.asarray(features), "mask": without})
     np.testing.assert_allclose(alone[0][left[0]], model.embed(params, ids)[0], atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"text.template": "no place"}, "expected <eeg> in it once"),
-        ({"text.template": "<eeg> {mood}"}, "expected fields of a sample"),
-        ({"text.template": "<eeg>", "model.backbone": "bart"}, "expected a decoder-only model"),
-        ({"optim.trainable": "lora", "model.backbone": "bart", "text.template": ""}, "expected a decoder-only model"),
-        ({"model.prompt": "x"}, "text.template with a decoder-only model"),
-        ({"text.chat": True}, "no chat template"),
-        ({"text.template": "why " * 150 + "<eeg>"}, "the model has 160; shorten"),
-    ],
-)
-def test_wrong_prompts_are_refused(changes: dict, message: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=message):
-        open_tiny(epath.Path(tmp_path), **{"grid.eval_conditions": ("eeg",), **changes})
-
-
-def test_wrong_adapters_are_refused(export: Export, tmp_path: Path) -> None:
-    out = tmp_path / "copy"
-    shutil.copytree(export.folder, out)
-    sums = out / "SHA256SUMS"
-    sums.write_text("".join(line for line in sums.read_text().splitlines(True) if "adapter_config" not in line))
-    fields = json.loads((out / "adapter_config.json").read_text())
-    for changed, message in (({"r": 5}, "wrongly shaped"), ({"target_modules": ["c_attn"]}, "expected LORA")):
-        (out / "adapter_config.json").write_text(json.dumps({**fields, **changed}))
-        with pytest.raises(UserError, match=message):
-            load_export(out)

@@ -3,9 +3,11 @@
 60 programs (small random model, random settings, every backbone in turn) with ten padded sentences each, about ten
 minutes on two cores:
 
-    python tools/generation_parity.py [--programs=60] [--first=0] [--as-a-tpu]
+    python tools/generation_parity.py [--programs=60] [--first=0] [--decoder-only] [--sampled] [--as-a-tpu]
 
-With `--as-a-tpu`, what the code does on TPUs alone is done here: the search asks ahead and looks back by products.
+`--decoder-only`: Llama, Mistral, Qwen and Gemma after prompts of several lengths, padded on the left.
+`--sampled`: tokens are drawn; PyTorch is given the random numbers that ours draws with.
+`--as-a-tpu`: what the code does on TPUs alone is done here: the search asks ahead and looks back by products.
 """
 
 import argparse
@@ -23,15 +25,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--programs", type=int, default=60)
     parser.add_argument("--first", type=int, default=0, help="seed of the first program")
+    parser.add_argument("--decoder-only", action="store_true", help="models without an encoder")
+    parser.add_argument("--sampled", action="store_true", help="draw tokens, with the same random numbers")
     parser.add_argument("--as-a-tpu", action="store_true", help="by what the code does on TPUs alone")
     args = parser.parse_args()
     if args.as_a_tpu:
         jax.lax.platform_dependent = lambda *arrays, tpu=None, default=None, **_: (tpu or default)(*arrays)
-    from generation_cases import compare_program
+    if args.decoder_only:
+        from causal_programs import compare_program
+    else:
+        from generation_cases import compare_program
 
     verdicts, start = [], time.monotonic()
     for seed in range(args.first, args.first + args.programs):
-        verdicts += compare_program(seed)
+        verdicts += compare_program(seed, args.sampled)
         print(f"program {seed}: {sum(v.same for v in verdicts[-10:])} of 10 identical", flush=True)
         for verdict in verdicts[-10:]:
             if not verdict.same:

@@ -24,9 +24,9 @@ from eeg2text_jax.pretrained.start import model_from_checkpoint
 from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.study.grid import Arm, StudyArrays, arms, dropout_keys
+from eeg2text_jax.study.language_model import adapted
 from eeg2text_jax.study.ranges import check_config
 from eeg2text_jax.study.sections import Settings, read_settings
-from eeg2text_jax.study.study import adapted
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.step import GridProgram
 

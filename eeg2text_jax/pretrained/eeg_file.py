@@ -71,6 +71,7 @@ class Feeding:
     features_are: str  # what the features mean, for the record
     base: str = ""  # checkpoint of the frozen language model that is not in the folder; empty: it is
     base_dtype: str = "float32"  # in which that was kept
+    base_fingerprint: str = ""  # of its weights, see `folder.fingerprint`; empty: not known
 
     def standardize(self, words: np.ndarray) -> np.ndarray:
         """Raw features `[W, F]` -> float32 `[min(W, max_words), F]`."""

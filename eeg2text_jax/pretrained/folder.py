@@ -6,6 +6,7 @@ A checkpoint folder's tensors by name, whatever format they are in; PyTorch is i
 """
 
 import functools
+import hashlib
 import importlib.util
 import json
 import pickle
@@ -93,6 +94,18 @@ def read_tensors(folder: str | Path) -> Mapping[str, np.ndarray]:
     if file.endswith(INDEX):
         return _read_shards(folder / file)
     return WEIGHTS[file](folder / file)
+
+
+def fingerprint(folder: str | Path) -> str:
+    """Hash of a checkpoint's tensor names, shapes, types and of 256 values of each tensor, spread over it.
+
+    It tells two checkpoints of one architecture apart without reading 16 GB.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(read_tensors(folder).items()):
+        digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode())
+        digest.update(np.ascontiguousarray(tensor.reshape(-1)[:: max(1, tensor.size // 256)]).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _read_shards(index: Path) -> dict[str, np.ndarray]:

@@ -19,7 +19,7 @@ from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import Seq2SeqSpec
 from eeg2text_jax.parallel.arms import Divided, joined
 from eeg2text_jax.pretrained import adapter, eeg_file
-from eeg2text_jax.pretrained.folder import checkpoint_folder, read_tensors
+from eeg2text_jax.pretrained.folder import checkpoint_folder, fingerprint, read_tensors
 
 # Parameters copied at the same time: copying and the first touch of new memory keep more than one core busy.
 _AT_ONCE = 2
@@ -73,6 +73,8 @@ def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tup
     if not feeding.base or beside is None:
         raise UserError(f"{folder}: has no config.json and names no language model; export the run again.")
     base = checkpoint_folder(feeding.base)
+    if feeding.base_fingerprint not in ("", fingerprint(base)):
+        raise UserError(f"{base}: its weights are not those that {folder} was trained with; bring those back.")
     spec = as_stored(spec_of(read_config(base), base), base)
     spec = dataclasses.replace(spec, decoder=dataclasses.replace(spec.decoder, lora=adapter.read_lora(folder)))
     model = Seq2SeqModel(spec, beside[0], dtype, shared_frozen=True)

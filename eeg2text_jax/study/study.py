@@ -11,7 +11,6 @@ import numpy as np
 from ml_collections import ConfigDict
 from transformers import PreTrainedTokenizerBase
 
-from eeg2text_jax.backbones import LORA_TARGETS
 from eeg2text_jax.backbones.build import build_model
 from eeg2text_jax.conditions import NEAREST
 from eeg2text_jax.conditions.condition import condition_key, needs
@@ -20,16 +19,14 @@ from eeg2text_jax.conditions.time_controls import clock_features, nearest_texts,
 from eeg2text_jax.data.batches import Samples, feature_scale
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import DataSettings, prepare
-from eeg2text_jax.data.prompt import has_fields, make_prompt, make_prompts
+from eeg2text_jax.data.prompt import has_fields
 from eeg2text_jax.data.text import encode_targets, load_tokenizer, longer_than, train_tokenizer
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.kinds import read_section
-from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.models.spec import LoraSpec
 from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.parallel.placement import Placement
-from eeg2text_jax.pretrained.folder import checkpoint_folder
+from eeg2text_jax.pretrained.folder import checkpoint_folder, fingerprint
 from eeg2text_jax.pretrained.start import model_from_checkpoint
 from eeg2text_jax.splits.certificate import certify_data, part_table, verdict
 from eeg2text_jax.splits.methods import make_split
@@ -38,6 +35,7 @@ from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.study.config_file import check_derived
 from eeg2text_jax.study.configuration import fields_digest
 from eeg2text_jax.study.grid import Arm, StudyArrays, arms, dropout_keys, placement_of
+from eeg2text_jax.study.language_model import adapted, check_positions, own_prompts
 from eeg2text_jax.study.lengths import lines, resolved
 from eeg2text_jax.study.sections import Settings, read_settings
 from eeg2text_jax.study.text_targets import TextTargets, open_targets
@@ -70,6 +68,12 @@ class Study:
         """The configuration, typed."""
         return read_settings(self.config)
 
+    @functools.cached_property
+    def frozen_digest(self) -> str:
+        """The fingerprint of the checkpoint whose weights stay frozen; empty if there is none."""
+        frozen = getattr(self.model, "shared_frozen", False) and self.config.model.checkpoint
+        return fingerprint(checkpoint_folder(self.config.model.checkpoint)) if frozen else ""
+
     @property
     def config_digest(self) -> str:
         """A hash of all fields that predictions depend on."""
@@ -101,36 +105,12 @@ def open_study(config: ConfigDict, workdir: Workdir, *, other_texts: bool = Fals
     settings = read_settings(config)
     model = adapted(build(settings.model, data.feature_shape, tokenizer), settings, tokenizer)
     samples, means = make_samples(config, data, split, tokenizer, model.pad_token, alone=model.spec.encoder is None)
+    if samples.prompts is not None:
+        check_positions(model, settings, sum(ids.shape[1] for ids in samples.prompts))
     dropout = dropout_keys(grid_arms, config.seed, config.train.rng)
     arrays = StudyArrays(dropout, condition_key(config.seed), means)
     study = Study(config, workdir, data, split, tokenizer, samples, grid_arms, model, arrays)
     return contrastive(study) if config.objective == "contrastive" else study
-
-
-def adapted(model: Seq2SeqModel, config: Settings, tokenizer: Any) -> Seq2SeqModel:
-    """The model with the prompt, the adapters and the frozen part that the settings ask for.
-
-    Raises:
-      UserError: the tokenizer has no chat template, or prompt, recording and text exceed the model's positions.
-    """
-    if config.optim.trainable in ("bridge", "lora"):
-        model = dataclasses.replace(model, shared_frozen=True)
-    if model.spec.encoder is not None:
-        return model
-    own, decoder = config.model.lora, model.spec.decoder
-    if config.optim.trainable == "lora":
-        targets = tuple(LORA_TARGETS[name] for name in own.targets)
-        decoder = dataclasses.replace(decoder, lora=LoraSpec(own.rank, own.alpha, own.dropout, targets))
-    prompt = make_prompt(tokenizer, config.text.template, config.text.chat)
-    eeg = dataclasses.replace(model.eeg, prompt=prompt.before, prompt_after=prompt.after)
-    around, recording = len(prompt.before) + len(prompt.after), max(words for words, _ in config.batch.buckets)
-    longest = around + recording + max(config.text.max_tokens, config.decode.max_length)
-    if longest > decoder.max_positions:
-        raise UserError(
-            f"text.template: a prompt of {around} tokens, {recording} words and the text are {longest} positions, and "
-            f"the model has {decoder.max_positions}; shorten the prompt, data.max_words or text.max_tokens."
-        )
-    return dataclasses.replace(model, spec=dataclasses.replace(model.spec, decoder=decoder), eeg=eeg)
 
 
 def _with_steps(config: ConfigDict, workdir: Workdir, samples: int) -> ConfigDict:
@@ -274,14 +254,6 @@ def make_samples(
         nearest=nearest,
         donor_note=donor_note,
         label_rows=label_rows(data, train, config.seed) if "label_shuffle" in conditions else None,
-        prompts=_own_prompts(config, data, tokenizer) if has_fields(config.text.template) else None,
+        prompts=own_prompts(config, data, tokenizer) if has_fields(config.text.template) else None,
     )
     return samples, jnp.asarray((means - scaling.mean) / scaling.scale) if "means" in needed else None
-
-
-def _own_prompts(
-    config: ConfigDict, data: DataFile, tokenizer: PreTrainedTokenizerBase
-) -> tuple[np.ndarray, np.ndarray]:
-    """Token ids before and after each recording, int32 `[N, P]`, of a template with fields."""
-    rows = [{"subject": str(subject), "task": str(task)} for subject, task in zip(data.subject, data.task, strict=True)]
-    return make_prompts(tokenizer, config.text.template, config.text.chat, rows)

@@ -130,12 +130,18 @@ def origin(study: Study) -> dict[str, Any]:
         "features": study.data.digests["features"],
         "config": fields_digest(study.config, "training"),
         "arms": list(map(str, study.arms)),
+        "frozen": study.frozen_digest,
     }
 
 
 def _check_origin(study: Study, info: dict[str, Any], checkpoints: Checkpoints) -> None:
     check_same_split(study.split.digest(), info["split"], checkpoints.directory)
     check_same_data(study.data.digests["features"], info["features"], checkpoints.directory)
+    if info.setdefault("frozen", study.frozen_digest) != study.frozen_digest:  # not in checkpoints of version 0.2
+        raise UserError(
+            f"{study.config.model.checkpoint}: its weights are not those that {checkpoints.directory} was trained "
+            "with; bring those back, or take another --workdir."
+        )
     if any(info[name] != value for name, value in origin(study).items()):
         raise UserError(
             f"{checkpoints.directory}: the checkpoint is of another run (arms {', '.join(info['arms'])}, configuration "

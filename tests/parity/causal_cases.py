@@ -6,11 +6,15 @@ import numpy as np
 import torch
 from torch_reference import Case, Pair, make_pair
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3")
+FAMILIES = {  # name -> backbone
+    "llama2": "llama", "llama3": "llama", "mistral": "mistral", "qwen2": "qwen2", "qwen2.5": "qwen2", "qwen3": "qwen3",
+    "gemma": "gemma", "gemma2": "gemma2", "gemma3": "gemma3",
+}  # fmt: skip
 
 
-def random_case(rng: np.random.Generator, backbone: str) -> Case:
+def random_case(rng: np.random.Generator, family: str) -> Case:
     """A family and sizes that differ from case to case; windows are shorter than the sequences."""
+    backbone = FAMILIES[family]
     groups, kv_heads, head_dim = int(rng.choice([1, 2, 3])), int(rng.choice([1, 2])), int(rng.choice([4, 8]))
     heads = groups * kv_heads
     fields: dict[str, Any] = {
@@ -22,14 +26,13 @@ def random_case(rng: np.random.Generator, backbone: str) -> Case:
     local = {"sliding_window": int(rng.integers(2, 6))}
     if backbone == "llama":
         fields["attention_bias"] = bool(rng.integers(2))
-        if rng.integers(2):
-            fields["rope_parameters"] = {
-                "rope_type": "llama3", "rope_theta": 100.0, "factor": 4.0, "low_freq_factor": 1.0,
-                "high_freq_factor": 4.0, "original_max_position_embeddings": 16,
-            }  # fmt: skip
+        fields["rope_parameters"] = _llama_rope(rng, family)
     if backbone == "qwen2":
         fields.pop("head_dim")  # its own is the width over the heads
-    if backbone in ("qwen2", "qwen3") and rng.integers(2):
+    if family == "qwen2.5":  # the fields of a window are there, and no layer uses it
+        fields |= {"use_sliding_window": False, "max_window_layers": 1, **local}
+        fields["rope_parameters"] = {"rope_type": "default", "rope_theta": 1e6}
+    if family in ("qwen2", "qwen3") and rng.integers(2):
         fields |= {"use_sliding_window": True, "max_window_layers": 1, **local}
     if backbone in ("mistral", "gemma2", "gemma3"):
         fields |= local
@@ -42,14 +45,27 @@ def random_case(rng: np.random.Generator, backbone: str) -> Case:
     return Case(backbone, fields)
 
 
+def _llama_rope(rng: np.random.Generator, family: str) -> dict[str, Any]:
+    """Plain or linear scaling for Llama 2; for Llama 3 its own in half of the cases, with a short first context."""
+    if family == "llama2":
+        linear = {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}
+        return linear if rng.integers(2) else {"rope_type": "default", "rope_theta": 1e4}
+    if rng.integers(2):
+        return {"rope_type": "default", "rope_theta": 5e5}
+    return {
+        "rope_type": "llama3", "rope_theta": 100.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 16,
+    }  # fmt: skip
+
+
 def _pattern(layers: int) -> list[str]:
     return ["full_attention" if i % 2 else "sliding_attention" for i in range(layers)]
 
 
-def random_pair(backbone: str, seed: int) -> Pair:
+def random_pair(family: str, seed: int) -> Pair:
     """One configuration of a family with random weights, twice."""
-    rng = np.random.default_rng([seed, FAMILIES.index(backbone)])
-    pair = make_pair(random_case(rng, backbone), seed=seed)
+    rng = np.random.default_rng([seed, list(FAMILIES).index(family)])
+    pair = make_pair(random_case(rng, family), seed=seed)
     pair.theirs.set_attn_implementation("eager")  # the only one with soft caps
     return pair
 
@@ -65,7 +81,7 @@ def prompts(pair: Pair, rng: np.random.Generator, size: int, longest: int = 7) -
 def their_logits(pair: Pair, x: np.ndarray, mask: np.ndarray, ids: np.ndarray) -> torch.Tensor:
     """PyTorch's logits at every target position, `[B, T, V]`: after prompts `x`, targets `ids [B, T]`."""
     after = pair.theirs.get_input_embeddings()(torch.tensor(ids[:, :-1]))
-    whole = torch.cat([torch.tensor(x), after], dim=1)
+    whole = torch.cat([torch.as_tensor(x), after], dim=1)
     seen = torch.cat([torch.tensor(mask), torch.ones(after.shape[:2], dtype=torch.bool)], dim=1).long()
     places = (seen.cumsum(-1) - 1).clamp(min=0)
     return pair.theirs(inputs_embeds=whole, attention_mask=seen, position_ids=places).logits[:, x.shape[1] - 1 :]

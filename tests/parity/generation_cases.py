@@ -1,14 +1,18 @@
 """Random programs (a small model of random weights, random settings) whose tokens must be those of PyTorch."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
+from unittest import mock
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
 from torch_reference import Case, Pair, make_pair
 from transformers import GenerationConfig
 
-from eeg2text_jax.decoding.generate import generate
+from eeg2text_jax.decoding.generate import _keys_of_rows, _keys_of_sentences, generate
 from eeg2text_jax.search.settings import GenerationSpec
 
 TIE = 1e-5  # hypotheses whose scores differ by less are equal in float32
@@ -77,6 +81,45 @@ def random_settings(rng: np.random.Generator, vocab: int, eos: int) -> dict[str,
     }
 
 
+def random_sampling(rng: np.random.Generator, settings: dict[str, Any]) -> dict[str, Any]:
+    """The same settings for sampling, with temperature, top-k and top-p.
+
+    torch.multinomial cannot draw more tokens than a beam search leaves possible, so beams have no forced tokens and
+    keep many.
+    """
+    beams = settings["num_beams"] > 1
+    forced = {"forced_bos_token_id": None, "forced_eos_token_id": None} if beams else {}
+    return {
+        **settings,
+        **forced,
+        "do_sample": True,
+        "num_return_sequences": settings["num_return_sequences"] if beams else int(rng.integers(1, 4)),
+        "temperature": float(rng.choice([1.0, 0.7, 1.4])),
+        "top_k": int(rng.choice([0, 30, 45] if beams else [0, 3, 20])),
+        "top_p": float(rng.choice([1.0, 0.98] if beams else [1.0, 0.8])),
+    }
+
+
+@contextlib.contextmanager
+def our_draws(spec: GenerationSpec, key: jax.Array, batch: int) -> Iterator[None]:
+    """Make torch.multinomial draw with our random numbers: the largest log-probabilities after our Gumbel noise."""
+    keys = _keys_of_sentences(key, batch)
+    if spec.num_beams == 1:
+        keys = _keys_of_rows(keys, spec.num_return_sequences)
+    length = 0
+
+    def multinomial(probabilities: torch.Tensor, num_samples: int) -> torch.Tensor:
+        nonlocal length
+        length += 1
+        assert bool(((probabilities > 0).sum(dim=-1) >= num_samples).all()), "fewer tokens than draws"
+        noise = jax.vmap(lambda key: jax.random.gumbel(jax.random.fold_in(key, length), probabilities.shape[1:]))(keys)
+        order = np.argsort(-(probabilities.log().numpy() + np.asarray(noise)), axis=1, kind="stable")
+        return torch.tensor(order[:, :num_samples])
+
+    with mock.patch.object(torch, "multinomial", multinomial):
+        yield
+
+
 def random_inputs(rng: np.random.Generator, pair: Pair, entry: str, size: int = SENTENCES) -> dict[str, np.ndarray]:
     """Sentences of different lengths, random numbers in the padding too."""
     spec, longest = pair.model.spec, 9
@@ -90,17 +133,19 @@ def random_inputs(rng: np.random.Generator, pair: Pair, entry: str, size: int = 
     return {entry: values, "mask": np.arange(longest)[None] < lengths[:, None]}
 
 
-def compare_program(seed: int) -> list[Verdict]:
-    """One program on its inputs: a verdict a sentence."""
+def compare_program(seed: int, sampled: bool = False) -> list[Verdict]:
+    """One program on its inputs: a verdict a sentence; sampled with the same random numbers on both sides."""
     rng = np.random.default_rng(seed)
     backbone = BACKBONES[seed % len(BACKBONES)]
     pair = make_pair(random_case(rng, backbone), seed=seed)
     settings = random_settings(rng, pair.model.spec.vocab_size, pair.model.eos_token)
     entry = "input_ids" if backbone == "bert2bert" or rng.random() < 0.5 else "inputs_embeds"
     inputs = random_inputs(rng, pair, entry)
-    spec = GenerationSpec.from_fields(settings, pair.model)
-    ours = generate(pair.model, pair.params, {k: jnp.asarray(v) for k, v in inputs.items()}, spec)
-    theirs, their_scores = torch_generate(pair, inputs, spec)
+    settings = random_sampling(rng, settings) if sampled else settings
+    spec, key = GenerationSpec.from_fields(settings, pair.model), jax.random.key(seed)
+    ours = generate(pair.model, pair.params, {k: jnp.asarray(v) for k, v in inputs.items()}, spec, key=key)
+    with our_draws(spec, key, SENTENCES) if sampled else contextlib.nullcontext():
+        theirs, their_scores = torch_generate(pair, inputs, spec)
     return [
         compare_sentence(i, spec, ours, theirs, their_scores, f"seed {seed} {backbone} {settings}")
         for i in range(SENTENCES)
@@ -112,19 +157,22 @@ def torch_generate(
     pair: Pair, inputs: dict[str, np.ndarray], spec: GenerationSpec
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Tokens `[N, <= max_length]` and, with beams, scores `[N]` of `transformers.generate`."""
-    fields = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(spec).items()}
-    fields = {name: value for name, value in fields.items() if value not in (None, [])}
-    for name in ("do_sample", "temperature", "top_k", "top_p"):
-        fields.pop(name)
-    if spec.num_beams == 1:
-        fields = {name: value for name, value in fields.items() if name not in ("length_penalty", "early_stopping")}
     pair.theirs.generation_config = GenerationConfig()
-    config = GenerationConfig(**fields, return_dict_in_generate=True, output_scores=True)
+    config = GenerationConfig(**their_fields(spec), return_dict_in_generate=True, output_scores=True)
     given = {name: torch.tensor(value) for name, value in inputs.items() if name != "mask"}
     mask = torch.tensor(inputs["mask"]).long()
     out = pair.theirs.generate(**given, attention_mask=mask, generation_config=config)
     scores = out.sequences_scores.numpy() if spec.num_beams > 1 else None
     return out.sequences.numpy(), scores
+
+
+def their_fields(spec: GenerationSpec) -> dict[str, Any]:
+    """The settings that have an effect, as fields of transformers."""
+    fields = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(spec).items()}
+    without_effect = () if spec.do_sample else ("do_sample", "temperature", "top_k", "top_p")
+    if spec.num_beams == 1:
+        without_effect += ("length_penalty", "early_stopping")
+    return {name: value for name, value in fields.items() if name not in without_effect and value not in (None, [])}
 
 
 def compare_sentence(sentence: int, spec: GenerationSpec, ours, theirs, their_scores, detail: str) -> Verdict:

@@ -85,7 +85,7 @@ def continued(pair, batch, prompt, answers):
     return found
 
 
-@pytest.mark.parametrize("backbone", ["llama", "gemma2"])
+@pytest.mark.parametrize("backbone", ["llama3", "gemma2"])
 def test_a_decoder_alone_continues_the_text_as_in_pytorch(backbone):
     """Rows of several lengths, answers of several pieces; the loss counts the end token, as in training."""
     pair = random_pair(backbone, 3)

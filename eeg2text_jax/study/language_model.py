@@ -1,0 +1,55 @@
+"""The language model of a study as its settings ask for: prompt, adapters, frozen weights."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+from transformers import PreTrainedTokenizerBase
+
+from eeg2text_jax.backbones import LORA_TARGETS
+from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.data.prompt import make_prompt, make_prompts
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.spec import LoraSpec
+from eeg2text_jax.study.sections import Settings
+
+
+def adapted(model: Seq2SeqModel, config: Settings, tokenizer: Any) -> Seq2SeqModel:
+    """The model with the prompt, the adapters and the frozen part that the settings ask for.
+
+    Raises:
+      UserError: the tokenizer has no chat template, or prompt, recording and text exceed the model's positions.
+    """
+    if config.optim.trainable in ("bridge", "lora"):
+        model = dataclasses.replace(model, shared_frozen=True)
+    if model.spec.encoder is not None:
+        return model
+    own, decoder = config.model.lora, model.spec.decoder
+    if config.optim.trainable == "lora":
+        targets = tuple(LORA_TARGETS[name] for name in own.targets)
+        decoder = dataclasses.replace(decoder, lora=LoraSpec(own.rank, own.alpha, own.dropout, targets))
+    prompt = make_prompt(tokenizer, config.text.template, config.text.chat)
+    eeg = dataclasses.replace(model.eeg, prompt=prompt.before, prompt_after=prompt.after)
+    check_positions(model, config, len(prompt.before) + len(prompt.after))
+    return dataclasses.replace(model, spec=dataclasses.replace(model.spec, decoder=decoder), eeg=eeg)
+
+
+def check_positions(model: Seq2SeqModel, config: Settings, prompt: int) -> None:
+    """Raise if a prompt of so many tokens, the longest recording and the longest text exceed the model's positions."""
+    recording, positions = max(words for words, _ in config.batch.buckets), model.spec.decoder.max_positions
+    longest = prompt + recording + max(config.text.max_tokens, config.decode.max_length)
+    if longest > positions:
+        raise UserError(
+            f"text.template: a prompt of {prompt} tokens, {recording} words and the text are {longest} positions, and "
+            f"the model has {positions}; shorten the prompt, data.max_words or text.max_tokens."
+        )
+
+
+def own_prompts(
+    config: ConfigDict, data: DataFile, tokenizer: PreTrainedTokenizerBase
+) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids before and after each recording, int32 `[N, P]`, of a template with fields."""
+    rows = [{"subject": str(subject), "task": str(task)} for subject, task in zip(data.subject, data.task, strict=True)]
+    return make_prompts(tokenizer, config.text.template, config.text.chat, rows)

@@ -1,0 +1,42 @@
+"""Runs of seconds with a small Llama: its checkpoint, and a study around it."""
+
+from pathlib import Path
+
+from etils import epath
+from tiny_run import tiny_config
+from transformers import LlamaForCausalLM
+
+from eeg2text_jax.data.text import train_tokenizer
+from eeg2text_jax.study.ranges import check_config
+from eeg2text_jax.study.study import Study, open_study
+from eeg2text_jax.study.workdir import Workdir
+
+SHAPE = {
+    "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 160, "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+def make_base(folder: Path) -> str:
+    """A checkpoint of a small Llama with a tokenizer of the made-up sentences' letters, in bfloat16."""
+    letters = ["the quick brown fox jumps over a lazy dog " * 3, "w0 w1 w2 w3 w4 w5 w6 w7 w8 w9"]
+    tokenizer = train_tokenizer(letters, 300)
+    tokenizer.save_pretrained(folder)
+    tokens = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    config = LlamaForCausalLM.config_class(vocab_size=len(tokenizer), initializer_range=0.3, **SHAPE, **tokens)
+    LlamaForCausalLM(config).bfloat16().save_pretrained(folder)
+    return str(folder)
+
+
+def open_tiny(folder: epath.Path, **changes: object) -> Study:
+    changes = {
+        "model.backbone": "llama", "grid.eval_conditions": ("eeg", "prompt_only"), "text.template": "say <eeg> now",
+        "text.max_tokens": 24, "batch.buckets": ((20, 24),), "data.synthetic.sentences": 40, "train.steps": 3,
+        "train.eval_every": 3, "train.save_every": 3, "decode.num_beams": 1, "decode.max_length": 6,
+        **changes,
+    }  # fmt: skip
+    config = tiny_config(**changes)
+    with config.unlocked():
+        config.model.shape = {} if config.model.checkpoint else SHAPE
+    check_config(config)
+    return open_study(config, Workdir(folder))

@@ -1,0 +1,164 @@
+"""Decoder-only models: what is refused and how; killed runs; units of recordings."""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from etils import epath
+from llm_runs import make_base, open_tiny
+from safetensors.numpy import load_file, save_file
+
+from eeg2text_jax.decoding.cells import decode_grid
+from eeg2text_jax.decoding.exported import load_export
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.export_run import write_export
+from eeg2text_jax.study.language_model import check_positions
+from eeg2text_jax.study.study import Study, make_samples
+from eeg2text_jax.training.loop import train
+from eeg2text_jax.training.metrics_log import MetricsLog
+from eeg2text_jax.training.resume import trained_params
+
+LORA = {"optim.trainable": "lora", "optim.lr": 0.05, "grid.train_conditions": ("eeg",), "train.save_every": 1}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_base(tmp_path_factory.mktemp("base"))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, base: str) -> Study:
+    """A run with adapters, never interrupted."""
+    study = open_tiny(epath.Path(tmp_path_factory.mktemp("lora")), **{"model.checkpoint": base, **LORA})
+    train(study)
+    return study
+
+
+@pytest.fixture(scope="module")
+def exported(trained: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    params = trained_params(trained)
+    out = tmp_path_factory.mktemp("export") / "folder"
+    one = params._replace(own=jax.tree.map(lambda leaf: leaf[0], params.own))
+    write_export(trained, trained.arms[0], one, str(out))
+    return out
+
+
+def test_a_killed_run_with_adapters_ends_where_an_uninterrupted_one_does(
+    trained: Study, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, add = open_tiny(epath.Path(tmp_path), **{"model.checkpoint": base, **LORA}), MetricsLog.add
+
+    def die(log: MetricsLog, step: int, scalars: dict) -> None:
+        add(log, step, scalars)
+        if step == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetricsLog, "add", die)
+        with pytest.raises(KeyboardInterrupt):
+            train(study)
+    train(open_tiny(epath.Path(tmp_path), **{"model.checkpoint": base, **LORA}))
+    expected, found = trained_params(trained), trained_params(study)
+    jax.tree.map(np.testing.assert_array_equal, expected, found)
+
+
+@pytest.fixture
+def other_weights(base: str) -> Iterator[None]:
+    """The checkpoint with other weights of the same names and shapes, so that nothing else tells."""
+    path = Path(base) / "model.safetensors"
+    before = path.read_bytes()
+    save_file({name: -tensor for name, tensor in load_file(path).items()}, path, {"format": "pt"})
+    yield
+    path.write_bytes(before)
+
+
+@pytest.mark.usefixtures("other_weights")
+def test_other_frozen_weights_are_refused(trained: Study, exported: Path) -> None:
+    message = r"its weights are not those that .* was trained with; bring those back"
+    with pytest.raises(UserError, match=message):
+        trained_params(dataclasses.replace(trained))
+    with pytest.raises(UserError, match=message):
+        train(dataclasses.replace(trained))
+    with pytest.raises(UserError, match=message):
+        load_export(exported)
+
+
+def test_a_prompt_of_fields_is_held_against_the_positions(trained: Study) -> None:
+    """What stands in the fields is known from the data alone."""
+    with pytest.raises(UserError, match="a prompt of 150 tokens, 20 words and the text are 194 positions, and the"):
+        check_positions(trained.model, trained.settings, 150)
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e12])
+def test_the_unit_of_the_recordings_changes_no_prediction(trained: Study, unit: float) -> None:
+    params, rows = trained_params(trained), trained.split.parts["test"][:4]
+    split = dataclasses.replace(trained.split, parts={**trained.split.parts, "test": rows})
+    data = dataclasses.replace(trained.data, features=trained.data.features * np.float32(unit))
+    options = {"alone": True}
+    samples, _ = make_samples(trained.config, data, split, trained.tokenizer, trained.model.pad_token, **options)
+    before, after = (
+        [row.prediction_tokens for row in decode_grid(study, params)]
+        for study in (
+            dataclasses.replace(trained, split=split),
+            dataclasses.replace(trained, split=split, data=data, samples=samples),
+        )
+    )
+    assert before == after
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"text.template": "no place"}, "expected <eeg> in it once"),
+        ({"text.template": "<eeg> {mood}"}, "expected fields of a sample"),
+        ({"text.template": "<eeg>", "model.backbone": "bart"}, "expected a decoder-only model"),
+        ({"optim.trainable": "lora", "model.backbone": "bart", "text.template": ""}, "expected a decoder-only model"),
+        ({"model.prompt": "x"}, "text.template with a decoder-only model"),
+        ({"text.chat": True}, "no chat template"),
+        ({"text.template": "why " * 150 + "<eeg>"}, "the model has 160; shorten"),
+    ],
+)
+def test_wrong_prompts_are_refused(changes: dict, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        open_tiny(epath.Path(tmp_path), **{"grid.eval_conditions": ("eeg",), **changes})
+
+
+def rewrite(folder: Path, name: str, **changes: object) -> None:
+    """Change fields of a JSON file of an export, and take it off the list of checksums."""
+    sums, path = folder / "SHA256SUMS", folder / name
+    sums.write_text("".join(line for line in sums.read_text().splitlines(True) if name not in line))
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"r": 5}, "wrongly shaped"),
+        ({"r": 0}, "expected LORA"),
+        ({"r": "many"}, "does not describe adapters"),
+        ({"target_modules": ["c_attn"]}, "expected LORA"),
+        ({"target_modules": ["q_proj"]}, "v_proj"),
+        ({"peft_type": "IA3"}, "expected LORA"),
+        ({"bias": "all"}, "expected LORA"),
+    ],
+)
+def test_wrong_adapters_are_refused(exported: Path, changes: dict, message: str, tmp_path: Path) -> None:
+    out = tmp_path / "copy"
+    shutil.copytree(exported, out)
+    rewrite(out, "adapter_config.json", **changes)
+    with pytest.raises(UserError, match=message) as found:
+        load_export(out)
+    assert "Traceback" not in str(found.value)
+
+
+def test_an_export_without_its_adapters_is_refused(exported: Path, tmp_path: Path) -> None:
+    out = tmp_path / "copy"
+    shutil.copytree(exported, out)
+    (out / "adapter_model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"adapter_model\.safetensors"):
+        load_export(out)
