@@ -120,7 +120,7 @@ def tpu_devices(topology: Topology) -> list[jax.Device]:
 
 
 def compile_program(
-    program: Program, mesh: Mesh, effort: str, clock: float = 0.0, unknown_loops: Sequence[int] = ()
+    program: Program, mesh: Mesh, effort: str, chip: Chip | None = None, unknown_loops: Sequence[int] = ()
 ) -> Compiled:
     """Compile a program for the devices of a mesh with one of `EFFORTS`.
 
@@ -128,7 +128,7 @@ def compile_program(
       program: the program.
       mesh: a mesh of device descriptions.
       effort: the optimization effort.
-      clock: the devices' clock rate in Hz; 0: no time estimate.
+      chip: the devices' data sheet; None: no time estimate.
       unknown_loops: see `hlo_clock.estimate`.
 
     Raises:
@@ -149,7 +149,7 @@ def compile_program(
             raise
         return Compiled(used, None, None, None, None, None, time.monotonic() - begun)
     seconds, hlo = time.monotonic() - begun, compiled.as_text()
-    spent = _estimated(estimate, hlo, clock, unknown_loops) if clock else None
+    spent = _estimated(_tpu_clock, hlo, chip, unknown_loops) if chip else None
     return _as_compiled(compiled, hlo, mesh, seconds, spent, unknown)
 
 
@@ -171,11 +171,13 @@ def compile_for_gpu(
     return _as_compiled(compiled, hlo, mesh, seconds, spent, False)
 
 
-def _estimated(
-    model: Callable[..., Estimate], hlo: str, clock: float | Chip, unknown_loops: Sequence[int]
-) -> Estimate | None:
+def _tpu_clock(hlo: str, chip: Chip, unknown_loops: Sequence[int]) -> Estimate:
+    return estimate(hlo, chip.clock, unknown_loops, chip.bandwidth)
+
+
+def _estimated(model: Callable[..., Estimate], hlo: str, chip: Chip, unknown_loops: Sequence[int]) -> Estimate | None:
     try:
-        spent = model(hlo, clock, unknown_loops)
+        spent = model(hlo, chip, unknown_loops)
     except UnknownLoop as error:
         raise UserError(f"the program's time cannot be estimated: {error}.") from error
     return spent if spent.costs else None

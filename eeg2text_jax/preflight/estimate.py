@@ -85,7 +85,7 @@ class ProgramReport:
     @property
     def share_of_peak(self) -> float:
         """Estimated share of the chip's peak FLOP/s."""
-        return 1e3 * self.flop_seconds / self.estimate.milliseconds
+        return 1e3 * self.flop_seconds / self.estimate.bound
 
     @property
     def crossing(self) -> dict[str, int]:
@@ -177,14 +177,14 @@ def _preflight_tpu(
     placement = placement_of(outline.settings, len(outline.arms), tpu_devices(topology))
     step, limit, size = placement.mesh.shape[DATA], usable(topology.chip), int(outline.config.batch.size)
     tasks = [_training(outline, placement), _search(outline, placement)]
-    clock = topology.chip.clock if effort == "full" else 0.0
-    if clock:  # times are asked for
+    chip = topology.chip if effort == "full" and topology.chip.clock else None
+    if chip:  # times are asked for
         tasks += [_training(outline, placement, bucket=bucket) for bucket in outline.buckets[1:]]
         tasks += _other_mapping(outline, placement)
 
     def compile_task(task: Task) -> Compiled:
         say(f"compiling the {task} ...")
-        return compile_program(task.program, placement.mesh, effort, clock, task.unknown_loops)
+        return compile_program(task.program, placement.mesh, effort, chip, task.unknown_loops)
 
     def train(size: int) -> Compiled:
         return compile_task(_training(outline, placement, size))

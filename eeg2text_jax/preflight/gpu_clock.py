@@ -71,7 +71,7 @@ def estimate(hlo: str, chip: Chip, unknown_loops: Sequence[int] = ()) -> GpuEsti
     if walk.unknown:
         raise UnknownLoop(f"{len(unknown_loops)} lengths of loops were told, {len(walk.unknown)} too many")
     total = walk.total(found, tuple(walk.turns))
-    times = [(walk.time(one.instruction), one.times) for one in found]
+    times = [(walk.time(one.instruction), one.times) for one in found if one.instruction is not None]
     return GpuEstimate(
         **{field.name: getattr(total, field.name) for field in dataclasses.fields(total)},
         replaced=sum(count for time, count in times if time.replaced),

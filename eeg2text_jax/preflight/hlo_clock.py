@@ -3,18 +3,19 @@
 libtpu writes `estimated_cycles` beside the instructions that it schedules, even without a chip. The estimate of a run
 is their sum over unfused instructions, times executions. It is a deterministic model, not a measurement: only fused
 instructions overlap in it, and instructions without an estimate count as 0. The latter are mainly asynchronous copies
-that prefetch weights during computation. A program that does little else, such as a step of the beam search, may be
-bounded by these copies instead.
+that prefetch weights during computation. A loop that does little else, such as the beam search, may be bounded by them
+instead. So a loop takes the larger of its estimate and of its bytes to and from HBM divided by the chip's bandwidth.
 """
 
 import dataclasses
-import functools
 import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from eeg2text_jax.preflight.hlo_cost import Cost, Estimate, Missing
 from eeg2text_jax.preflight.hlo_text import Instruction, Module, array_bytes, loop_length, parse_module
+from eeg2text_jax.preflight.hlo_traffic import hbm_bytes
 
 # `jax.named_scope` names of the model and the training step (and the function `jit(search)`) -> part of the model. The
 # innermost scope counts; a fusion of several parts belongs to the part in its own metadata.
@@ -27,7 +28,6 @@ SCOPES = {
     "optimizer": "optimizer",
     "search": "search",
 }
-ASYNCHRONOUS = ("copy-start", "slice-start")
 COPIES, FILLS, COMMUNICATION, OTHER = "copies and layout changes", "buffers filled", "communication", "other"
 
 _SCOPE = re.compile(rf"(?<![\w.])(?<!jit\()({'|'.join(SCOPES)})(?![\w.])")
@@ -54,72 +54,7 @@ class UnknownLoop(ValueError):
     """The trip count of a loop is not in the program, so the program has no estimate."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Cost:
-    """An instruction and its estimate in milliseconds, summed over all executions of one run."""
-
-    name: str
-    shape: str
-    op_name: str
-    part: str
-    times: int
-    milliseconds: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Missing:
-    """Instructions of one kind without an estimate: their number, executions, and total bytes written."""
-
-    instructions: int
-    executions: int
-    bytes: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """The compiler's estimate of one run of a program on one chip.
-
-    Fields:
-      costs: instructions by cost, the most expensive first.
-      missing: instructions without an estimate by kind, most bytes first.
-      executions: executions of all instructions, with or without an estimate.
-      turns: estimate of one iteration of each loop in `unknown_loops`, in the order of the program.
-    """
-
-    costs: tuple[Cost, ...]
-    missing: dict[str, Missing]
-    executions: int
-    turns: tuple["Estimate", ...] = ()
-
-    @property
-    def milliseconds(self) -> float:
-        """Milliseconds of one run."""
-        return sum(cost.milliseconds for cost in self.costs)
-
-    @functools.cached_property
-    def parts(self) -> dict[str, float]:
-        """Milliseconds by part of the model, largest first."""
-        parts: dict[str, float] = defaultdict(float)
-        for cost in self.costs:
-            parts[cost.part] += cost.milliseconds
-        return dict(sorted(parts.items(), key=lambda item: -item[1]))
-
-    @property
-    def missing_instructions(self) -> int:
-        return sum(kind.instructions for kind in self.missing.values())
-
-    @property
-    def missing_executions(self) -> float:
-        """Share of the executions that have no estimate."""
-        return sum(kind.executions for kind in self.missing.values()) / max(self.executions, 1)
-
-    @property
-    def asynchronous_bytes(self) -> int:
-        """Bytes that asynchronous copies move between a chip's memories."""
-        return sum(self.missing[kind].bytes for kind in ASYNCHRONOUS if kind in self.missing)
-
-
-def estimate(hlo: str, hertz: float, unknown_loops: Sequence[int] = ()) -> Estimate:
+def estimate(hlo: str, hertz: float, unknown_loops: Sequence[int] = (), bandwidth: float = 0.0) -> Estimate:
     """Return the estimate of `compiled.as_text()` from the TPU compiler.
 
     A conditional counts as its most expensive branch.
@@ -129,11 +64,12 @@ def estimate(hlo: str, hertz: float, unknown_loops: Sequence[int] = ()) -> Estim
       hertz: the chip's clock rate.
       unknown_loops: trip counts of the loops (such as the beam search) whose trip count the program does not state, in
         the order of the program.
+      bandwidth: the chip's memory bandwidth in bytes per second; 0: memory traffic is not compared with the estimate.
 
     Raises:
       UnknownLoop: a trip count is neither in the program nor given, or more were given than there are loops.
     """
-    walk = Walk(parse_module(hlo), hertz, list(unknown_loops))
+    walk = Walk(parse_module(hlo), hertz, list(unknown_loops), bandwidth=bandwidth)
     found = walk.computation(walk.module.entry, 1, OTHER)
     if walk.unknown:
         raise UnknownLoop(f"{len(unknown_loops)} lengths of loops were told, {len(walk.unknown)} too many")
@@ -154,19 +90,26 @@ def parts_of(hlo: str) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class _Executed:
-    """An executed instruction, with milliseconds per execution; None without an estimate."""
+    """An executed instruction, with milliseconds per execution; None without an estimate.
 
-    instruction: Instruction
+    `instruction` is None for the time that a loop waits for memory.
+    """
+
+    instruction: Instruction | None
     part: str
     times: int
     milliseconds: float | None
+    moved: int = 0
 
 
 class Walk:
     """A walk over all executed instructions from the entry computation; loops are multiplied by their trip counts."""
 
-    def __init__(self, module: Module, hertz: float, unknown: list[int], *, every_branch: bool = False):
+    def __init__(
+        self, module: Module, hertz: float, unknown: list[int], *, every_branch: bool = False, bandwidth: float = 0.0
+    ):
         self.module, self.hertz, self.unknown, self.every_branch = module, hertz, unknown, every_branch
+        self.bandwidth = bandwidth
         self.turns: list[Estimate] = []
         self._users: dict[str, dict[str, list[Instruction]]] = {}
 
@@ -185,14 +128,19 @@ class Walk:
                 for called in (called for role in line.called.values() for called in role):
                     found += self.computation(called, times, own)
             elif not _NOTHING.fullmatch(line.op) and _target(line) not in _NO_WORK:
-                found.append(_Executed(line, self._kind(line) or own, times, self.milliseconds(line)))
+                moved = hbm_bytes(self.module, name, line) if self.bandwidth else 0
+                found.append(_Executed(line, self._kind(line) or own, times, self.milliseconds(line), moved))
         return found
 
     def total(self, found: Iterable[_Executed], turns: tuple[Estimate, ...] = ()) -> Estimate:
-        costs, missing, executions = [], defaultdict(list), 0
+        costs, missing, executions, moved, waiting = [], defaultdict(list), 0, 0, 0.0
         for one in found:
             line = one.instruction
+            if line is None:
+                waiting += one.milliseconds * one.times
+                continue
             executions += one.times
+            moved += one.moved * one.times
             if one.milliseconds is None:
                 missing[self._label(line)].append((1, one.times, _written(line) * one.times))
             else:
@@ -204,6 +152,8 @@ class Walk:
             missing=dict(sorted(kinds.items(), key=lambda kind: -kind[1].bytes)),
             executions=executions,
             turns=turns,
+            moved=moved,
+            waiting=waiting,
         )
 
     def _loop(self, name: str, loop: Instruction, times: int, part: str) -> list[_Executed]:
@@ -216,8 +166,17 @@ class Walk:
                 )
             turns = self.unknown.pop(0)
             one = [line for called in inside for line in self.computation(called, 1, part)]
-            self.turns.append(self.total(one))
-        return [line for called in inside for line in self.computation(called, times * turns, part)]
+            self.turns.append(self.total(one + self._waiting(one, 1, part)))
+        found = [line for called in inside for line in self.computation(called, times * turns, part)]
+        return found + self._waiting(found, times * turns, part)
+
+    def _waiting(self, found: list[_Executed], turns: int, part: str) -> list[_Executed]:
+        """Return the time that a loop's memory traffic takes beyond its estimate."""
+        if not self.bandwidth or not turns:
+            return []
+        total = self.total(found)
+        rest = 1e3 * total.moved / self.bandwidth - total.bound
+        return [_Executed(None, part, turns, rest / turns)] if rest > 0 else []
 
     def milliseconds(self, line: Instruction) -> float | None:
         """Return the milliseconds of one execution; None without an estimate."""

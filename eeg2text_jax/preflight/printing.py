@@ -19,10 +19,11 @@ ORDINAL = "ordinal, not calibrated: sum of XLA's cost models"
 def clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
     """Return lines with the compiler's time estimate; for a search also of one step."""
     found, task = program.estimate, program.task
-    rate = 1e3 * task.tokens / found.milliseconds
+    rate = 1e3 * task.tokens / found.bound
     name = ORDINAL if isinstance(found, GpuEstimate) else "estimated by the compiler, not measured"
     lines = [
-        f"  {name}: {found.milliseconds:.1f} ms, {program.share_of_peak:.1%} of the chip's peak, {rate:.0f} tokens/s",
+        f"  {name}: {found.bound:.1f} ms, {program.share_of_peak:.1%} of the chip's peak, {rate:.0f} tokens/s",
+        *_bound_lines(found, chip),
         *parts_table(found.parts),
         *([f"    {found}"] if isinstance(found, GpuEstimate) else []),
         *_missing_lines(found, chip),
@@ -30,16 +31,24 @@ def clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
     for turn in found.turns[:1]:
         share = _turn_share(task, turn, chip)
         lines += [
-            f"  one step of it, of {task.bucket[1] - 1}: {turn.milliseconds:.3f} ms, {share:.1%} of the chip's peak",
+            f"  one step of it, of {task.bucket[1] - 1}: {turn.bound:.3f} ms, {share:.1%} of the chip's peak",
+            *_bound_lines(turn, chip, digits=3),
             *parts_table(turn.parts, digits=3),
             *_missing_lines(turn, chip),
         ]
     return lines
 
 
+def _bound_lines(found: Estimate, chip: Chip, digits: int = 1) -> list[str]:
+    """Return a line with both bounds of a time: the compiler's estimate, and memory traffic."""
+    traffic = f"{found.moved / 1e9:.2f} GB to and from HBM take {1e3 * found.moved / chip.bandwidth:.{digits}f} ms"
+    what = f"    each loop takes the larger of its estimate (in all {found.milliseconds:.{digits}f} ms) and its traffic"
+    return [f"{what} ({traffic})"] if found.moved else []
+
+
 def _turn_share(task: Task, turn: Estimate, chip: Chip) -> float:
     """Return the share of the chip's peak FLOP/s in one step of a search."""
-    return 1e3 * task.turn_flops / chip.flops / turn.milliseconds
+    return 1e3 * task.turn_flops / chip.flops / turn.bound
 
 
 def parts_table(parts: Mapping[str, float], digits: int = 1, estimated: Mapping[str, float] | None = None) -> list[str]:
@@ -76,7 +85,7 @@ def mapping_lines(programs: Sequence[ProgramReport]) -> list[str]:
     for program in sorted(programs, key=lambda program: program.task.bucket, reverse=True):
         words, tokens = program.task.bucket
         taken = f"{program.compiled.total / GIB:6.2f} GiB"
-        spent = f"{program.estimate.milliseconds:8.1f} ms, {taken}" if program.estimate else f"refused, {taken}"
+        spent = f"{program.estimate.bound:8.1f} ms, {taken}" if program.estimate else f"refused, {taken}"
         lines += [f"  {words:3d} words, {tokens:3d} tokens: {spent}  {names[program.task.arms]}"]
     return lines
 
@@ -88,15 +97,12 @@ def clock_json(program: ProgramReport, chip: Chip) -> dict[str, Any]:
         "what_it_is": ORDINAL
         if isinstance(found, GpuEstimate)
         else "the compiler's model of the time, not a measurement",
-        **(
-            {"launches": found.launches, "replaced": found.replaced, "modelled": found.modelled}
-            if isinstance(found, GpuEstimate)
-            else {}
-        ),
         "share_of_peak": program.share_of_peak,
-        "tokens_per_second": 1e3 * task.tokens / found.milliseconds,
+        "tokens_per_second": 1e3 * task.tokens / found.bound,
         **_times_json(found, chip),
     }
+    if isinstance(found, GpuEstimate):
+        told |= {"launches": found.launches, "replaced": found.replaced, "modelled": found.modelled}
     for turn in found.turns[:1]:
         told["step"] = {
             "share_of_peak": _turn_share(task, turn, chip),
@@ -108,7 +114,10 @@ def clock_json(program: ProgramReport, chip: Chip) -> dict[str, Any]:
 
 def _times_json(found: Estimate, chip: Chip) -> dict[str, Any]:
     return {
-        "milliseconds": found.milliseconds,
+        "milliseconds": found.bound,
+        "milliseconds_estimated_by_the_compiler": found.milliseconds,
+        "milliseconds_that_loops_wait_for_memory": found.waiting,
+        "hbm_bytes": found.moved,
         "milliseconds_by_part": found.parts,
         "dearest_instructions": [dataclasses.asdict(cost) for cost in found.costs[:20]],
         "without_estimate": {

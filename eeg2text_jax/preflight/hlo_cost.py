@@ -1,0 +1,84 @@
+"""The estimate of a compiled program: cost by instruction, by part of the model, and memory traffic."""
+
+import dataclasses
+import functools
+from collections import defaultdict
+
+ASYNCHRONOUS = ("copy-start", "slice-start")
+WAITING = "waiting for memory"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """An instruction and its estimate in milliseconds, summed over all executions of one run."""
+
+    name: str
+    shape: str
+    op_name: str
+    part: str
+    times: int
+    milliseconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Missing:
+    """Instructions of one kind without an estimate: their number, executions, and total bytes written."""
+
+    instructions: int
+    executions: int
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """The compiler's estimate of one run of a program on one chip.
+
+    Fields:
+      costs: instructions by cost, the most expensive first.
+      missing: instructions without an estimate by kind, most bytes first.
+      executions: executions of all instructions, with or without an estimate.
+      turns: estimate of one iteration of each loop in `unknown_loops`, in the order of the program.
+      moved: bytes to and from HBM, with the padding to tiles.
+      waiting: milliseconds that loops take beyond their estimate, as their bytes take longer at the chip's bandwidth.
+    """
+
+    costs: tuple[Cost, ...]
+    missing: dict[str, Missing]
+    executions: int
+    turns: tuple["Estimate", ...] = ()
+    moved: int = 0
+    waiting: float = 0.0
+
+    @property
+    def milliseconds(self) -> float:
+        """Milliseconds of one run by the compiler's estimate alone."""
+        return sum(cost.milliseconds for cost in self.costs)
+
+    @property
+    def bound(self) -> float:
+        """Milliseconds of one run in which each loop takes the larger of its estimate and its memory traffic."""
+        return self.milliseconds + self.waiting
+
+    @functools.cached_property
+    def parts(self) -> dict[str, float]:
+        """Milliseconds by part of the model, largest first; `WAITING` is the time beyond the compiler's estimate."""
+        parts: dict[str, float] = defaultdict(float)
+        for cost in self.costs:
+            parts[cost.part] += cost.milliseconds
+        if self.waiting:
+            parts[WAITING] = self.waiting
+        return dict(sorted(parts.items(), key=lambda item: -item[1]))
+
+    @property
+    def missing_instructions(self) -> int:
+        return sum(kind.instructions for kind in self.missing.values())
+
+    @property
+    def missing_executions(self) -> float:
+        """Share of the executions that have no estimate."""
+        return sum(kind.executions for kind in self.missing.values()) / max(self.executions, 1)
+
+    @property
+    def asynchronous_bytes(self) -> int:
+        """Bytes that asynchronous copies move between a chip's memories."""
+        return sum(self.missing[kind].bytes for kind in ASYNCHRONOUS if kind in self.missing)

@@ -1,0 +1,103 @@
+"""Bytes that an instruction of an optimized TPU program moves to and from HBM, padded to the chip's tiles.
+
+The layout of every array states its memory: `S(1)` is the memory near the cores (VMEM), no `S` is HBM. An asynchronous
+copy from HBM to VMEM therefore counts once, and a copy within HBM twice. A sliced operand counts as its slice, and an
+operand that is updated in place as the tiles of the update, read and written.
+"""
+
+import math
+import re
+
+from eeg2text_jax.preflight.hlo_text import Instruction, Module, array_bytes
+
+_ARRAY = re.compile(r"(?P<type>[a-z]+\d*\w*)\[(?P<shape>[\d,]*)\](?:\{(?P<layout>[\d,]*)(?::(?P<tiles>[^{}]*))?\})?")
+_TILE = re.compile(r"T\(([\d,]+)\)")
+_SLICES = ("dynamic-slice", "slice", "gather")
+_PASSES = ("bitcast", "copy", "get-tuple-element")
+# Instructions that move nothing: the memory traffic of a `-done` belongs to its `-start`.
+_STILL = re.compile(
+    r"parameter|constant|tuple|get-tuple-element|bitcast|after-all|partition-id|replica-id|opt-barrier|domain"
+    r"|add-dependency|async-update|while|conditional|call|iota|[a-z-]+-done"
+)
+
+
+def hbm_bytes(module: Module, computation: str, line: Instruction) -> int:
+    """Return the bytes that one execution of an instruction of `computation` reads from and writes to HBM."""
+    if _STILL.fullmatch(line.op) or 'custom_call_target="ConcatBitcast"' in line.attributes:
+        return 0
+    known = module.by_name[computation]
+    operands = [known[name].shape if name in known else "" for name in line.operands]
+    if line.op == "copy-start":  # (result, operand, context)
+        return _sum(line.shape)
+    if line.op == "slice-start":  # ((operand), result, context)
+        result = list(_ARRAY.finditer(line.shape))[1]
+        return (_near_cores(operands[0]) is False) * _padded(result) + _hbm(result)
+    if line.op == "dynamic-update-slice":
+        return _updated(line, known)
+    if line.op in _SLICES:
+        return (_near_cores(operands[0]) is False) * _all(line.shape) + _sum(line.shape)
+    if line.op == "fusion":
+        return _fusion_bytes(module, line, operands)
+    return _sum(line.shape) + sum(map(_sum, operands))
+
+
+def _fusion_bytes(module: Module, fusion: Instruction, operands: list[str]) -> int:
+    (called,) = fusion.called["calls"]
+    lines, known = module.computations[called], module.by_name[called]
+    moved = 0
+    for line in lines:
+        if line.op != "parameter" or not (size := _sum(operands[int(line.arguments)])):
+            continue
+        users = [user for user in lines if line.name in user.operands]
+        if users and all(user.op in _SLICES and user.operands[0] == line.name for user in users):
+            moved += min(size, sum(_all(user.shape) for user in users))
+        elif not all(user.op == "dynamic-update-slice" and user.operands[0] == line.name for user in users):
+            moved += size
+    root = next(line for line in lines if line.root)
+    made = [known[name] for name in root.operands] if root.op == "tuple" else [root]
+    results = list(_ARRAY.finditer(fusion.shape))
+    for line, result in zip(made, results, strict=False):
+        while line.op in _PASSES and line.operands[0] in known:
+            line = known[line.operands[0]]
+        if _hbm(result):
+            moved += _updated(line, known) if line.op == "dynamic-update-slice" else _hbm(result)
+    return moved
+
+
+def _updated(line: Instruction, known: dict[str, Instruction]) -> int:
+    """Return the bytes of an in-place update: the tiles of the target that it touches, read and written."""
+    update, target = known[line.operands[1]], next(_ARRAY.finditer(line.shape))
+    inside_hbm = "S(" not in (target["tiles"] or "")
+    lengths = next(_ARRAY.finditer(update.shape))["shape"]
+    return 2 * inside_hbm * _padded(target, lengths)
+
+
+def _near_cores(shape: str) -> bool | None:
+    """Return whether the first array of a shape is outside of HBM; None without an array."""
+    found = next(_ARRAY.finditer(shape), None)
+    return None if found is None else "S(" in (found["tiles"] or "")
+
+
+def _sum(shape: str) -> int:
+    """Return the bytes of all arrays of a shape that are in HBM."""
+    return sum(map(_hbm, _ARRAY.finditer(shape)))
+
+
+def _all(shape: str) -> int:
+    return sum(map(_padded, _ARRAY.finditer(shape)))
+
+
+def _hbm(array: re.Match[str]) -> int:
+    return 0 if "S(" in (array["tiles"] or "") else _padded(array)
+
+
+def _padded(array: re.Match[str], shape: str | None = None) -> int:
+    """Return the bytes of an array, or of another shape in its layout, with its last axes padded to whole tiles."""
+    lengths = [int(length) for length in (array["shape"] if shape is None else shape).split(",") if length]
+    tile = _TILE.search(array["tiles"] or "")
+    if tile and lengths and array["layout"]:
+        sides = [int(side) for side in tile[1].split(",")]
+        inner = [int(axis) for axis in array["layout"].split(",")][: len(sides)]  # the innermost first
+        for axis, side in zip(inner, reversed(sides), strict=False):
+            lengths[axis] = -(-lengths[axis] // side) * side
+    return array_bytes(array["type"], math.prod(lengths))
