@@ -2,11 +2,14 @@
 
 The workload is the paper's: its EEG encoder in front of a BART with random weights, 5 beams, repetition penalty 5, no
 repeated 2-grams, every sentence forced to the full length. All decoders run alternately several times, and the best
-time of each counts, to reduce the effect of other load. Peers: `transformers` decodes the same encoder states with the
-same weights and must give the same tokens; `ctranslate2` and `ctranslate2-int8` read text of the same length.
+time of each counts, to reduce the effect of other load. Peers run on JAX's device in the same precision: `transformers`
+and `transformers-static` (its cache of fixed size) decode the same encoder states with the same weights, and their
+tokens are compared in float32; `ctranslate2`, `-float16` and `-int8` read text of the same length. A peer that fails is
+reported with its error; tokens that differ change the exit status and never the times.
 """
 
 import argparse
+import dataclasses
 import json
 import time
 from collections.abc import Callable
@@ -20,16 +23,28 @@ from transformers import BartConfig
 
 from eeg2text_jax.backbones import bart
 from eeg2text_jax.backbones.mapping import export, flatten
-from eeg2text_jax.bench.peers import ctranslate2_decoder, torch_bart, transformers_decoder
+from eeg2text_jax.bench.machine import describe_machine, gpu_state
+from eeg2text_jax.bench.peers import (
+    Decoder,
+    Place,
+    ctranslate2_decoder,
+    peer_place,
+    set_torch_precision,
+    torch_bart,
+    transformers_decoder,
+)
 from eeg2text_jax.bench.profiles import profile, profile_lines
 from eeg2text_jax.bench.workload import SHAPES
 from eeg2text_jax.decoding.generate import search
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.models.flops import head_flops, stack_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.search.settings import GenerationSpec
 
-PEERS = ("transformers", "ctranslate2", "ctranslate2-int8")
+PEERS = ("transformers", "transformers-static", "ctranslate2", "ctranslate2-float16", "ctranslate2-int8")
+
+
+OURS = "eeg2text_jax"
 
 
 class Work(NamedTuple):
@@ -44,24 +59,30 @@ class Work(NamedTuple):
 
 def main(argv: list[str]) -> int:
     args = _arguments(argv)
-    work = make_work(args.shape, max(args.batch), args.words, args.steps)
+    work = make_work(args.shape, max(args.batch), args.words, args.steps, args.dtype)
+    machine, names = describe_machine(), [name for name in args.peer.split(",") if name]
     programs = {size: compile_ours(work, size) for size in args.batch}
-    decoders = {"eeg2text_jax": lambda size: programs[size].decode()}
-    decoders |= make_peers(work, [name for name in args.peer.split(",") if name], args.threads)
-    differ = False
+    decoders = {OURS: lambda size: programs[size].decode()}
+    decoders |= make_peers(work, names, args.threads, peer_place(args.dtype))
     for size, program in programs.items():
         print(f"batch {size}: compiled in {program.seconds:.1f} s, {program.mib:.0f} MiB above weights and inputs")
-        same = same_tokens(decoders, size, work.spec)
-        differ |= same not in (None, size)
-        if same is not None:
-            print(f"batch {size}: {same} of {size} sentences have transformers' tokens")
+    failed = warm_up(decoders, args.batch)
+    same = agreement(work, args.batch, programs) if "transformers" in names else {}
+    for size, count in same.items():
+        print(f"batch {size}: {count} of {size} sentences have transformers' tokens in float32")
     rows = measure(decoders, args.batch, args.repeats)
     profiles = {}
     for size, program in programs.items() if args.trace else ():
         profiles[size] = profile(program.decode, Path(args.trace) / f"batch_{size}", program.text, [args.steps - 1])
     report = {
         "device": str(jax.devices()[0]),
+        "machine": machine,
+        "gpus_after": gpu_state(),
+        "shape": args.shape,
+        "dtype": args.dtype,
         "steps": args.steps,
+        "sentences_with_transformers_tokens": same,
+        "failed_peers": failed,
         "rows": rows,
         "compile_seconds": {size: program.seconds for size, program in programs.items()},
         "mib_above_weights": {size: program.mib for size, program in programs.items()},
@@ -71,7 +92,7 @@ def main(argv: list[str]) -> int:
     show(report)
     if args.json:
         Path(args.json).write_text(json.dumps(report, indent=1), encoding="utf8")
-    return 1 if differ else 0
+    return 1 if any(count != size for size, count in same.items()) else 0
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
@@ -80,6 +101,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--batch", type=lambda s: [int(n) for n in s.split(",")], default=[1, 8, 32], help="1,8,32")
     parser.add_argument("--words", type=int, default=24, help="EEG positions of a batch")
     parser.add_argument("--steps", type=int, default=56, help="tokens of every sentence, the start token among them")
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of ours and transformers")
     parser.add_argument("--peer", default="", help=",".join(PEERS))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2, help="of CTranslate2")
@@ -88,11 +110,11 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def make_work(shape: str, batch: int, words: int, steps: int) -> Work:
+def make_work(shape: str, batch: int, words: int, steps: int, dtype: str = "float32") -> Work:
     """Make random weights and inputs; lengths lie between half of `words` and `words`."""
     chosen = SHAPES[shape]
     config = chosen.bart_config(forced_eos_token_id=None)
-    model = Seq2SeqModel(bart.spec_from_config(config), chosen.eeg_spec())
+    model = Seq2SeqModel(bart.spec_from_config(config), chosen.eeg_spec(), dtype=dtype)
     rng = np.random.default_rng(0)
     lengths = rng.integers((words + 1) // 2, words + 1, size=batch)
     inputs = {
@@ -123,31 +145,67 @@ def compile_ours(work: Work, size: int) -> Program:
     return Program(lambda: np.asarray(compiled(work.params, inputs, None).sequences), seconds, mib, compiled.as_text())
 
 
-def make_peers(work: Work, names: list[str], threads: int) -> dict[str, Callable[[int], np.ndarray | None]]:
+def make_peers(work: Work, names: list[str], threads: int, place: Place) -> dict[str, Decoder]:
     """Make the requested peers with our weights."""
     if not names:
         return {}
     for name in names:
         if name not in PEERS:
             raise UserError(f"--peer: there is no peer {name!r}; expected some of {','.join(PEERS)}.")
+    theirs = _torch_model(work)
+    hidden, mask = _encoded(work)
+    types = {"ctranslate2": "float32", "ctranslate2-float16": "float16"}
+    types["ctranslate2-int8"] = "int8" if place.device == "cpu" else "int8_float16"
+
+    def make(name: str) -> Decoder:
+        if name in types:
+            return ctranslate2_decoder(theirs, mask, work.spec, threads, types[name], place)
+        return transformers_decoder(theirs, hidden, mask, work.spec, place, static=name.endswith("static"))
+
+    return {name: make(name) for name in names}
+
+
+def _torch_model(work: Work) -> Any:
     backbone = flatten({"backbone": jax.device_get(work.params)["backbone"]})
-    theirs = torch_bart(work.config, export(bart.table(work.model.spec), backbone))
-    hidden, mask = map(np.asarray, jax.jit(work.model.encode)(work.params, work.inputs))
-    peers = {
-        "transformers": lambda: transformers_decoder(theirs, hidden, mask, work.spec),
-        "ctranslate2": lambda: ctranslate2_decoder(theirs, mask, work.spec, threads, "float32"),
-        "ctranslate2-int8": lambda: ctranslate2_decoder(theirs, mask, work.spec, threads, "int8"),
-    }
-    return {name: peers[name]() for name in names}
+    return torch_bart(work.config, export(bart.table(work.model.spec), backbone))
 
 
-def same_tokens(decoders: dict[str, Callable], size: int, spec: GenerationSpec) -> int | None:
-    """Return the number of sentences with identical tokens from transformers; None without it. Also warms both up."""
-    found = {name: decode(size) for name, decode in decoders.items()}
-    if "transformers" not in found:
-        return None
-    theirs = found["transformers"][:, : spec.max_length]
-    return int((found["eeg2text_jax"][:, : theirs.shape[1]] == theirs).all(axis=1).sum())
+def _encoded(work: Work) -> tuple[np.ndarray, np.ndarray]:
+    """Return our encoder's output, float32 `[B, S, D]`, and its mask."""
+    hidden, mask = jax.jit(work.model.encode)(work.params, work.inputs)
+    return np.asarray(hidden.astype(jnp.float32)), np.asarray(mask)
+
+
+def warm_up(decoders: dict[str, Decoder], batches: list[int]) -> dict[str, str]:
+    """Run every decoder once for every batch size; remove peers that fail, and return their errors."""
+    failed = {}
+    for name, decode in list(decoders.items()):
+        try:
+            for size in batches:
+                decode(size)
+        except Exception as error:  # whatever a peer raises, the others are measured
+            if name == OURS:
+                raise
+            failed[name] = first_line(error)
+            print(f"{name} failed: {failed[name]}")
+            del decoders[name]
+    return failed
+
+
+def agreement(work: Work, batches: list[int], programs: dict[int, Program]) -> dict[int, int]:
+    """Return how many sentences have transformers' tokens, by batch size, in float32 without TF32 on both sides."""
+    exact = work._replace(model=dataclasses.replace(work.model, dtype="float32"))
+    on_cpu = jax.default_backend() == "cpu"
+    set_torch_precision(exact=True)
+    with jax.default_matmul_precision("highest"):
+        theirs = transformers_decoder(_torch_model(exact), *_encoded(exact), work.spec, peer_place("float32"))
+        same = {}
+        for size in batches if on_cpu else batches[:1]:
+            ours = programs[size] if on_cpu and work.model.dtype == "float32" else compile_ours(exact, size)
+            tokens = theirs(size)[:, : work.spec.max_length]
+            same[size] = int((ours.decode()[:, : tokens.shape[1]] == tokens).all(axis=1).sum())
+    set_torch_precision(exact=False)
+    return same
 
 
 def measure(decoders: dict[str, Callable], batches: list[int], repeats: int) -> list[dict[str, Any]]:
@@ -216,10 +274,10 @@ def _best(function: Callable, *args: Any, repeats: int = 5) -> float:
 
 def show(report: dict[str, Any]) -> None:
     """Format the figures as text."""
-    ours = {row["batch"]: row["sentences_per_second"] for row in report["rows"] if row["decoder"] == "eeg2text_jax"}
+    ours = {row["batch"]: row["sentences_per_second"] for row in report["rows"] if row["decoder"] == OURS}
     for row in sorted(report["rows"], key=lambda row: row["batch"]):
         pace, step = row["sentences_per_second"], 1e3 * min(row["seconds"]) / (report["steps"] - 1)
-        ratio = f"   eeg2text_jax is {ours[row['batch']] / pace:.2f} x" if row["decoder"] != "eeg2text_jax" else ""
+        ratio = f"   eeg2text_jax is {ours[row['batch']] / pace:.2f} x" if row["decoder"] != OURS else ""
         print(f"batch {row['batch']:>3}  {row['decoder']:<16} {pace:6.2f} sentences/s  {step:7.1f} ms/step{ratio}")
     for row in report["floor"]:
         print(

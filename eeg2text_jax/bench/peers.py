@@ -1,18 +1,20 @@
-"""Optional peers: other decoders of the same BART, and the same training in PyTorch.
+"""Optional peers: other decoders of the same BART, and the same training in PyTorch, on the device that JAX uses.
 
 A peer that is not installed is reported and skipped. PyTorch trains from our weights on the same batches with AdamW and
-the same settings.
+the same settings, in bfloat16 by autocast, eagerly or compiled.
 
 The EEG encoder is `nn.TransformerEncoder` (post-norm, ReLU) and `relu(nn.Linear)` as in the paper's code, the language
 model transformers' BART, fed through `inputs_embeds`.
 """
 
+import copy
 import dataclasses
 import importlib
 import tempfile
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from eeg2text_jax.backbones import bart
@@ -26,9 +28,39 @@ from eeg2text_jax.study.sections import OptimSettings
 Decoder = Callable[[int], np.ndarray | None]  # batch size -> tokens [B, T], or None if its inputs differ from ours
 
 
+class Place(NamedTuple):
+    """Where a peer runs, and in which precision."""
+
+    device: str  # "cpu" or "cuda"
+    dtype: str  # "float32" or "bfloat16"
+
+
+def peer_place(dtype: str) -> Place:
+    """Return the peers' place: the kind of device that JAX uses.
+
+    Raises:
+      UserError: JAX uses a GPU, and PyTorch has none; a peer on the host's CPU would give a false ratio.
+    """
+    if jax.default_backend() != "gpu":
+        return Place("cpu", dtype)
+    torch = imported("torch")
+    if not torch.cuda.is_available():
+        raise UserError(
+            f"--peer: JAX runs on a GPU, but torch {torch.__version__} finds none; install PyTorch's CUDA build, or "
+            "set JAX_PLATFORMS=cpu to compare both on the CPU."
+        )
+    return Place("cuda", dtype)
+
+
+def set_torch_precision(*, exact: bool) -> None:
+    """Let PyTorch use TF32 in float32 products on a GPU, as XLA does by default; `exact`: do not, for agreement."""
+    if jax.default_backend() == "gpu":
+        imported("torch").set_float32_matmul_precision("highest" if exact else "high")
+
+
 def torch_bart(config: Any, tensors: dict[str, np.ndarray]) -> Any:
     """Make a PyTorch BART with the given weights (PyTorch's names)."""
-    torch, transformers = _imported("torch"), _imported("transformers")
+    torch, transformers = imported("torch"), imported("transformers")
     model = transformers.BartForConditionalGeneration(config).eval()
     missing, unknown = model.load_state_dict(
         {name: torch.tensor(np.asarray(value)) for name, value in tensors.items()}, strict=False
@@ -41,19 +73,28 @@ def torch_bart(config: Any, tensors: dict[str, np.ndarray]) -> Any:
     return model
 
 
-def transformers_decoder(model: Any, hidden: np.ndarray, mask: np.ndarray, spec: GenerationSpec) -> Decoder:
-    """Wrap `transformers.generate` on our encoder's output `[B, S, D]`; encoding is not timed."""
-    torch, transformers = _imported("torch"), _imported("transformers")
+def transformers_decoder(
+    model: Any, hidden: np.ndarray, mask: np.ndarray, spec: GenerationSpec, place: Place, *, static: bool = False
+) -> Decoder:
+    """Wrap `transformers.generate` on our encoder's output `[B, S, D]`; encoding is not timed.
+
+    `static`: with its cache of fixed size, which it compiles on a GPU.
+    """
+    torch, transformers = imported("torch"), imported("transformers")
     fields = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(spec).items() if value}
     config = transformers.GenerationConfig(
-        **{k: v for k, v in fields.items() if k not in ("top_k", "top_p", "temperature")}
+        **{k: v for k, v in fields.items() if k not in ("top_k", "top_p", "temperature")},
+        **({"cache_implementation": "static"} if static else {}),
     )
+    dtype = getattr(torch, place.dtype)
+    model = copy.deepcopy(model).to(place.device, dtype)  # other peers keep theirs
 
     @torch.no_grad()
     def decode(size: int) -> np.ndarray:
-        states = transformers.modeling_outputs.BaseModelOutput(last_hidden_state=torch.tensor(hidden[:size]))
-        known = torch.tensor(mask[:size]).long()
-        return model.generate(encoder_outputs=states, attention_mask=known, generation_config=config).numpy()
+        given = torch.tensor(hidden[:size]).to(place.device, dtype)
+        states = transformers.modeling_outputs.BaseModelOutput(last_hidden_state=given)
+        known = torch.tensor(mask[:size]).long().to(place.device)
+        return model.generate(encoder_outputs=states, attention_mask=known, generation_config=config).cpu().numpy()
 
     return decode
 
@@ -75,18 +116,20 @@ class _Vocabulary:
         return list(self.get_vocab())[token]
 
 
-def ctranslate2_decoder(model: Any, mask: np.ndarray, spec: GenerationSpec, threads: int, compute_type: str) -> Decoder:
-    """Wrap CTranslate2 with a compute type ("float32", "int8") on random text of the same length as our inputs.
+def ctranslate2_decoder(
+    model: Any, mask: np.ndarray, spec: GenerationSpec, threads: int, compute_type: str, place: Place
+) -> Decoder:
+    """Wrap CTranslate2 with a compute type ("float32", "float16", "int8") on random text as long as our inputs.
 
     It runs its own text encoder, so only its speed is compared; the number of steps is forced on both sides.
     """
-    ctranslate2, converters = _imported("ctranslate2"), _imported("ctranslate2.converters.transformers")
+    ctranslate2, converters = imported("ctranslate2"), imported("ctranslate2.converters.transformers")
     model.config.normalize_before, model.config.normalize_embedding = False, True
     converted = converters._MODEL_LOADERS["BartConfig"](model, _Vocabulary(model.config.vocab_size))
     folder = tempfile.mkdtemp(prefix="bench-ctranslate2-")
     converted.validate()
     converted.save(folder)
-    translator = ctranslate2.Translator(folder, device="cpu", compute_type=compute_type, intra_threads=threads)
+    translator = ctranslate2.Translator(folder, device=place.device, compute_type=compute_type, intra_threads=threads)
     rng = np.random.default_rng(0)
     texts = [[f"t{t}" for t in rng.integers(4, model.config.vocab_size, size=n)] for n in mask.sum(axis=1)]
 
@@ -106,7 +149,7 @@ def ctranslate2_decoder(model: Any, mask: np.ndarray, spec: GenerationSpec, thre
     return decode
 
 
-def _imported(name: str) -> Any:
+def imported(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -121,42 +164,59 @@ class TorchTraining:
       model: our model, which defines the shapes.
       params: our parameters of one arm, as NumPy arrays.
       optimizer: settings of `config.optim`.
+      place: the device, and the precision of the products by autocast.
+      compiled: compute the loss and its gradient by `torch.compile`.
 
     Raises:
       UserError: torch is not installed.
     """
 
-    def __init__(self, config: Any, model: Seq2SeqModel, params: dict[str, Any], optimizer: OptimSettings):
+    def __init__(
+        self,
+        config: Any,
+        model: Seq2SeqModel,
+        params: dict[str, Any],
+        optimizer: OptimSettings,
+        place: Place,
+        *,
+        compiled: bool = False,
+    ):
         backbone = flatten({"backbone": params["backbone"]})
         self._bart = torch_bart(config, export(bart.table(model.spec), backbone))
         self._torch = torch = importlib.import_module("torch")
         self._pad, self._clip = model.pad_token, optimizer.grad_clip
         self._encoder, self._bridge = _eeg_encoder(torch, model, params["eeg"])
-        modules = torch.nn.ModuleList([self._bart, self._encoder, self._bridge])
+        modules = torch.nn.ModuleList([self._bart, self._encoder, self._bridge]).to(place.device)
         self._parameters = [p for p in modules.parameters() if p.requires_grad]
-        self._modules = modules
+        self._modules, self._place = modules, place
+        self._timed_loss = torch.compile(self._loss, dynamic=False) if compiled else self._loss
         self._optimizer = torch.optim.AdamW(
             self._parameters, lr=optimizer.lr, weight_decay=optimizer.weight_decay, fused=True
         )
 
     def first_loss(self, batch: Batch) -> float:
-        """Return the loss in nats per token without dropout."""
+        """Return the loss in nats per token without dropout, in float32 without TF32."""
         self._modules.eval()
+        set_torch_precision(exact=True)
         with self._torch.no_grad():
             return float(self._loss(self._tensors(batch)))
 
     def step(self, batch: Batch) -> float:
         """Do one update with dropout; return the loss."""
         self._modules.train()
+        set_torch_precision(exact=False)
         self._optimizer.zero_grad(set_to_none=True)
-        loss = self._loss(self._tensors(batch))
+        low = self._place.dtype == "bfloat16"
+        with self._torch.autocast(self._place.device, dtype=self._torch.bfloat16, enabled=low):
+            loss = self._timed_loss(self._tensors(batch))
         loss.backward()
         self._torch.nn.utils.clip_grad_norm_(self._parameters, self._clip)
         self._optimizer.step()
         return float(loss.detach())
 
     def _tensors(self, batch: Batch) -> dict[str, Any]:
-        return {name: self._torch.from_numpy(batch[name]) for name in ("features", "mask", "labels")}
+        names = ("features", "mask", "labels")
+        return {name: self._torch.from_numpy(batch[name]).to(self._place.device) for name in names}
 
     def _loss(self, batch: dict[str, Any]) -> Any:
         hidden = self._encoder(batch["features"], src_key_padding_mask=~batch["mask"])

@@ -1,5 +1,8 @@
 """`eeg2text bench --stage=train`: samples per second of the real training step, beside PyTorch in the same run.
 
+PyTorch runs on JAX's device and in the same precision (bfloat16 by autocast), eagerly (`torch`) or compiled
+(`torch-compiled`). Losses are compared in float32; a difference changes the exit status and never the times.
+
 The paper's EEG encoder in front of a BART with random weights, AdamW, sentence lengths as in ZuCo. A step of every
 bucket is timed for all contestants alternately; epoch figures weight the buckets by their frequency in the training
 stream. The best time of each counts, to reduce the effect of other load. PyTorch gets the same batches, and batches
@@ -7,6 +10,7 @@ padded to 56 words and tokens as in the authors' code.
 """
 
 import argparse
+import dataclasses
 import functools
 import json
 import time
@@ -17,7 +21,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from eeg2text_jax.bench.peers import TorchTraining
+from eeg2text_jax.bench.machine import describe_machine, gpu_state
+from eeg2text_jax.bench.peers import TorchTraining, peer_place
 from eeg2text_jax.bench.profiles import profile, profile_lines
 from eeg2text_jax.bench.workload import (
     BUCKETS,
@@ -31,17 +36,18 @@ from eeg2text_jax.bench.workload import (
 )
 from eeg2text_jax.data.batches import Batch
 from eeg2text_jax.data.epochs import Bucket
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.models.flops import training_flops
 from eeg2text_jax.parallel.mesh import chip_of_device
 
-OURS, TORCH = "eeg2text_jax", "torch"
+OURS, TORCH, COMPILED = "eeg2text_jax", "torch", "torch-compiled"
 
 
 def main(argv: list[str]) -> int:
     args = _arguments(argv)
     work = make_work(args.shape, args.batch, args.buckets, args.sentences, args.dtype)
     report: dict[str, Any] = {"device": jax.devices()[0].device_kind, "shape": args.shape, "batch": args.batch}
+    report |= {"dtype": args.dtype, "machine": describe_machine()}
     agree = True
     if args.arms == 2:
         report["arms"] = compare_arms(work, args.repeats)
@@ -49,14 +55,16 @@ def main(argv: list[str]) -> int:
         ours = OurTraining(work.program(1, "vmap"))
         contestants: dict[str, Callable[[Batch], Any]] = {OURS: ours.step}
         if args.peer:
-            theirs = TorchTraining(work.config, work.model, ours.host_params(), OPTIMIZER)
-            contestants[TORCH] = theirs.step
-            report["first_loss"] = first_losses(work, ours, theirs)
+            peers = make_peers(work, ours, args.peer)
+            report["first_loss"] = first_losses(work, ours, peers[args.peer[0]])
             agree = report["first_loss"]["relative_difference"] < 1e-4
+            report["failed_peers"] = warm_up(peers, work)
+            contestants |= {name: peer.step for name, peer in peers.items()}
         report |= measure(work, ours, contestants, args.repeats, args.trace)
         if args.input:
             seconds = report["epoch"][OURS]["seconds_per_batch"]
             report["input"] = input_rate(work) | {"batches_per_second_of_training": 1 / seconds}
+    report["gpus_after"] = gpu_state()
     show(report)
     if args.json:
         Path(args.json).write_text(json.dumps(report, indent=1), encoding="utf8")
@@ -70,7 +78,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--buckets", type=_buckets, default=BUCKETS, help="words:tokens,... 16:24,28:40,56:56")
     parser.add_argument("--sentences", default="", help="text file, one sentence a line; else a fit to ZuCo's lengths")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
-    parser.add_argument("--peer", default="", choices=("", TORCH))
+    parser.add_argument("--peer", type=_peers, default=[], help=f"{TORCH},{COMPILED}, on JAX's device")
     parser.add_argument("--arms", type=int, default=1, choices=(1, 2), help="2: both in one program against two runs")
     parser.add_argument("--input", action="store_true", help="the input side alone, too")
     parser.add_argument("--repeats", type=int, default=3)
@@ -89,10 +97,41 @@ def _buckets(text: str) -> tuple[Bucket, ...]:
     return tuple(sorted(pairs))
 
 
+def _peers(text: str) -> list[str]:
+    names = [name for name in text.split(",") if name]
+    if unknown := [name for name in names if name not in (TORCH, COMPILED)]:
+        raise UserError(f"--peer: there is no peer {unknown[0]!r}; expected some of {TORCH},{COMPILED}.")
+    return names
+
+
+def make_peers(work: Work, ours: OurTraining, names: list[str]) -> dict[str, TorchTraining]:
+    """Return the peers with our weights, on JAX's device and in our precision."""
+    start, place = ours.host_params() if names else None, peer_place(work.model.dtype)
+    peers = {}
+    for name in names:
+        peers[name] = TorchTraining(work.config, work.model, start, OPTIMIZER, place, compiled=name == COMPILED)
+    return peers
+
+
+def warm_up(peers: dict[str, TorchTraining], work: Work) -> dict[str, str]:
+    """Do one step of every bucket with every peer; remove those that fail, and return their errors."""
+    failed = {}
+    for name, peer in list(peers.items()):
+        try:
+            for batch in work.examples.values():
+                peer.step(batch)
+        except Exception as error:  # whatever a peer raises, the others are measured
+            failed[name] = first_line(error)
+            print(f"{name} failed: {failed[name]}")
+            del peers[name]
+    return failed
+
+
 def first_losses(work: Work, ours: OurTraining, theirs: TorchTraining) -> dict[str, float]:
-    """Return both sides' loss of the first batch before any step, without dropout."""
+    """Return both sides' loss of the first batch before any step, without dropout, in float32."""
     batch = work.examples[work.buckets[0]]
-    mine, other = ours.first_loss(batch), theirs.first_loss(batch)
+    exact = dataclasses.replace(work, model=dataclasses.replace(work.model, dtype="float32"))
+    mine, other = ours.first_loss(batch, exact.program(1, "vmap")), theirs.first_loss(batch)
     return {OURS: mine, TORCH: other, "relative_difference": abs(mine - other) / abs(other)}
 
 
@@ -119,9 +158,9 @@ def measure(
         for bucket in work.buckets
     ]
     epoch = {name: epoch_row(work, {b: min(times[name, b]) for b in work.buckets}) for name in contestants}
-    if TORCH in contestants:
+    for name in (name for name in contestants if name != OURS):
         padded = max(work.buckets)
-        epoch[f"{TORCH}, padded to {padded[0]}"] = epoch_row(work, {b: min(times[TORCH, padded]) for b in work.buckets})
+        epoch[f"{name}, padded to {padded[0]}"] = epoch_row(work, {b: min(times[name, padded]) for b in work.buckets})
     return {"buckets": rows, "epoch": epoch, "peak_memory_bytes": peak_memory(device)}
 
 

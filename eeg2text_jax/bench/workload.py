@@ -259,9 +259,11 @@ class OurTraining:
         """Place a batch `[B, ...]` with a leading axis for its one seed."""
         return put_training_batch(stack_seeds([batch]), self._mesh)
 
-    def first_loss(self, batch: Batch) -> float:
-        """Return the first arm's loss in nats per token without dropout."""
-        summed, count = jax.jit(self._program.eval_step)(self._state.params, put_batch(batch, self._mesh), self._arrays)
+    def first_loss(self, batch: Batch, program: GridProgram) -> float:
+        """Return the first arm's loss in nats per token without dropout, by `program` and without TF32."""
+        with jax.default_matmul_precision("highest"):
+            fed = put_batch(batch, self._mesh)
+            summed, count = jax.jit(program.eval_step)(self._state.params, fed, self._arrays)
         return float(summed[0] / count[0])
 
     def host_params(self) -> Any:

@@ -17,9 +17,12 @@ from eeg2text_jax.study.configuration import parse_config
 BENCH = (
     "Measure throughput, compile time and memory of one stage, beside PyTorch and CTranslate2 where --peer names them."
 )
-STAGE_HELP = "decode: beam search on random sentences; test_set: a whole test part; train: steps of training"
+STAGE_HELP = (
+    "decode: beam search on random sentences; test_set: a whole test part; train: steps of training; products: plain "
+    "matrix products of XLA and PyTorch"
+)
 MORE = "The options of a stage, with their meanings: eeg2text bench --stage=train --help"
-STAGES = ("decode", "test_set", "train")  # each is a module of `eeg2text_jax.bench` with `main(argv)`
+STAGES = ("decode", "test_set", "train", "products")  # each is a module of `eeg2text_jax.bench` with `main(argv)`
 
 # libtpu is there to compile: without these it would look for a TPU of its own and for the cloud around it, and say at
 # length that it found neither.

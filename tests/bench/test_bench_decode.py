@@ -1,9 +1,16 @@
 """The bench runs on a tiny shape, and transformers writes the same tokens there."""
 
 import json
+import os
 import sys
 
+import numpy as np
+import pytest
+
+from eeg2text_jax.bench.machine import gpu_state
+from eeg2text_jax.bench.peers import peer_place
 from eeg2text_jax.cli import main
+from eeg2text_jax.errors import UserError
 
 
 def test_tiny_shape_beside_transformers(tmp_path, capsys):
@@ -20,13 +27,62 @@ def test_tiny_shape_beside_transformers(tmp_path, capsys):
     assert all(row["sentences_per_second"] > 0 for row in rows)
 
 
+def test_a_peer_that_fails_or_differs_keeps_the_times_of_the_others(tmp_path, monkeypatch):
+    def broken(*_, static=False, **__):
+        def decode(size):
+            if static:
+                raise RuntimeError("no kernel\nfor this")
+            return np.zeros((size, 6), np.int32)
+
+        return decode
+
+    monkeypatch.setattr("eeg2text_jax.bench.decode.transformers_decoder", broken)
+    out = tmp_path / "bench.json"
+    flags = ["--shape=tiny", "--batch=2", "--words=5", "--steps=6", "--repeats=1", "--dtype=bfloat16"]
+    assert main(["bench", "--stage=decode", *flags, "--peer=transformers,transformers-static", f"--json={out}"]) == 1
+    report = json.loads(out.read_text())
+    assert report["sentences_with_transformers_tokens"] == {"2": 0}
+    assert report["failed_peers"] == {"transformers-static": "no kernel"}
+    assert {row["decoder"] for row in report["rows"]} == {"eeg2text_jax", "transformers"}
+    assert report["machine"]["versions"]["jax"]
+
+
+def test_a_peer_never_runs_on_the_host_beside_a_gpu(monkeypatch):
+    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(UserError, match=r"JAX runs on a GPU, but torch .* finds none"):
+        peer_place("float32")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert peer_place("bfloat16") == ("cuda", "bfloat16")
+
+
+def test_products_of_both_libraries(tmp_path, capsys):
+    out = tmp_path / "products.json"
+    assert main(["bench", "--stage=products", "--shape=tiny", "--rows=8", "--repeats=1", f"--json={out}"]) == 0
+    assert "XLA is" in capsys.readouterr().out
+    rows = json.loads(out.read_text())["rows"]
+    assert [row["what"] for row in rows] == ["attention projection", "feed-forward", "output head"]
+    assert all(rate > 0 for row in rows for rate in row["flop_per_s"].values())
+
+
+def test_a_gpus_state_is_read(monkeypatch, tmp_path):
+    told = tmp_path / "nvidia-smi"
+    told.write_text("#!/bin/sh\necho 'NVIDIA H100, 570.1, 1980 MHz, 1980 MHz, 2619 MHz, 71.2 W, 700.00 W, 33, 1 MiB'\n")
+    told.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    (gpu,) = gpu_state()
+    assert (gpu["driver_version"], gpu["clocks.sm"], gpu["power.limit"]) == ("570.1", "1980 MHz", "700.00 W")
+
+
 def test_a_missing_peer_is_named(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     flags = ["--shape=tiny", "--batch=1", "--words=4", "--steps=4", "--repeats=1", "--peer=ctranslate2"]
     assert main(["bench", "--stage=decode", *flags]) == 2
     assert "ctranslate2 is not installed" in capsys.readouterr().err
     assert main(["bench", "--stage=decode", *flags[:-1], "--peer=ctranslate"]) == 2
-    assert "there is no peer 'ctranslate'; expected some of transformers,ctranslate2," in capsys.readouterr().err
+    assert (
+        "there is no peer 'ctranslate'; expected some of transformers,transformers-static," in capsys.readouterr().err
+    )
 
 
 def test_a_test_set_of_free_lengths(tmp_path, capsys):

@@ -78,3 +78,21 @@ def test_mistakes_are_one_sentence(capsys, tmp_path):
     assert "none.txt: cannot be read" in capsys.readouterr().err
     assert main(["bench", "--stage=train", "--buckets=16-24"]) == 2
     assert "expected words:tokens" in capsys.readouterr().err
+
+
+def test_a_peer_that_fails_keeps_the_times_of_the_others(tmp_path, monkeypatch, capsys):
+    def compile_none(function, **_):
+        def fail(*_):
+            raise RuntimeError("no compiler")
+
+        return fail
+
+    monkeypatch.setattr("torch.compile", compile_none)
+    out = tmp_path / "bench.json"
+    assert main([*TINY, "--dtype=bfloat16", "--peer=torch,torch-compiled", f"--json={out}"]) == 0
+    report = json.loads(out.read_text())
+    assert report["failed_peers"] == {"torch-compiled": "no compiler"}
+    assert report["first_loss"]["relative_difference"] < 1e-5  # in float32, whatever the times are of
+    assert {row["name"] for row in report["buckets"]} == {"eeg2text_jax", "torch"}
+    assert main([*TINY, "--peer=tensorflow"]) == 2
+    assert "there is no peer 'tensorflow'; expected some of torch,torch-compiled." in capsys.readouterr().err

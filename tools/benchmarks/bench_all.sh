@@ -1,70 +1,101 @@
 #!/usr/bin/env bash
-# Runs every benchmark on a fresh machine and leaves one JSON with the machine's description and all figures.
-#   bash tools/benchmarks/bench_all.sh cuda|tpu|cpu OUT.json [base|large|tiny]
-# Peers (torch, transformers, CTranslate2) take part where they are installed. A benchmark that fails is recorded with
-# its last line; the others still run.
+# Runs every benchmark on a machine and leaves one JSON with the machine's description and all figures.
+#   bash tools/benchmarks/bench_all.sh cuda|tpu|cpu OUT.json [base|large|tiny ...]
+# Peers (torch, transformers, CTranslate2) run on the same device where they are installed. Tokens or losses that differ
+# are recorded beside the times; a benchmark that fails is recorded with its last line, and the others still run.
+# Started again after it was killed, it goes on with what is missing (OUT.json.parts). WHEELS=FOLDER installs from
+# wheels, without a network; BATCHES="8,32 128" and SKIP_INSTALL=1 are for rehearsals.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 kind=${1:-}
 out=${2:-}
-shape=${3:-base}
-case "$kind" in cuda | tpu | cpu) ;; *) sed -n '2,3p' "$0" >&2; exit 2 ;; esac
-[ -n "$out" ] || { sed -n '2,3p' "$0" >&2; exit 2; }
-if [ ! -x .venv/bin/eeg2text ]; then
+shift $(($# < 2 ? $# : 2))
+shapes=("${@:-base}")
+case "$kind" in cuda | tpu | cpu) ;; *) sed -n '2,8p' "$0" >&2; exit 2 ;; esac
+[ -n "$out" ] || { sed -n '2,8p' "$0" >&2; exit 2; }
+if [ ! -x .venv/bin/python ] && [ -z "${SKIP_INSTALL:-}" ]; then
   "${PYTHON:-python3}" -m venv .venv
   extra=.; [ "$kind" = cpu ] || extra=".[$kind]"
-  .venv/bin/python -m pip install -q -c tools/constraints.txt -e "$extra"
+  if [ -n "${WHEELS:-}" ]; then
+    .venv/bin/python -m pip install -q --no-index --find-links="$WHEELS" -e "$extra"
+    # Peers that have a wheel there; one that does not install is left out of the measurement.
+    for peer in torch transformers ctranslate2; do
+      .venv/bin/python -m pip install -q --no-index --find-links="$WHEELS" "$peer" || echo "no wheel of $peer" >&2
+    done
+  else
+    .venv/bin/python -m pip install -q -c tools/constraints.txt -e "$extra"
+  fi
 fi
 python=.venv/bin/python
-parts=$(mktemp -d)
-trap 'rm -rf "$parts"' EXIT
-dtype=float32
-[ "$kind" = cpu ] || dtype=bfloat16
-
+parts=$out.parts
+mkdir -p "$parts"
 has() { "$python" -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('$1') is None)"; }
 
-bench() { # NAME ARGUMENTS...: runs `eeg2text bench ARGUMENTS` and keeps its JSON, or the line it ended with
-  local name=$1
+bench() { # NAME ARGUMENTS...: runs `eeg2text bench ARGUMENTS` and keeps its JSON with its status, or its last line
+  local name=$1 status=0 making
   shift
+  if [ -s "$parts/$name.json" ]; then echo "=== $name: done before"; return; fi
   echo "=== $name: eeg2text bench $*"
-  if ! .venv/bin/eeg2text bench "$@" --json="$parts/$name.json" 2>&1 | tee "$parts/$name.log"; then
-    tail -n 1 "$parts/$name.log" | "$python" -c 'import json, sys; print(json.dumps({"failed": sys.stdin.read().strip()}))' \
-      > "$parts/$name.json"
-  fi
+  making="$parts/$name.making"
+  rm -f "$making"
+  "$python" -m eeg2text_jax bench "$@" --json="$making" 2>&1 | tee "$parts/$name.log" || status=$?
+  "$python" - "$making" "$parts/$name.log" "$status" "$parts/$name.json" "$*" <<'PYTHON'
+import json, os, pathlib, sys
+
+making, log, status, out, arguments = sys.argv[1:]
+found = json.loads(pathlib.Path(making).read_text()) if os.path.exists(making) else {}
+lines = pathlib.Path(log).read_text(errors="replace").strip().splitlines() or [""]
+told = {"arguments": arguments, "status": int(status), **found}
+if not found:
+    told["failed"] = lines[-1]
+pathlib.Path(out + ".partial").write_text(json.dumps(told, indent=1))
+os.replace(out + ".partial", out)  # so that a part is whole or missing
+PYTHON
+  rm -f "$making"
 }
 
-train_peer=() decode_peers=()
-has torch && train_peer=(--peer=torch) && decode_peers+=(transformers)
+train_peers=() decode_peers=()
+has torch && train_peers+=(torch torch-compiled)
+has torch && has transformers && decode_peers+=(transformers transformers-static)
 has ctranslate2 && decode_peers+=(ctranslate2 ctranslate2-int8)
-bench decode --stage=decode --shape="$shape" --peer="$(IFS=,; echo "${decode_peers[*]}")"
-bench test_set --stage=test_set --shape="$shape"
-bench train --stage=train --shape="$shape" --dtype=float32 --input "${train_peer[@]}"
-[ "$dtype" = float32 ] || bench train_$dtype --stage=train --shape="$shape" --dtype=$dtype --input
-bench arms --stage=train --shape="$shape" --dtype=$dtype --arms=2
+dtypes=(float32)
+if [ "$kind" != cpu ]; then
+  dtypes=(float32 bfloat16)
+  if has ctranslate2; then decode_peers+=(ctranslate2-float16); fi
+fi
+joined() { local IFS=,; echo "$*"; }
+batches=${BATCHES:-8,32 128}
+[ -n "${BATCHES:-}" ] || [ "$kind" = cpu ] || batches="8,32 128 256"
+[ -n "${BATCHES:-}" ] || [ "$kind" != cpu ] || batches="8,32"
+
+for shape in "${shapes[@]}"; do
+  for dtype in "${dtypes[@]}"; do
+    products_peer=; has torch && products_peer=torch
+    bench "products_${shape}_$dtype" --stage=products --shape="$shape" --dtype="$dtype" --peer="$products_peer"
+    for batch in $batches; do
+      bench "decode_${shape}_${dtype}_$batch" --stage=decode --shape="$shape" --dtype="$dtype" --batch="$batch" \
+        --peer="$(joined "${decode_peers[@]+"${decode_peers[@]}"}")"
+      for size in ${batch//,/ }; do
+        bench "train_${shape}_${dtype}_$size" --stage=train --shape="$shape" --dtype="$dtype" --batch="$size" --input \
+          --peer="$(joined "${train_peers[@]+"${train_peers[@]}"}")"
+      done
+    done
+  done
+  bench "test_set_$shape" --stage=test_set --shape="$shape"
+  bench "arms_$shape" --stage=train --shape="$shape" --dtype="${dtypes[-1]}" --arms=2
+done
 
 "$python" - "$parts" "$out" <<'PYTHON'
-import importlib.metadata, json, os, pathlib, platform, sys
+import json, os, pathlib, sys
 
-import jax
+from eeg2text_jax.bench.machine import describe_machine
 
 parts, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-versions = {}
-for name in ("jax", "jaxlib", "flax", "optax", "torch", "transformers", "ctranslate2", "libtpu"):
-    try:
-        versions[name] = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        continue
-machine = {
-    "devices": [device.device_kind for device in jax.devices()],
-    "platform": jax.default_backend(),
-    "processor": platform.processor() or platform.machine(),
-    "cores": os.cpu_count(),
-    "python": platform.python_version(),
-    "versions": versions,
-}
 results = {path.stem: json.loads(path.read_text()) for path in sorted(parts.glob("*.json"))}
 partial = out.with_name(f".{out.name}.partial")
-partial.write_text(json.dumps({"machine": machine, "benchmarks": results}, indent=1) + "\n")
-partial.replace(out)
-print(f"wrote {out}")
+partial.write_text(json.dumps({"machine": describe_machine(), "benchmarks": results}, indent=1) + "\n")
+os.replace(partial, out)
+failed = [name for name, result in results.items() if "failed" in result]
+differ = [name for name, result in results.items() if result["status"] and "failed" not in result]
+print(f"wrote {out}: {len(results)} benchmarks; failed: {failed or 'none'}; results that differ: {differ or 'none'}")
 PYTHON

@@ -1,0 +1,58 @@
+"""What a benchmark ran on: processor, devices, versions, and a GPU's driver, clocks and power."""
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jax
+
+PACKAGES = (
+    "jax", "jaxlib", "jax-cuda12-plugin", "libtpu", "flax", "optax", "torch", "transformers", "ctranslate2", "numpy",
+)  # fmt: skip
+GPU_FIELDS = (
+    "name", "driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "power.draw", "power.limit",
+    "temperature.gpu", "memory.used",
+)  # fmt: skip
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return the machine's description for a report."""
+    return {
+        "devices": [device.device_kind for device in jax.devices()],
+        "platform": jax.default_backend(),
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": {name: version for name in PACKAGES if (version := _version(name))},
+        "gpus": gpu_state(),
+    }
+
+
+def gpu_state() -> list[dict[str, str]]:
+    """Return driver, clocks, power and temperature of every NVIDIA GPU now; empty without `nvidia-smi`.
+
+    A report has it before and after the timed runs, as a GPU lowers its clocks when it is hot or short of power.
+    """
+    if (command := shutil.which("nvidia-smi")) is None:
+        return []
+    asked = [command, f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader"]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False)
+    lines = told.stdout.splitlines() if told.returncode == 0 else []
+    return [dict(zip(GPU_FIELDS, (value.strip() for value in line.split(",")), strict=False)) for line in lines]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    known = Path("/proc/cpuinfo")
+    lines = known.read_text(encoding="utf8", errors="replace").splitlines() if known.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

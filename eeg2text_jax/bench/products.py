@@ -1,0 +1,118 @@
+"""`eeg2text bench --stage=products`: plain matrix products of XLA and PyTorch on this device, in one table.
+
+A ratio of training or decoding between the two libraries holds for the processor that it was measured on: on one AMD
+processor PyTorch's products were half as fast as XLA's, on an Intel processor 1.7 times as fast. The shapes are those
+of BART's layers, for rows of a decoding step and of a training step, and of the output head.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from eeg2text_jax.bench.machine import describe_machine, gpu_state
+from eeg2text_jax.bench.peers import Place, imported, peer_place
+from eeg2text_jax.bench.workload import SHAPES
+
+
+class Product(NamedTuple):
+    """A product `[rows, inner] x [inner, columns]`."""
+
+    what: str
+    rows: int
+    inner: int
+    columns: int
+
+
+def main(argv: list[str]) -> int:
+    args = _arguments(argv)
+    products = products_of(args.shape, args.rows)
+    report: dict[str, Any] = {"machine": describe_machine(), "dtype": args.dtype, "rows": []}
+    multiply: dict[str, Callable[[Product], float]] = {"XLA": lambda one: xla_seconds(one, args.dtype, args.repeats)}
+    if args.peer:
+        place = peer_place(args.dtype)
+        multiply["PyTorch"] = lambda one: torch_seconds(one, place, args.repeats)
+    for product in products:
+        flops = 2.0 * product.rows * product.inner * product.columns
+        rates = {name: flops / seconds(product) for name, seconds in multiply.items()}
+        report["rows"].append({**product._asdict(), "flop_per_s": rates})
+        print(row_line(product, rates))
+    report["gpus_after"] = gpu_state()
+    if args.json:
+        Path(args.json).write_text(json.dumps(report, indent=1), encoding="utf8")
+    return 0
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="eeg2text bench --stage=products")
+    parser.add_argument("--shape", choices=SHAPES, default="base")
+    parser.add_argument("--rows", type=lambda s: [int(n) for n in s.split(",")], default=[160, 1792], help="160,1792")
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument("--peer", default="torch", choices=("", "torch"))
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", default="", help="file for the figures")
+    return parser.parse_args(argv)
+
+
+def products_of(shape: str, rows: list[int]) -> list[Product]:
+    """Return the products of one layer and of the output head, for each number of rows."""
+    sizes = SHAPES[shape]
+    return [
+        product
+        for n in rows
+        for product in (
+            Product("attention projection", n, sizes.width, sizes.width),
+            Product("feed-forward", n, sizes.width, sizes.ffn),
+            Product("output head", n, sizes.width, sizes.vocabulary),
+        )
+    ]
+
+
+def xla_seconds(product: Product, dtype: str, repeats: int) -> float:
+    """Return the best time of the product by XLA, on JAX's default device."""
+    x, weights = (jnp.ones(shape, dtype) for shape in _shapes(product))
+    multiply = jax.jit(lambda x, weights: x @ weights)
+    return best_seconds(lambda: jax.block_until_ready(multiply(x, weights)), repeats)
+
+
+def torch_seconds(product: Product, place: Place, repeats: int) -> float:
+    """Return the best time of the product by PyTorch."""
+    torch = imported("torch")
+    options = {"device": place.device, "dtype": getattr(torch, place.dtype)}
+    x, weights = (torch.ones(shape, **options) for shape in _shapes(product))
+
+    def multiply() -> None:
+        torch.matmul(x, weights)
+        if place.device == "cuda":
+            torch.cuda.synchronize()
+
+    with torch.no_grad():
+        return best_seconds(multiply, repeats)
+
+
+def best_seconds(run: Callable[[], Any], repeats: int) -> float:
+    """Return the seconds of the fastest of `repeats` runs, after one that is not timed."""
+    run()
+    taken = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        run()
+        taken.append(time.perf_counter() - begun)
+    return min(taken)
+
+
+def row_line(product: Product, rates: dict[str, float]) -> str:
+    """Return a line of the table, with the ratio of XLA to PyTorch where both ran."""
+    size = f"[{product.rows}, {product.inner}] x [{product.inner}, {product.columns}]"
+    told = "".join(f"  {name} {rate / 1e9:8.1f} GFLOP/s" for name, rate in rates.items())
+    ratio = f"   XLA is {rates['XLA'] / rates['PyTorch']:.2f} x" if "PyTorch" in rates else ""
+    return f"{product.what:<21} {size:<32}{told}{ratio}"
+
+
+def _shapes(product: Product) -> tuple[tuple[int, int], tuple[int, int]]:
+    return (product.rows, product.inner), (product.inner, product.columns)
