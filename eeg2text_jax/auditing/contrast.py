@@ -8,7 +8,6 @@ import numpy as np
 from eeg2text_jax.auditing import statistics
 from eeg2text_jax.auditing.align import Condition
 from eeg2text_jax.auditing.content_cells import RowTable
-from eeg2text_jax.auditing.row_counts import observed_share
 from eeg2text_jax.auditing.statistics import Resampled, Score
 
 NOTHING = 1e-9  # of the score's unit: a spread below is rounding
@@ -99,7 +98,7 @@ def contrast(conditions: Sequence[Resampled], score: Score) -> Contrast:
     if low > 0:  # then the interval shows how far an effect of this size may fall short
         seen = (effect - low) / statistics.normal_quantile(0.95)
         growth = min(growth, max(seen**2 - permutation_sd**2, 0.0) / effect)
-    share = _observed_share(conditions, score, signs, permutation_sd)
+    share = _observed_share(conditions, score, signs)
     mde = statistics.minimum_detectable_effect(permutation_sd, in_place, growth=growth, observed=share)
     if seeds_are_level:
         mde = max(mde, statistics.seed_detectable_effect(seed_effects))
@@ -137,14 +136,17 @@ def _growth(permuted: np.ndarray) -> float:
     return float(permuted.var() / permuted.mean()) if permuted.min() >= 0 and permuted.mean() > NOTHING else 0.0
 
 
-def _observed_share(conditions: Sequence[Resampled], score: Score, signs: np.ndarray, permutation_sd: float) -> float:
-    rows = [c.rows for c in conditions if c.rows is not None]
-    if len(rows) < len(conditions):
+def _observed_share(conditions: Sequence[Resampled], score: Score, signs: np.ndarray) -> float:
+    """Return the spread of the observed score (difference) as a share of the permuted one's; 1 if it is not known."""
+    spread = conditions[0].spread
+    if spread is None:
         return 1.0
-    gradients = [
-        sign * statistics.gradient(score, c.own.sum((0, 1))) for sign, c in zip(signs, conditions, strict=True)
-    ]
-    return observed_share(rows, gradients, conditions[0].factors, permutation_sd)
+    gradient = np.zeros(len(spread.within))
+    for sign, condition in zip(signs, conditions, strict=True):
+        total = condition.own.sum((0, 1))
+        first = condition.place * len(total)
+        gradient[first : first + len(total)] = sign * statistics.gradient(score, total)
+    return spread.observed_share(gradient)
 
 
 def _stack(totals: Sequence[np.ndarray]) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 A mean over few rows scatters more than a mean over many. A permutation gives the reference of many rows the predictions
 of sentences with few. The permuted scores then scatter more than the observed one, and an effect is found more often
-than their standard deviation suggests.
+than their standard deviation suggests. Shapes as in `statistics`; `D` = conditions times statistics.
 """
 
 import dataclasses
@@ -24,63 +24,96 @@ class OwnRows:
     sentence: np.ndarray
     seed: np.ndarray
 
-    def deviations(self, gradient: np.ndarray) -> np.ndarray:
-        """Return how far each row moves the score from its sentence's mean in its seed, `[N]`, to first order."""
-        moved = self.values @ gradient
-        cell = self._cells
-        return moved - (np.bincount(cell, moved) / np.maximum(np.bincount(cell), 1))[cell]
-
     @property
-    def spare(self) -> int:
-        """Return the degrees of freedom of the deviations: rows less sentences, in each seed."""
-        return len(self.sentence) - len(np.unique(self._cells))
-
-    @property
-    def _cells(self) -> np.ndarray:
+    def cells(self) -> np.ndarray:
+        """Number of each row's sentence in its seed, int `[N]`."""
         return self.seed * (1 + self.sentence.max()) + self.sentence
 
 
-def row_factors(counts: np.ndarray, blocks: Blocks) -> tuple[float, float]:
-    """Return how often the variance of a row counts in the variance of the observed total and of a permuted one.
+@dataclasses.dataclass(frozen=True)
+class RowSpread:
+    """Covariances `[D, D]` of a row within its sentence, and of sentences' means without it, against one reference.
 
-    Both are totals less the mean over all permutations. In a stratum of m sentences a reference with n rows is held
-    against the mean over its own n rows, or over those of a random sentence, each with weight n. Equal where all
-    sentences of a stratum have as many rows; otherwise the second is larger.
+    `factors`: how often the variance of a row counts in the observed total, how often in a permuted one, and how often
+    the variance between sentences counts in both. All totals are less their mean over the permutations.
+    """
+
+    within: np.ndarray
+    between: np.ndarray
+    factors: tuple[float, float, float]
+
+    def observed_share(self, gradient: np.ndarray) -> float:
+        """Return the standard deviation of the observed score as a share of the permuted one's, at most 1.
+
+        `gradient [D]` holds the derivatives of the score (difference) by all statistics.
+        """
+        row = max(float(gradient @ self.within @ gradient), 0.0)
+        sentence = max(float(gradient @ self.between @ gradient), 0.0)
+        observed, permuted, both = self.factors
+        total = permuted * row + both * sentence
+        return min(1.0, float(np.sqrt((observed * row + both * sentence) / total))) if total > 0 else 1.0
+
+
+def row_spread(tables: np.ndarray, rows: Sequence[OwnRows], counts: np.ndarray, blocks: Blocks) -> RowSpread:
+    """Estimate the spread from weighted tables `[G, C, D]`, each condition's rows and rows per sentence `[G, S]`."""
+    within = _within(rows)
+    inverse = _inverse(counts)
+    between, references = np.zeros_like(within), 0
+    for members, block in blocks.views(tables):
+        m = members.shape[1]
+        weight = counts[:, members].astype(float)
+        known = (weight > 0) & (m > 2)
+        means = block / np.maximum(weight, 1)[:, :, None, :, None]  # [G, Q, s, t, D]
+        others = (~np.eye(m, dtype=bool))[..., None]
+        centered = np.where(others, means - (means * others).sum(2, keepdims=True) / (m - 1), 0)
+        centered = centered[np.broadcast_to(known[:, :, None, :], centered.shape[:-1])]
+        own = inverse[:, members]
+        noise = ((own.sum(-1, keepdims=True) - own) / (m - 1))[known].sum()
+        between += centered.T @ centered / max(m - 2, 1) - noise * within
+        references += int(known.sum())
+    return RowSpread(within, between / max(references, 1), row_factors(counts, blocks))
+
+
+def _within(rows: Sequence[OwnRows]) -> np.ndarray:
+    """Return the mean over sentences of the covariance between their rows, `[D, D]`."""
+    first, size = rows[0], rows[0].values.shape[1]
+    found = np.zeros((len(rows) * size,) * 2)
+    paired = all(np.array_equal(one.sentence, first.sentence) and np.array_equal(one.seed, first.seed) for one in rows)
+    groups = [rows] if paired else [[one] for one in rows]
+    for place, group in enumerate(groups):
+        cells = group[0].cells
+        n = np.bincount(cells)
+        values = np.concatenate([one.values for one in group], 1)
+        means = np.stack([np.bincount(cells, column) for column in values.T], 1) / np.maximum(n, 1)[:, None]
+        scaled = (values - means[cells]) / np.sqrt(np.maximum(n[cells] - 1, 1))[:, None]
+        part = slice(place * size, place * size + values.shape[1])
+        found[part, part] = scaled.T @ scaled / max(np.count_nonzero(n > 1), 1)
+    return found
+
+
+def _inverse(counts: np.ndarray) -> np.ndarray:
+    """Return the variance of a mean over the rows of each sentence, `[G, S]`; other seeds' rows stand in for none."""
+    pooled = np.broadcast_to(counts.sum(0), counts.shape)
+    return 1 / np.maximum(np.where(counts > 0, counts, pooled), 1)
+
+
+def row_factors(counts: np.ndarray, blocks: Blocks) -> tuple[float, float, float]:
+    """Return the factors of `RowSpread`.
+
+    In a stratum of m sentences a reference with n rows is held against the mean over its own n rows, or over those of a
+    random sentence, each with weight n. The first two are equal where all sentences of a stratum have as many rows;
+    otherwise the second is larger.
 
     Args:
       counts: rows of each sentence by seed, int `[G, S]`.
     """
-    pooled = np.broadcast_to(counts.sum(0), counts.shape)
-    inverse = 1 / np.maximum(np.where(counts > 0, counts, pooled), 1)  # variance of a mean over the rows
-    observed = permuted = 0.0
+    inverse = _inverse(counts)
+    observed = permuted = both = 0.0
     for members in blocks.groups:
         m = members.shape[1]
         weight, own = counts[:, members].astype(float) ** 2, inverse[:, members]
         others = (own.sum(-1, keepdims=True) - own) / (m - 1)
         observed += float((weight * ((m - 1) ** 2 * own + (m - 1) * others)).sum()) / m**2
         permuted += float((weight * (m - 1) * ((m - 1) * others + own)).sum()) / m**2
-    return observed, permuted
-
-
-def observed_share(
-    rows: Sequence[OwnRows], gradients: Sequence[np.ndarray], factors: tuple[float, float], permuted_sd: float
-) -> float:
-    """Return the standard deviation of the observed score (difference) as a share of the permuted one's, at most 1.
-
-    It is never below its value for rows that differ within sentences alone.
-
-    Args:
-      rows: of each condition, EEG first.
-      gradients: derivatives `[K]` of the score (difference) by the statistics of each condition.
-      factors: those of `row_factors`.
-    """
-    observed, permuted = factors
-    if permuted_sd == 0 or permuted <= observed * (1 + 1e-9) or rows[0].spare < 1:
-        return 1.0
-    moved = [one.deviations(gradient) for one, gradient in zip(rows, gradients, strict=True)]
-    paired = all(
-        np.array_equal(one.sentence, rows[0].sentence) and np.array_equal(one.seed, rows[0].seed) for one in rows
-    )
-    squares = float((sum(moved) ** 2).sum()) if paired else sum(float(z @ z) for z in moved)
-    added = squares / rows[0].spare * (permuted - observed)
-    return float(np.sqrt(max(1 - added / permuted_sd**2, observed / permuted)))
+        both += float(weight.sum()) * (m - 1) / m
+    return observed, permuted, both

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from scipy import sparse
 
-from eeg2text_jax.auditing.row_counts import OwnRows, row_factors
+from eeg2text_jax.auditing.row_counts import OwnRows, RowSpread, row_spread
 from eeg2text_jax.auditing.strata import Blocks
 
 Score = Callable[[np.ndarray], np.ndarray]  # summed statistics [..., K] -> score [...], higher is better
@@ -133,8 +133,8 @@ class Resampled:
     `own`, `null [G, S, K]`: each sentence against its own reference, and its share of the content null. `permuted
     [B, K]`: totals when the sentences are given to references of their stratum at random. `in_place [B]`: the share of
     rows whose reference kept its own sentence there. `bootstrapped [B, 2, K]`: totals of own and null over sentences
-    drawn with replacement. `rows` are the single rows, None if they are not known, and `factors` those of
-    `row_counts.row_factors`.
+    drawn with replacement. `spread` is that of all conditions, of which this is number `place`; None if single rows are
+    not known.
     """
 
     own: np.ndarray
@@ -142,8 +142,8 @@ class Resampled:
     permuted: np.ndarray
     in_place: np.ndarray
     bootstrapped: np.ndarray
-    rows: OwnRows | None = None
-    factors: tuple[float, float] = (1.0, 1.0)
+    spread: RowSpread | None = None
+    place: int = 0
 
 
 def resample(
@@ -171,10 +171,10 @@ def resample(
     shares = np.stack([*own, *null], 2)[:, blocks.sentences]  # [G, S', 2 * conditions, K]
     drawn = np.concatenate(list(bootstrap_totals(shares, resamples, rng)))
     n = len(tables)
-    single = rows or [None] * n
-    factors = [row_factors(c, blocks) for c in counts]
+    unequal = rows and np.ptp(counts[0]) > 0
+    spread = row_spread(np.concatenate(tables, -1), rows, counts[0], blocks) if unequal else None
     return [
-        Resampled(own[i], null[i], permuted[i], permuted[n + i][:, 0], drawn[:, [i, n + i]], single[i], factors[i])
+        Resampled(own[i], null[i], permuted[i], permuted[n + i][:, 0], drawn[:, [i, n + i]], spread, i)
         for i in range(n)
     ]
 

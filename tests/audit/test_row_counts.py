@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eeg2text_jax.auditing.contrast import contrast
-from eeg2text_jax.auditing.row_counts import OwnRows, observed_share, row_factors
+from eeg2text_jax.auditing.row_counts import OwnRows, row_factors
 from eeg2text_jax.auditing.statistics import resample
 from eeg2text_jax.auditing.strata import blocks_of
 from eeg2text_testing.prediction_sets import Dials, own_rows, simulate, unigram_score, unigram_tables
@@ -27,14 +27,37 @@ def centered(counts: np.ndarray, draws: int, rng: np.random.Generator) -> tuple[
 @pytest.mark.parametrize("counts", [[4, 4, 4, 4], [60, 3, 4, 5, 6], [1, 2, 3], [8, 2]])
 def test_factors_are_the_variances_of_simulated_rows(counts):
     found = row_factors(np.array([counts]), blocks_of(np.zeros(len(counts), int)))
-    assert found == pytest.approx(centered(np.array(counts), 40_000, np.random.default_rng(0)), rel=0.05)
+    assert found[:2] == pytest.approx(centered(np.array(counts), 40_000, np.random.default_rng(0)), rel=0.05)
+
+
+def drawn(counts: np.ndarray, between: float, rng: np.random.Generator) -> tuple[np.ndarray, OwnRows]:
+    """Sums `[1, S, S, 1]` over rows, and the rows, that scatter by 1 within a sentence and by `between` around it."""
+    size = len(counts)
+    sentence = np.repeat(np.arange(size), counts)
+    values = between * rng.normal(size=(size, size))[sentence] + rng.normal(size=(len(sentence), size))
+    sums = np.stack([np.bincount(sentence, column, minlength=size) for column in values.T], 1)
+    own = values[np.arange(len(sentence)), sentence]
+    return sums[None, ..., None], OwnRows(own[:, None], sentence, np.zeros(len(sentence), int))
+
+
+def test_spread_is_that_of_the_rows():
+    rng, counts = np.random.default_rng(1), np.random.default_rng(0).integers(2, 9, size=120)
+    blocks = blocks_of(np.repeat(np.arange(20), 6))
+    shares = []
+    for between in (0.0, 0.7):
+        sums, rows = drawn(counts, between, rng)
+        found = resample([blocks.gather(sums)], [counts[None]], blocks, resamples=2, rng=rng, rows=[rows])[0].spread
+        assert found.within[0, 0] == pytest.approx(1, abs=0.2)
+        assert found.between[0, 0] == pytest.approx(between**2, abs=0.1)
+        shares.append(found.observed_share(np.ones(1)))
+    observed, permuted, both = found.factors
+    assert shares[0] == pytest.approx(np.sqrt(observed / permuted), abs=0.03)
+    assert shares[1] == pytest.approx(np.sqrt((observed + 0.49 * both) / (permuted + 0.49 * both)), abs=0.03)
 
 
 def test_equal_rows_change_nothing():
-    observed, permuted = row_factors(np.full((3, 12), 5), blocks_of(np.repeat([0, 1], 6)))
+    observed, permuted, _ = row_factors(np.full((3, 12), 5), blocks_of(np.repeat([0, 1], 6)))
     assert observed == pytest.approx(permuted)
-    rows = OwnRows(np.random.default_rng(0).normal(size=(60, 1)), np.repeat(np.arange(12), 5), np.zeros(60, int))
-    assert observed_share([rows], [np.ones(1)], (observed, permuted), 3.0) == 1.0
 
 
 def test_a_seed_without_rows_of_a_sentence_stands_in_with_the_rows_of_others():
@@ -44,16 +67,18 @@ def test_a_seed_without_rows_of_a_sentence_stands_in_with_the_rows_of_others():
 
 
 def test_rows_of_the_same_readings_are_held_against_each_other():
-    """A control that writes what EEG writes leaves no spread of the difference, however far rows scatter."""
-    rng = np.random.default_rng(1)
-    sentence, factors = np.repeat(np.arange(3), [20, 2, 2]), (10.0, 100.0)
-    rows = OwnRows(rng.normal(size=(24, 1)), sentence, np.zeros(24, int))
-    signs = [np.ones(1), -np.ones(1)]
-    assert observed_share([rows, rows], signs, factors, 20.0) == 1.0
-    other = OwnRows(rng.normal(size=(24, 1)), sentence, np.zeros(24, int))
-    z = rows.deviations(signs[0]) + other.deviations(signs[1])
-    expected = np.sqrt(1 - float(z @ z) / 21 * 90 / 400)
-    assert observed_share([rows, other], signs, factors, 20.0) == pytest.approx(expected)
+    """A control that writes what EEG writes has no spread of the difference; one that does not has twice the spread."""
+    rng, counts = np.random.default_rng(2), np.array([40, 3, 3, 4, 5, 6])
+    blocks = blocks_of(np.zeros(6, int))
+    sums, rows = drawn(counts, 0.0, rng)
+    other, others = drawn(counts, 0.0, rng)
+    signs = np.array([1.0, -1.0])
+    options = {"resamples": 2, "rng": rng}
+    for second, own, spread in ((sums, rows, 0), (other, others, 2)):
+        tables = [blocks.gather(sums), blocks.gather(second)]
+        found = resample(tables, [counts[None]] * 2, blocks, rows=[rows, own], **options)[0].spread
+        assert signs @ found.within @ signs == pytest.approx(spread, abs=1.2 * bool(spread) + 1e-9)
+    assert found.observed_share(signs) < 0.9
 
 
 def test_the_detectable_effect_where_one_sentence_holds_half_of_the_rows():
