@@ -11,7 +11,7 @@ BART-large's shape (with `tokenizer=FOLDER`). Epochs are those of the split's ow
 From the paper (its appendix A): BART; UniCoRN's encoder 30 epochs, its text 10 epochs in batches of 90, both with 1e-4
 decaying to 1e-6; EEG2Text 80 epochs with 1e-6; reconstruction in batches of 512 word vectors and 320 volumes; windows
 of L = 10 volumes. Not in it, and ours: how the 30 epochs are shared by the two reconstructions (half each), what a
-batch of 320 volumes is (32 windows of 10; 512 words are 24 sentences of ZuCo's 22), the decay (linear), the optimizer
+batch of 320 volumes is (32 windows of 10; 512 words are 26 sentences of ZuCo's 19.8), the decay (linear), the optimizer
 (AdamW; of EEG2Text SGD with momentum 0.9 and batches of 32, as its authors' code has), BART-large, decoding. Every row
 has the same tokens, the same decoding, and a noise arm.
 """
@@ -22,7 +22,7 @@ from configs import default
 from configs.arguments import parse
 from eeg2text_jax.errors import UserError
 
-RECONSTRUCTED = {"zuco": 24, "narratives": 32}  # samples of a batch: 512 words, 320 volumes
+RECONSTRUCTED = {"zuco": 26, "narratives": 32}  # samples of a batch: 512 words, 320 volumes
 ENCODER_EPOCHS, TEXT_EPOCHS, TEXT_BATCH = (15, 15), 10, 90
 LR, LR_END = 1e-4, 1e-6
 

@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
         _refuse_addresses(rest)
         check_outputs(name, rest)
         _refuse_empty(rest)
-        with _terminable(), _placed(name, rest) as rest:
+        with _terminable(DRY in rest), _placed(name, rest) as rest:
             return command(name)(rest)
     except UserError as error:
         print(f"eeg2text {name}: {_readable(str(error))}", file=sys.stderr)
@@ -70,12 +70,15 @@ def main(argv: list[str] | None = None) -> int:
         print(f"eeg2text {name}: {end}", file=sys.stderr)
         return 143
     except KeyboardInterrupt:
-        print(f"eeg2text {name}: interrupted; {_after_interruption(name)}", file=sys.stderr)
+        print(f"eeg2text {name}: interrupted; {_after_interruption(name, DRY in argv)}", file=sys.stderr)
         return 130
 
 
-def _after_interruption(name: str) -> str:
-    resumes = name in ("run", "train", "decode", "judge")
+DRY = "--dry-run"
+
+
+def _after_interruption(name: str, dry: bool) -> str:
+    resumes = not dry and name in ("run", "train", "decode", "judge")
     return "the same command resumes from what is finished." if resumes else "start the same command again."
 
 
@@ -137,11 +140,17 @@ def _readable(sentence: str) -> str:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends the command as an interruption does, with files renamed or not there; training has its own way."""
+def _terminable(dry: bool) -> Iterator[None]:
+    """SIGTERM ends the command as an interruption does, with files renamed or not there; training has its own way.
+
+    Args:
+      dry: the command makes nothing, so that nothing resumes.
+    """
+    goes_on = "the same command goes on from what is finished."
+    after = "nothing was made, start the same command again." if dry else goes_on
 
     def end(*_: object) -> None:
-        raise Terminated("ended by SIGTERM; the same command goes on from what is finished.")
+        raise Terminated(f"ended by SIGTERM; {after}")
 
     def unraisable(lost: Any) -> None:
         # The signal came during a callback of the garbage collector or a destructor, which let no exception out.

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.models.flops import training_flops
 from eeg2text_jax.opening import check_before
+from eeg2text_jax.splits.certificate import size_lines, verdict
 from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.configuration import differences, load_config, to_json
 from eeg2text_jax.study.lengths import lines
@@ -52,14 +53,16 @@ def configuration_lines(config: ConfigDict) -> list[str]:
 
 
 def data_lines(study: Study) -> list[str]:
-    """Samples, the texts and samples of each part, and the steps of declared epochs."""
+    """Samples, the texts and samples of each part, what leaks, and the steps of declared epochs."""
     data, texts = study.data, {}
+    certificate = json.loads(study.workdir.split.read_text(encoding="utf8"))
     for name, rows in study.split.parts.items():
         texts[name] = f"{name} {len(rows)} samples of {len(set(data.sentence[rows]))} texts"
     return [
         f"data: {len(data)} samples of {len(set(data.subject))} subjects, {data.n_features} features a position "
         f"({data.features_are.partition(';')[0]})",
-        f"split {study.config.split.method}: {', '.join(texts.values())}",
+        f"split {study.config.split.method}: {', '.join(texts.values())}; {verdict(certificate)}",
+        *size_lines(certificate),
         *lines(study.config, len(study.split.parts["train"])),
     ]
 

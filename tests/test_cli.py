@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -47,6 +48,23 @@ def test_sigterm_ends_a_command_wherever_it_comes(told, monkeypatch, capsys):
     )
     after = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM)], sys.unraisablehook
     assert before == after
+
+
+def test_a_stopped_dry_run_has_made_nothing(monkeypatch, capsys):
+    def told(number: int) -> Callable[[list[str]], int]:
+        def command(_: list[str]) -> int:
+            os.kill(os.getpid(), number)
+            time.sleep(5)
+            return 0
+
+        return command
+
+    for number, ended in ((signal.SIGTERM, "ended by SIGTERM"), (signal.SIGINT, "interrupted")):
+        monkeypatch.setattr("eeg2text_jax.commands.run.run", told(number))
+        assert cli.main(["run", "--dry-run"]) > 128
+        said = capsys.readouterr().err
+        assert said.startswith(f"eeg2text run: {ended}; ")
+        assert said.endswith("start the same command again.\n")
 
 
 ANEW = """

@@ -42,6 +42,7 @@ def test_argument_of_a_file():
         ("--config.trian.steps=20", r"--config\.trian: there is no such field; did you mean 'train'"),
         ("--config.train.stpes=20", r"did you mean 'train\.steps'"),
         ("--config.train.steps.more=20", r"`train\.steps` is a value"),
+        ("--config.model.shape.d_modl=8", r"did you mean.* `c\.model\.shape = \{'d_modl': \.\.\.\}`"),
         ("--config.train.steps=many", "many"),
         (
             "--train.steps=20",
@@ -190,3 +191,11 @@ def test_a_workbook_is_no_source_of_recordings(tmp_path, capsys):
 def test_help_of_the_benchmark(capsys):
     assert main(["bench", "--help"]) == 0
     assert "--stage {decode,test_set,train}" in capsys.readouterr().out
+
+
+def test_a_field_of_an_empty_shape_is_told_where_it_goes():
+    argv = ["--config=paper:backbone=bart", "--workdir=DIR", "--config.model.shape.d_model=512"]
+    with pytest.raises(
+        UserError, match=r"this section is empty\. Write it .* `c\.model\.shape = \{'d_model': \.\.\.\}`"
+    ):
+        parse_config(argv, "run", options=("workdir",))

@@ -25,6 +25,7 @@ LARGE_VOCABULARY = 2.0
 HALF_EMPTY = 0.25  # share of empty rows from which the score is that of a part of the file
 CARRIES_SCORE = 0.2  # share of the score: of 30 rows or more, each is worth 3 % or less where rows are alike
 CARRIES_EFFECT = 0.5
+FEWEST_ROWS = 10  # fewer rows may have lengths that follow by chance; of two, r is 1 or -1
 SHOWN = 0.005  # points of score that two decimals show
 GROUPS_APART = "groups of subjects read different sentences"  # in a note of the alignment
 SAME_SUBJECTS = 0.9  # share of the sentences that both read from which two subjects count as one
@@ -68,13 +69,14 @@ def _input_flags(name: str, c: Collapse) -> list[Flag]:
 
 def _collapse_flags(name: str, c: Collapse) -> list[Flag]:
     flags = []
-    if c.distinct <= min(0.1 * c.rows, c.sentences - 1) or c.top_share >= 0.25:
+    several = 1.5 / c.rows  # a share of the rows above it is of two rows or more
+    if c.distinct <= min(0.1 * c.rows, c.sentences - 1) or c.top_share >= max(0.25, several):
         message = (
             f"{name}: collapsed, {c.distinct} distinct predictions in {c.rows} rows; the most frequent one is "
             f"{c.top_share:.0%} of them ({c.top_text!r:.90})"
         )
         flags.append(Flag("collapsed", "warning", message))
-    elif c.top_start_share >= 0.4:
+    elif c.top_start_share >= max(0.4, several):
         message = f"{name}: {c.top_start_share:.0%} of the predictions begin {c.top_start!r}"
         flags.append(Flag("same_beginning", "warning", message))
     if c.distinct > 0.5 * c.rows and c.overlap >= max(ONE_LIST, 3 * c.reference_overlap):
@@ -132,7 +134,7 @@ def _mode_flags(name: str, c: Collapse, mode: str, bleu1: float) -> list[Flag]:
     if mode == "unknown":
         message = f"{name}: the file does not say whether predictions ran free or were teacher-forced"
         flags.append(Flag("mode_unknown", "warning", message))
-    if mode != "teacher_forced" and c.length_correlation > 0.9:
+    if mode != "teacher_forced" and c.length_correlation > 0.9 and c.rows >= FEWEST_ROWS:
         message = (
             f"{name}: the lengths of predictions follow those of the references (r = {c.length_correlation:.2f}): they "
             "are either decoded well or teacher-forced"

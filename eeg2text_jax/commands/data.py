@@ -162,7 +162,7 @@ def parse_ratio(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(share) for share in text.split(","))
     except ValueError as error:
-        raise UserError(f"--ratio={text}: expected three shares with commas, such as 80,10,10.") from error
+        raise UserError(f"--ratio={text}: expected three shares with commas, such as 0.8,0.1,0.1.") from error
 
 
 def split(argv: list[str]) -> int:

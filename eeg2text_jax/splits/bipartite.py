@@ -109,19 +109,24 @@ def pick_owners(u: np.ndarray, v: np.ndarray, rng: np.random.Generator) -> np.nd
     return owner
 
 
-def at_least_one(sizes: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Sizes of parts of which none is empty, where there are three units or more: the largest gives."""
-    found = list(sizes)
+def at_least_one(n: int, ratio: tuple[float, float, float]) -> tuple[int, int, int]:
+    """Return sizes of parts of `n` units of which none is empty, where there are three units or more.
+
+    They are those of `part_sizes`, whose rounding favours test; an empty part takes a unit from the part that has most
+    above its share, so that 6 units at 8:1:1 are 4, 1 and 1.
+    """
+    found = list(part_sizes(n, ratio))
     while min(found) == 0 and max(found) > 1:
-        found[int(np.argmax(found))] -= 1
-        found[int(np.argmin(found))] += 1
+        above = [size - n * share if size > 1 else -np.inf for size, share in zip(found, ratio, strict=True)]
+        found[int(np.argmax(above))] -= 1
+        found[found.index(0)] += 1
     train, dev, test = found
     return train, dev, test
 
 
 def cut_nodes(n: int, ratio: tuple[float, float, float], rng: np.random.Generator) -> np.ndarray:
     """A part for each of `n` shuffled nodes, int `[n]`."""
-    part = np.repeat(np.arange(len(PARTS)), at_least_one(part_sizes(n, ratio)))
+    part = np.repeat(np.arange(len(PARTS)), at_least_one(n, ratio))
     return rng.permutation(part)
 
 

@@ -83,6 +83,7 @@ def certify(
 
 
 SHOWN = 20  # sentences named on the terminal; the certificate has all
+FAR = 2.0  # a part's share of the kept samples is far from the ratio where it is so many times as large, or as small
 
 
 def paper_table1(data: DataFile, split: Split) -> str:
@@ -107,6 +108,19 @@ def part_table(certificate: dict[str, Any]) -> str:
     for name, part in certificate["parts"].items():
         lines.append(f"{name:<8} {part['samples']:>8} {part['subjects']:>9} {part['sentences']:>10} {part['texts']:>8}")
     return "\n".join(lines)
+
+
+def size_lines(certificate: dict[str, Any]) -> list[str]:
+    """Warn where the parts' shares of the kept samples are far from the ratio: subjects and stories differ in size."""
+    total, shares = sum(part["samples"] for part in certificate["parts"].values()), certificate.get("ratio")
+    if not shares or not total:
+        return []
+    found = []
+    for (name, part), share in zip(certificate["parts"].items(), shares, strict=True):
+        has = part["samples"] / total
+        if not share / FAR <= has <= share * FAR:
+            found.append(f"{name} has {has:.1%} of the kept samples in place of {share / sum(shares):.0%}")
+    return [f"warning: the sizes are far from the ratio: {', '.join(found)}; try another seed"] if found else []
 
 
 def leakage_table(certificate: dict[str, Any]) -> str:
@@ -168,6 +182,7 @@ def _count(n: int, noun: str) -> str:
 
 def split_report(certificate: dict[str, Any], readings: Readings) -> str:
     """All of the above, one below the other."""
-    blocks = [part_table(certificate), leakage_table(certificate)]
+    parts = "\n".join([part_table(certificate), *size_lines(certificate)])
+    blocks = [parts, leakage_table(certificate)]
     lines = [*duplicate_lines(certificate, readings), *time_lines(certificate.get("time")), verdict(certificate)]
     return "\n\n".join([*blocks, "\n".join(lines)])

@@ -35,7 +35,7 @@ def deal(units: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Ge
     No part is left without a unit where there are three or more.
     """
     distinct, group = np.unique(units, return_inverse=True)
-    bounds = np.cumsum(at_least_one(part_sizes(len(distinct), ratio)))[:-1]
+    bounds = np.cumsum(at_least_one(len(distinct), ratio))[:-1]
     chosen = np.split(rng.permutation(len(distinct)), bounds)
     return {name: np.flatnonzero(np.isin(group, units)) for name, units in zip(PARTS, chosen, strict=True)}
 

@@ -12,7 +12,7 @@ from eeg2text_jax.data.clock import NO_TIME, Clock
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.bipartite import at_least_one
-from eeg2text_jax.splits.split import PARTS, Split, normalize, part_sizes, readings_of
+from eeg2text_jax.splits.split import PARTS, Split, normalize, readings_of
 
 LEFT_OUT = -1
 TRAIN, DEV, TEST = range(3)  # as in `PARTS`
@@ -48,7 +48,7 @@ def blocks(
         for k, start in zip((first, second), begin, strict=True):
             part[inside[(place[inside] >= start) & (place[inside] < start + ratio[k])]] = k
     part[~clock.known] = LEFT_OUT
-    part = own_texts(data, part, at_least_one(part_sizes(len(set(text_names(data))), ratio)))
+    part = own_texts(data, part, at_least_one(len(set(text_names(data))), ratio))
     if unique_subjects:
         part = own_subjects(data, part, ratio, rng)
     return split_of(data, part, f"blocks, gap {gap:g} {clock.unit}", seed, gap)
@@ -136,7 +136,7 @@ def own_subjects(
             f"{data.path}: split.unique_subjects gives each part subjects of its own, and there are {len(names)} of "
             f"them; expected {len(PARTS)} or more."
         )
-    owner = rng.permutation(np.repeat(np.arange(len(PARTS)), at_least_one(part_sizes(len(names), ratio))))
+    owner = rng.permutation(np.repeat(np.arange(len(PARTS)), at_least_one(len(names), ratio)))
     return np.where(owner[subject] == part, part, LEFT_OUT)
 
 

@@ -197,6 +197,8 @@ def _check_override(config: ConfigDict, argument: str) -> None:
         if name not in node:
             known = [".".join([*path, other]) for other in node]
             hint = did_you_mean(".".join([*path, name]), known) if known else "this section is empty."
+            if path == ["model", "shape"]:  # fields of another library, unknown here
+                hint += f" Write it into a configuration file of yours: `c.model.shape = {{{name!r}: ...}}`."
             raise UserError(f"--config.{'.'.join([*path, name])}: there is no such field; {hint}")
         node, path = node.get(name), [*path, name]
 

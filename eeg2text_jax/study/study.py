@@ -28,7 +28,7 @@ from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.pretrained.folder import checkpoint_folder, fingerprint
 from eeg2text_jax.pretrained.start import model_from_checkpoint
-from eeg2text_jax.splits.certificate import certify_data, part_table, verdict
+from eeg2text_jax.splits.certificate import certify_data, part_table, size_lines, verdict
 from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.split import PARTS, Split
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
@@ -163,7 +163,7 @@ def open_split(config: ConfigDict, workdir: Workdir, data: DataFile, *, other_te
     split = make_split(data, **config.split)
     certificate = certify_data(data, split, config.split.ratio)
     write_split_file(workdir.split, certificate)
-    print(f"{part_table(certificate)}\n{verdict(certificate)}")
+    print("\n".join([part_table(certificate), *size_lines(certificate), verdict(certificate)]))
     return split
 
 

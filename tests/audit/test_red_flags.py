@@ -183,3 +183,15 @@ def test_one_text_for_all_readers_is_said_from_half_of_the_sentences_on():
     assert "same_for_all_readers" not in flags_of(alike(14))
     message = flags_of(alike(15))["same_for_all_readers"].message
     assert message == "eeg: of the 30 sentences with several rows, 15 have one and the same prediction in all of them"
+
+
+@pytest.mark.parametrize("texts", [["the cat sat down"], ["the cat sat down", "a dog ran off into the wood"]])
+def test_one_or_two_rows_are_neither_collapsed_nor_do_their_lengths_follow(texts):
+    eeg, _ = simulated_rows(sentences=2)
+    rows = [
+        dataclasses.replace(r, reference=text, prediction=f"it is {text}")
+        for r, text in zip(eeg[: len(texts)], texts, strict=True)
+    ]
+    codes = {*flags_of(rows)}
+    assert not codes & {"collapsed", "length_follows_reference"}
+    assert len(texts) > 1 or "same_beginning" not in codes

@@ -5,7 +5,7 @@ import pytest
 from reading_grids import grid
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.bipartite import NONE, pick_owners, split_graph
+from eeg2text_jax.splits.bipartite import NONE, at_least_one, pick_owners, split_graph
 from eeg2text_jax.splits.leakage import leakage_rate
 from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.split import PARTS, part_sizes
@@ -64,6 +64,21 @@ def test_the_numbering_of_nodes_does_not_matter(cut):
     one, other = np.array(sizes, float)
     error = np.sqrt((one.var(0) + other.var(0)) / 150)
     assert (np.abs(one.mean(0) - other.mean(0)) <= 4 * error + 1e-9).all()
+
+
+@pytest.mark.parametrize(
+    ("n", "sizes"), [(3, (1, 1, 1)), (4, (2, 1, 1)), (6, (4, 1, 1)), (9, (7, 1, 1)), (10, (8, 1, 1)), (12, (9, 1, 2))]
+)
+def test_an_empty_part_takes_from_the_part_that_is_most_above_its_share(n, sizes):
+    """Of 6 units at 8:1:1 the authors' rounding makes 4, 0 and 2: test gives, not train."""
+    assert at_least_one(n, RATIO) == sizes
+
+
+def test_six_subjects_are_four_one_and_one():
+    data = grid(subjects="ABCDEF", sentences={"SR": 60})
+    for method in "af":
+        parts = make_split(data, method, RATIO, 1).parts
+        assert [len(set(data.subject[parts[name]])) for name in PARTS] == [4, 1, 1]
 
 
 def test_owners_are_balanced_and_are_neighbours():

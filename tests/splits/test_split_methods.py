@@ -5,7 +5,7 @@ import pytest
 from reading_grids import ZUCO_SUBJECTS, data_of, grid
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.certificate import paper_table1
+from eeg2text_jax.splits.certificate import certify_data, paper_table1, size_lines
 from eeg2text_jax.splits.leakage import assess_leakage
 from eeg2text_jax.splits.methods import METHODS, make_split
 from eeg2text_jax.splits.split import PARTS, check_same_split, normalize, part_sizes, readings_of
@@ -140,3 +140,19 @@ def test_another_splits_file_is_refused():
 )
 def test_normalize_keeps_letters_and_digits(one, other, same):
     assert (normalize(one) == normalize(other)) == same
+
+
+def test_sizes_that_are_far_from_the_ratio_are_a_warning():
+    """One subject of 10 read nearly everything; where it is in dev or test, train is small."""
+    rows = [("A", "SR", i, f"text {i}") for i in range(300)]
+    rows += [(s, "SR", 30 * k + i, f"text {30 * k + i}") for k, s in enumerate("BCDEFGHIJ") for i in range(10)]
+    data = data_of(rows)
+    split = next(found for seed in range(30) if 0 in (found := make_split(data, "a", RATIO, seed)).parts["test"])
+    (line,) = size_lines(certify_data(data, split, RATIO))
+    assert line.startswith(
+        "warning: the sizes are far from the ratio: train has 20.5% of the kept samples in place of 80%"
+    )
+    assert "test has 76.9% of the kept samples in place of 10%" in line
+    even = grid(sentences={"SR": 40})
+    assert size_lines(certify_data(even, make_split(even, "c", RATIO, 0), RATIO)) == []
+    assert size_lines(certify_data(data, split)) == []  # of a split file, whose ratio nobody states
