@@ -82,9 +82,16 @@ def check(argv: Sequence[str]) -> int:
     parser.add_argument("data", type=Path, metavar="DATA.h5")
     parser.add_argument("--png", type=Path, metavar="OUT", help="a picture of the features' scales, band by channel")
     parser.add_argument("--time", type=Path, metavar="OUT", help="a picture of what was recorded when, as PNG")
+    parser.add_argument(
+        "--condition", metavar="NAME", help="describe what the encoder is fed in place of recordings: noise"
+    )
     flags = parser.parse_args(argv)
     findings = check_datafile(flags.data)
     print(findings.text())
+    if flags.condition and not findings.problems:
+        from eeg2text_jax.conditions.look import condition_lines  # imports JAX
+
+        print("\n".join(condition_lines(read_datafile(flags.data), flags.condition)))
     if flags.time and not findings.problems:
         outline = read_outline(flags.data)
         if outline.clock is None:

@@ -1,6 +1,7 @@
 """`eeg2text score`: metrics of any predictions files, each number with its signature, and what to beware of."""
 
 import argparse
+import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from eeg2text_jax.metrics.render import print_table
 from eeg2text_jax.metrics.score import PROFILES, parse_metrics, score_cells, write_results
 from eeg2text_jax.metrics.tables import MODE_TITLES, NARROW_COLUMNS, signatures
 from eeg2text_jax.model_metrics import makers_of
-from eeg2text_jax.predictions.file import MODES, Prediction
+from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet
 from eeg2text_jax.predictions.foreign import UNKNOWN, mode_name
 from eeg2text_jax.predictions.rankings import describe_rankings, is_rankings, read_rankings
 from eeg2text_jax.predictions.read import FORMATS, REFERENCE, check_given_once, describe, read_any
@@ -59,6 +60,9 @@ def argument_parser() -> argparse.ArgumentParser:
         choices=MODES,
         help="the mode of a file that does not say it, or the only one to score",
     )
+    parser.add_argument(
+        "--conditions", metavar="TRAIN:TEST,...", help="of each file, where it does not say them: eeg:eeg,eeg:noise"
+    )
     parser.add_argument("--metrics", metavar="NAMES", help=f"instead of the profile's: {', '.join((*WORDS, *MEANING))}")
     parser.add_argument("--encoder", metavar="NAME", help="for bertscore and similarity: a checkpoint, or minilm")
     parser.add_argument("--layer", type=int, help="whose output bertscore compares; default: the best one known")
@@ -87,7 +91,7 @@ def main(argv: list[str]) -> int:
     lines: list[str] = []
     for note in check_given_once(flags.files, flags.reference):
         print(note)
-    for path in flags.files:
+    for path, conditions in zip(flags.files, stated_conditions(flags), strict=True):
         check_unchanged(path)
         if is_rankings(path):
             ranked = read_rankings(path)
@@ -96,6 +100,7 @@ def main(argv: list[str]) -> int:
             results["cells"] += [labelled({**cell, "flags": []}, path, flags.files) for cell in cells]
             continue
         read = read_any(path, layout=flags.format, columns=columns, mode=flags.mode, reference=flags.reference)
+        read = with_conditions(read, *conditions)
         print(describe(read))
         options = {
             "profile": flags.profile,
@@ -128,6 +133,32 @@ def main(argv: list[str]) -> int:
         write_text(flags.rows, "".join(f"{line}\n" for line in lines))
         print(f"wrote {flags.rows}")
     return 0
+
+
+def stated_conditions(flags: argparse.Namespace) -> list[list[str]]:
+    """Return the training and evaluation condition that --conditions states for each file."""
+    if not flags.conditions:
+        return [[UNKNOWN, UNKNOWN]] * len(flags.files)
+    pairs = [pair.split(":") for pair in flags.conditions.split(",")]
+    if len(pairs) != len(flags.files) or not all(len(pair) == 2 and all(pair) for pair in pairs):
+        raise UserError(
+            f"--conditions={flags.conditions}: expected TRAIN:TEST for each of the {len(flags.files)} files, with "
+            "commas, such as eeg:eeg,eeg:noise."
+        )
+    return pairs
+
+
+def with_conditions(read: PredictionSet, train: str, evaluation: str) -> PredictionSet:
+    """Return the rows with these conditions where the file does not say its own."""
+    rows = [
+        dataclasses.replace(
+            row,
+            train_condition=train if row.train_condition == UNKNOWN else row.train_condition,
+            eval_condition=evaluation if row.eval_condition == UNKNOWN else row.eval_condition,
+        )
+        for row in read.predictions
+    ]
+    return dataclasses.replace(read, predictions=rows)
 
 
 def add_details(

@@ -71,7 +71,7 @@ def write_judge(judge: Judge, folder: str | os.PathLike[str]) -> None:
         "tokenizer": judge.tokenizer,
         "dtype": judge.dtype,
         "param_dtype": judge.param_dtype,
-        "wording": dataclasses.asdict(judge.wording),
+        "wording": {**dataclasses.asdict(judge.wording), "full_stop": judge.wording.full_stop},
         "labels": {"words": list(judge.labels.words), "ids": [list(ids) for ids in judge.labels.ids]},
         "threshold": judge.threshold,
         "threshold_how": judge.threshold_how,

@@ -49,6 +49,12 @@ class Wording:
         return f"{self.text(reference, hypothesis)}{self.space}{label}{'}' if self.template.endswith('{') else ''}"
 
     @property
+    def full_stop(self) -> str:
+        """What `judge.json` says of the marks behind both texts, which the template does not show."""
+        ends = " ".join(ENDS)
+        return f"added to a text that ends without one of {ends}" if self.name == "plain" else "as in the template"
+
+    @property
     def space(self) -> str:
         """What stands between a text and its answer."""
         return "" if self.template.endswith("{") else " "

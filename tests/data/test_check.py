@@ -1,13 +1,16 @@
 """`eeg2text check`: everything that is wrong with a data file, and what is worth a look."""
 
 import dataclasses
+import re
 
 import h5py
+import jax
 import numpy as np
 import pytest
 
 from eeg2text_jax import data
 from eeg2text_jax.cli import main
+from eeg2text_jax.conditions.condition import ConditionContext, apply_condition, condition_key
 from eeg2text_jax.data.check import check_datafile, names_of, scale_figure
 from eeg2text_jax.errors import UserError
 
@@ -34,6 +37,24 @@ def test_a_good_file_has_no_problem_and_its_scales_are_shown(tmp_path, capsys):
     np.testing.assert_allclose(findings.spread, words.std(0), rtol=1e-5)
     np.testing.assert_allclose(findings.mean, words.mean(0), rtol=1e-5)
     assert findings.bands == 2
+
+
+def test_what_the_encoder_is_fed_under_noise_is_described(tmp_path, capsys):
+    path = good(tmp_path / "data.h5")
+    assert main(["check", str(path), "--condition=noise"]) == 0
+    out = capsys.readouterr().out
+    assert "condition noise, seed 0: 14 of 14 samples, 41 words of 6 numbers" in out
+    mean, sd = map(float, re.search(r"fed: mean (\S+), sd (\S+), from", out).groups())
+    assert abs(mean) < 4 / np.sqrt(41 * 6)
+    assert abs(sd - 1) < 4 / np.sqrt(2 * 41 * 6)
+    assert "as many words as in the file in 14 of 14 samples; largest value at padding 0" in out
+    key = jax.random.fold_in(condition_key(0), 0)  # of an arm with seed 0
+    context = ConditionContext(key, np.zeros(1, np.int32), np.int32(0))
+    drawn = apply_condition("noise", np.zeros((1, 2, 6), np.float32), np.ones((1, 2), bool), context)
+    assert f"first word of S0/NR:0: {' '.join(f'{value:.3f}' for value in drawn[0, 0])} ..." in out
+    for name, why in (("nosie", "did you mean 'noise'"), ("shuffled", "is made from a split's parts (donor)")):
+        assert main(["check", str(path), f"--condition={name}"]) == 2
+        assert why in capsys.readouterr().err
 
 
 def test_the_picture_names_channels_and_bands_where_the_file_does(tmp_path):

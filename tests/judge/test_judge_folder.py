@@ -1,12 +1,15 @@
 """The folder of a judge: the old one stays until the new one is whole, and nothing behind a link is touched."""
 
+import dataclasses
+import json
+
 import numpy as np
 import pytest
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.judge import judge_folder
 from eeg2text_jax.judge.judge_folder import Judge, read_judge, write_judge
-from eeg2text_jax.judge.wording import Labels, Wording
+from eeg2text_jax.judge.wording import TEMPLATES, Labels, Wording
 
 
 def made(value):
@@ -52,3 +55,14 @@ def test_nothing_behind_a_link_is_deleted(tmp_path):
     with pytest.raises(UserError, match="is a symbolic link"):
         write_judge(made(2), tmp_path / "judge")
     assert read_judge(tmp_path / "others").prompt[0, 0] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("plain", "added to a text that ends without one of . ! ?"), ("figure", "as in the template")]
+)
+def test_the_file_says_that_plain_adds_a_full_stop(tmp_path, name, said):
+    wording = Wording(name, TEMPLATES[name])
+    write_judge(dataclasses.replace(made(1), wording=wording), tmp_path / "judge")
+    assert json.loads((tmp_path / "judge/judge.json").read_text("utf8"))["wording"]["full_stop"] == said
+    assert read_judge(tmp_path / "judge").wording == wording
+    assert ("the boy. " in wording.text("the boy", "a girl")) == (name == "plain")

@@ -71,6 +71,25 @@ def test_what_cannot_be_scored_is_one_sentence(files, capsys):
         assert err.count("\n") == 1
 
 
+def test_conditions_of_files_that_do_not_say_them(files, capsys):
+    """The four released T5 files name no condition: Table 2 is laid out from what the command line says of them."""
+    block = "target string: {}\npredicted string: {}\n" + "#" * 20 + "\n"
+    names = [str(files / f"t5_{name}.txt") for name in ("a", "b")]
+    for k, name in enumerate(names):
+        (files / name).write_text("".join(block.format(f"the dog {i} runs", f"He was {k} dog {i}") for i in range(12)))
+    out = files / "out.json"
+    assert main(["score", *names, "--conditions=eeg:eeg,eeg:noise", "--json", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "eeg → eeg" in printed
+    assert "eeg → noise" in printed
+    assert "unknown → unknown" not in printed
+    cells = json.loads(out.read_text("utf8"))["cells"]
+    assert [(cell["train_condition"], cell["eval_condition"]) for cell in cells] == [("eeg", "eeg"), ("eeg", "noise")]
+    for wrong in ("eeg:eeg", "eeg:eeg,noise", "eeg:eeg,:noise"):
+        assert main(["score", *names, f"--conditions={wrong}"]) == 2
+        assert f"--conditions={wrong}: expected TRAIN:TEST for each of the 2 files" in capsys.readouterr().err
+
+
 def test_an_empty_half_is_said_and_the_other_half_is_scored(files, capsys):
     """As published: teacher-forced fields that nothing was ever written to, beside free runs."""
     block = "target string: {}\npredicted string with tf: \npredicted string: {}\n" + "#" * 20 + "\n"

@@ -1,0 +1,63 @@
+"""What the encoder is fed under a condition, as numbers to look at: `eeg2text check DATA.h5 --condition=noise`."""
+
+import numpy as np
+
+from eeg2text_jax.conditions.condition import CONDITIONS, ConditionContext, condition_key, distinct_inputs, needs
+from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.errors import UserError, did_you_mean
+
+LOOKED_AT = 64  # samples: some thousand words
+SHOWN = 6  # values of the first word
+
+
+def condition_lines(data: DataFile, name: str, seed: int = 0) -> list[str]:
+    """Describe the input of the first samples as a run with `seed` and an arm of that seed feeds it.
+
+    Raises:
+      UserError: there is no such condition, it needs a split, or the samples are windows of scans.
+    """
+    if name not in CONDITIONS:
+        raise UserError(f"--condition={name}: there is no such condition; {did_you_mean(name, CONDITIONS)}")
+    if wanted := needs([name]):
+        raise UserError(
+            f"--condition={name}: is made from a split's parts ({', '.join(sorted(wanted))}), which a data file does "
+            f"not have; expected one of {', '.join(other for other in CONDITIONS if not needs([other]))}."
+        )
+    if data.is_windows:
+        raise UserError(f"--condition={name}: {data.path} has windows of scans; expected words.")
+    features, mask = padded(data, min(len(data), LOOKED_AT))
+    context = ConditionContext(condition_key(seed), np.arange(len(mask), dtype=np.int32), np.int32(0))
+    (fed,), _ = distinct_inputs([(name, seed)], features, mask, context)
+    fed = np.asarray(fed)
+    real, recorded = fed[mask], features[mask]
+    same = int(((fed != 0).any(-1).sum(1) == mask.sum(1)).sum())
+    first = " ".join(f"{value:.3f}" for value in fed[0, 0, :SHOWN])
+    return [
+        f"condition {name}, seed {seed}: {len(mask)} of {len(data)} samples, {len(real)} words of {data.n_features} "
+        "numbers",
+        f"  fed: {spread(real)}; in the file: {spread(recorded)}; correlation {correlation(real, recorded)}",
+        f"  as many words as in the file in {same} of {len(mask)} samples; largest value at padding "
+        f"{np.abs(fed[~mask]).max(initial=0):g}",
+        f"  first word of {data.subject[0]}/{data.task[0]}:{data.sentence_index[0]}: {first} ...",
+    ]
+
+
+def padded(data: DataFile, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return features float32 `[n, W, F]` and mask `[n, W]` of the first samples."""
+    words = np.diff(data.offsets[: n + 1])
+    mask = np.arange(words.max()) < words[:, None]
+    features = np.zeros((*mask.shape, data.n_features), np.float32)
+    features[mask] = data.features[: data.offsets[n]]
+    return features, mask
+
+
+def spread(values: np.ndarray) -> str:
+    """Mean, standard deviation and range."""
+    return f"mean {values.mean():.3f}, sd {values.std():.3f}, from {values.min():.2f} to {values.max():.2f}"
+
+
+def correlation(one: np.ndarray, other: np.ndarray) -> str:
+    """Pearson's r over all values; "none" where a side is constant."""
+    if not one.std() or not other.std():
+        return "none, as one is constant"
+    return f"{np.corrcoef(one.ravel(), other.ravel())[0, 1]:.3f}"
