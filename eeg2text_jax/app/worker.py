@@ -127,7 +127,10 @@ def judge(request: Request) -> dict[str, Any]:
         groups=labels,
         with_curve=len(first.predictions) <= CURVE_ROWS,
     )
-    judged = Judged(tuple(JudgedFile(str(one.path), one.digest, len(one.predictions)) for one in sets))
+    told = {str(one.path): tuple(describe(one).splitlines()) for one in sets}
+    judged = Judged(
+        tuple(JudgedFile(str(one.path), one.digest, len(one.predictions), told[str(one.path)]) for one in sets)
+    )
     stated = all(one.seeds_stated for one in sets)
     result = dataclasses.replace(result, judged=judged.dated(["eeg2text", "app"]), seeds_stated=stated)
     print("writing the report", flush=True)
@@ -141,7 +144,7 @@ def judge(request: Request) -> dict[str, Any]:
             [EFFECT_HEADINGS, *effect_rows(result.comparisons)],
         ],
         "flags": [f"{flag.level}: {flag.message}" for flag in result.flags],
-        "said": [line for one in sets for line in describe(one).splitlines()],
+        "said": [line for lines in told.values() for line in lines],
     }
 
 

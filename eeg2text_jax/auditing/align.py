@@ -1,6 +1,7 @@
 """Align conditions: keep the same sentences, read by the same subjects, in one mode."""
 
 import dataclasses
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -11,6 +12,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import Prediction, sentence_key
 from eeg2text_jax.predictions.foreign import UNKNOWN
 
+PLAIN = re.compile(r"[\W_]+")
 MIN_PREFIX = 20  # characters that a shortened reference must share with the full one
 
 
@@ -165,7 +167,13 @@ def _subjects_known(chosen: Mapping[str, Sequence[Prediction]]) -> bool:
 def _check_same(chosen: dict, keys: dict, first: str, other: str, common: bool) -> None:
     a, b = set(keys[first]), set(keys[other])
     if not a & b:
-        raise UserError(f"{first} and {other} share no reference; they are not predictions of the same sentences.")
+        loosely = [{PLAIN.sub("", text.lower()) for text in side} for side in (a, b)]
+        why = (
+            "they are equal but for case and punctuation; write both alike"
+            if loosely[0] & loosely[1]
+            else "they are not predictions of the same sentences"
+        )
+        raise UserError(f"{first} and {other} share no reference; {why}.")
     if common:
         return
     remedy = "give files of the same test set, or pass --common to judge what they share"
@@ -179,10 +187,17 @@ def _check_same(chosen: dict, keys: dict, first: str, other: str, common: bool) 
     with_subject = _subjects_known(pair)
     if _cells(chosen[first], keys[first], with_subject) != _cells(chosen[other], keys[other], with_subject):
         what = "sentence, subject or seed" if with_subject else "sentence or seed"
+        subjects = [sorted({row.subject for row in rows}) for rows in pair.values()]
+        if with_subject and not set(subjects[0]) & set(subjects[1]):
+            what += f" (no subject label in common: {_first(subjects[0])} and {_first(subjects[1])})"
         raise UserError(
             f"{first} has {len(chosen[first])} rows and {other} {len(chosen[other])}, and they differ in how many "
             f"belong to a {what}; {remedy}."
         )
+
+
+def _first(labels: Sequence[str]) -> str:
+    return ", ".join(labels[:3]) + (" ..." if len(labels) > 3 else "")
 
 
 def _keep_shared(chosen: dict[str, list[Prediction]], keys: dict[str, list[str]]) -> list[tuple[str, int, int]]:

@@ -109,11 +109,12 @@ def joined(outcome: Verdict, reading: str, origin: Provenance) -> tuple[Verdict,
 
 @dataclasses.dataclass(frozen=True)
 class JudgedFile:
-    """One judged file: its name on the command line, the SHA-256 of its bytes, and the number of rows."""
+    """One judged file: its name on the command line, the SHA-256 of its bytes, the number of rows, how it was read."""
 
     name: str
     sha256: str
     rows: int
+    read: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,5 +150,7 @@ def judged_part(judged: Judged | None) -> str:
         return ""
     judged = judged if judged.date else judged.dated()
     rows = [(file.name, str(file.rows), file.sha256) for file in judged.files]
+    lines = "".join(f"<li>{html.escape(line)}</li>" for file in judged.files for line in file.read)
+    how = f"<h3>How the files were read</h3><ul>{lines}</ul>" if lines else ""
     by = f"<code>{html.escape(judged.command)}</code>, eeg2text_jax {judged.version}"
-    return f"<h2>What was judged</h2>{table(('file', 'rows', 'SHA-256'), rows)}<p>Judged {judged.date} by {by}.</p>"
+    return f"<h2>What was judged</h2>{table(('file', 'rows', 'SHA-256'), rows)}<p>Judged {judged.date} by {by}.</p>{how}"

@@ -124,7 +124,9 @@ def audit_texts(flags: argparse.Namespace) -> AuditResult:
         with_curve=True,
         neighbors=neighbors_of_run(sets[0]),
     )
-    files = tuple(JudgedFile(str(found.path), found.digest, len(found.predictions)) for found in sets)
+    files = tuple(
+        JudgedFile(str(one.path), one.digest, len(one.predictions), tuple(describe(one).splitlines())) for one in sets
+    )
     return dataclasses.replace(result, judged=Judged(files), seeds_stated=all(found.seeds_stated for found in sets))
 
 

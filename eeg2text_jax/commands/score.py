@@ -33,6 +33,7 @@ layouts, recognised by content:
   B      Target string / Predicted string, closed by dashes
   C      start / Predicted / True / end
   C1     Predicted / True, closed by equals signs
+  C2     REF: / HYP:, or other usual labels, a line each
   D      target sentence / predicted sentence
   E      target word / pred word, a line a word
   F, H   CSV with and without a header

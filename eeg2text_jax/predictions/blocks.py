@@ -6,6 +6,7 @@ B   `Target string: R`, `Predicted string: P`, a line of `-`
 C   `start####`, `Predicted: P`, `True: R`, `end####`
 C1  `Predicted: P`, `True: R`, a line of `=`
 D   `target sentence: R`, `predicted sentence: P` over several lines, a line of `#`
+C2  `REF: R`, `HYP: P`, or other usual names, with nothing between the pairs but empty lines and further labels
 E   `target word: R<TAB>pred word: P`
 """
 
@@ -56,6 +57,9 @@ LAYOUTS = {
     "C1": BlockLayout(TRUE, re.compile(r"={8,}\s*")),
     "D": BlockLayout(SENTENCES, HASHES),
 }
+# Labels of pairs in the order of preference, where no other layout fits.
+REFS = ("ref", "reference", "gt", "ground truth", "groundtruth", "target", "truth", "true", "gold", "original")
+HYPS = ("hyp", "hypothesis", "pred", "prediction", "predicted", "generated", "decoded", "output", "model output")
 WORD_PAIR = re.compile(r"target word: ?([^\t]*)\tpred word: ?([^\t]*)", re.IGNORECASE)
 
 
@@ -86,7 +90,16 @@ class Survey:
             return "C1"
         if "target sentence" in heads:
             return "D"
-        return "E" if "target word" in heads else None
+        if "target word" in heads:
+            return "E"
+        return "C2" if self.pair() else None
+
+    def pair(self) -> tuple[str, str] | None:
+        """The two labels that begin equally many lines, a half or a third of all."""
+        sides = [[name for name in names if self.heads[name]] for names in (REFS, HYPS)]
+        counts = {self.heads[name] for side in sides for name in side}
+        alone = all(len(side) == 1 for side in sides) and len(counts) == 1
+        return (sides[0][0], sides[1][0]) if alone and 4 * min(counts) >= self.filled else None
 
 
 def survey(lines: Lines) -> Survey:
@@ -232,6 +245,36 @@ def split_blocks(lines: Lines, labels: Labels) -> Iterator[tuple[int, dict[str, 
             raise UserError(f"{path}, line {number}: expected one of {layout.expected()}, came {line!r:.60}.")
     if begin:
         raise UserError(f"{path}, line {begin}: the block that begins here is not closed; the file may be cut short.")
+
+
+def read_pairs(lines: Lines, found: Survey) -> Iterator[ForeignRow]:
+    """Layout C2: a row for each two labelled lines.
+
+    Raises:
+      UserError: the labels do not alternate, or a line has no label that recurs.
+    """
+    reference, prediction = found.pair()
+    fields: dict[str, str] = {}
+    begin = 0
+    for number, line in enumerate(lines, 1):
+        head = head_of(line)
+        if head in fields:
+            raise UserError(f"{lines.path}, line {number}: a second {head!r} in the pair that line {begin} begins.")
+        if head in (reference, prediction):
+            begin = begin if fields else number
+            fields[head] = line.partition(":")[2].strip()
+        elif line.strip() and not RULE.fullmatch(line) and 2 * found.heads[head or ""] < found.heads[reference]:
+            raise UserError(
+                f"{lines.path}, line {number}: expected a line {reference!r} or {prediction!r} with a colon, came "
+                f"{line!r:.60}; a text stands on one line."
+            )
+        if len(fields) == 2:
+            yield ForeignRow(begin, fields[reference], {(UNKNOWN, UNKNOWN): fields[prediction]})
+            fields = {}
+    if fields:
+        raise UserError(
+            f"{lines.path}, line {begin}: the pair that begins here is not whole; the file may be cut short."
+        )
 
 
 def read_words(lines: Lines) -> Iterator[ForeignRow]:

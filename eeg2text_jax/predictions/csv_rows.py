@@ -96,7 +96,8 @@ def parse(lines: Lines, columns: Sequence[str], header: bool | None) -> tuple[st
         except UserError as error:
             errors.append(error)
     if not surveys:
-        raise errors[0]
+        alone = "if the file is a text a line, give its references with --reference=FILE"
+        raise UserError(f"{str(errors[0]).removesuffix('.')}; {alone}.") if header is None else errors[0]
     survey, names = surveys[0]
     return survey.delimiter, names, survey
 

@@ -176,7 +176,7 @@ def sentence_key(text: str) -> str:
 class Lines:
     """The lines of a UTF-8 file without their ends (`\\n`, `\\r\\n` or `\\r`); a byte order mark is dropped.
 
-    A `.gz` is unpacked, a Parquet or Excel table becomes lines of CSV; `kind` says which.
+    A `.gz` is unpacked, UTF-16 decoded, a Parquet or Excel table becomes lines of CSV; `kind` says which.
     The file is read once (it may be a pipe) and kept as bytes: each pass over the lines decodes one at a time, so a
     large file is never in memory as text. Raises UserError where it cannot be read, and at a line that is not UTF-8.
     """
@@ -204,9 +204,19 @@ class Lines:
                 yield self.data[start:end].decode()
             except UnicodeDecodeError as error:
                 raise UserError(
-                    f"{self.path}, line {number}: not UTF-8 text ({error.reason}); convert the file to UTF-8."
+                    f"{self.path}, line {number}: not UTF-8 text ({error.reason}); convert the file to UTF-8"
+                    f"{self._from()}."
                 ) from error
             start, number = end + 1, number + 1
+
+    def _from(self) -> str:
+        """The command that converts text of Windows or Latin-1, where the bytes may be such."""
+        try:
+            found = self.data.decode("cp1252")
+        except UnicodeDecodeError:
+            return ""
+        written = "\0" not in found and 4 * sum(not character.isascii() for character in found) < len(found)
+        return f", as by `iconv -f WINDOWS-1252 -t UTF-8 {self.path.name} > new`" if written else ""
 
 
 def read_text(path: str | os.PathLike[str]) -> str:

@@ -112,7 +112,10 @@ def items_of_text(lines: Lines) -> tuple[Iterator[Item], str]:
     try:
         found: Any = DECODER.decode("\n".join(lines))
     except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}); the file may be cut short.") from error
+        cure = "the file may be cut short"
+        if error.lineno == 1 and len(lines.data.splitlines()) > 1:
+            cure = "if it is a log, keep its references and predictions alone, as CSV or as lines REF: and HYP:"
+        raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}); {cure}.") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not JSON ({error}).") from error
     if is_by_key(found):

@@ -16,7 +16,7 @@ STRAIGHT = re.compile("['\"]")
 def doubts(read: PredictionSet) -> list[str]:
     """All that may be wrong with the file."""
     rows = read.predictions
-    found = [*empty_halves(read), *doubled(read), *unparted(read), *exchanged(rows), *quotes(rows)]
+    found = [*empty_halves(read), *doubled(read), *unparted(read), *exchanged(read), *quotes(rows)]
     return [*found, *spaceless(rows)]
 
 
@@ -70,9 +70,10 @@ def unparted(read: PredictionSet) -> list[str]:
     ]
 
 
-def exchanged(rows: list[Prediction]) -> list[str]:
+def exchanged(read: PredictionSet) -> list[str]:
     """Asks where the columns look exchanged: predictions recur as what several subjects read, or references have
     special tokens."""
+    rows = read.predictions
     references, predictions = (Counter(getattr(p, side) for p in rows) for side in ("reference", "prediction"))
     usual = sorted(predictions.values())[len(predictions) // 2]
     equally = sum(abs(count - usual) <= 0.25 * usual for count in predictions.values())
@@ -84,7 +85,9 @@ def exchanged(rows: list[Prediction]) -> list[str]:
         reason = f"{marked[0]:.0%} of the references hold special tokens, and no prediction does"
     else:
         return []
-    return [f"are reference and prediction exchanged? {reason}; if so, name them with --columns=REFERENCE,PREDICTION"]
+    beside = read.layout.startswith(("P (", "K ("))
+    cure = "exchange the two files" if beside else "name them with --columns=REFERENCE,PREDICTION"
+    return [f"are reference and prediction exchanged? {reason}; if so, {cure}"]
 
 
 def quotes(rows: list[Prediction]) -> list[str]:

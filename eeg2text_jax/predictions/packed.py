@@ -1,5 +1,6 @@
 """Files that are no plain text as text: `.gz` is unpacked, Parquet and Excel tables become CSV with their header."""
 
+import contextlib
 import csv
 import gzip
 import io
@@ -17,6 +18,17 @@ from eeg2text_jax.errors import UserError, first_line
 
 LARGEST = 2**31  # bytes of an unpacked file; outputs of a million rows are a tenth of it
 TEXT = "CSV"
+# First bytes of files that hold no text -> what they are, and what to do.
+OTHERS = {
+    b"\xd0\xcf\x11\xe0": ("an Excel file of the format before 2007", "save it as .xlsx or as CSV"),
+    **dict.fromkeys(
+        (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"),
+        ("a Python pickle, which can run code and is not opened", "write its texts as CSV or JSON"),
+    ),
+    b"\x93NUMPY": ("a NumPy array", "write its texts as CSV or JSON"),
+    b"\x89HDF": ("an HDF5 file", "write its texts as CSV or JSON"),
+    b"%PDF": ("a PDF", "write its texts as CSV or JSON"),
+}
 TITLES = 20  # rows in which the header of a sheet is looked for, below a title
 
 
@@ -28,12 +40,16 @@ def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
     """
     if data.startswith(b"\x1f\x8b"):
         data = unpacked(data, path)
+    for magic, (kind, cure) in OTHERS.items():
+        if data.startswith(magic):
+            raise UserError(f"{path}: {kind}; {cure}.")
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        with contextlib.suppress(UnicodeDecodeError):
+            return data.decode("utf-16").encode(), TEXT
     if data.startswith(b"PAR1"):
         return as_csv(parquet_rows(data, path)), "Parquet"
     if data.startswith(b"PK\x03\x04"):
         return excel_text(data, path)
-    if data.startswith(b"\xd0\xcf\x11\xe0"):
-        raise UserError(f"{path}: an Excel file of the format before 2007; save it as .xlsx or as CSV.")
     return data, TEXT
 
 
@@ -73,6 +89,8 @@ def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
             size = sum(entry.file_size for entry in archive.infolist())
     except zipfile.BadZipFile as error:
         raise UserError(f"{path}: a zip archive that cannot be read ({error}); copy it again.") from error
+    if names and all(name.endswith(".npy") for name in names):
+        raise UserError(f"{path}: a NumPy archive ({', '.join(names[:4])}); write its texts as CSV or JSON.")
     if "xl/workbook.xml" not in names:
         raise UserError(f"{path}: a zip archive; unpack it, and give one of its files.")
     if size > LARGEST:

@@ -11,7 +11,7 @@ from etils import epath
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
 from eeg2text_jax.predictions.beside import read_beside
-from eeg2text_jax.predictions.blocks import LAYOUTS, Survey, read_blocks, read_words, survey
+from eeg2text_jax.predictions.blocks import LAYOUTS, Survey, read_blocks, read_pairs, read_words, survey
 from eeg2text_jax.predictions.csv_rows import read_csv
 from eeg2text_jax.predictions.file import MODES, Lines, Prediction, PredictionSet, is_own, parse_predictions
 from eeg2text_jax.predictions.foreign import UNKNOWN, complete, mode_name
@@ -20,7 +20,7 @@ from eeg2text_jax.predictions.json_rows import read_json
 from eeg2text_jax.predictions.notes import doubts, repetitions
 from eeg2text_jax.stores.copying import at_hand
 
-FORMATS = ("jsonl", *LAYOUTS, "E", "F", "H", "J", "P", "K")
+FORMATS = ("jsonl", *LAYOUTS, "C2", "E", "F", "H", "J", "P", "K")
 REFERENCE = (
     "the true texts of files that hold outputs alone: lines, a table or JSON, in the same order or by the same ids"
 )
@@ -31,6 +31,7 @@ BLOCK_NOTES = {
     "B": "B (Target string / Predicted string, closed by dashes)",
     "C": "C (start / Predicted / True / end)",
     "C1": "C1 (Predicted / True, closed by equals signs)",
+    "C2": "C2 (a line of reference and one of prediction, with labels)",
     "D": "D (target sentence / predicted sentence)",
     "E": "E (target word / pred word, a line a word)",
 }
@@ -91,6 +92,12 @@ def read_any(
         rows, description = read_csv(lines, columns, header={"H": False, "F": True}.get(layout), groups=groups)
     elif name == "E":
         rows, description = read_words(lines), BLOCK_NOTES[name]
+    elif name == "C2":
+        if not found.pair():
+            raise UserError(
+                f"{path}: --format=C2: expected as many lines of references (REF:) as of predictions (HYP:)."
+            )
+        rows, description = read_pairs(lines, found), BLOCK_NOTES[name]
     else:
         (rows, notes), description = read_blocks(lines, name, found), BLOCK_NOTES[name]
     rows = Collected(rows)
@@ -217,5 +224,8 @@ def describe(read: PredictionSet) -> str:
     )
     notes = [*read.notes, *doubts(read)]
     if empty := sum(not p.reference.strip() for p in read.predictions):
-        notes.append(f"{empty} rows have an empty reference; all that is predicted there counts as wrong")
+        notes.append(
+            f"{empty} rows have an empty reference; in `score` all that is predicted there counts as wrong, `audit` "
+            "refuses them; remove them, if they are no samples (a row of means)"
+        )
     return "\n".join([first, *(f"{read.path}: {note}." for note in notes)])

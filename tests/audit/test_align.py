@@ -91,7 +91,14 @@ REFUSED = {
     "references differ": ({"eeg": rows(), "noise": [*rows(7), row(30)]}, "the references differ: eeg has 8"),
     "no overlap": ({"eeg": rows(), "noise": [row(i) for i in range(20, 28)]}, "share no reference"),
     "lengths": ({"eeg": rows(), "noise": [*rows(), row(0, sample_id="x")]}, "eeg has 8 rows and noise 9"),
-    "subjects": ({"eeg": rows(), "noise": rows(subject="B")}, "differ in how many belong to a sentence, subject"),
+    "subjects": (
+        {"eeg": rows(), "noise": rows(subject="B")},
+        r"differ in how many belong to a sentence, subject or seed .no subject label in common: A and B.",
+    ),
+    "case": (
+        {"eeg": rows(), "noise": [dataclasses.replace(r, reference=f"{r.reference.upper()}.") for r in rows()]},
+        "share no reference; they are equal but for case and punctuation; write both alike",
+    ),
     "duplicates": ({"eeg": [*rows(), row(3)]}, "sample 'sample 3' occurs more than once"),
     "empty reference": ({"eeg": [*rows(), row(9, reference=" ")]}, "row 9 .* empty reference"),
     "two samples": ({"eeg": rows(2)}, "at least 5 are needed"),

@@ -1,0 +1,88 @@
+"""Files that are not what they seem: labelled pairs, logs, other encodings, files without text."""
+
+import io
+
+import numpy as np
+import pytest
+
+from eeg2text_jax.cli import main
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.read import describe, read_any
+
+PAIRS = [(f"true words {i}: one", f"other words {i}, two") for i in range(8)]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(data):
+        (tmp_path / "file.txt").write_bytes(data if isinstance(data, bytes) else data.encode())
+        return tmp_path / "file.txt"
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        "REF: {}\nHYP: {}\n\n",
+        "Ground truth: {}\nPrediction: {}\n-----------------\n",
+        "id: 4\ntarget: {}\nmodel output: {}\n",
+        "True: {}\nPredicted: {}\n",
+    ],
+)
+def test_labelled_pairs_are_read(write, pair):
+    read = read_any(write("".join(pair.format(*sides) for sides in PAIRS)))
+    assert [(p.reference, p.prediction) for p in read.predictions] == PAIRS
+    assert "layout C2 (" in describe(read)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("REF: a\nREF: b\nHYP: c\nHYP: d\n", "line 2: a second 'ref' in the pair that line 1 begins"),
+        ("REF: a\nHYP: b\nand more of it\nREF: c\nHYP: d\n", "line 3: expected a line 'ref' or 'hyp'"),
+    ],
+)
+def test_pairs_that_are_not_whole_are_refused(write, text, message):
+    with pytest.raises(UserError, match=message):
+        read_any(write(text))
+
+
+def archive():
+    out = io.BytesIO()
+    np.savez(out, refs=np.zeros(2), hyps=np.zeros(2))
+    return out.getvalue()
+
+
+KINDS = {
+    "pickle": (b"\x80\x04\x95" + b"\0" * 9, "a Python pickle, which can run code and is not opened"),
+    "NumPy": (archive(), "a NumPy archive .refs.npy, hyps.npy.; write its texts as CSV"),
+    "array": (b"\x93NUMPY\x01", "a NumPy array"),
+    "log": ("[2025-03-01 12:00] GT: a b\n[2025-03-01 12:00] Pred: a b\n", "not JSON .* if it is a log, keep its"),
+    "Latin-1": (
+        "reference,prediction\nune café,un thé noir\n".encode("latin-1"),
+        "iconv -f WINDOWS-1252 -t UTF-8 file.txt",
+    ),
+    "texts alone": ("a, b\nno comma here\n", "give its references with --reference=FILE"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_file_is_and_what_to_do_are_said(write, kind):
+    data, message = KINDS[kind]
+    with pytest.raises(UserError, match=message):
+        read_any(write(data))
+
+
+def test_utf_16_is_read(write):
+    table = "reference,prediction\n" + "".join(f'{r},"{p}"\n' for r, p in PAIRS)
+    assert [(p.reference, p.prediction) for p in read_any(write(table.encode("utf-16"))).predictions] == PAIRS
+
+
+def test_files_that_look_exchanged_are_to_be_exchanged(tmp_path, capsys):
+    words = [f"w{i} x{i} y{i}" for i in range(12)]
+    (tmp_path / "ref.txt").write_text("".join(f"read by {i} once {n}\n" for n in range(4) for i in range(12)))
+    (tmp_path / "out.txt").write_text("".join(f"{text}\n" for _ in range(4) for text in words))
+    assert main(["score", str(tmp_path / "out.txt"), f"--reference={tmp_path / 'ref.txt'}"]) == 0
+    assert "are reference and prediction exchanged?" in (said := " ".join(capsys.readouterr().out.split()))
+    assert "if so, exchange the two files" in said
