@@ -15,8 +15,8 @@ KINDS = {
     **dict.fromkeys(("underpowered", UNPROVEN), "open"),
 }
 CSS = """
-.judged { border-left: 6px solid #a3271f; padding: .6rem 1rem; background: rgba(128, 128, 128, .08); }
-.judged.good { border-color: #176b3a; } .judged.open { border-color: #b07d12; }
+.judged { border-left: 6px solid #D55E00; padding: .6rem 1rem; background: rgba(128, 128, 128, .08); }
+.judged.good { border-color: #0072B2; } .judged.open { border-color: #8A8A8A; }
 .judged b { font-size: 1.5rem; }
 .scroll { overflow-x: auto; max-width: 100%; }
 .scroll table { border-collapse: collapse; font-size: 14px; margin: .5rem 0; }

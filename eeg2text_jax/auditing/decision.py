@@ -86,7 +86,9 @@ def decide(
     question = asked.get(found.control, "")
     if reasons:
         sentence = verdict.unfit_sentence(reasons, figures)
-        return Comparison(**vars(found), verdict=Verdict.NOT_JUDGEABLE, sentence=sentence, question=question)
+        reading = "; ".join(reasons)
+        barred = Verdict.NOT_JUDGEABLE
+        return Comparison(**vars(found), verdict=barred, sentence=sentence, question=question, reading=reading)
     outcome, reading = joined(outcome, reading, origin)
     content = table.content_is_about(levels, found.control)
     if content and (outcome is Verdict.USES_EEG or (levels and outcome in FOUND)):
@@ -94,7 +96,7 @@ def decide(
     sentence = f"{figures[0].upper()}{figures[1:]}: {reading}."
     if question:
         sentence = f"A question of its own, which does not decide ({question}): {sentence}"
-    return Comparison(**vars(found), verdict=outcome, sentence=sentence, question=question)
+    return Comparison(**vars(found), verdict=outcome, sentence=sentence, question=question, reading=reading)
 
 
 def _has_content(own: ConditionSummary) -> bool:

@@ -25,7 +25,7 @@ def effect_figure(result: AuditResult) -> str:
     def draw(axes: Axes) -> None:
         if comparisons[0].control:
             axes.axvspan(-result.margin, result.margin, color=GREEN, alpha=0.15, lw=0)
-            label = f" within ±{result.margin:g}: equivalent"
+            label = f" green: within ±{result.margin:g}, equivalent"
             axes.text(-result.margin, len(names) - 0.45, label, va="bottom", fontsize=9, color="#00614A")
         for place, comparison in enumerate(comparisons):
             found = comparison.primary
@@ -52,6 +52,9 @@ def curve_figure(found: Sequence[tuple[int, Contrast]], metric: str) -> str:
         axes.fill_between(counts, low, high, color=BLUE, alpha=0.2, lw=0)
         axes.plot(counts, [c.effect for _, c in found], "o-", color=BLUE, ms=5)
         axes.axhline(0, color="black", lw=0.8)
+        axes.set_xscale("log")  # counts double
+        axes.set_xticks(counts, [str(count) for count in counts])
+        axes.minorticks_off()
         axes.set_xlabel("clusters of the references")
         axes.set_ylabel(f"content left, points of {metric}")
 

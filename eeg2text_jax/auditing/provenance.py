@@ -153,4 +153,6 @@ def judged_part(judged: Judged | None) -> str:
     lines = "".join(f"<li>{html.escape(line)}</li>" for file in judged.files for line in file.read)
     how = f"<h3>How the files were read</h3><ul>{lines}</ul>" if lines else ""
     by = f"<code>{html.escape(judged.command)}</code>, eeg2text_jax {judged.version}"
-    return f"<h2>What was judged</h2>{table(('file', 'rows', 'SHA-256'), rows)}<p>Judged {judged.date} by {by}.</p>{how}"
+    return (
+        f"<h2>What was judged</h2>{table(('file', 'rows', 'SHA-256'), rows)}<p>Judged {judged.date} by {by}.</p>{how}"
+    )

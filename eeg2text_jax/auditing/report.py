@@ -4,10 +4,11 @@ import html
 import os
 from collections.abc import Iterable, Sequence
 
+from eeg2text_jax.auditing.beyond_time import time_lines
 from eeg2text_jax.auditing.figures import bootstrap_figure, curve_figure, effect_figure, null_figure, subject_figure
 from eeg2text_jax.auditing.levels import curve_text, level_rows
 from eeg2text_jax.auditing.page import NAMES, Section, image, said, section_part, table, write_page
-from eeg2text_jax.auditing.provenance import judged_part
+from eeg2text_jax.auditing.provenance import Level, judged_part
 from eeg2text_jax.auditing.result import (
     DERIVED_HEADINGS,
     EFFECT_HEADINGS,
@@ -21,11 +22,22 @@ from eeg2text_jax.auditing.result import (
     effect_rows,
     evidence_lines,
 )
+from eeg2text_jax.auditing.side_channel import GAP_CODES
 from eeg2text_jax.auditing.table import ConditionSummary, Example
 from eeg2text_jax.auditing.verdict import Verdict, because, exchanged, interval_text, p_cell, p_text
 from eeg2text_jax.versions import BIBTEX
 
 CITATION = f"<details><summary>BibTeX</summary><pre>{html.escape(BIBTEX)}</pre></details>"
+TERMS = (
+    "<details><summary>Terms</summary><dl>"
+    "<dt>null</dt><dd>the score of the same predictions against other sentences: what style and length are worth</dd>"
+    "<dt>content</dt><dd>score less null: what is about this sentence</dd>"
+    "<dt>margin</dt><dd>fixed before looking: a smaller difference in content does not matter</dd>"
+    "<dt>MDE, minimum detectable effect</dt><dd>the smallest effect that 90 % of such studies would show</dd>"
+    "<dt>smallest margin</dt><dd>the margin with which equivalence would have been claimed</dd>"
+    "<dt>strata</dt><dd>groups of sentences of one task and length, within which references are exchanged</dd>"
+    "</dl></details>"
+)
 CONCLUSIVE = (Verdict.USES_EEG, Verdict.CONTENT)
 TITLES = "Does the model use the EEG?", "Does the recording tell which sentence was read?"
 
@@ -45,7 +57,7 @@ def write_report(
     else:
         parts += [_subject_part(result), flag_part(result)]
     parts += [*map(section_part, sections), _method_part(result)]
-    parts = [*said(parts, result.recording), judged_part(result.judged), CITATION]
+    parts = [*said([*parts, TERMS], result.recording), judged_part(result.judged), CITATION]
     write_page(path, said(title, result.recording), parts)
 
 
@@ -71,16 +83,22 @@ def verdict_part(result: AuditResult) -> str:
         "margin": f"±{result.margin:g}",
         **({"free running": result.provenance.level.value} if result.provenance else {}),
     }
+    claim = main.reading[:1].upper() + main.reading[1:]
     boxes = "".join(f"<div><b>{html.escape(value)}</b><span>{name}</span></div>" for name, value in numbers.items())
+    time = "".join(f"<p>{html.escape(line)}</p>" for line in time_lines(result.verdict, result.time))
     return (
         f'<section class="verdict {kind}"><p class="label">Verdict</p><p class="big">{result.verdict_text}</p>'
-        f"<p>{html.escape(result.sentence)}</p>{provenance_part(result)}</section>"
+        f"<p>{html.escape(claim)}.</p>{provenance_part(result)}{time}</section>"
         f'<div class="numbers">{boxes}</div>'
     )
 
 
 def provenance_part(result: AuditResult) -> str:
-    return f"<p>Provenance: {html.escape(result.provenance.text)}.</p>" if result.provenance else ""
+    if result.provenance is None:
+        return ""
+    origin = result.provenance
+    said_above = origin.level is Level.CONTRADICTED and origin.statement in result.deciding.reading
+    return f"<p>Provenance: {html.escape(origin.level.value if said_above else origin.text)}.</p>"
 
 
 def _effect_part(result: AuditResult) -> str:
@@ -101,7 +119,8 @@ def _effect_part(result: AuditResult) -> str:
     more = f"<h3>More sensitive evidence</h3><ul>{evidence}</ul>" if evidence else ""
     rows = table(EFFECT_HEADINGS, effect_rows(result.comparisons))
     shown = f'{rows}{derived_part(result)}{level_part(result)}<div class="figures">{drawn}</div>{more}'
-    return f"<h2>The effect</h2>{explained}{shown}{secondary_part(result)}"
+    whole = f"<p>In one sentence: {html.escape(result.sentence)}</p>"
+    return f"<h2>The effect</h2>{explained}{whole}{shown}{secondary_part(result)}"
 
 
 def effect_figures(result: AuditResult) -> str:
@@ -112,7 +131,7 @@ def effect_figures(result: AuditResult) -> str:
     against = f", against {main.control}" if main.control else ""
     figures = [("Content difference against the equivalence band", effect_figure(result))] if against else []
     for c in result.comparisons:
-        name = f"Score gap under permuted references{f': {c.control}' if c.control else ''}"
+        name = f"Score gap under permuted references: {c.control}" if c.control else "Score under permuted references"
         figures.append((name, null_figure(c, eeg)))
     if main.subjects:
         figures.append((f"Each subject{against}", subject_figure(main, result.metric)))
@@ -180,7 +199,11 @@ def _condition_part(result: AuditResult) -> str:
         headings = condition_headings(result)
         (line,) = chance_lines(result)
         note = f"{html.escape(line)}. Null: how often another sentence of equal task and length is found."
-    note = f"<p>{note} Length channel: what knowing task and length alone is worth; it cancels in the verdict.</p>"
+    leaks = any(flag.code in GAP_CODES for flag in result.flags)
+    cancels = (
+        "in one condition it is more than in the other, see the warnings" if leaks else "it cancels in the verdict"
+    )
+    note = f"<p>{note} Length channel: what knowing task and length alone is worth; {cancels}.</p>"
     return f"<h2>Conditions</h2>{table((*headings, 'length channel'), rows)}{note}"
 
 

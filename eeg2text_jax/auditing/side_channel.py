@@ -134,7 +134,7 @@ def _gap_flag(eeg: SideChannel, control: SideChannel, p: float) -> Flag:
     message = (
         f"length side channel {where}: knowing task and length is worth {eeg.worth:+.2f} with {eeg.name} and "
         f"{control.worth:+.2f} with {control.name} ({p_text(p)}); what is left of it inside the strata does not "
-        "cancel, give both the same mask"
+        "cancel; show both conditions equally many words (the same attention mask)"
     )
     return Flag(code, "warning", message)
 

@@ -80,7 +80,9 @@ class TextTable(Table):
     def examples(self, rows: RowTable, rng: np.random.Generator, count: int = 4) -> list[Example]:
         """Return rows drawn at random and the rows with the highest score, with the controls' rows of the sentence."""
         scores = np.nan_to_num(self.endpoint.score(rows.own))
-        best = np.argsort(-scores, kind="stable")[:count].tolist()
+        order = np.argsort(-scores, kind="stable")
+        firsts = np.unique(self.aligned.eeg.sentence[order], return_index=True)[1]  # a sentence once
+        best = order[np.sort(firsts)][:count].tolist()
         drawn = rng.choice(len(scores), size=min(count, len(scores)), replace=False).tolist()
         return [self._example(row, False) for row in drawn] + [self._example(row, True) for row in best]
 

@@ -100,11 +100,15 @@ def _is_below(contrast: Contrast) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison(Evidence):
-    """Evidence with its verdict. `question` is the question of a control that does not decide; "" if it decides."""
+    """Evidence with its verdict. `question` is the question of a control that does not decide; "" if it decides.
+
+    `sentence` has the figures and then the `reading`, which is what may be said.
+    """
 
     verdict: Verdict
     sentence: str
     question: str = ""
+    reading: str = ""
 
     @property
     def mde(self) -> float:

@@ -20,7 +20,7 @@ from etils import epath
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.predictions.interning import Shared
-from eeg2text_jax.predictions.packed import as_text
+from eeg2text_jax.predictions.packed import as_text, conversion
 from eeg2text_jax.predictions.span import parse_span
 
 MODES = ("teacher_forced", "free_running")
@@ -205,18 +205,9 @@ class Lines:
             except UnicodeDecodeError as error:
                 raise UserError(
                     f"{self.path}, line {number}: not UTF-8 text ({error.reason}); convert the file to UTF-8"
-                    f"{self._from()}."
+                    f"{conversion(self.data, self.path)}."
                 ) from error
             start, number = end + 1, number + 1
-
-    def _from(self) -> str:
-        """The command that converts text of Windows or Latin-1, where the bytes may be such."""
-        try:
-            found = self.data.decode("cp1252")
-        except UnicodeDecodeError:
-            return ""
-        written = "\0" not in found and 4 * sum(not character.isascii() for character in found) < len(found)
-        return f", as by `iconv -f WINDOWS-1252 -t UTF-8 {self.path.name} > new`" if written else ""
 
 
 def read_text(path: str | os.PathLike[str]) -> str:

@@ -53,6 +53,16 @@ def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
     return data, TEXT
 
 
+def conversion(data: bytes, path: epath.Path) -> str:
+    """The command that converts text of Windows or Latin-1, where the bytes may be such."""
+    try:
+        found = data.decode("cp1252")
+    except UnicodeDecodeError:
+        return ""
+    written = "\0" not in found and 4 * sum(not character.isascii() for character in found) < len(found)
+    return f", as by `iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new`" if written else ""
+
+
 def unpacked(data: bytes, path: epath.Path) -> bytes:
     """The content of a gzip file. Raises UserError where it is damaged or larger than `LARGEST`."""
     try:

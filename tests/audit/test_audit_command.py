@@ -3,6 +3,7 @@
 import csv
 import datetime
 import hashlib
+import html
 import json
 import random
 
@@ -52,7 +53,10 @@ def test_the_report_says_what_was_judged(files):
     page = (files / "a.html").read_text()
     for name, found in zip(("eeg", "noise"), judged["files"], strict=True):
         digest = hashlib.sha256((files / f"{name}.jsonl").read_bytes()).hexdigest()
+        read = found.pop("read")
         assert found == {"name": str(files / f"{name}.jsonl"), "sha256": digest, "rows": 108}
+        assert "layout jsonl; 108 predictions of" in read[0]
+        assert html.escape(read[0]) in page
         assert digest in page
     assert judged["version"] == __version__
     assert judged["command"].startswith("eeg2text audit --resamples 200 --proof 'the test planted")

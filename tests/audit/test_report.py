@@ -73,3 +73,25 @@ def test_markdown():
     assert "i" not in page.tags
     assert "b|c" in page.text
     assert "<i> *" in page.text
+
+
+def test_the_claim_stands_alone_and_reasons_once_in_the_box(result, tmp_path):
+    """The figures follow below; the best examples are of different sentences."""
+
+    def box(found):
+        write_report(found, tmp_path / "report.html")
+        whole = (tmp_path / "report.html").read_text(encoding="utf8")
+        return whole[whole.index('<section class="verdict') : whole.index('<div class="numbers"')]
+
+    assert "one-sided" not in box(result)
+    eeg, noise = simulated_rows(information=0.2, sentences=40)
+    copied = audit([dataclasses.replace(r, prediction=r.reference) for r in eeg], {"noise": noise}, resamples=150)
+    assert box(copied).count("hold their reference to the letter") == 1
+    best = [e.reference for e in copied.examples if e.best]
+    assert len(set(best)) == len(best) == 4
+    alone = audit(noise, {}, resamples=150)
+    box(alone)
+    page = Page((tmp_path / "report.html").read_text(encoding="utf8")).text
+    assert "Score under permuted references" in page
+    assert "Score gap" not in page
+    assert "minimum detectable effectthe smallest effect" in page.replace("MDE, ", "")
