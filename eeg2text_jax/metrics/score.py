@@ -188,7 +188,7 @@ def _figures(
         row = rows[error.index]
         raise UserError(
             f"{error.metric} failed on the {error.side} of sample {row.sample_id!r} ({row.mode}): {error.reason}; "
-            "mend the text or leave the metric out."
+            f"mend the text or leave the metric out (--metrics={','.join(n for n in WORDS if n != error.metric)})."
         ) from error
     if undefined := [name for name, value in values.items() if not math.isfinite(value)]:
         raise UserError(f"{undefined[0]} is undefined: no reference of the {len(rows)} rows has a unit to compare.")

@@ -21,6 +21,8 @@ from eeg2text_jax.predictions.column_names import (
 from eeg2text_jax.predictions.foreign import MISSING, MODE_FIELDS, UNKNOWN, ForeignRow, fed_word
 from eeg2text_jax.predictions.lists import listed, one_text
 
+METADATA = ("n_words", "recording", "onset", "duration", "order")  # what a metadata CSV may tell of a reference
+
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
@@ -184,6 +186,18 @@ def _filled(values: Iterable[str]) -> list[str]:
     """What the columns of one field say, without the empty ones."""
     values = list(values)
     return [value for value in values if value.strip().lower() not in MISSING] or values[:1]
+
+
+def metadata_titles(names: Sequence[str]) -> list[str]:
+    """Names of the columns of a metadata CSV, with `reference`, `subject` and `task` in place of their other names."""
+    plain = normalised(names)
+    references = [name for name in ("reference", *REFERENCE_NAMES, *MAYBE_REFERENCES) if name in plain][:1]
+    found: list[str] = []
+    for name, title in zip(plain, names, strict=True):
+        field = "reference" if name in references else ABOUT_NAMES.get(name, "")
+        usual = field in ("reference", "subject", "task") and field not in (*found, *(plain if name != field else ()))
+        found.append(field if usual else name if name in METADATA else title)
+    return found
 
 
 def titles_of(names: Sequence[str] | None, width: int) -> list[str]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.columns import metadata_titles
 from eeg2text_jax.predictions.file import FIELDS, PredictionSet, read_text, sentence_key
 from eeg2text_jax.predictions.foreign import ForeignRow, condition_name, fed_word, joined_words
 
@@ -90,7 +91,7 @@ def groups_of(
     Raises:
       UserError: no such column, or one that tells of rows instead of references.
     """
-    lines = list(csv.DictReader(io.StringIO(read_text(meta), newline=""))) if meta else []
+    lines = metadata_lines(meta) if meta else []
     found: Labels = {}
     notes = []
     for column in columns:
@@ -115,6 +116,12 @@ def groups_of(
     return found, notes
 
 
+def metadata_lines(path: str | os.PathLike[str]) -> list[dict[str, str]]:
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
+    reader.fieldnames = metadata_titles(reader.fieldnames or ())
+    return list(reader)
+
+
 def likely_groups(read: PredictionSet) -> list[str]:
     """Columns of `LIKELY` names that tell one group of each reference, of at most half as many groups as references."""
     found = []
@@ -132,7 +139,7 @@ def labels_of_samples(data: DataFile, path: Path) -> dict[str, np.ndarray]:
     Raises:
       UserError: there is no such column, or a sentence has no line.
     """
-    lines = list(csv.DictReader(io.StringIO(read_text(path), newline="")))
+    lines = metadata_lines(path)
     if not lines or "reference" not in lines[0] or len(lines[0]) < 2:
         raise UserError(f"{path}: expected a CSV with the columns reference and one or more groups.")
     found = {}

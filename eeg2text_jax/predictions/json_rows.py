@@ -118,6 +118,7 @@ def items_of_text(lines: Lines) -> tuple[Iterator[Item], str]:
         raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}); {cure}.") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not JSON ({error}).") from error
+    kind = "J (JSON objects by key" if is_by_key(found) else "J (JSON list"
     if is_by_key(found):
         found = by_key(found)
     if is_split(found):
@@ -126,7 +127,7 @@ def items_of_text(lines: Lines) -> tuple[Iterator[Item], str]:
         inner = [value for value in found.values() if is_objects(value) or is_lists(value)]
         found = inner[0] if len(inner) == 1 else found
     if is_objects(found):
-        return enumerate(found, 1), "J (JSON list"
+        return enumerate(found, 1), kind
     if is_lists(found):
         lists = {name: value for name, value in found.items() if isinstance(value, list)}
         lengths = {len(value) for value in lists.values()}

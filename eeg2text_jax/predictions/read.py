@@ -211,16 +211,22 @@ def in_mode(read: PredictionSet, mode: str | None) -> PredictionSet:
     return dataclasses.replace(read, predictions=kept, further=tuple(p for p in read.further if p.mode == mode))
 
 
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def describe(read: PredictionSet) -> str:
     """What was recognised in one line, and a line for each thing to know about it."""
     modes = ", ".join(dict.fromkeys(p.mode for p in read.predictions))
     conditions = ", ".join(dict.fromkeys(f"{p.train_condition} → {p.eval_condition}" for p in read.predictions))
     sentences = len({p.sentence_id for p in read.predictions})
     subjects = {p.subject for p in read.predictions} - {UNKNOWN}
-    repeated = f"; rows that repeat another of the same subject: {count}" if (count := repetitions(read)) else ""
+    repeated = f"; rows that repeat another of the same subject: {twice}" if (twice := repetitions(read)) else ""
+    fed = "" if conditions == f"{UNKNOWN} → {UNKNOWN}" else f"; training → evaluation {conditions}"
     first = (
-        f"{read.path}: layout {read.layout}; {len(read.predictions)} predictions of {sentences} sentences, "
-        f"{len(subjects) or 'unknown'} subjects; mode {modes}; training → evaluation {conditions}{repeated}."
+        f"{read.path}: layout {read.layout}; {count(len(read.predictions), 'prediction')} of "
+        f"{count(sentences, 'sentence')}, {count(len(subjects), 'subject') if subjects else 'unknown subjects'}; mode "
+        f"{modes}{fed}{repeated}."
     )
     notes = [*read.notes, *doubts(read)]
     if empty := sum(not p.reference.strip() for p in read.predictions):

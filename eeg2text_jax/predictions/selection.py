@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from eeg2text_jax.data.clock import parse_time
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.columns import metadata_titles
 from eeg2text_jax.predictions.file import Prediction, read_text, sentence_key
 
 CLOCK_ARM = "the arm trained on clock"
@@ -103,7 +104,8 @@ def _names(paths: Sequence[Path]) -> list[str]:
     if len(set(stems)) < len(stems):
         return [str(path) for path in paths]
     parts = [stem.split("_") for stem in stems]
-    while len(paths) > 1 and all(len(p) > 1 and p[0] == parts[0][0] for p in parts):
+    alike = len({len(p) for p in parts}) == 1  # else one would be called by a word of its name
+    while alike and len(paths) > 1 and all(len(p) > 1 and p[0] == parts[0][0] for p in parts):
         parts = [p[1:] for p in parts]
     return ["_".join(p) for p in parts]
 
@@ -152,7 +154,8 @@ def _cell(row: Prediction) -> tuple[str, str, str, str, int]:
 
 def _metadata_lines(path: Path, groups: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
-    names = set(reader.fieldnames or ())
+    reader.fieldnames = metadata_titles(reader.fieldnames or ())
+    names = set(reader.fieldnames)
     columns = names & {"subject", "task", "n_words"}
     if "reference" not in names or not columns | names & {*groups, "onset", "order"}:
         raise UserError(

@@ -128,6 +128,18 @@ def test_metadata_joins_on_the_reference(tmp_path):
     assert [(r.subject, r.task, r.n_words) for r in joined] == [(f"S{i}", "SR", i + 3) for i in range(8)]
 
 
+@pytest.mark.parametrize("header", ["Sentence,Task", "text,task", "target,TASK", "reference,task_name"])
+def test_metadata_may_call_the_reference_as_files_do(tmp_path, header):
+    path = tmp_path / "meta.csv"
+    path.write_text("\n".join([header, *(f"{r.reference},SR" for r in rows())]) + "\n")
+    assert {r.task for r in join_metadata(rows(), path)} == {"SR"}
+
+
+def test_a_name_is_not_cut_where_the_other_is_longer(tmp_path):
+    paths = [tmp_path / name for name in ("run_half_prompt.csv", "run_half_prompt_ctl.csv")]
+    assert list(read_conditions(paths[0], paths[1:], lambda path: rows())) == ["run_half_prompt", "run_half_prompt_ctl"]
+
+
 def test_metadata_with_a_line_per_row_goes_in_order(tmp_path):
     path = tmp_path / "meta.csv"
     path.write_text(f"reference,subject\n{row(0).reference},first\n{row(0).reference},second\n")
@@ -138,7 +150,7 @@ def test_metadata_with_a_line_per_row_goes_in_order(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("sentence,task\nx,y\n", "line 1: columns are sentence, task; expected reference"),
+        ("what,task\nx,y\n", "line 1: columns are what, task; expected reference"),
         ("reference,n_words\n{0},many\n", "line 2: n_words is 'many'"),
         ("reference,task\nnot this one,NR\n", "0 lines for the reference"),
         ("reference,task\n{0},a\n{0},b\n{0},c\n", "3 lines for the reference .*; expected 1 or 2"),

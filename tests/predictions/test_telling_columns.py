@@ -96,3 +96,11 @@ def test_columns_that_are_named_are_conditions_by_their_names(tmp_path):
     path.write_text("what,out_a,pred_eeg,pred_noise\na,b,c,d\n")
     found = read_any(path, columns=["what", "pred_eeg", "pred_noise"]).predictions
     assert [(p.eval_condition, p.prediction) for p in found] == [("eeg", "c"), ("noise", "d")]
+
+
+def test_counts_of_one_and_unknown_conditions_read_well(tmp_path):
+    path = tmp_path / "file.csv"
+    path.write_text(",reference,prediction,subject\n0,a b,c,s1\n")
+    said = describe(read_any(path))
+    assert "; 1 prediction of 1 sentence, 1 subject; mode unknown." in said
+    assert "not used: the index (column 1)" in said
