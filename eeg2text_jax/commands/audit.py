@@ -117,7 +117,7 @@ def audit_texts(flags: argparse.Namespace) -> AuditResult:
         endpoint=endpoint,
         secondary=secondary,
         verified=evidence_of(sets) if flags.again else "",
-        stated_by="--mode states" if flags.mode else stated_by(sets),
+        stated_by="the caller states, by --mode," if flags.mode else stated_by(sets),
         candidates=read_candidates(flags.candidates) if flags.candidates else None,
         choices=_read_choices(flags.choices) if flags.choices else (),
         groups=labels,

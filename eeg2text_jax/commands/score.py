@@ -38,7 +38,7 @@ layouts, recognised by content:
   E      target word / pred word, a line a word
   F, H   CSV with and without a header
   J      JSON lines, a list of objects or lists by name, with the usual names of columns; chat JSON lines
-  P, K   with --reference: a text a line; texts by id (JSON, `ID text`, `text (ID)`)
+  P, K   with --reference: lines, a table or JSON of texts alone, joined row by row (P) or by id (K)
 Parquet and Excel tables are read as CSV, and any file may be packed with gzip.
 and rankings.jsonl, which sentence was read, as `eeg2text decode` writes it
 """

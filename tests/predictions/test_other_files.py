@@ -15,6 +15,7 @@ from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.bleu import words_13a
 from eeg2text_jax.metrics.error_rates import character_error_rate, word_error_rate
+from eeg2text_jax.predictions.column_names import ABOUT_NAMES, MAYBE_REFERENCES, PREDICTION_NAMES, REFERENCE_NAMES
 from eeg2text_jax.predictions.read import describe, read_any
 
 REFERENCES = [f"the {animal} sat on the {place}" for animal in ("cat", "dog", "emu") for place in ("mat", "hat")]
@@ -321,6 +322,16 @@ def test_score_says_what_case_and_punctuation_cost(write, capsys):
     assert "case and punctuation" not in capsys.readouterr().out
 
 
+def workbook():
+    openpyxl = pytest.importorskip("openpyxl", reason="pip install 'eeg2text_jax[xlsx]'")
+    book, out = openpyxl.Workbook(), io.BytesIO()
+    for sheet in (book.active, book.create_sheet("noise")):
+        for row in (("truth", "pred"), ("a", "b")):
+            sheet.append(row)
+    book.save(out)
+    return out.getvalue()
+
+
 REFUSALS = {  # words of the page -> a file that is refused with them, and options
     "give its references with --reference=FILE": (lines(OUTPUTS), {}),
     "texts by id without references": (json.dumps(dict(zip("abcdef", OUTPUTS, strict=True))), {}),
@@ -328,6 +339,15 @@ REFUSALS = {  # words of the page -> a file that is refused with them, and optio
     "the id ... is not in ...": ('{"9": "c"}', {"reference": json.dumps(CAPTIONS)}),
     "one has its texts by id and the other line by line": (lines(OUTPUTS), {"reference": json.dumps(CAPTIONS)}),
     "expected a text or a list of texts": ('{"0": {"text": "a"}}', {"reference": json.dumps(CAPTIONS)}),
+    "each line begins or ends with an id": (
+        lines(f"u{i} {text}" for i, text in enumerate(OUTPUTS)),
+        {"reference": lines(REFERENCES)},
+    ),
+    "which column is the ... cannot be told": ("subject,what,pred\ns,a b,c d\n", {}),
+    "says what was fed": ("truth,pred,source\na,b,EEG\na,c,noise\n", {}),
+    "another recording and no control": ("truth,pred,condition\na,b,EEG\na,c,MEG\n", {}),
+    "hold tables of the same columns": (workbook, {}),
+    "a Python pickle": (b"\x80\x04\x95" + b"\0" * 60, {}),
     "no column is known as reference and prediction": ('[{"accuracy": 1}]', {}),
     "several columns may be reference and prediction": ("truth,pred,sentence,prediction\na,b,c,d\n", {}),
     "looks like a header without known column names": ("what,out\na b,c d\n", {}),
@@ -343,6 +363,7 @@ REFUSALS = {  # words of the page -> a file that is refused with them, and optio
 @pytest.mark.parametrize("words", REFUSALS)
 def test_every_refusal_of_the_page_is_one_sentence_of_the_command(write, capsys, words):
     text, options = REFUSALS[words]
+    text = text() if callable(text) else text
     extra = [f"--reference={write(options['reference'], 'ref.txt')}"] if options else []
     assert main(["score", str(write(text)), *extra]) == 2
     said = capsys.readouterr().err
@@ -352,4 +373,15 @@ def test_every_refusal_of_the_page_is_one_sentence_of_the_command(write, capsys,
 
 def test_the_page_lists_these_refusals():
     page = (Path(__file__).parents[2] / "docs/layouts.md").read_text("utf8").partition("## What a refusal means")[2]
+    page = page.partition("\n## ")[0]
     assert re.findall(r"^\| (.+?) \| ", page, re.MULTILINE)[1:] == list(REFUSALS)
+
+
+def test_the_page_lists_every_known_name():
+    page = (Path(__file__).parents[2] / "docs/layouts.md").read_text("utf8").partition("## Names of columns")[2]
+    listed = dict(re.findall(r"^\| (\w+) \| (.+) \|$", page.partition("\n## ")[0], re.MULTILINE))
+    told = {field: {name for name, of in ABOUT_NAMES.items() if of == field} for field in ("subject", "task")}
+    modes = {name for name, of in ABOUT_NAMES.items() if of in ("mode", "forced", "decoding")}
+    sides = {"reference": {*REFERENCE_NAMES, *MAYBE_REFERENCES}, "prediction": set(PREDICTION_NAMES)}
+    for side, names in {**sides, **told, "mode": modes}.items():
+        assert names <= set(re.findall(r"`([^`]+)`", listed[side])), side
