@@ -12,7 +12,8 @@ from eeg2text_jax.data.planted.planted_recordings import WORD, Plan, voltages
 from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.events import Event, is_marked_bad
 from eeg2text_jax.data.raw.find import RawFile
-from eeg2text_jax.data.raw.sentences import Texts, readings
+from eeg2text_jax.data.raw.sentences import readings
+from eeg2text_jax.data.raw.texts import Texts
 
 FILE = RawFile(Path("S1.vhdr"), "S1", "NR")
 SENTENCES = 5

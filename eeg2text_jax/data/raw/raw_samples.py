@@ -17,7 +17,8 @@ from eeg2text_jax.data.raw.events import Event, annotations, events_table, read_
 from eeg2text_jax.data.raw.find import RawFile, find_raw
 from eeg2text_jax.data.raw.power import Flat, band_power
 from eeg2text_jax.data.raw.recording import Recording, open_recording
-from eeg2text_jax.data.raw.sentences import NO_TEXT, Reading, Texts, readings, windows
+from eeg2text_jax.data.raw.sentences import NO_TEXT, Reading, readings, windows
+from eeg2text_jax.data.raw.texts import Texts
 from eeg2text_jax.data.recordings.features import UnreadableRecording
 from eeg2text_jax.data.rows import SentenceNumbers
 from eeg2text_jax.data.source import Source
@@ -131,8 +132,9 @@ class RawRecordings:
                 f"subjects are called as their files, such as {named[0]!r}; where names tell more than who read, give "
                 "data.raw.names, as '(?P<subject>[^_]+)_(?P<task>[^_]+)'."
             )
-        if self._texts and (note := self._texts.note()):
-            self._tally.notes.append(note)
+        if self._texts:
+            self._texts.check_codes()
+            self._tally.notes += self._texts.notes()
         if not self._tally.kept:
             drops = ", ".join(f"{reason} {n}" for reason, n in self._tally.drops().items())
             dropped = [f"all were dropped ({drops}){self._why_no_text()}."] if drops else []

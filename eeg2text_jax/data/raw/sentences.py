@@ -2,20 +2,18 @@
 
 import collections
 import dataclasses
-import itertools
 from collections.abc import Sequence
-from pathlib import Path
 
 from eeg2text_jax.data.raw.choices import RawSpec
-from eeg2text_jax.data.raw.events import CODES, MISSING, Event, is_marked_bad, read_table, spellings, split_type
+from eeg2text_jax.data.raw.events import CODES, MISSING, Event, is_marked_bad, split_type
 from eeg2text_jax.data.raw.find import RawFile
+from eeg2text_jax.data.raw.texts import Texts
 from eeg2text_jax.errors import UserError
 
 NO_END = "no end"
 NO_TEXT = "no text"
 NO_WORD = "no word"
 MARKED_BAD = "marked bad"
-KEYS = ("subject", "session", "task", "run", "trial", "code")  # columns by which a table of texts is looked up
 Span = tuple[float, float]  # seconds
 
 
@@ -27,76 +25,6 @@ class Reading:
     begin: float
     end: float
     words: tuple[Span, ...] = ()
-
-
-class Texts:
-    """A table of texts by trial (from 1, in a recording), by code, or by both; narrowed by subject, task and so on.
-
-    Raises:
-      UserError: it cannot be read, lacks the column of texts or all columns to look up by, or says one thing twice.
-    """
-
-    def __init__(self, path: Path, column: str):
-        self.path = path
-        columns, rows = read_table(path)
-        self.keys = tuple(key for key in KEYS if key in columns)
-        if column not in columns or not {"trial", "code"} & set(self.keys):
-            raise UserError(
-                f"{path}: has the columns {', '.join(columns)}; expected {column!r} and `trial` or `code`, and where "
-                "texts differ between them `subject`, `session`, `task` or `run`."
-            )
-        self._texts: dict[tuple[str, ...], str] = {}
-        self._used: set[tuple[str, ...]] = set()
-        for row in rows:
-            key = tuple(_key(name, row[name]) for name in self.keys)
-            if self._texts.setdefault(key, row[column]) != row[column]:
-                named = ", ".join(f"{name} {row[name]}" for name in self.keys)
-                raise UserError(f"{path}: has two texts for {named}; a column more is needed to tell them apart.")
-
-    def find(self, file: RawFile, trial: int, codes: Sequence[str]) -> str:
-        """The text of a trial; empty where the table has none."""
-        known = {"subject": file.subject, "session": file.session, "task": file.task, "run": file.run, "trial": trial}
-        for code in itertools.chain.from_iterable(map(spellings, codes)) if "code" in self.keys else [""]:
-            key = tuple(_key(name, str({**known, "code": code}[name])) for name in self.keys)
-            if self._texts.get(key, "").lower() not in MISSING:
-                self._used.add(key)
-                return self._texts[key]
-        return ""
-
-    def mismatch(self, files: Sequence[RawFile]) -> str:
-        """A sentence on why no trial has a text."""
-        for place, name in enumerate(self.keys):
-            if name in ("trial", "code"):
-                continue
-            theirs, ours = {key[place] for key in self._texts}, {_plain(getattr(file, name)) for file in files}
-            if not theirs & ours:
-                return (
-                    f"{self.path}: its column {name} has {', '.join(sorted(theirs)[:3])}; the recordings' {name} is "
-                    f"{', '.join(sorted(ours)[:3])}; write them alike, or give data.raw.names."
-                )
-        return f"{self.path}: no row has the {' and '.join(self.keys)} of a sentence here."
-
-    def note(self) -> str:
-        """A sentence on rows that no trial had; empty if there are none."""
-        unused = [key for key in self._texts if key not in self._used]
-        if not unused:
-            return ""
-        first = ", ".join(f"{name} {value}" for name, value in zip(self.keys, unused[0], strict=True))
-        return f"{self.path}: {len(unused)} of {len(self._texts)} texts belong to no trial here (first: {first})."
-
-
-def _key(name: str, value: str) -> str:
-    """A cell of the table by which texts are looked up; `Stimulus/S101`, `S 101` and `101` are one code."""
-    if name == "code":
-        marker, bare = split_type(value)
-        value = spellings(bare)[-1] if marker in ("", "Stimulus/", "Comment/") else marker + bare
-    return _plain(value)
-
-
-def _plain(value: str) -> str:
-    """`01`, `1` and `1.0` are one number."""
-    value = value.strip().removesuffix(".0")
-    return value.lstrip("0") or "0" if value.isdecimal() else value
 
 
 def readings(
@@ -116,6 +44,8 @@ def readings(
     """
     dropped: collections.Counter[str] = collections.Counter()
     begins = _begins(file, events, columns, spec, texts)
+    if texts is not None:
+        texts.check_trials(file, len(begins))
     bad = [event for event in events if is_marked_bad(event)]
     found: list[Reading] = []
     for trial, (place, event) in enumerate(begins, 1):

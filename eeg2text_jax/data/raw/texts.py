@@ -1,0 +1,118 @@
+"""A table of the sentences' texts, looked up by trial or code; what does not fit the recordings is refused."""
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+from eeg2text_jax.data.raw.events import MISSING, read_table, spellings, split_type
+from eeg2text_jax.data.raw.find import RawFile
+from eeg2text_jax.errors import UserError
+
+KEYS = ("subject", "session", "task", "run", "trial", "code")  # columns by which a table of texts is looked up
+
+
+class Texts:
+    """A table of texts by trial (from 1, in a recording), by code, or by both; narrowed by subject, task and so on.
+
+    Raises:
+      UserError: it cannot be read, lacks the column of texts or all columns to look up by, or says one thing twice.
+    """
+
+    def __init__(self, path: Path, column: str):
+        self.path = path
+        columns, rows = read_table(path)
+        self.keys = tuple(key for key in KEYS if key in columns)
+        if column not in columns or not {"trial", "code"} & set(self.keys):
+            raise UserError(
+                f"{path}: has the columns {', '.join(columns)}; expected {column!r} and `trial` or `code`, and where "
+                "texts differ between them `subject`, `session`, `task` or `run`."
+            )
+        self._texts: dict[tuple[str, ...], str] = {}
+        self._used: set[tuple[str, ...]] = set()
+        self._met: set[str] = set()  # codes that were looked up
+        for row in rows:
+            key = tuple(_key(name, row[name]) for name in self.keys)
+            if self._texts.setdefault(key, row[column]) != row[column]:
+                named = ", ".join(f"{name} {row[name]}" for name in self.keys)
+                raise UserError(f"{path}: has two texts for {named}; a column more is needed to tell them apart.")
+
+    def find(self, file: RawFile, trial: int, codes: Sequence[str]) -> str:
+        """The text of a trial; empty where the table has none."""
+        known = {"subject": file.subject, "session": file.session, "task": file.task, "run": file.run, "trial": trial}
+        if "code" in self.keys:
+            self._met.update(_key("code", code) for code in codes)
+        for code in itertools.chain.from_iterable(map(spellings, codes)) if "code" in self.keys else [""]:
+            key = tuple(_key(name, str({**known, "code": code}[name])) for name in self.keys)
+            if self._texts.get(key, "").lower() not in MISSING:
+                self._used.add(key)
+                return self._texts[key]
+        return ""
+
+    def check_trials(self, file: RawFile, trials: int) -> None:
+        """
+        Raises:
+          UserError: the recording has another number of trials than texts, so that its texts would be shifted.
+        """
+        if "code" in self.keys or not trials:
+            return
+        ours = [_plain(getattr(file, name)) for name in self.keys[:-1]]
+        numbers = [key[-1] for key in self._texts if list(key[:-1]) == ours]
+        if "0" in numbers:
+            raise UserError(
+                f"{self.path}: has a trial 0, but trials count from 1 in each recording; add 1 to them all."
+            )
+        if numbers and len(numbers) != trials:
+            raise UserError(
+                f"{self.path}: has {len(numbers)} texts for {file.path.name}, in which {trials} events begin a "
+                "sentence, so that texts may be shifted; count trials from 1 in each recording (columns `subject` and "
+                "`run` tell recordings apart), give those without a text, such as practice, a row with n/a or leave "
+                "their codes out with data.raw.skip, and remove rows of trials that were not recorded."
+            )
+
+    def check_codes(self) -> None:
+        """
+        Raises:
+          UserError: the numbers of all codes met are those of the table, each greater or smaller by the same.
+        """
+        theirs = {int(key[-1]) for key in self._texts if key[-1].isdecimal()}
+        ours = {int(code) for code in self._met if code.isdecimal()}
+        if theirs and ours and (shift := min(ours) - min(theirs)) and ours == {code + shift for code in theirs}:
+            raise UserError(
+                f"{self.path}: has the codes {min(theirs)} to {max(theirs)}, and the events have {min(ours)} to "
+                f"{max(ours)}: texts would be shifted by {abs(shift)}; write the codes as the events have them."
+            )
+
+    def mismatch(self, files: Sequence[RawFile]) -> str:
+        """A sentence on why no trial has a text."""
+        for place, name in enumerate(self.keys):
+            if name in ("trial", "code"):
+                continue
+            theirs, ours = {key[place] for key in self._texts}, {_plain(getattr(file, name)) for file in files}
+            if not theirs & ours:
+                return (
+                    f"{self.path}: its column {name} has {', '.join(sorted(theirs)[:3])}; the recordings' {name} is "
+                    f"{', '.join(sorted(ours)[:3])}; write them alike, or give data.raw.names."
+                )
+        return f"{self.path}: no row has the {' and '.join(self.keys)} of a sentence here."
+
+    def notes(self) -> list[str]:
+        """A sentence on rows that no trial had, if there are any."""
+        unused = [key for key in self._texts if key not in self._used]
+        if not unused:
+            return []
+        first = ", ".join(f"{name} {value}" for name, value in zip(self.keys, unused[0], strict=True))
+        return [f"{self.path}: {len(unused)} of {len(self._texts)} texts belong to no trial here (first: {first})."]
+
+
+def _key(name: str, value: str) -> str:
+    """A cell of the table by which texts are looked up; `Stimulus/S101`, `S 101` and `101` are one code."""
+    if name == "code":
+        marker, bare = split_type(value)
+        value = spellings(bare)[-1] if marker in ("", "Stimulus/", "Comment/") else marker + bare
+    return _plain(value)
+
+
+def _plain(value: str) -> str:
+    """`01`, `1` and `1.0` are one number."""
+    value = value.strip().removesuffix(".0")
+    return value.lstrip("0") or "0" if value.isdecimal() else value

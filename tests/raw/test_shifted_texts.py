@@ -1,0 +1,57 @@
+"""Texts that would go to the wrong trials are refused, not written."""
+
+import re
+from pathlib import Path
+
+import pytest
+from tiny_run import data_spec
+
+from eeg2text_jax.data.raw.choices import RawSpec
+from eeg2text_jax.data.raw.events import Event
+from eeg2text_jax.data.raw.find import RawFile
+from eeg2text_jax.data.raw.sentences import readings
+from eeg2text_jax.data.raw.texts import Texts
+from eeg2text_jax.errors import UserError
+
+FILE = RawFile(Path("S1.edf"), "S1", "NR")
+
+
+def read(path, table, begins, *, begin="101", file=FILE):
+    path.write_text(table)
+    texts = Texts(path, "text")
+    marks = [(float(i), code) for i, code in enumerate(begins)] + [(i + 0.5, "102") for i in range(len(begins))]
+    events = [Event(onset, 0.0, (code,), {}) for onset, code in sorted(marks)]
+    found, _ = readings(file, events, (), data_spec(RawSpec, "raw", begin=begin, end="102"), texts)
+    texts.check_codes()
+    return [reading.text for reading in found]
+
+
+def table(column, numbers):
+    return f"{column}\ttext\n" + "".join(f"{number}\ttext {place}\n" for place, number in enumerate(numbers))
+
+
+def test_trials_that_fit_are_read(tmp_path):
+    path = tmp_path / "texts.tsv"
+    assert read(path, table("trial", [1, 2, 3]), ["101"] * 3) == ["text 0", "text 1", "text 2"]
+    practice = "trial\ttext\n1\tn/a\n2\tone\n3\ttwo\n"
+    assert read(path, practice, ["101"] * 3) == ["one", "two"]
+    assert read(path, table("code", [7, 8, 9]), ["S  8", "S  7"], begin="S*") == ["text 1", "text 0"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "trials", "message"),
+    [
+        ([0, 1, 2], 3, "has a trial 0, but trials count from 1 in each recording"),
+        ([1, 2, 3], 6, "has 3 texts for S1.edf, in which 6 events begin a sentence.*n/a.*data.raw.skip"),
+        ([1, 2, 3, 4, 5, 6], 3, "has 6 texts for S1.edf, in which 3 .*columns `subject` and `run`"),
+    ],
+)
+def test_trials_that_differ_are_refused(numbers, trials, message, tmp_path):
+    with pytest.raises(UserError) as error:
+        read(tmp_path / "texts.tsv", table("trial", numbers), ["101"] * trials)
+    assert re.search(message, str(error.value))
+
+
+def test_codes_that_count_from_elsewhere_are_refused(tmp_path):
+    with pytest.raises(UserError, match=r"codes 0 to 2, and the events have 1 to 3: texts would be shifted by 1"):
+        read(tmp_path / "texts.tsv", table("code", [0, 1, 2]), ["S  1", "S  3", "S  2"], begin="S*")
