@@ -52,20 +52,22 @@ def _divide(arguments: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]
             if option and equals:
                 outputs.append((option, value))
             elif equals:
-                inputs += _inputs(value)
+                # Fields and names are no patterns of files, but those of the source are.
+                plain = name == "--task" or (name.startswith("--config.") and name != "--config.data.source")
+                inputs += _inputs(value, pattern=not plain)
         elif waiting:
             outputs.append((waiting, argument))
             waiting = ""
         else:
-            inputs += _inputs(argument)
+            inputs += _inputs(argument, pattern=True)
     return outputs, inputs
 
 
-def _inputs(value: str) -> Iterator[str]:
-    """A value, the files that it matches as a glob, and the values in `FILE.py:name=value,...`."""
+def _inputs(value: str, pattern: bool) -> Iterator[str]:
+    """A value, the files that it matches as a glob where it may be one, and the values in `FILE.py:name=value,...`."""
     yield value
     if is_local(value):
-        yield from glob.iglob(value, recursive=True) if glob.has_magic(value) else ()
+        yield from glob.iglob(value, recursive=True) if pattern and glob.has_magic(value) else ()
         if ":" in value:
             head, _, rest = value.partition(":")
             yield head

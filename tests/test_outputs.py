@@ -57,6 +57,7 @@ BAD = [
     ("split in.h5 --json=./in.h5", "input"),
     ("split in.h5 --map=in.h5", "input"),
     ("prepare in* --out=in.h5", "input"),
+    ("prepare --config.data.source=in* --out=in.h5", "input"),
     ("score in --json=in", "input"),
     ("score in --js=in", "input"),
     ("score in --rows=hard", "input"),
@@ -100,6 +101,7 @@ def test_an_output_that_would_lose_something_is_refused_before_the_work(line, wh
         "records folder --out=new",
         "export --workdir=folder --out=new",
         "prepare in --out=in2.h5",
+        "prepare folder --out=in.h5 --config.data.raw.begin=* --config.data.raw.word=in* --task=in*",
         "score --json=- --help",
     ],
 )

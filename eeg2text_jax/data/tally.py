@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import re
 import statistics
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from eeg2text_jax.errors import nearest
 
 _MOST_ROWS = 120  # beyond, one row per task
 SHOWN_TEXTS = 3
+_CODE = re.compile(r"[A-Za-z]{0,2} *\d+(\.0)?|\w+?-?\d+")  # `S  8`, `101`, `event_1`
 MARK = 5  # times as many samples as the next text
 
 
@@ -87,9 +89,23 @@ class Tally:
         return "\n".join([self.table(), *([first_texts(self.texts)] if self.texts else []), *notes])
 
 
+def are_codes(texts: Iterable[str]) -> bool:
+    """Whether there are three or more texts and all are a number, or one word with a number, as codes of triggers."""
+    different = set(texts)
+    return len(different) >= 3 and all(len(text) < 40 and _CODE.fullmatch(text) for text in different)
+
+
 def mark_notes(texts: Iterable[str]) -> list[str]:
-    """A note on a text that stands for far more samples than all others: a mark such as a fixation cross."""
+    """A note on texts that look like codes, or on one that stands for far more samples than all others.
+
+    The latter is a mark such as a fixation cross.
+    """
     counts = collections.Counter(texts)
+    if are_codes(counts):
+        return [
+            f"all {len(counts)} texts look like codes of triggers, such as {min(counts)!r}; data.raw.texts names a "
+            "table of the texts by `code` or `trial`."
+        ]
     if len(counts) < 3:
         return []
     (text, most), (_, second) = counts.most_common(2)

@@ -58,11 +58,12 @@ def find_raw(sources: Sequence[str], names: str = "", task: str = "") -> list[Ra
     Args:
       sources: what the user named.
       names: a regular expression with the group `subject`, and `task`, `session`, `run` if there are any, for names
-        that are not those of BIDS.
+        that are not those of BIDS; one with a slash is for folders, too.
       task: of files whose names do not tell.
 
     Raises:
-      UserError: there is none, the expression does not match a name, or mne-bids is not installed.
+      UserError: there is none, two have the same name among all, the expression does not match a name, or mne-bids is
+        not installed.
     """
     found: dict[Path, RawFile] = {}
     for source in sources:
@@ -75,7 +76,22 @@ def find_raw(sources: Sequence[str], names: str = "", task: str = "") -> list[Ra
             f"{', '.join(sources)}: no recordings found; expected files that MNE reads ({', '.join(SUFFIXES)}), or a "
             "BIDS folder with EEG."
         )
+    _refuse_same_names(list(found.values()))
     return sorted(found.values(), key=lambda file: (file.task, file.subject, file.session, file.run, str(file.path)))
+
+
+def _refuse_same_names(files: Sequence[RawFile]) -> None:
+    of_name: dict[tuple[str, str], list[RawFile]] = {}
+    for file in files:
+        of_name.setdefault((file.task, file.name), []).append(file)
+    for same in of_name.values():
+        if len(same) > 1:
+            first = same[0].path
+            raise UserError(
+                f"{first}: {len(same)} files are called {first.name}, and all would be the subject {same[0].subject}; "
+                f"where folders tell who read, give data.raw.names='(?P<subject>[^/]+)/{stem_of(first)}' (groups "
+                "`session` and `run` tell recordings of one subject apart)."
+            )
 
 
 def _paths(root: Path, source: str, bids: bool) -> list[Path]:
@@ -105,12 +121,19 @@ def stem_of(path: Path) -> str:
     return _ENDINGS.sub("", name)
 
 
+def _match(names: str, path: Path) -> "re.Match[str] | None":
+    """The match in a file's name; of an expression with a slash, in as few of its folders as it needs."""
+    parts = path.absolute().parts
+    tries = range(1, len(parts) + 1 if "/" in names else 2)
+    return next(filter(None, (re.search(names, "/".join(parts[-count:])) for count in tries)), None)
+
+
 def _identify(path: Path, bids: bool, names: str, task: str) -> RawFile:
     if bids or (not names and path.name.startswith("sub-")):
         told = library("mne_bids", "mne").get_entities_from_fname(path.name, on_error="ignore")
     elif names:
         try:
-            match = re.search(names, path.name)
+            match = _match(names, path)
         except re.error as error:
             raise UserError(f"data.raw.names is {names!r}, which is no regular expression ({error}).") from error
         if match is None or "subject" not in match.groupdict():

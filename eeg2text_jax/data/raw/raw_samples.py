@@ -17,7 +17,7 @@ from eeg2text_jax.data.raw.events import Event, annotations, events_table, read_
 from eeg2text_jax.data.raw.find import RawFile, find_raw
 from eeg2text_jax.data.raw.power import Flat, band_power
 from eeg2text_jax.data.raw.recording import Recording, open_recording
-from eeg2text_jax.data.raw.sentences import NO_TEXT, Reading, readings, windows
+from eeg2text_jax.data.raw.sentences import NO_TEXT, Reading, readings, refuse_codes, windows
 from eeg2text_jax.data.raw.texts import Texts
 from eeg2text_jax.data.recordings.features import UnreadableRecording
 from eeg2text_jax.data.rows import SentenceNumbers
@@ -77,6 +77,8 @@ class RawRecordings:
         found, dropped = readings(file, events, columns, self._spec, self._texts)
         if self._texts is None:
             self._note_marker_types(events, {reading.text for reading in found})
+        if not (columns or self._spec.begin or self._texts):
+            refuse_codes(file, [reading.text for reading in found])
         if not found and not dropped:
             codes = list(dict.fromkeys(code for event in events for code in event.codes))
             self._unmatched.append(

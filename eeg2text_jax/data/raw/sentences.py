@@ -8,6 +8,7 @@ from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.events import CODES, MISSING, Event, is_marked_bad, split_type
 from eeg2text_jax.data.raw.find import RawFile
 from eeg2text_jax.data.raw.texts import Texts
+from eeg2text_jax.data.tally import are_codes
 from eeg2text_jax.errors import UserError
 
 NO_END = "no end"
@@ -67,6 +68,19 @@ def readings(
             raise UserError(_overlap(file, found[-1], Reading(text, event.onset, end), spec))
         found.append(Reading(text, event.onset, end, words))
     return found, dropped
+
+
+def refuse_codes(file: RawFile, texts: Sequence[str]) -> None:
+    """
+    Raises:
+      UserError: all texts of annotations are codes, as of triggers that last.
+    """
+    if are_codes(texts):
+        shown = ", ".join(list(dict.fromkeys(texts))[:3])
+        raise UserError(
+            f"{file.path}: its annotations are no texts but look like codes ({shown}, ...); give "
+            "data.raw.begin, the code that begins a sentence ('*': any), and data.raw.texts, a table of texts by `code` or `trial`."
+        )
 
 
 def _overlap(file: RawFile, first: Reading, second: Reading, spec: RawSpec) -> str:

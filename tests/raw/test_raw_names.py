@@ -1,0 +1,47 @@
+"""Recordings that would silently count as one subject, twice, or by their codes."""
+
+import pytest
+
+from eeg2text_jax.data.raw.find import RawFile, find_raw
+from eeg2text_jax.data.raw.sentences import refuse_codes
+from eeg2text_jax.data.tally import are_codes, mark_notes
+from eeg2text_jax.errors import UserError
+
+
+@pytest.fixture
+def nested(tmp_path):
+    for folder in ("vp1/s1", "vp1/s2", "vp2/s1"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "reading.edf").write_bytes(b"x")
+    return tmp_path
+
+
+def test_files_of_one_name_are_not_one_subject(nested):
+    with pytest.raises(UserError, match=r"3 files are called reading\.edf.*data\.raw\.names='\(\?P<subject>"):
+        find_raw([f"{nested}/*/*/reading.edf"])
+    with pytest.raises(UserError, match=r"2 files are called reading\.edf, .* the subject vp1"):
+        find_raw([f"{nested}/*/*/reading.edf"], r"(?P<subject>[^/]+)/s\d/reading")
+
+
+def test_folders_tell_who_reads(nested, monkeypatch):
+    names = r"(?P<subject>[^/]+)/(?P<session>[^/]+)/[^/]+"
+    found = find_raw([f"{nested}/*/*/*"], names)
+    assert [(file.subject, file.session) for file in found] == [("vp1", "s1"), ("vp1", "s2"), ("vp2", "s1")]
+    monkeypatch.chdir(nested / "vp2/s1")
+    assert find_raw(["reading.edf"], "(?P<subject>[^/]+)/[^/]+/reading")[0].subject == "vp2"
+    with pytest.raises(UserError, match="finds no subject"):
+        find_raw(["reading.edf"], r"(?P<subject>vp\d)")  # without a slash, for the file's name alone
+
+
+@pytest.mark.parametrize("texts", [["S  8", "S 30", "S 24"], ["101", "102", "103"], ["event_1", "event_2", "event_3"]])
+def test_codes_are_no_texts(texts):
+    with pytest.raises(UserError, match=r"look like codes \(.*data\.raw\.texts"):
+        refuse_codes(RawFile("S1.edf", "S1", "NR"), texts)
+    (note,) = mark_notes(texts)
+    assert "look like codes of triggers" in note
+
+
+def test_texts_are_no_codes():
+    assert not are_codes(["the dog saw 3", "a cat ran", "b 2"])
+    assert not are_codes(["yes", "no", "maybe"])
+    assert not are_codes(["S 1", "S 1"])
