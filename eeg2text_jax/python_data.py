@@ -1,6 +1,8 @@
 """Recordings as Python holds them -> a data file: MNE's Raw and Epochs, tables of pandas, paths."""
 
 import os
+import re
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,8 +20,9 @@ from eeg2text_jax.data.raw.power import band_power
 from eeg2text_jax.data.raw.raw_samples import referenced
 from eeg2text_jax.data.raw.recording import NOT_EEG
 from eeg2text_jax.data.raw.sentences import Reading, windows
-from eeg2text_jax.data.rows import Columns, write
+from eeg2text_jax.data.rows import SUBJECT, Columns, note_unused, write
 from eeg2text_jax.data.source import library
+from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.kinds import read_section
 from eeg2text_jax.study.configuration import load_config
@@ -56,29 +59,69 @@ def prepare(
     settings = load_config(config) if isinstance(config, str) else config
     settings = changed(settings, {name.replace("__", "."): value for name, value in changes.items()}).data
     several = list(data) if isinstance(data, list | tuple) else [data]
-    columns = Columns(**settings.columns)
+    columns, tally = Columns(**settings.columns), Tally()
     if all(isinstance(one, str | os.PathLike) for one in several):
-        prepare_sources(read_section(DataSettings, settings), Path(out), [os.fspath(one) for one in several])
+        tally = prepare_sources(read_section(DataSettings, settings), Path(out), [os.fspath(one) for one in several])
     elif hasattr(data, "itertuples"):
-        write(out, data, columns=columns)
+        note_unused(data.columns, columns, "data", tally)
+        write(out, data, columns=columns, tally=tally)
     elif not isinstance(data, list | tuple) and hasattr(data, "metadata") and hasattr(data, "ch_names"):
         spec = RawSpec(**settings.raw)
         names = channels_of(data, spec)
         rows = epoch_rows(data, names, spec, columns)
         places = electrodes(data.info, names, spec.montage)
         provenance = {"held": "mne.Epochs", **({"electrodes": places} if places else {})}
-        write(out, rows, features_are=spec.features_are(names), provenance=provenance)
+        tally.notes += epoch_notes(data, columns)
+        write(out, rows, features_are=spec.features_are(names), provenance=provenance, tally=tally)
     elif all(hasattr(one, "ch_names") and not hasattr(one, "metadata") for one in several):
-        with tempfile.TemporaryDirectory() as folder:
-            prepare_sources(
-                read_section(DataSettings, settings), Path(out), [str(path) for path in saved(several, Path(folder))]
-            )
+        tally = prepare_raws(several, Path(out), settings)
     else:
         raise UserError(
-            f"data is a {type(data).__name__}; expected mne.io.Raw (or a list of them), mne.Epochs, a DataFrame or a "
-            "path."
+            f"data is {kind_of(data)}; expected mne.io.Raw (or a list of them), mne.Epochs (of several subjects: "
+            "concatenated, with a column `subject` in their metadata), a DataFrame or a path."
         )
+    print("\n".join([*tally.notes, tally.report()]), file=sys.stderr)
     return read_datafile(out)
+
+
+def kind_of(data: Any) -> str:
+    """What was given, and what is in it, for messages."""
+    inside = list(data.values()) if isinstance(data, dict) else list(data) if isinstance(data, list | tuple) else []
+    kinds = ", ".join(dict.fromkeys(type(one).__name__ for one in inside))
+    return f"a {type(data).__name__}" + (f" of {kinds}" if kinds else "")
+
+
+def prepare_raws(raws: Sequence[Any], out: Path, settings: ConfigDict) -> Tally:
+    """Prepare recordings in memory, by way of files in a temporary folder, which messages leave out."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [str(path) for path in saved(raws, Path(folder))]
+        settings = settings.copy_and_resolve_references()
+        if not settings.raw.names:
+            again = len({Path(path).name for path in paths}) < len(paths)  # several recordings of one subject
+            settings.raw.names = rf"{'(?P<run>[^/]+)/' if again else ''}(?P<subject>[^/]+)_raw\.fif"
+        try:
+            tally = prepare_sources(read_section(DataSettings, settings), out, paths)
+        except UserError as error:
+            raise type(error)(_plain(str(error), folder)) from error
+        tally.notes = [_plain(note, folder) for note in tally.notes]
+        return tally
+
+
+def _plain(said: str, folder: str) -> str:
+    return re.sub(rf"{re.escape(folder)}/(\d+)/[^:;,]*?_raw\.fif", r"recording \1", said)
+
+
+def epoch_notes(epochs: Any, columns: Columns) -> list[str]:
+    """What counts of epochs, and whose they are, where that may surprise."""
+    notes = []
+    if epochs.tmin < 0:
+        notes.append(
+            f"epochs begin {-epochs.tmin:g} s before their event, and this part counts as well; "
+            "epochs.crop(tmin=0) leaves it out."
+        )
+    if epochs.metadata is None or columns.subject not in epochs.metadata.columns:
+        notes.append(f"the metadata have no column {columns.subject!r}: all epochs are of one subject, {SUBJECT!r}.")
+    return notes
 
 
 def saved(raws: Sequence[Any], folder: Path) -> Iterator[Path]:

@@ -7,6 +7,7 @@ recording as a whole), and the sentence; the subject, the task and the number of
 import dataclasses
 import itertools
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError, did_you_mean
 
 SUBJECT, TASK = "all", "all"  # of rows that do not say
+SAMPLES = 200  # of a stretch of raw EEG: fewer last less than a second
 PLAIN = ("subject", "task", "sentence_index")
 
 
@@ -73,6 +75,7 @@ def write(
     columns: Columns | Mapping[str, str] | None = None,
     features_are: str = "",
     provenance: Mapping[str, Any] | None = None,
+    tally: Tally | None = None,
 ) -> Path:
     """Writes a data file from anything that gives samples, one at a time; nothing is there until all of it is.
 
@@ -86,6 +89,7 @@ def write(
       columns: other names of the columns, e.g. `{"features": "eeg", "sentence": "text"}`.
       features_are: what the F columns mean, for the record.
       provenance: where the samples come from, kept in the file; plain values.
+      tally: counts samples and gets notes; by default the notes are printed.
 
     Returns:
       The path.
@@ -109,14 +113,16 @@ def write(
         raise UserError(f"{path}: {type(samples).__name__} of MNE is prepared first; `eeg2text_jax.prepare` does it.")
     if hasattr(samples, "to_dict") and hasattr(samples, "itertuples"):  # a table of pandas
         samples = samples.to_dict("records")
-    tally = Tally()
-    found = rows_to_samples(samples, named, str(path), tally)
+    said, tally = tally is None, tally or Tally()
+    found = tally.count(rows_to_samples(samples, named, str(path), tally))
     first = next(found, None)
     if first is None:
         raise UserError(f"{path}: there is no sample to write; expected one or more.")
     with DataWriter(path, first.features.shape[1], features_are or named.features_are or "features") as writer:
         writer.add_all(itertools.chain([first], found))
         writer.provenance = {"source": "python", **(provenance or {}), "notes": tally.notes}
+    if said and tally.notes:
+        print("\n".join(tally.notes), file=sys.stderr)
     return path
 
 
@@ -135,7 +141,7 @@ def rows_to_samples(
       UserError: see `write`.
     """
     numbers = SentenceNumbers()
-    width = None
+    width, lengths = None, Lengths()
     for number, row in enumerate(rows):
         name = f"{where}, row {number}"
         sample = row if isinstance(row, Sample) else _sample(row, columns, name, numbers)
@@ -144,8 +150,9 @@ def rows_to_samples(
             raise UserError(f"{name}: has {checked.shape[1]} features a word, the rows before have {width}.")
         width = checked.shape[1]
         numbers.compare(sample)
+        lengths.add(checked.shape, sample.sentence)
         yield dataclasses.replace(sample, features=checked)
-    tally.notes += numbers.notes(where)
+    tally.notes += [*numbers.notes(where), *lengths.notes(where)]
 
 
 def _sample(row: Mapping[str, Any], columns: Columns, name: str, numbers: "SentenceNumbers") -> Sample:
@@ -201,6 +208,31 @@ def features_of(values: Any, name: str) -> np.ndarray:
     if not np.isfinite(found).all():
         raise UserError(f"{name}: the features have NaN or infinity; leave such words out.")
     return found
+
+
+class Lengths:
+    """Shapes of features, held against their texts: `[channels, samples]` of raw EEG looks like `[words, features]`."""
+
+    def __init__(self) -> None:
+        self._shapes: set[tuple[int, ...]] = set()
+        self._words: set[int] = set()
+
+    def add(self, shape: tuple[int, ...], sentence: str) -> None:
+        self._shapes.add(shape)
+        self._words.add(len(sentence.split()))
+
+    def notes(self, where: str) -> list[str]:
+        """One on rows that are all as long, and have more features than fit a position, though their texts differ."""
+        if len(self._shapes) != 1 or len(self._words) < 2:
+            return []
+        ((positions, width),) = self._shapes
+        if positions < 2 or width < max(SAMPLES, 2 * positions):
+            return []
+        return [
+            f"{where}: every row is {positions} positions of {width} features, though the texts have "
+            f"{min(self._words)} to {max(self._words)} words; if a row is raw EEG, [channels, samples], give "
+            "mne.EpochsArray instead."
+        ]
 
 
 class SentenceNumbers:

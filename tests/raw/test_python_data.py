@@ -67,3 +67,52 @@ def test_what_is_missing_is_said(raw, tmp_path):
     with pytest.raises(UserError, match="RawArray of MNE is prepared first"):
         data.write(tmp_path / "a.h5", raw)
     assert not (tmp_path / "a.h5").exists()
+
+
+def test_what_was_kept_and_dropped_is_said_in_python_too(raw, tmp_path, capsys):
+    marked = raw.copy()
+    marked.info["bads"] = ["Oz"]
+    prepare(marked, tmp_path / "a.h5")
+    said = capsys.readouterr().err
+    assert "recording 1: calls channels bad that are kept: Oz." in said
+    assert "first texts: the dog saw it |" in said
+    broken = raw.copy()
+    broken._data[1] = np.nan
+    with pytest.raises(UserError, match=r"recording 2: 1 of 4 channels have NaN") as error:
+        prepare([raw, broken], tmp_path / "a.h5")
+    assert "/tmp" not in str(error.value)
+
+
+def test_two_recordings_of_one_subject_keep_their_names(raw, tmp_path):
+    named = raw.copy()
+    named.info["subject_info"] = {"his_id": "A_1"}
+    held = prepare([named, named], tmp_path / "a.h5")
+    assert set(held.subject) == {"A_1"}
+    assert len(held.clock.recordings()) == 2
+
+
+def test_epochs_without_a_subject_or_with_a_baseline_are_noted(raw, tmp_path, capsys):
+    pandas = pytest.importorskip("pandas")
+    metadata = pandas.DataFrame({"text": TEXTS})
+    events = np.array([[int(t * RATE), 0, 1] for t in (3.0, 11.0, 20.0)])
+    epochs = mne.Epochs(raw, events, tmin=-0.5, tmax=SECONDS, baseline=None, metadata=metadata, verbose="error")
+    prepare(epochs, tmp_path / "a.h5")
+    said = capsys.readouterr().err
+    assert "epochs begin 0.5 s before their event, and this part counts" in said
+    assert "no column 'subject': all epochs are of one subject, 'all'." in said
+    with pytest.raises(UserError, match=r"data is a list of Epochs; expected .*concatenated, with a column `subject`"):
+        prepare([epochs, epochs], tmp_path / "a.h5")
+    with pytest.raises(UserError, match="data is a dict of RawArray"):
+        prepare({"A": raw}, tmp_path / "a.h5")
+
+
+def test_raw_eeg_in_a_table_is_noted(tmp_path, capsys):
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    for shapes, noted in (([(16, 875)] * 3, True), ([(4, 875), (4, 875), (5, 875)], False), ([(16, 64)] * 3, False)):
+        frame = pandas.DataFrame({"features": [rng.normal(size=shape) for shape in shapes],
+                                  "sentence": [*TEXTS[:2], "a dog"], "subj": list("AAB")})  # fmt: skip
+        prepare(frame, tmp_path / "a.h5")
+        said = capsys.readouterr().err
+        assert ("every row is 16 positions of 875 features" in said) == noted
+        assert "if 'subj' is the subject" in said

@@ -79,7 +79,8 @@ def refuse_codes(file: RawFile, texts: Sequence[str]) -> None:
         shown = ", ".join(list(dict.fromkeys(texts))[:3])
         raise UserError(
             f"{file.path}: its annotations are no texts but look like codes ({shown}, ...); give "
-            "data.raw.begin, the code that begins a sentence ('*': any), and data.raw.texts, a table of texts by `code` or `trial`."
+            "data.raw.begin, the code that begins a sentence ('*': any), and data.raw.texts, a table of texts by "
+            "`code` or `trial`."
         )
 
 
