@@ -16,7 +16,8 @@ from eeg2text_jax.data.prepare import DataSettings
 from eeg2text_jax.data.prepare import prepare as prepare_sources
 from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.electrodes import electrodes
-from eeg2text_jax.data.raw.power import band_power
+from eeg2text_jax.data.raw.odd import Levels
+from eeg2text_jax.data.raw.power import Flat, band_power
 from eeg2text_jax.data.raw.raw_samples import referenced
 from eeg2text_jax.data.raw.recording import NOT_EEG
 from eeg2text_jax.data.raw.sentences import Reading, windows
@@ -68,7 +69,7 @@ def prepare(
     elif not isinstance(data, list | tuple) and hasattr(data, "metadata") and hasattr(data, "ch_names"):
         spec = RawSpec(**settings.raw)
         names = channels_of(data, spec)
-        rows = epoch_rows(data, names, spec, columns)
+        rows = epoch_rows(data, names, spec, columns, tally)
         places = electrodes(data.info, names, spec.montage)
         provenance = {"held": "mne.Epochs", **({"electrodes": places} if places else {})}
         tally.notes += epoch_notes(data, columns)
@@ -153,11 +154,13 @@ def channels_of(epochs: Any, spec: RawSpec) -> list[str]:
     return names
 
 
-def epoch_rows(epochs: Any, names: Sequence[str], spec: RawSpec, columns: Columns) -> Iterator[dict[str, Any]]:
+def epoch_rows(
+    epochs: Any, names: Sequence[str], spec: RawSpec, columns: Columns, tally: Tally
+) -> Iterator[dict[str, Any]]:
     """Give each epoch as a row: band power of its windows `[W, F]`, and what its metadata say.
 
     Raises:
-      UserError: there is no column of texts; a band is beyond what the sampling rate holds.
+      UserError: there is no column of texts; a band is beyond what the sampling rate holds; a channel is constant.
     """
     known = [] if epochs.metadata is None else list(epochs.metadata.columns)
     text = next((name for name in (columns.sentence, spec.text) if name in known), None)
@@ -168,12 +171,21 @@ def epoch_rows(epochs: Any, names: Sequence[str], spec: RawSpec, columns: Column
         )
     rate = float(epochs.info["sfreq"])
     spec.check_rate(rate, "the epochs")
+    levels = Levels(names)
     for volts, (_, about) in zip(epochs.get_data(picks=list(names)), epochs.metadata.iterrows(), strict=True):
+        levels.add(np.asarray(volts))
         volts = referenced(np.asarray(volts), tuple(names), spec, "the epochs")
         spans = windows(Reading("", 0.0, volts.shape[1] / rate), spec.window, spec.step)
         named = {"subject": columns.subject, "task": columns.task, "sentence_index": columns.sentence_index}
         row = {ours: about[theirs] for ours, theirs in named.items() if theirs in known}
-        yield {**row, "features": band_power(volts, rate, spans, spec), "sentence": about[text]}
+        try:
+            yield {**row, "features": band_power(volts, rate, spans, spec), "sentence": about[text]}
+        except Flat as flat:
+            raise UserError(
+                f"an epoch has a constant channel, {names[flat.args[0]]}, whose power has no logarithm; leave it out "
+                "with data.raw.exclude."
+            ) from flat
+    tally.notes += levels.notes()
 
 
 def changed(config: ConfigDict, changes: dict[str, Any]) -> ConfigDict:

@@ -116,6 +116,8 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
     ]
     if unused := outline.provenance.get("not_used"):
         findings.notes.append(f"columns of the source that were not used: {', '.join(map(str, unused))}.")
+    said = map(str, outline.provenance.get("notes", ()))
+    findings.notes += [f"of prepare: {note}" for note in said if "columns not used" not in note]
 
 
 def unit_of(outline: DataFile) -> str:

@@ -15,6 +15,7 @@ from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.electrodes import Place, electrodes
 from eeg2text_jax.data.raw.events import Event, annotations, events_table, read_events, split_type
 from eeg2text_jax.data.raw.find import RawFile, find_raw
+from eeg2text_jax.data.raw.odd import Levels, SameTimes
 from eeg2text_jax.data.raw.power import Flat, band_power
 from eeg2text_jax.data.raw.recording import Recording, open_recording
 from eeg2text_jax.data.raw.sentences import NO_TEXT, Reading, readings, refuse_codes, windows
@@ -30,6 +31,7 @@ from eeg2text_jax.stores.copying import at_hand
 
 BEYOND = "beyond the recording"
 FLAT = "flat channel"
+EDGE = "EDGE boundary"  # MNE's annotation where recordings were concatenated
 Found = tuple[list[Reading], collections.Counter[str]]  # sentences, and drops by reason
 
 
@@ -58,6 +60,7 @@ class RawRecordings:
         self._unmatched: list[str] = []  # sentences on recordings in which no event begins one
         self._marker_types: dict[str, None] = {}  # those that texts began with
         self._of_channels: dict[str, list[Path]] = {}  # what is said of channels, and of which files
+        self._same_times = SameTimes()
         self._files = find_raw(sources, spec.names, spec.task)
         self._texts = Texts(Path(at_hand(spec.texts)), spec.text) if spec.texts else None
         self._read = {file.path: self._from_table(file) for file in self._files}
@@ -124,6 +127,7 @@ class RawRecordings:
         for note, paths in self._of_channels.items():
             others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
             self._tally.notes.append(f"{paths[0]}{others}: {note}")
+        self._tally.notes += self._same_times.notes()
         if self._marker_types:
             self._tally.notes.append(
                 f"BrainVision's marker type was removed from texts: {', '.join(self._marker_types)}."
@@ -163,7 +167,12 @@ class RawRecordings:
         if found is None:
             events = sorted(annotations(recording.raw, self._spec.text), key=lambda event: event.onset)
             found = self._readings(file, events, ())
+            if edges := sum(code == EDGE for event in events for code in event.codes):
+                self._of_channels.setdefault(f"was concatenated of {edges + 1} parts, which count as one subject, "
+                                             f"{file.subject}.", []).append(file.path)  # fmt: skip
         sentences, dropped = found
+        levels = Levels(recording.channels)
+        self._same_times.add(file, sentences)
         for reason, n in dropped.items():
             self._tally.dropped[file.subject, file.task, reason] += n
         for note in recording.notes:
@@ -176,28 +185,31 @@ class RawRecordings:
             return
         with ProgressLine(title, len(sentences)) as progress:
             for reading in sentences:
-                features = self._features(recording, reading)
+                features = self._features(recording, reading, levels)
                 if features is not None:
                     index = self._numbers.of(file.task, reading.text)
                     about = (features, reading.text, file.subject, file.task, index)
                     yield Sample(*about, file.name, reading.begin, reading.end - reading.begin)
                 progress.advance(1)
+        for note in levels.notes():
+            self._of_channels.setdefault(note, []).append(file.path)
         self.provenance["files"].append({"name": file.path.name, "sha256": file_digest(file.path)})
 
-    def _features(self, recording: Recording, reading: Reading) -> np.ndarray | None:
+    def _features(self, recording: Recording, reading: Reading, levels: Levels) -> np.ndarray | None:
         """Features float32 `[W, F]`; None where the sentence is dropped, which is counted."""
         file, spec = recording.file, self._spec
         if reading.begin < 0 or reading.end > recording.seconds + 0.5 / recording.rate:
             self._tally.dropped[file.subject, file.task, BEYOND] += 1
             return None
         volts, start = recording.volts(reading.begin - spec.margin, reading.end + spec.margin)
+        levels.add(volts)
         order = [recording.channels.index(name) for name in self.channels]
         volts = referenced(volts[order], self.channels, spec, str(file.path))
         spans = reading.words or windows(reading, spec.window, spec.step)
         try:
             power = band_power(volts, recording.rate, [(a - start, b - start) for a, b in spans], spec)
-        except Flat:
-            self._tally.dropped[file.subject, file.task, FLAT] += 1
+        except Flat as flat:
+            self._tally.dropped[file.subject, file.task, f"{FLAT} {self.channels[flat.args[0]]}"] += 1
             return None
         return power.astype(np.float32)
 

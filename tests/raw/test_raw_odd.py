@@ -1,0 +1,71 @@
+"""Voltages and recordings that are odd are noted, and kept."""
+
+import numpy as np
+import pytest
+
+from eeg2text_jax import prepare
+from eeg2text_jax.cli import main
+from eeg2text_jax.errors import UserError
+
+mne = pytest.importorskip("mne", reason="pip install 'eeg2text_jax[mne]'")
+RATE, TEXTS = 128.0, ["the dog saw it", "a cat ran off", "no hen was there"]
+NAMES = ["Fz", "Cz", "Pz", "Oz"]
+
+
+def recording(seed=0, scale=1e-5):
+    signal = np.random.default_rng(seed).normal(size=(4, int(RATE * 30))) * scale
+    raw = mne.io.RawArray(signal, mne.create_info(NAMES, RATE, "eeg"), verbose="error")
+    return raw.set_annotations(mne.Annotations([3.0, 11.0, 20.0], [4.0] * 3, TEXTS))
+
+
+def notes(raw, path, capsys, **fields):
+    prepare(raw, path, **fields)
+    assert main(["check", str(path)]) == 0
+    said = capsys.readouterr()
+    for line in said.err.splitlines():  # `check` repeats what `prepare` noted
+        if line.startswith("recording"):
+            assert line.partition(": ")[2] in said.out
+    return said.err
+
+
+def test_good_recordings_are_not_noted(tmp_path, capsys):
+    said = notes(recording(), tmp_path / "a.h5", capsys)
+    assert said.startswith("subject ")
+
+
+def test_a_dead_channel_is_named(tmp_path, capsys):
+    dead = recording()
+    dead._data[3] = 0.0
+    assert "constant, or nearly so, as recorded: Oz (0 uV); leave them out with data.raw.exclude" in notes(
+        dead, tmp_path / "a.h5", capsys
+    )
+    with pytest.raises(UserError, match=r"all were dropped \(flat channel Oz 3\)"):
+        prepare(dead, tmp_path / "a.h5", data__raw__reference="")
+    pandas = pytest.importorskip("pandas")
+    epochs = mne.EpochsArray(dead.get_data()[None, :, :512], dead.info, verbose="error",
+                             metadata=pandas.DataFrame({"text": TEXTS[:1], "subject": ["A"]}))  # fmt: skip
+    prepare(epochs, tmp_path / "a.h5")
+    assert "constant, or nearly so, as recorded: Oz" in capsys.readouterr().err
+    with pytest.raises(UserError, match="an epoch has a constant channel, Oz"):
+        prepare(epochs, tmp_path / "a.h5", data__raw__reference="")
+
+
+def test_a_loose_channel_and_a_wrong_unit_are_noted(tmp_path, capsys):
+    loose = recording()
+    loose._data[1] *= 500
+    assert "more than 20 times as much as the others: Cz (5e+03 uV)" in notes(loose, tmp_path / "a.h5", capsys)
+    assert "standard deviation of 10 V, and EEG has" in notes(recording(scale=10.0), tmp_path / "a.h5", capsys)
+
+
+def test_one_recording_twice_is_noted(tmp_path, capsys):
+    for name, raw in (("S1", recording()), ("S1_filt", recording().filter(1.0, 30.0, verbose="error"))):
+        raw.save(tmp_path / f"{name}_raw.fif", verbose="error")
+    prepare(tmp_path, tmp_path / "a.h5")
+    said = capsys.readouterr().err
+    assert "1 recordings have the sentences of another one at the same times, such as" in said
+    assert "S1_filt_raw.fif (S1_filt)" in said
+
+
+def test_a_concatenated_recording_is_noted(tmp_path, capsys):
+    both = mne.concatenate_raws([recording(), recording(1)], verbose="error")
+    assert "was concatenated of 2 parts, which count as one subject, S1." in notes(both, tmp_path / "a.h5", capsys)
