@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+from eeg2text_jax.auditing.fitness import MIN_JUDGED
 from eeg2text_jax.models.flops import training_flops
 from eeg2text_jax.opening import check_before
 from eeg2text_jax.splits.certificate import size_lines, verdict
@@ -58,11 +59,14 @@ def data_lines(study: Study) -> list[str]:
     certificate = json.loads(study.workdir.split.read_text(encoding="utf8"))
     for name, rows in study.split.parts.items():
         texts[name] = f"{name} {len(rows)} samples of {len(set(data.sentence[rows]))} texts"
+    tested = len(set(data.sentence[study.split.parts["test"]]))
+    few = f"note: {tested} test texts; a verdict needs {MIN_JUDGED}: more data, or --folds=5, which tests all once"
     return [
         f"data: {len(data)} samples of {len(set(data.subject))} subjects, {data.n_features} features a position "
         f"({data.features_are.partition(';')[0]})",
         f"split {study.config.split.method}: {', '.join(texts.values())}; {verdict(certificate)}",
         *size_lines(certificate),
+        *([few] if tested < MIN_JUDGED else []),
         *lines(study.config, len(study.split.parts["train"])),
     ]
 

@@ -19,6 +19,7 @@ def test_a_dry_run_counts_and_makes_nothing(tmp_path, monkeypatch):
     assert re.search(
         r"test \d+ samples of \d+ texts; train and test share no texts .* and 2 subjects$", said, re.MULTILINE
     )
+    assert re.search(r"note: \d+ test texts; a verdict needs 30", said)
     assert "arms: eeg/0, noise/0; 6 steps of 8 samples" in said
     assert re.search(r"model: [\d,]+ parameters an arm; memory at least 0\.0\d GiB", said)
     assert re.search(r"time: at most \d+\.\d min .* at \d+ GFLOP/s", said)

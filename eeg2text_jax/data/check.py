@@ -14,6 +14,7 @@ from eeg2text_jax.data.check_volumes import Findings, look_at_frames
 from eeg2text_jax.data.clock import NO_TIME
 from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
 from eeg2text_jax.data.hdf5_disk import check_own
+from eeg2text_jax.data.raw.find import is_raw
 from eeg2text_jax.data.tally import first_texts, mark_notes
 from eeg2text_jax.errors import UserError, first_line
 
@@ -34,6 +35,11 @@ def check_datafile(path: Path) -> Findings:
     Raises:
       UserError: it is not there, or is no data file.
     """
+    if path.exists() and (path.is_dir() or is_raw(str(path))):
+        raise UserError(
+            f"{path}: is no data file but a {'folder' if path.is_dir() else 'recording'}; prepare it first: "
+            f"eeg2text prepare {path} --out=own.h5"
+        )
     findings = Findings(path)
     try:
         outline = read_outline(path)

@@ -16,7 +16,7 @@ from eeg2text_jax.data.fmri.scans import is_fmri
 from eeg2text_jax.data.planted.planted_scans import PlantedSpec, write_planted
 from eeg2text_jax.data.planted.planted_words import SyntheticSpec, synthetic_samples
 from eeg2text_jax.data.raw.choices import RawSpec
-from eeg2text_jax.data.raw.find import is_raw
+from eeg2text_jax.data.raw.find import is_raw, refuse_nested
 from eeg2text_jax.data.raw.raw_samples import open_raw
 from eeg2text_jax.data.recordings.samples import Recordings, RecordingSpec
 from eeg2text_jax.data.recordings.sources import SUFFIXES
@@ -30,6 +30,7 @@ from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.versions import __version__
 
 NO_SOURCE = "recordings"  # what configurations for recordings of one's own begin with
+COMPANIONS = {".eeg": ".vhdr", ".vmrk": ".vhdr", ".fdt": ".set"}  # of which MNE reads the header
 WORKBOOKS = (".xlsx", ".xls", ".ods")
 ARRAYS = {".npz": open_arrays, ".parquet": open_parquet}
 
@@ -124,6 +125,9 @@ def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Sourc
                 "data.source names no recordings yet; give --config.data.source=FILES: a BIDS folder, what MNE reads, "
                 "tables, arrays, Parquet, or ZuCo's recordings."
             )
+        if (beside := COMPANIONS.get(Path(source).suffix)) and Path(source).exists():
+            raise UserError(f"{source}: is a part of a recording; name {Path(source).with_suffix(beside)} instead.")
+        refuse_nested(source)
         if Path(source).suffix in WORKBOOKS:
             raise UserError(f"{source}: is a workbook, which is not read; save its sheet as CSV (UTF-8) and name that.")
         if not (Path(source).exists() or glob.has_magic(source)):

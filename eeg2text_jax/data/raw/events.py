@@ -98,7 +98,7 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     except FileNotFoundError as error:
         raise UserError(f"{path}: there is no such table; expected a TSV or CSV file with a header.") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as a table in UTF-8 ({error}); save a workbook as CSV.") from error
+        raise UserError(f"{path}: cannot be read as a table in UTF-8 ({error}); save it as CSV UTF-8.") from error
     if path.suffix == ".csv":
         lines = list(csv.reader(text.splitlines(keepends=True)))
     else:
@@ -106,6 +106,8 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     lines = [[cell.strip() for cell in line] for line in lines]
     if not lines or not any(lines[0]):
         raise UserError(f"{path}: the table is empty; expected a header and a line for each event.")
+    if len(lines[0]) == 1 and ";" in lines[0][0]:
+        raise UserError(f"{path}: its cells are separated by semicolons; save it with commas (.csv) or tabs (.tsv).")
     rows = []
     for number, cells in enumerate(lines[1:], 2):
         if not any(cells):

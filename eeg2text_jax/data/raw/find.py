@@ -52,6 +52,27 @@ def is_raw(source: str) -> bool:
     return _has_suffix(path)
 
 
+def refuse_nested(source: str) -> None:
+    """
+    Raises:
+      UserError: a folder is empty, or has recordings in the folders in it alone.
+    """
+    folder = Path(source)
+    if not folder.is_dir():
+        return
+    inside = sorted(path for path in folder.rglob("*") if not path.is_dir())
+    if not inside:
+        raise UserError(f"{source}: there is no file in this folder; name one with recordings.")
+    nested = [path for path in inside if _has_suffix(path)]
+    if nested and not any(path.parent == folder for path in inside):
+        first = nested[0].relative_to(folder)
+        pattern = folder.joinpath(*["*"] * (len(first.parts) - 1), f"*{first.suffix}")
+        raise UserError(
+            f"{source}: {len(nested)} recordings lie in folders in it, such as {first}; name them as '{pattern}', and "
+            "where the folders tell who read, give data.raw.names='(?P<subject>[^/]+)/[^/]+'."
+        )
+
+
 def find_raw(sources: Sequence[str], names: str = "", task: str = "") -> list[RawFile]:
     """Recordings among files, folders and globs, in the order of their names.
 

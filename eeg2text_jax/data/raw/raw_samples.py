@@ -18,7 +18,7 @@ from eeg2text_jax.data.raw.find import RawFile, find_raw
 from eeg2text_jax.data.raw.odd import Levels, SameTimes
 from eeg2text_jax.data.raw.power import Flat, band_power
 from eeg2text_jax.data.raw.recording import Recording, open_recording
-from eeg2text_jax.data.raw.sentences import NO_TEXT, Reading, readings, refuse_codes, windows
+from eeg2text_jax.data.raw.sentences import NO_END, NO_TEXT, Reading, no_sentence, readings, refuse_codes, windows
 from eeg2text_jax.data.raw.texts import Texts
 from eeg2text_jax.data.recordings.features import UnreadableRecording
 from eeg2text_jax.data.rows import SentenceNumbers
@@ -60,7 +60,7 @@ class RawRecordings:
         self._unmatched: list[str] = []  # sentences on recordings in which no event begins one
         self._marker_types: dict[str, None] = {}  # those that texts began with
         self._of_channels: dict[str, list[Path]] = {}  # what is said of channels, and of which files
-        self._same_times = SameTimes()
+        self._same_times, self._beyond = SameTimes(), ""
         self._files = find_raw(sources, spec.names, spec.task)
         self._texts = Texts(Path(at_hand(spec.texts)), spec.text) if spec.texts else None
         self._read = {file.path: self._from_table(file) for file in self._files}
@@ -83,11 +83,7 @@ class RawRecordings:
         if not (columns or self._spec.begin or self._texts):
             refuse_codes(file, [reading.text for reading in found])
         if not found and not dropped:
-            codes = list(dict.fromkeys(code for event in events for code in event.codes))
-            self._unmatched.append(
-                f"{file.path}: no event begins a sentence (data.raw.begin is {self._spec.begin!r}); its codes are "
-                f"{', '.join(codes[:8])}{', ...' if len(codes) > 8 else ''}."
-            )
+            self._unmatched.append(no_sentence(file, events, self._spec))
         return found, dropped
 
     def _note_marker_types(self, events: Sequence[Event], texts: set[str]) -> None:
@@ -136,14 +132,14 @@ class RawRecordings:
         if named:
             self._tally.notes.append(
                 f"subjects are called as their files, such as {named[0]!r}; where names tell more than who read, give "
-                "data.raw.names, as '(?P<subject>[^_]+)_(?P<task>[^_]+)'."
+                "data.raw.names, as '(?P<subject>[^_]+)_(?P<task>[^_.]+)'."
             )
         if self._texts:
             self._texts.check_codes()
             self._tally.notes += self._texts.notes()
         if not self._tally.kept:
             drops = ", ".join(f"{reason} {n}" for reason, n in self._tally.drops().items())
-            dropped = [f"all were dropped ({drops}){self._why_no_text()}."] if drops else []
+            dropped = [f"all were dropped ({drops}){self._why()}."] if drops else []
             reasons = [*problems, *dropped, *self._unmatched]
             raise UserError(f"no sample to write: {reasons[0]}")
         self._tally.notes += self._unmatched
@@ -152,7 +148,16 @@ class RawRecordings:
         self.provenance["dropped"] = self._tally.drops()
         self.provenance["notes"] = list(self._tally.notes)
 
-    def _why_no_text(self) -> str:
+    def _why(self) -> str:
+        """The end of a sentence on why all were dropped, for the most frequent reason."""
+        most = next(iter(self._tally.drops()))
+        if most == BEYOND and self._beyond:
+            return (
+                f"; {self._beyond}: are onsets and durations in seconds, not in ms or samples, and from the "
+                "recording's first sample"
+            )
+        if most == NO_END:
+            return "; give each a duration in seconds, or name the code that ends a sentence with data.raw.end"
         if NO_TEXT not in self._tally.drops():
             return ""
         if self._texts is None:
@@ -200,6 +205,9 @@ class RawRecordings:
         file, spec = recording.file, self._spec
         if reading.begin < 0 or reading.end > recording.seconds + 0.5 / recording.rate:
             self._tally.dropped[file.subject, file.task, BEYOND] += 1
+            self._beyond = self._beyond or (
+                f"the first goes from {reading.begin:g} to {reading.end:g} s in a recording of {recording.seconds:g} s"
+            )
             return None
         volts, start = recording.volts(reading.begin - spec.margin, reading.end + spec.margin)
         levels.add(volts)

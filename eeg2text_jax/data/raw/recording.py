@@ -57,10 +57,11 @@ class Recording:
             found = self.raw.get_data(self.picks, start, stop)
         broken = np.flatnonzero(~np.isfinite(found).all(axis=1))
         if len(broken):
+            first = start + np.flatnonzero(~np.isfinite(found).all(axis=0))[0]
             names = _some([self.channels[i] for i in broken])
             raise UserError(
                 f"{self.file.path}: {len(broken)} of {len(self.channels)} channels have NaN or infinity at "
-                f"{begin:.1f} s ({names}); mend the recording, or leave them out with data.raw.exclude."
+                f"{first / self.rate:.1f} s ({names}); mend the recording, or leave them out with data.raw.exclude."
             )
         return found.astype(np.float64, copy=False) * self.factor, start / self.rate
 

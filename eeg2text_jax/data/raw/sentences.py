@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.events import CODES, MISSING, Event, is_marked_bad, split_type
-from eeg2text_jax.data.raw.find import RawFile
+from eeg2text_jax.data.raw.find import RawFile, stem_of
 from eeg2text_jax.data.raw.texts import Texts
 from eeg2text_jax.data.tally import are_codes
 from eeg2text_jax.errors import UserError
@@ -15,6 +15,8 @@ NO_END = "no end"
 NO_TEXT = "no text"
 NO_WORD = "no word"
 MARKED_BAD = "marked bad"
+LONGEST = 120.0  # seconds of a sentence; what lasts longer is probably no seconds
+MILLISECONDS = "are durations in ms? expected seconds."
 Span = tuple[float, float]  # seconds
 
 
@@ -49,6 +51,7 @@ def readings(
         texts.check_trials(file, len(begins))
     bad = [event for event in events if is_marked_bad(event)]
     found: list[Reading] = []
+    previous = ""  # code of the last sentence in a table
     for trial, (place, event) in enumerate(begins, 1):
         following = begins[trial][0] if trial < len(begins) else len(events)
         end = _end(event, events[place + 1 : following], spec)
@@ -65,9 +68,25 @@ def readings(
             dropped[problem] += 1
             continue
         if found and event.onset < found[-1].end - 1e-6:
-            raise UserError(_overlap(file, found[-1], Reading(text, event.onset, end), spec))
+            both = (previous, event.codes[0] if columns and event.codes else "")
+            raise UserError(_overlap(file, found[-1], Reading(text, event.onset, end), spec, both))
+        previous = event.codes[0] if columns and event.codes else ""
         found.append(Reading(text, event.onset, end, words))
     return found, dropped
+
+
+def no_sentence(file: RawFile, events: Sequence[Event], spec: RawSpec) -> str:
+    """Why no event of a recording begins a sentence."""
+    events = [event for event in events if not is_marked_bad(event)]
+    codes = list(dict.fromkeys(code for event in events for code in event.codes))
+    if not codes:
+        table = file.path.with_name(f"{stem_of(file.path)}_events.tsv")
+        return f"{file.path}: has no annotations, and there is no table of events {table.name} (or .csv) beside it."
+    why = ""
+    if not spec.begin and not any(event.duration for event in events):
+        why = " and none has a duration; give data.raw.end, the code that ends a sentence,"
+    shown = f"{', '.join(codes[:8])}{', ...' if len(codes) > 8 else ''}"
+    return f"{file.path}: no event begins a sentence (data.raw.begin is {spec.begin!r}){why}; its codes are {shown}."
 
 
 def refuse_codes(file: RawFile, texts: Sequence[str]) -> None:
@@ -84,14 +103,22 @@ def refuse_codes(file: RawFile, texts: Sequence[str]) -> None:
         )
 
 
-def _overlap(file: RawFile, first: Reading, second: Reading, spec: RawSpec) -> str:
-    """What overlaps, and what to do about it: words are often annotated within their sentence."""
+def _overlap(file: RawFile, first: Reading, second: Reading, spec: RawSpec, codes: tuple[str, str]) -> str:
+    """What overlaps, and what to do about it: words are often annotated within their sentence.
+
+    `codes` are those of the two in a table of events, where they have any.
+    """
     said = " and ".join(f"{one.text[:40]!r} ({one.begin:g} to {one.end:g} s)" for one in (first, second))
     said = f"{file.path}: the sentences {said} overlap; "
     mend = "mend the events, or name the code that ends a sentence with data.raw.end."
     word, sentence = sorted((first, second), key=lambda one: one.end - one.begin)
     inside = sentence.begin - 1e-6 <= word.begin and word.end <= sentence.end + 1e-6
     kind = sentence.text.partition("/")[0] if "/" in sentence.text else ""
+    if not inside and sentence.end - sentence.begin > LONGEST:
+        return f"{said}they last {word.end - word.begin:g} and {sentence.end - sentence.begin:g} s: {MILLISECONDS}"
+    if inside and codes[word is second] not in ("", codes[word is first]) and not spec.word:
+        code = codes[word is second]
+        return f"{said}if {code!r} marks a word, name the code of words with data.raw.word={code}; else {mend}"
     if spec.word or spec.begin or not inside or (len(word.text.split()) > len(sentence.text.split()) and not kind):
         return said + mend
     if {part.casefold() for part in word.text.split()} <= {part.casefold() for part in sentence.text.split()}:

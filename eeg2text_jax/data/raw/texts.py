@@ -8,6 +8,7 @@ from eeg2text_jax.data.raw.events import MISSING, read_table, spellings, split_t
 from eeg2text_jax.data.raw.find import RawFile
 from eeg2text_jax.errors import UserError
 
+BIDS_PREFIX = {"subject": "sub-", "session": "ses-", "task": "task-", "run": "run-"}
 KEYS = ("subject", "session", "task", "run", "trial", "code")  # columns by which a table of texts is looked up
 
 
@@ -21,11 +22,14 @@ class Texts:
     def __init__(self, path: Path, column: str):
         self.path = path
         columns, rows = read_table(path)
+        if "participant_id" in columns and "subject" not in columns:  # as BIDS calls it
+            columns, rows = [*columns, "subject"], [{**row, "subject": row["participant_id"]} for row in rows]
         self.keys = tuple(key for key in KEYS if key in columns)
         if column not in columns or not {"trial", "code"} & set(self.keys):
             raise UserError(
-                f"{path}: has the columns {', '.join(columns)}; expected {column!r} and `trial` or `code`, and where "
-                "texts differ between them `subject`, `session`, `task` or `run`."
+                f"{path}: has the columns {', '.join(columns)}; expected {column!r} (data.raw.text names "
+                "another) and `trial` or `code` by these names, and where texts differ between them `subject`, "
+                "`session`, `task` or `run`."
             )
         self._texts: dict[tuple[str, ...], str] = {}
         self._used: set[tuple[str, ...]] = set()
@@ -55,7 +59,7 @@ class Texts:
         """
         if "code" in self.keys or not trials:
             return
-        ours = [_plain(getattr(file, name)) for name in self.keys[:-1]]
+        ours = [_key(name, getattr(file, name)) for name in self.keys[:-1]]
         numbers = [key[-1] for key in self._texts if list(key[:-1]) == ours]
         if "0" in numbers:
             raise UserError(
@@ -87,7 +91,7 @@ class Texts:
         for place, name in enumerate(self.keys):
             if name in ("trial", "code"):
                 continue
-            theirs, ours = {key[place] for key in self._texts}, {_plain(getattr(file, name)) for file in files}
+            theirs, ours = {key[place] for key in self._texts}, {_key(name, getattr(file, name)) for file in files}
             if not theirs & ours:
                 return (
                     f"{self.path}: its column {name} has {', '.join(sorted(theirs)[:3])}; the recordings' {name} is "
@@ -109,7 +113,7 @@ def _key(name: str, value: str) -> str:
     if name == "code":
         marker, bare = split_type(value)
         value = spellings(bare)[-1] if marker in ("", "Stimulus/", "Comment/") else marker + bare
-    return _plain(value)
+    return _plain(value.strip().removeprefix(BIDS_PREFIX.get(name, "")))
 
 
 def _plain(value: str) -> str:

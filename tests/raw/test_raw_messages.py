@@ -1,0 +1,141 @@
+"""What is wrong with recordings is said so that the next try works."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_run import data_spec
+
+from eeg2text_jax import prepare
+from eeg2text_jax.cli import main
+from eeg2text_jax.data.raw.choices import RawSpec
+from eeg2text_jax.data.raw.events import Event, read_table
+from eeg2text_jax.data.raw.find import RawFile, find_raw
+from eeg2text_jax.data.raw.sentences import no_sentence, readings
+from eeg2text_jax.data.raw.texts import Texts
+from eeg2text_jax.errors import UserError
+
+RATE, TEXTS = 128.0, ["the dog saw it", "a cat ran off", "no hen was there"]
+FILE = RawFile(Path("S1.edf"), "01", "NR", "2", "1")
+
+
+@pytest.mark.parametrize(
+    ("files", "given", "message"),
+    [
+        (
+            ["a/x/r.edf", "b/x/r.edf"],
+            ".",
+            r"2 recordings lie in folders in it, such as a/x/r\.edf; name them as '\*/\*",
+        ),
+        (["r.vhdr", "r.eeg"], "r.eeg", r"r\.eeg: is a part of a recording; name r\.vhdr instead"),
+        (["r.vhdr", "r.vmrk"], "r.vmrk", r"name r\.vhdr instead"),
+        (["r.set", "r.fdt"], "r.fdt", r"name r\.set instead"),
+        ([], ".", "there is no file in this folder"),
+    ],
+)
+def test_what_is_named_is_no_recording(files, given, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in files:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_bytes(b"x")
+    assert main(["prepare", given, "--out=own.h5"]) == 2
+    said = capsys.readouterr().err
+    assert re.search(message, said), said
+    assert said.count("\n") == 1
+
+
+def test_check_of_a_recording_says_what_comes_first(tmp_path, capsys):
+    (tmp_path / "S1.vhdr").write_bytes(b"Brain Vision")
+    for place, what in ((tmp_path, "folder"), (tmp_path / "S1.vhdr", "recording")):
+        assert main(["check", str(place)]) == 2
+        assert f"is no data file but a {what}; prepare it first: eeg2text prepare" in capsys.readouterr().err
+
+
+def test_names_of_bids_fit_tables_with_and_without_prefix(tmp_path):
+    path = tmp_path / "texts.tsv"
+    for column, subject in (("subject", "sub-01"), ("subject", "1"), ("participant_id", "sub-01")):
+        path.write_text(f"{column}\tses\ttrial\ttext\n{subject}\tx\t1\tone\nsub-02\tx\t1\ttwo\n")
+        texts = Texts(path, "text")
+        assert texts.find(FILE, 1, ()) == "one"
+        texts.check_trials(FILE, 1)
+    path.write_text("trigger\tsentence\n1\tone\n")
+    with pytest.raises(
+        UserError, match=r"expected 'text' \(data.raw.text names another\) and `trial` or `code` by these"
+    ):
+        Texts(path, "text")
+
+
+def test_tables_of_a_spreadsheet(tmp_path):
+    path = tmp_path / "texts.csv"
+    path.write_text("trial;text\n1;one\n")
+    with pytest.raises(UserError, match="separated by semicolons; save it with commas"):
+        read_table(path)
+    path.write_bytes("trial,text\n1,über\n".encode("latin-1"))
+    with pytest.raises(UserError, match="save it as CSV UTF-8"):
+        read_table(path)
+
+
+def test_why_no_event_begins_a_sentence():
+    spec = data_spec(RawSpec, "raw")
+    bad = Event(0.0, 1.0, ("BAD_ACQ_SKIP",), {})
+    assert "no annotations, and there is no table of events S1_events.tsv (or .csv)" in no_sentence(FILE, [bad], spec)
+    said = no_sentence(FILE, [bad, Event(1.0, 0.0, ("a dog",), {})], spec)
+    assert "none has a duration; give data.raw.end" in said
+    assert said.endswith("its codes are a dog.")
+
+
+def test_words_of_a_table_have_a_code_already():
+    columns = ("onset", "duration", "trial_type", "text")
+    events = [Event(1.0, 3.0, ("sentence",), {"text": "the dog barks"}), Event(1.0, 0.5, ("word",), {"text": "the"})]
+    with pytest.raises(UserError, match=r"if 'word' marks a word, name the code of words with data\.raw\.word=word;"):
+        readings(FILE, events, columns, data_spec(RawSpec, "raw"), None)
+    events = [Event(1.0, 3000.0, (), {"text": "a b"}), Event(6.0, 3500.0, (), {"text": "c d"})]
+    with pytest.raises(UserError, match=r"they last 3000 and 3500 s: are durations in ms\?"):
+        readings(FILE, events, columns, data_spec(RawSpec, "raw"), None)
+
+
+def recording(onsets, seconds):
+    mne = pytest.importorskip("mne", reason="pip install 'eeg2text_jax[mne]'")
+    signal = np.random.default_rng(0).normal(size=(4, int(RATE * 30))) * 1e-5
+    raw = mne.io.RawArray(signal, mne.create_info(["Fz", "Cz", "Pz", "Oz"], RATE, "eeg"), verbose="error")
+    return raw.set_annotations(mne.Annotations([0.0], [0.1], ["x"])), list(zip(onsets, seconds, TEXTS, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("onsets", "seconds", "message"),
+    [
+        (
+            [3000, 11000, 20000],
+            [4] * 3,
+            "the first goes from 3000 to 3004 s in a recording of 30 s: are onsets and dur",
+        ),
+        ([3, 11, 20], [0] * 3, "no end 3.; give each a duration in seconds, or name the code that ends"),
+    ],
+)
+def test_why_all_were_dropped(onsets, seconds, message, tmp_path):
+    raw, rows = recording(onsets, seconds)
+    raw.save(tmp_path / "S1_raw.fif", verbose="error")
+    lines = ["onset\tduration\ttext", *("\t".join(map(str, row)) for row in rows)]
+    (tmp_path / "S1_events.tsv").write_text("\n".join(lines))
+    with pytest.raises(UserError, match=message):
+        prepare(tmp_path, tmp_path / "a.h5")
+
+
+def test_a_missing_number_is_said_where_it_is(tmp_path):
+    raw, _ = recording([3, 11, 20], [4] * 3)
+    raw.set_annotations(type(raw.annotations)([3.0], [9.0], ["the dog saw it"]))
+    raw._data[1, int(8.5 * RATE)] = np.nan
+    with pytest.raises(UserError, match=r"recording 1: 1 of 4 channels have NaN or infinity at 8\.5 s \(Cz\)"):
+        prepare(raw, tmp_path / "a.h5")
+
+
+def test_the_advised_expression_leaves_the_ending_out(tmp_path):
+    (tmp_path / "subj1_reading.edf").write_bytes(b"x")
+    (file,) = find_raw([str(tmp_path)], "(?P<subject>[^_]+)_(?P<task>[^_.]+)")
+    assert (file.subject, file.task) == ("subj1", "reading")
+
+
+def test_the_usage_of_prepare_has_an_optional_configuration(capsys):
+    assert main(["prepare", "x"]) == 2
+    assert "[--config=NAME|FILE.py]" in capsys.readouterr().err
