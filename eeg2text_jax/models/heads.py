@@ -56,11 +56,20 @@ def attend_apart(
         # heads within each sentence).
         heads = x.reshape(x.shape[0], -1, head_dim).swapaxes(0, 1)
         heads = heads.reshape(heads.shape[0], shape.batch, -1, head_dim)
-        return heads if len(heads) == shape.heads else jnp.repeat(heads, shape.heads // len(heads), axis=0)
+        return _repeated(heads, shape.heads // len(heads))
 
     head_dim = queries.shape[1] // shape.heads
     mixed = attend(split(queries), split(keys), split(values), biases, shape.rate, dropout_key, cap)
     return mixed.reshape(shape.heads, queries.shape[0], -1).swapaxes(0, 1).reshape(queries.shape)
+
+
+def _repeated(heads: jax.Array, times: int) -> jax.Array:
+    """Repeat each head `[X, ...]` so many times.
+
+    A single head is concatenated, as a broadcast gives wrong numbers: XLA:CPU of jaxlib 0.10.2 fuses broadcast,
+    product and softmax, and from 16 sentences on the fusion ignores the keys.
+    """
+    return jnp.concatenate([heads] * times) if len(heads) == 1 else jnp.repeat(heads, times, axis=0)
 
 
 def into_groups(x: jax.Array, kernel: jax.Array, bias: jax.Array | None, heads: int) -> jax.Array:
