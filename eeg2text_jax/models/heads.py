@@ -48,28 +48,51 @@ def attend_apart(
     dropout_key: jax.Array | None,
     cap: float = 0.0,
 ) -> jax.Array:
-    """Attend from rows `[N*T, H*Dh]` with an axis of heads, `[H, N, T, Dh]`; key and value heads may be repeated."""
+    """Attend from rows `[N*T, H*Dh]` with an axis of heads, `[H, N, T, Dh]`; key and value heads may be fewer."""
 
     def split(x: jax.Array) -> jax.Array:
         # Heads first, over all rows: for a small batch, a TPU's matrix unit writes the transposed product at no cost
         # (0.54 ms for forward and backward of one attention of BART-large by the compiler's estimate; 0.71 ms with
         # heads within each sentence).
         heads = x.reshape(x.shape[0], -1, head_dim).swapaxes(0, 1)
-        heads = heads.reshape(heads.shape[0], shape.batch, -1, head_dim)
-        return _repeated(heads, shape.heads // len(heads))
+        return heads.reshape(heads.shape[0], shape.batch, -1, head_dim)
 
     head_dim = queries.shape[1] // shape.heads
-    mixed = attend(split(queries), split(keys), split(values), biases, shape.rate, dropout_key, cap)
+    asked, known, said = split(queries), split(keys), split(values)
+    groups, length = shape.heads // len(known), asked.shape[2]
+    if groups > 1:
+        asked = _into_further_positions(asked, groups)
+        biases = [_bias_of_positions(bias, groups, length) for bias in biases]
+    mixed = attend(asked, known, said, biases, shape.rate, dropout_key, cap)
+    mixed = _from_further_positions(mixed, groups) if groups > 1 else mixed
     return mixed.reshape(shape.heads, queries.shape[0], -1).swapaxes(0, 1).reshape(queries.shape)
 
 
-def _repeated(heads: jax.Array, times: int) -> jax.Array:
-    """Repeat each head `[X, ...]` so many times.
+def _into_further_positions(queries: jax.Array, groups: int) -> jax.Array:
+    """Make queries `[H, N, Tq, Dh]` that share a key head further positions of that head: `[H / G, N, G * Tq, Dh]`.
 
-    A single head is concatenated, as a broadcast gives wrong numbers: XLA:CPU of jaxlib 0.10.2 fuses broadcast,
-    product and softmax, and from 16 sentences on the fusion ignores the keys.
+    Repeated keys would do the same, and give wrong numbers on CPUs: XLA:CPU of jaxlib 0.10.2 fuses a broadcast of one
+    key head with product and softmax, and from 16 sentences on the fusion ignores the keys.
     """
-    return jnp.concatenate([heads] * times) if len(heads) == 1 else jnp.repeat(heads, times, axis=0)
+    heads, batch, length, head_dim = queries.shape
+    apart = queries.reshape(-1, groups, batch, length, head_dim).swapaxes(1, 2)
+    return apart.reshape(heads // groups, batch, groups * length, head_dim)
+
+
+def _from_further_positions(mixed: jax.Array, groups: int) -> jax.Array:
+    """Inverse of `_into_further_positions`."""
+    heads, batch, length, head_dim = mixed.shape
+    apart = mixed.reshape(heads, batch, groups, -1, head_dim).swapaxes(1, 2)
+    return apart.reshape(heads * groups, batch, length // groups, head_dim)
+
+
+def _bias_of_positions(bias: jax.Array, groups: int, length: int) -> jax.Array:
+    """Bias `[H or 1, N or 1, Tq or 1, Tk]` of queries that became `G * Tq` positions, see `_into_further_positions`."""
+    if bias.shape[0] == 1 and bias.shape[2] == 1:
+        return bias
+    bias = bias.reshape(-1, groups if bias.shape[0] > 1 else 1, *bias.shape[1:]).swapaxes(1, 2)
+    bias = jnp.broadcast_to(bias, (*bias.shape[:2], groups, length, bias.shape[-1]))
+    return bias.reshape(*bias.shape[:2], -1, bias.shape[-1])
 
 
 def into_groups(x: jax.Array, kernel: jax.Array, bias: jax.Array | None, heads: int) -> jax.Array:
@@ -111,15 +134,7 @@ def attend_together(
     queries, keys, values = (x.reshape(groups, shape.batch, -1, LANES) for x in (queries, keys, values))
     length = queries.shape[2]
 
-    def repeat(bias: jax.Array) -> jax.Array:
-        """Reshape `[H or 1, N or 1, Tq or 1, Tk]` to `[X or 1, N or 1, G*Tq or 1, Tk]`."""
-        if bias.shape[0] == 1 and bias.shape[2] == 1:
-            return bias
-        bias = bias.reshape(-1, each if bias.shape[0] > 1 else 1, *bias.shape[1:]).swapaxes(1, 2)
-        bias = jnp.broadcast_to(bias, (*bias.shape[:2], each, length, bias.shape[-1]))
-        return bias.reshape(*bias.shape[:2], -1, bias.shape[-1])
-
-    repeated = [repeat(bias) for bias in biases]
+    repeated = [_bias_of_positions(bias, each, length) for bias in biases]
     mixed = attend(spread(queries, each), keys, values, repeated, shape.rate, dropout_key)
     return gather(mixed, each).reshape(groups, -1, LANES)
 
