@@ -46,13 +46,8 @@ def _fusion_bytes(module: Module, fusion: Instruction, operands: list[str]) -> i
     lines, known = module.computations[called], module.by_name[called]
     moved = 0
     for line in lines:
-        if line.op != "parameter" or not (size := _sum(operands[int(line.arguments)])):
-            continue
-        users = [user for user in lines if line.name in user.operands]
-        if users and all(user.op in _SLICES and user.operands[0] == line.name for user in users):
-            moved += min(size, sum(_all(user.shape) for user in users))
-        elif not all(user.op == "dynamic-update-slice" and user.operands[0] == line.name for user in users):
-            moved += size
+        if line.op == "parameter" and (size := _sum(operands[int(line.arguments)])):
+            moved += min(size, _read(module, called, line.name, size))
     root = next(line for line in lines if line.root)
     made = [known[name] for name in root.operands] if root.op == "tuple" else [root]
     results = list(_ARRAY.finditer(fusion.shape))
@@ -62,6 +57,27 @@ def _fusion_bytes(module: Module, fusion: Instruction, operands: list[str]) -> i
         if _hbm(result):
             moved += _updated(line, known) if line.op == "dynamic-update-slice" else _hbm(result)
     return moved
+
+
+def _read(module: Module, computation: str, name: str, size: int) -> int:
+    """Return the bytes that a fused computation reads of one of its values: its slices, or all `size` bytes."""
+    if module.by_name[computation][name].root:
+        return size
+    read = 0
+    for user in module.computations[computation]:
+        for place in (place for place, operand in enumerate(user.operands) if operand == name):
+            if user.op == "bitcast":
+                read += _read(module, computation, user.name, size)
+            elif user.op == "fusion":
+                (called,) = user.called["calls"]
+                inner = (line for line in module.computations[called] if line.op == "parameter")
+                taken = next(line.name for line in inner if int(line.arguments) == place)
+                read += _read(module, called, taken, size)
+            elif place == 0 and user.op in _SLICES:
+                read += _all(user.shape)
+            elif place or user.op != "dynamic-update-slice":
+                return size
+    return read
 
 
 def _updated(line: Instruction, known: dict[str, Instruction]) -> int:
