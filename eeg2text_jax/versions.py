@@ -19,6 +19,16 @@ BIBTEX = f"""\
 """
 
 
+def installed_version(package: str) -> str | None:
+    """Return the version of a distribution; None if it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
 def with_version(package: str) -> str:
     """Return `NAME-VERSION` of an installed distribution, for signatures."""
     from importlib.metadata import version  # 25 ms, for which `eeg2text --help` need not wait

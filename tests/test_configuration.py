@@ -190,7 +190,7 @@ def test_a_workbook_is_no_source_of_recordings(tmp_path, capsys):
 
 def test_help_of_the_benchmark(capsys):
     assert main(["bench", "--help"]) == 0
-    assert "--stage {decode,test_set,train}" in capsys.readouterr().out
+    assert "--stage {decode,test_set,train,products}" in capsys.readouterr().out
 
 
 def test_a_field_of_an_empty_shape_is_told_where_it_goes():

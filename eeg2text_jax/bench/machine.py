@@ -1,6 +1,5 @@
 """What a benchmark ran on: processor, devices, versions, and a GPU's driver, clocks and power."""
 
-import importlib.metadata
 import os
 import platform
 import shutil
@@ -9,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import jax
+
+from eeg2text_jax.versions import installed_version
 
 PACKAGES = (
     "jax", "jaxlib", "jax-cuda12-plugin", "libtpu", "flax", "optax", "torch", "transformers", "ctranslate2", "numpy",
@@ -27,7 +28,7 @@ def describe_machine() -> dict[str, Any]:
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "python": platform.python_version(),
-        "versions": {name: version for name in PACKAGES if (version := _version(name))},
+        "versions": {name: version for name in PACKAGES if (version := installed_version(name))},
         "gpus": gpu_state(),
     }
 
@@ -43,13 +44,6 @@ def gpu_state() -> list[dict[str, str]]:
     told = subprocess.run(asked, capture_output=True, text=True, check=False)
     lines = told.stdout.splitlines() if told.returncode == 0 else []
     return [dict(zip(GPU_FIELDS, (value.strip() for value in line.split(",")), strict=False)) for line in lines]
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _processor() -> str:

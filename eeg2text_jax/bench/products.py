@@ -1,8 +1,8 @@
 """`eeg2text bench --stage=products`: plain matrix products of XLA and PyTorch on this device, in one table.
 
-A ratio of training or decoding between the two libraries holds for the processor that it was measured on: on one AMD
-processor PyTorch's products were half as fast as XLA's, on an Intel processor 1.7 times as fast. The shapes are those
-of BART's layers, for rows of a decoding step and of a training step, and of the output head.
+A ratio of training or decoding between the two libraries holds for the processor that it was measured on: on two AMD
+processors PyTorch's products reached half of XLA's rate. The shapes are those of BART's layers, for rows of a decoding
+step and of a training step, and of the output head.
 """
 
 import argparse
