@@ -327,6 +327,9 @@ def get_config() -> ConfigDict:
     c.decode.temperature = 1.0  # these three matter only with do_sample
     c.decode.top_k = 50  # draw among so many tokens; 0: all
     c.decode.top_p = 1.0  # draw among the most probable tokens that hold this much together
+    # Less to move at each step, for other rounding (docs/speed.md has its effect on tokens); "": model.dtype.
+    c.decode.cache_dtype = ""  # of keys and values between steps: "bfloat16" or "float32"
+    c.decode.weights_dtype = ""  # "int8": of the decoder's matrices and the output head
     c.decode.batch_size = 32  # sentences decoded at once
     # How often decoding goes on with half of the batch once the other half is done: each compiles one more loop, and
     # pays where a step costs by the row, as on a CPU.

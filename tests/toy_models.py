@@ -34,7 +34,7 @@ class MarkovModel:
     def encode(self, params, inputs):
         return inputs["features"], jnp.ones(inputs["features"].shape[:2], bool)
 
-    def init_cache(self, params, hidden, mask, beams, max_length):
+    def init_cache(self, params, hidden, mask, beams, max_length, dtype=""):
         batch = hidden.shape[0]
         return History(
             jnp.zeros((batch, max_length, beams), jnp.int32),
@@ -42,7 +42,7 @@ class MarkovModel:
             hidden[:, 0, :].astype(jnp.int32),
         )
 
-    def decode_step(self, params):
+    def decode_step(self, params, weights_dtype=""):
         return functools.partial(self._step, params)
 
     def _step(self, params, tokens, index, cache):

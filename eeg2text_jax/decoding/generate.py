@@ -89,8 +89,8 @@ def search(
     hidden, mask = model.encode(params, inputs)
     batch, returned = hidden.shape[0], spec.num_return_sequences
     beams = spec.num_beams if spec.num_beams > 1 else returned
-    cache = model.init_cache(params, hidden, mask, beams, spec.max_length)
-    step = model.decode_step(params)
+    cache = model.init_cache(params, hidden, mask, beams, spec.max_length, spec.cache_dtype)
+    step = model.decode_step(params, spec.weights_dtype)
     keys = None if key is None else _keys_of_sentences(key, batch)
     if spec.num_beams > 1:
         found = beam_search(step, reorder_beams, cache, batch, spec, keys, compactions=compactions)

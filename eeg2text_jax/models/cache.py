@@ -57,7 +57,8 @@ class LayerCache(NamedTuple):
     def remember(self, keys: jax.Array, values: jax.Array, index: jax.Array, prompt: int = 0) -> "LayerCache":
         """Write the keys and values `[B*K, H*Dh]` of position `index` after the prompt."""
         batch, heads, head_dim, _ = self.self_keys.shape
-        keys, values = (new.reshape(batch, -1, heads, head_dim) for new in (keys, values))
+        kept = self.self_keys.dtype
+        keys, values = (new.astype(kept).reshape(batch, -1, heads, head_dim) for new in (keys, values))
         start = prompt + index * keys.shape[1]
         return self._replace(
             self_keys=lax.dynamic_update_slice_in_dim(self.self_keys, keys.transpose(0, 2, 3, 1), start, axis=3),
@@ -76,15 +77,16 @@ class LayerCache(NamedTuple):
         self, queries: jax.Array, keys: jax.Array, values: jax.Array, bias: jax.Array, cap: float = 0.0
     ) -> jax.Array:
         batch, heads, _, head_dim = keys.shape
-        groups = queries.shape[1] // (heads * head_dim)
+        groups, dtype = queries.shape[1] // (heads * head_dim), queries.dtype
+        queries = queries.astype(keys.dtype)
         if groups == 1:
             split = queries.reshape(batch, -1, heads, head_dim).swapaxes(1, 2)
-            return attend(split, keys, values, (bias,), cap=cap).swapaxes(1, 2).reshape(queries.shape)
+            return attend(split, keys, values, (bias,), cap=cap).swapaxes(1, 2).reshape(queries.shape).astype(dtype)
         # With grouped heads, the queries that share a key head become further query positions.
         split = queries.reshape(batch, -1, heads, groups, head_dim).transpose(0, 2, 1, 3, 4)
         bias = jnp.repeat(bias, groups, axis=2)
         mixed = attend(split.reshape(batch, heads, -1, head_dim), keys, values, (bias,), cap=cap)
-        return mixed.reshape(split.shape).transpose(0, 2, 1, 3, 4).reshape(queries.shape)
+        return mixed.reshape(split.shape).transpose(0, 2, 1, 3, 4).reshape(queries.shape).astype(dtype)
 
 
 class Cache(NamedTuple):

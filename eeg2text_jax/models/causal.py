@@ -15,7 +15,8 @@ from flax import nnx
 from eeg2text_jax.cpu import fenced
 from eeg2text_jax.models.attention import Rotation, choose, mask_bias
 from eeg2text_jax.models.cache import Cache, LayerCache, history_bias, own_position
-from eeg2text_jax.models.encoder_decoder import Embedding, Head, ReadOut, logits_of
+from eeg2text_jax.models.encoder_decoder import Embedding, Head, Int8Table, ReadOut, logits_of
+from eeg2text_jax.models.layers import int8_of
 from eeg2text_jax.models.nnx_bridge import scan_layers
 from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import Seq2SeqSpec
@@ -175,9 +176,11 @@ class CausalLM(nnx.Module):
             x = self.decoder(x, jnp.concatenate([hidden_mask, later], axis=1), **options)
         return self.head(x[:, hidden.shape[1] - 1 :], self.head.table(self.shared.embedding[...]), read_out)
 
-    def decode_step(self) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
+    def decode_step(self, weights_dtype: str = "") -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
         """Return the step (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, new cache)."""
-        layers, table = self.decoder.separate_layers(), self.head.table(self.shared.embedding[...])
+        layers, table = self.decoder.separate_layers(weights_dtype), self.head.table(self.shared.embedding[...])
+        if weights_dtype == "int8":
+            table = Int8Table(*int8_of(table, axis=1))
 
         def step(tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
             start = jnp.repeat(cache.start, cache.ancestors.shape[1], axis=0)

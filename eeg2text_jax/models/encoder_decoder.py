@@ -1,7 +1,7 @@
 """An encoder-decoder language model from its description: embeddings, two stacks, output head."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from flax import nnx
 from eeg2text_jax.cpu import fenced
 from eeg2text_jax.models.cache import Cache
 from eeg2text_jax.models.heads import capped
-from eeg2text_jax.models.layers import ACTIVATIONS, Norm, make_dense
+from eeg2text_jax.models.layers import ACTIVATIONS, Norm, int8_of, make_dense
 from eeg2text_jax.models.spec import Seq2SeqSpec
 from eeg2text_jax.models.stack import Stack
 from eeg2text_jax.parallel.mesh import replicate, shard_rows
@@ -33,9 +33,18 @@ class Embedding(nnx.Module):
         return jnp.where((ids == self.frozen_token)[..., None], jax.lax.stop_gradient(x), x)
 
 
-def logits_of(x: jax.Array, table: jax.Array, bias: jax.Array | None, cap: float = 0.0) -> jax.Array:
+class Int8Table(NamedTuple):
+    """The output head's table rounded to int8."""
+
+    values: jax.Array  # int8 [V, D]
+    scale: jax.Array  # float32 [V]
+
+
+def logits_of(x: jax.Array, table: jax.Array | Int8Table, bias: jax.Array | None, cap: float = 0.0) -> jax.Array:
     """Return float32 logits `[..., V]` of hidden states `[..., D]`, table `[V, D]` and bias `[V]`; `cap`: `capped`."""
-    logits = capped(jnp.einsum("...d,vd->...v", x, table, preferred_element_type=jnp.float32), cap)
+    values, scale = table if isinstance(table, Int8Table) else (table, None)
+    logits = jnp.einsum("...d,vd->...v", x, values.astype(x.dtype), preferred_element_type=jnp.float32)
+    logits = capped(logits if scale is None else logits * scale.reshape(*[1] * (logits.ndim - 1), -1), cap)
     return logits if bias is None else logits + bias.reshape(*[1] * (logits.ndim - 1), -1)
 
 
@@ -125,9 +134,11 @@ class EncoderDecoder(nnx.Module):
             x = self.decoder(x, mask, hidden, hidden_mask, **options)
         return self.head(x, self.head.table(self._table().embedding[...]), read_out)
 
-    def decode_step(self) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
+    def decode_step(self, weights_dtype: str = "") -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
         """Return the step (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, new cache)."""
-        layers, table = self.decoder.separate_layers(), self.head.table(self._table().embedding[...])
+        layers, table = self.decoder.separate_layers(weights_dtype), self.head.table(self._table().embedding[...])
+        if weights_dtype == "int8":
+            table = Int8Table(*int8_of(table, axis=1))
 
         def step(tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
             x = self.embed_targets(tokens[:, None])

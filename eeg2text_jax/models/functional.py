@@ -126,16 +126,25 @@ class Seq2SeqModel:
         decode = self._bind(params).backbone.decode
         return decode(ids, None, hidden, mask, dropout_key=dropout_key, **self._options)
 
-    def init_cache(self, params: Params, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
-        """Make a KV cache for `B * beams` sequences of at most `max_length` tokens over the output of `encode`."""
-        return self._bind(params, biases=False).backbone.decoder.init_cache(hidden, mask, beams, max_length)
+    def init_cache(
+        self, params: Params, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int, dtype: str = ""
+    ) -> Cache:
+        """Make a KV cache for `B * beams` sequences of at most `max_length` tokens over the output of `encode`.
 
-    def decode_step(self, params: Params) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
+        Keys and values are kept in `dtype`, by default the compute dtype.
+        """
+        cache = self._bind(params, biases=False).backbone.decoder.init_cache(hidden, mask, beams, max_length)
+        return cache._replace(layers=jax.tree.map(lambda x: x.astype(dtype or x.dtype), cache.layers))
+
+    def decode_step(
+        self, params: Params, weights_dtype: str = ""
+    ) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
         """Return the decoder step (tokens int32 `[B*K]`, position, cache) -> (float32 logits `[B*K, V]`, new cache).
 
-        Call this outside of the decoding loop: it prepares the values that all steps share.
+        Call this outside of the decoding loop: it prepares the values that all steps share. `weights_dtype="int8"`
+        rounds the decoder's matrices and the output head, with one scale per output.
         """
-        return self._bind(params, biases=False).backbone.decode_step()
+        return self._bind(params, biases=False).backbone.decode_step(weights_dtype)
 
     def shift_right(self, labels: jax.Array) -> jax.Array:
         """Convert labels `[B, T]` to decoder inputs `[B, T]`: the start token first, -100 becomes padding."""

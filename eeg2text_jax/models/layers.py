@@ -130,10 +130,28 @@ class Norm(nnx.Module):
         return x.astype(self.dtype)
 
 
+def int8_of(weights: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
+    """Round weights to int8 with one scale per slice along `axis`, so that the largest weight becomes 127.
+
+    Returns:
+      int8 values and float32 scales, without `axis`; `values * scales` are the rounded weights.
+    """
+    wide = weights.astype(jnp.float32)
+    scale = jnp.maximum(jnp.abs(wide).max(axis=axis, keepdims=True), jnp.finfo(jnp.float32).tiny) / 127.0
+    return jnp.round(wide / scale).astype(jnp.int8), scale.squeeze(axis)
+
+
 class Dense(nnx.Linear):
     """`nnx.Linear` with an optional low-rank adapter; its result may be stored for the backward pass, see `remat`."""
 
     lora: LoraSpec | None = None
+    quantized = False  # the kernel is int8, with a scale of each column
+
+    def quantize(self) -> None:
+        """Round the kernel to int8, for decoding."""
+        values, scale = int8_of(self.kernel[...], axis=0)
+        self.kernel, self.kernel_scale = nnx.Param(values), nnx.Param(scale)
+        self.quantized = True
 
     def adapt(self, lora: LoraSpec, rngs: nnx.Rngs) -> None:
         """Add an adapter that is zero at first: A is initialized like `torch.nn.Linear`, B is zero, as in PEFT."""
@@ -155,6 +173,13 @@ class Dense(nnx.Linear):
 
     def _alone(self, x: jax.Array) -> jax.Array:
         """Apply the layer without its adapter. A float32 bias is added before the result is rounded."""
+        if self.quantized:
+            y = jnp.matmul(
+                x.astype(self.dtype), self.kernel[...].astype(self.dtype), preferred_element_type=jnp.float32
+            )
+            y = y * self.kernel_scale[...].reshape(*(1,) * (y.ndim - 1), -1)
+            bias = None if self.bias is None else self.bias[...].astype(jnp.float32)
+            return (y if bias is None else y + bias.reshape(*(1,) * (y.ndim - 1), -1)).astype(self.dtype)
         if self.bias is None or self.bias[...].dtype == self.dtype:
             return super().__call__(x)
         y = jnp.matmul(x.astype(self.dtype), self.kernel[...], preferred_element_type=self.bias[...].dtype)

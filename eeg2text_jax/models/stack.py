@@ -10,6 +10,7 @@ from eeg2text_jax.models.attention import Attention, RelativeBias, Rotation, mas
 from eeg2text_jax.models.cache import Cache, LayerCache, history_bias, own_position
 from eeg2text_jax.models.layers import (
     MANY_ROWS,
+    Dense,
     FeedForward,
     LearnedPositions,
     Norm,
@@ -68,6 +69,12 @@ class Layer(nnx.Module):
             return self.cross_attention(h, hidden, batch, (hidden_bias,), site)
 
         return self._sublayers(x, own, None if hidden is None else cross, dropout_key)
+
+    def quantize(self) -> None:
+        """Round the kernels that `step` uses to int8."""
+        blocks = (self.self_attention, self.ffn, *((self.cross_attention,) if hasattr(self, "cross_attention") else ()))
+        for dense in (part for block in blocks for part in vars(block).values() if isinstance(part, Dense)):
+            dense.quantize()
 
     def step(
         self,
@@ -184,9 +191,12 @@ class Stack(nnx.Module):
         ancestors = jnp.zeros((mask.shape[0], beams, max_length), jnp.int32)
         return Cache(layers, ancestors, mask)
 
-    def separate_layers(self) -> list[Layer]:
-        """The layers one by one, as `step` wants them."""
-        return separate_layers(self.layers, self.spec.layers)
+    def separate_layers(self, weights_dtype: str = "") -> list[Layer]:
+        """The layers one by one, as `step` wants them; "int8" rounds the kernels that `step` uses."""
+        layers = separate_layers(self.layers, self.spec.layers)
+        for layer in layers if weights_dtype == "int8" else ():
+            layer.quantize()
+        return layers
 
     def step(self, layers: Sequence[Layer], x: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
         """Position `index` alone: embeddings `[B*K, 1, D]` -> rows `[B*K, D]` and the cache with it.

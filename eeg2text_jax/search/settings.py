@@ -32,6 +32,9 @@ _NEUTRAL = {
 # Fields of `config.decode` for the loop over the test set, not for the search.
 _OF_THE_LOOP = {"batch_size", "compactions", "teacher_forced_cut"}
 
+CACHE_DTYPES = ("", "bfloat16", "float32")
+WEIGHTS_DTYPES = ("", "int8")
+
 _TUPLES = ("eos_token_id", "suppress_tokens", "begin_suppress_tokens")
 
 
@@ -81,6 +84,8 @@ class GenerationSpec:
     top_k: int = 50  # 0: all
     top_p: float = 1.0
     renormalize_logits: bool = False  # log-softmax again after all processing
+    cache_dtype: str = ""  # of keys and values between steps: "bfloat16" or "float32"; "": the model's dtype
+    weights_dtype: str = ""  # "int8": the decoder's matrices and the output head are rounded; "": the model's dtype
 
     def __post_init__(self) -> None:
         for name in _TUPLES:
@@ -134,7 +139,12 @@ class GenerationSpec:
         fields |= {name: list(fields[name]) for name in _TUPLES}
         if len(self.eos_token_id) == 1:
             fields["eos_token_id"] = self.eos_token_id[0]
-        return {name: value for name, value in fields.items() if value not in (None, [])}
+        precision = ("cache_dtype", "weights_dtype")  # transformers has no such fields
+        return {
+            name: value
+            for name, value in fields.items()
+            if value not in (None, []) and (value or name not in precision)
+        }
 
     def to_new_tokens(self) -> dict[str, Any]:
         """The settings for `generate` of transformers with `inputs_embeds`, whose lengths count new tokens alone."""
@@ -222,4 +232,6 @@ def _checks(spec: GenerationSpec) -> list[tuple[str, bool, str]]:
         ("temperature", spec.temperature > 0, "a positive number"),
         ("top_k", spec.top_k >= 0, "0 (all tokens) or a number of tokens"),
         ("top_p", 0 < spec.top_p <= 1, "a probability above 0"),
+        ("cache_dtype", spec.cache_dtype in CACHE_DTYPES, '"bfloat16", "float32" or "" (the dtype of the model)'),
+        ("weights_dtype", spec.weights_dtype in WEIGHTS_DTYPES, '"int8" or "" (the dtype of the model)'),
     ]

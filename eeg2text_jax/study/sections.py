@@ -23,6 +23,7 @@ from eeg2text_jax.kinds import (
     whole,
 )
 from eeg2text_jax.parallel import ParallelSettings
+from eeg2text_jax.search.settings import CACHE_DTYPES, WEIGHTS_DTYPES
 from eeg2text_jax.splits.methods import FROM_FILE, METHODS
 from eeg2text_jax.study.metric_names import ENDPOINTS, MEANING, WHICH_SENTENCE
 
@@ -183,6 +184,8 @@ class DecodeSettings:
     temperature: Annotated[float, number(0, 1000, above=True)]
     top_k: Annotated[int, whole(0, 1_000_000)]
     top_p: Annotated[float, number(0, 1, above=True)]
+    cache_dtype: Annotated[str, one_of(*CACHE_DTYPES)]
+    weights_dtype: Annotated[str, one_of(*WEIGHTS_DTYPES)]
     batch_size: Annotated[int, whole(1, 1_000_000)]
     compactions: Annotated[int, whole(0, 30)]
     teacher_forced_cut: Annotated[str, one_of("reference", "authors")]

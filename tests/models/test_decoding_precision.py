@@ -1,0 +1,70 @@
+"""Decoding in less precision: caches in bfloat16, weights in int8."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from transformers import BartConfig, T5Config
+
+from eeg2text_jax import GenerationSpec, Seq2SeqModel, generate
+from eeg2text_jax.backbones import bart, t5
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.models.layers import int8_of
+
+VOCABULARY, BEAMS, LENGTH = 60, 4, 7
+
+
+def make(name: str, heads: int = 2, width: int = 128) -> tuple[Seq2SeqModel, dict]:
+    if name == "bart":
+        sides = {f"{side}_{field}": n for side in ("encoder", "decoder") for field, n in
+                 (("layers", 2), ("attention_heads", heads), ("ffn_dim", 64))}  # fmt: skip
+        spec = bart.spec_from_config(BartConfig(d_model=width, vocab_size=VOCABULARY, init_std=0.3, **sides))
+    else:
+        sizes = {"d_model": width, "d_kv": width // heads, "d_ff": 64, "num_layers": 2, "num_heads": heads}
+        spec = t5.spec_from_config(T5Config(vocab_size=VOCABULARY, decoder_start_token_id=0, **sizes))
+    model = Seq2SeqModel(spec)
+    return model, model.init(jax.random.key(0))
+
+
+def encoded(model: Seq2SeqModel, params: dict) -> tuple[jax.Array, jax.Array]:
+    ids = jax.random.randint(jax.random.key(1), (3, 6), 4, VOCABULARY)
+    return model.encode(params, {"input_ids": ids, "mask": jnp.arange(6)[None] < jnp.array([[6], [4], [5]])})
+
+
+def test_int8_rounds_each_column_to_its_largest_weight():
+    weights = jnp.array([[1.0, -0.5], [0.25, 0.1], [0.0, 0.0]])
+    values, scale = int8_of(weights, axis=0)
+    assert values.dtype == jnp.int8
+    np.testing.assert_allclose(scale, [1 / 127, 0.5 / 127], rtol=1e-6)
+    np.testing.assert_allclose(values.astype(jnp.float32) * scale[None], weights, atol=0.5 / 127)
+    assert not int8_of(jnp.zeros((3, 2)), axis=0)[0].any()
+
+
+@pytest.mark.parametrize("name", ["bart", "t5"])
+@pytest.mark.parametrize(("cache_dtype", "weights_dtype"), [("bfloat16", ""), ("", "int8"), ("bfloat16", "int8")])
+def test_lower_precision_stays_near_the_logits(name, cache_dtype, weights_dtype):
+    model, params = make(name)
+    hidden, mask = encoded(model, params)
+    exact = model.init_cache(params, hidden, mask, BEAMS, LENGTH)
+    low = model.init_cache(params, hidden, mask, BEAMS, LENGTH, cache_dtype)
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(low.layers)} == {cache_dtype or "float32"}
+    tokens = jax.random.randint(jax.random.key(2), (3 * BEAMS,), 4, VOCABULARY)
+    for index in range(3):
+        expected, exact = jax.jit(model.decode_step(params))(tokens, jnp.int32(index), exact)
+        found, low = jax.jit(model.decode_step(params, weights_dtype))(tokens, jnp.int32(index), low)
+        assert found.dtype == jnp.float32
+        difference = float(jnp.abs(found - expected).max() / expected.std())
+        assert 0 < difference < 0.2
+
+
+def test_fields_of_the_specification():
+    model, params = make("bart")
+    inputs = {"input_ids": jnp.full((2, 6), 7), "mask": jnp.ones((2, 6), bool)}
+    for beams in (1, 3):
+        fields = {"num_beams": beams, "max_length": 6, "cache_dtype": "bfloat16", "weights_dtype": "int8"}
+        spec = GenerationSpec.from_fields(fields, model)
+        assert generate(model, params, inputs, spec).sequences.shape == (2, 6)
+    assert GenerationSpec.from_fields(spec.to_fields(), model) == spec
+    assert "weights_dtype" not in spec.replace(weights_dtype="", cache_dtype="").to_fields()
+    with pytest.raises(UserError, match="weights_dtype"):
+        spec.replace(weights_dtype="int4")
