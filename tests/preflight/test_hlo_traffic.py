@@ -24,6 +24,23 @@ SLICE = """%fused (a: bf16[16,280]) -> bf16[8,280] {
   ROOT %c = bf16[8,280]{1,0:T(8,128)(2,1)} dynamic-slice(%a, %zero, %zero), dynamic_slice_sizes={8,280}
 }
 """
+NESTED = """%cut (a: bf16[16,280]) -> bf16[8,280] {
+  %a = bf16[16,280]{1,0:T(8,128)(2,1)} parameter(0)
+  %b = bf16[16,280]{1,0:T(8,128)(2,1)} bitcast(%a)
+  ROOT %c = bf16[8,280]{1,0:T(8,128)(2,1)} slice(%b), slice={[0:8], [0:280]}
+}
+
+%whole (a: bf16[16,280]) -> bf16[16,280] {
+  %a = bf16[16,280]{1,0:T(8,128)(2,1)} parameter(0)
+  ROOT %b = bf16[16,280]{1,0:T(8,128)(2,1)} bitcast(%a)
+}
+
+%fused (a: bf16[16,280]) -> bf16[8,280] {
+  %a = bf16[16,280]{1,0:T(8,128)(2,1)} parameter(0)
+  ROOT %c = bf16[8,280]{1,0:T(8,128)(2,1)} fusion(%a), kind=kLoop, calls=%cut
+}
+"""
+WHOLE = NESTED.replace("=%cut", "=%whole")
 
 
 @pytest.mark.parametrize(
@@ -43,6 +60,13 @@ SLICE = """%fused (a: bf16[16,280]) -> bf16[8,280] {
         (ROWS, f"{ROWS} get-tuple-element(%given), index=0", 0, ""),
         (ROWS, f"{ROWS} fusion(%given, %near), kind=kLoop, calls=%fused", 2 * 8 * 384 * 2, UPDATE),
         (ROWS, "bf16[8,280]{1,0:T(8,128)(2,1)S(1)} fusion(%given), kind=kLoop, calls=%fused", PADDED // 2, SLICE),
+        (ROWS, "bf16[8,280]{1,0:T(8,128)(2,1)S(1)} fusion(%given), kind=kLoop, calls=%fused", PADDED // 2, NESTED),
+        (
+            ROWS,
+            "bf16[8,280]{1,0:T(8,128)(2,1)S(1)} fusion(%given), kind=kLoop, calls=%fused",
+            PADDED,
+            WHOLE,
+        ),
     ],
 )
 def test_bytes_of_an_instruction(given, line, moved, computations):
