@@ -61,13 +61,8 @@ def parse_config(
     """
     plain = [*(f"--{name}=..." for name in options), *(f"[--{name}=...]" for name in optional)]
     plain += [f"[--{name}]" for name in switches]
-    wanted = " ".join(
-        [
-            *([positional] if positional else []),
-            "[--config=NAME|FILE.py]" if default else "--config=NAME|FILE.py",
-            *plain,
-        ]
-    )
+    place = "[--config=NAME|FILE.py]" if default else "--config=NAME|FILE.py"
+    wanted = " ".join([*([positional] if positional else []), place, *plain])
     usage = f"usage: eeg2text {command} {wanted} [--config.section.field=value ...]"
     if {"-h", "--help"} & set(argv):
         print(help_text(command, usage, [*options, *optional, *switches]))

@@ -81,7 +81,7 @@ def test_why_no_event_begins_a_sentence():
     bad = Event(0.0, 1.0, ("BAD_ACQ_SKIP",), {})
     assert "no annotations, and there is no table of events S1_events.tsv (or .csv)" in no_sentence(FILE, [bad], spec)
     said = no_sentence(FILE, [bad, Event(1.0, 0.0, ("a dog",), {})], spec)
-    assert "none has a duration; give data.raw.end" in said
+    assert "none has a duration, so give data.raw.end" in said
     assert said.endswith("its codes are a dog.")
 
 
@@ -108,7 +108,7 @@ def recording(onsets, seconds):
         (
             [3000, 11000, 20000],
             [4] * 3,
-            "the first goes from 3000 to 3004 s in a recording of 30 s: are onsets and dur",
+            "the first goes from 3000 to 3004 s in a recording of 30 s: expected onsets and dur",
         ),
         ([3, 11, 20], [0] * 3, "no end 3.; give each a duration in seconds, or name the code that ends"),
     ],

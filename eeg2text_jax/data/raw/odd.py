@@ -31,19 +31,19 @@ class Levels:
         sizes = np.median(self._found, axis=0)
         usual = float(np.median(sizes))
         found = []
-        if constant := self._some(sizes <= CONSTANT * usual, sizes):
+        if constant := self._some(sizes <= CONSTANT * usual):
             found.append(f"channels are constant, or nearly so, as recorded: {constant}; leave them out with "
                          "data.raw.exclude if they are dead.")  # fmt: skip
-        if noisy := self._some((sizes > NOISY * usual) & (usual > 0), sizes):
+        if noisy := self._some((sizes > NOISY * usual) & (usual > 0)):
             found.append(f"channels vary more than {NOISY:g} times as much as the others: {noisy}; leave them out with "
                          "data.raw.exclude if they were loose, as the average reference spreads them.")  # fmt: skip
         if usual and not LOWEST < usual < HIGHEST:
-            found.append(f"the median channel has a standard deviation of {usual:.2g} V, and EEG has about 0.00001 V: "
+            found.append(f"the median channel has a standard deviation of about {usual:.0e} V, and EEG one of 1e-05 V: "
                          "is the unit right? MNE expects volts; no verdict depends on it.")  # fmt: skip
         return found
 
-    def _some(self, which: np.ndarray, sizes: np.ndarray) -> str:
-        named = [f"{self._channels[i]} ({sizes[i] * 1e6:.2g} uV)" for i in np.flatnonzero(which)]
+    def _some(self, which: np.ndarray) -> str:
+        named = [self._channels[i] for i in np.flatnonzero(which)]
         return ", ".join(named[:8]) + (", ..." if len(named) > 8 else "")
 
 

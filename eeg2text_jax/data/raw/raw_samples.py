@@ -153,7 +153,7 @@ class RawRecordings:
         most = next(iter(self._tally.drops()))
         if most == BEYOND and self._beyond:
             return (
-                f"; {self._beyond}: are onsets and durations in seconds, not in ms or samples, and from the "
+                f"; {self._beyond}: expected onsets and durations in seconds (not in ms or samples), from the "
                 "recording's first sample"
             )
         if most == NO_END:

@@ -84,7 +84,7 @@ def no_sentence(file: RawFile, events: Sequence[Event], spec: RawSpec) -> str:
         return f"{file.path}: has no annotations, and there is no table of events {table.name} (or .csv) beside it."
     why = ""
     if not spec.begin and not any(event.duration for event in events):
-        why = " and none has a duration; give data.raw.end, the code that ends a sentence,"
+        why = " and none has a duration, so give data.raw.end, the code that ends a sentence"
     shown = f"{', '.join(codes[:8])}{', ...' if len(codes) > 8 else ''}"
     return f"{file.path}: no event begins a sentence (data.raw.begin is {spec.begin!r}){why}; its codes are {shown}."
 
@@ -114,7 +114,7 @@ def _overlap(file: RawFile, first: Reading, second: Reading, spec: RawSpec, code
     word, sentence = sorted((first, second), key=lambda one: one.end - one.begin)
     inside = sentence.begin - 1e-6 <= word.begin and word.end <= sentence.end + 1e-6
     kind = sentence.text.partition("/")[0] if "/" in sentence.text else ""
-    if not inside and sentence.end - sentence.begin > LONGEST:
+    if word.end - word.begin > LONGEST:
         return f"{said}they last {word.end - word.begin:g} and {sentence.end - sentence.begin:g} s: {MILLISECONDS}"
     if inside and codes[word is second] not in ("", codes[word is first]) and not spec.word:
         code = codes[word is second]
