@@ -43,7 +43,7 @@ class Levels:
         return found
 
     def _some(self, which: np.ndarray) -> str:
-        named = [self._channels[i] for i in np.flatnonzero(which)]
+        named = [self._channels[i] for i in np.flatnonzero(which).tolist()]
         return ", ".join(named[:8]) + (", ..." if len(named) > 8 else "")
 
 
