@@ -48,7 +48,7 @@ def test_leakage_has_50_and_10_epochs_of_each_splits_own_train_part(samples):
     zuco = resolved(load_config(f"{LEAKAGE}:method=c,data=zuco"), samples)
     assert (zuco.train.steps, zuco.train.eval_every) == (50 * -(-samples // 90), -(-samples // 90))
     for stage in (zuco.pretrain.snapshot, zuco.pretrain.series):
-        assert (stage.steps, stage.eval_every) == (15 * -(-samples // 24), -(-samples // 24))
+        assert (stage.steps, stage.eval_every) == (15 * -(-samples // 26), -(-samples // 26))
     stories = resolved(load_config(f"{LEAKAGE}:method=c,data=narratives"), samples)
     assert stories.train.steps == 10 * -(-samples // 90)
     assert len(lines(stories, samples)) == 3
