@@ -217,7 +217,7 @@ def journey(browser: Browser, width: int, folder: Path, out: Path, check: Checks
     read = settled(browser, "read", 90)
     check(f"{width} px: the page says what was read", "layout F (CSV" in read and "60 predictions" in read)
     browser.upload("control", folder / "control.csv")
-    wait(lambda: "control: layout" in browser.evaluate(SAID.format("read")), 90)
+    wait(lambda: "Control: layout" in browser.evaluate(SAID.format("read")), 90)
     browser.evaluate("document.querySelector('#judge').click()")
     verdict = settled(browser, "verdict", 200)
     check(f"{width} px: verdict", "content of unproven origin" in verdict or "uses EEG" in verdict, repr(verdict[:40]))

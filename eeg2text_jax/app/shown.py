@@ -2,6 +2,7 @@
 
 import base64
 import html
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,22 @@ from eeg2text_jax.app.jobs import Progress
 LONGEST = 300  # characters of a text that is shown
 OPTIONS = "References in a file of their own, mode, columns, proof"  # what stands above the options of a file
 UNPROVEN = "content of unproven origin"
+LABELS = {"eeg": "Predictions", "control": "Control", "references": "References"}
+# Options of the command as a pattern -> what does the same on the page.
+COLUMNS = r"--columns=(?:'[^']*'|[^\s;.]+)"
+NAMED = r"(?:name (?:them|both|one|the columns)|say it|give their numbers) with "
+FIELDS = {
+    NAMED + COLUMNS: f"choose the columns under “{OPTIONS}”",
+    COLUMNS: "the columns chosen",
+    r"give (?:its references|these|their references) with --reference=FILE": f"drop its references under “{OPTIONS}”",
+    r"leave --reference out": "remove the file of references",
+    r"--reference(?:=FILE)?": "the file of references",
+    r",? (?:or |and )?say (?:--format=\w+[^.;]*|whether this (?:line )?is [^.;]*)": "",
+    r"--mode=free_running or --proof states it, --again shows it of a run of eeg2text": "mode or proof states it",
+    r"--mode(?:=\w+)?": "the mode",
+    r"--proof(?:='[^']*')?": "the proof",
+    r"; see `eeg2text score --help` for the layouts": "",
+}
 KINDS = {
     **dict.fromkeys(("uses EEG", "content above its null"), "good"),
     **dict.fromkeys(("underpowered", UNPROVEN), "open"),
@@ -21,7 +38,7 @@ CSS = """
 .scroll { overflow-x: auto; max-width: 100%; }
 .scroll table { border-collapse: collapse; font-size: 14px; margin: .5rem 0; }
 .scroll td, .scroll th { padding: .25rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid #8884; }
-.scroll td { overflow-wrap: anywhere; min-width: 4.5rem; }
+.scroll td { overflow-wrap: break-word; min-width: 4.5rem; }
 @media (max-width: 600px) { .scroll td, .scroll th { padding: .2rem; font-size: 12px; min-width: 3rem; } }
 .refused { border-left: 6px solid #a3271f; padding: .6rem 1rem; }
 iframe.report { width: 100%; height: 70vh; border: 1px solid #8884; background: #fff; }
@@ -29,7 +46,14 @@ iframe.report { width: 100%; height: 70vh; border: 1px solid #8884; background: 
 
 
 def refusal(found: Mapping[str, Any]) -> str:
-    return f'<div class="said refused" role="alert">{text(found["refused"])}</div>'
+    return f'<div class="said refused" role="alert">{text(on_page(found["refused"]), 600)}</div>'
+
+
+def on_page(sentence: str) -> str:
+    """A sentence of the command in the words of the page: fields in place of options, labels in place of files."""
+    for option, field in FIELDS.items():
+        sentence = re.sub(option, field, sentence)
+    return re.sub(r"^(eeg|control|references)(?=[:,] )", lambda role: LABELS[role[0]], sentence)
 
 
 def progress(state: Progress) -> str:
@@ -40,7 +64,7 @@ def reading(found: Mapping[str, Any]) -> str:
     """What was read: a line for each thing to know, then some rows."""
     rows = [[e["file"], e["condition"], e["reference"], e["prediction"]] for e in found["examples"]]
     examples = table([["file", "condition", "reference", "prediction"], *rows])
-    lines = "".join(f"<p>{text(line, 2000)}</p>" for line in found["said"])
+    lines = "".join(f"<p>{text(on_page(line), 2000)}</p>" for line in found["said"])
     return f'<div class="said"><h3>What was read</h3>{lines}{examples}</div>'
 
 
@@ -51,7 +75,7 @@ def verdict(found: Mapping[str, Any]) -> str:
     if found["verdict"].startswith(UNPROVEN):
         origin += f"<p>Mode and proof can be stated above, under <i>{OPTIONS}</i>; then judge again.</p>"
     flags = "".join(f"<li>{text(flag, 2000)}</li>" for flag in found["flags"])
-    sentence = text(found["sentence"], 2000)
+    sentence = text(on_page(found["sentence"]), 2000)
     return (
         f'<div class="said"><div class="judged {kind}"><b>{text(found["verdict"])}</b><p>{sentence}</p>{origin}</div>'
         f"{''.join(map(table, found['tables']))}<h3>Findings</h3><ul>{flags or '<li>none</li>'}</ul></div>"

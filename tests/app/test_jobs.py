@@ -87,7 +87,7 @@ def test_what_was_read_is_shown_and_columns_can_be_chosen(upload):
     assert found["rows"] == {"eeg": 48}
     assert [e["prediction"] for e in found["examples"]] == [row[2] for row in rows[:3]]
     page = shown.reading(found)
-    assert "eeg: layout F (CSV; reference &#x27;truth&#x27;, prediction &#x27;output&#x27;" in page
+    assert "Predictions: layout F (CSV; reference &#x27;truth&#x27;, prediction &#x27;output&#x27;" in page
     assert page.count("<tr>") == 4
 
 
@@ -97,6 +97,27 @@ def test_references_may_be_a_file_of_their_own(upload):
     assert answer("look", uploads).found["rows"] == {"eeg": 48}
     uploads.pop("references")
     assert "give its references" in answer("look", uploads).found["refused"]
+    page = shown.refusal(answer("look", uploads).found)
+    assert "Predictions, line 2: " in page or "Predictions: " in page
+    assert "drop its references under" in page
+
+
+@pytest.mark.parametrize(
+    ("said", "shown_as"),
+    [
+        ("eeg: no column is known; name them with --columns=REFERENCE,PREDICTION.", "choose the columns under"),
+        ("eeg: the reference is 'a b'; say it with --columns='a b,PREDICTION'.", "choose the columns under"),
+        ("control, line 3: a header; name the columns with --columns=REFERENCE,PREDICTION and say whether this is a "
+         "header (--format=F) or a sample (--format=H).", "Control, line 3: a header"),
+        ("eeg: has references of its own (a, b); leave --reference out.", "remove the file of references"),
+        ("eeg: ids; give both with ids, or say --format=P if these are words.", "Predictions: ids; give both"),
+    ],
+)  # fmt: skip
+def test_refusals_speak_of_the_page(said, shown_as):
+    page = shown.on_page(said)
+    assert shown_as in page
+    assert "--" not in page
+    assert page.endswith(".")
 
 
 def zipped(content: bytes, name: str = "xl/workbook.xml") -> bytes:
