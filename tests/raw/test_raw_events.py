@@ -154,6 +154,15 @@ def test_a_sentence_without_a_word_is_counted():
     assert dropped == {"no word": 1}
 
 
+def test_any_code_begins_a_sentence_but_those_of_its_end_and_words():
+    events = [event(1.0, "a b"), event(1.5, "word"), event(2.0, "end"), event(3.0, "c d"), event(4.0, "end")]
+    found, _ = readings(FILE, events, (), data_spec(RawSpec, "raw", begin="*", end="end"), None)
+    assert [(reading.text, reading.end) for reading in found] == [("word", 2.0), ("c d", 4.0)]
+    found, dropped = readings(FILE, events, (), data_spec(RawSpec, "raw", begin="*", end="end", word="word"), None)
+    assert [(reading.text, reading.end) for reading in found] == [("a b", 2.0)]
+    assert dropped == {"no word": 1}
+
+
 def test_marks_are_skipped_by_name():
     events = [event(0.0, "Fixation cross", 0.5), event(1.0, "a b", 2.0), event(4.0, "pause 3", 1.0)]
     events = [dataclasses.replace(one, columns={"text": one.codes[0]}) for one in events]

@@ -157,7 +157,8 @@ class RawRecordings:
                 "recording's first sample"
             )
         if most == NO_END:
-            return "; give each a duration in seconds, or name the code that ends a sentence with data.raw.end"
+            given = f", which is {self._spec.end!r}" if self._spec.end else ""
+            return f"; give each a duration in seconds, or name the code that ends a sentence with data.raw.end{given}"
         if NO_TEXT not in self._tally.drops():
             return ""
         if self._texts is None:

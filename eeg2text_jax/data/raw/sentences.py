@@ -138,7 +138,8 @@ def _begins(
     """Events that begin a sentence, each with its place."""
     others = [pattern for pattern in (*spec.skip, spec.word, spec.end) if pattern]
     if spec.begin:
-        return [(i, e) for i, e in enumerate(events) if e.match(spec.begin) and not any(map(e.match, spec.skip))]
+        others = [pattern for pattern in others if pattern != spec.begin]
+        return [(i, e) for i, e in enumerate(events) if e.match(spec.begin) and not any(map(e.match, others))]
     if columns and spec.text not in columns:
         raise UserError(
             f"{file.path}: its table of events has the columns {', '.join(columns)} and none is {spec.text!r}; name "
