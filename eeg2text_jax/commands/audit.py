@@ -24,7 +24,7 @@ from eeg2text_jax.auditing.verdict import EXIT_STATUS
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest, write_text
 from eeg2text_jax.model_metrics import endpoints, makers_of
-from eeg2text_jax.predictions.candidates import read_candidates
+from eeg2text_jax.predictions.candidates import read_candidates, read_choices
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, read_text
 from eeg2text_jax.predictions.foreign import mode_name
 from eeg2text_jax.predictions.groups import LIKELY, groups_of, likely_groups
@@ -119,7 +119,7 @@ def audit_texts(flags: argparse.Namespace) -> AuditResult:
         verified=evidence_of(sets) if flags.again else "",
         stated_by="the caller states, by --mode," if flags.mode else stated_by(sets),
         candidates=read_candidates(flags.candidates) if flags.candidates else None,
-        choices=_read_choices(flags.choices) if flags.choices else (),
+        choices=read_choices(flags.choices) if flags.choices else (),
         groups=labels,
         with_curve=True,
         neighbors=neighbors_of_run(sets[0]),
@@ -128,13 +128,6 @@ def audit_texts(flags: argparse.Namespace) -> AuditResult:
         JudgedFile(str(one.path), one.digest, len(one.predictions), tuple(describe(one).splitlines())) for one in sets
     )
     return dataclasses.replace(result, judged=Judged(files), seeds_stated=all(found.seeds_stated for found in sets))
-
-
-def _read_choices(path: Path) -> list[str]:
-    choices = read_text(path).splitlines()
-    if not any(map(str.strip, choices)):
-        raise UserError(f"--choices={path}: holds no sentence; expected those that the decoder chose from, one a line.")
-    return choices
 
 
 def audit_rankings(flags: argparse.Namespace) -> AuditResult:

@@ -144,6 +144,7 @@ def int8_of(weights: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
 class Dense(nnx.Linear):
     """`nnx.Linear` with an optional low-rank adapter; its result may be stored for the backward pass, see `remat`."""
 
+    kernel: nnx.Param
     lora: LoraSpec | None = None
     quantized = False  # the kernel is int8, with a scale of each column
 

@@ -72,3 +72,11 @@ def _check(row: Any, path: Path, number: int) -> CandidateScores:
 
 def _finite(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def read_choices(path: Path) -> list[str]:
+    """Return the sentences that a decoder chose from, one a line."""
+    choices = read_text(path).splitlines()
+    if not any(map(str.strip, choices)):
+        raise UserError(f"--choices={path}: holds no sentence; expected those that the decoder chose from, one a line.")
+    return choices

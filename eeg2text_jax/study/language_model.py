@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 from transformers import PreTrainedTokenizerBase
 
 from eeg2text_jax.backbones import LORA_TARGETS
@@ -48,8 +47,8 @@ def check_positions(model: Seq2SeqModel, config: Settings, prompt: int) -> None:
 
 
 def own_prompts(
-    config: ConfigDict, data: DataFile, tokenizer: PreTrainedTokenizerBase
+    template: str, chat: bool, data: DataFile, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[np.ndarray, np.ndarray]:
     """Token ids before and after each recording, int32 `[N, P]`, of a template with fields."""
     rows = [{"subject": str(subject), "task": str(task)} for subject, task in zip(data.subject, data.task, strict=True)]
-    return make_prompts(tokenizer, config.text.template, config.text.chat, rows)
+    return make_prompts(tokenizer, template, chat, rows)

@@ -224,7 +224,7 @@ def make_samples(
 
     `alone` is for a decoder-only model, see `encode_targets`.
     """
-    train = split.parts["train"]
+    train, text = split.parts["train"], config.text
     scaling = feature_scale(data, train, config.data.standardize)
     conditions = {*config.grid.train_conditions, *config.grid.eval_conditions}
     needed = needs(sorted(conditions))
@@ -254,6 +254,6 @@ def make_samples(
         nearest=nearest,
         donor_note=donor_note,
         label_rows=label_rows(data, train, config.seed) if "label_shuffle" in conditions else None,
-        prompts=own_prompts(config, data, tokenizer) if has_fields(config.text.template) else None,
+        prompts=own_prompts(text.template, text.chat, data, tokenizer) if has_fields(text.template) else None,
     )
     return samples, jnp.asarray((means - scaling.mean) / scaling.scale) if "means" in needed else None
