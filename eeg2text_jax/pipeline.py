@@ -14,6 +14,7 @@ from eeg2text_jax.auditing.page import Section
 from eeg2text_jax.auditing.provenance import DECODED_HERE, Judged
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import AuditResult, result_text
+from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.decoding.attributions import ChannelShares, own_texts
 from eeg2text_jax.decoding.cells import decode_grid
 from eeg2text_jax.decoding.topomap import map_figure, read_map
@@ -260,8 +261,9 @@ def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
 
 
 def _of_the_run(study: Study) -> list[Section]:
-    """Return report sections on the donors of `shuffled` and on the losses, if available."""
-    sections = [Section("Donors", study.samples.donor_note)] if study.samples.donor_note else []
+    """Return report sections on the data, the donors of `shuffled` and the losses, if available."""
+    sections = [data_section(study.data)]
+    sections += [Section("Donors", study.samples.donor_note)] if study.samples.donor_note else []
     if not study.workdir.metrics.exists():
         print(f"{study.workdir.metrics}: there is no such file, so the report has no curves.")
         return sections
@@ -273,3 +275,12 @@ def _of_the_run(study: Study) -> list[Section]:
     if pictures := write_reconstructions(study):
         sections.append(Section("Reconstruction before the text", images=pictures))
     return sections
+
+
+def data_section(data: DataFile) -> Section:
+    """Return the report's section on the recordings: how many, what was dropped, what the features are, all notes."""
+    dropped = ", ".join(f"{reason} {n}" for reason, n in data.provenance.get("dropped", {}).items())
+    about = f"{len(data)} samples of {len(set(data.subject))} subjects and {len(set(data.sentence))} different texts"
+    lines = [f"{about}; dropped: {dropped or 'none'}.", f"Features: {data.features_are}."]
+    lines += data.provenance.get("notes", ())
+    return Section("Data", "\n\n".join(lines))

@@ -75,7 +75,7 @@ def null_figure(comparison: Evidence, eeg: str) -> str:
             axes.axvline(0, color="black", lw=0.8, ls=":")
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
-        axes.set_ylim(0, axes.get_ylim()[1] * 1.25)
+        axes.set_ylim(0, axes.get_ylim()[1] * 1.5)  # room for the label
         side = "right" if found.observed > (low + high) / 2 else "left"
         axes.annotate(
             f"true references {found.observed:+.2f} \n{p_text(found.p)} ",

@@ -5,7 +5,9 @@ import pytest
 
 from eeg2text_jax import prepare
 from eeg2text_jax.cli import main
+from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.pipeline import data_section
 
 mne = pytest.importorskip("mne", reason="pip install 'eeg2text_jax[mne]'")
 RATE, TEXTS = 128.0, ["the dog saw it", "a cat ran off", "no hen was there"]
@@ -54,6 +56,10 @@ def test_a_loose_channel_and_a_wrong_unit_are_noted(tmp_path, capsys):
     loose = recording()
     loose._data[1] *= 500
     assert "more than 20 times as much as the others: Cz;" in notes(loose, tmp_path / "a.h5", capsys)
+    section = data_section(read_datafile(tmp_path / "a.h5")).markdown  # of a run's report
+    assert section.startswith("3 samples of 1 subjects and 3 different texts; dropped: none.")
+    assert "8 bands x 4 channels" in section
+    assert "times as much as the others: Cz;" in section
     assert "standard deviation of about 1e+01 V, and EEG one of" in notes(
         recording(scale=10.0), tmp_path / "a.h5", capsys
     )
