@@ -40,19 +40,26 @@ def build() -> Any:
     def look(eeg, control, references, reference, prediction, mode) -> Iterator[tuple]:
         keep = gr.update()
         if not eeg:
-            yield "", keep, keep, "", ""
+            yield "", keep, keep, "", "", keep
             return
         for state in jobs.run("look", uploads(eeg, control, references), request_of(reference, prediction, mode)):
             if isinstance(state, jobs.Progress):
-                yield shown.progress(state), keep, keep, "", ""
+                yield shown.progress(state), keep, keep, "", "", keep
                 continue
             columns = [GUESSED, *dict.fromkeys(state.found["columns"])]
             selects = [
                 gr.update(choices=columns, value=chosen if chosen in columns else GUESSED, visible=len(columns) > 1)
                 for chosen in (reference, prediction)
             ]
-            found = shown.refusal(state.found) if "refused" in state.found else shown.reading(state.found)
-            yield found, *selects, "", ""
+            refused = "refused" in state.found
+            found = shown.refusal(state.found) if refused else shown.reading(state.found)
+            yield (
+                found,
+                *selects,
+                "",
+                "",
+                gr.update(open=True) if refused else keep,
+            )  # the cure may be among the options
 
     def judge(eeg, control, references, reference, prediction, mode, proof) -> Iterator[tuple[str, str]]:
         request = request_of(reference, prediction, mode, proof)
@@ -71,13 +78,19 @@ def build() -> Any:
                 with gr.Row():
                     eeg = gr.File(label="Predictions", elem_id="eeg", height=140, min_width=260)
                     control = gr.File(label="Control, if any", elem_id="control", height=140, min_width=260)
-                with gr.Accordion(shown.OPTIONS, open=False):
+                with gr.Accordion(shown.OPTIONS, open=False) as options:
                     gr.Markdown("What `--reference`, `--mode`, `--columns` and `--proof` say at the command line.")
                     references = gr.File(label="References", elem_id="references", height=120)
                     mode = gr.Radio(list(MODES), value="not stated", label="How the text was decoded", elem_id="mode")
                     with gr.Row():
                         reference, prediction = (
-                            gr.Dropdown([GUESSED], value=GUESSED, label=f"Column of the {side}", min_width=150)
+                            gr.Dropdown(
+                                [GUESSED],
+                                value=GUESSED,
+                                label=f"Column of the {side}",
+                                min_width=150,
+                                allow_custom_value=True,  # a program may name a column before the file is read
+                            )
                             for side in ("references", "predictions")
                         )
                     proof = gr.Textbox(label="How it is known that no target reached the decoder", elem_id="proof")
@@ -99,7 +112,7 @@ def build() -> Any:
                 )
         choices = [eeg, control, references, reference, prediction, mode]
         together = {"concurrency_limit": 1, "concurrency_id": "job", "show_progress": "hidden"}
-        shows = [read, reference, prediction, result, report]
+        shows = [read, reference, prediction, result, report, options]
         for part in (eeg, control, references, mode):
             part.change(look, choices, shows, api_name="look" if part is eeg else False, **together)
         for part in (reference, prediction):
@@ -119,7 +132,7 @@ def serve(host: str, port: int) -> None:
             server_name=host,
             server_port=port,
             share=False,
-            quiet=False,
+            quiet=True,
             prevent_thread_lock=True,
             max_file_size=jobs.BYTES,
             blocked_paths=[str(Path.home())],
@@ -128,6 +141,7 @@ def serve(host: str, port: int) -> None:
             footer_links=[],
             ssr_mode=False,
         )
+        print(f"Running on http://{host}:{port}, until Ctrl-C.", flush=True)
         try:
             page.block_thread()
         finally:
