@@ -6,6 +6,7 @@ import json
 import pytest
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.candidates import read_choices
 from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
 from eeg2text_jax.predictions.read import describe, read_any
 
@@ -100,3 +101,10 @@ def test_what_rows_have_in_common_is_in_memory_once(path):
     assert len({id(row.reference_tokens) for row in read}) == 1
     assert len({id(row.subject) for row in read}) == 2
     assert read[0].reference_tokens[1] is read[1].prediction_tokens[0]
+
+
+def test_an_empty_list_of_choices_is_refused(tmp_path):
+    path = tmp_path / "choices.txt"
+    path.write_text("\n \n", encoding="utf8")
+    with pytest.raises(UserError, match="holds no sentence"):
+        read_choices(path)
