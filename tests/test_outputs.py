@@ -14,7 +14,7 @@ from eeg2text_jax.stores import arguments
 # Every option with a value that some command has: a new one belongs to those that write or to the others.
 # fmt: off
 OTHERS = {
-    "gap", "host", "port", "push", "reference", "seeds",
+    "condition", "conditions", "gap", "host", "port", "push", "reference", "seeds",
     "arm", "arms", "audit", "batch", "batches", "buckets", "by", "candidates", "choices", "cite", "columns",
     "compactions", "compat", "config", "control", "count", "dataset", "dataset-name", "deciding", "dtype", "eeg",
     "effort", "encoder", "endpoint", "folds", "forced", "format", "groups", "input", "judge", "labels", "largest",

@@ -75,7 +75,7 @@ def test_python_of_a_page_runs(page, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("page", "code"), snippets("bash"))
 def test_commands_of_a_page_are_commands(page, code):
     """Every `eeg2text` line: there is such a command, such a configuration, such fields."""
-    for line in code.splitlines():
+    for line in code.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         if not words or words[0] != "eeg2text":
             continue

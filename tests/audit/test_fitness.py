@@ -296,7 +296,6 @@ def test_flags_of_a_file_without_a_test(sides):
     assert codes[0] == "input_independent"
     assert [f.code for f in file_flags("one", [row(0, subject="unknown", prediction="")])] == [
         "silent_side",
-        "collapsed",
         "half_empty",
     ]
     assert file_flags("none", [row(0, reference=" ")]) == []
