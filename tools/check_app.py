@@ -62,7 +62,7 @@ def hostile() -> dict[str, bytes]:
         "empty.csv": b"",
         "space.csv": b" \n\n",
         "random.bin": rng.randbytes(20_000),
-        "utf16.csv": whole.decode().encode("utf-16"),
+        "utf32.csv": whole.decode().encode("utf-32"),  # UTF-16 with its mark is read
         "cut.gz": gzip.compress(whole)[:80],
         "bomb.gz": gzip.compress(b"truth,pred\n" + b"a b,c d\n" * 40_000_000, 1),
         "bomb.xlsx": zipped(b"\0" * 300_000_000, "xl/workbook.xml"),
