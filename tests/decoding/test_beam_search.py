@@ -8,6 +8,7 @@ from slow_reference import slow_beam_search
 from toy_models import MarkovModel, first_order, random_tables, sentences
 
 from eeg2text_jax.decoding.generate import generate, search
+from eeg2text_jax.search import beam_search
 from eeg2text_jax.search.settings import GenerationSpec
 
 START, PAD, END, A, B, C, D = range(7)
@@ -222,3 +223,13 @@ def test_asking_ahead_as_on_a_tpu_changes_no_result(monkeypatch, settings, compa
     assert len(taken) > 1 if {"repetition_penalty", "no_repeat_ngram_size"} & set(settings) else len(taken) == 1
     for name in ("sequences", "lengths", "scores"):
         np.testing.assert_array_equal(getattr(ahead, name), getattr(usual, name))
+
+
+def test_samples_follow_softmax():
+    """Gumbel top-k: the first index of each draw has the odds of its score, and noise of the other sign has not."""
+    odds, n = np.array([0.7, 0.2, 0.1]), 20_000
+    keys = jax.random.split(jax.random.key(0), n)
+    drawn = beam_search._draw(jnp.broadcast_to(jnp.log(odds), (n, 3)), 2, keys, jnp.int32(1))
+    shares = np.bincount(np.asarray(drawn[:, 0]), minlength=3) / n
+    np.testing.assert_allclose(shares, odds, atol=4 * np.sqrt(0.25 / n))
+    assert (drawn[:, 0] != drawn[:, 1]).all()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
-from eeg2text_jax.judge.baselines import error_rates, fit, fit_best
+from eeg2text_jax.judge.baselines import STRENGTHS, error_rates, fit, fit_best
 from eeg2text_jax.judge.pairs import Pair
 from eeg2text_jax.judge.results import by_slice, speakers_table
 from eeg2text_jax.judge.speakers import BARS, Speaker, agreements
@@ -95,6 +95,8 @@ def test_separable_classes_and_constant_features_do_no_harm():
     model = fit_best((x, y), (x, y))
     assert np.isfinite(model(x)).all()
     assert auc(model(x), y) == 1
+    one_class = fit_best((x, y), (x, np.ones(len(y), bool)))  # no AUC on dev: the strongest penalty
+    assert one_class.strength == min(STRENGTHS)
 
 
 def test_error_rates_are_per_word_of_the_ground_truth():

@@ -3,11 +3,13 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import tiny_grid
 
 from eeg2text_jax.conditions.condition import condition_key
+from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.distributed import to_host
@@ -46,3 +48,22 @@ def test_losses_and_parameters_are_those_of_one_device():
         losses, found = trained(arm, data)
         np.testing.assert_allclose(losses, expected, rtol=2e-5)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, params)
+
+
+def test_a_contrastive_loss_drops_units():
+    rng = np.random.default_rng(0)
+    eeg = EEGSpec(tiny_grid.F, layers=1, heads=2, ffn=16, dropout=0.5)
+    model = ContrastiveModel(dataclasses.replace(tiny_grid.make_model(), eeg=eeg), 8, WIDTH, 0.1, True)
+    program = ContrastiveProgram(model, tiny_grid.ARMS[:1], optax.sgd(0.1), 0.0, "vmap")
+    rows = {
+        "features": jnp.asarray(rng.normal(size=(4, 5, tiny_grid.F)).astype(np.float32)),
+        "mask": jnp.ones((4, 5), bool),
+        "text": jnp.asarray(rng.normal(size=(4, WIDTH)).astype(np.float32)),
+        "sentence": jnp.arange(4),
+        "weight": jnp.ones(4),
+    }
+    params = model.init(jax.random.key(0))
+    kept, *dropped = (
+        float(program._loss(params, rows, key)[0]) for key in (None, jax.random.key(1), jax.random.key(2))
+    )
+    assert len({round(loss, 3) for loss in (kept, *dropped)}) == 3

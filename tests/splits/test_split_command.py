@@ -53,6 +53,9 @@ def test_the_certificate_states_what_the_split_is(data_path, tmp_path, capsys):
     assert [len(s["sentences"]) for s in certificate["shared_between_tasks"]] == [5, 0]
     assert "sentence 3" not in out.read_text()  # no texts: a certificate can be passed on
     shown = capsys.readouterr().out
+    rows = [words for words in map(str.split, shown.splitlines()) if len(words) == 5 and words[0] in PARTS]
+    counted = ("samples", "subjects", "sentences", "texts")
+    assert rows == [[name, *(str(certificate["parts"][name][what]) for what in counted)] for name in PARTS]
     assert f"({split.kept} of 540)" in shown
     assert f"split hash {split.digest()}" in shown
     assert "train and test share no texts (by letters-digits), no near-duplicates and no subjects" in shown

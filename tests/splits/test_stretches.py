@@ -143,6 +143,7 @@ def test_a_block_design_is_named_and_told_by_time():
     assert told["p"] < 0.01
     report = split_report(certificate, readings_of(data))
     assert "no split of one recording can separate class from time" in report
+    assert f"tells the class of {told['told']:.1%} of {told['samples']} test samples" in report
     rng = np.random.default_rng(0)
     assert one_block(readings_of(data), rng.permutation(label)) < 0.5
 
