@@ -89,7 +89,7 @@ def test_a_sentence_alone_in_its_task_is_left_out_with_a_note():
 
 REFUSED = {
     "references differ": ({"eeg": rows(), "noise": [*rows(7), row(30)]}, "the references differ: eeg has 8"),
-    "no overlap": ({"eeg": rows(), "noise": [row(i) for i in range(20, 28)]}, "share no reference"),
+    "no overlap": ({"eeg": rows(), "noise": [row(i) for i in range(20, 28)]}, "share no reference; they are not pr"),
     "lengths": ({"eeg": rows(), "noise": [*rows(), row(0, sample_id="x")]}, "eeg has 8 rows and noise 9"),
     "subjects": (
         {"eeg": rows(), "noise": rows(subject="B")},

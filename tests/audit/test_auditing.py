@@ -191,6 +191,8 @@ def test_warnings_on_one_fault_each():
     }
     for code, rows in faults.items():
         assert code in set(flags(quick(rows, {"noise": noise}, resamples=100))) - clean, code
+    forced = quick(changed(faults["too_good"], mode="teacher_forced"), {}, resamples=100)
+    assert "too_good" not in flags(forced)
 
 
 def test_warnings_on_rows_that_were_left_out_and_on_recipes():

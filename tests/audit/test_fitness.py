@@ -230,6 +230,18 @@ def test_what_looks_alike_and_is_not_a_fault(sides):
     assert "looks_teacher_forced" not in severe(quick(right, {"noise": noise}))
 
 
+def test_marks_of_a_few_sentences_are_too_few_to_tell():
+    """The same rows with nine sentences that have marks inside, and with eleven."""
+    eeg = simulated_rows(sentences=60, readers=30)[0]
+    marked = with_marks(eeg)
+    found = {}
+    for count in (9, 11):
+        some = list(dict.fromkeys(r.sentence_id for r in eeg))[:count]
+        mixed = [m if r.sentence_id in some else r for r, m in zip(eeg, marked, strict=True)]
+        found[count] = "looks_teacher_forced" in severe(quick(mixed, {}))
+    assert found == {9: False, 11: True}
+
+
 def test_identical_conditions_are_equivalent(sides):
     eeg, _ = sides
     result = quick(eeg, {"copy": eeg})

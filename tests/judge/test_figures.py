@@ -161,6 +161,15 @@ def test_a_slice_of_one_class_has_no_auc_and_says_why():
     assert rows[1]["reason"] == "one class only"
 
 
+@pytest.mark.parametrize("constant", ["latte", "human"])
+def test_a_constant_has_no_correlation(constant):
+    numbers = {"accuracy": range(4), "human": range(4), "latte": range(4)} | {constant: [50.0] * 4}
+    lines = [Speaker(str(i), 10, *(float(numbers[name][i]) for name in numbers), 0.0) for i in range(4)]
+    found = agreements(lines)["latte"]
+    assert found.spearman is found.pearson is None
+    assert found.speakers == 4
+
+
 def test_spearman_and_pearson_are_those_of_scipy():
     rng = np.random.default_rng(0)
     lines = [Speaker(str(i), 10, w, h, s, s) for i, (w, h, s) in enumerate(rng.random((8, 3)) * 100)]

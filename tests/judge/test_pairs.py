@@ -169,6 +169,13 @@ def test_a_typo_is_no_word_of_the_corpus():
         assert sum(words is not None for words in made) > 190
 
 
+def test_stop_words_short_words_and_years_are_not_dropped():
+    text = "in 1999 the old king of spain sold the red castle to an ox and a queen between them"
+    made = BREAKING["drop"](text.split(), random.Random(0), Corpus.of([text]))
+    assert not {"in", "1999", "the", "of", "to", "an", "ox", "and", "a", "between"} & {*text.split()} - {*made}
+    assert 2 <= len(text.split()) - len(made) <= 4
+
+
 def test_a_cut_sentence_keeps_its_first_half_or_so():
     words = [f"word{n}" for n in range(40)]
     for seed in range(50):

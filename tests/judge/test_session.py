@@ -57,6 +57,7 @@ def test_everything_is_written_and_says_where_its_labels_come_from(finished):
     assert len(results["arms"]) == 2
     best = max(results["arms"], key=lambda arm: (arm["dev_accuracy"], arm["dev_auc"], -arm["step"]))
     assert results["arms"][results["chosen"]] == best
+    assert results["format"] == 1
     assert results["slices"][0]["n"] == results["counts"]["test"]["pairs"]
     frozen = load_judged(root / "judge")[1]
     size = sum(np.asarray(leaf).size for leaf in jax.tree.leaves(frozen.params))

@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -282,6 +283,34 @@ def test_commands_read_and_write_addresses(server, tmp_path, capsys):
     assert json.loads(content(server.address("f"), "split.json"))["parts"]
     assert cli.main(["score", server.address("f/nothing.jsonl")]) == 2
     assert f"{server.scheme}://{BUCKET}/f/nothing.jsonl: there is nothing" in capsys.readouterr().err
+
+
+def test_an_export_goes_to_an_empty_place_alone(server, tmp_path, capsys):
+    source = tmp_path / "source"
+    source.write_text("x")
+    place = server.address("taken")
+    open_store(parse(place)).upload(source, parse(place).below("a").key, store_digest(source))
+    assert cli.main(["export", "--workdir=nowhere", f"--out={place}"]) == 2
+    assert f"{place}: exists already and is not empty" in capsys.readouterr().err
+    assert content(place, "a") == b"x"
+
+
+def test_an_object_that_is_gone_is_deleted_whatever_its_name(monkeypatch):
+    gcs = pytest.importorskip("eeg2text_jax.stores.gcs_store", reason="the extra `test` brings it")
+
+    class Blob:
+        def __init__(self, key):
+            self.key = key
+
+        def delete(self, **_):
+            missing = "The specified bucket does not exist." if self.key == "lost" else f"No such object: b/{self.key}"
+            raise gcs.exceptions.NotFound(missing)
+
+    client = SimpleNamespace(bucket=lambda name: SimpleNamespace(blob=Blob))
+    store = gcs.GCSStore("b", client)
+    assert store.delete("bucket.txt")
+    with pytest.raises(UserError, match="no such bucket"):
+        store.delete("lost")
 
 
 def test_sentences_about_what_cannot_be_opened(server, monkeypatch, capsys):
