@@ -207,6 +207,15 @@ def test_warnings_on_rows_that_were_left_out_and_on_recipes():
     assert "recipe_without_seeds" in flags(recipe)
 
 
+@pytest.mark.parametrize("share", [0.9, 0.1])
+def test_neighbors_in_time_are_a_warning(share):
+    eeg, noise = simulated_rows(sentences=32)
+    time = {"unit": "s", "neighbors": {"test": {"5": 0.0, "30": share, "120": 1.0}}, "groups": {}}
+    found = flags(quick(eeg, {"noise": noise}, resamples=100, neighbors=time)).get("time")
+    assert (found is not None) == (share > 0.5)
+    assert found is None or (found.level == "warning" and "90% of the test samples" in found.message)
+
+
 def test_a_sentence_that_carries_the_difference_is_named():
     eeg, noise = simulated_rows(sentences=60, information=0.03, seed=2)
     long = eeg[0].sentence_id

@@ -5,14 +5,17 @@ import json
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from eeg2text_jax import cli
 from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.rank_table import _chance
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import result_text
 from eeg2text_jax.auditing.strata import length_strata
 from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.metrics.ranks import TOP
 from eeg2text_jax.predictions.rankings import Ranking, list_of, rounded, write_rankings
 from eeg2text_jax.predictions.selection import select_arms
 
@@ -128,8 +131,16 @@ def test_what_length_gives_is_no_content_and_is_named():
     assert found.conditions[0].figures.top5 > 60 > found.chance_interval[1]
     assert found.verdict not in (Verdict.USES_EEG, Verdict.BELOW_MARGIN)
     assert found.by_length.top5 == 100, "four sentences of a length, five places"
-    codes = {flag.code for flag in found.flags}
-    assert codes >= {"above_chance_is_no_content", "length_tells"}
+    flags = {flag.code: flag.message for flag in found.flags}
+    assert flags.keys() >= {"above_chance_is_no_content", "length_tells"}
+    scores = ", ".join(f"{c.name} {c.figures.top5:.1f}" for c in found.conditions[1:])
+    assert f"shows nothing by itself ({scores}; whoever" in flags["above_chance_is_no_content"]
+
+
+def test_chance_of_a_percentile_is_that_of_uniform_ranks():
+    level, (low, high) = _chance([5, 9], len(TOP), 12)
+    assert (level, (low + high) / 2) == (50.0, 50.0)
+    assert high - 50 == pytest.approx(1.96 * 100 * stats.uniform.std() / 12**0.5, rel=1e-3)
 
 
 def test_length_that_eeg_alone_knows_is_no_content_either():
