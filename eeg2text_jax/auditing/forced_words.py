@@ -24,7 +24,8 @@ MARKS, MIN_MARKS, MARK_SENTENCES = 0.1, 100, 10
 # Pairs of wrong words that are the same word, where the true word before them is the same, over pairs where neither
 # neighbor is: 2.1 to 2.5 times in four teacher-forced sets and 2.5 to 5.4 in simulated ones, at most 1.4 in 60 decoders
 # that ran free. Where their own words before them are the same: 1.0 to 1.6 times in the former, 3 to 50 in the latter.
-FOLLOWS, MIN_FOLLOWING, MANY_PLACES = 1.7, 20, 3000
+FOLLOWS, FORCED, MIN_FOLLOWING, MANY_PLACES = 1.7, 2.1, 20, 3000
+UNSEEN = "few_wrong_words"  # the code of a note, not of a sign
 
 
 def words_follow_the_target(rows: Rows) -> Found:
@@ -49,6 +50,8 @@ def words_follow_the_target(rows: Rows) -> Found:
     after_true, after_own = alike(apart & same_before & ~same_own), alike(apart & ~same_before & same_own)
     follow = np.nonzero(apart & same_before & ~same_own & same)[0]
     kinds = len({(int(before[i]), int(wrong[i])) for i in follow.tolist()})
+    if (apart & same_before & ~same_own).sum() * FORCED * by_chance < MIN_FOLLOWING:
+        yield UNSEEN, _unseen(len(places))
     if kinds >= MIN_FOLLOWING and after_true > FOLLOWS * by_chance and after_true > after_own:
         yield (
             "looks_teacher_forced",
@@ -56,6 +59,13 @@ def words_follow_the_target(rows: Rows) -> Found:
             "chance where the true words before them are the same, and "
             f"{after_own / by_chance:.1f} times where the predicted ones are: each word was predicted from the target",
         )
+
+
+def _unseen(places: int) -> str:
+    return (
+        f"{places} wrong words after another wrong word are too few to tell whether wrong words follow the target, as "
+        "they do under teacher forcing: that it ran free rests on the statement alone"
+    )
 
 
 def _wrong_after_wrong(rows: Rows) -> list[tuple[int, str, str, str, str]]:

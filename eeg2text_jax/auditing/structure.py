@@ -57,6 +57,8 @@ def signs(
 ) -> list[Flag]:
     """Return severe findings about the rows of one condition; none if the file states that they were teacher-forced.
 
+    A note says where there are too few wrong words for the rule that compares them with the target.
+
     `averaged`: the authors state that one prediction was made for all readers of a sentence. `choices`: the sentences
     that the decoder chose from, as they state.
     """
@@ -68,7 +70,9 @@ def signs(
     found += [] if rows.by_letters() else [forced_words.marks_alone, forced_words.marks_of_target]
     found += [] if averaged else [_same_for_all]
     return [
-        Flag(code, "severe", f"{condition.name}: {message}", (condition.name,))
+        Flag(
+            code, "note" if code == forced_words.UNSEEN else "severe", f"{condition.name}: {message}", (condition.name,)
+        )
         for rule in found
         for code, message in rule(rows)
     ]
@@ -239,11 +243,13 @@ def _same_for_all(rows: Rows) -> Found:
     """One text for all readings of a sentence, another for another sentence: the sentence is known, not the recording.
 
     Sentences count that every reader has wrong by more than a spelling; who says the same everywhere agrees by chance.
+    Where the file names no readers, two equal rows of a sentence may be one row that a loader gave twice.
     """
+    fewest = 2 if len(set(rows.subjects.tolist())) > 1 else 3
     by_sentence: dict[int, list[int]] = {}
     for row, s in enumerate(rows.sentence.tolist()):
         by_sentence.setdefault(s, []).append(row)
-    missed = [found for found in by_sentence.values() if len(found) > 1 and (rows.rates[found] > SPELLING).all()]
+    missed = [found for found in by_sentence.values() if len(found) >= fewest and (rows.rates[found] > SPELLING).all()]
     same = [found[0] for found in missed if len({rows.texts[row] for row in found}) == 1]
     alike = 0 if _closed_vocabulary(rows, same) else len(same)
     by_chance = sum((count / rows.n) ** 2 for count in Counter(rows.texts).values())
@@ -254,6 +260,6 @@ def _same_for_all(rows: Rows) -> Found:
     ):
         yield (
             "input_independent",
-            f"of the {len(missed)} sentences that every reader has wrong, {alike} have one and the same prediction in "
-            "all rows: the individual recording plays no part",
+            f"of the {len(missed)} sentences of which no row is right but for a spelling, {alike} have one and the "
+            "same prediction in all rows: the rows are copies, which must be removed, or the recording plays no part",
         )

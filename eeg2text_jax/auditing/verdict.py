@@ -71,10 +71,9 @@ def judge(
         return Verdict.EQUIVALENT
     if not scores_vary:
         return Verdict.UNDERPOWERED
-    inside = all(c.smallest_margin < margin for c in found)
     if all(map(is_above, found)):
-        return Verdict.BELOW_MARGIN if inside else Verdict.USES_EEG
-    if inside:
+        return Verdict.BELOW_MARGIN if _is_small(found, margin) else Verdict.USES_EEG
+    if all(c.smallest_margin < margin for c in found):
         return Verdict.EQUIVALENT
     if all(map(_is_below, found)):
         return Verdict.CONTROL_BETTER
@@ -86,7 +85,12 @@ def judge_alone(contrast: Contrast, margin: float, derived: Sequence[Contrast] =
     found = [contrast, *derived]
     if not all(map(is_above, found)):
         return Verdict.NO_CONTENT
-    return Verdict.BELOW_MARGIN if all(c.smallest_margin < margin for c in found) else Verdict.CONTENT
+    return Verdict.BELOW_MARGIN if _is_small(found, margin) else Verdict.CONTENT
+
+
+def _is_small(found: Sequence[Contrast], margin: float) -> bool:
+    """Return whether a claimed difference is smaller than the margin under any of the strata."""
+    return any(c.smallest_margin < margin for c in found)
 
 
 def is_above(contrast: Contrast) -> bool:

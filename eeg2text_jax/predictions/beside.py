@@ -1,6 +1,7 @@
 """Layouts P and K: texts without their references, which are in a second file in the same order or by the same ids."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 
 from eeg2text_jax.errors import UserError
@@ -9,6 +10,7 @@ from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow
 from eeg2text_jax.predictions.lists import listed, one_text
 from eeg2text_jax.predictions.one_side import Side, read_side
 
+FAIRSEQ = re.compile(r"^[STHD]-(?=\d+$)")
 LAYOUTS = ("P", "K", "F", "H", "J")  # of the two files
 
 
@@ -81,18 +83,35 @@ def _by_id(texts: Side, references: Side) -> bool:
 
 def _places(texts: Side, references: Side) -> list[int]:
     """The place of the reference of each text. Raises UserError where an id has none, or several."""
-    if texts.ids == references.ids:
+    ids, known = _alike(texts.ids, references.ids)
+    if ids == known:
         return list(range(len(texts.texts)))
     found: dict[str, int] = {}
-    for place, key in enumerate(references.ids):
+    for place, key in enumerate(known):
         if references.texts[found.setdefault(key, place)] != references.texts[place]:
-            raise UserError(f"{references.lines.path}: the id {key!r:.60} has several references; expected one.")
-    if missing := [key for key in texts.ids if key not in found]:
+            raise UserError(
+                f"{references.lines.path}: the id {key!r:.60} has several references; keep one row of an id, or write "
+                "{id: [texts]}, of which the first counts."
+            )
+    if missing := [key for key in ids if key not in found]:
         raise UserError(
-            f"{texts.lines.path}: the id {missing[0]!r:.60} is not in {references.lines.path} ({len(missing)} of "
-            f"{len(texts.ids)} are not); expected the references of these texts."
+            f"{texts.lines.path}: the id {missing[0]!r:.60} is not in {references.lines.path}, whose first id is "
+            f"{known[0]!r:.60} ({len(missing)} of {len(ids)} are not); give the file of these texts' references, or "
+            "write the ids of both files alike."
         )
-    return [found[key] for key in texts.ids]
+    return [found[key] for key in ids]
+
+
+def _alike(ids: list[str], known: list[str]) -> tuple[list[str], list[str]]:
+    """Return the ids of both files, written alike where they differ by case or by fairseq's `T-`, `H-` and `D-`."""
+    if not set(ids) <= set(known):
+        forms = str.casefold, lambda key: FAIRSEQ.sub("", key)
+        for form in forms:
+            changed, reduced = list(map(form, ids)), list(map(form, known))
+            kept = len(set(changed)) == len(set(ids)) and len(set(reduced)) == len(set(known))
+            if kept and set(changed) <= set(reduced):
+                return changed, reduced
+    return ids, known
 
 
 def _rows(texts: Side, references: Side, places: Sequence[int], by_id: bool) -> Iterator[ForeignRow]:

@@ -11,7 +11,7 @@ from rows import row, simulated_rows
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.contrast import Contrast
 from eeg2text_jax.auditing.result import result_text
-from eeg2text_jax.auditing.verdict import EXIT_STATUS, Verdict, judge, overall
+from eeg2text_jax.auditing.verdict import EXIT_STATUS, Verdict, judge, judge_alone, overall
 from eeg2text_jax.errors import UserError
 
 
@@ -193,6 +193,13 @@ def test_warnings_on_one_fault_each():
         assert code in set(flags(quick(rows, {"noise": noise}, resamples=100))) - clean, code
     forced = quick(changed(faults["too_good"], mode="teacher_forced"), {}, resamples=100)
     assert "too_good" not in flags(forced)
+
+
+def test_a_claim_is_below_the_margin_where_it_is_so_in_any_strata():
+    large, small = found(1.5, 0.01, (1.1, 1.9)), found(0.5, 0.01, (0.1, 0.9))
+    assert judge(large, 1.0, [large]) is Verdict.USES_EEG
+    assert judge(small, 1.0, [large]) is judge(large, 1.0, [small]) is Verdict.BELOW_MARGIN
+    assert judge_alone(small, 1.0, [large]) is Verdict.BELOW_MARGIN
 
 
 def test_warnings_on_rows_that_were_left_out_and_on_recipes():

@@ -230,6 +230,22 @@ def test_what_looks_alike_and_is_not_a_fault(sides):
     assert "looks_teacher_forced" not in severe(quick(right, {"noise": noise}))
 
 
+@pytest.mark.parametrize(("readers", "copies", "refused"), [("", 2, False), ("", 3, True), ("AB", 2, True)])
+def test_rows_that_a_loader_gave_twice_are_no_readers(sides, readers, copies, refused):
+    rows = [dataclasses.replace(r, subject="") for r in sides[0] if r.subject == sides[0][0].subject]
+    repeated = [dataclasses.replace(r, subject=readers[k : k + 1], sample_id=f"{r.sample_id} {k}")
+                for r in rows for k in range(copies)]  # fmt: skip
+    assert ("input_independent" in severe(quick(repeated, {}))) == refused
+
+
+def test_few_wrong_words_are_said_and_many_are_not(sides):
+    def said(rows):
+        return [flag.level for flag in quick(rows, {}).flags if flag.code == "few_wrong_words"]
+
+    assert said(edited(sides[0], lambda r, _: r.reference.replace("w1 ", "x y "))) == ["note"]
+    assert said(with_marks(simulated_rows(sentences=60, readers=30)[0])) == []
+
+
 def test_marks_of_a_few_sentences_are_too_few_to_tell():
     """The same rows with nine sentences that have marks inside, and with eleven."""
     eeg = simulated_rows(sentences=60, readers=30)[0]

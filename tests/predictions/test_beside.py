@@ -154,3 +154,12 @@ def test_columns_and_format_hold_beside_references(write):
             read_any(path, **options, **given)
     with pytest.raises(UserError, match="is of texts alone; give their references"):
         read_any(path, layout="P")
+
+
+@pytest.mark.parametrize(("mine", "theirs"), [("4T0C{}", "4t0c{}"), ("D-{}", "T-{}")])
+def test_ids_that_differ_by_case_or_by_fairseqs_letter_are_joined(tmp_path, mine, theirs):
+    for name, key, texts in (("hyp", mine, OUTPUTS[::-1]), ("ref", theirs, REFERENCES)):
+        order = range(len(texts)) if name == "ref" else reversed(range(len(texts)))
+        (tmp_path / name).write_text(lines(f"{key.format(i)} {text}" for i, text in zip(order, texts, strict=True)))
+    read = read_any(tmp_path / "hyp", reference=tmp_path / "ref").predictions
+    assert sorted((row.reference, row.prediction) for row in read) == PAIRS

@@ -100,7 +100,11 @@ def test_an_empty_line_is_an_empty_output(write):
     [
         (lines(OUTPUTS[:5]), lines(REFERENCES), "5 texts, and 6 references in .*ref.txt; expected as many"),
         (lines(OUTPUTS), lines(REFERENCES[:5]), "6 texts, and 5 references"),
-        ('{"0": "a b", "9": "c"}', json.dumps(CAPTIONS), "the id '9' is not in .*ref.txt .1 of 2 are not"),
+        (
+            '{"0": "a b", "9": "c"}',
+            json.dumps(CAPTIONS),
+            "the id '9' is not in .*ref.txt, whose first id is '0' .1 of 2 are not",
+        ),
         ('{"0": {"text": "a"}}', json.dumps(CAPTIONS), "'0' is .*expected a text or a list of texts"),
         ('{"0": [1, 2]}', json.dumps(CAPTIONS), "'0' is .1, 2.; expected a text or a list of texts"),
         (lines(OUTPUTS), json.dumps(CAPTIONS), "one has its texts by id and the other line by line"),
