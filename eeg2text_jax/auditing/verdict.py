@@ -59,6 +59,8 @@ def judge(
 ) -> Verdict:
     """EEG against one control. A claim is given only if it holds under `contrast` and each of `derived`.
 
+    Whether a claimed difference is smaller than the margin, `contrast` says, whose figures are printed.
+
     A difference is claimed where the permutation p is at most 5 % and the 90 % interval lies on the same side of 0 (two
     looks at one thing, so that the figures printed beside the verdict never speak against it); equivalence where the
     90 % interval is inside the margin, which is two one-sided tests at 5 %.
@@ -72,7 +74,7 @@ def judge(
     if not scores_vary:
         return Verdict.UNDERPOWERED
     if all(map(is_above, found)):
-        return Verdict.BELOW_MARGIN if _is_small(found, margin) else Verdict.USES_EEG
+        return Verdict.BELOW_MARGIN if contrast.smallest_margin < margin else Verdict.USES_EEG
     if all(c.smallest_margin < margin for c in found):
         return Verdict.EQUIVALENT
     if all(map(_is_below, found)):
@@ -85,12 +87,7 @@ def judge_alone(contrast: Contrast, margin: float, derived: Sequence[Contrast] =
     found = [contrast, *derived]
     if not all(map(is_above, found)):
         return Verdict.NO_CONTENT
-    return Verdict.BELOW_MARGIN if _is_small(found, margin) else Verdict.CONTENT
-
-
-def _is_small(found: Sequence[Contrast], margin: float) -> bool:
-    """Return whether a claimed difference is smaller than the margin under any of the strata."""
-    return any(c.smallest_margin < margin for c in found)
+    return Verdict.BELOW_MARGIN if contrast.smallest_margin < margin else Verdict.CONTENT
 
 
 def is_above(contrast: Contrast) -> bool:
