@@ -16,8 +16,7 @@ from eeg2text_jax.data.prepare import DataSettings
 from eeg2text_jax.data.prepare import prepare as prepare_sources
 from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.electrodes import electrodes
-from eeg2text_jax.data.raw.odd import Levels
-from eeg2text_jax.data.raw.power import Flat, band_power
+from eeg2text_jax.data.raw.power import Flat, Levels, band_power
 from eeg2text_jax.data.raw.raw_samples import referenced
 from eeg2text_jax.data.raw.recording import NOT_EEG
 from eeg2text_jax.data.raw.sentences import Reading, windows

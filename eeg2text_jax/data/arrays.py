@@ -1,9 +1,9 @@
-"""NumPy archives (`.npz`) as rows: arrays of the same N samples, by the names of their columns.
+"""Read NumPy archives (`.npz`) as rows: arrays of the same N samples, by the names of their columns.
 
-`features` is `[N, W, F]` with a `mask` `[N, W]` (True at real words, which come first) or `n_words` `[N]`; or, with
-`n_words` or `offsets` `[N + 1]`, the words of all samples one after the other, `[sum W, F]`; or `[N, F]`, one position
-a sample. `sentence` `[N]` is text, as `subject`, `task` and `recording` are; `sentence_index` and `order` are whole
-numbers, `onset` and `duration` seconds.
+`features` is one of: `[N, W, F]` with a `mask` `[N, W]` (True at real words, which come first) or `n_words` `[N]`;
+`[sum W, F]`, the words of all samples in sequence, with `n_words` or `offsets` `[N + 1]`; `[N, F]`, one position a
+sample. `sentence`, `subject`, `task` and `recording` `[N]` are texts, `sentence_index` and `order` whole numbers,
+`onset` and `duration` seconds.
 """
 
 import math
@@ -15,42 +15,28 @@ from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.data.rows import Columns, note_unused, rows_to_samples
+from eeg2text_jax.data.rows import Columns, check_named, note_unused, source_of_rows
 from eeg2text_jax.data.source import Source, files_of
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError, first_line
 
-RATIO = 100  # a larger archive that shrinks more than this holds next to nothing
-PLAUSIBLE = 1 << 28  # bytes; up to this size the ratio does not matter
+RATIO = 100  # largest plausible compression ratio
+PLAUSIBLE = 1 << 28  # bytes; up to this size the ratio is not checked
 LENGTHS = ("n_words", "offsets")
 
 
 def open_arrays(paths: list[Path], columns: Columns, tally: Tally) -> Source:
-    """Archives, one after the other.
-
-    Raises:
-      UserError: one is not there; while samples are taken, one cannot be read or its arrays do not fit together.
-    """
+    """Open archives, read one after the other. Raises UserError for a missing file, later for a damaged one."""
     provenance = {"source": "arrays", "files": files_of(paths)}
     note_unused(_names(paths[0]), columns, paths[0].name, tally, LENGTHS)
     rows = (row for path in paths for row in npz_rows(path, columns))
-    samples = rows_to_samples(rows, columns, ", ".join(path.name for path in paths), tally)
-    return Source(samples, provenance, columns.features_are or f"{columns.features} of {paths[0].name}")
+    return source_of_rows(rows, columns, ", ".join(path.name for path in paths), paths[0].name, provenance, tally)
 
 
 def npz_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
-    """Rows of one archive, as `rows.rows_to_samples` takes them.
-
-    Raises:
-      UserError: it cannot be read, or its arrays do not fit together.
-    """
+    """Yield the rows of an archive. Raises UserError if it cannot be read or its arrays do not fit together."""
     arrays = _load(path)
-    for name in (columns.features, columns.sentence):
-        if name not in arrays:
-            raise UserError(
-                f"{path}: there is no array {name!r}, there are {', '.join(arrays) or 'none'}; name those of features "
-                "and sentences by data.columns.features and data.columns.sentence."
-            )
+    check_named(arrays, columns, str(path), "array")
     features, n = arrays[columns.features], len(arrays[columns.sentence])
     starts, stops = _spans(path, arrays, columns, n)
     others = [name for name in columns.of_samples if name in arrays]
@@ -64,7 +50,7 @@ def npz_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
 
 
 def _names(path: Path) -> list[str]:
-    """Names of the arrays of an archive; of what is none, which is refused when it is read, no names."""
+    """Return the names of an archive's arrays; none if it is no archive, which the reader reports later."""
     try:
         with zipfile.ZipFile(path) as archive:
             return [name.removesuffix(".npy") for name in archive.namelist()]
@@ -91,12 +77,7 @@ def _load(path: Path) -> dict[str, np.ndarray]:
 
 
 def _check_sizes(path: Path) -> None:
-    """Check what the archive's own directory and the headers of its arrays declare, before any array is read.
-
-    Raises:
-      UserError: an array declares another size than the directory, or the archive is larger than the free memory or
-        compressed as recordings never are.
-    """
+    """Raise UserError before any array is read if the declared sizes contradict, exceed memory or are implausible."""
     total = 0
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
@@ -125,7 +106,7 @@ def _check_sizes(path: Path) -> None:
 
 
 def _spans(path: Path, arrays: dict[str, np.ndarray], columns: Columns, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where the words of each sample begin and end, int `[N]` each."""
+    """Return the start and the end of each sample's words, int `[N]` each."""
     features = arrays[columns.features]
     if features.ndim == 3 and len(features) == n:
         return np.zeros(n, int), _lengths(path, arrays, columns, features.shape[:2])

@@ -1,9 +1,10 @@
-"""Parquet files and Hugging Face data sets as rows, and data files as Parquet; with pyarrow, read a part at a time.
+"""Read Parquet files and Hugging Face data sets as rows, and write data files as Parquet, in parts, with pyarrow.
 
-A column of features holds lists of numbers (`[F]`), or lists of lists (`[W, F]`), of any width of float or integer; an
-`Array2D` of datasets is one. What `eeg2text export-data` writes comes back as it was.
+A column of features holds lists of numbers (`[F]`) or lists of lists (`[W, F]`) of any float or integer type, such as
+an `Array2D` of datasets. A file written by `eeg2text export-data` is restored exactly.
 """
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.data.clock import CLOCK_COLUMNS, Clock, stated
+from eeg2text_jax.data.clock import CLOCK_COLUMNS, stated
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.data.raw.electrodes import electrodes_of
-from eeg2text_jax.data.rows import Columns, note_unused, rows_to_samples
+from eeg2text_jax.data.rows import Columns, check_named, note_unused, source_of_rows
 from eeg2text_jax.data.source import Source, files_of, library
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError, first_line
@@ -22,44 +23,36 @@ from eeg2text_jax.files import replacing
 
 ROWS = 64  # read or written at once: 64 x 56 x 840 numbers are 12 MB
 TEXTS = ("sentence", "subject", "task")
-ABOUT = b"eeg2text"  # key of the metadata that goes with the features
+ABOUT = b"eeg2text"  # metadata key
 
 
 def is_dataset(path: Path) -> bool:
-    """Whether a folder is one that `datasets` saved: a data set, or several by name."""
+    """Return whether a folder was saved by `datasets`: a data set, or several by name."""
     return path.is_dir() and any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
 
 
 def open_parquet(paths: list[Path], columns: Columns, tally: Tally) -> Source:
-    """Parquet files, one after the other.
-
-    Raises:
-      UserError: pyarrow or a file is not there; while samples are taken, one cannot be read or holds something else.
-    """
-    provenance: dict[str, Any] = {"source": "parquet", "files": files_of(paths)}
+    """Open Parquet files, read one after the other. Raises UserError for a missing or, later, a damaged one."""
     about = _about(paths[0])
+    provenance: dict[str, Any] = {"source": "parquet", "files": files_of(paths)}
+    provenance |= {name: about[name] for name in about if name != "features_are"}
     note_unused(_parquet(paths[0]).schema_arrow.names, columns, paths[0].name, tally)
+    if not columns.features_are:
+        columns = dataclasses.replace(columns, features_are=about.get("features_are", ""))
     rows = (row for path in paths for row in parquet_rows(path, columns))
-    samples = rows_to_samples(rows, columns, ", ".join(path.name for path in paths), tally)
-    features_are = columns.features_are or about.get("features_are") or f"{columns.features} of {paths[0].name}"
-    return Source(samples, provenance | {name: about[name] for name in about if name != "features_are"}, features_are)
+    return source_of_rows(rows, columns, ", ".join(path.name for path in paths), paths[0].name, provenance, tally)
 
 
 def open_dataset(folder: Path, columns: Columns, tally: Tally) -> Source:
-    """A folder that `datasets` saved; of several data sets in it, one after the other.
-
-    Raises:
-      UserError: datasets is not installed; the folder is damaged, or holds something else.
-    """
+    """Open a folder saved by `datasets`. Raises UserError if datasets is missing or the folder is damaged."""
     datasets = library("datasets", "datasets")
     try:
         found = datasets.load_from_disk(str(folder))
     except Exception as error:
         raise UserError(f"{folder}: cannot be read as a data set ({first_line(error)}).") from error
     parts = dict(found) if isinstance(found, datasets.DatasetDict) else {"": found}
-    note_unused(
-        dict.fromkeys(name for part in parts.values() for name in part.column_names), columns, folder.name, tally
-    )
+    names = dict.fromkeys(name for part in parts.values() for name in part.column_names)
+    note_unused(names, columns, folder.name, tally)
     rows = (
         row
         for name, part in parts.items()
@@ -67,22 +60,14 @@ def open_dataset(folder: Path, columns: Columns, tally: Tally) -> Source:
         for row in table_rows(table, columns, f"{folder}{f' ({name})' if name else ''}")
     )
     provenance = {"source": "datasets", "name": folder.name, "parts": {name: len(part) for name, part in parts.items()}}
-    return Source(
-        rows_to_samples(rows, columns, str(folder), tally),
-        provenance,
-        columns.features_are or f"{columns.features} of {folder.name}",
-    )
+    return source_of_rows(rows, columns, str(folder), folder.name, provenance, tally)
 
 
 def parquet_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
-    """Rows of one file, as `rows.rows_to_samples` takes them.
-
-    Raises:
-      UserError: it cannot be read, or its columns are others.
-    """
+    """Yield the rows of a file. Raises UserError if it cannot be read or lacks a column."""
     file = _parquet(path)
-    _check_names(file.schema_arrow.names, columns, str(path))
-    names = [name for name in _named(columns) if name in file.schema_arrow.names]
+    check_named(file.schema_arrow.names, columns, str(path))
+    names = [name for name in (columns.features, *columns.of_samples) if name in file.schema_arrow.names]
     try:
         for batch in file.iter_batches(ROWS, columns=names):
             yield from table_rows(batch, columns, str(path))
@@ -91,18 +76,18 @@ def parquet_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
 
 
 def table_rows(table: Any, columns: Columns, where: str) -> Iterator[dict[str, Any]]:
-    """Rows of a pyarrow table or record batch; features as arrays."""
+    """Yield the rows of a pyarrow table or record batch, features as arrays."""
     pa = library("pyarrow", "parquet")
     table = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
-    _check_names(table.column_names, columns, where)
-    others = {name: table.column(name).to_pylist() for name in _named(columns)[1:] if name in table.column_names}
+    check_named(table.column_names, columns, where)
+    others = {name: table.column(name).to_pylist() for name in columns.of_samples if name in table.column_names}
     arrays = _arrays(table.column(columns.features), columns.features, where)
     for i, features in enumerate(arrays):
         yield {columns.features: features, **{name: values[i] for name, values in others.items()}}
 
 
 def _arrays(column: Any, name: str, where: str) -> Iterator[np.ndarray]:
-    """Every cell of a column of lists as an array `[F]` or `[W, F]`."""
+    """Yield every cell of a column of lists as an array `[F]` or `[W, F]`."""
     pa = library("pyarrow", "parquet")
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     for chunk in chunks:
@@ -123,7 +108,7 @@ def _arrays(column: Any, name: str, where: str) -> Iterator[np.ndarray]:
 
 
 def _items(pa: Any, kind: Any) -> Any:
-    """The type of a list's items; None of what is no list."""
+    """Return the type of a list's items; None for other types."""
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     return kind.value_type if any(is_list(kind) for is_list in lists) else None
 
@@ -135,19 +120,6 @@ def _width(words: Any, name: str, where: str) -> int:
     return widths.pop()
 
 
-def _named(columns: Columns) -> tuple[str, ...]:
-    return columns.features, *columns.of_samples
-
-
-def _check_names(names: list[str], columns: Columns, where: str) -> None:
-    for needed in (columns.features, columns.sentence):
-        if needed not in names:
-            raise UserError(
-                f"{where}: there is no column {needed!r}, there are {', '.join(names)}; name those of features and "
-                "sentences by data.columns.features and data.columns.sentence."
-            )
-
-
 def _parquet(path: Path) -> Any:
     pq = library("pyarrow.parquet", "parquet")
     try:
@@ -157,7 +129,7 @@ def _parquet(path: Path) -> Any:
 
 
 def _about(path: Path) -> dict[str, Any]:
-    """What `write_parquet` said of the features; nothing in files of others."""
+    """Return the description of features that `write_parquet` stored; empty for other files."""
     metadata = _parquet(path).schema_arrow.metadata or {}
     try:
         return dict(json.loads(metadata.get(ABOUT, b"{}")))
@@ -166,9 +138,9 @@ def _about(path: Path) -> dict[str, Any]:
 
 
 def write_parquet(data: DataFile, out: Path) -> None:
-    """Writes a data file's samples, one a row: `features` list of lists of float32, `sentence`, `subject`, ...
+    """Write a data file's samples, one per row: `features` as lists of lists of float32, `sentence`, `subject`, ...
 
-    pandas and datasets open it; `eeg2text prepare` gives the same samples back.
+    pandas and datasets open the file; `eeg2text prepare` restores the same samples.
     """
     pa, pq = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
     about: dict[str, Any] = {"features_are": data.features_are, "exported": data.provenance}
@@ -193,10 +165,6 @@ def write_parquet(data: DataFile, out: Path) -> None:
             texts = [pa.array(list(map(str, getattr(data, name)[rows.start : rows.stop])), pa.string())
                      for name in TEXTS]  # fmt: skip
             index = pa.array(data.sentence_index[rows.start : rows.stop], pa.int64())
-            times = [pa.array(_cells(data.clock, name, rows), kinds[kind]) for name, kind in clock.items()]
+            known = [stated(data.clock, i) for i in rows] if clock else []
+            times = [pa.array([row.get(name) for row in known], kinds[kind]) for name, kind in clock.items()]
             writer.write_batch(pa.record_batch([features, *texts, index, *times], schema=schema))
-
-
-def _cells(clock: Clock, name: str, rows: range) -> list[Any]:
-    """A column of the clock with None where nothing is known."""
-    return [stated(clock, i).get(name) for i in rows]

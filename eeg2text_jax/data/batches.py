@@ -1,8 +1,8 @@
-"""Fixed-shape batches in length buckets: the same ones in the same order for all arms of a seed, every run and resume.
+"""Fixed-shape batches in length buckets, with the same order in every run, after every resume, for all arms of a seed.
 
-Which samples share a batch, `epochs.py` says. The seeds of a grid are trainings of their own and have an order of
-samples each, so a training batch has the seeds on its first axis. It costs the host and the way to the device S times
-as much as one order for all would (at ZuCo's size 6 MB for 32 sentences of 56 words, for each seed and step).
+`epochs.py` assigns samples to batches. Each seed of a grid is a training of its own with its own order, so a training
+batch has the seeds on its first axis. This costs S times the transfer of one shared order (at ZuCo's size 6 MB for 32
+sentences of 56 words, for each seed and step).
 """
 
 import dataclasses
@@ -20,9 +20,9 @@ from eeg2text_jax.data.epochs import Bucket, EpochPlan
 
 
 class Batch(TypedDict, total=False):
-    """Fixed-shape arrays of `B` samples; of a training batch each has the seeds of the grid `[S]` on its first axis.
+    """Fixed-shape arrays of `B` samples; in a training batch each has the seeds of the grid `[S]` on its first axis.
 
-    Rows that only fill the batch are repeats with weight 0. A free-running search is handed a batch without labels.
+    Rows that only fill the batch repeat the first with weight 0. A free-running search gets a batch without labels.
     """
 
     features: Required[np.ndarray | Array]  # float32 [B, W, F] or [B, W, X, Y, Z], standardized, 0 at padding
@@ -42,14 +42,14 @@ class Batch(TypedDict, total=False):
 def batch_shapes(
     bucket: Bucket, size: int, feature_shape: int | Sequence[int], *optional: str, seeds: int = 0
 ) -> dict[str, Shape]:
-    """Shapes of a batch as `make_batch` makes it, for programs that are compiled before there is one.
+    """Return the shapes of a batch of `make_batch`, to compile programs before the first batch.
 
     Args:
       bucket: (words, tokens).
       size: B.
-      feature_shape: of one position: F, or `(X, Y, Z)`.
-      optional: which of the fields that not every batch has.
-      seeds: S of a training batch; 0 for one without that axis.
+      feature_shape: shape of one position: F, or `(X, Y, Z)`.
+      optional: names of the optional fields.
+      seeds: S of a training batch; 0 for a batch without that axis.
     """
     words, tokens = bucket
     first = (seeds, size) if seeds else (size,)
@@ -72,9 +72,9 @@ def batch_shapes(
 
 @dataclasses.dataclass(frozen=True)
 class Samples:
-    """What batches are cut from: a data file, targets for its samples, and the scale of its features.
+    """The source of batches: a data file, targets for its samples, and the scale of its features.
 
-    `targets` has an int32 array of token ids for every sample of `data`, or is None where decoding may not see any.
+    `targets` has an int32 array of token ids for every sample of `data`; None if decoding must not see them.
     """
 
     data: DataFile
@@ -93,33 +93,33 @@ class Samples:
     prompts: tuple[np.ndarray, np.ndarray] | None = None  # ids before and after each recording, int32 [N, P]
 
     def features(self, i: int) -> np.ndarray:
-        """Standardized features of sample `i`, float32 `[min(W, max_words), *feature_shape]`."""
+        """Return the standardized features of sample `i`, float32 `[min(W, max_words), *feature_shape]`."""
         words = self.data.words(i)[: self.max_words]
         return (words - self.mean) / self.scale if self.mean.ndim else words
 
     def lent_features(self, donors: np.ndarray, i: int) -> np.ndarray:
-        """The donor's features with as many words as sample `i` has: cut, or begun again at its first word."""
+        """Return the donor's features with as many words as sample `i`: truncated, or repeated from the first word."""
         donor = self.features(int(donors[i]))
         return donor[np.arange(min(self.data.n_words[i], self.max_words)) % len(donor)]
 
     def n_words(self) -> np.ndarray:
-        """EEG positions of every sample, `[N]`."""
+        """Return the EEG positions of every sample, `[N]`."""
         return np.minimum(self.data.n_words, self.max_words)
 
     def n_tokens(self, rows: np.ndarray) -> np.ndarray:
-        """Target tokens of `rows`; where there are two targets, of the longer one."""
+        """Return the target tokens of `rows`; of two targets, those of the longer one."""
         sources = [rows] if self.label_rows is None else [rows, self.label_rows[rows]]
         return np.max([[len(self.targets[i]) for i in source] for source in sources], axis=0)
 
 
 class FeatureScale(NamedTuple):
-    """How features are standardized: less `mean`, over `scale`.
+    """Standardization of features: subtract `mean`, divide by `scale`.
 
     Fields:
-      mean, scale: float32 `[F]`; a feature that does not vary has the scale infinity, so that it is fed as 0. `[]` of
-        volumes, where nothing is done: each voxel was standardized over its run when they were prepared.
-      constant: numbers of the features with one value alone.
-      nearly: numbers of those that vary by no more than rounding does.
+      mean, scale: float32 `[F]`; the scale of a constant feature is infinity, so that it is fed as 0. `[]` for volumes,
+        whose voxels were standardized over their run during preparation.
+      constant: numbers of the features with a single value.
+      nearly: numbers of the features that vary only by rounding.
     """
 
     mean: np.ndarray
@@ -128,7 +128,7 @@ class FeatureScale(NamedTuple):
     nearly: np.ndarray
 
     def note(self) -> str:
-        """A sentence that counts and names the features that do not vary; empty where all do."""
+        """Return a sentence on the features that do not vary, or ""."""
         kinds = (("constant", self.constant), ("nearly constant", self.nearly))
         found = [f"{len(numbers)} {kind} (number {_listed(numbers)})" for kind, numbers in kinds if len(numbers)]
         if not found:
@@ -141,12 +141,11 @@ def _listed(numbers: np.ndarray) -> str:
     return f"{shown}, ..." if len(numbers) > 10 else shown
 
 
-# Of the largest magnitude of a feature: a smaller deviation is what float32 leaves of a constant, whatever the unit.
-ROUNDING = 1e-6
+ROUNDING = 1e-6  # relative to a feature's largest magnitude; smaller deviations are float32 rounding of a constant
 
 
 def feature_scale(data: DataFile, rows: np.ndarray, standardize: bool) -> FeatureScale:
-    """Mean and standard deviation of the features of `rows` (the train part); 0 and 1 if not `standardize`."""
+    """Return mean and standard deviation of the features of `rows` (the train part); 0 and 1 if not `standardize`."""
     width, none = data.n_features, np.array([], int)
     if len(data.feature_shape) > 1:
         return FeatureScale(np.zeros((), np.float32), np.ones((), np.float32), none, none)
@@ -164,10 +163,7 @@ def feature_scale(data: DataFile, rows: np.ndarray, standardize: bool) -> Featur
 
 
 def make_batch(samples: Samples, rows: Sequence[int] | np.ndarray, bucket: Bucket, size: int) -> Batch:
-    """One batch of `size` rows: those of `rows`, then repeats of the first with weight 0.
-
-    It has labels where `samples` have targets, and what they have for the conditions.
-    """
+    """Make a batch of `size` rows: `rows`, then repeats of the first with weight 0."""
     words, tokens = bucket
     filled = np.array([*rows, *[rows[0]] * (size - len(rows))])
     lengths = samples.n_words()[filled]
@@ -196,12 +192,12 @@ def make_batch(samples: Samples, rows: Sequence[int] | np.ndarray, bucket: Bucke
 
 
 def given_prompts(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """What a model is fed of a batch's own prompts, where it has them."""
+    """Return the prompts of a batch as arguments of a model; empty if it has none."""
     return {name: batch[name] for name in ("before", "after") if name in batch}
 
 
 def _features(of: Callable[[int], np.ndarray], rows: np.ndarray, words: int) -> np.ndarray:
-    """Features of some rows, 0 at padding, `[rows, words, *feature_shape]`; no more of them at once than needed."""
+    """Stack the features of rows, 0 at padding, `[rows, words, *feature_shape]`."""
     first = of(rows[0])
     padded = np.zeros((len(rows), words, *first.shape[1:]), first.dtype)
     for row, i in enumerate(rows):
@@ -211,7 +207,7 @@ def _features(of: Callable[[int], np.ndarray], rows: np.ndarray, words: int) -> 
 
 
 def _pad(arrays: Sequence[np.ndarray], length: int, filler: float) -> np.ndarray:
-    """Stacks `[l, ...]` arrays as `[len(arrays), length, ...]`."""
+    """Stack `[l, ...]` arrays as `[len(arrays), length, ...]`."""
     padded = np.full((len(arrays), length, *arrays[0].shape[1:]), filler, arrays[0].dtype)
     for row, array in enumerate(arrays):
         padded[row, : len(array)] = array
@@ -219,7 +215,7 @@ def _pad(arrays: Sequence[np.ndarray], length: int, filler: float) -> np.ndarray
 
 
 class _TrainingSource:
-    """Random access to the training stream by step, as grain wants it."""
+    """Random access to the training stream by step, for grain."""
 
     def __init__(self, samples: Samples, rows: np.ndarray, plans: Sequence[EpochPlan], size: int, steps: int):
         self._samples, self._rows, self._plans, self._size, self._steps = samples, rows, plans, size, steps
@@ -237,7 +233,7 @@ class _TrainingSource:
 
 
 def stack_seeds(batches: Sequence[Batch]) -> Batch:
-    """Batches `[B, ...]` of one shape, one a seed of the grid, as a training batch `[S, B, ...]`."""
+    """Stack batches `[B, ...]` of one shape, one per seed of the grid, as a training batch `[S, B, ...]`."""
     return cast(Batch, {name: np.stack([batch[name] for batch in batches]) for name in batches[0]})  # type: ignore[literal-required]
 
 
@@ -250,10 +246,9 @@ def training_batches(
     steps: int,
     grid_seeds: Sequence[int] = (0,),
 ) -> grain.IterDataset:
-    """`steps` training batches `[S, B, ...]` of the samples `rows`, `B = size`, in an order for each of `grid_seeds`.
+    """Return `steps` training batches `[S, B, ...]` of the samples `rows`, `B = size`, ordered anew for each grid seed.
 
-    Iterate it, and save and restore the iterator's state. The order of a seed follows from it and from `seed`, whatever
-    other seeds there are.
+    Save and restore the iterator's state to resume. A seed's order depends on it and on `seed`, not on the other seeds.
     """
     words, tokens = samples.n_words()[rows], samples.n_tokens(rows)
     plans = [EpochPlan(words, tokens, buckets, size, seed, grid_seed) for grid_seed in grid_seeds]
@@ -262,16 +257,12 @@ def training_batches(
 
 
 def evaluation_batches(samples: Samples, rows: np.ndarray, buckets: Sequence[Bucket], size: int) -> list[Batch]:
-    """Every sample of `rows` once, shortest first; the last batch of a bucket is filled with rows of weight 0."""
+    """Return every sample of `rows` once, shortest first; a bucket's last batch is filled with rows of weight 0."""
     return list(each_evaluation_batch(samples, rows, buckets, size))
 
 
 def each_evaluation_batch(samples: Samples, rows: np.ndarray, buckets: Sequence[Bucket], size: int) -> Iterator[Batch]:
-    """The same ones, each made when it is asked for: of volumes, all are more than fits into memory."""
+    """Yield the batches of `evaluation_batches`, each made when requested: volumes exceed memory."""
     plan = EpochPlan(samples.n_words()[rows], samples.n_tokens(rows), buckets, size, seed=0)
-    for chosen, bucket in sorted(plan.epoch(0), key=_shape):
+    for chosen, bucket in sorted(plan.epoch(0), key=lambda batch: (batch[1], int(batch[0][0]))):
         yield make_batch(samples, rows[np.sort(chosen)], bucket, size)
-
-
-def _shape(batch: tuple[np.ndarray, Bucket]) -> tuple[Bucket, int]:
-    return batch[1], int(batch[0][0])

@@ -1,6 +1,7 @@
-"""What is in a data file, and what is wrong with it: everything at once, where opening it stops at the first."""
+"""Report the content of a data file and all of its faults; opening the file stops at the first one."""
 
 import collections
+import dataclasses
 import hashlib
 import re
 from collections.abc import Iterator
@@ -10,31 +11,44 @@ from typing import Any
 import h5py
 import numpy as np
 
-from eeg2text_jax.data.check_volumes import Findings, look_at_frames
 from eeg2text_jax.data.clock import NO_TIME
 from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
-from eeg2text_jax.data.hdf5_disk import check_own
+from eeg2text_jax.data.frames import Frames
 from eeg2text_jax.data.raw.find import is_raw
 from eeg2text_jax.data.tally import first_texts, mark_notes
 from eeg2text_jax.errors import UserError, first_line
 
 ROWS = 1 << 16  # words read at once
-NEARLY = 1e-6  # of the largest magnitude: a smaller deviation is what float32 leaves of a constant
-# Words that all sentences of a study may share.
-COMMON = frozenset(
-    {"the", "a", "an", "and", "of", "to", "in", "is", "was", "he", "she", "der", "die", "das", "la", "le"}
-)
+FRAMES = 64  # frames read at once
+NEARLY = 1e-6  # relative to the largest magnitude; smaller deviations are float32 rounding of a constant
+COMMON = {"the", "a", "an", "and", "of", "to", "in", "is", "was", "he", "she", "der", "die", "das", "la", "le"}
 FEWEST_TEXTS = 10  # fewer may share a word by chance
-FAR_APART = 100.0  # scales of subjects that differ by more look like different units
-LOG_APART = 3.0  # means of log10 of power: amplitudes 30 times as large
+FAR_APART = 100.0  # larger ratios of subjects' scales suggest different units
+LOG_APART = 3.0  # the same for means of log10 of power: amplitudes 30 times as large
+
+
+@dataclasses.dataclass
+class Findings:
+    """`problems` make a file unusable, `notes` are worth a look; `mean` and `spread` are of every feature, `[F]`."""
+
+    path: Path
+    problems: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    table: list[str] = dataclasses.field(default_factory=list)
+    mean: np.ndarray | None = None
+    spread: np.ndarray | None = None
+    features_are: str = ""
+
+    def text(self) -> str:
+        """Return all findings, one per line."""
+        lines = [*self.table, *(f"note: {note}" for note in self.notes)]
+        lines += [f"PROBLEM: {problem}" for problem in self.problems]
+        end = f"{len(self.problems)} problems" if self.problems else "no problem"
+        return "\n".join([*lines, f"{self.path}: {end}, {len(self.notes)} notes"])
 
 
 def check_datafile(path: Path) -> Findings:
-    """Looks through a data file, a part of its features at a time.
-
-    Raises:
-      UserError: it is not there, or is no data file.
-    """
+    """Check a data file, reading its features in parts. Raises UserError if it is missing or no data file."""
     if path.exists() and (path.is_dir() or is_raw(str(path))):
         raise UserError(
             f"{path}: is no data file but a {'folder' if path.is_dir() else 'recording'}; prepare it first: "
@@ -50,11 +64,14 @@ def check_datafile(path: Path) -> Findings:
         return findings
     if outline.is_windows:
         _look_at_texts(outline, findings)
-        look_at_frames(outline, findings)
+        _look_at_frames(outline, findings)
         return findings
-    n, total = len(outline), _words(path)
-    lengths = {len(getattr(outline, name)) for name in ("subject", "task", "sentence_index")} | {
-        len(outline.offsets) - 1
+    n = len(outline)
+    with h5py.File(path, "r") as file:
+        total = len(file["features"])
+    lengths = {
+        len(outline.offsets) - 1,
+        *(len(getattr(outline, name)) for name in ("subject", "task", "sentence_index")),
     }
     if not n or lengths != {n} or outline.offsets[0] != 0 or outline.offsets[-1] != total or min(outline.n_words) < 1:
         findings.problems.append(
@@ -71,15 +88,6 @@ def check_datafile(path: Path) -> Findings:
         except UserError as error:  # checksums, which need all of it
             findings.problems.append(str(error).removeprefix(f"{path}: "))
     return findings
-
-
-def _words(path: Path) -> int:
-    try:
-        with h5py.File(path, "r") as file:
-            check_own(file["/"].id, b"features")
-            return len(file["features"])
-    except (OSError, KeyError, ValueError) as error:
-        raise UserError(f"{path}: its features cannot be read ({first_line(error)}).") from error
 
 
 def _look_at_texts(outline: DataFile, findings: Findings) -> None:
@@ -127,12 +135,12 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
 
 
 def unit_of(outline: DataFile) -> str:
-    """What the positions of a sample are: frames of a scan, windows of a recording without times of words, or words."""
+    """Return the unit of a sample's positions: frames of a scan, windows without times of words, or words."""
     return "frames" if outline.is_windows else "windows" if "windows of" in outline.features_are else "words"
 
 
 def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None:
-    """Mean and spread of every feature, by subject too; values that are not finite."""
+    """Report scale and spread of the features, constant ones, and values that are not finite."""
     word_of = np.repeat(np.arange(len(outline)), outline.n_words)
     names, subject = np.unique(outline.subject.astype(str), return_inverse=True)
     width = outline.n_features
@@ -140,7 +148,7 @@ def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None
     shift = None
     by_subject = np.zeros((len(names), 3))
     bad: list[int] = []
-    for start, block in _blocks(outline.path, total):
+    for start, block in _blocks(outline.path, total, ROWS):
         samples = word_of[start : start + len(block)]
         finite = np.isfinite(block).all(axis=1)
         bad += np.unique(samples[~finite]).tolist()
@@ -150,9 +158,8 @@ def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None
         shift = block[0] if shift is None else shift
         sums, squares = sums + (block - shift).sum(0), squares + ((block - shift) ** 2).sum(0)
         low, high = np.minimum(low, block.min(0)), np.maximum(high, block.max(0))
-        np.add.at(
-            by_subject, subject[samples], np.stack([np.abs(block).mean(1), np.ones(len(block)), block.mean(1)], 1)
-        )
+        sizes = np.stack([np.abs(block).mean(1), np.ones(len(block)), block.mean(1)], 1)
+        np.add.at(by_subject, subject[samples], sizes)
     if bad:
         findings.problems.append(f"{len(set(bad))} samples have NaN or infinity, the first is number {bad[0]}.")
     if shift is None:
@@ -164,16 +171,17 @@ def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None
     if len(constant):
         shown = ", ".join(map(str, constant[:10])) + (", ..." if len(constant) > 10 else "")
         findings.notes.append(f"{len(constant)} of {width} features do not vary (numbers {shown}): they are fed as 0.")
-    findings.bands = _bands(outline.features_are, width)
-    findings.names = names_of(outline.features_are)
+    findings.features_are = outline.features_are
     scale = by_subject[:, 0] / np.maximum(by_subject[:, 1], 1)
     findings.table.append(f"{width} features a {unit_of(outline).removesuffix('s')}: {outline.features_are}")
-    findings.table += _subjects(outline, names, subject, scale)
+    findings.table.append(f"{'subject':<12} {'samples':>8} {unit_of(outline):>8} {'mean size':>10}")
+    for k, name in enumerate(names):
+        own = subject == k
+        findings.table.append(f"{name:<12} {own.sum():>8} {outline.n_words[own].sum():>8} {scale[k]:>10.3g}")
     level = by_subject[:, 2] / np.maximum(by_subject[:, 1], 1)
+    apart = FAR_APART
     if outline.features_are.startswith("log10"):
         scale, apart = 10.0 ** (level - level.min()), 10.0**LOG_APART
-    else:
-        apart = FAR_APART
     if min(scale) > 0 and max(scale) / min(scale) > apart:
         findings.notes.append(
             f"the features of {names[np.argmax(scale)]} are {max(scale) / min(scale):.2g} times as large as those of "
@@ -181,18 +189,11 @@ def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None
         )
 
 
-def _blocks(path: Path, total: int) -> Iterator[tuple[int, np.ndarray]]:
+def _blocks(path: Path, total: int, size: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the features in blocks, each with its place."""
     with h5py.File(path, "r") as file:
-        for start in range(0, total, ROWS):
-            yield start, file["features"][start : start + ROWS]
-
-
-def _subjects(outline: DataFile, names: np.ndarray, subject: np.ndarray, scale: np.ndarray) -> list[str]:
-    lines = [f"{'subject':<12} {'samples':>8} {unit_of(outline):>8} {'mean size':>10}"]
-    for k, name in enumerate(names):
-        own = subject == k
-        lines.append(f"{name:<12} {own.sum():>8} {outline.n_words[own].sum():>8} {scale[k]:>10.3g}")
-    return lines
+        for start in range(0, total, size):
+            yield start, file["features"][start : start + size]
 
 
 def _look_at_repetitions(outline: DataFile, findings: Findings) -> None:
@@ -208,19 +209,63 @@ def _look_at_repetitions(outline: DataFile, findings: Findings) -> None:
             first = seen.setdefault(hashlib.sha256(words.tobytes()).digest(), i)
             same += [(first, i)] if first != i else []
     if same:
-        (first, second) = same[0]
+        first, second = (f"{i}, {outline.subject[i]}, {outline.sentence_id[i]}" for i in same[0])
         findings.notes.append(
-            f"{len(same)} samples have another one's features to the last bit (the first are number {first}, "
-            f"{_who(outline, first)}, and {second}, {_who(outline, second)}): one recording under two names?"
+            f"{len(same)} samples have another one's features to the last bit (the first are number {first}, and "
+            f"{second}): one recording under two names?"
         )
 
 
-def _who(outline: DataFile, i: int) -> str:
-    return f"{outline.subject[i]}, {outline.sentence_id[i]}"
+def _look_at_frames(data: DataFile, findings: Findings) -> None:
+    """Report windows, the size of each subject's values, and frames that are damaged, not finite or unused."""
+    stop = data.starts + data.n_words
+    if data.starts.min() < 0 or stop.max() > len(data.features):
+        findings.problems.append(f"a window goes to frame {stop.max()} of {len(data.features)}.")
+        return
+    used = np.zeros(len(data.features), bool)
+    for start, end in zip(data.starts, stop, strict=True):
+        used[start:end] = True
+    grid = " x ".join(map(str, data.feature_shape))
+    findings.table.append(
+        f"{len(used)} frames of {grid} voxels, windows of {data.n_words.min()} to {data.n_words.max()}, "
+        f"{len(set(data.text_group))} text groups: {data.features_are}"
+    )
+    if not used.all():
+        findings.notes.append(f"{(~used).sum()} frames are in no window.")
+    try:
+        size = _sizes(data, findings)
+    except (OSError, RuntimeError) as error:
+        findings.problems.append(f"its frames cannot be read to the end ({first_line(error)}).")
+        return
+    for name in np.unique(data.subject.astype(str)):
+        rows = np.flatnonzero(data.subject == name)
+        findings.table.append(
+            f"{name:<12} {len(rows):>8} windows, mean size of a voxel {size[data.starts[rows]].mean():.3g}"
+        )
 
 
-def _bands(features_are: str, width: int) -> int:
-    """How many bands the features are made of, band by band, as their description says; else 1."""
+def _sizes(data: DataFile, findings: Findings) -> np.ndarray:
+    """Return the mean magnitude of every frame `[frames]`; report damaged frames and constant voxels."""
+    found, digest, constant, bad = np.zeros(len(data.features)), hashlib.sha256(), True, 0
+    first = None
+    for start, block in _blocks(data.path, len(found), FRAMES):
+        digest.update(np.ascontiguousarray(block).data)
+        block = block.astype(np.float32)
+        first = block[0] if first is None else first
+        constant = constant & (block == first).all(axis=0)
+        bad += int((~np.isfinite(block)).any(axis=(1, 2, 3)).sum())
+        found[start : start + FRAMES] = np.abs(block).mean(axis=(1, 2, 3))
+    if bad:
+        findings.problems.append(f"{bad} frames have NaN or infinity.")
+    if isinstance(data.features, Frames) and digest.hexdigest() != data.features.digest:
+        findings.problems.append("its frames do not have the checksum that the file states: it was edited.")
+    if np.any(constant):
+        findings.notes.append(f"{np.sum(constant)} of {data.n_features} voxels do not vary, as outside of a mask.")
+    return found
+
+
+def bands_of(features_are: str, width: int) -> int:
+    """Return the number of bands that a description of band-major features states; else 1."""
     found = re.search(r"(\d+) bands? x (\d+) channels", features_are)
     if found and int(found[1]) * int(found[2]) == width:
         return int(found[1])
@@ -229,21 +274,22 @@ def _bands(features_are: str, width: int) -> int:
 
 
 def names_of(features_are: str) -> tuple[list[str], list[str]]:
-    """Names of bands and channels in a description as `data.raw.choices` writes it."""
+    """Return the names of bands and channels in a description of `data.raw.choices`."""
     found = re.search(r"bands in Hz: (.*?); channels: (.*)", features_are)
     return (found[1].split(), found[2].split()) if found else ([], [])
 
 
 def scale_figure(findings: Findings) -> Any:
-    """A matplotlib figure of every feature's standard deviation, on a logarithmic scale: band by channel."""
+    """Draw every feature's standard deviation, band by channel, on a logarithmic scale, with matplotlib."""
     from matplotlib.figure import Figure  # slow to import, and seldom needed
 
-    spread = np.where(findings.spread > 0, findings.spread, np.nan).reshape(findings.bands, -1)
-    bands, channels = findings.names
-    figure = Figure(figsize=(8, 1.6 + 0.35 * findings.bands), layout="constrained")
+    rows = bands_of(findings.features_are, len(findings.spread))
+    spread = np.where(findings.spread > 0, findings.spread, np.nan).reshape(rows, -1)
+    bands, channels = names_of(findings.features_are)
+    figure = Figure(figsize=(8, 1.6 + 0.35 * rows), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(np.log10(spread), aspect="auto", interpolation="nearest", cmap="viridis")
-    axes.set(xlabel="channel" if findings.bands > 1 else "feature", ylabel="band" if findings.bands > 1 else "",
+    axes.set(xlabel="channel" if rows > 1 else "feature", ylabel="band" if rows > 1 else "",
              title=f"{findings.path.name}: standard deviation over all positions")  # fmt: skip
     if len(bands) == spread.shape[0]:
         axes.set_yticks(range(len(bands)), [f"{band} Hz" for band in bands])

@@ -1,10 +1,16 @@
-"""When each sample was recorded: its recording, with onset and duration in seconds, or its place in the order."""
+"""When samples were recorded (recording, onset and duration in seconds, or order), and where windows lie in a story.
+
+Scans of one story may have different repetition times (TR), so the same number of frames covers other words. A window
+is therefore identified by the milliseconds of audio that it covers. The provenance of a data file of volumes has under
+`story_time`, for every story of a scan: its first frame in the file, the second of the audio at which that frame begins
+(before any lag), and the TR.
+"""
 
 import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,27 +18,22 @@ from eeg2text_jax.errors import UserError
 
 CLOCK_COLUMNS: dict[str, type] = {"recording": str, "onset": float, "duration": float, "order": int}
 NO_TIME = "when samples were recorded is not known (no recording with onset or order): time cannot be excluded"
+STORY_TIME = "story_time"  # key in the provenance
+UNIT = 1000  # story time per second, or per segment in files without `story_time`
 
 
 @dataclasses.dataclass(frozen=True)
 class Clock:
-    """Recording and time of N samples.
+    """Recording and time of N samples."""
 
-    Fields:
-      recording: object `[N]`, name of one run of one subject; "" where it is not known.
-      onset: float64 `[N]`, seconds from the start of the recording; NaN where it is not known.
-      duration: float64 `[N]`, seconds; NaN where it is not known.
-      order: int64 `[N]`, place of the sample in its recording; -1 where it is not known.
-    """
-
-    recording: np.ndarray
-    onset: np.ndarray
-    duration: np.ndarray
-    order: np.ndarray
+    recording: np.ndarray  # object [N], name of one run of one subject, "" if unknown
+    onset: np.ndarray  # float64 [N], seconds from the start of the recording, NaN if unknown
+    duration: np.ndarray  # float64 [N], seconds, NaN if unknown
+    order: np.ndarray  # int64 [N], place of the sample in its recording, -1 if unknown
 
     @classmethod
     def of(cls, columns: Mapping[str, Sequence[Any]]) -> "Clock":
-        """The clock of columns by name; where only onsets are known, their rank in the recording is the order."""
+        """Make a clock from columns by name; without any order, the rank of onsets in a recording is the order."""
         onset, duration = (np.array(columns[name], np.float64) for name in ("onset", "duration"))
         recording, order = np.array(list(columns["recording"]), object), np.array(columns["order"], np.int64)
         clock = cls(recording, onset, duration, order.copy())
@@ -42,7 +43,7 @@ class Clock:
         return clock
 
     def columns(self) -> dict[str, np.ndarray]:
-        """The columns by the names of `CLOCK_COLUMNS`; none where no time is known."""
+        """Return the columns by the names of `CLOCK_COLUMNS`; none if no time is known."""
         return {name: getattr(self, name) for name in CLOCK_COLUMNS if self.known.any()}
 
     def __len__(self) -> int:
@@ -50,12 +51,12 @@ class Clock:
 
     @functools.cached_property
     def known(self) -> np.ndarray:
-        """Whether the recording is known and the place in it, bool `[N]`."""
+        """Whether recording and place in it are known, bool `[N]`."""
         return (self.recording != "") & (np.isfinite(self.onset) | (self.order >= 0))
 
     @property
     def in_seconds(self) -> bool:
-        """Whether all samples of known time have an onset; else time is counted in samples."""
+        """Whether all samples of known time have an onset; otherwise time is counted in samples."""
         return bool(np.isfinite(self.onset[self.known]).all())
 
     @property
@@ -64,35 +65,35 @@ class Clock:
 
     @functools.cached_property
     def spans(self) -> np.ndarray:
-        """Begin and end of every sample in `unit`, float64 `[N, 2]`; a sample of unknown duration ends at its onset."""
+        """Start and end of every sample in `unit`, float64 `[N, 2]`; equal if the duration is unknown."""
         begin = self.onset if self.in_seconds else self.order.astype(float)
         return np.stack([begin, begin + (np.nan_to_num(self.duration) if self.in_seconds else 0)], axis=1)
 
     def recordings(self) -> dict[str, np.ndarray]:
-        """Rows of each recording with a name."""
+        """Return the rows of each named recording."""
         names, label = np.unique(self.recording.astype(str), return_inverse=True)
         rows = np.split(np.argsort(label, kind="stable"), np.cumsum(np.bincount(label))[:-1])
         return {str(name): found for name, found in zip(names, rows, strict=False) if name}  # of none, one empty group
 
     def nearest(self, rows: np.ndarray, among: np.ndarray, barred: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """The sample of the same recording that is nearest in time, for each sample of `rows` `[R]`.
+        """Return for each sample of `rows` `[R]` the sample of the same recording that is nearest in time.
 
-        Time runs from the end of the earlier sample to the begin of the later one; of samples that overlap, the one
-        with the nearest onset is taken.
+        Distance runs from the end of the earlier sample to the start of the later one; among overlapping samples the
+        nearest onset wins. A sample is never its own neighbor.
 
         Args:
-          rows: samples to look from.
-          among: samples to look in; a sample is never its own neighbor.
+          rows: samples whose neighbors are wanted.
+          among: candidates.
           barred: `(i, candidates) -> bool [C]`, candidates that sample `i` may not have; None: all are allowed.
 
         Returns:
-          Neighbor int64 `[R]`, -1 where there is none, and its distance in `unit`, float64 `[R]`, infinite there.
+          Neighbors int64 `[R]` (-1: none) and their distances in `unit`, float64 `[R]` (infinite: none).
         """
         found, distance = np.full(len(rows), -1), np.full(len(rows), np.inf)
-        among = np.unique(among[self.known[among]])
-        names, label = np.unique(self.recording[among].astype(str), return_inverse=True)
-        grouped = np.split(among[np.argsort(label, kind="stable")], np.cumsum(np.bincount(label))[:-1])
-        candidates = dict(zip(names.tolist(), grouped, strict=True)) if len(among) else {}
+        inside = np.zeros(len(self), bool)
+        inside[among] = True
+        inside &= self.known
+        candidates = {name: own[inside[own]] for name, own in self.recordings().items()}
         for k, i in enumerate(rows.tolist()):
             near = candidates.get(self.recording[i], among[:0]) if self.known[i] else among[:0]
             near = near[near != i]
@@ -105,19 +106,19 @@ class Clock:
 
 
 def gaps(span: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Time between a span `[2]` and others `[..., 2]`, 0 where they overlap."""
+    """Return the time between a span `[2]` and others `[..., 2]`, 0 if they overlap."""
     return np.maximum(np.maximum(others[..., 0] - span[1], span[0] - others[..., 1]), 0)
 
 
 def stated(row: Any, i: int | None = None) -> dict[str, Any]:
-    """What is known of the time of a prediction, or of sample `i` of a clock, by the names of `CLOCK_COLUMNS`."""
+    """Return the known time of a prediction, or of sample `i` of a clock, by the names of `CLOCK_COLUMNS`."""
     values = {name: getattr(row, name) if i is None else getattr(row, name)[i] for name in CLOCK_COLUMNS}
     known = {name: kind(values[name]) for name, kind in CLOCK_COLUMNS.items() if values[name] not in (None, "")}
     return {name: value for name, value in known.items() if value == value and value != -1}
 
 
 def clock_of_rows(rows: Sequence[Any]) -> Clock:
-    """The clock of predictions or rankings, in their order."""
+    """Make the clock of predictions or rankings, in their order."""
     blank = {"recording": "", "onset": np.nan, "duration": np.nan, "order": -1}
     found = [{**blank, **stated(row)} for row in rows]
     return Clock.of({name: [row[name] for row in found] for name in CLOCK_COLUMNS})
@@ -126,13 +127,13 @@ def clock_of_rows(rows: Sequence[Any]) -> Clock:
 def parse_time(
     row: Mapping[str, Any], where: str, named: Mapping[str, str] | None = None, default: str = ""
 ) -> dict[str, Any]:
-    """When a row of a table was recorded, by the names of `CLOCK_COLUMNS`; what is not known is left out.
+    """Return the time of a table's row by the names of `CLOCK_COLUMNS`; unknown values are left out.
 
     Args:
       row: values by column, texts or numbers.
       where: the row, for messages.
       named: names of the columns; None: those of `CLOCK_COLUMNS`.
-      default: the recording of a row that has an onset or an order alone; without a recording no time is known.
+      default: the recording of a row that has an onset or an order only; a time without a recording is unknown.
 
     Raises:
       UserError: a value is no number, or a duration or an order is negative.
@@ -153,3 +154,47 @@ def parse_time(
             raise UserError(f"{where}: {column} is {value!r}; expected {wanted}.")
     known = found.get("recording", default) and {"onset", "order"} & found.keys()
     return {"recording": default, **found} if known else {}
+
+
+class Stretches(NamedTuple):
+    """Stretches of stories between neighboring ends of windows, numbered story by story."""
+
+    windows: np.ndarray  # int64 [N, 2], the first stretch of every window, and how many it has
+    lengths: np.ndarray  # int64, milliseconds of every stretch
+
+
+def times_of(data: Any) -> np.ndarray:
+    """Return start and end of each window in its story, int64 `[N, 2]`, in milliseconds of the audio.
+
+    Files of earlier versions lack `story_time`; there every segment counts as one second.
+    """
+    table: Sequence[tuple[float, float, float]] = data.provenance.get(STORY_TIME, ())
+    if not table:
+        return UNIT * np.stack([data.sentence_index, data.sentence_index + data.n_words], axis=1)
+    first, begin, tr = np.array(sorted(table), float).T
+    scan = np.searchsorted(first, data.starts, side="right") - 1
+    start = begin[scan] + (data.starts - first[scan]) * tr[scan]
+    return np.rint(UNIT * np.stack([start, start + data.n_words * tr[scan]], axis=1)).astype(np.int64)
+
+
+def stretches(data: Any) -> Stretches:
+    """Divide windows into stretches: two windows of a story share a stretch if and only if their times overlap."""
+    times, windows, lengths = data.story_times, np.zeros((len(data), 2), np.int64), []
+    so_far = 0
+    stories = np.unique(data.task.astype(str), return_inverse=True)[1]
+    for story in range(stories.max() + 1):
+        rows = stories == story
+        ends = np.unique(times[rows])
+        place = np.searchsorted(ends, times[rows])
+        windows[rows] = np.stack([so_far + place[:, 0], place[:, 1] - place[:, 0]], axis=1)
+        lengths.append(np.diff(ends))
+        so_far += len(ends) - 1
+    return Stretches(windows, np.concatenate(lengths))
+
+
+def parse_span(value: Any, where: str) -> list[float]:
+    """Return the `story_time` of a prediction or ranking. Raises UserError unless it is two increasing numbers."""
+    numbers = isinstance(value, list) and [type(x) in (int, float) and math.isfinite(x) for x in value] == [True, True]
+    if not numbers or value[0] >= value[1]:
+        raise UserError(f"{where}: story_time is {value!r:.60}; expected two increasing numbers, seconds.")
+    return [float(x) for x in value]

@@ -22,7 +22,7 @@ from typing import Any, Self
 import h5py
 import numpy as np
 
-from eeg2text_jax.data.clock import CLOCK_COLUMNS, Clock
+from eeg2text_jax.data.clock import CLOCK_COLUMNS, Clock, times_of
 from eeg2text_jax.data.frames import Frames
 from eeg2text_jax.data.hdf5_disk import PatientFile, check_own
 from eeg2text_jax.data.layout import (
@@ -34,16 +34,16 @@ from eeg2text_jax.data.layout import (
     WINDOW_COLUMNS,
     WITHOUT_CHECKSUMS,
     WITHOUT_TIME,
+    check_columns,
+    check_sums,
     digest_of,
     digests_of,
 )
-from eeg2text_jax.data.story_time import times_of
-from eeg2text_jax.data.validity import check_columns, check_sums
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.files import locked, replacing
 from eeg2text_jax.stores.copying import at_hand
 
-# What h5py raises on damaged files, depending on which of the library's layers notices.
+# Exceptions of h5py on damaged files, from different layers of the library.
 _ERRORS = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, MemoryError, OverflowError)
 
 
@@ -66,15 +66,15 @@ class Sample:
 
 
 class DataWriter:
-    """Streams samples into a data file; nothing exists under the final name until all of it does.
+    """Stream samples into a data file, which gets its name when it is complete. Use as a context manager.
 
-    Use as a context manager: on an exception, `OSError` of a full disk among them, the temporary file is removed. One
-    process at a time writes a file; what a killed one has left is written over.
+    On an exception, such as a full disk, the temporary file is removed. One process at a time writes a file and
+    overwrites the remains of a killed one.
 
     Args:
-      path: where the data file shall be.
+      path: the data file.
       n_features: F, the width of every sample's features.
-      features_are: what the F columns mean, e.g. `"8 bands x 105 channels, band-major"`.
+      features_are: the meaning of the F columns, e.g. `"8 bands x 105 channels, band-major"`.
     """
 
     _format = FORMAT
@@ -96,14 +96,14 @@ class DataWriter:
         self._features = self._make_features()
 
     def _make_features(self) -> h5py.Dataset:
-        """The empty dataset of the features, in the file that was just opened."""
+        """Create the empty dataset of the features."""
         width = self._n_features
         return self._file.create_dataset(
             "features", (0, width), np.float32, maxshape=(None, width), chunks=(256, width)
         )
 
     def add(self, sample: Sample) -> None:
-        """Appends one sample; its features must be finite `[W >= 1, F]`."""
+        """Append a sample; its features must be finite `[W >= 1, F]`."""
         features = np.asarray(sample.features, np.float32)
         if features.ndim != 2 or features.shape[1] != self._n_features or not len(features):
             raise ValueError(f"features must be [W >= 1, {self._n_features}], got {features.shape}")
@@ -138,7 +138,7 @@ class DataWriter:
         self._held.__exit__(*raised)
 
     def _finish(self) -> None:
-        """Writes what is known once all samples are there."""
+        """Write the columns, provenance and checksums."""
         clock = Clock.of(self._columns)
         plain = {name: values for name, values in self._columns.items() if name not in CLOCK_COLUMNS}
         columns = {**plain, **clock.columns(), "offsets": np.asarray(self._offsets, np.int64)}
@@ -160,9 +160,10 @@ class DataWriter:
 class DataFile:
     """A data file in memory; `features` is float32 `[sum W, F]`, `offsets` int64 `[N + 1]`, the rest `[N]`.
 
-    Of volumes `features` are `Frames` `[frames, X, Y, Z]`, which stay in the file, and samples are windows of `W` of
-    them that may overlap: `starts` is the first frame of each, and its text is that of the segments `sentence_index`
-    to `sentence_index + W - 1` of the stimulus `task`. Stimuli of one `text_group` tell the same story.
+    For volumes, `features` are `Frames` `[frames, X, Y, Z]`, which stay in the file, and samples are windows of `W`
+    frames that may overlap. `starts` is the first frame of each window; its text is that of the segments
+    `sentence_index` to `sentence_index + W - 1` of the stimulus `task`. Stimuli of one `text_group` tell the same
+    story.
     """
 
     path: Path
@@ -184,17 +185,17 @@ class DataFile:
 
     @property
     def feature_shape(self) -> tuple[int, ...]:
-        """Shape of one position of a sample: `(F,)`, or `(X, Y, Z)` of a volume."""
+        """Shape of one position of a sample: `(F,)`, or `(X, Y, Z)` for volumes."""
         return tuple(self.features.shape[1:])
 
     @property
     def n_features(self) -> int:
-        """F, or the voxels of a volume."""
+        """F, or the number of voxels."""
         return math.prod(self.feature_shape)
 
     @property
     def is_windows(self) -> bool:
-        """Whether samples are windows of scans, which may overlap, rather than recordings of their own."""
+        """Whether samples are windows of scans, which may overlap."""
         return self.starts is not None
 
     @property
@@ -204,23 +205,23 @@ class DataFile:
 
     @property
     def sentence_id(self) -> np.ndarray:
-        """`task:index` of every sample: equal for the subjects who read the same sentence."""
+        """`task:index` of every sample, equal for all subjects who read the sentence."""
         pairs = zip(self.task, self.sentence_index, strict=True)
         return np.array([f"{task}:{index}" for task, index in pairs], object)
 
     @functools.cached_property
     def story_times(self) -> np.ndarray:
-        """From where to where in its story each window lies, int64 `[N, 2]`, see `story_time.times_of`."""
+        """Start and end of each window in its story, int64 `[N, 2]`, see `clock.times_of`."""
         return times_of(self)
 
     def words(self, i: int) -> np.ndarray:
-        """Features of sample `i`, float32 `[W, *feature_shape]`; of volumes, read from the file."""
+        """Return the features of sample `i`, float32 `[W, *feature_shape]`; volumes are read from the file."""
         start = self.offsets[i] if self.starts is None else self.starts[i]
         return self.features[start : start + self.offsets[i + 1] - self.offsets[i]]
 
     @functools.cached_property
     def digests(self) -> dict[str, str]:
-        """Hashes of the `features`, of the `samples` (who read what, in order), and of the `sentences`."""
+        """Hashes of the `features`, of the `samples` (who read what, in order) and of the `sentences`."""
         names = (*STRINGS, "offsets", "sentence_index", *(WINDOW_COLUMNS if self.is_windows else ()))
         columns = {name: getattr(self, name) for name in names} | ({} if self.clock is None else self.clock.columns())
         if isinstance(self.features, Frames):
@@ -228,15 +229,15 @@ class DataFile:
         return digests_of(hashlib.sha256(np.ascontiguousarray(self.features).data), columns)
 
     def digest(self) -> str:
-        """A hash of all samples, whatever the file is called and wherever they come from."""
+        """Return a hash of all samples, independent of file name and provenance."""
         return digest_of(self.digests.values())[:16]
 
 
 def read_datafile(path: str | os.PathLike[str]) -> DataFile:
-    """Reads and checks a data file.
+    """Read and check a data file.
 
     Raises:
-      UserError: the file is missing, is not a data file, is cut short, or its parts do not fit together.
+      UserError: the file is missing, is not a data file, is truncated, or its parts do not fit together.
 
     Examples:
       >>> from eeg2text_jax import read_datafile
@@ -251,10 +252,10 @@ def read_datafile(path: str | os.PathLike[str]) -> DataFile:
 
 
 def read_outline(path: str | os.PathLike[str]) -> DataFile:
-    """Reads a data file without its features, which may be larger than memory: they are `[0, F]`, unchecked.
+    """Read a data file without its features, which may exceed memory: they are `[0, F]`, unchecked.
 
     Raises:
-      UserError: the file is missing, is not a data file, or is cut short.
+      UserError: the file is missing, is not a data file, or is truncated.
     """
     data, stated = _load(Path(path), slice(0))
     check_sums(data, stated, {name: sum_ for name, sum_ in data.digests.items() if name != "features"})
@@ -262,7 +263,7 @@ def read_outline(path: str | os.PathLike[str]) -> DataFile:
 
 
 def _load(path: Path, rows: slice) -> tuple[DataFile, dict[str, str] | None]:
-    """The data and the checksums that the file states; None where it is of the format without them."""
+    """Return the data and the checksums that the file states (None in the format without checksums)."""
     if path.is_dir() or not path.exists():
         missing = f"there is no such file; `eeg2text prepare SOURCE --out={path}` makes one"
         raise UserError(f"{path}: {'is a folder; expected a data file (.h5)' if path.is_dir() else missing}.")

@@ -1,9 +1,9 @@
-"""Which samples form which training batch: shuffled epochs in length buckets, known for any batch number.
+"""Assign samples to training batches: shuffled epochs in length buckets, computable for any batch number.
 
-A bucket is a pair (words, tokens); a sample goes to the first bucket that holds both its EEG positions and its
-target. Each epoch shuffles the samples, fills batches bucket by bucket and shuffles the batches. Samples left over
-in a bucket move up to the next one, and the last batch of all is filled with rows of weight 0, so an epoch trains
-every sample exactly once and every epoch has the same shapes.
+A bucket is a pair (words, tokens); a sample goes to the first bucket that holds both its EEG positions and its target.
+Each epoch shuffles the samples, fills batches bucket by bucket and shuffles the batches. Samples left over in a bucket
+move up to the next one, and the last batch is filled with rows of weight 0. So an epoch trains every sample exactly
+once, and all epochs have the same shapes.
 """
 
 from collections.abc import Sequence
@@ -17,32 +17,26 @@ Bucket = tuple[int, int]
 
 
 def count_batches(samples: int, size: int) -> int:
-    """Batches of an epoch, the last one filled up: what `EpochPlan` makes of so many samples in whatever buckets."""
+    """Return the batches of an epoch, the last one filled up; buckets make no difference."""
     return -(-samples // size)
 
 
 class EpochPlan:
-    """Which samples form which batch of an endless shuffled stream, computable for any batch number."""
+    """An endless shuffled stream of batches of sample numbers."""
 
     def __init__(
-        self,
-        words: np.ndarray,
-        tokens: np.ndarray,
-        buckets: Sequence[Bucket],
-        size: int,
-        seed: int,
-        grid_seed: int = 0,
+        self, words: np.ndarray, tokens: np.ndarray, buckets: Sequence[Bucket], size: int, seed: int, grid_seed: int = 0
     ):
         """`words` and `tokens` are the lengths of the samples, `[N]`.
 
         Args:
           size: samples of a batch.
-          seed: of the run; from it follows in which order an epoch's shapes come, the same for all seeds of a grid.
-          grid_seed: with `seed`, decides which samples are in which batch.
+          seed: of the run; it determines the order of an epoch's shapes, which all seeds of a grid share.
+          grid_seed: determines, with `seed`, which samples are in which batch.
 
         Raises:
-          UserError: a sample fits no bucket, or the buckets are not nested: what one has left over would be cut in the
-            next.
+          UserError: a sample fits no bucket, or the buckets are not nested (leftovers would be truncated in the next
+            one).
         """
         self._size, self._seed, self._grid_seed = size, seed, grid_seed
         self._buckets = [tuple(map(int, bucket)) for bucket in buckets]
@@ -63,7 +57,7 @@ class EpochPlan:
         self.batches_per_epoch = len(self.epoch(0))
 
     def epoch(self, number: int) -> list[tuple[np.ndarray, Bucket]]:
-        """(sample numbers, bucket) of every batch of epoch `number`, in order."""
+        """Return (sample numbers, bucket) of every batch of epoch `number`, in order."""
         own = np.random.default_rng([self._seed, number, 1 + self._grid_seed])
         order = own.permutation(len(self._bucket_of))
         batches, left = [], np.array([], int)
@@ -74,5 +68,5 @@ class EpochPlan:
             left = rows[full:]
         if len(left):
             batches.append((left, self._buckets[-1]))
-        of_all = np.random.default_rng([self._seed, number])  # how many batches a bucket has, no shuffle changes
+        of_all = np.random.default_rng([self._seed, number])  # shuffles do not change the batches per bucket
         return [batches[i] for i in of_all.permutation(len(batches))]

@@ -1,4 +1,4 @@
-"""Frames of scans that stay in their file: what a data file of volumes has in place of an array of word features."""
+"""Frames of scans, which stay in their data file, and conversion between half and single precision."""
 
 import os
 import threading
@@ -7,19 +7,16 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from eeg2text_jax.data.half import from_half
 from eeg2text_jax.errors import UserError, first_line
+
+_DOWN, _UP = np.float32(2.0**-112), np.float32(2.0**112)  # shift between the exponent biases of 127 and 15
 
 
 class Frames:
     """Frames `[frames, X, Y, Z]` of an HDF5 file, read when they are sliced, as float32.
 
-    The file keeps a checksum with every frame, which reading compares. Each process and thread opens the file anew.
-
-    Args:
-      path: the data file.
-      shape: of all frames.
-      digest: SHA-256 of the frames as they are stored, in hexadecimal, as the file states it.
+    HDF5 verifies the checksum of every frame. Each process and thread opens the file anew. `digest` is the SHA-256 of
+    the stored frames that the file states.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], digest: str):
@@ -30,11 +27,7 @@ class Frames:
         return self.shape[0]
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        """Some frames, float32 `[rows, X, Y, Z]`.
-
-        Raises:
-          UserError: they cannot be read, or are damaged.
-        """
+        """Return frames, float32 `[rows, X, Y, Z]`. Raises UserError if they are damaged."""
         try:
             found = self._dataset()[rows]
             return from_half(found) if found.dtype == np.float16 else found
@@ -52,3 +45,33 @@ class Frames:
 
     def __reduce__(self) -> tuple[type, tuple[Path, tuple[int, ...], str]]:
         return Frames, (self.path, self.shape, self.digest)
+
+
+def to_half(values: np.ndarray) -> np.ndarray:
+    """Round finite, contiguous float32 of magnitude up to 65504 to the nearest float16, ties to even.
+
+    Below 2^-14 the result is one of the two nearest. Integer arithmetic takes half the time of NumPy's conversion.
+    """
+    bits = (values * _DOWN).view(np.uint32)
+    odd = bits >> np.uint32(13)
+    odd &= np.uint32(1)
+    odd += np.uint32(0x0FFF)
+    magnitude = bits & np.uint32(0x7FFFFFFF)
+    magnitude += odd
+    magnitude >>= np.uint32(13)
+    half = magnitude.astype(np.uint16)
+    half |= (values.view(np.uint32) >> np.uint32(16)).astype(np.uint16) & np.uint16(0x8000)
+    return half.view(np.float16)
+
+
+def from_half(halves: np.ndarray) -> np.ndarray:
+    """Convert finite, contiguous float16 to float32, in a third of the time of NumPy's conversion."""
+    bits = halves.view(np.uint16).astype(np.uint32)
+    sign = bits & np.uint32(0x8000)
+    sign <<= np.uint32(16)
+    bits &= np.uint32(0x7FFF)
+    bits <<= np.uint32(13)
+    values = bits.view(np.float32)
+    values *= _UP
+    values.view(np.uint32)[...] |= sign
+    return values

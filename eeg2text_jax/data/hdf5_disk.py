@@ -1,9 +1,8 @@
-"""HDF5 on a disk that may be full, and HDF5 files that may claim what they do not hold.
+"""Write HDF5 to a disk that may be full, and read HDF5 files that may claim more than they hold.
 
-The HDF5 library does not get over a write that fails: `close` fails as well, and so does its own end, with a
-segmentation fault once the process exits. Nor does it get over reading back something else than it wrote. When reading,
-it follows a file's links and external storage to other files, whose bytes would become features, and makes room for
-whatever size a file claims.
+After a failed write the HDF5 library cannot recover: `close` fails too, and the process ends with a segmentation fault.
+Nor does it tolerate reading back other bytes than it wrote. When reading, it follows links and external storage to
+other files, whose bytes would become features, and allocates whatever size a file claims.
 """
 
 import io
@@ -13,15 +12,14 @@ from typing import Any
 
 from h5py import h5d, h5g, h5i, h5l, h5o
 
-# Bytes that a stored one can stand for at most: what deflate, HDF5's usual compression, reaches on zeros.
-_EXPANSION = 1032
+_EXPANSION = 1032  # largest compression ratio: deflate, HDF5's usual filter, on zeros
 
 
 def open_own(group: h5g.GroupID, name: bytes) -> h5g.GroupID | h5d.DatasetID:
-    """A member of a group that the file itself holds.
+    """Open a member of a group that the file itself holds.
 
     Raises:
-      ValueError: it is a link to elsewhere.
+      ValueError: the member is a link to another place.
       KeyError: there is no such member.
     """
     if group.links.get_info(name).type != h5l.TYPE_HARD:
@@ -30,11 +28,7 @@ def open_own(group: h5g.GroupID, name: bytes) -> h5g.GroupID | h5d.DatasetID:
 
 
 def check_size(dataset: h5d.DatasetID, name: str) -> None:
-    """Holds what a dataset claims against what the file has.
-
-    Raises:
-      ValueError: its values are in other files, or it claims more than the file can hold.
-    """
+    """Raise ValueError if a dataset keeps its values in other files or claims more than the file can hold."""
     properties = dataset.get_create_plist()
     if properties.get_layout() == h5d.VIRTUAL or (
         properties.get_layout() == h5d.CONTIGUOUS and properties.get_external_count()
@@ -47,11 +41,7 @@ def check_size(dataset: h5d.DatasetID, name: str) -> None:
 
 
 def check_own(group: h5g.GroupID, name: bytes) -> None:
-    """Both of the above for a dataset of a group.
-
-    Raises:
-      ValueError: see there, or it is no dataset.
-    """
+    """Raise ValueError unless a member is a dataset of the file itself with a plausible size; KeyError if absent."""
     member = open_own(group, name)
     if not isinstance(member, h5d.DatasetID):
         raise ValueError(f"{name.decode()} is no dataset")
@@ -59,20 +49,20 @@ def check_own(group: h5g.GroupID, name: bytes) -> None:
 
 
 class PatientFile(io.FileIO):
-    """A binary file that notes its first error in writing and pretends that all went well. For `h5py.File(file, "w")`.
+    """A binary file that notes its first write error and then pretends success. For `h5py.File(file, "w")`.
 
-    What is written from then on is kept in memory, for HDF5 to read back. Call `check` when HDF5 is through with it,
-    and before, so that it does not become much.
+    After the error, writes are kept in memory for HDF5 to read back. Call `check` when HDF5 is done, and before that
+    often enough to limit this memory.
     """
 
     _error: OSError | None = None
 
     def __init__(self, *arguments: Any):
-        self._kept: list[tuple[int, bytes]] = []  # place and bytes of what the disk did not take, in order
+        self._kept: list[tuple[int, bytes]] = []  # position and bytes of failed writes, in order
         super().__init__(*arguments)
 
     def write(self, data: Any) -> int:
-        """Writes all of `data`, which raw files need not do at once."""
+        """Write all of `data`; raw files may write a part."""
         whole = memoryview(data).cast("B")
         start, rest = self.tell(), whole
         try:
@@ -86,7 +76,7 @@ class PatientFile(io.FileIO):
         return whole.nbytes
 
     def readinto(self, buffer: Any) -> int:
-        """Reads what was written, on the disk or not."""
+        """Read what was written, on the disk or in memory."""
         whole = memoryview(buffer).cast("B")
         start = self.tell()
         size = max(0, min(whole.nbytes, self._end() - start))
@@ -115,9 +105,6 @@ class PatientFile(io.FileIO):
             return self.tell() if size is None else size
 
     def check(self) -> None:
-        """
-        Raises:
-          OSError: the first one that a write met, with the file's name.
-        """
+        """Raise the first OSError of a write, with the file's name."""
         if self._error is not None:
             raise OSError(self._error.errno, self._error.strerror, str(self.name)) from self._error

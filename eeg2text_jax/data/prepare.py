@@ -1,4 +1,4 @@
-"""Any source -> one data file, with its provenance and a count of what was kept and dropped."""
+"""Turn any source into one data file with provenance, and count what was kept and dropped."""
 
 import dataclasses
 import glob
@@ -10,9 +10,8 @@ from typing import Any
 from eeg2text_jax.data.arrays import open_arrays
 from eeg2text_jax.data.arrow import is_dataset, open_dataset, open_parquet
 from eeg2text_jax.data.datafile import DataWriter
-from eeg2text_jax.data.fmri.fmri_spec import FmriSpec
 from eeg2text_jax.data.fmri.prepare_scans import prepare_scans
-from eeg2text_jax.data.fmri.scans import is_fmri
+from eeg2text_jax.data.fmri.scans import FmriSpec, is_fmri
 from eeg2text_jax.data.planted.planted_scans import PlantedSpec, write_planted
 from eeg2text_jax.data.planted.planted_words import SyntheticSpec, synthetic_samples
 from eeg2text_jax.data.raw.choices import RawSpec
@@ -29,8 +28,8 @@ from eeg2text_jax.files import file_digest
 from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.versions import __version__
 
-NO_SOURCE = "recordings"  # what configurations for recordings of one's own begin with
-COMPANIONS = {".eeg": ".vhdr", ".vmrk": ".vhdr", ".fdt": ".set"}  # of which MNE reads the header
+NO_SOURCE = "recordings"  # placeholder in the configurations for own recordings
+COMPANIONS = {".eeg": ".vhdr", ".vmrk": ".vhdr", ".fdt": ".set"}  # MNE reads the header file
 WORKBOOKS = (".xlsx", ".xls", ".ods")
 ARRAYS = {".npz": open_arrays, ".parquet": open_parquet}
 
@@ -46,7 +45,7 @@ class TableSettings:
 
 @dataclasses.dataclass(frozen=True)
 class DataSettings:
-    """Section `data`; only the section of the source at hand is checked further, by the class of its fields."""
+    """Section `data`; the section of the chosen source is checked by the class of its fields."""
 
     source: str
     max_words: int
@@ -61,15 +60,15 @@ class DataSettings:
 
 
 def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tally:
-    """Writes the data file of `config.data` (its `source`, and the section of that source) to `out`.
+    """Write the data file of `config.source` to `out`; on an error, nothing is left there.
 
     Args:
       config: the `data` section of a configuration.
-      out: where the data file shall be.
+      out: the data file.
       sources: files, folders and globs in place of `config.source`.
 
     Raises:
-      UserError: the source is missing or damaged; nothing is left at `out` then.
+      UserError: the source is missing or damaged.
     """
     sources = tuple(map(at_hand, sources or (str(config.source),)))
     tally = Tally()
@@ -94,7 +93,7 @@ def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tal
 
 
 def _prepare_planted(config: DataSettings, out: Path, tally: Tally) -> None:
-    """Makes a BIDS tree, reads it as any other, and removes it again if it is not to be kept."""
+    """Make a BIDS tree, read it, and remove it unless it has a folder of its own."""
     spec = PlantedSpec(**config.synthetic_fmri)
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(spec.folder or temporary) / "planted"
@@ -144,7 +143,7 @@ def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Sourc
 
 
 def _paths(sources: tuple[str, ...]) -> list[Path]:
-    """Files and folders as they were named; of a glob, or a folder of nothing but Parquet files, those in it."""
+    """Return named files and folders; globs, and folders of Parquet files only, are expanded."""
     found = []
     for source in sources:
         path = Path(source)

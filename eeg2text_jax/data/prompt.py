@@ -1,6 +1,6 @@
 """The prompt of a decoder-only model: a template with a place for the recording -> token ids before and after it.
 
-transformers is imported for types alone, as the template is checked with the command line.
+transformers is imported for types only, because the template is checked with the command line.
 """
 
 import re
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PLACE = "<eeg>"
 FIELDS = ("subject", "task")  # of a sample, in braces in the template
-NOTHING = -1  # fills the ids of shorter prompts
+NOTHING = -1  # padding of shorter prompts
 
 _FIELD = re.compile(r"\{(\w*)\}")
 
@@ -29,7 +29,7 @@ class Prompt(NamedTuple):
 
 
 def template_problem(template: str) -> str:
-    """What is wrong with `text.template`; empty where nothing is."""
+    """Return the error in `text.template`, or ""."""
     if template and template.count(PLACE) != 1:
         return f"text.template is {template!r}; expected {PLACE} in it once, where the recording goes."
     unknown = [name for name in _FIELD.findall(template) if name not in FIELDS]
@@ -39,23 +39,23 @@ def template_problem(template: str) -> str:
 
 
 def has_fields(template: str) -> bool:
-    """Whether the prompt differs from sample to sample."""
+    """Return whether the prompt differs between samples."""
     return bool(_FIELD.search(template))
 
 
 def make_prompt(
     tokenizer: "PreTrainedTokenizerBase", template: str, chat: bool, values: Mapping[str, str] | None = None
 ) -> Prompt:
-    """Token ids of a template; an empty one is the recording alone.
+    """Return the token ids of a template; an empty one is the recording alone.
 
     Args:
-      tokenizer: its begin token goes first, where it puts one before a text.
-      template: with `PLACE` once, see `template_problem`.
-      chat: the template is what a user says, in the tokenizer's own chat template.
-      values: of the fields; None keeps their names, as for an estimate.
+      tokenizer: its begin token comes first, if it adds one to a text.
+      template: contains `PLACE` once, see `template_problem`.
+      chat: insert the template as the user's message into the tokenizer's chat template.
+      values: of the fields; None keeps their names, for estimates.
 
     Raises:
-      UserError: the tokenizer has no chat template, or its chat template leaves the recording out.
+      UserError: the tokenizer has no chat template, or its chat template drops the recording.
     """
     text = _FIELD.sub(lambda found: found[0] if values is None else values[found[1]], template or PLACE)
     if chat:
@@ -69,7 +69,7 @@ def make_prompt(
 def make_prompts(
     tokenizer: "PreTrainedTokenizerBase", template: str, chat: bool, rows: Sequence[Mapping[str, str]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Prompts of samples with these values: ids before and after the recording, int32 `[N, P]` each."""
+    """Return the token ids before and after the recording for samples with these values, int32 `[N, P]` each."""
     keys = [tuple(sorted(row.items())) for row in rows]
     made = {key: make_prompt(tokenizer, template, chat, dict(key)) for key in dict.fromkeys(keys)}
     before, after = (_padded([made[key][part] for key in keys]) for part in (0, 1))

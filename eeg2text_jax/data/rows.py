@@ -1,7 +1,7 @@
-"""Rows with named columns -> samples: what arrays, Parquet files, data sets and Python's own iterables share.
+"""Convert rows with named columns to samples; shared by arrays, Parquet files, data sets and Python iterables.
 
-A row is one subject reading one sentence: its features `[W, F]`, one row for each word, fixation or window (or `[F]`, a
-recording as a whole), and the sentence; the subject, the task and the number of the sentence where there are any.
+A row is one subject reading one sentence: features `[W, F]`, one row for each word, fixation or window (or `[F]` for
+the whole recording), the sentence, and optionally subject, task and number of the sentence.
 """
 
 import dataclasses
@@ -16,17 +16,18 @@ import numpy as np
 
 from eeg2text_jax.data.clock import CLOCK_COLUMNS, parse_time
 from eeg2text_jax.data.datafile import DataWriter, Sample
+from eeg2text_jax.data.source import Source
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError, did_you_mean
 
-SUBJECT, TASK = "all", "all"  # of rows that do not say
-SAMPLES = 200  # of a stretch of raw EEG: fewer last less than a second
+SUBJECT, TASK = "all", "all"  # defaults of rows without these columns
+SAMPLES = 200  # fewest samples of raw EEG; fewer last less than a second
 PLAIN = ("subject", "task", "sentence_index")
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Names of the columns; the fields of `config.data.columns`. All but `features` and `sentence` may be absent."""
+    """Names of the columns, the fields of `config.data.columns`; all but `features` and `sentence` are optional."""
 
     features: str = "features"
     sentence: str = "sentence"
@@ -43,15 +44,12 @@ class Columns:
 
     @property
     def of_samples(self) -> tuple[str, ...]:
-        """Names of the columns with one value a sample."""
+        """Names of the columns with one value per sample."""
         return tuple(getattr(self, field) for field in ("sentence", *PLAIN, *CLOCK_COLUMNS))
 
     @classmethod
     def of(cls, given: "Columns | Mapping[str, str] | None") -> "Columns":
-        """
-        Raises:
-          UserError: a name that is none of the fields.
-        """
+        """Convert column names that a caller gives. Raises UserError for a name that is not a field."""
         if isinstance(given, Columns):
             return given
         known = [field.name for field in dataclasses.fields(cls)]
@@ -62,10 +60,29 @@ class Columns:
 
 
 def note_unused(names: Iterable[str], columns: Columns, where: str, tally: Tally, used: Iterable[str] = ()) -> None:
-    """Says which columns of a source serve nothing; `used` are some that do, besides those that `columns` names."""
+    """Note the columns of a source that are not used; `used` are some that are, besides those that `columns` names."""
     named = {field.name: getattr(columns, field.name) for field in dataclasses.fields(columns)}
-    optional = {role: named[role] for role in ("subject", "task", "sentence_index")}
+    optional = {role: named[role] for role in PLAIN}
     tally.not_used(list(map(str, names)), [*named.values(), *used], where, optional)
+
+
+def check_named(names: Iterable[str], columns: Columns, where: str, kind: str = "column") -> None:
+    """Raise UserError if a source has no features or no sentences under the names of `columns`."""
+    names = list(map(str, names))
+    for needed in (columns.features, columns.sentence):
+        if needed not in names:
+            raise UserError(
+                f"{where}: there is no {kind} {needed!r}, there are {', '.join(names) or 'none'}; name those of "
+                "features and sentences by data.columns.features and data.columns.sentence (in Python by `columns=`)."
+            )
+
+
+def source_of_rows(
+    rows: Iterable[Mapping[str, Any]], columns: Columns, where: str, name: str, provenance: dict[str, Any], tally: Tally
+) -> Source:
+    """Make a source of rows of files; `where` names them in messages, `name` the features."""
+    samples = rows_to_samples(rows, columns, where, tally)
+    return Source(samples, provenance, columns.features_are or f"{columns.features} of {name}")
 
 
 def write(
@@ -77,25 +94,25 @@ def write(
     provenance: Mapping[str, Any] | None = None,
     tally: Tally | None = None,
 ) -> Path:
-    """Writes a data file from anything that gives samples, one at a time; nothing is there until all of it is.
+    """Write a data file from an iterable of samples, one at a time; the file gets its name when it is complete.
 
     Args:
       path: the data file, `.h5`.
       samples: `Sample`s, or mappings with `features` (`[W, F]`, a list or an array; W may differ, F may not),
-        `sentence` and, where there are any, `subject`, `task` and `sentence_index` (the number of the sentence in its
-        task, equal for all who read it; by default sentences are numbered by their text), `recording` (by default
-        subject and task), `onset` and `duration` in seconds, or `order`. A `datasets.Dataset` is such an iterable; of
-        a pandas table, the rows are taken.
+        `sentence`, and optionally `subject`, `task`, `sentence_index` (number of the sentence in its task, equal for
+        all who read it; default: sentences are numbered by their text), `recording` (default: subject and task),
+        `onset` and `duration` in seconds, or `order`. A `datasets.Dataset` is such an iterable; a pandas table is read
+        row by row.
       columns: other names of the columns, e.g. `{"features": "eeg", "sentence": "text"}`.
-      features_are: what the F columns mean, for the record.
-      provenance: where the samples come from, kept in the file; plain values.
-      tally: counts samples and gets notes; by default the notes are printed.
+      features_are: the meaning of the F columns, for the record.
+      provenance: the origin of the samples, stored in the file; plain values.
+      tally: counts samples and collects notes; by default notes are printed.
 
     Returns:
       The path.
 
     Raises:
-      UserError: a row lacks something or holds something else; the message numbers it, from 0.
+      UserError: a row lacks a value or has an invalid one; the message has the row's number, from 0.
 
     Examples:
       Sixty-four recordings of four words with six features each:
@@ -129,16 +146,9 @@ def write(
 def rows_to_samples(
     rows: Iterable[Sample | Mapping[str, Any]], columns: Columns, where: str, tally: Tally
 ) -> Iterator[Sample]:
-    """Checks rows and makes samples of them, one at a time.
+    """Check rows and convert them to samples, one at a time; `rows` and errors are those of `write`.
 
-    Args:
-      rows: samples, or mappings as `write` takes them.
-      columns: how their columns are called.
-      where: what the rows are of, for messages.
-      tally: gets a note where equal numbers of sentences have other texts.
-
-    Raises:
-      UserError: see `write`.
+    The tally gets notes on equal sentence numbers with different texts, and on rows that look like raw EEG.
     """
     numbers = SentenceNumbers()
     width, lengths = None, Lengths()
@@ -158,12 +168,7 @@ def rows_to_samples(
 def _sample(row: Mapping[str, Any], columns: Columns, name: str, numbers: "SentenceNumbers") -> Sample:
     if not isinstance(row, Mapping):
         raise UserError(f"{name}: is a {type(row).__name__}; expected a Sample, or a mapping of columns to values.")
-    for needed in (columns.features, columns.sentence):
-        if needed not in row:
-            raise UserError(
-                f"{name}: there is no column {needed!r}, there are {', '.join(map(str, row))}; name the columns for "
-                "features and sentence (data.columns, or `columns=`)."
-            )
+    check_named(row, columns, name)
     sentence = row[columns.sentence]
     if not isinstance(sentence, str) or not sentence.strip():
         raise UserError(f"{name}: the sentence is {sentence!r}; expected a text with something in it.")
@@ -188,10 +193,10 @@ def _name(row: Mapping[str, Any], column: str, default: str, name: str) -> str:
 
 
 def features_of(values: Any, name: str) -> np.ndarray:
-    """Features float32 `[W, F]`, of lists or arrays; `[F]` is a recording as a whole, `[1, F]`.
+    """Return features float32 `[W, F]` from lists or arrays; `[F]`, a whole recording, becomes `[1, F]`.
 
     Raises:
-      UserError: they are ragged, no numbers, not finite or empty.
+      UserError: they are ragged, not numbers, not finite or empty.
     """
     try:
         found = np.asarray(values)
@@ -211,7 +216,7 @@ def features_of(values: Any, name: str) -> np.ndarray:
 
 
 class Lengths:
-    """Shapes of features, held against their texts: `[channels, samples]` of raw EEG looks like `[words, features]`."""
+    """Detect raw EEG by its shape: `[channels, samples]` looks like `[words, features]`."""
 
     def __init__(self) -> None:
         self._shapes: set[tuple[int, ...]] = set()
@@ -222,7 +227,7 @@ class Lengths:
         self._words.add(len(sentence.split()))
 
     def notes(self, where: str) -> list[str]:
-        """One on rows that are all as long, and have more features than fit a position, though their texts differ."""
+        """Return a note if all rows have one shape, too wide for a position, though their texts differ in length."""
         if len(self._shapes) != 1 or len(self._words) < 2:
             return []
         ((positions, width),) = self._shapes
@@ -236,17 +241,17 @@ class Lengths:
 
 
 class SentenceNumbers:
-    """Numbers of sentences in their tasks, and whether equal numbers mean equal texts."""
+    """Number sentences by their text in each task, and detect equal numbers of different texts."""
 
     def __init__(self) -> None:
         self._of_text: dict[tuple[str, str], int] = {}
         self._in_task: dict[str, int] = {}
         self._texts: dict[tuple[str, int], str] = {}
-        self._other: list[Sample] = []
+        self._other: Sample | None = None  # the first with another text, without its features
         self._n_other = 0
 
     def of(self, task: str, sentence: str) -> int:
-        """The number of a text in its task, in the order in which texts are first met."""
+        """Return the number of a text in its task, in order of first appearance."""
         if (task, sentence) not in self._of_text:
             self._of_text[task, sentence] = self._in_task.get(task, 0)
             self._in_task[task] = self._of_text[task, sentence] + 1
@@ -255,13 +260,11 @@ class SentenceNumbers:
     def compare(self, sample: Sample) -> None:
         if self._texts.setdefault((sample.task, sample.sentence_index), sample.sentence) != sample.sentence:
             self._n_other += 1
-            if not self._other:
-                self._other.append(dataclasses.replace(sample, features=None))
+            self._other = self._other or dataclasses.replace(sample, features=None)
 
     def notes(self, where: str) -> list[str]:
-        if not self._n_other:
+        if (first := self._other) is None:
             return []
-        (first,) = self._other
         before = self._texts[first.task, first.sentence_index]
         return [
             f"{where}: {self._n_other} rows have another text than the first of their task and sentence_index (number "

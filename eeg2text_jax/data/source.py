@@ -1,4 +1,4 @@
-"""What every source of a data file is: samples, where they come from, and what their features mean."""
+"""The common form of all sources of a data file, and optional packages."""
 
 import dataclasses
 import importlib
@@ -13,7 +13,7 @@ from eeg2text_jax.files import file_digest
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Samples are read as they are taken; `provenance` is complete once all have been."""
+    """Samples, read as they are taken; `provenance` is complete once all are."""
 
     samples: Iterable[Sample]
     provenance: dict[str, Any]
@@ -21,11 +21,7 @@ class Source:
 
 
 def files_of(paths: list[Path]) -> list[dict[str, str]]:
-    """Name and SHA-256 of each file, for the record.
-
-    Raises:
-      UserError: one is not there.
-    """
+    """Return name and SHA-256 of each file. Raises UserError for a missing file."""
     for path in paths:
         if not path.is_file():
             raise UserError(f"{path}: {'is a folder; expected a file' if path.is_dir() else 'there is no such file'}.")
@@ -33,11 +29,7 @@ def files_of(paths: list[Path]) -> list[dict[str, str]]:
 
 
 def library(name: str, extra: str) -> Any:
-    """An optional package.
-
-    Raises:
-      UserError: it is not installed; it says which extra brings it.
-    """
+    """Import an optional package. Raises UserError that names the extra to install."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

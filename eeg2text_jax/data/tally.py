@@ -1,4 +1,4 @@
-"""What `prepare` read, kept and dropped, and what it has to say about it."""
+"""What `prepare` read, kept and dropped, and notes on it."""
 
 import collections
 import dataclasses
@@ -13,16 +13,15 @@ from eeg2text_jax.errors import nearest
 _MOST_ROWS = 120  # beyond, one row per task
 SHOWN_TEXTS = 3
 _CODE = re.compile(r"[A-Za-z]{0,2} *\d+(\.0)?|\w+?-?\d+")  # `S  8`, `101`, `event_1`
-MARK = 5  # times as many samples as the next text
+MARK = 5  # ratio of samples to the next text, from which a text may be a mark
 
 
 @dataclasses.dataclass
 class Tally:
     """Samples by (subject, task): how many were kept, and how many dropped for which reason.
 
-    `sentences` are the entries of each (subject, task) in its file, placeholders included. `notes` are sentences for
-    the user: files passed over or unreadable, subjects that disagree. `texts` are the first different sentences,
-    `unused` the columns of the source that served nothing.
+    `sentences` counts the entries of each (subject, task) in its file, placeholders included. `notes` are messages for
+    the user, `texts` the first different sentences, `unused` the columns of the source that were not used.
     """
 
     kept: collections.Counter[tuple[str, str]] = dataclasses.field(default_factory=collections.Counter)
@@ -34,7 +33,7 @@ class Tally:
     _of_text: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
     def count(self, samples: Iterable[Sample]) -> Iterator[Sample]:
-        """Passes samples on, counting them."""
+        """Pass samples on and count them."""
         for sample in samples:
             self.kept[sample.subject, sample.task] += 1
             self._of_text[sample.sentence] += 1
@@ -43,13 +42,13 @@ class Tally:
             yield sample
 
     def not_used(self, names: Sequence[str], used: Sequence[str], where: str, roles: Mapping[str, str]) -> None:
-        """Notes columns of a source that serve nothing, and which of them may be one that is missing.
+        """Note unused columns of a source, and which of them may stand for a missing one.
 
         Args:
           names: all columns of the source.
-          used: those that serve.
+          used: the used ones.
           where: the source, for the note.
-          roles: field of `config.data.columns` -> the column it names, of those that a source may lack.
+          roles: field of `config.data.columns` -> the optional column that it names.
         """
         self.unused += [name for name in names if name not in used]
         if not self.unused:
@@ -61,7 +60,7 @@ class Tally:
         self.notes.append(f"{'; '.join(said)}.")
 
     def drops(self, subject: str = "", task: str = "") -> dict[str, int]:
-        """Dropped samples by reason, most frequent first; of one subject and task if they are given."""
+        """Return dropped samples by reason, most frequent first; of one subject and task if given."""
         reasons: collections.Counter[str] = collections.Counter()
         for (of_subject, of_task, reason), n in self.dropped.items():
             if subject in ("", of_subject) and task in ("", of_task):
@@ -69,7 +68,7 @@ class Tally:
         return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
 
     def table(self) -> str:
-        """One line per subject and task, with the reasons for what was dropped, and the sum."""
+        """Return one line per subject and task with the reasons for drops, and the sum."""
         pairs = sorted(self.kept.keys() | {key[:2] for key in self.dropped}, key=lambda pair: pair[::-1])
         if len(pairs) > _MOST_ROWS:
             pairs = [("", task) for task in sorted({task for _, task in pairs})]
@@ -84,22 +83,19 @@ class Tally:
         return "\n".join(lines)
 
     def report(self) -> str:
-        """The table, and what the first texts are."""
+        """Return the table and the first texts."""
         notes = [f"note: {note}" for note in mark_notes(self._of_text.elements())]
         return "\n".join([self.table(), *([first_texts(self.texts)] if self.texts else []), *notes])
 
 
 def are_codes(texts: Iterable[str]) -> bool:
-    """Whether there are three or more texts and all are a number, or one word with a number, as codes of triggers."""
+    """Return whether three or more texts are all numbers, or words with a number, like codes of triggers."""
     different = set(texts)
     return len(different) >= 3 and all(len(text) < 40 and _CODE.fullmatch(text) for text in different)
 
 
 def mark_notes(texts: Iterable[str]) -> list[str]:
-    """A note on texts that look like codes, or on one that stands for far more samples than all others.
-
-    The latter is a mark such as a fixation cross.
-    """
+    """Return a note on texts that look like codes, or on a text so frequent that it is a mark, not a sentence."""
     counts = collections.Counter(texts)
     if are_codes(counts):
         return [
@@ -118,6 +114,6 @@ def mark_notes(texts: Iterable[str]) -> list[str]:
 
 
 def first_texts(texts: Iterable[str]) -> str:
-    """A line that shows the first different texts."""
+    """Return a line with the first different texts."""
     shown = list(dict.fromkeys(texts))[:SHOWN_TEXTS]
     return f"first texts: {' | '.join(textwrap.shorten(text, 100, placeholder=' ...') for text in shown)}"

@@ -1,4 +1,4 @@
-"""Sentences <-> token ids: a checkpoint's tokenizer, or a byte-pair one trained on the training sentences."""
+"""Convert sentences to token ids and back, with a checkpoint's tokenizer or one trained on the sentences."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,13 +12,13 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.stores.copying import at_hand
 
-# Files of which tokenizers are made: those of the library tokenizers, of BART, of BERT, of SentencePiece.
+# Vocabulary files of the library tokenizers, of BART, of BERT, and of SentencePiece.
 VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "*.model", "*.spm")
 SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 
 
 def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBase:
-    """Reads a tokenizer from a Hugging Face folder, or from the Hub by its name there; options as transformers takes.
+    """Read a tokenizer from a Hugging Face folder or the Hub, with options of transformers.
 
     Raises:
       UserError: there is no tokenizer in `folder`, or it has no padding or end token.
@@ -39,12 +39,12 @@ def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBas
 
 
 def has_vocabulary(folder: Path) -> bool:
-    """Whether a folder holds a vocabulary; without one, transformers makes up a tokenizer of five tokens."""
+    """Return whether a folder holds a vocabulary; without one, transformers invents a tokenizer of five tokens."""
     return any(found for pattern in VOCABULARIES for found in folder.glob(pattern))
 
 
 def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Trains a byte-level byte-pair tokenizer that frames a sentence as BART does: `<s> ... </s>`."""
+    """Train a byte-level byte-pair tokenizer that frames a sentence as BART does: `<s> ... </s>`."""
     specials = list(SPECIAL_TOKENS.values())
     trainer = ByteLevelBPETokenizer(add_prefix_space=True)
     trainer.train_from_iterator(sentences, vocab_size, min_frequency=2, special_tokens=specials, show_progress=False)
@@ -59,7 +59,7 @@ def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> PreTrainedToke
 def longer_than(
     tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], max_tokens: int, alone: bool = False
 ) -> np.ndarray:
-    """Which sentences `encode_targets` cuts, bool `[N]`."""
+    """Return which sentences `encode_targets` truncates, bool `[N]`."""
     distinct = list(dict.fromkeys(sentences))
     encoded = tokenizer(distinct, truncation=False, verbose=False, add_special_tokens=not alone)["input_ids"]
     cut = {text for text, ids in zip(distinct, encoded, strict=True) if len(ids) + alone > max_tokens}
@@ -69,13 +69,13 @@ def longer_than(
 def encode_targets(
     tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], max_tokens: int, alone: bool = False
 ) -> list[np.ndarray]:
-    """Token ids of each sentence with the tokenizer's special tokens, int32, cut to `max_tokens` with the end kept.
+    """Return the token ids of each sentence with special tokens, int32, truncated to `max_tokens` before the end token.
 
     Args:
-      alone: for a decoder-only model, whose prompt holds the begin token: the tokens and the end token.
+      alone: encode tokens and end token only, for a decoder-only model, whose prompt holds the begin token.
 
     Raises:
-      UserError: special tokens alone are as many.
+      UserError: the special tokens alone are as many as `max_tokens`.
     """
     if alone:
         encoded = tokenizer(list(sentences), truncation=False, verbose=False, add_special_tokens=False)["input_ids"]
@@ -92,6 +92,6 @@ def encode_targets(
 
 
 def decode_tokens(tokenizer: PreTrainedTokenizerBase, sequences: Iterable[Sequence[int]]) -> list[str]:
-    """Strings of token ids without special tokens or outer white space."""
+    """Return strings of token ids without special tokens or outer white space."""
     texts = tokenizer.batch_decode([list(map(int, ids)) for ids in sequences], skip_special_tokens=True)
     return [text.strip() for text in texts]

@@ -1,15 +1,13 @@
 """The data file of volumes: every frame once, and samples as windows of frames.
 
-Layout, besides `sentence`, `subject`, `task`, `sentence_index` and the attributes of `datafile.py`: `features` float16
-or float32 `[frames, X, Y, Z]`, a chunk a frame, each with a checksum of HDF5's own; `starts` int64 `[N]`, the first
-frame of a sample; `offsets` int64 `[N + 1]`, running sum of the samples' frames; `text_group` `[N]`. The frames of a
-scan follow each other, and a window has frames that followed each other in the scanner.
+Layout, besides `sentence`, `subject`, `task`, `sentence_index`, the columns of time and the attributes of
+`datafile.py`: `features` float16 or float32 `[frames, X, Y, Z]`, one chunk a frame, each with a checksum of HDF5;
+`starts` int64 `[N]`, the first frame of a sample; `offsets` int64 `[N + 1]`, running sum of the samples' frames;
+`text_group` `[N]`. Frames of a scan are consecutive, as are those of a window.
 
-When a window was recorded, `recording`, `onset`, `duration` and `order` say, as of other data files.
-
-`task` is the stimulus, and `sentence_index` the number of the window's first segment in it: a segment is the text of
-one repetition (TR), of scans with another TR the nearest one. Two windows share text where their times in the stimulus
-overlap, whatever the strings say; `story_time.py` has these times.
+`task` is the stimulus, and `sentence_index` the number of the window's first segment in it. A segment is the text of
+one repetition (TR); for scans with another TR, the nearest segment counts. Two windows share text if their times in the
+stimulus overlap, whatever the strings are; `clock.times_of` gives these times.
 """
 
 import hashlib
@@ -28,13 +26,13 @@ DTYPES = ("float16", "float32")
 
 
 class VolumeWriter(DataWriter):
-    """Streams scans and their windows into a data file; see `DataWriter` for what happens on an exception.
+    """Stream scans and their windows into a data file; see `DataWriter`.
 
     Args:
-      path: where the data file shall be.
+      path: the data file.
       grid: (X, Y, Z).
       dtype: one of `DTYPES`.
-      features_are: what the voxels' values mean.
+      features_are: the meaning of the voxels' values.
     """
 
     _format = VOLUMES
@@ -51,7 +49,7 @@ class VolumeWriter(DataWriter):
         )  # fmt: skip
 
     def add_frames(self, frames: np.ndarray) -> int:
-        """Appends frames `[n, X, Y, Z]`, finite; returns the number of the first one."""
+        """Append finite frames `[n, X, Y, Z]`; return the number of the first one."""
         frames = np.ascontiguousarray(frames, self._dtype)
         if frames.shape[1:] != self._grid:
             raise ValueError(f"frames must be [n, {self._grid}], got {frames.shape}")
@@ -78,7 +76,7 @@ class VolumeWriter(DataWriter):
         onset: float = math.nan,
         duration: float = math.nan,
     ) -> None:
-        """Appends one sample: frames `start` to `start + length - 1` of those added so far."""
+        """Append one sample: frames `start` to `start + length - 1` of those added so far."""
         if not 0 <= start < start + length <= self._n_frames:
             raise ValueError(f"a window of {length} frames from {start} on, of {self._n_frames}")
         self._offsets.append(self._offsets[-1] + length)
@@ -94,7 +92,7 @@ class VolumeWriter(DataWriter):
 
 
 def _finite(frames: np.ndarray) -> bool:
-    """Whether all values are; by the exponents' bits, as `isfinite` of half precision takes four times as long."""
+    """Return whether all values are finite, by exponent bits: NumPy takes four times as long for half precision."""
     kind: Any
     kind, exponent = (np.uint16, 0x7C00) if frames.dtype == np.float16 else (np.uint32, 0x7F800000)
     return not ((frames.view(kind) & kind(exponent)) == exponent).any()

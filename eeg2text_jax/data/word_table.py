@@ -1,9 +1,9 @@
-"""Tables (`.tsv`, `.csv`) with numeric feature columns: a word a line, or a line for a sentence or each window of it.
+"""Read tables (`.tsv`, `.csv`) with numeric feature columns: a line per word, per sentence or per window of it.
 
-With a header, columns are known by their names (`data.columns`): `word`, `sentence`, `sentence_index` (or
-`sentence_id`), `subject` and `task`, and with `recording` or `onset` the columns of time; any may be absent. A sentence
-goes on as long as subject, task and number (or, without numbers, the column `sentence`) stay the same. Without such
-columns a blank line ends a sentence.
+With a header, columns are identified by name (`data.columns`): `word`, `sentence`, `sentence_index` (or `sentence_id`),
+`subject`, `task`, and with `recording` or `onset` the columns of time; all are optional. A sentence continues while
+subject, task and number (or, without numbers, the column `sentence`) stay the same. Without such columns a blank line
+ends a sentence.
 """
 
 import csv
@@ -20,14 +20,14 @@ from eeg2text_jax.data.rows import SUBJECT, Columns, SentenceNumbers
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError
 
-LARGEST = float(np.finfo(np.float32).max)  # finite as features are stored
+LARGEST = float(np.finfo(np.float32).max)  # features are stored as float32
 TASK = "table"  # of tables without a column of tasks
 Row = tuple[int, list[str]]  # line number from 1, cells
 
 
 @dataclasses.dataclass(frozen=True)
 class Roles:
-    """Which column is what, numbered from 0; None: there is none."""
+    """The columns by role, numbered from 0; None for absent ones."""
 
     features: tuple[int, ...]
     word: int | None
@@ -35,11 +35,11 @@ class Roles:
     subject: int | None = None
     task: int | None = None
     number: int | None = None
-    clock: tuple[tuple[str, int], ...] = ()  # columns of time by their names in `CLOCK_COLUMNS`
+    clock: tuple[tuple[str, int], ...] = ()  # name in `CLOCK_COLUMNS`, column
 
     @property
     def group(self) -> tuple[int, ...]:
-        """Columns that stay the same within a sentence, where the table has such."""
+        """Columns that stay the same within a sentence."""
         number = self.sentence if self.number is None else self.number
         return tuple(column for column in (self.subject, self.task, number) if column is not None)
 
@@ -51,22 +51,21 @@ def table_samples(
     columns: Columns | None = None,
     tally: Tally | None = None,
 ) -> Iterator[Sample]:
-    """Reads a TSV or CSV file (by its ending).
+    """Read a TSV or CSV file (by its ending), sentence by sentence.
 
-    Columns are numbered from 0, as in Python. A first line whose feature cells are all text is a header. Without
-    `feature_columns`, every column that is a number in the first row and is nothing else is a feature.
+    Columns are numbered from 0. A first line whose feature cells are all text is a header. Without `feature_columns`,
+    every other column that is numeric in the first row is a feature.
 
     Args:
       path: the table.
-      word_column: column of the word, where no header names one.
+      word_column: column of the word, if no header names one.
       feature_columns: columns of the features; empty: all numeric ones.
       columns: names of the other columns in a header.
-      tally: gets a note where the whole table is one sentence, and where lines of a sentence were put together.
+      tally: collects notes.
 
     Raises:
-      UserError: the file is missing, empty or not text; a line has another number of cells than the first; a
-        feature cell is not a finite number; a word is empty or all of them are numbers; a sentence begins again after
-        it ended. The message names line and column.
+      UserError: the file is missing, empty or not text; a line has another number of cells than the first; a feature is
+        not a finite number; a word is empty or all words are numbers; a sentence begins again after it ended.
     """
     path, tally = Path(path), tally or Tally()
     rows = _read_rows(path)
@@ -119,7 +118,7 @@ def _sample(path: Path, sentence: list[Row], roles: Roles, position: int, number
 
 
 def _text(path: Path, sentence: list[Row], roles: Roles) -> str:
-    """The words of a sentence, or what the column `sentence` says where it says more than a number or a name."""
+    """Return the column `sentence` if it holds a text rather than a number or name, else the joined words."""
     line, cells = sentence[0]
     whole = "" if roles.sentence is None else " ".join(cells[roles.sentence].split())
     if roles.word is None:
@@ -136,7 +135,7 @@ def _text(path: Path, sentence: list[Row], roles: Roles) -> str:
 def _roles(
     path: Path, rows: list[Row], word_column: int, feature_columns: tuple[int, ...], columns: Columns
 ) -> tuple[Roles, bool]:
-    """What the columns are, and whether the first line is a header."""
+    """Return the roles of the columns, and whether the first line is a header."""
     filled = [cells for _, cells in rows if cells][:2]
     known = {
         "word": (columns.word,),
@@ -146,13 +145,11 @@ def _roles(
         "number": (columns.sentence_index, "sentence_id"),
     }
     header = [cell.strip().lower() for cell in filled[0]]
+    named = len(filled) > 1 and any(map(_is_number, filled[1])) and not any(map(_is_number, filled[0]))
     found: dict[str, int] = {}
     for role, names in known.items():
         places = [header.index(name.lower()) for name in names if name.lower() in header]
-        found |= {role: places[0]} if places else {}
-    named = len(filled) > 1 and any(map(_is_number, filled[1])) and not any(map(_is_number, filled[0]))
-    if not named:
-        found = {}
+        found |= {role: places[0]} if named and places else {}
     if word_column:
         found["word"] = word_column
     elif "word" not in found and "sentence" not in found:
@@ -161,9 +158,8 @@ def _roles(
              if getattr(columns, name).lower() in header}  # fmt: skip
     times = times if named and {"recording", "onset"} & times.keys() else {}  # else durations may be features
     features = _feature_columns(path, filled, (*found.values(), *times.values()), feature_columns)
-    return Roles(features, found.pop("word", None), **found, clock=tuple(times.items())), all(
-        not _is_number(filled[0][i]) for i in features
-    )
+    is_header = not any(_is_number(filled[0][i]) for i in features)
+    return Roles(features, found.pop("word", None), **found, clock=tuple(times.items())), is_header
 
 
 def _feature_columns(
@@ -197,7 +193,7 @@ def _read_rows(path: Path) -> list[Row]:
 
 
 def _sentences(path: Path, rows: list[Row], roles: Roles) -> list[list[Row]]:
-    """Rows that make a sentence each, divided by blank lines and where the columns of `roles.group` change."""
+    """Divide rows into sentences at blank lines and changes of the columns of `roles.group`."""
     sentences: list[list[Row]] = [[]]
     ended: dict[tuple[str, ...], int] = {}
     key: tuple[str, ...] | None = None

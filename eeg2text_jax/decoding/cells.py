@@ -12,8 +12,7 @@ from jax.sharding import Mesh
 from eeg2text_jax.conditions import NEAREST
 from eeg2text_jax.conditions.condition import ConditionContext, condition_inputs, fed_mask
 from eeg2text_jax.data.batches import given_prompts, make_batch
-from eeg2text_jax.data.clock import stated
-from eeg2text_jax.data.story_time import UNIT
+from eeg2text_jax.data.clock import UNIT, stated
 from eeg2text_jax.data.text import decode_tokens
 from eeg2text_jax.decoding.generate import Generated
 from eeg2text_jax.decoding.sharded import Slice, decode_dataset, generate_arms, plan_slices, teacher_forced_arms

@@ -1,9 +1,9 @@
 """Method (f): subjects and texts both disjoint between parts (`papers/003`, section 3.3 and appendix B, corrected).
 
-The samples are the edges of a graph between two kinds of node: subjects and texts (EEG), or subjects and tasks (fMRI,
-where the windows of a task overlap in text). The printed pseudo-code leaks: its extension step tests one endpoint of
-an edge only and does not record the other, and Algorithm 1 picks one text per subject where the prose picks one
-subject per text. What is here follows the prose and tests both endpoints.
+Samples are the edges of a graph between two kinds of node: subjects and texts (EEG), or subjects and tasks (fMRI, where
+the windows of a task overlap in text). The printed pseudo-code leaks: its extension step tests only one endpoint of an
+edge and does not record the other, and Algorithm 1 picks one text per subject where the prose picks one subject per
+text. This implementation follows the prose and tests both endpoints.
 """
 
 import numpy as np
@@ -12,14 +12,14 @@ from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.split import PARTS, Split, part_sizes, text_units
 
-NONE = -1  # of a node or an edge that is in no part
+NONE = -1  # part of a discarded node or edge
 
 
 def f(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """(f): the parts' subjects are disjoint, their normalized texts too; the other samples are discarded.
+    """(f): subjects and normalized texts are disjoint between parts; the other samples are discarded.
 
-    On a full grid of 12 subjects (cut 9/1/2) it keeps (81 + 1 + 4) / 144 = 59.7% of the samples. Of windows, which
-    overlap, the texts are the text groups; the side with fewer nodes is cut at the ratio, in Narratives the stories.
+    A full grid of 12 subjects (cut 9/1/2) keeps (81 + 1 + 4) / 144 = 59.7% of the samples. The texts of windows, which
+    overlap, are the text groups; the side with fewer nodes is cut at the ratio, in Narratives the stories.
     """
     subjects, subject = np.unique(data.subject.astype(str), return_inverse=True)
     if len(subjects) < len(PARTS):
@@ -47,19 +47,19 @@ def split_graph(
     cut: str,
     order: tuple[str, ...] = ("test", "dev", "train"),
 ) -> np.ndarray:
-    """Divides the edges of a bipartite graph so that no node has edges in two parts.
+    """Divide the edges of a bipartite graph so that no node has edges in two parts.
 
     Args:
-      u, v: the endpoints of every edge, int `[E]`, numbered from 0 without gaps; equal edges go together.
+      u, v: the endpoints of every edge, int `[E]`, numbered from 0 without gaps; equal edges stay together.
       ratio: train, dev and test share of the nodes on the cut side.
       rng: source of every shuffle and tie.
       cut: the side cut at `ratio`: "u" for EEG (subjects), "v" for fMRI (tasks).
-      order: parts in the order in which they claim edges in the extension; it only matters where nodes of the other
-        side have no part yet. Small parts first, or train swallows them.
+      order: the order in which parts claim edges in the extension; small parts first, or train takes the nodes of the
+        other side that have no part yet.
 
     Returns:
-      The part of every edge as an index into `PARTS`, or -1 where it is discarded, int `[E]`. No discarded edge
-      could be added to any part.
+      The part of every edge as an index into `PARTS`, or -1 if discarded, int `[E]`. No discarded edge could be added
+        to any part.
     """
     owner = pick_owners(u, v, rng)
     part_u, part_v = np.full(u.max() + 1, NONE), np.full(len(owner), NONE)
@@ -86,9 +86,9 @@ def extend(
     order: tuple[str, ...],
     rng: np.random.Generator,
 ) -> None:
-    """Lets every part in turn claim the edges with both endpoints its own or free; claims are written to the nodes.
+    """Let every part in turn claim the edges whose endpoints are its own or free; claims are written to the nodes.
 
-    One pass a part is enough: an edge that is passed over has an endpoint in another part, and no label is taken back.
+    One pass per part suffices: a skipped edge has an endpoint in another part, and no label is taken back.
     """
     for k in map(PARTS.index, order):
         for edge in rng.permutation(len(u)).tolist():
@@ -97,7 +97,7 @@ def extend(
 
 
 def pick_owners(u: np.ndarray, v: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """For every v one of its neighbours u, so that all u own about as many; ties are drawn. Int `[V]`."""
+    """Return one neighbor u of every v, so that all u own about as many; ties are random. Int `[V]`."""
     owner, degree = np.full(v.max() + 1, NONE), np.zeros(u.max() + 1, np.int64)
     by_v = np.argsort(v)
     neighbours = np.split(u[by_v], np.cumsum(np.bincount(v))[:-1])
@@ -110,10 +110,10 @@ def pick_owners(u: np.ndarray, v: np.ndarray, rng: np.random.Generator) -> np.nd
 
 
 def at_least_one(n: int, ratio: tuple[float, float, float]) -> tuple[int, int, int]:
-    """Return sizes of parts of `n` units of which none is empty, where there are three units or more.
+    """Return the sizes of the parts of `n` units, none of them empty if there are three units or more.
 
-    They are those of `part_sizes`, whose rounding favours test; an empty part takes a unit from the part that has most
-    above its share, so that 6 units at 8:1:1 are 4, 1 and 1.
+    They are those of `part_sizes`, whose rounding favours test; an empty part takes a unit from the part that exceeds
+    its share most, so 6 units at 8:1:1 give 4, 1 and 1.
     """
     found = list(part_sizes(n, ratio))
     while min(found) == 0 and max(found) > 1:
@@ -125,15 +125,15 @@ def at_least_one(n: int, ratio: tuple[float, float, float]) -> tuple[int, int, i
 
 
 def cut_nodes(n: int, ratio: tuple[float, float, float], rng: np.random.Generator) -> np.ndarray:
-    """A part for each of `n` shuffled nodes, int `[n]`."""
+    """Return a random part for each of `n` nodes, int `[n]`."""
     part = np.repeat(np.arange(len(PARTS)), at_least_one(n, ratio))
     return rng.permutation(part)
 
 
 def inherit(n_u: int, owner: np.ndarray, part_v: np.ndarray, weight: np.ndarray, order: tuple[str, ...]) -> np.ndarray:
-    """The part of every u through the v that it owns, int `[U]`; -1 if it owns none.
+    """Return the part of every u through the v that it owns, int `[U]`; -1 if it owns none.
 
-    Where those v are in several parts the heaviest wins, the first in `order` on a tie (the paper is silent on this).
+    If those v are in several parts, the heaviest wins, in a tie the first in `order` (the paper does not say).
     """
     total = np.zeros((n_u, len(PARTS)))
     np.add.at(total, (owner, part_v), weight)

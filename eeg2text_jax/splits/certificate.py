@@ -1,6 +1,4 @@
-"""The split certificate: what a split is, what it keeps and what it leaks, as JSON that others can check;
-in words and tables for the terminal.
-"""
+"""The split certificate: a split, what it keeps and what it leaks, as verifiable JSON, and as text for the terminal."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -32,7 +30,7 @@ def certify_data(
     overlap: float = OVERLAP,
     groups: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, Any]:
-    """The certificate of a split of a data file; see `certify`."""
+    """Return the certificate of a split of a data file; see `certify`."""
     readings = readings_of(data)
     certificate = certify(readings, split, overlap, groups)
     given = {"ratio": list(ratio)} if ratio is not None else {}
@@ -44,14 +42,13 @@ def certify_data(
 def certify(
     readings: Readings, split: Split, overlap: float = OVERLAP, groups: Mapping[str, np.ndarray] | None = None
 ) -> dict[str, Any]:
-    """What a split keeps and leaks; of `groups`, labels `[N]` by name, also what time tells of them.
+    """Return what a split keeps and leaks; with `groups`, labels `[N]` by name, also what time tells about them.
 
     Returns:
       `method`, `seed`; `kept` (samples, of, fraction); `parts` (counts, ids and their SHA-256); `leakage`, one entry
-      a pair of parts with both rates, every text rate under the name of its comparison; and where texts are known
-      `duplicates` (texts of one part that are in another, equal by letters and digits or with a word overlap of at
-      least `near_duplicate_overlap`) and `shared_between_tasks`; where time is known `time`, see `time_leakage`. Texts
-      themselves are not in it.
+        per pair of parts with both rates, text rates by comparison. If texts are known, `duplicates` (texts of one part
+        that are in another, equal by letters and digits or with a word overlap of at least `near_duplicate_overlap`)
+        and `shared_between_tasks`; if time is known, `time`, see `time_leakage`. The texts themselves are not included.
     """
     keys = text_keys(readings)
     text_key = keys.get("letters-digits", keys[SENTENCE_ID])
@@ -83,11 +80,11 @@ def certify(
 
 
 SHOWN = 20  # sentences named on the terminal; the certificate has all
-FAR = 2.0  # a part's share of the kept samples is far from the ratio where it is so many times as large, or as small
+FAR = 2.0  # factor by which a part's share of the kept samples is far from the ratio
 
 
 def paper_table1(data: DataFile, split: Split) -> str:
-    """Samples of train, dev, test and in total for each task, as Table 1 of the paper counts them."""
+    """Return the samples of train, dev, test and in total for each task, as in Table 1 of the paper."""
     lines = [f"{'task':<12} {'train':>8} {'dev':>8} {'test':>8} {'total':>8}"]
     rows = {
         task: [int(np.sum(data.task[split.parts[name]] == task)) for name in PARTS] for task in dict.fromkeys(data.task)
@@ -98,7 +95,7 @@ def paper_table1(data: DataFile, split: Split) -> str:
 
 
 def part_table(certificate: dict[str, Any]) -> str:
-    """Method, kept fraction, and the size of every part."""
+    """Return method, kept fraction and the size of every part."""
     kept = certificate["kept"]
     lines = [
         f"split {certificate['method']} (seed {certificate['seed']}): kept {kept['fraction']:.1%} of the samples "
@@ -111,7 +108,7 @@ def part_table(certificate: dict[str, Any]) -> str:
 
 
 def size_lines(certificate: dict[str, Any]) -> list[str]:
-    """Warn where the parts' shares of the kept samples are far from the ratio: subjects and stories differ in size."""
+    """Return a warning if shares of parts are far from the ratio, as subjects and stories differ in size."""
     total, shares = sum(part["samples"] for part in certificate["parts"].values()), certificate.get("ratio")
     if not shares or not total:
         return []
@@ -124,7 +121,7 @@ def size_lines(certificate: dict[str, Any]) -> list[str]:
 
 
 def leakage_table(certificate: dict[str, Any]) -> str:
-    """Both leakage rates of every pair of parts, in percent; text rates under the name of their comparison."""
+    """Return both leakage rates of every pair of parts in percent, text rates by comparison."""
     names = list(certificate["leakage"][0]["tslr"])
     head = f"{'leakage':<16} {'BSLR, judged':>13} {'BSLR, all':>10}"
     lines = [head + "".join(f" {'TSLR, ' + name:>21}" for name in names)]
@@ -136,7 +133,7 @@ def leakage_table(certificate: dict[str, Any]) -> str:
 
 
 def duplicate_lines(certificate: dict[str, Any], readings: Readings) -> list[str]:
-    """Texts that tasks share, and by name the sentences of dev and test that another sentence gives away."""
+    """Return texts that tasks share, and sentences of dev and test that another sentence gives away."""
     if readings.text is None:
         return [
             "no texts in the file: sentences were compared by sentence-id alone; name the data file to compare texts"
@@ -159,20 +156,16 @@ def duplicate_lines(certificate: dict[str, Any], readings: Readings) -> list[str
 
 
 def verdict(certificate: dict[str, Any]) -> str:
-    """One sentence on whether subjects, texts or near-duplicates of the test part were seen in training."""
+    """Return one sentence on whether training saw subjects, texts or near-duplicates of the test part."""
     pair = certificate["leakage"][0]
     named = list(pair["shared_texts"])
     how = SEGMENT if SEGMENT in named else named[min(1, len(named) - 1)]
     texts = pair["shared_texts"][how]
-    near = [
-        d
-        for d in certificate.get("duplicates", ())
-        if d["overlap"] < 1 and (d["seen"], d["judged"]) == ("train", "test")
-    ]
-    subjects = len(pair["shared_subjects"])
+    duplicates = (d for d in certificate.get("duplicates", ()) if (d["seen"], d["judged"]) == ("train", "test"))
+    near = sum(d["overlap"] < 1 for d in duplicates)
     return (
-        f"train and test share {_count(texts, 'text')} (by {how}), {_count(len(near), 'near-duplicate')} "
-        f"and {_count(subjects, 'subject')}"
+        f"train and test share {_count(texts, 'text')} (by {how}), {_count(near, 'near-duplicate')} "
+        f"and {_count(len(pair['shared_subjects']), 'subject')}"
     )
 
 
@@ -181,8 +174,7 @@ def _count(n: int, noun: str) -> str:
 
 
 def split_report(certificate: dict[str, Any], readings: Readings) -> str:
-    """All of the above, one below the other."""
+    """Return all tables and sentences of a certificate."""
     parts = "\n".join([part_table(certificate), *size_lines(certificate)])
-    blocks = [parts, leakage_table(certificate)]
     lines = [*duplicate_lines(certificate, readings), *time_lines(certificate.get("time")), verdict(certificate)]
-    return "\n\n".join([*blocks, "\n".join(lines)])
+    return "\n\n".join([parts, leakage_table(certificate), "\n".join(lines)])

@@ -1,7 +1,7 @@
 """Folds: several splits of the same data whose test parts together hold every text once.
 
-With few subjects or sentences one split tests few of them. Over all folds every text is tested, each by a model that
-has not seen it, so that an audit of all test parts has as many sentences as the data.
+One split of few subjects or sentences tests few of them. Over all folds every text is tested by a model that has not
+seen it, so an audit of all test parts has as many sentences as the data.
 """
 
 from collections.abc import Sequence
@@ -20,18 +20,18 @@ Groups = list[np.ndarray]  # of units: the test part of each fold
 def make_folds(
     data: DataFile, method: str, folds: int | str, ratio: Sequence[float], seed: int, gap: float = 0.0
 ) -> list[Split]:
-    """Splits of a data file, one for each fold.
+    """Return a split of a data file for each fold.
 
     Args:
       data: the samples.
       method: "unique_text" (texts in turn; no text of a test part trains), "f" (subjects and texts in turn: fold k
-        tests group k of the texts, read by group k of the subjects, and trains on the other texts of the others), or
-        "a" (subjects in turn, which shares all texts: the classical leave-one-subject-out, and a leak), or "blocks"
-        (stretches of each recording in turn, with texts of their own).
+        tests group k of the texts, read by group k of the subjects, and trains on the other texts of the others), "a"
+        (subjects in turn, with shared texts: the classical leave-one-subject-out, and a leak), or "blocks" (stretches
+        of each recording in turn, with texts of their own).
       folds: how many, 2 or more; or "subjects", one for each.
-      ratio: train, dev and test; that of train to dev is what counts.
-      seed: the only source of chance.
-      gap: seconds left out between parts; for "blocks" only.
+      ratio: train, dev and test; only that of train to dev counts.
+      seed: the only source of randomness.
+      gap: seconds left out between parts; only for "blocks".
 
     Raises:
       UserError: another method, fewer units than folds, or an empty part.
@@ -63,16 +63,12 @@ def make_folds(
 
 
 def _groups(n: int, count: int, rng: np.random.Generator) -> Groups:
-    """The units 0 to n - 1, shuffled, in groups of about one size."""
+    """Divide the units 0 to n - 1 at random into groups of about equal size."""
     return np.array_split(rng.permutation(n), min(n, count))
 
 
 def _parts(groups: Groups, k: int, share: float, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Units of each part in fold k: its group is for testing, of the others at least one is for dev and one for train.
-
-    Raises:
-      UserError: there are not two others.
-    """
+    """Return the units of each part in fold k: its group tests, the others are divided between dev and train."""
     others = rng.permutation(np.concatenate([group for i, group in enumerate(groups) if i != k]))
     n_dev = min(max(round(len(others) * share), 1), len(others) - 1)
     if n_dev < 1:
@@ -86,7 +82,7 @@ def _rows(
     of_subject: dict[str, np.ndarray] | None,
     of_text: dict[str, np.ndarray] | None,
 ) -> dict[str, np.ndarray]:
-    """Samples of each part: those whose subject and whose text are the part's, where these are divided."""
+    """Return the samples of each part: those whose subject and text are the part's, if these are divided."""
     parts = {}
     for name in PARTS:
         inside = np.ones(len(subject), bool)

@@ -1,9 +1,7 @@
-"""How much of a part was seen in another: the leakage rates of `papers/003`, section 4.2.
+"""How much of a part was seen in another: the leakage rates of `papers/003`, section 4.2, and (near-)duplicate texts.
 
-The rates are printed there with a set that is empty if read literally (a sample is never in both parts). What is meant,
-and what the published numbers are, is a count: how many of subject i's samples test, over how many of them train.
-
-Texts of one part that are in another, word for word or nearly so.
+Read literally, the paper's rates use a set that is empty (a sample is never in both parts). Its published numbers use
+counts: how many of subject i's samples test, over how many of them train.
 """
 
 import collections
@@ -17,20 +15,17 @@ import scipy.sparse
 from eeg2text_jax.splits.split import NORMALIZATIONS, Readings, normalize, tokens
 
 PAIRS = (("train", "test"), ("train", "dev"), ("dev", "test"))
-SENTENCE_ID = "sentence-id"  # texts compared by task and index alone
-SEGMENT = "segment"  # of windows: stretches of a stimulus by their time in it, whatever the strings are
-STORY = "story"  # of windows: all of a text group
+SENTENCE_ID = "sentence-id"  # compare texts by task and index
+SEGMENT = "segment"  # compare windows by their time in the stimulus
+STORY = "story"  # compare windows by text group
 
 
 def leakage_rate(train: np.ndarray, test: np.ndarray, n_units: int | None = None) -> float:
-    """Brain signal leakage rate (equation 8) or, for EEG, text stimuli leakage rate (equation 9), from 0 to 1.
+    """Return the brain signal (equation 8) or, for EEG, text stimuli leakage rate (equation 9), from 0 to 1.
 
-    The mean over units (subjects or texts) of `min(1, n_test / n_train)`, 0 for a unit that is not in both parts.
-
-    Args:
-      train, test: the unit of every sample, `[N_train]` and `[N_test]`.
-      n_units: how many units to average over; None: those that occur in `test`, as the text of the paper says.
-        Row (b) of its Table 1 fits the number of all units instead.
+    It is the mean over units (subjects or texts) of `min(1, n_test / n_train)`, 0 for a unit that is not in both parts.
+    `train` and `test` are the units of samples, `[N_train]` and `[N_test]`. The mean is over `n_units`; None: the units
+    in `test`, as the paper says (row (b) of its Table 1 fits the number of all units instead).
     """
     n_train = dict(zip(*np.unique(train, return_counts=True), strict=True))
     units, n_test = np.unique(test, return_counts=True)
@@ -41,14 +36,12 @@ def leakage_rate(train: np.ndarray, test: np.ndarray, n_units: int | None = None
 
 
 def segment_leakage_rate(train: np.ndarray, test: np.ndarray, lengths: np.ndarray | None = None) -> float:
-    """Text stimuli leakage rate of windows (equations 10 and 11), from 0 to 1.
+    """Return the text stimuli leakage rate of windows (equations 10 and 11), from 0 to 1.
 
-    `sum_j min(n_test(j), n_train(j)) / sum_j n_test(j)` over text segments j: an overlap clipped like BLEU's counts.
-    The printed factor 1/M must go, or method (a) could never reach the 100% that Table 1 shows. Where scans have
-    several repetition times, segments are stretches of unequal `lengths`, and each counts by its own.
-
-    Args:
-      train, test: the segments of all windows, one after the other (L a window), `[N_train * L]` and `[N_test * L]`.
+    `sum_j min(n_test(j), n_train(j)) / sum_j n_test(j)` over text segments j: an overlap clipped like BLEU's counts,
+    without the printed factor 1/M, with which method (a) could not reach the 100% of Table 1. `train` and `test` are
+    the segments of all windows in sequence. With several repetition times segments have unequal `lengths`, which are
+    weights.
     """
     if not len(test):
         return 0.0
@@ -62,10 +55,10 @@ def segment_leakage_rate(train: np.ndarray, test: np.ndarray, lengths: np.ndarra
 
 @dataclasses.dataclass(frozen=True)
 class Leakage:
-    """What of part `seen` (say train) is in part `judged` (say test); the rates are from 0 to 1.
+    """The share of part `judged` (e.g. test) that is in part `seen` (e.g. train); rates are from 0 to 1.
 
     `bslr_over_test` averages over the subjects of the judged part, `bslr_over_all` over all subjects. `tslr` and
-    `shared_texts` have one entry per way of comparing texts, named by it.
+    `shared_texts` have one entry per comparison of texts.
     """
 
     seen: str
@@ -78,7 +71,7 @@ class Leakage:
 
 
 def text_keys(readings: Readings) -> dict[str, np.ndarray]:
-    """What makes two samples the same text, by the name of the comparison; object arrays `[N]`."""
+    """Return the keys by which samples have the same text, by comparison; object arrays `[N]`."""
     keys = {SENTENCE_ID: readings.sentence_id}
     if readings.text is not None:
         for name, function in NORMALIZATIONS.items():
@@ -88,7 +81,7 @@ def text_keys(readings: Readings) -> dict[str, np.ndarray]:
 
 
 def assess_leakage(readings: Readings, parts: Mapping[str, np.ndarray]) -> list[Leakage]:
-    """Every pair of `PAIRS`: shared subjects and texts, and both rates."""
+    """Return shared subjects and texts, and both rates, for every pair of `PAIRS`."""
     keys = text_keys(readings)
     if readings.text_group is not None:
         keys[STORY] = readings.text_group
@@ -118,21 +111,20 @@ def assess_leakage(readings: Readings, parts: Mapping[str, np.ndarray]) -> list[
 
 
 def segments_of(windows: np.ndarray) -> np.ndarray:
-    """The segments of windows `[N, 2]` (first, how many), one window after the other."""
+    """Return the segments of windows `[N, 2]` (first, number) in sequence."""
     first, length = windows.T
     begins = np.cumsum(length) - length
     return np.repeat(first - begins, length) + np.arange(length.sum())
 
 
-OVERLAP = 0.8  # distinct words in common over distinct words in either, from which two texts count as near-duplicates
+OVERLAP = 0.8  # Jaccard index of words from which two texts count as near-duplicates
 
 
 @dataclasses.dataclass(frozen=True)
 class Duplicate:
-    """A text of part `judged` and what part `seen` has of it; sentence ids are sorted.
+    """A text of part `judged` and its counterparts in part `seen`; sentence ids are sorted.
 
-    `overlap` is 1 where the texts are equal by letters and digits, else the share of words in common (Jaccard index of
-    the sets of normalized words).
+    `overlap` is 1 for texts equal by letters and digits, else the Jaccard index of the sets of normalized words.
     """
 
     seen: str
@@ -143,12 +135,12 @@ class Duplicate:
 
     @property
     def other_sentences(self) -> list[str]:
-        """Sentences of the part `seen` that are not the judged sentences read by another subject."""
+        """Sentences of the part `seen` other than the judged sentences read by another subject."""
         return [name for name in self.seen_sentences if name not in self.judged_sentences]
 
 
 def find_duplicates(readings: Readings, parts: Mapping[str, np.ndarray], threshold: float = OVERLAP) -> list[Duplicate]:
-    """Equal texts and near-duplicates across every pair of parts; equal ones first. Needs `readings.text`."""
+    """Return equal texts, then near-duplicates, of every pair of parts. Needs `readings.text`."""
     known = {text: normalize(text) for text in set(readings.text.tolist())}
     key = np.array([known[text] for text in readings.text], object)
     words = {normal: frozenset(tokens(text)) for text, normal in known.items()}
@@ -171,7 +163,7 @@ def _sentences_by_text(key: np.ndarray, sentence_id: np.ndarray, rows: np.ndarra
 def _near_pairs(
     judged: list[str], seen: list[str], words: dict[str, frozenset[str]], threshold: float
 ) -> list[tuple[str, str, float]]:
-    """Pairs of different texts whose sets of words overlap by `threshold` or more."""
+    """Return pairs of different texts whose sets of words overlap by `threshold` or more."""
     number: dict[str, int] = {}
     a, b = (_incidence(texts, words, number) for texts in (judged, seen))
     width = len(number)
@@ -188,7 +180,7 @@ def _near_pairs(
 
 
 def _incidence(texts: list[str], words: dict[str, frozenset[str]], number: dict[str, int]) -> scipy.sparse.csr_array:
-    """Which words each text has, int `[texts, words so far]`; new words get the next numbers."""
+    """Return the words of each text, int `[texts, words so far]`; new words get the next numbers."""
     columns = [number.setdefault(word, len(number)) for text in texts for word in words[text]]
     ends = np.cumsum([0, *(len(words[text]) for text in texts)])
     ones = np.ones(len(columns), np.int64)
@@ -197,7 +189,7 @@ def _incidence(texts: list[str], words: dict[str, frozenset[str]], number: dict[
 
 @dataclasses.dataclass(frozen=True)
 class SharedByTasks:
-    """Texts that two tasks have in common, by the comparison `normalization`: the sentence ids of each such text."""
+    """The texts that two tasks share by the comparison `normalization`, with the sentence ids of each."""
 
     tasks: tuple[str, str]
     normalization: str
@@ -205,7 +197,7 @@ class SharedByTasks:
 
 
 def shared_between_tasks(readings: Readings) -> list[SharedByTasks]:
-    """Texts in common of every two tasks, however the parts are cut: what any split by sentence id will leak."""
+    """Return the common texts of every two tasks, which any split by sentence id leaks."""
     found = []
     for name, key in text_keys(readings).items():
         if name == SENTENCE_ID:

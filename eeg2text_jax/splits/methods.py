@@ -1,17 +1,12 @@
-"""The methods of splitting by name: what `config.split.method` and `eeg2text split --method` accept.
+"""The splitting methods that `config.split.method` and `eeg2text split --method` accept.
 
-Splits that shuffle one kind of unit and cut the shuffled list: methods (a), (c) and (d) of the splitting paper.
+(a) to (e) of the splitting paper leak (`papers/003`, section 3.2): (a) shares texts, (b) subjects, (c) texts and
+subjects, (d) and (e) subjects and, for overlapping windows, texts. They show the effect of leaks on scores and
+reproduce published numbers. (b) shuffles tasks, of which ZuCo has too few; for windows it shuffles text groups, because
+tasks may tell the same story. (e) takes consecutive samples. (f) is in `bipartite.py`, `blocks` in `stretches.py`.
 
-All leak (`papers/003`, section 3.2): (a) shares texts, (b) subjects, (c) texts and subjects, (d) and (e) subjects and,
-where samples are windows that overlap, texts. They are here to show what a leak does to scores and to reproduce
-published numbers. (b) shuffles tasks, of which ZuCo has too few; of windows it shuffles text groups, as tasks may tell
-the same story. (e) takes consecutive samples.
-
-`unique_text`: a text is in one part only, whoever read it and in whichever task or release.
-
-`blocks`: contiguous stretches of each recording, with texts of their own, see `stretches.py`.
-
-The authors' own splits, by position in the recordings' lists, as Wang & Ji's `data.py` makes them.
+`unique_text`: a text is in one part only, whoever read it, in any task or release. `unique_sent` and `unique_subj` are
+the authors' own splits, by position in the recordings' lists, as in Wang & Ji's `data.py`.
 """
 
 import dataclasses
@@ -30,10 +25,7 @@ from eeg2text_jax.splits.stretches import blocks
 
 
 def deal(units: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Shuffles the distinct values of `units` `[N]` and cuts them at `ratio`; every sample follows its unit.
-
-    No part is left without a unit where there are three or more.
-    """
+    """Shuffle the distinct values of `units` `[N]` and cut them at `ratio`, no part empty; samples follow units."""
     distinct, group = np.unique(units, return_inverse=True)
     bounds = np.cumsum(at_least_one(len(distinct), ratio))[:-1]
     chosen = np.split(rng.permutation(len(distinct)), bounds)
@@ -41,7 +33,7 @@ def deal(units: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Ge
 
 
 def by_subject(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """(a): all samples of a subject go together; every text is in every part."""
+    """(a): all samples of a subject stay together; every text is in every part."""
     return Split.of(data, "a", seed, deal(data.subject.astype(str), ratio, np.random.default_rng(seed)))
 
 
@@ -51,7 +43,7 @@ def pooled(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Spli
 
 
 def by_sentence(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """(d): sentence ids are shuffled inside each task, the same for all subjects; subjects are in every part.
+    """(d): shuffle sentence ids inside each task, the same for all subjects; subjects are in every part.
 
     A text that two tasks share has two ids and may be in two parts; `unique_text` prevents that.
     """
@@ -65,15 +57,15 @@ def by_sentence(data: DataFile, ratio: tuple[float, float, float], seed: int) ->
 
 
 def by_task(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """(b): all samples of a task, of windows those of a text group, go together; subjects are in every part."""
+    """(b): all samples of a task (of a text group, for windows) stay together; subjects are in every part."""
     units = data.text_group if data.is_windows else data.task
     return Split.of(data, "b", seed, deal(units.astype(str), ratio, np.random.default_rng(seed)))
 
 
 def by_block(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """(e): inside each task one run of consecutive samples is dev's and one test's, the same for all subjects.
+    """(e): inside each task one run of consecutive samples is dev and one test, the same for all subjects.
 
-    Windows that overlap share text where the runs meet.
+    Overlapping windows share text where the runs meet.
     """
     rng = np.random.default_rng(seed)
     part = np.zeros(len(data), np.int64)
@@ -92,17 +84,14 @@ def by_block(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Sp
 
 
 def unique_text(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """Shuffles the distinct normalized texts and cuts them at `ratio`; every reading follows its text.
-
-    Windows of a story overlap, so of windows the text groups are shuffled, as (b) does.
-    """
+    """Shuffle the distinct normalized texts (text groups, for windows) and cut them at `ratio`."""
     if data.is_windows:
         return dataclasses.replace(by_task(data, ratio, seed), method="unique_text")
     texts = np.array([normalize(text) for text in data.sentence])
     return Split.of(data, "unique_text", seed, deal(texts, ratio, np.random.default_rng(seed)))
 
 
-# `unique_subj` of the authors: fixed lists for the SR task of ZuCo 1.0; ZDN is left out.
+# The authors' fixed lists for the SR task of ZuCo 1.0; ZDN is left out.
 UNIQUE_SUBJ = {
     "train": ("ZAB", "ZDM", "ZGW", "ZJM", "ZJN", "ZJS", "ZKB", "ZKH", "ZKW"),
     "dev": ("ZMG",),
@@ -112,10 +101,10 @@ _SR = re.compile(r"(^|[^A-Z])SR([^A-Z]|$)")
 
 
 def sentences_per_task(data: DataFile) -> dict[str, int]:
-    """Sentences of every task, those that all subjects lost included.
+    """Return the number of sentences of every task, including those that all subjects lost.
 
-    The longest list of a subject as the provenance of recordings states it (`sentences`: task -> subject -> entries;
-    the authors take the first subject's and fail on shorter ones), else the last index that occurs, plus 1.
+    It is the longest list of a subject in the provenance of recordings (`sentences`: task -> subject -> entries; the
+    authors take the first subject's and fail on shorter ones), else the last index that occurs, plus 1.
     """
     stated = data.provenance.get("sentences")
     by_subject = stated if isinstance(stated, dict) else {}
@@ -127,10 +116,9 @@ def sentences_per_task(data: DataFile) -> dict[str, int]:
 
 
 def unique_sent(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """In each task the first sentences train, the next tune, the last test; nothing is shuffled.
+    """In each task the first sentences train, the next are dev, the last test; nothing is shuffled.
 
-    Despite its name it is unique by position only: ZuCo's NR and TSR share 47 sentences, so that test texts of one
-    task are in the train part of another.
+    It is unique by position only: ZuCo's NR and TSR share 47 sentences, so test texts of one task train in another.
     """
     part = np.empty(len(data), np.int64)
     for task, n in sentences_per_task(data).items():
@@ -141,10 +129,9 @@ def unique_sent(data: DataFile, ratio: tuple[float, float, float], seed: int) ->
 
 
 def unique_subj(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """SR of ZuCo 1.0 with fixed subjects in each part; other tasks and ZDN are left out. Ignores `ratio`.
+    """Split SR of ZuCo 1.0 by fixed subjects, without ZDN and other tasks. Ignores `ratio`.
 
-    Raises:
-      UserError: the data file has no SR task, or a part has none of its subjects.
+    Raises UserError if the data file has no SR task, or a part has none of its subjects.
     """
     tasks = np.unique(data.task.astype(str)).tolist()
     sr = [task for task in tasks if _SR.search(task)]
@@ -188,15 +175,16 @@ def make_split(
     gap: float = 0.0,
     unique_subjects: bool = False,
 ) -> Split:
-    """Divides the samples of a data file.
+    """Divide the samples of a data file.
 
     Args:
       data: the samples.
       method: a name in `METHODS`, or "file" for the parts that the file at `path` names.
       ratio: shares of train, dev and test, of the units that the method shuffles.
-      seed: the only source of chance.
-      path: a certificate or another split file; for method "file" only.
-      gap: seconds left out between parts; for method "blocks" only, as `unique_subjects`, subjects of their own.
+      seed: the only source of randomness.
+      path: a certificate or another split file; only for method "file".
+      gap: seconds left out between parts; only for method "blocks".
+      unique_subjects: give parts disjoint subjects; only for method "blocks".
 
     Raises:
       UserError: an unknown method, a bad ratio, an empty part, or a split file that does not fit the data.

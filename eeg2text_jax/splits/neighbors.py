@@ -1,4 +1,4 @@
-"""Neighbors in time: which samples of dev and test have a training sample beside them, and what their minute tells."""
+"""Neighbors in time: dev and test samples close to a training sample, and what the time of a sample tells."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,13 +9,13 @@ from eeg2text_jax.data.clock import NO_TIME
 from eeg2text_jax.splits.split import Readings
 
 WITHIN = {"s": (5, 30, 120), "samples": (1, 5, 20)}  # distances to a neighbor, by unit
-DRAWS = 2000  # permutations behind the chance of a group and its p
-ONE_BLOCK = 0.8  # share of the groups of recordings shown in one stretch, from which a split cannot separate them
-HIGH_SHARE, HIGH_GAIN = 0.5, 0.1  # neighbors within the middle distance; accuracy above chance: from here a finding
+DRAWS = 2000  # permutations
+ONE_BLOCK = 0.8  # share of groups shown in one stretch from which a split cannot separate group and time
+HIGH_SHARE, HIGH_GAIN = 0.5, 0.1  # thresholds of warnings: share of neighbors; accuracy above chance
 
 
 def groups_of_readings(readings: Readings) -> dict[str, np.ndarray]:
-    """Groups that a data file knows by itself, of two labels or more: task and, of windows, story; object `[N]`."""
+    """Return the groups in a data file, of two labels or more: task and, for windows, story; object `[N]`."""
     columns = {"task": readings.task, "story": readings.text_group}
     return {name: column for name, column in columns.items() if column is not None and len(set(column)) > 1}
 
@@ -23,18 +23,14 @@ def groups_of_readings(readings: Readings) -> dict[str, np.ndarray]:
 def time_leakage(
     readings: Readings, parts: Mapping[str, np.ndarray], groups: Mapping[str, np.ndarray] | None = None
 ) -> dict[str, Any] | None:
-    """Neighbors in time between parts and what they tell; None where no time is known.
+    """Return neighbors in time between parts and what they tell; None if no time is known.
 
-    Args:
-      readings: with a clock.
-      parts: rows of train, dev and test.
-      groups: labels `[N]` by name; None: those of `groups_of_readings`.
+    `parts` are the rows of train, dev and test; `groups` are labels `[N]` by name (None: `groups_of_readings`).
 
     Returns:
-      `unit` (s or samples), `known` (share of the parts' samples whose time is known), `neighbors` (for dev and test
-      the share of samples with a training sample of the same recording within each distance of `WITHIN`), `groups`
-      (see `told_by_time`) and `one_block` (share of the groups of a recording that are shown in one stretch, for
-      groups that vary within recordings).
+      `unit` (s or samples), `known` (share of the parts' samples with known time), `neighbors` (for dev and test the
+        share of samples with a training sample of the same recording within each distance of `WITHIN`), `groups` (see
+        `told_by_time`) and `one_block` (see there).
     """
     clock = readings.clock
     if clock is None or not clock.known.any():
@@ -55,14 +51,11 @@ def time_leakage(
 
 
 def told_by_time(labels: np.ndarray, judged: np.ndarray, near: np.ndarray) -> dict[str, Any]:
-    """How well the nearest training sample in time tells the group of a sample.
+    """Return how well the nearest training sample in time tells the group of a sample.
 
-    The null: the labels of the judged samples are exchangeable. Readings of one sentence are not independent, so p
-    describes the recordings and tests no model.
-
-    Returns:
-      `samples` with a training sample in their recording, `told` (share with its label), `chance` (the same after
-      the labels of judged samples are permuted), `p`.
+    Under the null the labels of the judged samples are exchangeable. Readings of one sentence are not independent, so p
+    describes the recordings and tests no model. The result has the `samples` with a training sample in their recording,
+    `told` (share with its label), `chance` (the same after permuting the labels of judged samples) and `p`.
     """
     has = near >= 0
     names = np.unique(labels.astype(str), return_inverse=True)[1]
@@ -77,7 +70,7 @@ def told_by_time(labels: np.ndarray, judged: np.ndarray, near: np.ndarray) -> di
 
 
 def one_block(readings: Readings, labels: np.ndarray) -> float | None:
-    """Share of the groups of a recording whose samples follow each other; None where no recording has several."""
+    """Return the share of groups with consecutive samples in a recording; None if no recording has several."""
     clock, runs, several = readings.clock, [], False
     for rows in clock.recordings().values():
         rows = rows[clock.known[rows]]
@@ -93,11 +86,12 @@ def one_block(readings: Readings, labels: np.ndarray) -> float | None:
 
 
 def time_lines(time: Mapping[str, Any] | None) -> list[str]:
-    """The same in words, a line each."""
+    """Describe `time_leakage`, one sentence per line."""
     if time is None:
         return [f"time: {NO_TIME}"]
     unit = time["unit"]
-    lines = [f"time: known of {time['known']:.1%} of the samples, {_counted(unit)}"]
+    counted = "in seconds" if unit == "s" else "as places in the order of the recording, as onsets are not known"
+    lines = [f"time: known of {time['known']:.1%} of the samples, {counted}"]
     for judged, shares in time["neighbors"].items():
         near = ", ".join(f"{share:.1%} within {limit} {unit}" for limit, share in shares.items())
         lines.append(f"{judged} samples with a training sample of the same recording beside them: {near}")
@@ -118,12 +112,8 @@ def time_lines(time: Mapping[str, Any] | None) -> list[str]:
     return lines
 
 
-def _counted(unit: str) -> str:
-    return "in seconds" if unit == "s" else "as places in the order of the recording, as onsets are not known"
-
-
 def high_neighbors(time: Mapping[str, Any] | None) -> list[str]:
-    """What of the test part's neighbors in time is worth a warning beside a verdict."""
+    """Return warnings on the test part's neighbors in time, for a verdict."""
     if time is None:
         return []
     limit, share = list(time["neighbors"]["test"].items())[1]

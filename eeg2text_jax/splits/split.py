@@ -1,4 +1,4 @@
-"""A split: which samples train, tune and test a model; who read what, and when two texts count as the same."""
+"""A split of samples into parts, readings, and the comparison of texts."""
 
 import collections
 import dataclasses
@@ -10,30 +10,29 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from eeg2text_jax.data.clock import Clock
+from eeg2text_jax.data.clock import Clock, Stretches, stretches
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.story_time import Stretches, stretches
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.kinds import shares
 
 
 def normalize(text: str) -> str:
-    """Only the letters and decimal digits of a text, case-folded and without accents.
+    """Return the letters and decimal digits of a text, case-folded and without accents.
 
-    Quotes, dashes and spacing differ between ZuCo's tasks for the same sentence, so nothing else is kept. A
-    superscript is no decimal digit (one ZuCo sentence has `km²` in NR and a mangled `km˝` in TSR).
+    Quotes, dashes and spacing of the same sentence differ between ZuCo's tasks. A superscript is no decimal digit (one
+    ZuCo sentence has `km²` in NR and a mangled `km˝` in TSR).
     """
     letters = "".join(c for c in unicodedata.normalize("NFD", text) if c.isalpha() or c.isdecimal())
     return unicodedata.normalize("NFKC", letters).casefold()
 
 
 def fold_case_and_space(text: str) -> str:
-    """Lower case, runs of white space made one space: the usual comparison, which misses ZuCo's variants."""
+    """Lower the case and merge white space: the usual comparison, which misses ZuCo's variants."""
     return " ".join(text.lower().split())
 
 
 def tokens(text: str) -> list[str]:
-    """The words of a text, each normalized; words without letters and digits vanish."""
+    """Return the normalized words of a text; words without letters and digits vanish."""
     return [word for word in map(normalize, text.split()) if word]
 
 
@@ -45,11 +44,11 @@ NORMALIZATIONS: dict[str, Callable[[str], str]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Readings:
-    """One entry a sample in every column, object arrays `[N]`.
+    """One entry per sample in every column, object arrays `[N]`.
 
-    `sample_id` is unique. `text` is None where only ids are known: then sentences are compared by `sentence_id`.
-    For windows, `segments` are the stretches of their stimulus, and `text_group` names the story of a stimulus. `clock`
-    has the recording times, if known.
+    `sample_id` is unique. `text` is None if only ids are known; then sentences are compared by `sentence_id`. For
+    windows, `segments` are the stretches of their stimulus, and `text_group` names its story. `clock` has the recording
+    times.
     """
 
     sample_id: np.ndarray
@@ -66,7 +65,7 @@ class Readings:
 
 
 def readings_of(data: DataFile) -> Readings:
-    """The readings of a data file, in its order."""
+    """Return the readings of a data file, in its order."""
     sentence_id, segments = data.sentence_id, None
     if data.is_windows:
         segments = stretches(data)
@@ -75,14 +74,14 @@ def readings_of(data: DataFile) -> Readings:
 
 
 def text_units(data: DataFile) -> np.ndarray:
-    """What a split by text divides, `[N]`: normalized texts; of windows, whose texts overlap, the text groups."""
+    """Return the units of a split by text, `[N]`: normalized texts, or text groups of windows, whose texts overlap."""
     if data.is_windows:
         return data.text_group.astype(str)
     return np.array([normalize(text) for text in data.sentence])
 
 
 def sample_ids(subjects: Iterable[str], sentence_ids: Iterable[str]) -> np.ndarray:
-    """`subject/task:index` of every sample; a repeated reading gets `#2`, `#3`, ... Object array `[N]`."""
+    """Return `subject/task:index` of every sample, with `#2`, `#3`, ... for repeated readings. Object array `[N]`."""
     seen: collections.Counter[str] = collections.Counter()
     ids = []
     for subject, sentence in zip(subjects, sentence_ids, strict=True):
@@ -97,11 +96,9 @@ PARTS = ("train", "dev", "test")
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Which samples each part has.
+    """The samples of each part: `parts` has sorted int64 arrays of rows; a sample is in at most one part.
 
-    Fields:
-      parts: sample indices by part, each a sorted int64 array; a sample is in one part or in none.
-      names: ids of all samples of the data file, see `readings.sample_ids`; object array `[N]`.
+    `names` are the ids of all samples of the data file, see `sample_ids`; object array `[N]`.
     """
 
     method: str
@@ -111,7 +108,7 @@ class Split:
 
     @classmethod
     def of(cls, data: DataFile, method: str, seed: int, parts: Mapping[str, np.ndarray]) -> "Split":
-        """A split of a data file."""
+        """Make a split of a data file."""
         return cls(method, seed, parts, sample_ids(data.subject, data.sentence_id))
 
     def __post_init__(self) -> None:
@@ -123,36 +120,29 @@ class Split:
                 )
 
     def digest(self) -> str:
-        """Hash of the parts' sample ids, in whatever order the data file has them.
-
-        Checkpoints and predictions carry it.
-        """
+        """Return a hash of the parts' sample ids in any order; checkpoints and predictions carry it."""
         return parts_digest({name: self.names[self.parts[name]] for name in PARTS})
 
     @property
     def kept(self) -> int:
-        """Samples that are in any part."""
+        """Number of samples in any part."""
         return sum(len(self.parts[name]) for name in PARTS)
 
 
 def parts_digest(samples: Mapping[str, Iterable[str]]) -> str:
-    """Hash of the sample ids of all parts, in whatever order."""
+    """Return a hash of the sample ids of all parts, in any order."""
     content = json.dumps({name: sorted(samples[name]) for name in PARTS})
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def part_sizes(n: int, ratio: tuple[float, float, float]) -> tuple[int, int, int]:
-    """Units of each part: `int(n * train)`, `int(n * dev)`, the rest for test (the authors' rounding)."""
+    """Return the units of each part: `int(n * train)`, `int(n * dev)`, the rest for test (the authors' rounding)."""
     train, dev = int(n * ratio[0] + 1e-9), int(n * ratio[1] + 1e-9)
     return train, dev, n - train - dev
 
 
 def check_ratio(ratio: tuple[float, ...]) -> tuple[float, float, float]:
-    """The shares of train, dev and test as three floats.
-
-    Raises:
-      UserError: they are not three positive numbers that add up to 1.
-    """
+    """Return the shares of train, dev and test. Raises UserError unless they are positive and add up to 1."""
     if not shares().holds(ratio):
         raise UserError(
             f"split.ratio: expected three positive shares (train, dev, test) that add up to 1, got {tuple(ratio)}; "
@@ -163,15 +153,9 @@ def check_ratio(ratio: tuple[float, ...]) -> tuple[float, float, float]:
 
 
 def check_same_split(expected_digest: str, header_digest: str | None, path: str | os.PathLike[str]) -> None:
-    """Refuses a checkpoint or predictions file made with another split: its train part may hold our test part.
+    """Refuse a checkpoint or predictions file made with another split: its train part may hold our test part.
 
-    Args:
-      expected_digest: `Split.digest()` of the split in use.
-      header_digest: the digest that the file carries; None where it carries none.
-      path: the file, for the message.
-
-    Raises:
-      UserError: the digests differ, or the file carries none.
+    Raises UserError if the digest in its header differs from that of the split in use, or is None.
     """
     advice = (
         "its training may have seen our test part, so use the configuration (split method, ratio and seed) that it was "
@@ -181,11 +165,7 @@ def check_same_split(expected_digest: str, header_digest: str | None, path: str 
 
 
 def check_same_data(expected_digest: str, stated_digest: str | None, path: str | os.PathLike[str]) -> None:
-    """Refuses a checkpoint or predictions file made from other data; as `check_same_split`, of a hash of the data.
-
-    Raises:
-      UserError: the digests differ, or the file carries none.
-    """
+    """Refuse a checkpoint or predictions file made from other data, as `check_same_split` by a hash of the data."""
     advice = "it was made from another data file, so use that one, or another --workdir"
     _check_same("data", expected_digest, stated_digest, "no hash of its data", advice, path)
 

@@ -1,4 +1,4 @@
-"""Figures of a data file: what was recorded when, and which part each split method gives a sample."""
+"""Figures of a data file: time of the recordings, and the part of each sample under each split method."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ MOST_LINES, MOST_NAMED = 60, 12  # recordings drawn; groups in the legend
 
 
 def time_figure(data: DataFile) -> Any:
-    """A matplotlib figure of the samples of each recording by time, colored by story, or else by task."""
+    """Draw the samples of each recording by time, colored by story or task, with matplotlib."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure  # slow to import, and seldom needed
 
@@ -47,10 +47,7 @@ _COLOURS = {"nothing": "#ffffff", "discarded": "#d9d9d9", "train": "#3b6fb6", "d
 
 
 def part_cells(data: DataFile, split: Split) -> np.ndarray:
-    """For each subject and text which of `_COLOURS` its samples are, int `[subjects, texts]`.
-
-    Of windows the texts are text groups, else tasks' sentences in the order of their texts.
-    """
+    """Return the index into `_COLOURS` of each subject and text (or text group), int `[subjects, texts]`."""
     subject = np.unique(data.subject.astype(str), return_inverse=True)[1]
     text = np.unique(text_units(data), return_inverse=True)[1]
     counts = np.zeros((subject.max() + 1, text.max() + 1, len(PARTS) + 1), np.int64)
@@ -65,10 +62,7 @@ def part_cells(data: DataFile, split: Split) -> np.ndarray:
 
 
 def split_map(data: DataFile, ratio: tuple[float, float, float], seed: int, methods: tuple[str, ...] = SHOWN) -> Any:
-    """A matplotlib figure with a panel for each method, and how many samples it keeps.
-
-    A method that these data do not allow has its reason in the place of the panel.
-    """
+    """Draw a panel for each method, with matplotlib: the parts and kept samples, or why the method does not apply."""
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure  # slow to import, and seldom needed
     from matplotlib.patches import Patch

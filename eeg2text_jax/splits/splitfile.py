@@ -33,22 +33,18 @@ _NAMES = {"train": ("train",), "dev": ("dev", "val", "valid", "validation"), "te
 
 @dataclasses.dataclass(frozen=True)
 class SplitFile:
-    """The samples of every part as the file names them, and what else the file says."""
+    """The samples of every part as named in the file, and the file's other content."""
 
     path: epath.Path
     samples: dict[str, list[Any]]
     record: dict[str, Any]
 
     def resolve(self, data: DataFile, *, other_texts: bool = False) -> Split:
-        """The split of a data file that this file names.
-
-        Args:
-          data: the data file.
-          other_texts: accept a certificate of the same readings of other sentences.
+        """Return the split of a data file that this file names; `other_texts` accepts a certificate of other sentences.
 
         Raises:
-          UserError: a sample is not in the data file, is named twice, or a part is empty; or this is a certificate of
-        other readings or of another split.
+          UserError: a sample is unknown or named twice, a part is empty, or the certificate is of other readings or
+            another split.
         """
         row_of = {name: row for row, name in enumerate(readings_of(data).sample_id)}
         parts = {}
@@ -62,10 +58,9 @@ class SplitFile:
         return split
 
     def readings(self) -> tuple[Readings, Split]:
-        """The readings and the split as the file alone tells them; texts are known only where every sample has one.
+        """Return readings and split from this file alone; texts are known only if every sample has one.
 
-        Raises:
-          UserError: a sample is a row number, which needs the data file, or is named twice.
+        Raises UserError if a sample is a row number, which needs the data file, or is named twice.
         """
         described = {part: [self._entry(s, part) for s in samples] for part, samples in self.samples.items()}
         flat = list(itertools.chain.from_iterable(described[part] for part in PARTS))
@@ -87,13 +82,9 @@ class SplitFile:
         return seed if isinstance(seed, int) else 0
 
     def check_same_data(self, data: DataFile, *, other_texts: bool = False) -> None:
-        """Refuses a data file that is not the one that this certificate was made from, byte for byte.
+        """Raise UserError if a data file is not byte for byte the one that this certificate was made from.
 
-        Args:
-          other_texts: sentences may be others.
-
-        Raises:
-          UserError: it names what differs; or this is no certificate of a data file.
+        With `other_texts`, sentences may differ. A file that is no certificate of a data file is refused, too.
         """
         if self.record.get("format") != FORMAT:
             raise UserError(
@@ -111,7 +102,7 @@ class SplitFile:
             )
 
     def _check_claims(self, split: Split, data: DataFile, other_texts: bool) -> None:
-        """Holds what a certificate says of the data and of the split against both."""
+        """Compare a certificate with the data and the split."""
         if self.record.get("format") != FORMAT:
             return
         claimed = self.record["data"]
@@ -162,7 +153,7 @@ class SplitFile:
 
 
 class _Entry(NamedTuple):
-    """What one entry of a split file says of a sample."""
+    """A sample as described by an entry of a split file."""
 
     sample_id: str
     subject: str
@@ -172,7 +163,7 @@ class _Entry(NamedTuple):
 
 
 def _parse(sample: Any) -> _Entry | None:
-    """An id or an object as an entry; None for anything else."""
+    """Parse an id or an object; return None for anything else."""
     if isinstance(sample, str):
         subject, slash, sentence = sample.partition("/")
         sentence = sentence.partition("#")[0]
@@ -189,28 +180,24 @@ def _parse(sample: Any) -> _Entry | None:
 
 
 def readings_digest(readings: Readings) -> str:
-    """A hash of who read what, whatever the order in the file: sample ids with their texts."""
+    """Return a hash of who read what, independent of order: sample ids with their texts."""
     pairs = sorted(zip(readings.sample_id, readings.text, strict=True))
     return content_digest(pairs)[:16]
 
 
 def seal(certificate: dict[str, Any]) -> str:
-    """Checksum of a certificate: SHA-256 of all else that it says."""
+    """Return the checksum of a certificate: SHA-256 of all its other content."""
     content = {name: value for name, value in certificate.items() if name != "sha256"}
     return content_digest(content)
 
 
 def hash_ids(ids: Sequence[str]) -> str:
-    """SHA-256 of sample ids in alphabetical order, one a line."""
+    """Return the SHA-256 of sample ids in alphabetical order, one per line."""
     return hashlib.sha256("\n".join(sorted(map(str, ids))).encode()).hexdigest()
 
 
 def read_split_file(path: str | os.PathLike[str]) -> SplitFile:
-    """Reads a certificate or another split file.
-
-    Raises:
-      UserError: the file is missing, is not JSON of the form above, or its ids do not have the hash it states.
-    """
+    """Read a certificate or another split file. Raises UserError if it is missing, malformed or edited."""
     path = epath.Path(at_hand(path))
     try:
         record = json.loads(path.read_text("utf8"))
@@ -245,7 +232,7 @@ def _samples(path: epath.Path, holder: dict[str, Any], part: str) -> list[Any]:
 
 
 def write_split_file(path: str | os.PathLike[str], certificate: dict[str, Any]) -> None:
-    """Writes a certificate, whole or not at all."""
+    """Write a certificate atomically."""
     path = epath.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     certificate = {**certificate, "sha256": seal(certificate)} if certificate["format"] == FORMAT else certificate
@@ -253,5 +240,5 @@ def write_split_file(path: str | os.PathLike[str], certificate: dict[str, Any]) 
 
 
 def ids_of(readings: Readings, split: Split) -> dict[str, list[str]]:
-    """Sample ids of every part, in the order of the data file."""
+    """Return the sample ids of every part, in the order of the data file."""
     return {part: readings.sample_id[split.parts[part]].tolist() for part in PARTS}

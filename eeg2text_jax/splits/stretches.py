@@ -1,7 +1,7 @@
-"""Method `blocks`: contiguous stretches of each recording go to one part, with a gap in time left out between parts.
+"""Method `blocks`: contiguous stretches of each recording go to one part, with a gap in time between parts.
 
-Texts are unique to a part, too. Where all readers meet the texts in one order, the stretches hold the same texts and
-little is lost; where every reader has an order of his own, readings in the wrong stretch are left out.
+Texts are unique to a part, too. If all readers see the texts in one order, the stretches hold the same texts and little
+is lost; with individual orders, readings in the wrong stretch are discarded.
 """
 
 from collections.abc import Sequence
@@ -19,20 +19,16 @@ TRAIN, DEV, TEST = range(3)  # as in `PARTS`
 
 
 def blocks(
-    data: DataFile,
-    ratio: tuple[float, float, float],
-    seed: int,
-    gap: float = 0.0,
-    unique_subjects: bool = False,
+    data: DataFile, ratio: tuple[float, float, float], seed: int, gap: float = 0.0, unique_subjects: bool = False
 ) -> Split:
-    """One stretch of each recording is dev's and one test's, at the same place in all recordings of a task.
+    """Assign one stretch of each recording to dev and one to test, at the same place in all recordings of a task.
 
     Args:
       data: samples with a clock.
       ratio: shares of train, dev and test of each recording.
-      seed: the only source of chance.
-      gap: seconds (places, where onsets are not known) that lie at least between samples of different parts.
-      unique_subjects: give each part subjects of its own as well.
+      seed: the only source of randomness.
+      gap: smallest distance between samples of different parts, in seconds (places, if onsets are unknown).
+      unique_subjects: give parts disjoint subjects, too.
 
     Raises:
       UserError: time is not known.
@@ -55,11 +51,9 @@ def blocks(
 
 
 def block_folds(data: DataFile, count: int, share: float, seed: int, gap: float) -> list[Split]:
-    """As many splits as stretches of each recording: fold k tests stretch k, and dev is a part of the next one.
+    """Return `count` splits: fold k tests stretch k of each recording, and dev is a part of the next one.
 
-    Args:
-      count: of folds.
-      share: of dev in what is not tested.
+    `share` is that of dev in the samples that do not test.
     """
     clock = checked_clock(data)
     texts = text_names(data)
@@ -80,11 +74,7 @@ def block_folds(data: DataFile, count: int, share: float, seed: int, gap: float)
 
 
 def checked_clock(data: DataFile) -> Clock:
-    """The clock of a data file.
-
-    Raises:
-      UserError: it knows no time.
-    """
+    """Return the clock of a data file. Raises UserError if no time is known."""
     if data.clock is None or not data.clock.known.any():
         raise UserError(
             f"{data.path}: split 'blocks' needs to know {NO_TIME.partition(' is')[0]}; prepare the file again with "
@@ -94,7 +84,7 @@ def checked_clock(data: DataFile) -> Clock:
 
 
 def places(clock: Clock) -> np.ndarray:
-    """Place of each sample in its recording, from 0 to below 1, by the order in time; float64 `[N]`."""
+    """Return the place of each sample in its recording, from 0 to below 1, by order in time; float64 `[N]`."""
     found = np.zeros(len(clock))
     for rows in clock.recordings().values():
         rows = rows[clock.known[rows]]
@@ -103,12 +93,12 @@ def places(clock: Clock) -> np.ndarray:
 
 
 def text_names(data: DataFile) -> np.ndarray:
-    """Texts that one part alone may have, `[N]`: normalized ones; of windows the stimulus and the first segment."""
+    """Return texts that may be in one part only, `[N]`: normalized; for windows, stimulus and first segment."""
     return data.sentence_id.astype(str) if data.is_windows else np.array([normalize(text) for text in data.sentence])
 
 
 def own_texts(data: DataFile, part: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """Parts with every text in one of them: the parts choose in turn, the last first, texts with most samples there."""
+    """Assign every text to one part: the parts choose in turn, the last first, texts with most samples there."""
     text = np.unique(text_names(data), return_inverse=True)[1]
     used = part != LEFT_OUT
     counts = np.zeros((text.max() + 1, len(sizes)))
@@ -125,11 +115,7 @@ def own_texts(data: DataFile, part: np.ndarray, sizes: Sequence[int]) -> np.ndar
 def own_subjects(
     data: DataFile, part: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Generator
 ) -> np.ndarray:
-    """Parts without the samples of subjects that are another part's.
-
-    Raises:
-      UserError: there are fewer subjects than parts.
-    """
+    """Discard samples of subjects of another part. Raises UserError if there are fewer subjects than parts."""
     names, subject = np.unique(data.subject.astype(str), return_inverse=True)
     if len(names) < len(PARTS):
         raise UserError(
@@ -141,7 +127,7 @@ def own_subjects(
 
 
 def split_of(data: DataFile, part: np.ndarray, method: str, seed: int, gap: float) -> Split:
-    """The split, with samples left out that are too near to another part, or share a segment with it."""
+    """Make the split without samples that are too near to another part or share a segment with it."""
     part, clock = part.copy(), data.clock
     for keeps, gives in ((TEST, TRAIN), (TEST, DEV), (DEV, TRAIN)):
         for rows in clock.recordings().values():
@@ -155,7 +141,7 @@ def split_of(data: DataFile, part: np.ndarray, method: str, seed: int, gap: floa
 
 
 def too_near(spans: np.ndarray, others: np.ndarray, gap: float) -> np.ndarray:
-    """Which spans `[N, 2]` overlap one of the others `[M, 2]`, or are closer to it than the gap; bool `[N]`."""
+    """Return which spans `[N, 2]` overlap one of the others `[M, 2]`, or are closer than the gap; bool `[N]`."""
     if not len(others):
         return np.zeros(len(spans), bool)
     others = others[np.argsort(others[:, 0])]
@@ -168,6 +154,6 @@ def too_near(spans: np.ndarray, others: np.ndarray, gap: float) -> np.ndarray:
 
 
 def share_segments(windows: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Which windows `[N, 2]` (first segment, how many) share a segment with one of the others; bool `[N]`."""
+    """Return which windows `[N, 2]` (first segment, number) share a segment with one of the others; bool `[N]`."""
     ends = [np.stack([first, first + length], axis=1).astype(float) for first, length in (windows.T, others.T)]
     return too_near(ends[0] - [0, 0.5], ends[1] - [0, 0.5], 0)

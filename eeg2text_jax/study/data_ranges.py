@@ -1,7 +1,7 @@
 """Valid values of each field in the section `data`; see `ranges.py`."""
 
 from eeg2text_jax.data.clock import CLOCK_COLUMNS
-from eeg2text_jax.data.fmri.fmri_spec import RUNS
+from eeg2text_jax.data.fmri.scans import RUNS
 from eeg2text_jax.data.planted.planted_words import ORDERS
 from eeg2text_jax.data.raw.choices import VOLTS
 from eeg2text_jax.data.recordings.features import BANDS, MEASURES

@@ -11,7 +11,7 @@ import pytest
 from eeg2text_jax import data
 from eeg2text_jax.cli import main
 from eeg2text_jax.conditions.condition import ConditionContext, apply_condition, condition_key
-from eeg2text_jax.data.check import check_datafile, names_of, scale_figure
+from eeg2text_jax.data.check import bands_of, check_datafile, names_of, scale_figure
 from eeg2text_jax.errors import UserError
 
 
@@ -36,7 +36,7 @@ def test_a_good_file_has_no_problem_and_its_scales_are_shown(tmp_path, capsys):
     words = data.read_datafile(path).features.astype(float)
     np.testing.assert_allclose(findings.spread, words.std(0), rtol=1e-5)
     np.testing.assert_allclose(findings.mean, words.mean(0), rtol=1e-5)
-    assert findings.bands == 2
+    assert bands_of(findings.features_are, 6) == 2
 
 
 def test_what_the_encoder_is_fed_under_noise_is_described(tmp_path, capsys):
@@ -60,9 +60,9 @@ def test_what_the_encoder_is_fed_under_noise_is_described(tmp_path, capsys):
 def test_the_picture_names_channels_and_bands_where_the_file_does(tmp_path):
     path = good(tmp_path / "data.h5")
     findings = check_datafile(path)
-    assert findings.names == ([], [])
-    named = names_of("x, 2 bands x 3 channels, band-major; bands in Hz: 4-6 8-10.5; channels: Fz Cz Pz")
-    axes = scale_figure(dataclasses.replace(findings, names=named)).axes[0]
+    assert names_of(findings.features_are) == ([], [])
+    named = "x, 2 bands x 3 channels, band-major; bands in Hz: 4-6 8-10.5; channels: Fz Cz Pz"
+    axes = scale_figure(dataclasses.replace(findings, features_are=named)).axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["Fz", "Cz", "Pz"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["4-6 Hz", "8-10.5 Hz"]
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from eeg2text_jax.cli import main
-from eeg2text_jax.data.fmri.fmri_spec import FmriSpec
-from eeg2text_jax.data.fmri.scans import find_scans, not_here, select
+from eeg2text_jax.data.fmri.scans import FmriSpec, find_scans, not_here, select
 from eeg2text_jax.data.fmri.stories import aligned
 
 ARCHIVE = Path(__file__).parents[2].parent / "shared" / "data" / "narratives_ds002345_metadata.tar.xz"

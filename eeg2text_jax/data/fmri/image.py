@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from eeg2text_jax.data.fmri.fmri_spec import FmriSpec
-from eeg2text_jax.data.half import to_half
+from eeg2text_jax.data.fmri.scans import FmriSpec
+from eeg2text_jax.data.frames import to_half
 from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError, first_line
 
@@ -29,7 +29,7 @@ class Run:
     """A run after the first pass, with `length` frames. Close it after use.
 
     Fields:
-      trend: float32 `[degree + 1, voxels]`, the trend to subtract: coefficients of `basis` `[length, degree + 1]`.
+      trend: float32 `[degree + 1, voxels]`, coefficients of `basis` `[length, degree + 1]`, to be subtracted.
       scale: float32 `[voxels]`, the factor of deviations: 0 for a constant or masked voxel.
     """
 
@@ -102,8 +102,8 @@ def read_run(path: Path, spec: FmriSpec, tr: float) -> Run:
     """Read a NIfTI image, compressed or not.
 
     Raises:
-      UserError: it is not NIfTI, has another grid or repetition time, is truncated or damaged, or no voxel varies. The
-        message has the form `kind|sentence`, because only this scan is left out.
+      UserError: it is not NIfTI, has another grid or TR, is truncated or damaged, or no voxel varies; as
+        `kind|sentence`, because only this scan is left out.
     """
     header = _read_header(path, spec, tr)
     kept = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from eeg2text_jax.data.fmri.fmri_spec import FmriSpec
+import numpy as np
+
+from eeg2text_jax.data.clock import STORY_TIME
 from eeg2text_jax.data.fmri.image import Run, read_run
-from eeg2text_jax.data.fmri.scans import Scan, Selection, find_scans, not_here, select, starts_of
-from eeg2text_jax.data.fmri.stories import Story, aligned
-from eeg2text_jax.data.fmri.transcript import FILE, Transcript, backwards, joined, mended, read_transcript, texts
-from eeg2text_jax.data.story_time import STORY_TIME
+from eeg2text_jax.data.fmri.scans import FmriSpec, Scan, Selection, find_scans, not_here, select, starts_of
+from eeg2text_jax.data.fmri.stories import FILE, Story, Transcript, aligned, mended, read_transcript, texts
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.data.volume_file import VolumeWriter
 from eeg2text_jax.errors import UserError
@@ -29,11 +29,7 @@ NO_WORDS, BEYOND = "no words", "beyond the end of the scan"
 
 
 def prepare_scans(root: Path, spec: FmriSpec, out: Path, tally: Tally) -> None:
-    """Write the data file; the tally counts kept and dropped windows.
-
-    Raises:
-      UserError: no scan can be used; or, if `spec.strict`, one cannot.
-    """
+    """Write the data file and count windows in `tally`. Raises UserError if no scan (if `strict`, one) is usable."""
     selection = select(root, find_scans(root), spec)
     work = _Work(root, spec, tally, selection)
     usable = work.usable()
@@ -171,7 +167,7 @@ class _Work:
         slot = self._usual_tr[story.stimulus]
         for start in starts_of(frames, spec.window, spec.stride):
             place = start - frames.start
-            text = joined(segments[place : place + spec.window])
+            text = " ".join(filter(None, segments[place : place + spec.window]))
             if start + spec.lag_tr + spec.window > run.length:
                 tally.dropped[(*key, BEYOND)] += 1
             elif not text:
@@ -201,7 +197,8 @@ class _Work:
             self._used[name], odd = mended(transcript, name, story.onset - story.audio_start, scan.tr)
             if odd:
                 self._odd[odd] = None
-            if n := backwards(self._used[name]):
+            known = self._used[name].starts[np.isfinite(self._used[name].starts)]
+            if n := int((np.diff(known) < 0).sum()):
                 self._odd[f"the transcript of {name} has {n} words that begin before the one before them."] = None
         return self._used[name]
 
@@ -260,7 +257,7 @@ class _Work:
 
 
 def usual_tr(scans: Sequence[Scan]) -> dict[str, float]:
-    """The repetition time that most scans of each stimulus have; of several, the shortest."""
+    """Return the repetition time of most scans of each stimulus; in a tie, the shortest."""
     found: dict[str, collections.Counter[float]] = {}
     for scan in scans:
         for name in {story.stimulus for story in scan.stories}:

@@ -1,6 +1,6 @@
-"""Which scans a BIDS folder has, which of them are wanted, and whether their images are there.
+"""The settings for scans, the index of a BIDS folder's scans, and the selection of some of them.
 
-Nothing but names, sidecars and tables is read here: the index of a data set whose images are not downloaded is whole.
+Only names, sidecars and tables are read, so the index is complete even if images are not downloaded.
 """
 
 import dataclasses
@@ -11,68 +11,102 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from eeg2text_jax.data.fmri.fmri_spec import FmriSpec
 from eeg2text_jax.data.fmri.stories import Story, read_stories
+from eeg2text_jax.data.volume_file import DTYPES
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.stores.copying import at_hand
 
+RUNS = ("first", "all")
 IMAGES = ("_bold.nii.gz", "_bold.nii")
 _NAME = re.compile(r"(?P<subject>sub-[a-zA-Z0-9]+)_(?:.+_)?task-(?P<task>[a-zA-Z0-9]+)(?:_run-(?P<run>[0-9]+))?")
-_POINTER = 1024  # bytes: what git-annex leaves in the place of a file is smaller
+_POINTER = 1024  # bytes; pointer files of git-annex are smaller
+
+
+@dataclasses.dataclass(frozen=True)
+class FmriSpec:
+    """The fields of `config.data.fmri`, documented in `configs/default.py`."""
+
+    transcripts: str = ""
+    tasks: tuple[str, ...] = ()
+    grid: tuple[int, int, int] = (64, 64, 27)
+    exclude: str = "code/scan_exclude.json"
+    runs: str = "first"
+    window: int = 10
+    stride: int = 1
+    lag_tr: int = 0
+    detrend: int = 0
+    clip: float = 5.0
+    mask: float = 0.0
+    dtype: str = "float16"
+    same_text: tuple[tuple[str, ...], ...] = ()
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("tasks", "grid"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "same_text", tuple(map(tuple, self.same_text)))
+        if self.runs not in RUNS or self.dtype not in DTYPES:
+            raise UserError(
+                f"data.fmri.runs is {self.runs!r} and data.fmri.dtype {self.dtype!r}; expected {' or '.join(RUNS)}, "
+                f"and {' or '.join(DTYPES)}."
+            )
+
+    def group_of(self, stimulus: str) -> str:
+        """Return the text group of a stimulus: the first name of its `same_text` group, else its own name."""
+        return next((names[0] for names in self.same_text if stimulus in names), stimulus)
+
+    def features_are(self) -> str:
+        """Return the meaning of the voxels' values."""
+        trend = f"less a polynomial of degree {self.detrend}" if self.detrend else "less the mean"
+        masked = f", 0 where the mean is below {self.mask:g} of its 98th percentile" if self.mask else ""
+        return (
+            f"{' x '.join(map(str, self.grid))} voxels, each over its run {trend} and over its standard deviation, cut "
+            f"at +-{self.clip:g}{masked}; frame t + {self.lag_tr} with the words of TR t"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class Scan:
-    """One run of one subject and what was played in it; `problem` is why it cannot be used, empty where it can.
-
-    Fields:
-      stem: its file name up to `_bold`.
-      tr: repetition time, seconds.
-      slices: Z by the sidecar; 0 where it does not say.
-    """
+    """One run of one subject with its stories; `problem` explains why it cannot be used, "" if it can."""
 
     folder: Path
-    stem: str
+    stem: str  # file name up to `_bold`
     subject: str
     task: str
     run: str
-    tr: float
-    slices: int
+    tr: float  # repetition time, seconds
+    slices: int  # Z in the sidecar, 0 if unknown
     stories: tuple[Story, ...]
     problem: str = ""
 
     @property
     def image(self) -> Path:
-        """The image, packed or not; the packed one where there is none."""
+        """The image, compressed or not; the compressed name if there is none."""
         paths = [self.folder / f"{self.stem}{ending}" for ending in IMAGES]
         return next((path for path in paths if os.path.lexists(path)), paths[0])
 
-    @property
-    def events(self) -> Path:
-        return self.folder / f"{self.stem}_events.tsv"
-
     def frames(self, tr: float = 0.0) -> int:
-        """Story frames by its own TR, or by another one."""
+        """Return the number of story frames, by the scan's own TR or another one."""
         return sum(len(story.frames(tr or self.tr)) for story in self.stories)
 
     def windows(self, length: int, stride: int = 1, tr: float = 0.0) -> int:
-        """Windows of `length` frames that lie inside a story."""
+        """Return the number of windows of `length` frames inside a story."""
         return sum(len(starts_of(story.frames(tr or self.tr), length, stride)) for story in self.stories)
 
 
 def starts_of(frames: range, length: int, stride: int) -> range:
-    """First frames of the windows that lie inside `frames`."""
+    """Return the first frames of the windows inside `frames`."""
     return range(frames.start, frames.stop - length + 1, stride)
 
 
 def is_fmri(source: str) -> bool:
-    """Whether a source is a BIDS folder with functional images, downloaded or not."""
+    """Return whether a source is a BIDS folder with functional images, downloaded or not."""
     root = Path(source)
     return root.is_dir() and next(root.glob("sub-*/func/*_bold.*"), None) is not None
 
 
 def find_scans(root: Path) -> list[Scan]:
-    """Every functional scan below a BIDS folder, in the order of the names."""
+    """Return every functional scan below a BIDS folder, in order of names."""
     names = (*IMAGES, "_bold.json")
     stems: dict[tuple[Path, str], None] = {}
     for path in sorted(root.glob("sub-*/func/*_bold.*")):
@@ -108,14 +142,14 @@ def _read_scan(folder: Path, stem: str) -> Scan:
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """Scans that are `wanted`, and those `left_out` by reason; those of another grid or task are in neither."""
+    """`wanted` scans, and those `left_out` by reason; scans of another grid or task are in neither."""
 
     wanted: list[Scan]
     left_out: dict[str, list[Scan]]
     others: int
 
     def counts(self) -> str:
-        """How many scans, pairs of subject and task, subjects and tasks are wanted."""
+        """Describe the wanted scans: numbers of scans, pairs of subject and task, subjects and tasks."""
         pairs = {(scan.subject, scan.task) for scan in self.wanted}
         return (
             f"{len(self.wanted)} scans, {len(pairs)} pairs of subject and task, "
@@ -124,10 +158,10 @@ class Selection:
 
 
 def select(root: Path, scans: Sequence[Scan], spec: FmriSpec) -> Selection:
-    """Scans on the grid, by the number of slices that the sidecar states, less those excluded and further runs.
+    """Select the scans on the grid (by the sidecar's number of slices), without excluded ones and further runs.
 
     Raises:
-      UserError: there is no scan of the grid, or the list of scans to exclude cannot be read.
+      UserError: no scan is on the grid, or the list of scans to exclude cannot be read.
     """
     tasks = {scan.task for scan in scans}
     for name in spec.tasks:
@@ -160,10 +194,10 @@ def select(root: Path, scans: Sequence[Scan], spec: FmriSpec) -> Selection:
 
 
 def read_exclusions(root: Path, name: str) -> list[str]:
-    """Beginnings of names in a list like the data set's `code/scan_exclude.json`: task -> subject -> names.
+    """Return the name prefixes in a list like the data set's `code/scan_exclude.json`: task -> subject -> names.
 
     Raises:
-      UserError: it is there and is no such list, or it is not there and is not the usual one.
+      UserError: the file is no such list, or is missing and is not the default one.
     """
     path = root / name
     if not name or not path.exists():
@@ -188,7 +222,7 @@ def _strings(names: Any) -> Iterable[str]:
 
 
 def not_here(image: Path) -> str:
-    """Why an image cannot be opened, `kind|sentence`; empty where it can."""
+    """Return why an image cannot be opened, `kind|sentence`, or ""."""
     if image.is_symlink() and not image.exists():
         return "not downloaded|is a link to what is not downloaded"
     if not image.exists():

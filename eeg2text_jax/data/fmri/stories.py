@@ -1,8 +1,12 @@
-"""What was played in a scan, by its table of events, and when the audio began.
+"""The stories played in a scan, from its table of events, and their words, from transcripts.
 
-A table has `onset` and `duration` in seconds, `trial_type` (music, story, movie, ...) and `stim_file`. Rows `story` are
-what is read; the text is that of the audio file, whose time 0 is where the first row that names it begins: where a
-story has music before it, both rows name one file. This is read for every scan, as some were begun late.
+A table of events has `onset` and `duration` in seconds, `trial_type` (music, story, movie, ...) and `stim_file`. Rows
+`story` are read. The audio file begins at the first row that names it: music before a story is in the same file. Every
+scan has its own table, because some scans began late.
+
+A transcript is `align.csv` of the aligner gentle, without header: the word, the aligned token (`<unk>` if unknown),
+start and end in seconds of the audio. A word that was not found in the audio has no times; it is kept, at a time
+interpolated between its neighbours, so that the text stays complete.
 """
 
 import csv
@@ -14,41 +18,41 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from eeg2text_jax.errors import UserError, first_line
 
 STORY = "story"
 _EMPTY = ("", "n/a")
-MOVED = 0.5  # seconds: less than half of a TR is no shift
+MOVED = 0.5  # seconds; a smaller shift, of less than half a TR, does not count
+FILE = "align.csv"
+NEAR = 3  # largest distance in TRs of a first word from its story's onset
+# Corrected onsets of first words, in seconds of the audio, where gentle is far off (values of public readers).
+MENDED = {"notthefallintact": (25.8,), "prettymouth": (21.0,), "merlin": (29.0, 29.15)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Story:
-    """One row `story`. All times are seconds of the scan.
+    """One row `story`; all times are seconds of the scan."""
 
-    Fields:
-      stimulus: name of the audio file without `_audio` and ending, which its transcript has, too.
-      audio_start: when the audio file began.
-      moved: the row lies otherwise in the audio than in the other scans, by so many seconds.
-    """
-
-    stimulus: str
+    stimulus: str  # name of the audio file without `_audio` and ending, and of its transcript
     onset: float
     duration: float
-    audio_start: float
-    moved: float = 0.0
+    audio_start: float  # when the audio file began
+    moved: float = 0.0  # shift of the row against the other scans
 
     def frames(self, tr: float) -> range:
-        """The scan's frames in which it was played, before any lag."""
+        """Return the scan's frames during the story, before any lag."""
         first = round(self.onset / tr)
         return range(first, first + round(self.duration / tr))
 
 
 def read_stories(path: Path) -> tuple[Story, ...]:
-    """The rows `story` of a table of events, in the order of time.
+    """Return the rows `story` of a table of events in order of time.
 
     Raises:
-      UserError: there is no table or no story in it, a row is not usable, or stories overlap; `kind|sentence`, as the
-        scan is left out and not the whole set.
+      UserError: there is no table or no story, a row is unusable, or stories overlap; as `kind|sentence`, because only
+        this scan is left out.
     """
     rows = _rows(path)
     begun: dict[str, float] = {}
@@ -101,11 +105,11 @@ def _rows(path: Path) -> list[dict]:
 
 
 def aligned(stories: Sequence[tuple[Story, ...]]) -> list[tuple[Story, ...]]:
-    """The stories of many scans, the audio of some begun where it must have.
+    """Return the stories of many scans with corrected starts of their audio.
 
-    A story lies at the same place of its audio in every scan. Where a scan's rows say another one than most do (in
-    Narratives two subjects, whose story row alone was corrected), the story's row is right and the audio began by so
-    much earlier or later; `moved` says by how much.
+    A story has the same place in its audio in every scan. If a scan's rows state another place than most scans (in
+    Narratives two subjects, whose story row alone was corrected), the story's row is taken as right and the start of
+    the audio is shifted by `moved`.
     """
     places: dict[tuple[str, int], Counter[float]] = {}
     for number, story in _numbered(stories):
@@ -124,7 +128,7 @@ def aligned(stories: Sequence[tuple[Story, ...]]) -> list[tuple[Story, ...]]:
 
 
 def _numbered(stories: Sequence[tuple[Story, ...]]) -> list[tuple[int, Story]]:
-    """Each story with its number among those of its audio in the scan."""
+    """Return each story with its number among those of its audio in the scan."""
     found = []
     for scan in stories:
         seen: Counter[str] = Counter()
@@ -132,3 +136,82 @@ def _numbered(stories: Sequence[tuple[Story, ...]]) -> list[tuple[int, Story]]:
             found.append((seen[story.stimulus], story))
             seen[story.stimulus] += 1
     return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Transcript:
+    """Words in order; `starts` float64 `[words]`, seconds of the audio, NaN for words that were not found."""
+
+    words: tuple[str, ...]
+    starts: np.ndarray
+
+    def filled(self) -> np.ndarray:
+        """Return the starts with unknown ones interpolated linearly; at the ends, the nearest known start."""
+        known = np.flatnonzero(np.isfinite(self.starts))
+        return np.interp(np.arange(len(self.starts)), known, self.starts[known])
+
+
+def read_transcript(path: Path) -> Transcript:
+    """Read `align.csv`. Raises UserError if it is missing, malformed, or no word has a time."""
+    words, starts = [], []
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            for row in reader:
+                if len(row) != 4:
+                    raise ValueError(f"line {reader.line_num} has {len(row)} columns")
+                if any(ord(character) < 32 and not character.isspace() for cell in row for character in cell):
+                    raise ValueError(f"line {reader.line_num} has a character that is no text")
+                word, _, start, end = (cell.strip() for cell in row)
+                if bool(start) != bool(end):
+                    raise ValueError(f"line {reader.line_num} has a start without an end, or an end without a start")
+                seconds = float(start) if start else math.nan
+                if start and not (0 <= seconds <= float(end) < 1e5):
+                    raise ValueError(f"line {reader.line_num} has the times {start} and {end}")
+                words.append(" ".join(word.split()))
+                starts.append(seconds)
+    except (OSError, ValueError, csv.Error) as error:
+        raise UserError(
+            f"unreadable transcript|{path} is no table of word, token, start and end ({first_line(error)})"
+        ) from error
+    if not np.isfinite(starts).any():
+        raise UserError(f"unreadable transcript|{path} has no word with a time")
+    return Transcript(tuple(words), np.array(starts))
+
+
+def mended(transcript: Transcript, stimulus: str, place: float, tr: float) -> tuple[Transcript, str]:
+    """Correct onsets of first words that are far from the story's onset, with the values of public readers.
+
+    `stimulus` names the audio; `place` is the story's onset in seconds of the audio. Return the transcript, and a
+    message on corrections and oddities, or "".
+    """
+    known = np.flatnonzero(np.isfinite(transcript.starts))
+    first, starts = known[0], transcript.starts.copy()
+    if abs(starts[first] - place) <= NEAR * tr:
+        return transcript, ""
+    found = f"the transcript of {stimulus} has its first word at {starts[first]:g} s of the audio, where the story "
+    if stimulus not in MENDED:
+        return transcript, f"{found}begins at {place:g} s: is it the transcript of this audio? It is used as it is."
+    changed = []
+    for index, better in zip(known, MENDED[stimulus], strict=False):
+        if abs(starts[index] - place) > NEAR * tr:
+            starts[index] = better
+            changed.append(f"{transcript.words[index]!r} at {better:g} s")
+    return dataclasses.replace(transcript, starts=starts), f"{found}begins at {place:g} s; taken: {', '.join(changed)}."
+
+
+def texts(transcript: Transcript, story: Story, tr: float) -> list[str]:
+    """Return the text of every frame of a story, "" for a frame in which no word begins.
+
+    A word belongs to frame `floor(t / TR)`, `t` in seconds of the scan. Frames are whole TRs, so a story's first or
+    last word may begin up to half a TR outside; it then belongs to the nearest frame.
+    """
+    frames = story.frames(tr)
+    found: list[list[str]] = [[] for _ in frames]
+    for word, start in zip(transcript.words, transcript.filled(), strict=True):
+        seconds = story.audio_start + start
+        index = math.floor(seconds / tr + 1e-9)
+        inside = story.onset <= seconds < story.onset + story.duration
+        if word and len(frames) and (inside or index in frames):
+            found[min(max(index - frames.start, 0), len(frames) - 1)].append(word)
+    return [" ".join(words) for words in found]

@@ -1,7 +1,7 @@
-"""Made-up recordings of reading, written by MNE in the formats of laboratories: pink noise, and words in band power.
+"""Synthetic recordings of reading in the formats of laboratories, written by MNE: pink noise, and words in band power.
 
-Every word of a small vocabulary has a code: on which channels and in which bands an oscillation swells while it is
-read. Without the code the recordings know nothing of the words, and everything else stays as it is.
+Every word of a small vocabulary has a code: the channels and bands in which an oscillation swells while it is read.
+Without the code (`planted=False`) the recordings hold no information on the words; all else is the same.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ MICROVOLT = 1e-6
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is read, and when: the same for all subjects of a seed."""
+    """The sentences and their times, the same for all subjects of a seed."""
 
     sentences: tuple[tuple[int, ...], ...]  # numbers of words
     begins: tuple[float, ...]  # seconds
@@ -49,7 +49,7 @@ class Plan:
 def voltages(
     plan: Plan, subject: int, *, planted: bool, channels: int = 6, rate: float = 128.0, seed: int = 0
 ) -> np.ndarray:
-    """What one subject's electrodes record, in volts, `[channels, samples]`."""
+    """Return one subject's voltages in V, `[channels, samples]`."""
     codes = np.random.default_rng([seed, 1]).random((len(VOCABULARY), len(BANDS), channels)) < 0.4
     rng = np.random.default_rng([seed, 2, subject])
     n = int(plan.seconds * rate)
@@ -80,16 +80,16 @@ def write_recordings(
     scale: float = 1.0,
     seed: int = 0,
 ) -> list[str]:
-    """Writes recordings, with what says when which sentence was read.
+    """Write recordings, with tables or annotations for the sentences.
 
     Args:
-      folder: made if it is not there.
+      folder: created if missing.
       how: "fif" (annotations hold the texts), "edf" (a table of events has them), "brainvision" (codes, and a table of
-        texts by trial) or "bids" (codes with durations of zero in tables with marks of byte order, texts by code).
-      scale: what all voltages are multiplied by.
+        texts by trial) or "bids" (codes with durations of zero in tables with byte order marks, texts by code).
+      scale: factor of all voltages.
 
     Returns:
-      What `eeg2text prepare` and `run` need to know of them: overrides of `config.data.raw`.
+      Overrides of `config.data.raw` that `eeg2text prepare` and `run` need.
     """
     import mne  # an optional package
 
@@ -149,7 +149,7 @@ def _bids(folder: Path, subject: str, raw, plan: Plan) -> None:
 
 
 def _codes(plan: Plan, begin, end: str, mark: str) -> str:
-    """A table of codes without durations, as triggers are."""
+    """Return a table of codes without durations, like triggers."""
     rows = []
     for i in range(len(plan.sentences)):
         rows.append((plan.begins[i], begin(i)))

@@ -45,15 +45,12 @@ def write_scan(
     run: str = "",
     packed: bool = True,
 ) -> Path:
-    """Write image, sidecar and events of a scan.
+    """Write image, sidecar and events of a scan; return the path of the image.
 
     Args:
       volumes: `[X, Y, Z, frames]`, in the dtype to store.
       run: the run number in the file name, if any.
       packed: write `.nii.gz`.
-
-    Returns:
-      The path of the image.
     """
     nibabel = library("nibabel", "fmri")
     folder = root / subject / "func"

@@ -1,10 +1,10 @@
-"""Synthetic recordings with a dial for how much they know of the words that were read.
+"""Synthetic recordings with an adjustable amount of information about the words.
 
-Sentences are walks over a made-up vocabulary in which every word has four likely successors, so that a language
-model alone predicts the next word about half of the time: the gap between teacher-forced and free-running scores
-that real text shows. Features of a word are its latent vector, mixed by the subject. With `signal` below 1 a part
-of that vector is replaced by one drawn afresh for every occurrence; means and covariances stay the same, so null
-data (`signal=0`) differ from planted data in information alone.
+Sentences are walks over an artificial vocabulary in which every word has four likely successors, so a language model
+alone predicts about half of the words, which gives the gap between teacher-forced and free-running scores of real text.
+The features of a word are its latent vector, mixed by the subject. With `signal` below 1 a part of the vector is drawn
+anew for every occurrence; means and covariances stay the same, so null data (`signal=0`) differ from planted data in
+information only.
 """
 
 import dataclasses
@@ -18,20 +18,20 @@ from eeg2text_jax.errors import UserError
 
 ORDERS = ("random", "blocks", "same_for_all")  # values of data.synthetic.order
 WORD_SECONDS, PAUSE = 0.4, 1.6  # of a word; between sentences
-SLOWEST = 0.05  # Hz, above which there is no drift
+SLOWEST = 0.05  # Hz, highest frequency of the drift
 SOURCES = 6  # slow components that all features mix
 POPS_PER_MINUTE, POP_SIZE, POP_SECONDS = 0.5, 3.0, 60.0  # electrode pops: how often, how large, how long
 REFERENCE = 0.5  # standard deviation of a recording's constant shift, as after a new reference
 
 
 def shown_in(order: str, group: np.ndarray, seed: list[int]) -> np.ndarray:
-    """Sentences of a recording in the order in which they are shown, int `[n]`.
+    """Return the sentences of a recording in the order of presentation, int `[n]`.
 
     Args:
-      order: one of `ORDERS`: groups in blocks, in an order of each recording; or all sentences in random order, of
-        each recording or the same for all.
+      order: one of `ORDERS`: groups in blocks, ordered per recording; or all sentences at random, per recording or the
+        same for all.
       group: of each sentence, int `[n]`.
-      seed: of the recording; `same_for_all` takes its first two numbers.
+      seed: of the recording; `same_for_all` uses its first two numbers.
     """
     rng = np.random.default_rng(seed[:2] if order == "same_for_all" else seed)
     shown = rng.permutation(len(group))
@@ -42,7 +42,7 @@ def shown_in(order: str, group: np.ndarray, seed: list[int]) -> np.ndarray:
 
 
 def onsets_of(words: np.ndarray, shown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Onset and duration in seconds of each sentence, float64 `[n]`, from its number of words."""
+    """Return onset and duration in seconds of each sentence, float64 `[n]`, from its number of words."""
     duration = WORD_SECONDS * words.astype(float)
     onset = np.empty(len(words))
     onset[shown] = np.concatenate([[0.0], np.cumsum(duration[shown] + PAUSE)[:-1]])
@@ -50,10 +50,10 @@ def onsets_of(words: np.ndarray, shown: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def drift(times: np.ndarray, n_features: int, rng: np.random.Generator) -> np.ndarray:
-    """Drift of a recording at some times in seconds, float64 `[T, F]`, of variance about 1 but for pops.
+    """Return the drift of a recording at some times in seconds, float64 `[T, F]`, of variance about 1 without pops.
 
-    Sources have a power of 1/f below `SLOWEST` and none above; features mix them. Pops are jumps of one feature in ten
-    that decay; the reference shifts the whole recording.
+    Sources have 1/f power below `SLOWEST` and none above; features mix them. Pops are decaying jumps of one feature in
+    ten; the reference shifts the whole recording.
     """
     seconds = float(times.max()) + 1
     frequency = np.arange(1, max(2, int(SLOWEST * 2 * seconds))) / (2 * seconds)
@@ -71,13 +71,13 @@ def drift(times: np.ndarray, n_features: int, rng: np.random.Generator) -> np.nd
 SUCCESSOR_PROBABILITIES = (0.55, 0.25, 0.15, 0.05)
 SENTENCE_WORDS = (4, 20)  # fewest and most words of a sentence
 LATENT_WIDTH = 32
-SUBJECT_MIXING = 0.3  # share of a subject's mixing matrix that is its own
-SENSOR_NOISE = 0.3  # standard deviation, beside features of variance about 1
+SUBJECT_MIXING = 0.3  # individual share of a subject's mixing matrix
+SENSOR_NOISE = 0.3  # standard deviation; features have a variance of about 1
 
 
 @dataclasses.dataclass(frozen=True)
 class SyntheticSpec:
-    """What to generate; the fields of `config.data.synthetic`."""
+    """The fields of `config.data.synthetic`."""
 
     signal: float
     sentences: int
@@ -109,7 +109,7 @@ class SyntheticSpec:
 
 
 def make_vocabulary(size: int, rng: np.random.Generator) -> list[str]:
-    """`size` distinct pronounceable words of two or three syllables."""
+    """Return `size` distinct pronounceable words of two or three syllables."""
     consonants, vowels = list("bdfgklmnprstvz"), list("aeiou")
     words: dict[str, None] = {}
     while len(words) < size:
@@ -119,7 +119,7 @@ def make_vocabulary(size: int, rng: np.random.Generator) -> list[str]:
 
 
 def make_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.ndarray]:
-    """Distinct sentences as arrays of word numbers `[W]`."""
+    """Return distinct sentences as arrays of word numbers `[W]`."""
     successors = np.stack([rng.choice(spec.vocabulary, 4, replace=False) for _ in range(spec.vocabulary)])
     tries, longest = 20 * spec.sentences, SENTENCE_WORDS[1]
     lengths = rng.integers(SENTENCE_WORDS[0], longest + 1, tries)
@@ -138,7 +138,7 @@ def make_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.nda
 
 
 def grouped_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.ndarray]:
-    """Sentences of all groups in turn, as arrays of word numbers `[W]`; each group has words of its own."""
+    """Return the sentences of all groups in turn, as arrays of word numbers `[W]`; groups share no words."""
     if spec.groups == 1:
         return make_sentences(spec, rng)
     words, many = spec.vocabulary // spec.groups, -(-spec.sentences // spec.groups)
@@ -148,17 +148,17 @@ def grouped_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.
 
 
 def group_labels(spec: SyntheticSpec) -> dict[str, str]:
-    """The group of each word of the vocabulary, and so of each sentence by any of its words."""
+    """Return the group of each word, and so of each sentence by any of its words."""
     vocabulary = make_vocabulary(spec.vocabulary, np.random.default_rng([spec.seed, 0]))
     width = spec.vocabulary // spec.groups
     return {word: f"group {min(i // width, spec.groups - 1)}" for i, word in enumerate(vocabulary)}
 
 
 def synthetic_samples(spec: SyntheticSpec) -> Iterator[Sample]:
-    """Every subject reads every sentence; sentences are dealt out to the tasks in turn.
+    """Yield the samples: every subject reads every sentence; sentences are assigned to the tasks in turn.
 
-    The text depends on `seed`, `sentences`, `vocabulary` and `groups` alone: a planted and a null data set of one seed
-    share their sentences. Each subject has a recording for each task; `order` says when its sentences were read.
+    The text depends only on `seed`, `sentences`, `vocabulary` and `groups`: a planted and a null data set of one seed
+    share their sentences. Each subject has one recording per task; `order` is the order of its sentences.
     """
     text_rng = np.random.default_rng([spec.seed, 0])
     vocabulary = make_vocabulary(spec.vocabulary, text_rng)
@@ -193,7 +193,7 @@ def synthetic_samples(spec: SyntheticSpec) -> Iterator[Sample]:
 
 
 def _times(spec: SyntheticSpec, subject: int, n_words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Onset and duration of a subject's sentences, float64 `[n]`, and the drift at their words, `[sum W, F]`."""
+    """Return onset and duration of a subject's sentences, float64 `[n]`, and the drift at their words, `[sum W, F]`."""
     onset, duration = np.zeros(len(n_words)), np.zeros(len(n_words))
     word_of = np.repeat(np.arange(len(n_words)), n_words)
     slow = np.zeros((len(word_of), spec.features))

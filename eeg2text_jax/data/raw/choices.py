@@ -1,4 +1,4 @@
-"""How raw recordings become samples: the choices, and what the features then are."""
+"""The settings for raw recordings, and the description of the features."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ VOLTS = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "nV": 1e-9}
 
 @dataclasses.dataclass(frozen=True)
 class RawSpec:
-    """The fields of `config.data.raw`; `configs/default.py` says what each means, and has the defaults."""
+    """The fields of `config.data.raw`, documented in `configs/default.py`."""
 
     begin: str
     skip: tuple[str, ...]
@@ -46,11 +46,11 @@ class RawSpec:
 
     @property
     def positions(self) -> str:
-        """What an EEG position is."""
+        """Description of the EEG positions."""
         return f"events {self.word!r}" if self.word else f"windows of {self.window:g} s every {self.step:g} s"
 
     def features_are(self, channels: Sequence[str]) -> str:
-        """What the F columns of a sample mean."""
+        """Return the meaning of the F columns of a sample."""
         bands = " ".join(f"{low:g}-{high:g}" for low, high in self.bands)
         kind, square = ("amplitude", "") if self.amplitude else ("power", "^2")
         unit = f"log10 of mean band {kind} in uV{square}" if self.log else f"mean band {kind} in V{square}"
@@ -61,10 +61,7 @@ class RawSpec:
         )
 
     def check_rate(self, rate: float, what: str) -> None:
-        """
-        Raises:
-          UserError: a band, or a filter, goes beyond what the sampling rate can hold.
-        """
+        """Raise UserError if a band or filter exceeds half of the sampling rate."""
         rate = min(rate, self.resample or rate)
         highest = max([high for _, high in self.bands] + [self.highpass, self.lowpass, self.notch])
         if highest >= rate / 2:

@@ -1,4 +1,4 @@
-"""Where the electrodes of a recording were, for pictures of the head."""
+"""Positions of electrodes, for pictures of the head."""
 
 import warnings
 from collections.abc import Sequence
@@ -14,21 +14,18 @@ Place = tuple[str, float, float, float]  # name of a channel, and metres to the 
 
 
 def electrodes_of(data: DataFile) -> list[Place]:
-    """Positions of a data file's channels, whose features are band-major; empty if they are not known."""
+    """Return the positions of a data file's channels (features are band-major); empty if unknown."""
     found = [(str(name), float(x), float(y), float(z)) for name, x, y, z in data.provenance.get("electrodes", [])]
     return found if found and data.n_features % len(found) == 0 else []
 
 
 def electrodes(info: Any, names: Sequence[str], montage: str = "") -> list[Place]:
-    """Positions of channels in MNE's head coordinates, in the order of `names`; empty if that of one is not known.
+    """Return positions of the channels `names` in MNE's head coordinates; empty if one is unknown.
 
-    Args:
-      info: MNE's description of a recording.
-      names: channels.
-      montage: standard montage that places the channels if the recording does not; empty: none does.
+    `montage` is a standard montage that places the channels if the recording (`info`) does not; "" for none.
 
     Raises:
-      UserError: there is no such montage, or it lacks a channel.
+      UserError: the montage does not exist or lacks a channel.
     """
     found = _places(info, names)
     return found if found or not montage else _places(_standard(names, montage), names)

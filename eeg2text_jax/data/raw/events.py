@@ -1,4 +1,4 @@
-"""Events of a recording, from a table beside it or its own annotations: when, how long, which codes, which text."""
+"""Events of a recording, from a table beside it or from its annotations: time, duration, codes and text."""
 
 import csv
 import dataclasses
@@ -12,7 +12,7 @@ from typing import Any
 from eeg2text_jax.data.raw.find import RawFile, stem_of
 from eeg2text_jax.errors import UserError
 
-# Types of BrainVision's recorders; MNE joins type and description with a slash, and FIF, EDF and BIDS copies keep it.
+# Marker types of BrainVision; MNE joins type and description with a slash, which FIF, EDF and BIDS copies keep.
 TYPES = ("Comment", "Stimulus", "Response", "New Segment", "SyncStatus", "Optic", "Toggle", "Time 0", "Bad Interval")
 _TYPED = re.compile(f"((?:{'|'.join(TYPES)})/)(.*)", re.DOTALL)
 _TRIGGER = re.compile(r"S *0*(\d+)")
@@ -26,7 +26,7 @@ def split_type(said: str) -> tuple[str, str]:
 
 @functools.lru_cache(maxsize=4096)
 def spellings(code: str) -> tuple[str, ...]:
-    """Return the ways to write one code, without its marker type first: `S 101` -> `S 101`, `S101`, `101`."""
+    """Return the spellings of a code, without its marker type first: `S 101` -> `S 101`, `S101`, `101`."""
     marker, bare = split_type(code)
     found = [bare, *_trigger(bare)]
     return tuple(dict.fromkeys(found + [marker + form for form in found] + [code]))
@@ -34,11 +34,9 @@ def spellings(code: str) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=256)
 def patterns(pattern: str, *, typed: bool) -> tuple["re.Pattern[str]", ...]:
-    """Return the regular expressions of a pattern, in which `*` stands for anything.
+    """Compile a user's pattern, in which `*` stands for anything; `typed`: the code has a marker type.
 
-    Args:
-      pattern: the user's; one with a marker type matches codes of this type, and codes that have none.
-      typed: whether the code has a marker type.
+    A pattern with a marker type matches codes of this type and codes without one.
     """
     marker, bare = split_type(pattern)
     kept = marker if typed or bare.startswith("*") else ""
@@ -51,14 +49,14 @@ def _trigger(bare: str) -> list[str]:
     return [f"S{match[1]}", match[1]] if match else []
 
 
-CODES = ("trial_type", "value", "code", "description")  # columns that may hold a code
+CODES = ("trial_type", "value", "code", "description")  # columns of codes
 MISSING = ("", "n/a", "nan")
-NO_EVENTS = ("bad", "edge")  # how annotations begin that MNE makes or heeds
+NO_EVENTS = ("bad", "edge")  # prefixes of annotations that MNE makes or heeds
 
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """Seconds from the recording's first sample; codes as text; the other columns of its table."""
+    """Times in seconds from the first sample of the recording; codes as text; the other columns of its table."""
 
     onset: float
     duration: float
@@ -66,10 +64,10 @@ class Event:
     columns: dict[str, str]
 
     def match(self, pattern: str) -> "re.Match[str] | None":
-        """Return the match of the first code that is as `pattern`, in which `*` stands for anything.
+        """Return the match of the first code with `pattern`, in which `*` stands for anything.
 
-        Marker types and the spellings `S101`, `S 101` and `101` of a trigger make no difference, except that a
-        pattern with a marker type refuses codes of another type.
+        Marker types and the spellings `S101`, `S 101` and `101` are equivalent, but a pattern with a marker type
+        rejects codes of another type.
         """
         tries = (
             expression.fullmatch(form)
@@ -81,17 +79,17 @@ class Event:
 
 
 def events_table(file: RawFile) -> Path | None:
-    """The table of events that goes with a recording: `NAME_events.tsv` or `.csv`, as in BIDS."""
+    """Return the table of events of a recording, `NAME_events.tsv` or `.csv` as in BIDS, or None."""
     stem = stem_of(file.path)
     places = (file.path.with_name(f"{stem}_events{suffix}") for suffix in (".tsv", ".csv"))
     return next((place for place in places if place.is_file()), None)
 
 
 def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Columns and rows of a TSV or CSV file with a header; marks of byte order and blank lines are passed over.
+    """Return the columns and rows of a TSV or CSV file with a header, without byte order mark and blank lines.
 
     Raises:
-      UserError: it is not there, is no such text, or a line has another number of cells than the header.
+      UserError: it is missing, not UTF-8 text, or a line has another number of cells than the header.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -119,10 +117,10 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
 
 
 def read_events(path: Path) -> tuple[list[str], list[Event]]:
-    """Columns and events of a table with `onset` and, in BIDS, `duration`, both in seconds.
+    """Return the columns and events of a table with `onset` and optionally `duration`, both in seconds.
 
     Raises:
-      UserError: see `read_table`; or there is no onset, or a time is no number.
+      UserError: see `read_table`; or there is no onset, or a time is not a number.
     """
     columns, rows = read_table(path)
     if "onset" not in columns:
@@ -148,21 +146,16 @@ def _seconds(path: Path, number: int, row: dict[str, str], name: str) -> float:
 
 
 def annotations(raw: Any, text: str) -> Iterator[Event]:
-    """A recording's own annotations as events; what they say is their code and their text.
-
-    Args:
-      raw: of MNE.
-      text: the name under which the text goes into `Event.columns`.
-    """
+    """Yield a recording's annotations as events; the description is the code, and the text in column `text`."""
     rate = float(raw.info["sfreq"])
     for mark in raw.annotations:
         said = str(mark["description"])
-        # BrainVision has no marker without extent: what lasts one sample is a moment.
+        # BrainVision gives every marker a duration, of one sample for a moment.
         duration = float(mark["duration"]) if mark["duration"] * rate > 1.5 else 0.0
-        # MNE counts onsets from the first sample that was recorded, of which a cropped file has lost some.
+        # MNE counts onsets from the first recorded sample, which a cropped file has lost.
         yield Event(float(mark["onset"]) - raw.first_time, duration, (said,), {text: said})
 
 
 def is_marked_bad(event: Event) -> bool:
-    """Whether MNE's convention says that what goes on meanwhile is not to be used."""
+    """Return whether an event is an annotation by MNE's convention for data to exclude."""
     return any(said.lower().startswith(NO_EVENTS) for code in event.codes for said in (code, split_type(code)[1]))

@@ -1,4 +1,4 @@
-"""Which raw recordings a user means, whose they are, and whether they are there."""
+"""Find raw recordings, with subject and task, and detect files that are not downloaded."""
 
 import dataclasses
 import glob
@@ -12,9 +12,9 @@ from eeg2text_jax.errors import UserError
 # What MNE reads, by ending: EDF, BDF, GDF, BrainVision, EEGLAB, FIF, Neuroscan.
 SUFFIXES = (".edf", ".bdf", ".gdf", ".vhdr", ".set", ".fif", ".fif.gz", ".cnt")
 BIDS = "dataset_description.json"
-TASK = "reading"  # of files that do not say
+TASK = "reading"  # default
 _ENDINGS = re.compile(r"[-_](raw|eeg|meg|ieeg)$")
-_POINTER = 1024  # bytes: what git-annex and git-lfs leave in the place of a file is smaller
+_POINTER = 1024  # bytes; pointer files of git-annex and git-lfs are smaller
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,12 +30,12 @@ class RawFile:
 
     @property
     def name(self) -> str:
-        """The recording's name among those of all subjects."""
+        """A unique name among the recordings of all subjects."""
         return "/".join(filter(None, (self.subject, self.session, self.run, self.path.name)))
 
     @property
     def here(self) -> bool:
-        """Whether its data are: a data set may be fetched without them, as links or pointers to elsewhere."""
+        """Whether the data are here; a data set may be fetched with links or pointers in place of files."""
         if not self.path.exists():
             return False
         if self.path.stat().st_size >= _POINTER:
@@ -45,7 +45,7 @@ class RawFile:
 
 
 def is_raw(source: str) -> bool:
-    """Whether a source is such a recording, a BIDS folder, a folder or a glob of such recordings."""
+    """Return whether a source is such a recording, a BIDS folder, or a folder or glob of such recordings."""
     path = Path(source)
     if path.is_dir():
         return (path / BIDS).exists() or any(map(_has_suffix, path.iterdir()))
@@ -53,10 +53,7 @@ def is_raw(source: str) -> bool:
 
 
 def refuse_nested(source: str) -> None:
-    """
-    Raises:
-      UserError: a folder is empty, or has recordings in the folders in it alone.
-    """
+    """Raise UserError if a folder is empty, or has recordings only in its subfolders."""
     folder = Path(source)
     if not folder.is_dir():
         return
@@ -74,17 +71,16 @@ def refuse_nested(source: str) -> None:
 
 
 def find_raw(sources: Sequence[str], names: str = "", task: str = "") -> list[RawFile]:
-    """Recordings among files, folders and globs, in the order of their names.
+    """Return the recordings among files, folders and globs, ordered by task, subject, session and run.
 
     Args:
-      sources: what the user named.
-      names: a regular expression with the group `subject`, and `task`, `session`, `run` if there are any, for names
-        that are not those of BIDS; one with a slash is for folders, too.
-      task: of files whose names do not tell.
+      sources: the user's paths and globs.
+      names: a regular expression with the group `subject`, and optionally `task`, `session`, `run`, for names that are
+        not those of BIDS; with a slash it also matches folders.
+      task: the task of files whose names have none.
 
     Raises:
-      UserError: there is none, two have the same name among all, the expression does not match a name, or mne-bids is
-        not installed.
+      UserError: there is none, two have the same name, the expression does not match a name, or mne-bids is missing.
     """
     found: dict[Path, RawFile] = {}
     for source in sources:
@@ -133,17 +129,13 @@ def _has_suffix(path: Path) -> bool:
 
 
 def stem_of(path: Path) -> str:
-    """A recording's name without what says its format."""
-    name = path.name
-    for suffix in sorted(SUFFIXES, key=len, reverse=True):
-        if name.lower().endswith(suffix):
-            name = name[: -len(suffix)]
-            break
-    return _ENDINGS.sub("", name)
+    """Return a recording's name without its format."""
+    ending = max((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), key=len, default="")
+    return _ENDINGS.sub("", path.name[: len(path.name) - len(ending)])
 
 
 def _match(names: str, path: Path) -> "re.Match[str] | None":
-    """The match in a file's name; of an expression with a slash, in as few of its folders as it needs."""
+    """Match a file's name; an expression with a slash also matches as few of its folders as needed."""
     parts = path.absolute().parts
     tries = range(1, len(parts) + 1 if "/" in names else 2)
     return next(filter(None, (re.search(names, "/".join(parts[-count:])) for count in tries)), None)

@@ -1,4 +1,4 @@
-"""Voltages of a sentence -> power or amplitude of its words in frequency bands."""
+"""Compute band power or amplitude of the words of a sentence from its voltages, and check voltage levels."""
 
 import fractions
 from collections.abc import Sequence
@@ -9,29 +9,32 @@ import scipy.signal
 from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.sentences import Span
 
-ORDER = 4  # of every Butterworth filter, which runs forth and back: without delay, twice the attenuation
+ORDER = 4  # of the Butterworth filters, applied forwards and backwards: no delay, twice the attenuation
 NOTCH_Q = 30.0
 MICROVOLT = 1e-6  # V
+LOWEST, HIGHEST = 1e-8, 5e-3  # V, plausible standard deviations of EEG; typical ones are 5 to 100 uV
+NOISY = 20.0  # times the median channel
+CONSTANT = 1e-3  # of the median channel
 
 
 class Flat(ValueError):
-    """A channel is constant, so that its power has no logarithm; `args[0]` is its number."""
+    """A channel is constant, so its power has no logarithm; `args[0]` is its number."""
 
 
 def band_power(volts: np.ndarray, rate: float, spans: Sequence[Span], spec: RawSpec) -> np.ndarray:
     """Return the mean power or amplitude of each span in each band and channel: `[W, F]` float64, F band-major.
 
-    The amplitude at a moment is the analytic signal's magnitude (Hilbert transform) of the band-passed voltage, as in
-    ZuCo; the power is its square.
+    The amplitude is the magnitude of the analytic signal (Hilbert transform) of the band-passed voltage, as in ZuCo;
+    the power is its square.
 
     Args:
       volts: `[channels, samples]`, with a margin around the spans in which filters settle.
-      rate: samples a second.
-      spans: begin and end in seconds from the first sample of `volts`.
-      spec: filters, bands, power or amplitude, and whether the logarithm is taken.
+      rate: samples per second.
+      spans: start and end in seconds from the first sample of `volts`.
+      spec: filters, bands, power or amplitude, and whether to take the logarithm.
 
     Raises:
-      Flat: the logarithm of no power was to be taken.
+      Flat: the logarithm of a constant channel was requested.
     """
     if spec.resample and spec.resample != rate:
         ratio = fractions.Fraction(spec.resample / rate).limit_denominator(1000)
@@ -55,7 +58,7 @@ def band_power(volts: np.ndarray, rate: float, spans: Sequence[Span], spec: RawS
 
 
 def _filtered(volts: np.ndarray, rate: float, spec: RawSpec) -> np.ndarray:
-    """The filters that come before the bands, if any."""
+    """Apply the filters that precede the band filters."""
     for edge, kind in ((spec.highpass, "highpass"), (spec.lowpass, "lowpass")):
         if edge:
             volts = scipy.signal.sosfiltfilt(_butter(edge, kind, rate), volts, axis=1)
@@ -70,6 +73,40 @@ def _butter(edges: float | tuple[float, float], kind: str, rate: float) -> np.nd
 
 
 def _samples(span: Span, rate: float, n: int) -> tuple[int, int]:
-    """First sample and the one after the last; at least one."""
+    """Return the first sample and the one after the last; at least one sample."""
     start = min(round(span[0] * rate), n - 1)
     return start, max(min(round(span[1] * rate), n), start + 1)
+
+
+class Levels:
+    """Standard deviations of channels before a reference mixes them, and notes on implausible ones."""
+
+    def __init__(self, channels: Sequence[str]):
+        self._channels = channels
+        self._found: list[np.ndarray] = []
+
+    def add(self, volts: np.ndarray) -> None:
+        """Add the voltages `[channels, samples]` of a sentence."""
+        self._found.append(volts.std(axis=1))
+
+    def notes(self) -> list[str]:
+        """Return notes on channels unlike the others, and on an implausible unit."""
+        if not self._found:
+            return []
+        sizes = np.median(self._found, axis=0)
+        usual = float(np.median(sizes))
+        found = []
+        if constant := self._some(sizes <= CONSTANT * usual):
+            found.append(f"channels are constant, or nearly so, as recorded: {constant}; leave them out with "
+                         "data.raw.exclude if they are dead.")  # fmt: skip
+        if noisy := self._some((sizes > NOISY * usual) & (usual > 0)):
+            found.append(f"channels vary more than {NOISY:g} times as much as the others: {noisy}; leave them out with "
+                         "data.raw.exclude if they were loose, as the average reference spreads them.")  # fmt: skip
+        if usual and not LOWEST < usual < HIGHEST:
+            found.append(f"the median channel has a standard deviation of about {usual:.0e} V, and EEG one of 1e-05 V: "
+                         "is the unit right? MNE expects volts; no verdict depends on it.")  # fmt: skip
+        return found
+
+    def _some(self, which: np.ndarray) -> str:
+        named = [self._channels[i] for i in np.flatnonzero(which).tolist()]
+        return ", ".join(named[:8]) + (", ..." if len(named) > 8 else "")

@@ -1,4 +1,4 @@
-"""Raw recordings, one sentence at a time -> samples; memory holds one sentence, however many subjects there are."""
+"""Turn raw recordings into samples with one sentence in memory at a time."""
 
 import collections
 import dataclasses
@@ -15,10 +15,18 @@ from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.electrodes import Place, electrodes
 from eeg2text_jax.data.raw.events import Event, annotations, events_table, read_events, split_type
 from eeg2text_jax.data.raw.find import RawFile, find_raw
-from eeg2text_jax.data.raw.odd import Levels, SameTimes
-from eeg2text_jax.data.raw.power import Flat, band_power
+from eeg2text_jax.data.raw.power import Flat, Levels, band_power
 from eeg2text_jax.data.raw.recording import Recording, open_recording
-from eeg2text_jax.data.raw.sentences import NO_END, NO_TEXT, Reading, no_sentence, readings, refuse_codes, windows
+from eeg2text_jax.data.raw.sentences import (
+    NO_END,
+    NO_TEXT,
+    Reading,
+    SameTimes,
+    no_sentence,
+    readings,
+    refuse_codes,
+    windows,
+)
 from eeg2text_jax.data.raw.texts import Texts
 from eeg2text_jax.data.recordings.features import UnreadableRecording
 from eeg2text_jax.data.rows import SentenceNumbers
@@ -31,35 +39,31 @@ from eeg2text_jax.stores.copying import at_hand
 
 BEYOND = "beyond the recording"
 FLAT = "flat channel"
-EDGE = "EDGE boundary"  # MNE's annotation where recordings were concatenated
+EDGE = "EDGE boundary"  # MNE's annotation of concatenated recordings
 Found = tuple[list[Reading], collections.Counter[str]]  # sentences, and drops by reason
 
 
 def open_raw(sources: Sequence[str], spec: RawSpec, tally: Tally) -> Source:
-    """Recordings as a source of samples.
-
-    Raises:
-      UserError: there is none, or none is there; tables do not say what sentences there are.
-    """
+    """Open recordings as a source. Raises UserError if there is none, or tables do not define sentences."""
     recordings = RawRecordings(sources, spec, tally)
     return Source(recordings, recordings.provenance, spec.features_are(recordings.channels))
 
 
 class RawRecordings:
-    """The samples of raw recordings, read as they are iterated over; `tally` and `provenance` fill meanwhile.
+    """The samples of raw recordings, read lazily; `tally` and `provenance` are filled during iteration.
 
-    Tables of events are read first, so that what they lack is said before a signal is touched.
+    Tables of events are read first, so that their faults are reported before any signal is read.
 
     Raises:
-      UserError: from the constructor, when the sources are not what they should be; while iterating, when channels
-        differ between recordings, or when strict and a file is unreadable.
+      UserError: from the constructor for wrong sources; during iteration if channels differ between recordings, or if
+        strict and a file is unreadable.
     """
 
     def __init__(self, sources: Sequence[str], spec: RawSpec, tally: Tally):
         self._spec, self._tally = spec, tally
-        self._unmatched: list[str] = []  # sentences on recordings in which no event begins one
-        self._marker_types: dict[str, None] = {}  # those that texts began with
-        self._of_channels: dict[str, list[Path]] = {}  # what is said of channels, and of which files
+        self._unmatched: list[str] = []  # messages on recordings without a sentence
+        self._marker_types: dict[str, None] = {}  # removed from texts
+        self._of_channels: dict[str, list[Path]] = {}  # note -> its files
         self._same_times, self._beyond = SameTimes(), ""
         self._files = find_raw(sources, spec.names, spec.task)
         self._texts = Texts(Path(at_hand(spec.texts)), spec.text) if spec.texts else None
@@ -70,8 +74,7 @@ class RawRecordings:
         self.provenance: dict[str, Any] = {"source": "raw", **dataclasses.asdict(spec), "files": []}
 
     def _from_table(self, file: RawFile) -> Found | None:
-        table = events_table(file)
-        if table is None:
+        if (table := events_table(file)) is None:
             return None
         columns, events = read_events(table)
         return self._readings(file, events, columns)
@@ -93,7 +96,7 @@ class RawRecordings:
                 self._marker_types[repr(marker)] = None
 
     def _first_channels(self) -> tuple[tuple[str, ...], list[Place]]:
-        """Those of the first recording that can be read, which all others must have; and where its electrodes are."""
+        """Return the channels of the first readable recording, which all must have, and its electrodes' positions."""
         errors = []
         for file in self._files:
             if file.here:
@@ -149,7 +152,7 @@ class RawRecordings:
         self.provenance["notes"] = list(self._tally.notes)
 
     def _why(self) -> str:
-        """The end of a sentence on why all were dropped, for the most frequent reason."""
+        """Return the end of a sentence on why all were dropped, for the most frequent reason."""
         most = next(iter(self._tally.drops()))
         if most == BEYOND and self._beyond:
             return (
@@ -174,15 +177,13 @@ class RawRecordings:
             events = sorted(annotations(recording.raw, self._spec.text), key=lambda event: event.onset)
             found = self._readings(file, events, ())
             if edges := sum(code == EDGE for event in events for code in event.codes):
-                self._of_channels.setdefault(f"was concatenated of {edges + 1} parts, which count as one subject, "
-                                             f"{file.subject}.", []).append(file.path)  # fmt: skip
+                self._note(file, f"was concatenated of {edges + 1} parts, which count as one subject, {file.subject}.")
         sentences, dropped = found
         levels = Levels(recording.channels)
         self._same_times.add(file, sentences)
         for reason, n in dropped.items():
             self._tally.dropped[file.subject, file.task, reason] += n
-        for note in recording.notes:
-            self._of_channels.setdefault(note, []).append(file.path)
+        self._note(file, *recording.notes)
         if recording.warning:
             self._tally.notes.append(recording.warning)
         if recording.bad:
@@ -197,12 +198,15 @@ class RawRecordings:
                     about = (features, reading.text, file.subject, file.task, index)
                     yield Sample(*about, file.name, reading.begin, reading.end - reading.begin)
                 progress.advance(1)
-        for note in levels.notes():
-            self._of_channels.setdefault(note, []).append(file.path)
+        self._note(file, *levels.notes())
         self.provenance["files"].append({"name": file.path.name, "sha256": file_digest(file.path)})
 
+    def _note(self, file: RawFile, *notes: str) -> None:
+        for note in notes:
+            self._of_channels.setdefault(note, []).append(file.path)
+
     def _features(self, recording: Recording, reading: Reading, levels: Levels) -> np.ndarray | None:
-        """Features float32 `[W, F]`; None where the sentence is dropped, which is counted."""
+        """Return features float32 `[W, F]`; None for a dropped sentence, which is counted."""
         file, spec = recording.file, self._spec
         if reading.begin < 0 or reading.end > recording.seconds + 0.5 / recording.rate:
             self._tally.dropped[file.subject, file.task, BEYOND] += 1
@@ -234,7 +238,7 @@ class RawRecordings:
 
 
 def referenced(volts: np.ndarray, channels: Sequence[str], spec: RawSpec, where: str) -> np.ndarray:
-    """Voltages against the average of all channels, or against that of the named ones; `""`: as recorded."""
+    """Re-reference voltages to the average of all or of the named channels; `""` leaves them unchanged."""
     if not spec.reference:
         return volts
     if spec.reference == "average":
@@ -247,10 +251,7 @@ def referenced(volts: np.ndarray, channels: Sequence[str], spec: RawSpec, where:
 
 
 def _refuse_absent(sources: Sequence[str], files: list[RawFile], read: list[Found]) -> None:
-    """
-    Raises:
-      UserError: none of the recordings is there, only links or pointers to them; it says what was read of the rest.
-    """
+    """Raise UserError if no recording is downloaded; the message says what the tables of events hold."""
     if any(file.here for file in files):
         return
     sentences, dropped = sum(len(found) for found, _ in read), sum(sum(drops.values()) for _, drops in read)

@@ -1,4 +1,4 @@
-"""One raw recording, opened but not read: channels, rate, units, and the voltages of a stretch when asked for."""
+"""Open raw recordings without reading them: channels, rate, units, and the voltages of a stretch on request."""
 
 import contextlib
 import dataclasses
@@ -10,30 +10,31 @@ from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.data.raw.choices import RawSpec
+from eeg2text_jax.data.raw.choices import VOLTS, RawSpec
 from eeg2text_jax.data.raw.events import read_table
 from eeg2text_jax.data.raw.find import RawFile
-from eeg2text_jax.data.raw.units import check_ranges, factors, unit_of
 from eeg2text_jax.data.recordings.features import UnreadableRecording
 from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError, first_line
 
 # Channels of the eyes, the heart, muscles and devices: EDF and BrainVision have no types, so that MNE calls them EEG.
 NOT_EEG = re.compile(r"(?i)[hvlr]?(eog|ecg|ekg|emg)|photo|trig|status|resp|gsr")
-Types = dict[str, str]  # of channels, as `channels.tsv` of a BIDS folder has them
+Types = dict[str, str]  # of channels, from `channels.tsv` of a BIDS folder
+_MICRO = ("µ", "μ")  # two characters that look alike
+_KNOWN = {name.lower(): volts for name, volts in VOLTS.items()}
 
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-    """What is needed of MNE's object."""
+    """The needed parts of MNE's object."""
 
     file: RawFile
     raw: Any
     channels: tuple[str, ...]
-    picks: np.ndarray  # places of the channels in the file
+    picks: np.ndarray  # numbers of the channels in the file
     factor: np.ndarray  # to volts `[channels, 1]`
-    bad: tuple[str, ...]  # channels among them that the file calls bad
-    notes: tuple[str, ...]  # sentences without the file's name: what was left out, and which units were given
+    bad: tuple[str, ...]  # channels that the file calls bad
+    notes: tuple[str, ...]  # on channels left out and units assumed, without the file's name
     warning: str  # about sidecars that could not be read
 
     @property
@@ -45,10 +46,10 @@ class Recording:
         return self.raw.n_times / self.rate
 
     def volts(self, begin: float, end: float) -> tuple[np.ndarray, float]:
-        """Voltages `[channels, samples]` of a stretch, as far as the recording goes, and when it really begins.
+        """Return voltages `[channels, samples]` of a stretch, clipped to the recording, and the second of their start.
 
         Raises:
-          UnreadableRecording: the file ends before it should, or is damaged.
+          UnreadableRecording: the file is truncated or damaged.
           UserError: a channel has NaN or infinity there.
         """
         start = max(int(np.floor(begin * self.rate)), 0)
@@ -67,11 +68,11 @@ class Recording:
 
 
 def open_recording(file: RawFile, spec: RawSpec) -> Recording:
-    """Opens a file with MNE, or with mne-bids where it is in a BIDS folder.
+    """Open a file with MNE, or with mne-bids in a BIDS folder.
 
     Raises:
       UnreadableRecording: MNE cannot read it.
-      UserError: it has no EEG, lacks a channel that was asked for, or does not say its units; or mne is not installed.
+      UserError: it has no EEG, lacks a requested channel or its unit; or mne is not installed.
     """
     mne = library("mne", "mne")
     with quiet(), _reading(file):
@@ -113,7 +114,7 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
 
 
 def _left_out(raw: Any, names: list[str], spec: RawSpec, types: Types) -> tuple[str, ...]:
-    """Channels that nobody chose to leave out, each with its type, and its unit if it is none of voltage."""
+    """Describe the channels that are left out without the user's choice: name, type, and unit if not a voltage."""
     if spec.channels:
         return ()
     found = []
@@ -128,7 +129,7 @@ def _left_out(raw: Any, names: list[str], spec: RawSpec, types: Types) -> tuple[
 
 @contextlib.contextmanager
 def _reading(file: RawFile) -> Iterator[None]:
-    """Gives whatever MNE raises on a damaged file the file's name."""
+    """Translate MNE's exceptions on damaged files; the message gets the file's name."""
     try:
         yield
     except UserError:
@@ -142,7 +143,7 @@ def _reading(file: RawFile) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """MNE warns of conventions of names and of headers that have no place here."""
+    """Suppress MNE's warnings about naming conventions and headers."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -152,18 +153,11 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
 
 
-_EEG = "EEG"
-
-
 def open_bids(file: RawFile, wanted: tuple[str, ...]) -> tuple[Any, Types, str]:
-    """Open a recording, and apply its `channels.tsv` whether or not mne-bids can read the other sidecars.
+    """Open a recording and apply its `channels.tsv`, even if mne-bids cannot read the other sidecars.
 
-    Args:
-      file: the recording.
-      wanted: channels that the user named, which need no type; empty: those of EEG.
-
-    Returns:
-      MNE's object, the types in the table, and a sentence on sidecars that could not be read (or an empty string).
+    `wanted` channels, which the user named, need no type. Return MNE's object, the types in the table, and a sentence
+    on unreadable sidecars (or "").
 
     Raises:
       UserError: `channels.tsv` is damaged, or has no row for a channel that may be EEG.
@@ -182,8 +176,8 @@ def open_bids(file: RawFile, wanted: tuple[str, ...]) -> tuple[Any, Types, str]:
     _check_names(Path(table), file, raw, rows, wanted)
     types = {name: row["type"] for name, row in rows.items() if name in raw.ch_names}
     for name, kind in types.items():
-        if (kind.upper() == _EEG) != (raw.get_channel_types([name])[0] == "eeg"):
-            raw.set_channel_types({name: "eeg" if kind.upper() == _EEG else "misc"}, verbose="error")
+        if (kind.upper() == "EEG") != (raw.get_channel_types([name])[0] == "eeg"):
+            raw.set_channel_types({name: "eeg" if kind.upper() == "EEG" else "misc"}, verbose="error")
     if any("status" in row for row in rows.values()):
         raw.info["bads"] = [name for name in types if rows[name]["status"].lower() == "bad"]
     return raw, types, note
@@ -211,3 +205,68 @@ def _check_names(table: Path, file: RawFile, raw: Any, rows: dict[str, Any], wan
             f"{table}: has no row for channel {absent[0]!r} of {file.path.name} ({len(absent)} such channels){what}. "
             "Mend the table, or name the channels to take with data.raw.channels."
         )
+
+
+def factors(file: RawFile, raw: Any, names: list[str], given: str) -> tuple[np.ndarray, list[str]]:
+    """Return the factor of each channel to volts `[channels, 1]`, and the channels without a unit of voltage.
+
+    MNE gives volts if it knows the unit; `given` is the unit of the others. Raises UserError if it is empty.
+    """
+    said = getattr(raw, "_orig_units", None) or {}
+    applied = _applied(raw)
+    found, without = np.ones((len(names), 1)), []
+    for i, name in enumerate(names):
+        if name not in said:
+            continue
+        volts = _KNOWN.get(_symbol(said[name]))
+        if volts is None:
+            without.append(name)
+            volts = VOLTS.get(given, 1.0)
+        found[i] = volts / applied.get(name, 1.0 if name in without else volts)
+    if without and not given:
+        raise UserError(
+            f"{file.path}: does not give channel {without[0]!r} in a unit of voltage that MNE knows (but in "
+            f"{str(said[without[0]])!r}; {len(without)} channels); say what it is with data.raw.units, one of "
+            f"{', '.join(VOLTS)}, which is used for these channels alone, or leave them out with data.raw.exclude."
+        )
+    return found, without
+
+
+def unit_of(raw: Any, name: str) -> str:
+    """Return a channel's unit as in the file if it is not a voltage, else ""."""
+    unit = (getattr(raw, "_orig_units", None) or {}).get(name)
+    return "" if unit is None or _symbol(unit) in _KNOWN else str(unit)
+
+
+def _symbol(unit: Any) -> str:
+    unit = str(unit).strip().lower()
+    return "u" + unit[1:] if unit.startswith(_MICRO) else unit
+
+
+def _applied(raw: Any) -> dict[str, float]:
+    """Return the factors that MNE applied: it names nV in EDF, and `uv`, but does not convert them."""
+    extras = _extras(raw)
+    if "physical_min" in extras and len(extras["ch_names"]) == len(extras["units"]):
+        return dict(zip(extras["ch_names"], map(float, extras["units"]), strict=True))
+    if type(raw).__name__ == "RawBrainVision":
+        return {channel["ch_name"]: float(channel["range"]) for channel in raw.info["chs"]}
+    return {}
+
+
+def check_ranges(file: RawFile, raw: Any, names: list[str]) -> None:
+    """Raise UnreadableRecording if a channel of EDF or BDF declares an empty or infinite range."""
+    extras = _extras(raw)
+    if "physical_max" not in extras:
+        return
+    for name, low, high in zip(extras["ch_names"], extras["physical_min"], extras["physical_max"], strict=False):
+        if name in names and not (np.isfinite([low, high]).all() and low != high):
+            raise UnreadableRecording(
+                file.path,
+                f"channel {name!r} has the physical minimum {low:g} and maximum {high:g}; expected two different "
+                "finite numbers. Mend the header, or leave the channel out with data.raw.exclude.",
+            )
+
+
+def _extras(raw: Any) -> dict[str, Any]:
+    extras = getattr(raw, "_raw_extras", None) or [{}]
+    return extras[0] if isinstance(extras[0], dict) else {}

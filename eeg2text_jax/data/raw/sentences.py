@@ -1,4 +1,4 @@
-"""Events -> sentences with their texts, times and words; what does not match is counted."""
+"""Turn events into sentences with texts, times and words, and count the events that give none."""
 
 import collections
 import dataclasses
@@ -15,14 +15,15 @@ NO_END = "no end"
 NO_TEXT = "no text"
 NO_WORD = "no word"
 MARKED_BAD = "marked bad"
-LONGEST = 120.0  # seconds of a sentence; what lasts longer is probably no seconds
+LONGEST = 120.0  # seconds; a longer sentence suggests another unit
+FEWEST = 3  # sentences; fewer may have equal times by chance
 MILLISECONDS = "are durations in ms? expected seconds."
 Span = tuple[float, float]  # seconds
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """One sentence in a recording; `words` are empty where words have no times."""
+    """One sentence in a recording; `words` are empty if words have no times."""
 
     text: str
     begin: float
@@ -33,14 +34,14 @@ class Reading:
 def readings(
     file: RawFile, events: Sequence[Event], columns: Sequence[str], spec: RawSpec, texts: Texts | None
 ) -> tuple[list[Reading], collections.Counter[str]]:
-    """The sentences of a recording in the order of time, and how many were dropped for which reason.
+    """Return the sentences of a recording in order of time, and the number of drops by reason.
 
     Args:
       file: the recording.
-      events: its events in the order of time.
-      columns: those of its table of events; empty: they are annotations.
+      events: its events in order of time.
+      columns: those of its table of events; empty for annotations.
       spec: which events begin and end a sentence.
-      texts: the table of texts, if there is one.
+      texts: the table of texts, if any.
 
     Raises:
       UserError: no event can begin a sentence, or two sentences overlap.
@@ -76,7 +77,7 @@ def readings(
 
 
 def no_sentence(file: RawFile, events: Sequence[Event], spec: RawSpec) -> str:
-    """Why no event of a recording begins a sentence."""
+    """Explain why no event of a recording begins a sentence."""
     events = [event for event in events if not is_marked_bad(event)]
     codes = list(dict.fromkeys(code for event in events for code in event.codes))
     if not codes:
@@ -90,10 +91,7 @@ def no_sentence(file: RawFile, events: Sequence[Event], spec: RawSpec) -> str:
 
 
 def refuse_codes(file: RawFile, texts: Sequence[str]) -> None:
-    """
-    Raises:
-      UserError: all texts of annotations are codes, as of triggers that last.
-    """
+    """Raise UserError if all texts of annotations are codes, as of triggers with durations."""
     if are_codes(texts):
         shown = ", ".join(list(dict.fromkeys(texts))[:3])
         raise UserError(
@@ -104,9 +102,9 @@ def refuse_codes(file: RawFile, texts: Sequence[str]) -> None:
 
 
 def _overlap(file: RawFile, first: Reading, second: Reading, spec: RawSpec, codes: tuple[str, str]) -> str:
-    """What overlaps, and what to do about it: words are often annotated within their sentence.
+    """Describe two overlapping sentences and a fix: words are often annotated within their sentence.
 
-    `codes` are those of the two in a table of events, where they have any.
+    `codes` are those of the two in a table of events, or "".
     """
     said = " and ".join(f"{one.text[:40]!r} ({one.begin:g} to {one.end:g} s)" for one in (first, second))
     said = f"{file.path}: the sentences {said} overlap; "
@@ -135,7 +133,7 @@ def _overlap(file: RawFile, first: Reading, second: Reading, spec: RawSpec, code
 def _begins(
     file: RawFile, events: Sequence[Event], columns: Sequence[str], spec: RawSpec, texts: Texts | None
 ) -> list[tuple[int, Event]]:
-    """Events that begin a sentence, each with its place."""
+    """Return the events that begin a sentence, each with its place."""
     others = [pattern for pattern in (*spec.skip, spec.word, spec.end) if pattern]
     if spec.begin:
         others = [pattern for pattern in others if pattern != spec.begin]
@@ -158,7 +156,7 @@ def _begins(
 
 
 def _end(event: Event, later: Sequence[Event], spec: RawSpec) -> float | None:
-    """When a sentence ends, in seconds; None where nothing says it."""
+    """Return when a sentence ends, in seconds; None if unknown."""
     if spec.end:
         return next((other.onset for other in later if other.match(spec.end) and other.onset > event.onset), None)
     return event.onset + event.duration if event.duration > 0 else None
@@ -176,7 +174,7 @@ def _text(file: RawFile, event: Event, trial: int, columns: Sequence[str], spec:
 
 
 def _words(begin: float, end: float, events: Sequence[Event], spec: RawSpec) -> tuple[Span, ...]:
-    """Spans of the words or fixations of a sentence; one without a duration goes on until the next."""
+    """Return the spans of the words or fixations of a sentence; without a duration, one lasts until the next."""
     own = [event for event in events if begin <= event.onset < end and event.match(spec.word)]
     stops = [*(event.onset for event in own), end][1:]
     spans = [
@@ -187,9 +185,35 @@ def _words(begin: float, end: float, events: Sequence[Event], spec: RawSpec) -> 
 
 
 def windows(reading: Reading, window: float, step: float) -> tuple[Span, ...]:
-    """Windows of a sentence whose words have no times; a shorter sentence is one window."""
+    """Return the windows of a sentence whose words have no times; a shorter sentence is one window."""
     count = int((reading.end - reading.begin - window) / step + 1e-9) + 1
     if count < 1 or reading.end - reading.begin < window:
         return ((reading.begin, reading.end),)
     starts = (reading.begin + i * step for i in range(count))
     return tuple((start, start + window) for start in starts)
+
+
+class SameTimes:
+    """Detect recordings with the same sentences at the same times, such as raw and filtered copies."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[tuple[str, float], ...], RawFile] = {}
+        self._again: list[tuple[RawFile, RawFile]] = []
+
+    def add(self, file: RawFile, sentences: Sequence[Reading]) -> None:
+        """Add the sentences of a recording, in order of time."""
+        key = tuple((reading.text, round(reading.begin, 3)) for reading in sentences)
+        first = self._first.setdefault(key, file)
+        if first is not file and len(key) >= FEWEST:
+            self._again.append((first, file))
+
+    def notes(self) -> list[str]:
+        """Return a note if there are such recordings."""
+        if not self._again:
+            return []
+        first, second = self._again[0]
+        return [
+            f"{len(self._again)} recordings have the sentences of another one at the same times, such as "
+            f"{second.path.name} ({second.subject}) those of {first.path.name} ({first.subject}); if they are copies, "
+            "such as filtered ones, prepare one of each."
+        ]

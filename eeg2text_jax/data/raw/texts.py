@@ -1,4 +1,4 @@
-"""A table of the sentences' texts, looked up by trial or code; what does not fit the recordings is refused."""
+"""A table of the sentences' texts, looked up by trial or code."""
 
 import itertools
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from eeg2text_jax.data.raw.find import RawFile
 from eeg2text_jax.errors import UserError
 
 BIDS_PREFIX = {"subject": "sub-", "session": "ses-", "task": "task-", "run": "run-"}
-KEYS = ("subject", "session", "task", "run", "trial", "code")  # columns by which a table of texts is looked up
+KEYS = ("subject", "session", "task", "run", "trial", "code")  # columns for the lookup
 
 
 class Texts:
-    """A table of texts by trial (from 1, in a recording), by code, or by both; narrowed by subject, task and so on.
+    """Texts by trial (from 1, per recording), by code, or by both; optionally also by subject, task and so on.
 
     Raises:
-      UserError: it cannot be read, lacks the column of texts or all columns to look up by, or says one thing twice.
+      UserError: it cannot be read, lacks the column of texts or all key columns, or has two texts for one key.
     """
 
     def __init__(self, path: Path, column: str):
@@ -41,7 +41,7 @@ class Texts:
                 raise UserError(f"{path}: has two texts for {named}; a column more is needed to tell them apart.")
 
     def find(self, file: RawFile, trial: int, codes: Sequence[str]) -> str:
-        """The text of a trial; empty where the table has none."""
+        """Return the text of a trial, or ""."""
         known = {"subject": file.subject, "session": file.session, "task": file.task, "run": file.run, "trial": trial}
         if "code" in self.keys:
             self._met.update(_key("code", code) for code in codes)
@@ -53,10 +53,7 @@ class Texts:
         return ""
 
     def check_trials(self, file: RawFile, trials: int) -> None:
-        """
-        Raises:
-          UserError: the recording has another number of trials than texts, so that its texts would be shifted.
-        """
+        """Raise UserError if a recording has another number of trials than texts, so that texts would be shifted."""
         if "code" in self.keys or not trials:
             return
         ours = [_key(name, getattr(file, name)) for name in self.keys[:-1]]
@@ -74,10 +71,7 @@ class Texts:
             )
 
     def check_codes(self) -> None:
-        """
-        Raises:
-          UserError: the numbers of all codes met are those of the table, each greater or smaller by the same.
-        """
+        """Raise UserError if the numbers of all codes met are those of the table plus a constant."""
         theirs = {int(key[-1]) for key in self._texts if key[-1].isdecimal()}
         ours = {int(code) for code in self._met if code.isdecimal()}
         if theirs and ours and (shift := min(ours) - min(theirs)) and ours == {code + shift for code in theirs}:
@@ -87,7 +81,7 @@ class Texts:
             )
 
     def mismatch(self, files: Sequence[RawFile]) -> str:
-        """A sentence on why no trial has a text."""
+        """Explain why no trial has a text."""
         for place, name in enumerate(self.keys):
             if name in ("trial", "code"):
                 continue
@@ -100,7 +94,7 @@ class Texts:
         return f"{self.path}: no row has the {' and '.join(self.keys)} of a sentence here."
 
     def notes(self) -> list[str]:
-        """A sentence on rows that no trial had, if there are any."""
+        """Return a note on rows that belong to no trial, if any."""
         unused = [key for key in self._texts if key not in self._used]
         if not unused:
             return []
@@ -109,14 +103,9 @@ class Texts:
 
 
 def _key(name: str, value: str) -> str:
-    """A cell of the table by which texts are looked up; `Stimulus/S101`, `S 101` and `101` are one code."""
+    """Normalize a key cell; `Stimulus/S101`, `S 101` and `101` are one code, `01`, `1` and `1.0` one number."""
     if name == "code":
         marker, bare = split_type(value)
         value = spellings(bare)[-1] if marker in ("", "Stimulus/", "Comment/") else marker + bare
-    return _plain(value.strip().removeprefix(BIDS_PREFIX.get(name, "")))
-
-
-def _plain(value: str) -> str:
-    """`01`, `1` and `1.0` are one number."""
-    value = value.strip().removesuffix(".0")
+    value = value.strip().removeprefix(BIDS_PREFIX.get(name, "")).strip().removesuffix(".0")
     return value.lstrip("0") or "0" if value.isdecimal() else value

@@ -42,6 +42,10 @@ class UnreadableRecording(UserError):
         self.path, self.problem = path, problem
 
 
+class Damaged(Exception):
+    """The bytes of a MATLAB file violate the format; the message says how."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Fields:
     """The EEG fields to read: band amplitudes in µV of one gaze measure."""
@@ -68,10 +72,9 @@ class Fields:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Word:
-    """One token of a sentence.
+    """One token of a sentence; `fixations` is None if the file has an empty array.
 
-    `fixations` is None if the file has an empty array. `eeg` holds one flat array per band, normally `[105]`, or `[0]`
-    if the file has none; a damaged file may have other sizes.
+    `eeg` holds one flat array per band: `[105]`, `[0]` if the file has none, other sizes in a damaged file.
     """
 
     content: str
@@ -95,6 +98,19 @@ class Sentence:
     means: tuple[np.ndarray, ...]
 
 
+def make_word(number: int, content: str, count: np.ndarray, eeg: tuple[np.ndarray, ...]) -> Word:
+    """Make a word of MATLAB arrays. Raises Damaged if it has several fixation counts."""
+    if count.size > 1:
+        raise Damaged(f"word {number} has {count.size} fixation counts")
+    return Word(content, float(count[0]) if count.size else None, eeg)
+
+
+def check_placeholder(values: np.ndarray | None) -> None:
+    """Raise Damaged unless the value in place of words is a placeholder: NaN or empty."""
+    if values is None or values.size > 1 or np.isfinite(values).any():
+        raise Damaged("its words are no struct array")
+
+
 LARGEST = 1000.0  # µV; the authors rejected amplitudes above 90, so a larger one is a damaged number
 ROUNDING = 1e-12  # relative to the largest magnitude; smaller deviations are float64 rounding of equal values
 # Typing errors in ZuCo's own sentences.
@@ -116,24 +132,18 @@ class Dropped(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-    """How a sentence becomes a sample.
+    """How a sentence becomes a sample."""
 
-    non_words: `keep` or `skip` tokens without any letter or digit.
-    zscore: subtract each word's mean and divide by its standard deviation (ddof 1) over its own F values.
-    """
-
-    non_words: str
-    zscore: bool
+    non_words: str  # `keep` or `skip` tokens without any letter or digit
+    zscore: bool  # standardize each word (ddof 1) over its own F values
 
 
 def corrected(sentence: Sentence | None, choices: Choices, measure: str) -> tuple[np.ndarray, str]:
     """Return the default reading: features float32 `[W, F]` of the fixated words, F band-major, and the sentence.
 
     A word's fixations and EEG are those stored with it (Wang & Ji's scripts shift them). With the measure SFD only
-    words that were fixated once take part, because no other word has it.
-
-    Raises:
-      Dropped: a fixated word has no usable EEG, or no word was fixated.
+    words that were fixated once count, because no other word has it. Raises Dropped if a fixated word has no usable
+    EEG, or no word was fixated.
     """
     if sentence is None or sentence.words is None:
         raise Dropped(MISSING)
@@ -158,11 +168,7 @@ def repaired(text: str) -> str:
 
 
 def stacked(words: list[Word]) -> np.ndarray:
-    """Stack the EEG of words, float64 `[W, F]`.
-
-    Raises:
-      Dropped: a band does not have 105 channels.
-    """
+    """Stack the EEG of words, float64 `[W, F]`. Raises Dropped if a band does not have 105 channels."""
     if any(band.size != CHANNELS for word in words for band in word.eeg):
         raise Dropped(WRONG_LENGTH)
     return np.array([np.concatenate(word.eeg) for word in words], np.float64)
@@ -171,8 +177,7 @@ def stacked(words: list[Word]) -> np.ndarray:
 def standardized(features: np.ndarray, zscore: bool) -> np.ndarray:
     """Check features `[W, F]` in µV and standardize each word separately; return float32.
 
-    Raises:
-      Dropped: a value is NaN or absurdly large, or all values of a word are equal.
+    Raises Dropped if a value is NaN or absurdly large, or all values of a word are equal.
     """
     if np.isnan(features).any():
         raise Dropped(NAN)
@@ -201,15 +206,9 @@ _NEEDED_V73 = {"rawEEG", "SFD"}
 
 
 def wang_ji(sentence: Sentence | None, layout: str, zscore: bool) -> tuple[np.ndarray, str]:
-    """Return features float32 `[W, F]` and the sentence as Wang & Ji's scripts build them.
+    """Return features float32 `[W, F]` and the sentence as Wang & Ji's scripts build them; Dropped if they give none.
 
-    Args:
-      sentence: the entry of the file.
-      layout: `"mat-v5"`, `"mat-v7.3"` or `"pickle"`.
-      zscore: True in their scripts.
-
-    Raises:
-      Dropped: their code gives no sample.
+    `layout` is `"mat-v5"`, `"mat-v7.3"` or `"pickle"`; `zscore` is True in their scripts.
     """
     if sentence is None or sentence.words is None:
         raise Dropped(MISSING)

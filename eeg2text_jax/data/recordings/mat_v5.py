@@ -16,12 +16,15 @@ from typing import BinaryIO
 import numpy as np
 
 from eeg2text_jax.data.recordings.features import (
+    Damaged,
     Fields,
     Sentence,
     UnreadableRecording,
     Word,
+    check_placeholder,
+    make_word,
 )
-from eeg2text_jax.data.recordings.matlab5_arrays import COMPRESSED, MATRIX, Array, Damaged, Decoder, Source
+from eeg2text_jax.data.recordings.matlab5_arrays import COMPRESSED, MATRIX, Array, Decoder, Source
 
 HEADER = 128
 _CHUNK = 1 << 20
@@ -118,8 +121,8 @@ def byte_order(header: bytes) -> str | None:
 class StructArray:
     """The struct array called `name` in a Level 5 file.
 
-    Iterating yields, for every struct, the undecoded bytes of those `wanted` fields that the array has (see
-    `Decoder`). The file is consistent only if the iteration ends without an error.
+    Iterating yields, for every struct, the undecoded bytes of those `wanted` fields that the array has (see `Decoder`).
+    The file is consistent only if the iteration ends without an error.
 
     Raises:
       Damaged: the bytes violate the format.
@@ -199,8 +202,7 @@ def read_mat_v5(path: Path, fields: Fields) -> Iterator[Sentence]:
     with path.open("rb") as file:
         try:
             array = StructArray(file, "sentenceData", frozenset({"content", "word", *fields.sentence}))
-            missing = {"content", "word"} - set(array.fields)
-            if missing:
+            if missing := {"content", "word"} - set(array.fields):
                 raise UnreadableRecording(path, f"its sentenceData has no field {', '.join(sorted(missing))}.")
             for number, element in enumerate(array, 1):
                 try:
@@ -224,9 +226,7 @@ def _sentence(decoder: Decoder, element: dict[str, bytes], fields: Fields) -> Se
     )
     words = decoder.array(element["word"])
     if not words.fields:
-        # A placeholder is NaN or empty. Any other value is not a recording.
-        if words.numbers is None or words.numbers.size > 1 or np.isfinite(words.numbers).any():
-            raise Damaged("its words are no struct array")
+        check_placeholder(words.numbers)
         return Sentence(content, None, (), frozenset(), means)
     read = _words(decoder, element["word"], words, fields)
     return Sentence(content, read, tuple(word.content for word in read), frozenset(words.fields), means)
@@ -246,10 +246,8 @@ def _words(decoder: Decoder, data: bytes, words: Array, fields: Fields) -> tuple
     read = []
     for i in range(len(words.spans) // width):
         count = _numbers(field(i, "nFixations"), "nFixations")
-        if count.size > 1:
-            raise Damaged(f"word {i + 1} has {count.size} fixation counts")
         eeg = tuple(_numbers(field(i, name), name) for name in fields.word)
-        read.append(Word(field(i, "content").text or "", float(count[0]) if count.size else None, eeg))
+        read.append(make_word(i + 1, field(i, "content").text or "", count, eeg))
     return tuple(read)
 
 

@@ -15,12 +15,13 @@ from h5py import h5a, h5d, h5g, h5o, h5r, h5s, h5t
 
 from eeg2text_jax.data.hdf5_disk import check_size, open_own
 from eeg2text_jax.data.recordings.features import (
+    Damaged,
     Fields,
     Sentence,
     UnreadableRecording,
-    Word,
+    check_placeholder,
+    make_word,
 )
-from eeg2text_jax.data.recordings.matlab5_arrays import Damaged
 from eeg2text_jax.errors import first_line
 
 _NOTHING = np.empty(0)
@@ -55,8 +56,7 @@ def _sentences(path: Path, file: h5py.File, fields: Fields) -> Iterator[Sentence
         )
     references = _References(file)
     sentences = _StructArray(file, group, references)
-    missing = {"content", "word"} - set(sentences.fields)
-    if missing:
+    if missing := {"content", "word"} - set(sentences.fields):
         raise UnreadableRecording(path, f"its sentenceData has no {', '.join(sorted(missing))}.")
     for i in range(sentences.count):
         try:
@@ -73,9 +73,7 @@ def _sentence(
     means = tuple(_numbers(sentences.field(name, i), name) for name in fields.sentence)
     word = sentences.field("word", i)
     if not isinstance(word, h5g.GroupID):
-        placeholder = _numbers(word, "word")
-        if placeholder.size > 1 or np.isfinite(placeholder).any():
-            raise Damaged("its words are no struct array")
+        check_placeholder(_numbers(word, "word"))
         return Sentence(content, None, (), frozenset(), means)
     words = _StructArray(file, word, references)
     if "content" not in words.fields:
@@ -83,10 +81,8 @@ def _sentence(
     read = []
     for w in range(words.count):
         count = _numbers(words.field("nFixations", w), "nFixations")
-        if count.size > 1:
-            raise Damaged(f"word {w + 1} has {count.size} fixation counts")
         eeg = tuple(_numbers(words.field(name, w), name) for name in fields.word)
-        read.append(Word(_text(words.field("content", w)), float(count[0]) if count.size else None, eeg))
+        read.append(make_word(w + 1, _text(words.field("content", w)), count, eeg))
     return Sentence(content, tuple(read), tuple(word.content for word in read), words.fields, means)
 
 
@@ -103,11 +99,7 @@ class _References:
         self._places: list[tuple[h5g.GroupID, bytes]] = []
 
     def add(self, group: h5g.GroupID, name: bytes, dataset: h5d.DatasetID) -> None:
-        """Record the references of a field.
-
-        Raises:
-          Damaged: there are more references than the file can hold, or more than words in a sentence.
-        """
+        """Record the references of a field. Raises Damaged if they are more than plausible or than the file holds."""
         count = math.prod(dataset.shape)
         if count > _MOST_ENTRIES:
             raise Damaged(f"{name.decode()} claims {count} entries")

@@ -10,6 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
+from eeg2text_jax.data.recordings.features import Damaged
+
 MATRIX, COMPRESSED = 14, 15  # types of data elements
 _LARGEST_HEADER = 1 << 20
 _STRUCT, _CHAR = 2, 4  # classes of arrays
@@ -20,10 +22,6 @@ _NUMERIC = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f
 _TEXT = {1: "latin-1", 2: "latin-1", 4: "utf-16", 16: "utf-8", 17: "utf-16", 18: "utf-32"}
 # Array class -> allowed storage types: MATLAB writes whole numbers in the smallest integer type that fits.
 _STORED = {6: (1, 2, 3, 4, 5, 6, 9), 7: (1, 2, 3, 4, 7)} | dict.fromkeys(range(8, 16), (1, 2, 3, 4, 5, 6, 12, 13))
-
-
-class Damaged(Exception):
-    """The bytes violate the format; the message says how."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -22,12 +22,7 @@ from eeg2text_jax.data.recordings.features import (
 )
 from eeg2text_jax.data.recordings.mat_v5 import read_mat_v5
 from eeg2text_jax.data.recordings.mat_v73 import read_mat_v73
-from eeg2text_jax.data.recordings.sources import (
-    RecordingFile,
-    find_recordings,
-    layout,
-    refuse_duplicates,
-)
+from eeg2text_jax.data.recordings.sources import RecordingFile, find_recordings, layout, refuse_duplicates
 from eeg2text_jax.data.recordings.wang_ji_pickle import read_pickle
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError
@@ -74,8 +69,8 @@ class Recordings:
     first sample is yielded, so a damaged file yields none.
 
     Raises:
-      UserError: from the constructor if a source is not usable; during iteration if `strict` and a file is unreadable,
-        or if no file gives a sample.
+      UserError: from the constructor for an unusable source; during iteration if `strict` and a file is unreadable, or
+        if no file gives a sample.
     """
 
     def __init__(self, sources: Sequence[str], spec: RecordingSpec, tally: Tally):

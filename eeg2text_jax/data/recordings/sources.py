@@ -36,29 +36,23 @@ class RecordingFile:
 def find_recordings(sources: Sequence[str], task: str = "") -> tuple[list[RecordingFile], list[str]]:
     """Find recordings among files, folders (recursively) and globs, ordered by task and subject.
 
-    Args:
-      sources: the user's paths and globs.
-      task: one of TASKS; required for pickles whose names do not contain it.
-
-    Returns:
-      The recordings, and a sentence for each ignored file of a folder.
+    `task` is one of TASKS, required for pickles whose names do not contain it. Return the recordings, and a sentence
+    for each ignored file of a folder.
 
     Raises:
-      UserError: a source does not exist or holds no recordings, a file's name does not contain subject and task, or
-        two files hold the same subject and task.
+      UserError: a source does not exist or holds no recordings, a file's name does not contain subject and task, or two
+        files hold the same subject and task.
     """
     if task and task not in TASKS:
         raise UserError(f"data.recordings.task is {task!r}; expected one of {', '.join(TASKS)}.")
     found: dict[Path, RecordingFile] = {}
     passed_over = []
     for source in sources:
-        named = Path(source).is_file()
-        paths = _paths(source)
-        for path in paths:
+        for path in _paths(source):
             file = _identify(path, task)
             if file is not None:
                 found[path.resolve()] = file
-            elif named:
+            elif Path(source).is_file():
                 raise UserError(f"{path}: {_expectation(path)}")
             else:
                 passed_over.append(f"{path}: passed over; {_expectation(path)}")
@@ -81,11 +75,7 @@ def refuse_duplicates(entries: Iterable[tuple[str, str, Path]]) -> None:
 
 
 def layout(path: Path) -> str:
-    """Return `mat-v5`, `mat-v7.3` or `pickle` from the file's content, independent of its name and release.
-
-    Raises:
-      UnreadableRecording: it is none of these.
-    """
+    """Return `mat-v5`, `mat-v7.3` or `pickle` from the file's content. Raises UnreadableRecording for other content."""
     try:
         with path.open("rb") as file:
             header = file.read(HEADER)

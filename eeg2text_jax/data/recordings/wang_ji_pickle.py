@@ -1,13 +1,11 @@
-"""The pickles that the scripts of Wang & Ji (and NeuSpeech's copy of them) make: one task, all subjects.
+"""Read the pickles of Wang & Ji's scripts (and of NeuSpeech's copy): one task, all subjects.
 
-They hold fixated words only, of the measures GD, FFD and TRT. What the scripts did wrong when they made one (see
-`features`) is in the pickle and cannot be undone.
+They hold only fixated words, of the measures GD, FFD and TRT. Errors of the scripts (see `features`) are in the pickle
+and cannot be undone.
 
-Unpickling that cannot execute anything: numbers, text, plain containers, and numpy arrays rebuilt by us.
-
-A pickle names the functions that rebuild its objects, so loading one runs whatever its author chose. Here the few
-names under which numpy writes arrays lead to the classes below, every other name is refused, and not even numpy's
-own reconstruction sees the file's bytes.
+A pickle names the functions that rebuild its objects, so loading one can execute anything. Here the few names under
+which numpy writes arrays lead to the classes below, and every other name is refused; not even numpy's own
+reconstruction sees the file's bytes.
 """
 
 import collections
@@ -17,12 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from eeg2text_jax.data.recordings.features import (
-    Fields,
-    Sentence,
-    UnreadableRecording,
-    Word,
-)
+from eeg2text_jax.data.recordings.features import Fields, Sentence, UnreadableRecording, Word
 from eeg2text_jax.errors import UserError, first_line
 
 _PLAIN_KINDS = "biuf"
@@ -33,7 +26,7 @@ class Forbidden(Exception):
 
 
 class _Dtype:
-    """Stands for `numpy.dtype`: a plain number type, of which `__setstate__` tells the byte order."""
+    """Stand-in for `numpy.dtype`: a plain number type; `__setstate__` sets the byte order."""
 
     def __init__(self, name: str, *_: Any):
         self.dtype: np.dtype = np.dtype(str(name)) if not isinstance(name, _Dtype) else name.dtype
@@ -47,7 +40,7 @@ class _Dtype:
 
 
 class _Array:
-    """Stands for an array until its state is known; `value` is the array."""
+    """Stand-in for an array; `value` is the array once its state is known."""
 
     def __init__(self, *_: Any):
         self.value: np.ndarray | None = None
@@ -73,8 +66,7 @@ def _rebuild(content: Any, dtype: Any, shape: Any, order: str) -> np.ndarray:
 
 
 def _scalar(dtype: _Dtype, content: bytes) -> float:
-    value = _rebuild(content, dtype, (), "C")
-    return value.item()
+    return _rebuild(content, dtype, (), "C").item()
 
 
 _ALLOWED = {
@@ -103,13 +95,11 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load_plain(file: BinaryIO) -> Any:
-    """Loads a pickle that holds numbers, text, containers and numeric arrays only.
-
-    Arrays come as objects to be given to `array`.
+    """Load a pickle of numbers, text, containers and numeric arrays only; convert arrays with `array`.
 
     Raises:
       Forbidden: it names any other class or function; nothing was executed.
-      Exception: the bytes are no pickle, or a damaged one (the C unpickler raises nearly anything then).
+      Exception: the bytes are no pickle, or a damaged one (the C unpickler raises nearly anything).
     """
     content = _Unpickler(file).load()
     if file.read(1):
@@ -118,7 +108,7 @@ def load_plain(file: BinaryIO) -> Any:
 
 
 def array(value: Any) -> np.ndarray:
-    """A loaded array, number or list of numbers as a flat array; TypeError for anything else."""
+    """Return a loaded array, number or empty list as a flat array. Raises TypeError for anything else."""
     if isinstance(value, _Array) and value.value is not None:
         return value.value.ravel()
     if isinstance(value, int | float) or (isinstance(value, list) and not value):
@@ -131,10 +121,7 @@ _MASK = "[MASK]"
 
 
 def read_pickle(path: Path, fields: Fields) -> collections.OrderedDict[str, list[Sentence | None]]:
-    """Reads a pickle without executing anything that it names.
-
-    Returns:
-      The sentences of each subject, subjects sorted; None for a sentence that the scripts found missing.
+    """Return the sentences of each subject, sorted by subject; None for a sentence that the scripts found missing.
 
     Raises:
       UnreadableRecording: the file is no such pickle, is damaged, or names a class or function that does not belong.
@@ -182,7 +169,7 @@ def _word(item: Any, fields: Fields) -> Word:
 
 
 def _check_tokens(item: Any, words: tuple[Word, ...]) -> None:
-    """The scripts store the fixated words three times; a damaged file contradicts itself."""
+    """Raise ValueError if the three copies of the fixated words differ, as in a damaged file."""
     contents = [word.content for word in words]
     masked, every = item["word_tokens_with_mask"], item["word_tokens_all"]
     fixated = [token for token, mask in zip(every, masked, strict=True) if mask != _MASK]
