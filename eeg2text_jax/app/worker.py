@@ -15,9 +15,10 @@ from typing import Any
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.predictions import packed
 from eeg2text_jax.predictions.csv_rows import DELIMITERS, first_names
-from eeg2text_jax.predictions.file import Lines, Prediction, PredictionSet
+from eeg2text_jax.predictions.file import Prediction, PredictionSet
 from eeg2text_jax.predictions.groups import LIKELY
 from eeg2text_jax.predictions.json_rows import items_by_line, items_of_text
+from eeg2text_jax.predictions.packed import Lines
 from eeg2text_jax.predictions.rankings import is_rankings
 from eeg2text_jax.predictions.read import describe, read_any
 from eeg2text_jax.predictions.selection import read_conditions

@@ -25,9 +25,10 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest, write_text
 from eeg2text_jax.model_metrics import endpoints, makers_of
 from eeg2text_jax.predictions.candidates import read_candidates, read_choices
-from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, read_text
+from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet
 from eeg2text_jax.predictions.foreign import mode_name
 from eeg2text_jax.predictions.groups import LIKELY, groups_of, likely_groups
+from eeg2text_jax.predictions.packed import read_text
 from eeg2text_jax.predictions.rankings import Ranking, RankingSet, describe_rankings, is_rankings, read_rankings
 from eeg2text_jax.predictions.read import REFERENCE, check_given_once, describe, read_any
 from eeg2text_jax.predictions.selection import join_metadata, read_conditions, select_arms

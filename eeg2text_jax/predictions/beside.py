@@ -1,14 +1,14 @@
-"""Layouts P and K: texts without their references, which are in a second file in the same order or by the same ids."""
+"""Layouts P and K: texts whose references are in a second file, in the same order or with the same ids."""
 
 import json
 import re
 from collections.abc import Iterator, Sequence
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.file import Lines
+from eeg2text_jax.predictions.columns import listed, one_text
 from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow
-from eeg2text_jax.predictions.lists import listed, one_text
 from eeg2text_jax.predictions.one_side import Side, read_side
+from eeg2text_jax.predictions.packed import Lines
 
 FAIRSEQ = re.compile(r"^[STHD]-(?=\d+$)")
 LAYOUTS = ("P", "K", "F", "H", "J")  # of the two files
@@ -21,14 +21,14 @@ def read_beside(
     columns: Sequence[str] | None = None,
     groups: Sequence[str] = (),
 ) -> tuple[Iterator[ForeignRow], str]:
-    """Rows of a file of texts beside the file of their references, and the layout in words.
+    """Return the rows of a file of texts with references from another file, and the layout in words.
 
-    Each is a text a line, with or without ids of utterances (`ID text`, `text (ID)`); a table or JSON with a column of
-    texts; or JSON `{id: text}`, `{id: [texts]}`, or a list of texts. Rows are joined by id if both files have ids.
-    `columns` names the column of the reference in its file, and that of the prediction.
+    Each file has one text per line, with or without ids of utterances (`ID text`, `text (ID)`); or is a table or JSON
+    with a column of texts; or JSON `{id: text}`, `{id: [texts]}`, or a list of texts. Rows are joined by id if both
+    files have ids. `columns` names the column of the reference in its file, and that of the prediction.
 
     Raises:
-      UserError: the files differ in their number of rows or in their ids, or a value is no text.
+      UserError: the files differ in number of rows or in ids, or a value is not a text.
     """
     if layout not in (None, *LAYOUTS):
         raise UserError(
@@ -49,21 +49,16 @@ def read_beside(
         _equally_long(texts, references)
     places = _places(texts, references) if by_id else list(range(len(texts.texts)))
     more = len(references.texts) - len(set(places))
-    said = [f"{'K' if by_id else 'P'} ({texts.said or ('texts by id' if by_id else 'a text a line')}"]
-    said.append(f"; references from {reference.path}" + (f": {references.said}" if references.said else ""))
-    said.append(f", which has {more} more" if more else "")
-    said.append(
-        "; joined row by row, ids of one file alone are not used" if not by_id and _ids_alone(texts, references) else ""
-    )
-    return _rows(texts, references, places, by_id), f"{''.join(said)})"
-
-
-def _ids_alone(texts: Side, references: Side) -> bool:
-    return texts.ids is not None or references.ids is not None
+    said = f"{'K' if by_id else 'P'} ({texts.said or ('texts by id' if by_id else 'a text a line')}"
+    said += f"; references from {reference.path}" + (f": {references.said}" if references.said else "")
+    said += f", which has {more} more" if more else ""
+    if not by_id and (texts.ids is not None or references.ids is not None):
+        said += "; joined row by row, ids of one file alone are not used"
+    return _rows(texts, references, places, by_id), f"{said})"
 
 
 def _by_id(texts: Side, references: Side) -> bool:
-    """Whether both files have ids to be joined by. Raises UserError where one file alone has them in its lines."""
+    """Return whether both files have ids. Raises UserError if only one has them in its lines."""
     sides = (texts, references)
     if all(side.ids is not None for side in sides):
         return True
@@ -82,7 +77,7 @@ def _by_id(texts: Side, references: Side) -> bool:
 
 
 def _places(texts: Side, references: Side) -> list[int]:
-    """The place of the reference of each text. Raises UserError where an id has none, or several."""
+    """Return the place of each text's reference. Raises UserError if an id has none, or several."""
     ids, known = _alike(texts.ids, references.ids)
     if ids == known:
         return list(range(len(texts.texts)))
@@ -128,7 +123,7 @@ def _rows(texts: Side, references: Side, places: Sequence[int], by_id: bool) -> 
 
 
 def _text(value: object, key: str, side: Side) -> tuple[str, str]:
-    """The text of a value, and what was done to have it. Raises UserError where it is no text or list of texts."""
+    """Return the text of a value and a note on its conversion. Raises UserError if it is no text or list of texts."""
     items = listed(value) if isinstance(value, str) and side.about else value  # of a table
     text, how = one_text(items) if isinstance(items, list) else (value, "")
     if not isinstance(text, str):
@@ -139,7 +134,7 @@ def _text(value: object, key: str, side: Side) -> tuple[str, str]:
 
 
 def _equally_long(texts: Side, references: Side) -> None:
-    """Remove empty lines at the end of the longer side. Raises UserError where the lengths differ."""
+    """Remove empty lines at the end of the longer side. Raises UserError if the lengths still differ."""
     n = min(len(texts.texts), len(references.texts))
     for side in (texts, references):
         if any(side.texts[n:]):

@@ -18,13 +18,13 @@ from typing import Any
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.column_names import ABOUT_NAMES, normalised
-from eeg2text_jax.predictions.file import Lines
 from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow
+from eeg2text_jax.predictions.packed import Lines
 
 REFERENCE = "reference"
 TOKENS = re.compile(r"(target|predicted|prediction|pred)[\w ]*\b(tokens?|ids)\b")
 RULE = re.compile(r"([#\-=])\1{7,}\s*")
-# What may be a label: words and brackets before a colon. These first words make a line one that no text begins with.
+# A possible label: words and brackets before a colon; no text begins with one of LABEL_WORDS.
 LABEL = re.compile(r"([A-Za-z][\w ()\[\]/.+-]{0,48}?)\s*:")
 LABEL_WORDS = re.compile(
     r"(targets?|predicted|predictions?|preds?|true|truth|references?|ground truth|generated|decoded)\b"
@@ -33,7 +33,7 @@ LABEL_WORDS = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class BlockLayout:
-    """Labels of a block with what they hold (the reference, or a prediction in a mode), and the lines around it."""
+    """Labels of a block with their contents (the reference, or a prediction in a mode), and the lines around it."""
 
     labels: dict[str, str]
     closing: re.Pattern
@@ -65,7 +65,7 @@ WORD_PAIR = re.compile(r"target word: ?([^\t]*)\tpred word: ?([^\t]*)", re.IGNOR
 
 @dataclasses.dataclass
 class Survey:
-    """What the lines of a file begin with: one pass that tells the layout and every label in it."""
+    """One pass over the beginnings of lines, which tells the layout and every label in the file."""
 
     filled: int = 0
     braces: int = 0  # lines that begin an object
@@ -76,7 +76,7 @@ class Survey:
     rules: Counter = dataclasses.field(default_factory=Counter)
 
     def layout(self) -> str | None:
-        """The layout whose labels begin lines of the file; None where none does."""
+        """Return the layout whose labels begin lines of the file, or None."""
         heads = self.heads
         if "true" in heads and self.openings:
             return "C"
@@ -95,7 +95,7 @@ class Survey:
         return "C2" if self.pair() else None
 
     def pair(self) -> tuple[str, str] | None:
-        """The two labels that begin equally many lines, a half or a third of all."""
+        """Return the two labels that begin equally many lines, at least a quarter of all, or None."""
         sides = [[name for name in names if self.heads[name]] for names in (REFS, HYPS)]
         counts = {self.heads[name] for side in sides for name in side}
         alone = all(len(side) == 1 for side in sides) and len(counts) == 1
@@ -121,7 +121,7 @@ def survey(lines: Lines) -> Survey:
 
 
 def head_of(line: str) -> str | None:
-    """What stands before the colon of a line that may be labelled, in lower case."""
+    """Return the text before the colon of a line that may be labelled, in lower case, or None."""
     if ":" not in line:
         return None
     label = LABEL.match(line)
@@ -130,7 +130,7 @@ def head_of(line: str) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
-    """What the heads of lines are in one file: labels of the layout, fields of a sample, labels to pass over."""
+    """The heads of lines in one file: labels of the layout, fields of a sample, and labels to ignore."""
 
     layout: BlockLayout
     used: tuple[str, ...]
@@ -138,7 +138,7 @@ class Labels:
     passed: frozenset[str]
 
     def kind(self, line: str) -> tuple[str | None, bool]:
-        """The label that a line begins with, and whether its text is wanted."""
+        """Return the label that a line begins with, and whether its text is wanted."""
         head = head_of(line)
         if head is None:
             return None, False
@@ -148,11 +148,11 @@ class Labels:
 
 
 def labels_of(layout: BlockLayout, found: Survey) -> tuple[Labels, list[str]]:
-    """The labels of a file and what must be said of them.
+    """Return the labels of a file, and notes on them.
 
-    A head that stands in nine of ten blocks with something after its colon is a label, if not one that we know; one
-    that begins as labels do needs half of the blocks. It is passed over and said. (A rarer one of the latter kind is
-    an error, of the former kind a line of text.)
+    An unknown head is a label if nine of ten blocks have it with a value; a head that begins as labels do, if half of
+    the blocks have it. Such labels are ignored, with a note. A rarer head is text, or an error if it begins as labels
+    do.
     """
     used = tuple(label for label in layout.labels if found.heads[label])
     blocks = max((found.heads[label] for label in used), default=0)
@@ -179,7 +179,7 @@ def labels_of(layout: BlockLayout, found: Survey) -> tuple[Labels, list[str]]:
 
 
 def read_blocks(lines: Lines, layout_name: str, found: Survey) -> tuple[Iterator[ForeignRow], list[str]]:
-    """One row a block, and notes on its labels. Raises UserError with the line of a block that is not whole."""
+    """Return one row per block, and notes on labels. Raises UserError with the line of an incomplete block."""
     layout = LAYOUTS[layout_name]
     labels, notes = labels_of(layout, found)
     if REFERENCE not in {layout.labels[label] for label in labels.used} or len(labels.used) < 2:
@@ -202,7 +202,7 @@ def rows_of(lines: Lines, labels: Labels) -> Iterator[ForeignRow]:
 
 
 def split_blocks(lines: Lines, labels: Labels) -> Iterator[tuple[int, dict[str, str]]]:
-    """First line and labelled texts of every block; a prediction may go on over further lines."""
+    """Yield the first line and the labelled texts of every block; a prediction may span several lines."""
     layout, path = labels.layout, lines.path
     fields: dict[str, list[str]] = {}
     current: str | None = None
@@ -248,11 +248,7 @@ def split_blocks(lines: Lines, labels: Labels) -> Iterator[tuple[int, dict[str, 
 
 
 def read_pairs(lines: Lines, found: Survey) -> Iterator[ForeignRow]:
-    """Layout C2: a row for each two labelled lines.
-
-    Raises:
-      UserError: the labels do not alternate, or a line has no label that recurs.
-    """
+    """Yield a row for each pair of lines (C2). Raises UserError if labels do not alternate or a line has none."""
     reference, prediction = found.pair()
     fields: dict[str, str] = {}
     begin = 0
@@ -278,7 +274,7 @@ def read_pairs(lines: Lines, found: Survey) -> Iterator[ForeignRow]:
 
 
 def read_words(lines: Lines) -> Iterator[ForeignRow]:
-    """Layout E: one row a word."""
+    """Yield one row per word (layout E)."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue

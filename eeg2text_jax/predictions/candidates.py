@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.file import read_text
+from eeg2text_jax.predictions.packed import read_text
 
 FIELDS = {"sample_id": str, "sentence_id": str, "eval_condition": str, "candidates": list, "nll": list}
 
@@ -33,7 +33,7 @@ class CandidateScores:
 
 
 def read_candidates(path: str | os.PathLike[str]) -> dict[str, dict[Key, CandidateScores]]:
-    """Condition -> sample -> scores. Raises UserError naming file and line."""
+    """Return the scores by condition and sample. Raises UserError with file and line."""
     path = Path(path)
     conditions: dict[str, dict[Key, CandidateScores]] = {}
     for number, line in enumerate(read_text(path).split("\n"), 1):

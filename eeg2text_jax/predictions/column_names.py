@@ -1,4 +1,4 @@
-"""How published files name the columns of references, predictions, conditions and what else they tell."""
+"""Names of columns in published files: references, predictions, conditions and others."""
 
 import re
 from collections.abc import Iterable
@@ -87,7 +87,7 @@ def normalised(names: Iterable[str]) -> list[str]:
 
 
 def condition_of(name: str) -> str:
-    """The condition whose predictions a column holds by its name (`noise_eeg`, `pred_noise`, `eeg_pred`), or ""."""
+    """Return the condition in the name of a column of predictions (`noise_eeg`, `pred_noise`, `eeg_pred`), or ""."""
     if name in CONDITION_NAMES:
         return CONDITION_NAMES[name]
     for end, condition in CONDITION_AFFIXES.items():
@@ -98,7 +98,7 @@ def condition_of(name: str) -> str:
 
 
 def split_mode(name: str) -> tuple[str, str]:
-    """A column's name without its mode, and the mode."""
+    """Split a column's name into the name without its mode, and the mode."""
     for mode, affix in MODE_AFFIXES:
         base = affix.sub("", name)
         if base != name and (base in PREDICTION_NAMES or condition_of(base)):
@@ -110,12 +110,10 @@ def known(names: Iterable[str]) -> set[str]:
     bases = {split_mode(name)[0] for name in names}
     fed = {base for base in bases if condition_of(base)}
     pairs = {name for pair in PAIRS for name in pair}
-    abouts = {
-        name for name, field in ABOUT_NAMES.items() if field in TELLING
-    }  # the rest are common words, which tell no header
+    abouts = {name for name, field in ABOUT_NAMES.items() if field in TELLING}  # the others are common words
     return {*REFERENCE_NAMES, *PREDICTION_NAMES, *pairs, *PHONEMES[0], *PHONEMES[1], *abouts} & bases | fed
 
 
 def knows(names: Iterable[str]) -> bool:
-    """Whether the names are a header: two of them at least are known."""
+    """Return whether the names are a header: at least two are known."""
     return len(known(names)) >= 2

@@ -1,6 +1,12 @@
-"""What the columns of a foreign table, or the names in its JSON objects, stand for."""
+"""The roles of columns in a foreign table, or of names in its JSON objects."""
 
+import ast
+import csv
 import dataclasses
+import io
+import json
+import os
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,8 +25,10 @@ from eeg2text_jax.predictions.column_names import (
     split_mode,
 )
 from eeg2text_jax.predictions.foreign import MISSING, MODE_FIELDS, UNKNOWN, ForeignRow, fed_word
-from eeg2text_jax.predictions.lists import listed, one_text
+from eeg2text_jax.predictions.packed import read_text
 
+FIRST_OF_SEVERAL = "hold several texts; the first of them counts"
+JOINED = "are lists of tokens; they are joined by spaces"
 METADATA = ("n_words", "recording", "onset", "duration", "order")  # what a metadata CSV may tell of a reference
 
 
@@ -39,9 +47,9 @@ class Columns:
 
 
 def named_columns(names: Sequence[str], path: epath.Path, titles: Sequence[str] = ()) -> Columns:
-    """Columns by the usual names; `titles` are names as the file writes them, for messages.
+    """Find columns by the usual names; `titles` are the names as the file has them, for messages.
 
-    Raises UserError where none or several pairs fit.
+    Raises UserError if no pair or several pairs fit.
     """
     parts = [split_mode(name) for name in names]
     bases = [base for base, _ in parts]
@@ -80,7 +88,7 @@ def _unclear(
     names: Sequence[str],
     titles: Sequence[str],
 ) -> str:
-    """Which of reference and prediction cannot be told, and how to name it."""
+    """Explain which of reference and prediction is unclear, and how to name it."""
     title = next(
         (t for t, name in zip(titles, names, strict=True) if split_mode(name)[0] in (*references, *predicted)), ""
     )
@@ -103,12 +111,12 @@ def _unclear(
 
 
 def enumerated(names: Sequence[str], most: int = 8) -> str:
-    """The first names, and how many more there are."""
+    """Return the first names, and the number of the others."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _paired(chosen: Mapping[str, tuple[str, str]]) -> list[tuple[str, tuple[str, str]]]:
-    """A column that does not say its mode beside its teacher-forced twin ran free."""
+    """Set the mode of a column without one beside its teacher-forced twin to free-running."""
     forced = {condition for condition, mode in chosen.values() if mode == "teacher_forced"}
     return [
         (name, (condition, "free_running" if mode == UNKNOWN and condition in forced else mode))
@@ -117,9 +125,9 @@ def _paired(chosen: Mapping[str, tuple[str, str]]) -> list[tuple[str, tuple[str,
 
 
 def about(names: Sequence[str]) -> dict[str, list[int]]:
-    """Positions of the columns that fill fields of a prediction: the first of each, and all that tell of the task.
+    """Return the positions of the columns for fields of a prediction: the first of each, and all for the task.
 
-    A data set and a key of its task tell apart together what they do not alone.
+    A data set and a key of its task together identify the task.
     """
     found: dict[str, list[int]] = {}
     for index, name in enumerate(names):
@@ -130,19 +138,10 @@ def about(names: Sequence[str]) -> dict[str, list[int]]:
 
 
 def stated_columns(columns: Sequence[str], names: Sequence[str] | None, width: int, path: epath.Path) -> Columns:
-    """Columns that the user named, by name or by number from 1."""
+    """Return the columns that the user named, by name or by number from 1."""
     if len(columns) < 2:
         raise UserError(f"--columns={','.join(columns)}: expected the reference and at least one prediction.")
-    positions = []
-    for column in columns:
-        name = normalised([column])[0]
-        if names and name in names:
-            positions.append(list(names).index(name))
-        elif column.isascii() and column.isdigit() and 1 <= int(column) <= width:
-            positions.append(int(column) - 1)
-        else:
-            offered = ", ".join(names) if names else f"1 to {width}"
-            raise UserError(f"{path}: there is no column {column!r}; the columns are {offered}.")
+    positions = [place_of(column, names, width, path) for column in columns]
     reference, *predictions = positions
     titles = [condition_of(name) or name for name in normalised(columns[1:])]
     conditions = titles if len(predictions) > 1 else [UNKNOWN]
@@ -152,8 +151,19 @@ def stated_columns(columns: Sequence[str], names: Sequence[str] | None, width: i
     return Columns(reference, dict(zip(keys, predictions, strict=True)), about(names) if names else {})
 
 
+def place_of(column: str, names: Sequence[str] | None, width: int, path: epath.Path) -> int:
+    """Return the position of a column given by its name, or its number from 1. Raises UserError if there is none."""
+    name = normalised([column])[0]
+    if names and name in names:
+        return list(names).index(name)
+    if column.isascii() and column.isdigit() and 1 <= int(column) <= width:
+        return int(column) - 1
+    offered = ", ".join(names) if names else f"1 to {width}"
+    raise UserError(f"{path}: there is no column {column!r}; the columns are {offered}.")
+
+
 def with_groups(columns: Columns, names: Sequence[str] | None, groups: Sequence[str]) -> Columns:
-    """Columns with those of `groups` that are there, whose values rows carry as `group NAME`, and the columns left."""
+    """Add the columns of `groups`, whose values rows carry as `group NAME`, and the unused columns."""
     titles = {name: normalised([name])[0] for name in groups}
     places = {f"group {name}": [names.index(title)] for name, title in titles.items() if title in (names or ())}
     columns = dataclasses.replace(columns, about=columns.about | places)
@@ -161,10 +171,41 @@ def with_groups(columns: Columns, names: Sequence[str] | None, groups: Sequence[
     return dataclasses.replace(columns, others={n: i for i, n in enumerate(names or ()) if i not in used})
 
 
+def listed(cell: str) -> list | None:
+    """Parse a list in the notation of JSON, Python or NumPy; None if the cell is text."""
+    text = cell.strip()
+    if not (text[:1] == "[" and text[-1:] == "]"):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:  # NumPy leaves out the commas, and Python would join the texts
+        return ast.literal_eval(re.sub(r"(?<=['\"])\s+(?=['\"])", ", ", text))
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+
+
+def one_text(items: Sequence[Any]) -> tuple[str | None, str]:
+    """Return the text of a list and a note on the conversion; None if it holds anything but texts.
+
+    The first of several texts (references of a caption, hypotheses of a beam) counts, whatever the scores: content is
+    then the score against one text of the sentence minus that against one text of another.
+    """
+    if any(not isinstance(item, str) for item in items):
+        return None, ""
+    texts = list(dict.fromkeys(item.strip() for item in items))
+    if len(texts) < 2:
+        return (items[0] if items else ""), ""
+    if any(" " in text for text in texts):
+        return items[0], FIRST_OF_SEVERAL
+    return " ".join(items), JOINED
+
+
 def foreign_row(
     number: int, fields: Sequence[str], columns: Columns, path: epath.Path, unit: str = "line"
 ) -> ForeignRow:
-    """A sample from the fields of its row. Raises UserError where a text is a list of anything but texts."""
+    """Make a sample from the fields of its row. Raises UserError for a list of anything but texts."""
     done: list[str] = []
 
     def text(side: str, field: str) -> str:
@@ -183,13 +224,15 @@ def foreign_row(
 
 
 def _filled(values: Iterable[str]) -> list[str]:
-    """What the columns of one field say, without the empty ones."""
+    """Return the values that are not empty; if all are, the first."""
     values = list(values)
     return [value for value in values if value.strip().lower() not in MISSING] or values[:1]
 
 
-def metadata_titles(names: Sequence[str]) -> list[str]:
-    """Names of the columns of a metadata CSV, with `reference`, `subject` and `task` in place of their other names."""
+def read_metadata(path: str | os.PathLike[str]) -> csv.DictReader:
+    """Open a metadata CSV; columns of references, subjects and tasks get the names `reference`, `subject`, `task`."""
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
+    names = reader.fieldnames or ()
     plain = normalised(names)
     references = [name for name in ("reference", *REFERENCE_NAMES, *MAYBE_REFERENCES) if name in plain][:1]
     found: list[str] = []
@@ -197,11 +240,12 @@ def metadata_titles(names: Sequence[str]) -> list[str]:
         field = "reference" if name in references else ABOUT_NAMES.get(name, "")
         usual = field in ("reference", "subject", "task") and field not in (*found, *(plain if name != field else ()))
         found.append(field if usual else name if name in METADATA else title)
-    return found
+    reader.fieldnames = found
+    return reader
 
 
 def titles_of(names: Sequence[str] | None, width: int) -> list[str]:
-    """What messages call the columns; pandas leaves the name of its index empty."""
+    """Return names of columns for messages; pandas leaves the name of its index empty."""
     if not names:
         return [f"column {i + 1}" for i in range(width)]
     return [repr(name) if name else f"the index (column {i})" for i, name in enumerate(names, 1)]
@@ -210,7 +254,7 @@ def titles_of(names: Sequence[str] | None, width: int) -> list[str]:
 def describe_columns(
     columns: Columns, names: Sequence[str] | None, width: int, kind: str, dropped: Collection[str] = ()
 ) -> str:
-    """Which columns were used as what, and which were not: of what they tell, `dropped` served nothing."""
+    """Describe the used and unused columns; `dropped` are fields that were not used."""
     titles = titles_of(names, width)
     used = columns.used(dropped)
     unused = [title for i, title in enumerate(titles) if i not in used]

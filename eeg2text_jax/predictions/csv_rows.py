@@ -17,8 +17,8 @@ from eeg2text_jax.predictions.columns import (
     stated_columns,
     with_groups,
 )
-from eeg2text_jax.predictions.file import Lines
 from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow
+from eeg2text_jax.predictions.packed import Lines
 
 DELIMITERS = (",", "\t", ";")
 
@@ -27,7 +27,7 @@ Record = tuple[int, list[str]]  # first line, fields
 
 @dataclasses.dataclass(frozen=True)
 class Survey:
-    """A table under one delimiter: its first record, its number of records, and in how many each column is text."""
+    """A table under one delimiter: first record, number of records, and in how many each column is text."""
 
     delimiter: str
     first: list[str]
@@ -38,13 +38,11 @@ class Survey:
 def read_csv(
     lines: Lines, columns: Sequence[str] | None, header: bool | None, groups: Sequence[str] = ()
 ) -> tuple[Iterator[ForeignRow], Callable[..., str]]:
-    """Rows, and what describes the layout once they are taken, see `describe_columns`.
+    """Return the rows, and a function that describes the layout once they are read, see `describe_columns`.
 
     `columns` names (or numbers from 1) the reference and one or more predictions; `header` says whether there is a
-    header, None decides by its names.
-
-    Raises UserError (some while the rows are taken) where columns are not recognised, a row has too many or few
-    fields, or a quote is not closed.
+    header, None decides by its names. Raises UserError (partly while rows are read) if columns are not recognised, a
+    row has another number of fields, or a quote is not closed.
     """
     delimiter, names, survey = parse(lines, columns or (), header)
     first = names or survey.first
@@ -82,7 +80,7 @@ def rows_of(lines: Lines, delimiter: str, columns: Columns, header: bool) -> Ite
 
 
 def parse(lines: Lines, columns: Sequence[str], header: bool | None) -> tuple[str, list[str] | None, Survey | None]:
-    """The delimiter that fits, and the header's names where there is a header, else a survey of the table."""
+    """Return the delimiter, and the names in the header, if there is one, else a survey of the table."""
     errors, surveys = [], []
     stated = stated_delimiter(lines)
     for delimiter in DELIMITERS if stated is None else (stated,):
@@ -116,7 +114,7 @@ def survey_table(lines: Lines, delimiter: str) -> Survey:
 
 
 def records_of(lines: Lines, delimiter: str) -> Iterator[Record]:
-    """Records of equal width, two fields or more; blank lines are passed over. Fields may be of any length."""
+    """Yield records of equal width, at least two fields of any length; blank lines are skipped."""
     path, width = lines.path, 0
     skipped = stated_delimiter(lines) is not None
     limit = csv.field_size_limit(sys.maxsize)
@@ -152,18 +150,18 @@ def records_of(lines: Lines, delimiter: str) -> Iterator[Record]:
 
 
 def stated_delimiter(lines: Lines) -> str | None:
-    """What a first line `sep=;` says, as spreadsheets write it."""
+    """Return the delimiter in a first line `sep=;`, as spreadsheets write it, or None."""
     first = next(iter(lines), "")
     return first[4] if re.fullmatch(r"sep=[,;\t|]", first) else None
 
 
 def first_names(lines: Lines, delimiter: str) -> list[str]:
-    """Fields of the first filled line, as names of columns."""
+    """Return the fields of the first non-empty line as normalised names of columns."""
     return normalised(raw_names(lines, delimiter))
 
 
 def raw_names(lines: Lines, delimiter: str) -> list[str]:
-    """Fields of the first filled line as they are."""
+    """Return the fields of the first non-empty line."""
     filled = (line for line in lines if line and not line.startswith("sep="))
     line = next(filled, "")
     try:
@@ -173,7 +171,7 @@ def raw_names(lines: Lines, delimiter: str) -> list[str]:
 
 
 def refuse_header(first: list[str], lines: Lines) -> None:
-    """Raises UserError where the first line looks like a header, so that it is not taken for a sample."""
+    """Raise UserError if the first line looks like a header, so that it is not read as a sample."""
     if known(normalised(first)) or all(re.fullmatch(r"\w*", field) for field in first):
         raise UserError(
             f"{lines.path}, line 1: {', '.join(first)!r:.120} looks like a header without known column names; name the "
@@ -183,7 +181,7 @@ def refuse_header(first: list[str], lines: Lines) -> None:
 
 
 def text_columns(survey: Survey, lines: Lines) -> Columns:
-    """The two columns of running text in a table without header, the first of them taken as the reference."""
+    """Return the two columns of running text in a table without header; the first is the reference."""
     columns = [column for column, spaced in enumerate(survey.spaced) if 2 * spaced >= survey.records]
     if len(columns) != 2:
         raise UserError(

@@ -5,23 +5,21 @@ every other line one prediction of one sample in one cell and mode.
 """
 
 import dataclasses
-import hashlib
 import json
 import math
 import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from etils import epath
 
+from eeg2text_jax.data.clock import parse_span
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
-from eeg2text_jax.predictions.interning import Shared
-from eeg2text_jax.predictions.packed import as_text, conversion
-from eeg2text_jax.predictions.span import parse_span
+from eeg2text_jax.predictions.packed import Lines
 
 MODES = ("teacher_forced", "free_running")
 OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # no other layout has these
@@ -65,7 +63,7 @@ class Prediction:
 
 
 def write_predictions(path: str | os.PathLike[str], header: dict[str, Any], predictions: Iterable[Prediction]) -> None:
-    """Writes a predictions file; it is whole or not there."""
+    """Write a predictions file atomically."""
     with replacing(path) as partial, partial.open("w", encoding="utf8") as file:
         print(json.dumps({"header": header}, sort_keys=True, ensure_ascii=False), file=file)
         for prediction in predictions:
@@ -77,9 +75,9 @@ def write_predictions(path: str | os.PathLike[str], header: dict[str, Any], pred
 class PredictionSet:
     """The rows of one predictions file.
 
-    `predictions` has the first hypothesis of every sample, which is scored and audited; `further` the others. `notes`
-    say what a reader of its figures must know. `groups` are the columns asked for: by `sentence_key` of a reference,
-    how often it has each label. `digest` is the SHA-256 of the bytes; where seeds are not stated, they are 0.
+    `predictions` has the first hypothesis of every sample, which is scored and audited, `further` the others; `notes`
+    are for readers of the figures. `groups` counts the labels of each `sentence_key` by column. `digest` is the SHA-256
+    of the file; seeds that are not stated are 0.
     """
 
     predictions: list[Prediction]
@@ -94,20 +92,19 @@ class PredictionSet:
 
 
 def read_predictions(path: str | os.PathLike[str]) -> PredictionSet:
-    """Reads the file that `write_predictions` wrote.
+    """Read a file of `write_predictions`.
 
     Raises:
-      UserError: the file cannot be read, a line is not a JSON object, a field is missing, unknown or of the wrong
-        type, two lines hold the same hypothesis of a sample, cell and mode, or a sample's first hypothesis is missing.
+      UserError: the file cannot be read, a line is not a JSON object, a field is missing, unknown or invalid, a
+        hypothesis of a sample occurs twice in a cell and mode, or a sample's first hypothesis is missing.
     """
     return parse_predictions(Lines(path))
 
 
-def is_own(lines: "Lines") -> bool:
-    """Whether a file is in our own format: two JSON lines or more, first a header or a row with most of our names.
+def is_own(lines: Lines) -> bool:
+    """Return whether a file is in our format: at least two JSON lines, first a header or a row with most of our names.
 
-    Raises:
-      UserError: the first of lines that look like JSON cannot be read as such.
+    Raises UserError if the first of several JSON lines is invalid.
     """
     first, filled, braces = (0, ""), 0, 0
     for number, line in enumerate(lines, 1):
@@ -122,8 +119,29 @@ def is_own(lines: "Lines") -> bool:
     return set(row) == {"header"} or 2 * sum(name in row for name in OWN_NAMES) > len(OWN_NAMES)
 
 
-def parse_predictions(lines: "Lines") -> PredictionSet:
-    """The rows of a file in our own format; see `read_predictions`."""
+class Shared:
+    """One object for equal values of many rows, so that a million rows of ten readers fit in a gigabyte."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._ids: dict[int, int] = {}
+        self._lists: dict[str, list[int]] = {}
+
+    def text(self, text: str) -> str:
+        return self._texts.setdefault(text, text)
+
+    def ids(self, ids: list[int]) -> list[int]:
+        return [self._ids.setdefault(i, i) for i in ids]
+
+    def reference_ids(self, reference: str, ids: list[int]) -> list[int]:
+        known = self._lists.get(reference)
+        if known != ids:
+            known = self._lists[reference] = self.ids(ids)
+        return known
+
+
+def parse_predictions(lines: Lines) -> PredictionSet:
+    """Return the rows of a file in our format; see `read_predictions`."""
     path = lines.path
     header: dict[str, Any] = {}
     predictions: list[Prediction] = []
@@ -163,60 +181,18 @@ def parse_predictions(lines: "Lines") -> PredictionSet:
 
 
 def row_key(prediction: Prediction) -> tuple:
-    """What may occur once in a file, but for further hypotheses: a sample in a cell and mode."""
+    """Return the key of a sample in a cell and mode, which is unique except for further hypotheses."""
     p = prediction
     return p.train_condition, p.eval_condition, p.seed, p.mode, p.sample_id
 
 
 def sentence_key(text: str) -> str:
-    """Texts that differ in white space or in their Unicode form (é as one character or two) only are one sentence."""
+    """Return a key of a sentence that ignores white space and the Unicode form (é as one character or two)."""
     return unicodedata.normalize("NFC", " ".join(text.split()))
 
 
-class Lines:
-    """The lines of a UTF-8 file without their ends (`\\n`, `\\r\\n` or `\\r`); a byte order mark is dropped.
-
-    A `.gz` is unpacked, UTF-16 decoded, a Parquet or Excel table becomes lines of CSV; `kind` says which.
-    The file is read once (it may be a pipe) and kept as bytes: each pass over the lines decodes one at a time, so a
-    large file is never in memory as text. Raises UserError where it cannot be read, and at a line that is not UTF-8.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]):
-        self.path = epath.Path(path)
-        try:
-            data = self.path.read_bytes()
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read ({error.strerror}); check the path.") from error
-        self.digest = hashlib.sha256(data).hexdigest()
-        data, self.kind = as_text(data, self.path)
-        if data.startswith(b"\xef\xbb\xbf"):
-            data = data[3:]
-        if b"\r" in data:
-            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        self.data = data
-
-    def __iter__(self) -> Iterator[str]:
-        start, number = 0, 1
-        while start <= len(self.data):
-            end = self.data.find(b"\n", start)
-            end = len(self.data) if end < 0 else end
-            try:
-                yield self.data[start:end].decode()
-            except UnicodeDecodeError as error:
-                raise UserError(
-                    f"{self.path}, line {number}: not UTF-8 text ({error.reason}); convert the file to UTF-8"
-                    f"{conversion(self.data, self.path)}."
-                ) from error
-            start, number = end + 1, number + 1
-
-
-def read_text(path: str | os.PathLike[str]) -> str:
-    """A UTF-8 text file with its line ends made `\\n`; a byte order mark is dropped."""
-    return "\n".join(Lines(path))
-
-
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object of (name, value) pairs, for `object_pairs_hook`. Raises ValueError where a name is there twice."""
+    """Make a JSON object, for `object_pairs_hook`. Raises ValueError if a name occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -228,7 +204,7 @@ DECODER = json.JSONDecoder(object_pairs_hook=once)
 
 
 def parse_object(line: str, path: epath.Path, number: int) -> dict[str, Any]:
-    """The JSON object on a line. Raises UserError where it is none."""
+    """Parse the JSON object on a line. Raises UserError if it is none."""
     try:
         row = DECODER.decode(line)
     except (ValueError, RecursionError) as error:
@@ -241,16 +217,18 @@ FIELDS = {field.name: field for field in dataclasses.fields(Prediction)}
 SHARED_TEXT = ("subject", "task", "sentence_id", "train_condition", "eval_condition", "mode", "reference", "recording")
 
 
-def own_row(row: dict[str, Any], path: epath.Path, number: int, shared: Shared) -> Prediction:
-    """A row of our own format from its values by field. Raises UserError where one is missing, unknown or wrong."""
+def own_row(
+    row: dict[str, Any], path: epath.Path, number: int, shared: Shared, modes: Sequence[str] = MODES
+) -> Prediction:
+    """Check a row of our own format. Raises UserError if a field is missing, unknown or invalid."""
     for name, field in FIELDS.items():
         if name not in row and field.default is dataclasses.MISSING:
             raise UserError(f"{path}, line {number}: the field {name!r} is missing.")
     if unknown := [name for name in row if name not in FIELDS]:
         raise UserError(f"{path}, line {number}: unknown field {unknown[0]!r}; the fields are {', '.join(FIELDS)}.")
     values = {name: _value(name, value, path, number) for name, value in row.items()}
-    if values["mode"] not in MODES:
-        raise UserError(f"{path}, line {number}: mode is {values['mode']!r}; expected one of {', '.join(MODES)}.")
+    if values["mode"] not in modes:
+        raise UserError(f"{path}, line {number}: mode is {values['mode']!r}; expected one of {', '.join(modes)}.")
     for name in SHARED_TEXT:
         if values.get(name) is not None:
             values[name] = shared.text(values[name])
@@ -284,7 +262,7 @@ def _value(name: str, value: Any, path: epath.Path, number: int) -> Any:
 
 
 def _typed(name: str, value: Any, kind: type | tuple[type, ...], path: epath.Path, number: int) -> Any:
-    """`value` where it is of a JSON kind; booleans are not numbers."""
+    """Return `value` if it is of a JSON kind. Raises UserError otherwise; booleans are not numbers."""
     if not isinstance(value, kind) or isinstance(value, bool):
         names: dict[Any, str] = {dict: "an object", list: "a list", int: "a whole number", str: "text"}
         wanted = names.get(kind, "a number")

@@ -1,4 +1,4 @@
-"""What a foreign file gives of a sample, and its completion to predictions."""
+"""Samples of foreign files, and their completion to predictions."""
 
 import dataclasses
 import hashlib
@@ -7,15 +7,13 @@ from collections.abc import Iterable, Mapping
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.file import MODES, Prediction, row_key, sentence_key
-from eeg2text_jax.predictions.interning import Shared
+from eeg2text_jax.predictions.file import MODES, Prediction, Shared, row_key, sentence_key
 from eeg2text_jax.predictions.script import characters_apart
 
 UNKNOWN = "unknown"
 EEG_NAMES = {"real_eeg": "eeg", "real": "eeg", "true_eeg": "eeg", "shuffled_eeg": "shuffled", "noise_eeg": "noise"}
 CONTROLS = ("noise", "random", "random_noise", "gaussian_noise", "shuffled", "random_eeg", "zero", "zero_eeg", "zeros")
-# Recordings that are no control of EEG.
-RECORDINGS = {"meg", "fmri", "ecog", "seeg", "ieeg", "fnirs", "nirs", "emg", "lfp"}
+RECORDINGS = {"meg", "fmri", "ecog", "seeg", "ieeg", "fnirs", "nirs", "emg", "lfp"}  # no controls of EEG
 MODE_FIELDS = ("mode", "forced", "decoding")
 FORCED = {
     "teacher_forced",
@@ -39,16 +37,16 @@ FREE = {
     "w/o_tf",
 }
 YES, NO = {"true", "1", "1.0", "yes", "y", "t"}, {"false", "0", "0.0", "no", "n", "f"}
-MOST_CONDITIONS = 12  # a column of more values than this, or of as many as rows, names no conditions
-MISSING = {"", "nan", "none", "null", "n/a", "na", UNKNOWN}  # how tables write that there is no value
+MOST_CONDITIONS = 12  # most values of a column of conditions
+MISSING = {"", "nan", "none", "null", "n/a", "na", UNKNOWN}  # notations of a missing value
 
 
 @dataclasses.dataclass(frozen=True)
 class ForeignRow:
-    """One sample of a file: where it stands, its reference, and its outputs by (evaluation condition, mode).
+    """One sample of a file: its line, its reference, and its outputs by (evaluation condition, mode).
 
-    `about` holds what else the file says, under the names of the fields of `Prediction`. `unit` is what `line`
-    counts. `read_as` are sentences about texts of the row that were not plain text.
+    `about` holds further values under the names of the fields of `Prediction`. `unit` is what `line` counts. `read_as`
+    notes conversions of texts that were not plain text.
     """
 
     line: int
@@ -60,15 +58,15 @@ class ForeignRow:
 
 
 def sentence_id(reference: str) -> str:
-    """An id of a text, the same wherever the text stands; white space and the Unicode form do not count."""
+    """Return an id of a text, independent of white space and Unicode form."""
     digest = hashlib.sha256(sentence_key(reference).encode()).hexdigest()
     return f"text-{digest[:12]}"
 
 
 def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
-    """Predictions of all rows and outputs; what a file does not say is "unknown", a seed 0.
+    """Return the predictions of all rows and outputs; missing values are "unknown", a missing seed 0.
 
-    Raises UserError where a seed or mode is none, or a stated sample id is twice in a cell.
+    Raises UserError if a seed or mode is invalid, or a stated sample id occurs twice in a cell.
     """
     predictions, fed = [], []
     first_line: dict[tuple, int] = {}
@@ -111,14 +109,14 @@ def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
 
 
 def _fed(row: ForeignRow, condition: str) -> str:
-    """The value of a column that may name what the encoder was fed; empty where the file names it otherwise."""
+    """Return the value of a column that may name the encoder's input; "" if the file names it otherwise."""
     if condition != UNKNOWN or "eval_condition" in row.about:
         return ""
     return condition_name(row)
 
 
 def condition_name(row: ForeignRow) -> str:
-    """What a column of conditions says of a row, under our name of it; empty where there is no such column."""
+    """Return our name for a row's value in a column of conditions, or ""."""
     value = joined_words(row.about.get("condition", ""))
     return EEG_NAMES.get(value, value)
 
@@ -128,14 +126,14 @@ def joined_words(text: str) -> str:
 
 
 def fed_word(value: str) -> str:
-    """What an encoder was fed, if a cell says so in a word that can mean little else; else empty."""
+    """Return the encoder's input if a cell names it unambiguously, else ""."""
     word = joined_words(value) if len(value) < 20 else ""
     word = EEG_NAMES.get(word, word)
     return word if word == "eeg" or word in CONTROLS else ""
 
 
 def _with_conditions(predictions: list[Prediction], fed: list[str]) -> list[Prediction]:
-    """Rows under the condition that their column names, where EEG and a few others alternate in it."""
+    """Set the conditions that a column names, if EEG and a few others alternate in it."""
     distinct = set(fed)
     if "" in distinct or "eeg" not in distinct or not 2 <= len(distinct) <= min(MOST_CONDITIONS, len(fed) // 2):
         return predictions
@@ -169,6 +167,6 @@ def _mode(row: ForeignRow, mode: str, path: epath.Path) -> str:
 
 
 def mode_name(text: str) -> str:
-    """The mode that a text means; the text itself where it means none."""
+    """Return the mode that a text means, or the text itself."""
     word = joined_words(text)
     return "teacher_forced" if word in FORCED else "free_running" if word in FREE else text

@@ -1,7 +1,5 @@
-"""Groups of the references (class, topic, story): a label for each, from a column of a predictions file or of a CSV."""
+"""Groups of references (class, topic, story): one label each, from a column of a predictions file or CSV."""
 
-import csv
-import io
 import itertools
 import os
 from collections import Counter, defaultdict
@@ -12,17 +10,17 @@ import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.columns import metadata_titles
-from eeg2text_jax.predictions.file import FIELDS, PredictionSet, read_text, sentence_key
+from eeg2text_jax.predictions.columns import read_metadata
+from eeg2text_jax.predictions.file import FIELDS, PredictionSet, sentence_key
 from eeg2text_jax.predictions.foreign import ForeignRow, condition_name, fed_word, joined_words
 
-# Names of columns that are likely to say the class, topic or story of a reference.
+# Likely names of columns with the class, topic or story of a reference.
 LIKELY = tuple(
     f"{first}{second}"
     for second in ("class", "object", "category", "topic", "story", "label", "genre")
     for first in ("", "expected ", "true ", "target ", "gold ")
 )
-MOST_DIVIDED = 0.1  # of the references may have several labels; a column with more tells of rows, not of references
+MOST_DIVIDED = 0.1  # largest share of references with several labels; more means that labels belong to rows
 
 Labels = dict[str, dict[str, str]]  # column -> reference -> label
 
@@ -36,16 +34,16 @@ PARTS = {
 
 
 class Collected:
-    """Rows that pass through, and what they carry: labels of groups, conditions, whether seeds."""
+    """Pass rows on and collect what they carry: labels of groups, conditions, seeds, notes."""
 
     def __init__(self, rows: Iterable[ForeignRow]):
         self._rows = rows
         self.groups: dict[str, Counts] = defaultdict(lambda: defaultdict(Counter))
-        self.fed: set[str] = set()  # what a column of conditions says
+        self.fed: set[str] = set()  # values of a column of conditions
         self.seeds_stated = False
-        self.read_as: Counter[str] = Counter()  # what was done to texts, and in how many rows
-        self.part = ""  # what was done by a column of splits
-        self.others: dict[str, Counter[str]] = defaultdict(Counter)  # what other columns say was fed
+        self.read_as: Counter[str] = Counter()  # conversions of texts, with numbers of rows
+        self.part = ""  # effect of a column of splits
+        self.others: dict[str, Counter[str]] = defaultdict(Counter)  # conditions in other columns
 
     def __iter__(self) -> Iterator[ForeignRow]:
         for row in self._tested(iter(self._rows)):
@@ -60,7 +58,7 @@ class Collected:
             yield row
 
     def _tested(self, rows: Iterator[ForeignRow]) -> Iterator[ForeignRow]:
-        """The rows of the test part, or else of dev, where a column of splits has other rows, too."""
+        """Yield the rows of the test part, else of dev, if a column of splits has several parts."""
         first = next(rows, None)
         if first is None:
             return
@@ -79,19 +77,18 @@ class Collected:
         yield from (row for row, part in listed if part == kept or not kept)
 
     def columns_of_conditions(self, rows: int) -> list[str]:
-        """Columns of other names that say in every one of `rows` whether EEG or a control was fed."""
+        """Return columns of other names that state EEG or a control in every one of `rows`."""
         return [name for name, fed in self.others.items() if fed.total() == rows and "eeg" in fed and len(fed) > 1]
 
 
 def groups_of(
     read: PredictionSet, columns: Sequence[str], meta: str | os.PathLike[str] | None = None
 ) -> tuple[Labels, list[str]]:
-    """Labels by column of a metadata CSV, else of the file, and notes on references with several of them.
+    """Return labels by column, from a metadata CSV or else the file, and notes on references with several labels.
 
-    Raises:
-      UserError: no such column, or one that tells of rows instead of references.
+    Raises UserError if there is no such column, or it describes rows instead of references.
     """
-    lines = metadata_lines(meta) if meta else []
+    lines = list(read_metadata(meta)) if meta else []
     found: Labels = {}
     notes = []
     for column in columns:
@@ -116,14 +113,8 @@ def groups_of(
     return found, notes
 
 
-def metadata_lines(path: str | os.PathLike[str]) -> list[dict[str, str]]:
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
-    reader.fieldnames = metadata_titles(reader.fieldnames or ())
-    return list(reader)
-
-
 def likely_groups(read: PredictionSet) -> list[str]:
-    """Columns of `LIKELY` names that tell one group of each reference, of at most half as many groups as references."""
+    """Return `LIKELY` columns with one group per reference, and at most half as many groups as references."""
     found = []
     for column, counts in read.groups.items():
         labels = {label for own in counts.values() for label in own}
@@ -134,12 +125,11 @@ def likely_groups(read: PredictionSet) -> list[str]:
 
 
 def labels_of_samples(data: DataFile, path: Path) -> dict[str, np.ndarray]:
-    """Labels of all samples of a data file, object `[N]`, by column of a CSV with the sentences as `reference`.
+    """Return labels of all samples of a data file, object `[N]`, by column of a CSV with sentences as `reference`.
 
-    Raises:
-      UserError: there is no such column, or a sentence has no line.
+    Raises UserError if there is no such column, or a sentence has no line.
     """
-    lines = metadata_lines(path)
+    lines = list(read_metadata(path))
     if not lines or "reference" not in lines[0] or len(lines[0]) < 2:
         raise UserError(f"{path}: expected a CSV with the columns reference and one or more groups.")
     found = {}
@@ -153,7 +143,7 @@ def labels_of_samples(data: DataFile, path: Path) -> dict[str, np.ndarray]:
 
 
 def counted(pairs: Iterable[tuple[str, str]]) -> Counts:
-    """How often each reference has each label."""
+    """Count the labels of each reference."""
     counts: Counts = defaultdict(Counter)
     for reference, label in pairs:
         counts[sentence_key(reference)][label.strip()] += 1

@@ -1,4 +1,4 @@
-"""Predictions as Python holds them: rows, tables of pandas, or lists of texts beside their references."""
+"""Predictions in Python: rows, pandas tables, or lists of texts with their references."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,9 +8,8 @@ from etils import epath
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.column_names import normalised
 from eeg2text_jax.predictions.columns import foreign_row, named_columns, stated_columns
-from eeg2text_jax.predictions.file import OWN_NAMES, Prediction, PredictionSet, own_row
+from eeg2text_jax.predictions.file import OWN_NAMES, Prediction, PredictionSet, Shared, own_row
 from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow, complete
-from eeg2text_jax.predictions.interning import Shared
 from eeg2text_jax.predictions.read import in_mode, in_one_form
 from eeg2text_jax.predictions.selection import select_cells
 
@@ -20,17 +19,17 @@ Given = Any  # a sequence of `Prediction`s, a pandas DataFrame, or a sequence of
 def as_set(
     given: Given, references: Sequence[str] | None = None, *, mode: str | None = None, name: str = "predictions"
 ) -> PredictionSet:
-    """Return what is given as rows.
+    """Return given predictions as rows.
 
     Args:
       given: `Prediction`s; a DataFrame with the columns of a predictions file, or others as `read_any` knows them; or
         texts, one for each of `references`.
-      references: the true texts, for predictions that are texts alone.
+      references: the true texts, for predictions that are texts only.
       mode: the mode of rows that do not state one; None leaves it unknown.
-      name: what is given, for messages.
+      name: of the argument, for messages.
 
     Raises:
-      UserError: columns are not recognised; texts without, or of another number than, their references.
+      UserError: columns are not recognised, or texts and references differ in number.
     """
     path = epath.Path(name)
     if hasattr(given, "itertuples") and hasattr(given, "columns"):
@@ -63,7 +62,7 @@ def as_conditions(
 ) -> tuple[list[Prediction], dict[str, list[Prediction]], bool]:
     """Return the EEG rows, the rows of each control, and whether training seeds are stated.
 
-    Without `controls`, a table that names several conditions gives its controls itself.
+    Without `controls`, a table of several conditions gives its controls itself.
     """
     if not isinstance(controls, Mapping):
         raise UserError(f"controls is a {type(controls).__name__}; expected control names with their predictions.")
@@ -83,7 +82,7 @@ def as_conditions(
 
 
 def _own_rows(table: Any, path: epath.Path) -> list[Prediction]:
-    """Rows of a table with the columns of our own format; further hypotheses are left out."""
+    """Return the rows of a table with our columns, without further hypotheses."""
     table = table.convert_dtypes().astype(object)  # whole numbers beside missing ones are no floats
     rows, shared = table.where(table.notna(), None).to_dict("records"), Shared()
     filled = ({key: value for key, value in row.items() if value is not None} for row in rows)
@@ -92,5 +91,5 @@ def _own_rows(table: Any, path: epath.Path) -> list[Prediction]:
 
 
 def _text(value: Any) -> str:
-    """A cell as text; a missing one (None, NaN) is empty."""
+    """Return a cell as text; a missing one (None, NaN) is ""."""
     return "" if value is None or value != value else str(value)

@@ -1,8 +1,9 @@
-"""Layout J: foreign JSON with the usual names, as objects line by line, a list of objects, or lists by name."""
+"""Layout J: foreign JSON with the usual names: objects line by line, a list of objects, or lists by name."""
 
 import functools
+import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from etils import epath
@@ -17,8 +18,9 @@ from eeg2text_jax.predictions.columns import (
     stated_columns,
     with_groups,
 )
-from eeg2text_jax.predictions.file import DECODER, Lines, parse_object
+from eeg2text_jax.predictions.file import DECODER, parse_object
 from eeg2text_jax.predictions.foreign import ForeignRow
+from eeg2text_jax.predictions.packed import Lines
 
 Item = tuple[int, dict[str, Any]]  # line or place in the list, object
 
@@ -26,12 +28,10 @@ Item = tuple[int, dict[str, Any]]  # line or place in the list, object
 def read_json(
     lines: Lines, columns: Sequence[str] | None, *, by_line: bool, groups: Sequence[str] = ()
 ) -> tuple[Iterator[ForeignRow], Callable[..., str]]:
-    """Rows, and what describes the layout once they are taken, see `describe_columns`.
+    """Return the rows, and a function that describes the layout once they are read, see `describe_columns`.
 
-    `by_line`: an object a line, else the file is one JSON text.
-
-    Raises UserError (some while the rows are taken) where an item is no object, names are not recognised or differ
-    between the items, or a reference or prediction is not text.
+    `by_line`: an object per line, else the file is one JSON text. Raises UserError (partly while rows are read) if an
+    item is no object, names are not recognised or differ between items, or a reference or prediction is not text.
     """
     items: Iterator[Item] = items_by_line(lines) if by_line else iter(())
     kind, unit = "J (JSON lines", "line"
@@ -56,21 +56,15 @@ def read_json(
     chosen = with_groups(chosen, names, groups)
     keys = list(row)
     description = functools.partial(describe_columns, chosen, keys, len(keys), kind)
-    return rows_of(number, row, items, keys, chosen, unit, lines.path), description
+    return rows_of(itertools.chain([(number, row)], items), keys, chosen, unit, lines.path), description
 
 
 def rows_of(
-    number: int,
-    row: dict[str, Any],
-    items: Iterator[Item],
-    keys: list[str],
-    columns: Columns,
-    unit: str,
-    path: epath.Path,
+    items: Iterable[Item], keys: list[str], columns: Columns, unit: str, path: epath.Path
 ) -> Iterator[ForeignRow]:
     texts = {columns.reference, *columns.predictions.values()}
     used = sorted(columns.used())
-    while True:
+    for number, row in items:
         fields = [""] * len(keys)
         for index in used:
             if keys[index] not in row:
@@ -80,14 +74,10 @@ def rows_of(
         for index in columns.others.values():
             fields[index] = value if isinstance(value := row.get(keys[index]), str) else ""
         yield foreign_row(number, fields, columns, path, unit)
-        following = next(items, None)
-        if following is None:
-            return
-        number, row = following
 
 
 def text_of(value: Any, name: str, where: str) -> str:
-    """A text; a list of texts as JSON."""
+    """Return a text; a list of texts as JSON."""
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, str):
@@ -107,7 +97,7 @@ def items_by_line(lines: Lines) -> Iterator[Item]:
 
 
 def items_of_text(lines: Lines) -> tuple[Iterator[Item], str]:
-    """The objects of a JSON text: a list of them, lists of equal length by name, or one of both under some name."""
+    """Return the objects of a JSON text: a list of them, lists of equal length by name, or either under a name."""
     path = lines.path
     try:
         found: Any = DECODER.decode("\n".join(lines))
@@ -144,7 +134,7 @@ def items_of_text(lines: Lines) -> tuple[Iterator[Item], str]:
 
 
 def is_sample(row: dict[str, Any]) -> bool:
-    """Whether an object alone in its file may be a sample, and not all of them."""
+    """Return whether an object alone in its file may be one sample rather than all of them."""
     return not is_lists(row) and not is_by_key(row) and not any(is_objects(value) for value in row.values())
 
 
@@ -153,7 +143,7 @@ def is_by_key(value: Any) -> bool:
 
 
 def by_key(found: dict[str, dict[str, Any]]) -> Any:
-    """Samples of an object of objects: the names of columns first, as pandas writes a table, or an object a sample."""
+    """Return the samples of an object of objects: columns first, as pandas writes a table, or an object a sample."""
     if not knows(normalised(found)):
         return list(found.values())
     columns = list(found.values())
@@ -163,14 +153,14 @@ def by_key(found: dict[str, dict[str, Any]]) -> Any:
 
 
 def refuse_texts_by_id(found: Any, path: epath.Path) -> None:
-    """Raises UserError for an object of texts under names that are none of a sample's."""
+    """Raise UserError for an object of texts under names that are no columns."""
     texts = isinstance(found, dict) and len(found) > 2 and all(isinstance(value, str) for value in found.values())
     if texts and not known(normalised(found)):
         raise UserError(f"{path}: texts by id without references; give these with --reference=FILE.")
 
 
 def is_split(value: Any) -> bool:
-    """Whether an object is a table as pandas writes it with `orient="split"`."""
+    """Return whether an object is a table as pandas writes it with `orient="split"`."""
     if not isinstance(value, dict) or not {"columns", "data"} <= set(value):
         return False
     rows = value["data"]
@@ -183,7 +173,7 @@ def is_objects(value: Any) -> bool:
 
 
 def is_lists(value: Any) -> bool:
-    """An object with at least two lists that are not empty."""
+    """Return whether an object has at least two non-empty lists."""
     return isinstance(value, dict) and sum(isinstance(v, list) and bool(v) for v in value.values()) > 1
 
 
@@ -193,7 +183,7 @@ REFERENCES = {*REFERENCE_NAMES, *(reference for reference, _ in PAIRS)}
 
 
 def without_chat(row: dict[str, Any]) -> dict[str, Any]:
-    """An object with the assistant's last message in place of its chat, under the name of the side that it lacks."""
+    """Replace a chat by the assistant's last message, under the name of the missing side."""
     chat = next((name for name in row if name.lower() in CHATS and is_chat(row[name])), None)
     if chat is None:
         return row
@@ -215,7 +205,7 @@ def role_of(message: dict[str, Any]) -> str:
 
 
 def content_of(message: dict[str, Any]) -> Any:
-    """The text of a message, which may be in parts."""
+    """Return the text of a message, which may have parts."""
     content = message.get("content", message.get("value", message.get("text", "")))
     if isinstance(content, list) and all(isinstance(part, dict) for part in content):
         return "".join(part.get("text", "") for part in content if isinstance(part.get("text", ""), str))

@@ -1,4 +1,4 @@
-"""What to know about a file that was read: a sentence for each thing that may be wrong with it."""
+"""Notes on a file that was read: possible faults, one sentence each."""
 
 import re
 from collections import Counter
@@ -21,7 +21,7 @@ def doubts(read: PredictionSet) -> list[str]:
 
 
 def empty_halves(read: PredictionSet) -> list[str]:
-    """Cells and modes in which every prediction is empty, beside others that are not."""
+    """Note cells and modes in which every prediction is empty, if others are not."""
     filled: dict[tuple[str, str, str], int] = {}
     for p in read.predictions:
         cell = (p.train_condition, p.eval_condition, p.mode)
@@ -36,7 +36,7 @@ def empty_halves(read: PredictionSet) -> list[str]:
 
 
 def doubled(read: PredictionSet) -> list[str]:
-    """Says where the second half of a file repeats the first, as where a file was appended to itself."""
+    """Note a file whose second half repeats the first, as if it was appended to itself."""
     rows = [(p.reference, p.prediction, p.mode, p.eval_condition, p.subject) for p in read.predictions]
     half = len(rows) // 2
     if half < 10 or len(rows) % 2 or rows[:half] != rows[half:] or len(set(rows[:half])) < 2:
@@ -45,7 +45,7 @@ def doubled(read: PredictionSet) -> list[str]:
 
 
 def repetitions(read: PredictionSet) -> int:
-    """Rows that agree with an earlier one in everything but the sample id, where subjects are known."""
+    """Count rows that equal an earlier one in everything but the sample id, if subjects are known."""
     rows = [
         hash((p.subject, p.task, p.sentence_id, p.train_condition, p.eval_condition, p.seed, p.mode, p.prediction))
         for p in read.predictions
@@ -55,7 +55,7 @@ def repetitions(read: PredictionSet) -> int:
 
 
 def unparted(read: PredictionSet) -> list[str]:
-    """Says where rows of a subject and sentence recur and nothing tells what each was decoded from."""
+    """Note rows of one subject and sentence without a column that tells what they were decoded from."""
     counts = Counter(
         (p.subject, p.task, p.sentence_id, p.train_condition, p.seed, p.mode)
         for p in read.predictions
@@ -71,8 +71,7 @@ def unparted(read: PredictionSet) -> list[str]:
 
 
 def exchanged(read: PredictionSet) -> list[str]:
-    """Asks where the columns look exchanged: predictions recur as what several subjects read, or references have
-    special tokens."""
+    """Note columns that look exchanged: predictions recur like read sentences, or references have special tokens."""
     rows = read.predictions
     references, predictions = (Counter(getattr(p, side) for p in rows) for side in ("reference", "prediction"))
     usual = sorted(predictions.values())[len(predictions) // 2]
@@ -91,7 +90,7 @@ def exchanged(read: PredictionSet) -> list[str]:
 
 
 def quotes(rows: list[Prediction]) -> list[str]:
-    """Says where one side has curly quotes and the other straight ones, which no metric takes for equal."""
+    """Note curly quotes on one side and straight ones on the other, which no metric treats as equal."""
     curled, straight = (
         [sum(bool(kind.search(getattr(p, side))) for p in rows) for side in ("reference", "prediction")]
         for kind in (CURLED, STRAIGHT)
@@ -106,7 +105,7 @@ def quotes(rows: list[Prediction]) -> list[str]:
 
 
 def spaceless(rows: list[Prediction]) -> list[str]:
-    """Says where words are characters, or texts have no words."""
+    """Note scripts whose characters count as words, and texts without spaces."""
     texts = {p.reference for p in rows}
     if (found := sum(map(is_spaceless, texts))) and 2 * found >= len(texts):
         return ["the references are in a script without spaces; each Han or kana character counts as a word"]

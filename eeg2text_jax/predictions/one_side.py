@@ -1,4 +1,4 @@
-"""One side of layouts P and K: a file of texts alone, with or without ids, as lines, a table or JSON."""
+"""One side of layouts P and K: a file of texts, with or without ids, as lines, a table or JSON."""
 
 import csv
 import dataclasses
@@ -9,9 +9,9 @@ from typing import Any
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.blocks import survey
 from eeg2text_jax.predictions.column_names import ABOUT_NAMES, PREDICTION_NAMES, REFERENCE_NAMES, known, normalised
-from eeg2text_jax.predictions.columns import about, enumerated, titles_of
+from eeg2text_jax.predictions.columns import about, enumerated, place_of, titles_of
 from eeg2text_jax.predictions.csv_rows import DELIMITERS, first_names, kind_of, records_of
-from eeg2text_jax.predictions.file import DECODER, Lines
+from eeg2text_jax.predictions.file import DECODER
 from eeg2text_jax.predictions.json_rows import (
     is_lists,
     is_objects,
@@ -20,7 +20,7 @@ from eeg2text_jax.predictions.json_rows import (
     items_of_text,
     without_chat,
 )
-from eeg2text_jax.predictions.packed import TEXT
+from eeg2text_jax.predictions.packed import TEXT, Lines
 
 # Names of columns with ids, the likeliest first; pandas leaves the name of its index empty.
 IDS = ("sample_id", "utterance_id", "utt_id", "id", "key", "uid", "segment_id", "trial_id", "sentence_id", "image_id")
@@ -35,10 +35,10 @@ CODED = re.compile(r"\d|_")  # what ids hold and first words of sentences hardly
 
 @dataclasses.dataclass
 class Side:
-    """Texts of one file in its order: each a text or a list of texts. `ids` is None where the file has none.
+    """Texts (or lists of texts) of one file in its order. `ids` is None if the file has none.
 
-    `about` holds what other columns say of each row; `by_key` whether the file is an object of texts by id; `coded`
-    whether ids are parts of lines. `said` describes the columns.
+    `about` holds the other columns of each row; `by_key`: the file is an object of texts by id; `coded`: ids are parts
+    of lines. `said` describes the columns.
     """
 
     lines: Lines
@@ -51,13 +51,11 @@ class Side:
 
 
 def read_side(lines: Lines, side: str, layout: str | None, column: str | None, groups: Sequence[str]) -> Side:
-    """The texts of a file; `side` is "reference" or "prediction".
+    """Return the texts of a file; `side` is "reference" or "prediction".
 
-    `layout`: P (a text a line), K (by id), F and H (a table with and without a header), J (JSON) or None, by content.
-    `column` names the text's column, or gives its number from 1.
-
-    Raises:
-      UserError: the file has references and predictions, or which column is the text cannot be told.
+    `layout`: P (a text per line), K (by id), F and H (a table with and without header), J (JSON) or None, by content.
+    `column` is the text column's name, or its number from 1. Raises UserError if the file has both references and
+    predictions, or the text column is unclear.
     """
     if layout == "P":
         found = Side(lines, line_texts(lines))
@@ -85,7 +83,7 @@ def line_texts(lines: Lines) -> list[str]:
 
 
 def with_ids(lines: Lines) -> Side:
-    """Lines, parted from their ids where all have one (`ID text`, `text (ID)`), maybe under a line `id text`."""
+    """Split lines from their ids if all have one (`ID text`, `text (ID)`), with or without a line `id text` above."""
     texts = line_texts(lines)
     head = normalised(texts[0].split()) if texts else []
     headed = len(head) == 2 and head[0] in (*IDS, *INDEX) and head[1] in {*SIDES["reference"], *SIDES["prediction"]}
@@ -102,7 +100,7 @@ def with_ids(lines: Lines) -> Side:
 
 
 def json_side(lines: Lines, side: str, column: str | None, groups: Sequence[str]) -> Side | None:
-    """The texts of JSON; None where the file is none."""
+    """Return the texts of JSON; None for other files."""
     start = lines.data.lstrip()[:1]
     if start not in (b"{", b"["):
         return None
@@ -124,7 +122,7 @@ def json_side(lines: Lines, side: str, column: str | None, groups: Sequence[str]
 def records_side(
     lines: Lines, rows: Sequence[dict[str, Any]], side: str, column: str | None, groups: Sequence[str], kind: str
 ) -> Side:
-    """The texts of objects, each with the names of the first."""
+    """Return the texts of objects with the same names."""
     rows = [without_chat(row) for row in rows]
     titles = list(rows[0])
     for number, row in enumerate(rows, 1):
@@ -135,10 +133,9 @@ def records_side(
 
 
 def table_side(lines: Lines, side: str, layout: str | None, column: str | None, groups: Sequence[str]) -> Side | None:
-    """The texts of a table with a header, or of one without whose ids tell that it is a table; None where it is none.
+    """Return the texts of a table with a header, or without one if ids identify it as a table; None for other files.
 
-    Raises:
-      UserError: lines of equally many tabs have no column of ids.
+    Raises UserError for lines of equally many tabs without a column of ids.
     """
     texts = {*SIDES["reference"], *SIDES["prediction"]}
     offered = DELIMITERS if lines.kind == TEXT else DELIMITERS[:1]
@@ -166,7 +163,7 @@ def table_side(lines: Lines, side: str, layout: str | None, column: str | None, 
 
 
 def one_column(lines: Lines, name: str) -> Side:
-    """The lines below a name, without the quotes of a CSV of one column where it is one."""
+    """Return the lines below a header, unquoted if the file is a CSV of one column."""
     texts = line_texts(lines)[1:]
     for delimiter in DELIMITERS:
         try:
@@ -188,7 +185,7 @@ def columns_side(
     groups: Sequence[str],
     kind: str,
 ) -> Side:
-    """The texts of a table's rows, with their ids and what other columns say."""
+    """Return the texts of a table's rows, with their ids and other columns."""
     if not rows:
         raise UserError(f"{lines.path}: no texts in the file.")
     titles = titles_of(names, len(rows[0]))
@@ -213,15 +210,10 @@ def columns_side(
 def text_column(
     lines: Lines, names: list[str] | None, rows: Sequence[Sequence[Any]], side: str, column: str | None
 ) -> int:
-    """The place of a side's text. Raises UserError where it cannot be told."""
+    """Return the position of a side's text. Raises UserError if it is unclear."""
     width = len(rows[0])
     if column:
-        if names and (name := normalised([column])[0]) in names:
-            return names.index(name)
-        if column.isascii() and column.isdigit() and 1 <= int(column) <= width:
-            return int(column) - 1
-        offered = ", ".join(names) if names else f"1 to {width}"
-        raise UserError(f"{lines.path}: there is no column {column!r}; the columns are {offered}.")
+        return place_of(column, names, width, lines.path)
     if side == "prediction" and {*(names or ())} & {*REFERENCE_NAMES} and {*names} & {*PREDICTION_NAMES}:
         raise UserError(f"{lines.path}: has references of its own ({enumerated(names)}); leave --reference out.")
     for offered in (SIDES[side][: -len(EITHER)], EITHER):  # a sentence may be either
@@ -240,6 +232,6 @@ def text_column(
 
 
 def is_id(values: Iterator[Any] | Sequence[Any]) -> bool:
-    """Whether values look like ids: without spaces, all different, with figures."""
+    """Return whether values look like ids: without spaces, all different, with digits."""
     found = [str(value) for value in values]
     return len(set(found)) == len(found) and all(CODED.search(v) and " " not in v for v in found)

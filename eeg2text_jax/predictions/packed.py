@@ -1,11 +1,13 @@
-"""Files that are no plain text as text: `.gz` is unpacked, Parquet and Excel tables become CSV with their header."""
+"""Text of files, line by line: `.gz` is unpacked, UTF-16 decoded, Parquet and Excel tables become CSV with a header."""
 
 import contextlib
 import csv
 import gzip
+import hashlib
 import io
 import itertools
 import json
+import os
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -32,11 +34,52 @@ OTHERS = {
 TITLES = 20  # rows in which the header of a sheet is looked for, below a title
 
 
-def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
-    """The UTF-8 text of a file's bytes, and the kind of table that the file is.
+class Lines:
+    """The lines of a UTF-8 file without their ends (`\\n`, `\\r\\n` or `\\r`) and byte order mark.
 
-    Raises:
-      UserError: a damaged, too large or unknown archive, or a library is missing.
+    Other kinds of files are converted first, see `as_text`; `kind` names the kind. The file is read once (it may be a
+    pipe) and kept as bytes; each pass decodes one line at a time, so a large file is never in memory as text. Raises
+    UserError if the file cannot be read, and at a line that is not UTF-8.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = epath.Path(path)
+        try:
+            data = self.path.read_bytes()
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror}); check the path.") from error
+        self.digest = hashlib.sha256(data).hexdigest()
+        data, self.kind = as_text(data, self.path)
+        if data.startswith(b"\xef\xbb\xbf"):
+            data = data[3:]
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        self.data = data
+
+    def __iter__(self) -> Iterator[str]:
+        start, number = 0, 1
+        while start <= len(self.data):
+            end = self.data.find(b"\n", start)
+            end = len(self.data) if end < 0 else end
+            try:
+                yield self.data[start:end].decode()
+            except UnicodeDecodeError as error:
+                raise UserError(
+                    f"{self.path}, line {number}: not UTF-8 text ({error.reason}); convert the file to UTF-8"
+                    f"{conversion(self.data, self.path)}."
+                ) from error
+            start, number = end + 1, number + 1
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return the content of a UTF-8 file with `\\n` as line ends, without byte order mark."""
+    return "\n".join(Lines(path))
+
+
+def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
+    """Return the UTF-8 text of a file's bytes, and the kind of table.
+
+    Raises UserError for a damaged, too large or unknown archive, or if a library is missing.
     """
     if data.startswith(b"\x1f\x8b"):
         data = unpacked(data, path)
@@ -54,7 +97,7 @@ def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
 
 
 def conversion(data: bytes, path: epath.Path) -> str:
-    """The command that converts text of Windows or Latin-1, where the bytes may be such."""
+    """Return the command that converts Windows or Latin-1 text, if the bytes may be such, else ""."""
     try:
         found = data.decode("cp1252")
     except UnicodeDecodeError:
@@ -64,7 +107,7 @@ def conversion(data: bytes, path: epath.Path) -> str:
 
 
 def unpacked(data: bytes, path: epath.Path) -> bytes:
-    """The content of a gzip file. Raises UserError where it is damaged or larger than `LARGEST`."""
+    """Return the content of a gzip file. Raises UserError if it is damaged or larger than `LARGEST`."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
             found = file.read(LARGEST + 1)
@@ -76,7 +119,7 @@ def unpacked(data: bytes, path: epath.Path) -> bytes:
 
 
 def parquet_rows(data: bytes, path: epath.Path) -> Iterator[Sequence[Any]]:
-    """The names of the columns, then every row. Raises UserError without pyarrow or where it is no Parquet file."""
+    """Yield the names of the columns, then every row. Raises UserError without pyarrow or for other files."""
     arrow, parquet = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
     try:
         file = parquet.ParquetFile(io.BytesIO(data))
@@ -88,10 +131,9 @@ def parquet_rows(data: bytes, path: epath.Path) -> Iterator[Sequence[Any]]:
 
 
 def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
-    """The first sheet that holds a table as CSV, and which it is.
+    """Return the first sheet that holds a table as CSV, and its name.
 
-    Raises:
-      UserError: there is no sheet, or another one has the same columns, as that of another condition.
+    Raises UserError if there is no sheet, or another one has the same columns, as for another condition.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -130,7 +172,7 @@ def _filled(row: Sequence[Any]) -> int:
 
 
 def _header(sheet: Any) -> tuple[int, tuple[Any, ...]] | None:
-    """The rows above the first with two cells or more, and that row; None where no row has two."""
+    """Return the number of rows above the first with at least two cells, and that row; None if there is none."""
     for number, row in enumerate(sheet.iter_rows(values_only=True, max_row=TITLES)):
         if _filled(row) > 1:
             return number, tuple(cell for cell in row if cell is not None)
@@ -138,7 +180,7 @@ def _header(sheet: Any) -> tuple[int, tuple[Any, ...]] | None:
 
 
 def _cells(sheet: Any, above: int) -> Iterator[Sequence[Any]]:
-    """The cells row by row, without the rows of a title, as wide as the first row."""
+    """Yield the cells row by row, without title rows, as wide as the first row."""
     width = 0
     for row in itertools.islice(sheet.iter_rows(values_only=True), above, None):
         width = width or max((i for i, cell in enumerate(row, 1) if cell is not None), default=0)
@@ -146,7 +188,7 @@ def _cells(sheet: Any, above: int) -> Iterator[Sequence[Any]]:
 
 
 def as_csv(rows: Iterator[Sequence[Any]]) -> bytes:
-    """Rows of cells as CSV; an empty cell is no text, a list is JSON."""
+    """Format rows of cells as CSV; an empty cell is "", a list is JSON."""
     out = io.StringIO(newline="")
     csv.writer(out, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
     return out.getvalue().encode("utf8", "surrogatepass")

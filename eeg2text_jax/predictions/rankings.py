@@ -23,18 +23,18 @@ from etils import epath
 from eeg2text_jax.data.clock import parse_time
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
-from eeg2text_jax.predictions.file import Lines, Prediction, parse_object, row_key, sentence_key
-from eeg2text_jax.predictions.span import parse_span
+from eeg2text_jax.predictions.file import Prediction, Shared, own_row, parse_object, row_key, sentence_key
+from eeg2text_jax.predictions.packed import Lines
 
 MODES = ("contrastive", "likelihood")
-MOST = 2**53  # of numbers in the file: those up to it are whole in every reader
+MOST = 2**53  # largest number; JSON readers represent whole numbers up to it exactly
 DIGITS = 6  # significant ones of a score; ranks are those of the rounded scores
 _OWN = ("list", "scores", "n", "rank", "score", "stratum_n", "stratum_rank")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Candidates:
-    """A list of distinct sentences, `N` of them."""
+    """A list of `N` distinct sentences."""
 
     name: str
     references: tuple[str, ...]
@@ -44,7 +44,7 @@ class Candidates:
     strata: np.ndarray  # [N], sentences of one task and nearly one length
 
     def place(self, reference: str) -> int:
-        """The number of a sentence in the list. Raises KeyError where it is not in it."""
+        """Return the number of a sentence in the list. Raises KeyError if it is not in it."""
         return self._places[sentence_key(reference)]  # type: ignore[attr-defined]  # set by __post_init__
 
     def __post_init__(self) -> None:
@@ -69,13 +69,13 @@ class Ranking(Prediction):
 
 
 def rank_of(scores: np.ndarray, right: int, among: np.ndarray | None = None) -> float:
-    """The rank of candidate `right`, from 1; of candidates that tie, each has the mean of their ranks."""
+    """Return the rank of candidate `right`, from 1; tied candidates share the mean of their ranks."""
     others = scores if among is None else scores[among]
     return float(np.sum(others > scores[right]) + (np.sum(others == scores[right]) + 1) / 2)
 
 
 def rounded(scores: np.ndarray) -> np.ndarray:
-    """Scores to `DIGITS` significant digits, float64 of the same shape."""
+    """Round scores to `DIGITS` significant digits, float64 of the same shape."""
     scores = np.asarray(scores, np.float64)
     size = np.floor(np.log10(np.maximum(np.abs(scores), 1e-300)))
     unit = 10.0 ** (DIGITS - 1 - size)
@@ -83,7 +83,7 @@ def rounded(scores: np.ndarray) -> np.ndarray:
 
 
 def write_rankings(path: str | os.PathLike[str], header: dict[str, Any], rows: Iterable[Ranking]) -> None:
-    """Writes the file; it is whole or not there. The rows' lists of candidates go before them."""
+    """Write the file atomically; the lists of candidates precede the rows."""
     rows = list(rows)
     lists = {row.candidates.name: row.candidates for row in rows}
     listed = {name: [_candidate(found, i) for i in range(len(found))] for name, found in lists.items()}
@@ -137,7 +137,7 @@ def describe_rankings(found: RankingSet) -> str:
 
 
 def is_rankings(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as one of rankings does; a file that cannot be read is none."""
+    """Return whether a file begins like a file of rankings; False if it cannot be read."""
     path = epath.Path(path)
     if not path.is_file():  # a pipe can be read once only
         return False
@@ -153,11 +153,7 @@ def is_rankings(path: str | os.PathLike[str]) -> bool:
 
 
 def read_rankings(path: str | os.PathLike[str]) -> RankingSet:
-    """Reads the file that `write_rankings` wrote.
-
-    Raises:
-      UserError: the file cannot be read, or a line of it does not say what it should; the line is named.
-    """
+    """Read a file of `write_rankings`. Raises UserError that names the line."""
     lines = Lines(path)
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     number, first = next(numbered, (1, "{}"))
@@ -167,8 +163,9 @@ def read_rankings(path: str | os.PathLike[str]) -> RankingSet:
     lists = {name: _candidates(name, rows, lines.path) for name, rows in header["candidates"].items()}
     rows: list[Ranking] = []
     seen: dict[tuple, int] = {}
+    shared = Shared()
     for number, line in numbered:
-        row = _ranking(parse_object(line, lines.path, number), lists, f"{lines.path}, line {number}")
+        row = _ranking(parse_object(line, lines.path, number), lists, lines.path, number, shared)
         if seen.setdefault(row_key(row), number) != number:
             raise UserError(f"{lines.path}, line {number}: sample {row.sample_id!r} is on line {seen[row_key(row)]}.")
         rows.append(row)
@@ -201,7 +198,7 @@ def list_of(
     *,
     where: str = "candidates",
 ) -> Candidates:
-    """A list of candidates. Raises UserError where two are one sentence."""
+    """Make a list of candidates. Raises UserError if two are one sentence."""
     keys = [sentence_key(text) for text in references]
     if len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
@@ -211,31 +208,23 @@ def list_of(
     )
 
 
-def _ranking(row: dict[str, Any], lists: dict[str, Candidates], where: str) -> Ranking:
+def _ranking(
+    row: dict[str, Any], lists: dict[str, Candidates], path: epath.Path, number: int, shared: Shared
+) -> Ranking:
+    where = f"{path}, line {number}"
     own = {name: row.pop(name) for name in _OWN if name in row}
-    fields = {field.name: field for field in dataclasses.fields(Prediction)}
-    for name, field in fields.items():
-        kind = {"seed": int, "n_words": int}.get(name, str)
-        if kind is int and type(row.get(name)) is int and abs(row[name]) > MOST:
+    for name in ("seed", "n_words"):
+        if type(row.get(name)) is int and abs(row[name]) > MOST:
             raise UserError(f"{where}: {name} is {row[name]!r:.60}; expected a whole number up to {MOST:,}.")
-        required = field.default is dataclasses.MISSING
-        if required and (not isinstance(row.get(name), kind) or isinstance(row[name], bool)):
-            raise UserError(f"{where}: {name} is {row.get(name)!r:.60}; expected {kind.__name__}.")
-    if unknown := [name for name in row if name not in fields]:
-        raise UserError(f"{where}: unknown field {unknown[0]!r}; the fields are {', '.join([*fields, *_OWN])}.")
-    row |= parse_time(row, where)
-    if row["mode"] not in MODES:
-        raise UserError(f"{where}: mode is {row['mode']!r}; expected one of {', '.join(MODES)}.")
+    prediction = own_row({**row, **parse_time(row, where)}, path, number, shared, MODES)
     candidates = lists.get(str(own.get("list", "")))
     if candidates is None:
         raise UserError(f"{where}: list is {own.get('list')!r}; the header has {', '.join(lists)}.")
-    if row.get("story_time") is not None:
-        row["story_time"] = parse_span(row["story_time"], where)
     scores = own.get("scores")
     finite = isinstance(scores, list) and all(type(s) in (int, float) and abs(s) < 1e300 for s in scores)
     if not finite or len(scores) != len(candidates):
         raise UserError(f"{where}: expected scores, a finite number for each of {len(candidates)} candidates.")
-    found = Ranking(**row, scores=np.array(scores, float), candidates=candidates)
+    found = Ranking(**vars(prediction), scores=np.array(scores, float), candidates=candidates)
     try:
         expected = {name: value for name, value in _line(found).items() if name in own}
     except KeyError:

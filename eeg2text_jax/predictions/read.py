@@ -1,9 +1,9 @@
-"""Reads any predictions file: recognises its layout by content, and says what it recognised."""
+"""Read any predictions file: recognise its layout by content, and describe it."""
 
 import dataclasses
 import os
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from etils import epath
@@ -11,13 +11,14 @@ from etils import epath
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
 from eeg2text_jax.predictions.beside import read_beside
-from eeg2text_jax.predictions.blocks import LAYOUTS, Survey, read_blocks, read_pairs, read_words, survey
+from eeg2text_jax.predictions.blocks import LAYOUTS, read_blocks, read_pairs, read_words, survey
 from eeg2text_jax.predictions.csv_rows import read_csv
-from eeg2text_jax.predictions.file import MODES, Lines, Prediction, PredictionSet, is_own, parse_predictions
-from eeg2text_jax.predictions.foreign import UNKNOWN, complete, mode_name
+from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, is_own, parse_predictions
+from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow, complete, mode_name
 from eeg2text_jax.predictions.groups import Collected
 from eeg2text_jax.predictions.json_rows import read_json
 from eeg2text_jax.predictions.notes import doubts, repetitions
+from eeg2text_jax.predictions.packed import Lines
 from eeg2text_jax.stores.copying import at_hand
 
 FORMATS = ("jsonl", *LAYOUTS, "C2", "E", "F", "H", "J", "P", "K")
@@ -75,31 +76,15 @@ def read_any(
     lines = Lines(path)
     if not lines.data.strip():
         raise UserError(f"{path}: the file is empty.")
+    notes: Sequence[str] = ()
     if reference is not None:
-        return in_mode(in_one_form(beside(lines, reference, layout, columns, groups)), mode)
-    if layout in ("P", "K"):
+        rows, description = read_beside(lines, Lines(at_hand(epath.Path(reference))), layout, columns, groups)
+    elif layout in ("P", "K"):
         raise UserError(f"--format={layout}: is of texts alone; give their references with --reference=FILE.")
-    if layout == "jsonl" or (layout is None and not columns and is_own(lines)):
+    elif layout == "jsonl" or (layout is None and not columns and is_own(lines)):
         return in_mode(in_one_form(parse_predictions(lines)), mode)
-    found = survey(lines)
-    name = layout or recognise(found, columns)
-    notes: list[str] = []
-    if name == "J":
-        rows, description = read_json(
-            lines, columns, by_line=found.first == "{" and 2 * found.braces >= found.filled, groups=groups
-        )
-    elif name in ("F", "H"):
-        rows, description = read_csv(lines, columns, header={"H": False, "F": True}.get(layout), groups=groups)
-    elif name == "E":
-        rows, description = read_words(lines), BLOCK_NOTES[name]
-    elif name == "C2":
-        if not found.pair():
-            raise UserError(
-                f"{path}: --format=C2: expected as many lines of references (REF:) as of predictions (HYP:)."
-            )
-        rows, description = read_pairs(lines, found), BLOCK_NOTES[name]
     else:
-        (rows, notes), description = read_blocks(lines, name, found), BLOCK_NOTES[name]
+        rows, description, notes = read_foreign(lines, layout, columns, groups)
     rows = Collected(rows)
     predictions = complete(rows, path)
     if callable(description):
@@ -114,31 +99,37 @@ def read_any(
     return in_mode(in_one_form(read), mode)
 
 
-def beside(
-    lines: Lines,
-    reference: str | os.PathLike[str],
-    layout: str | None,
-    columns: Sequence[str] | None,
-    groups: Sequence[str],
-) -> PredictionSet:
-    """The texts of a file with their references from another."""
-    found, description = read_beside(lines, Lines(at_hand(epath.Path(reference))), layout, columns, groups)
-    rows = Collected(found)
-    predictions = complete(rows, lines.path)
-    if not predictions:
-        raise UserError(f"{lines.path}: no predictions in the file.")
-    about: dict[str, Any] = {"groups": rows.groups, "digest": lines.digest, "seeds_stated": rows.seeds_stated}
-    return PredictionSet(predictions, {}, description, lines.path, done(rows), **about)
+def read_foreign(
+    lines: Lines, layout: str | None, columns: Sequence[str] | None, groups: Sequence[str]
+) -> tuple[Iterator[ForeignRow], str | Callable[..., str], Sequence[str]]:
+    """Return the rows of a foreign file, its layout in words (or a function, see `describe_columns`), and notes."""
+    found = survey(lines)
+    name = layout or ("J" if found.first in ("[", "{") else "F" if columns else found.layout() or "F")
+    if name == "J":
+        by_line = found.first == "{" and 2 * found.braces >= found.filled
+        return *read_json(lines, columns, by_line=by_line, groups=groups), ()
+    if name in ("F", "H"):
+        return *read_csv(lines, columns, header={"H": False, "F": True}.get(layout), groups=groups), ()
+    if name == "E":
+        return read_words(lines), BLOCK_NOTES[name], ()
+    if name != "C2":
+        rows, notes = read_blocks(lines, name, found)
+        return rows, BLOCK_NOTES[name], notes
+    if not found.pair():
+        raise UserError(
+            f"{lines.path}: --format=C2: expected as many lines of references (REF:) as of predictions (HYP:)."
+        )
+    return read_pairs(lines, found), BLOCK_NOTES[name], ()
 
 
 def done(rows: Collected) -> tuple[str, ...]:
-    """What was done to texts that were lists, and by a column of splits."""
+    """Return notes on texts that were lists, and on a column of splits."""
     lists = tuple(f"in {count} rows {sentence}" for sentence, count in rows.read_as.items())
     return ((rows.part,) if rows.part else ()) + lists
 
 
 def refuse_conditions(rows: Collected, predictions: Sequence[Prediction], path: epath.Path) -> None:
-    """Raises UserError where a column whose name says nothing tells EEG from a control, and nothing else does."""
+    """Raise UserError if only a column of another name tells EEG from a control."""
     known = {p.eval_condition for p in predictions} != {UNKNOWN}
     if not known and (found := rows.columns_of_conditions(len(predictions))):
         values = ", ".join(rows.others[found[0]])
@@ -148,18 +139,10 @@ def refuse_conditions(rows: Collected, predictions: Sequence[Prediction], path: 
         )
 
 
-def recognise(found: Survey, columns: Sequence[str] | None) -> str:
-    """The layout of a file that is not ours: JSON, labelled blocks, or else a table."""
-    if found.first in ("[", "{"):
-        return "J"
-    return "F" if columns else found.layout() or "F"
-
-
 def in_one_form(read: PredictionSet) -> PredictionSet:
-    """All texts in Unicode form NFC, and a note where some were not.
+    """Convert all texts to Unicode form NFC, with a note if some were not.
 
-    An é may be one character or two (NFC, NFD). They look the same and no metric takes them for equal, so a
-    prediction in the one form against a reference in the other would be scored as an error.
+    An é may be one character or two (NFC, NFD), which look the same and count as different in every metric.
     """
     changed = set()
     rows = []
@@ -179,7 +162,7 @@ def in_one_form(read: PredictionSet) -> PredictionSet:
 
 
 def check_given_once(paths: Sequence[epath.Path], reference: epath.Path | None = None) -> list[str]:
-    """Notes on files with the same bytes. Raises UserError where one file is given twice, by whatever path."""
+    """Return notes on files with the same bytes. Raises UserError if one file is given twice, by any path."""
     paths = [*paths, *([reference] if reference else [])]
     notes: list[str] = []
     places: dict[Any, Any] = {}
@@ -201,7 +184,7 @@ def check_given_once(paths: Sequence[epath.Path], reference: epath.Path | None =
 
 
 def in_mode(read: PredictionSet, mode: str | None) -> PredictionSet:
-    """The rows of one mode; rows of unknown mode count as of this one. All rows where `mode` is None."""
+    """Return the rows of one mode, rows of unknown mode included; all rows if `mode` is None."""
     if mode is None:
         return read
     stated = [dataclasses.replace(p, mode=mode) if p.mode == UNKNOWN else p for p in read.predictions]
@@ -216,7 +199,7 @@ def count(number: int, noun: str) -> str:
 
 
 def describe(read: PredictionSet) -> str:
-    """What was recognised in one line, and a line for each thing to know about it."""
+    """Describe the recognised file in one line, with a line for each note."""
     modes = ", ".join(dict.fromkeys(p.mode for p in read.predictions))
     conditions = ", ".join(dict.fromkeys(f"{p.train_condition} → {p.eval_condition}" for p in read.predictions))
     sentences = len({p.sentence_id for p in read.predictions})

@@ -1,8 +1,6 @@
-"""From files and cells to named conditions; what files do not carry (subject, task, words) comes from a CSV."""
+"""Select named conditions from files and cells; add subject, task and words from a CSV."""
 
-import csv
 import dataclasses
-import io
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -11,22 +9,19 @@ from typing import Any, TypeVar
 
 from eeg2text_jax.data.clock import parse_time
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.columns import metadata_titles
-from eeg2text_jax.predictions.file import Prediction, read_text, sentence_key
+from eeg2text_jax.predictions.columns import read_metadata
+from eeg2text_jax.predictions.file import Prediction, sentence_key
 
 CLOCK_ARM = "the arm trained on clock"
 Row = TypeVar("Row", bound=Prediction)
 
 
 def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str, list[Prediction]]:
-    """Conditions of one trained model in a file of several cells: evaluated with EEG first, then each control.
+    """Return the conditions of one trained model in a file of several cells: EEG first, then each control.
 
-    `arm` is the training condition; None takes `eeg`, or the only one there is. Rows of other arms are left out: how
-    a model trained on something else scores does not tell whether this one uses its EEG. But the arm trained on `clock`
-    and tested with it stays: it knows what the same recipe can tell from time alone.
-
-    Raises:
-      UserError: the arm is not in the file, or was not evaluated with EEG.
+    `arm` is the training condition; None takes `eeg`, or the only one. Other arms are left out, because their scores do
+    not show whether this model uses its EEG, except the arm trained and tested on `clock`: it shows what the recipe can
+    tell from time alone. Raises UserError if the arm is missing or was not evaluated with EEG.
     """
     rows = list(rows)
     arms = list(dict.fromkeys(row.train_condition for row in rows))
@@ -50,13 +45,10 @@ def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str
 
 
 def select_arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Return EEG first, then its controls, of the arms in a file.
+    """Return EEG first, then its controls, of the arms in a file. Raises UserError without EEG.
 
     Controls of the model: the arm trained on EEG, tested with another condition. Controls of the recipe: every other
-    arm, tested with its training condition (`label_shuffle` with EEG), called `the arm trained on NAME`.
-
-    Raises:
-      UserError: no arm was trained and tested with EEG.
+    arm, tested with its training condition (`label_shuffle` with EEG), named `the arm trained on NAME`.
     """
     found: dict[str, list[Row]] = {"eeg": []}
     arms: dict[str, list[Row]] = {}
@@ -74,13 +66,11 @@ def select_arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
 def read_conditions(
     eeg: Path, controls: Sequence[Path], read: Callable[[Path], Any], arm: str | None = None
 ) -> dict[str, list[Any]]:
-    """The EEG condition first, then every control, of files of one condition or of several cells each.
+    """Return the EEG condition first, then every control, of files of one condition or of several cells.
 
-    A condition is called as its file (without the ending), or as its evaluation condition where the EEG file holds
-    several. A control file of several cells gives one control each, apart from what is evaluated with EEG.
-
-    Raises:
-      UserError: a file is given twice, or two conditions have one name.
+    A condition is named after its file, or after its evaluation condition if the EEG file holds several. A control file
+    of several cells gives one control each, except those evaluated with EEG. Raises UserError for a file given twice,
+    or two conditions of one name.
     """
     places = [path.resolve() for path in (eeg, *controls)]
     if twice := [path for path, place in zip((eeg, *controls), places, strict=True) if places.count(place) > 1]:
@@ -99,7 +89,7 @@ def read_conditions(
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """What tells the files apart: the name without its ending and the parts up to a `_` that all share."""
+    """Return distinguishing names of files: without the ending and without common leading parts up to `_`."""
     stems = [path.stem for path in paths]
     if len(set(stems)) < len(stems):
         return [str(path) for path in paths]
@@ -122,13 +112,11 @@ def _control_cells(rows: list[Prediction], name: str) -> dict[str, list[Predicti
 def join_metadata(
     rows: Sequence[Prediction], path: str | os.PathLike[str], groups: Sequence[str] = ()
 ) -> list[Prediction]:
-    """Rows with `subject`, `task`, `n_words` and time (`CLOCK_COLUMNS`) from a CSV, joined on its `reference` column.
+    """Add `subject`, `task`, `n_words` and time (`CLOCK_COLUMNS`) from a CSV, joined on its `reference` column.
 
-    A reference has one line, which then holds for all its rows, or one line per row, in the order of the rows (of each
-    mode, condition and seed). A CSV of `groups` may have none of these columns.
-
-    Raises:
-      UserError: a column is missing, a number is not one, a reference is not in the CSV or has a wrong number of lines.
+    A reference has one line for all its rows, or one line per row, in the order of the rows (of each mode, condition
+    and seed). A CSV of `groups` may have none of these columns. Raises UserError if a column is missing, a number is
+    invalid, or a reference has no line or a wrong number of lines.
     """
     path = Path(path)
     lines = _metadata_lines(path, groups)
@@ -148,13 +136,12 @@ def join_metadata(
 
 
 def _cell(row: Prediction) -> tuple[str, str, str, str, int]:
-    """The reference first; the rest tells apart what one file may hold of the same sample."""
+    """Return a key of what one file may hold of the same sample; the reference comes first."""
     return sentence_key(row.reference), row.mode, row.train_condition, row.eval_condition, row.seed
 
 
 def _metadata_lines(path: Path, groups: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
-    reader.fieldnames = metadata_titles(reader.fieldnames or ())
+    reader = read_metadata(path)
     names = set(reader.fieldnames)
     columns = names & {"subject", "task", "n_words"}
     if "reference" not in names or not columns | names & {*groups, "onset", "order"}:

@@ -133,7 +133,7 @@ def test_rounding_keeps_six_digits():
         ({"list": "dev"}, "list is 'dev'; the header has test"),
         ({"mode": "free_running"}, "mode is 'free_running'; expected one of contrastive, likelihood"),
         ({"reference": "another"}, "'another' is not among the candidates"),
-        ({"seed": "0"}, "seed is '0'; expected int"),
+        ({"seed": "0"}, 'seed is "0"; expected a whole number'),
         ({"nothing": 1}, "unknown field 'nothing'"),
     ],
 )
