@@ -164,8 +164,7 @@ class Embedded(NamedTuple):
 def match_tables(predictions: Sequence[Embedded], references: Sequence[Embedded]) -> np.ndarray:
     """Return P, R and F of every prediction against every reference, `[N, M, 3]`.
 
-    One matrix product of all tokens with all tokens, on the host: no padding, so no text depends on the others, and no
-    compilation.
+    One matrix product of all tokens with all tokens, on the host: texts need no padding, so do not affect each other.
     """
     starts = [np.cumsum([0, *(len(text.states) for text in side[:-1])]) for side in (predictions, references)]
     states, weights = (
@@ -181,11 +180,7 @@ def match_tables(predictions: Sequence[Embedded], references: Sequence[Embedded]
 
 
 def read_baseline(path: str | os.PathLike[str], layer: int) -> tuple[np.ndarray, str]:
-    """Read P, R and F of a layer from a bert-score baseline file (`LAYER,P,R,F`), and a name for signatures.
-
-    Raises:
-      UserError: the file cannot be read, lacks the layer, or has a figure that is not below 1.
-    """
+    """Return P, R and F of a layer from a bert-score baseline file (`LAYER,P,R,F`), and a name for signatures."""
     path = Path(path)
     try:
         rows = list(csv.DictReader(path.read_text("utf8").splitlines()))

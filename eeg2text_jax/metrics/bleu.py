@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-from eeg2text_jax.metrics.metric import PIECES, Metric, Tokenize, by_pieces, check_same_length, ratio, tokenize_all
+from eeg2text_jax.metrics.metric import PIECES, OverlapMetric, Tokenize, by_pieces, ratio, tokenize_all
 from eeg2text_jax.predictions.script import characters_apart
 from eeg2text_jax.versions import OWN_VERSION, with_version
 
@@ -40,9 +40,9 @@ def overlaps(
 
 
 def _ngrams(texts: Sequence[Sequence[str]], longest: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Give every order up to `longest` with the text and the id of each n-gram, texts in their order.
+    """Yield every order up to `longest` with the text and the id of each n-gram, texts in their order.
 
-    An n-gram's id is made from the id of its first n - 1 tokens and its last token.
+    The id is made from the id of the first n - 1 tokens and the last token.
     """
     numbers: dict[str, int] = {}
     tokens = np.array([numbers.setdefault(token, len(numbers)) for text in texts for token in text], np.int64)
@@ -101,7 +101,7 @@ def _clipped(text_of: np.ndarray, grams: np.ndarray, rows: int, _: int, unique: 
 ORDERS = (1, 2, 3, 4)
 
 
-class Bleu(Metric):
+class Bleu(OverlapMetric):
     """BLEU-1..4 with brevity penalty. If one order has no match, that figure and the higher ones are 0.
 
     An empty prediction adds no n-grams and no length; a corpus of empty predictions scores 0; a corpus of empty
@@ -126,14 +126,7 @@ class Bleu(Metric):
             f"nrefs:1|case:mixed|eff:no|tok:{tokenizer}|smooth:none|empty:{short}|short:{short}|version:{OWN_VERSION}"
         )
 
-    def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
-        check_same_length(predictions, references)
-        return self._table(predictions, references, pairwise=False)
-
-    def pairwise(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
-        return self._table(predictions, references, pairwise=True)
-
-    def _table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
+    def table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
         predicted = tokenize_all(self.name, "prediction", self.tokenize, predictions)
         reference = tokenize_all(self.name, "reference", self.tokenize, references)
         matches, ngrams = [], []

@@ -6,18 +6,15 @@ from typing import Any
 import numpy as np
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.metric import ROWS_AT_ONCE, Metric, MetricError
+from eeg2text_jax.metrics.metric import Metric
 from eeg2text_jax.metrics.score import jobs_of
 from eeg2text_jax.predictions.file import Prediction
 
 
 def by_subject(predictions: Sequence[Prediction], **options: Any) -> dict[str, dict[str, float]]:
-    """Return every figure of each subject's rows, in order of first appearance, with `rows`; options of `jobs_of`.
+    """Return every figure of each subject's rows, with `rows`; options of `jobs_of`. Raises UserError without subjects.
 
     Inverse document frequencies are counted over the references of all subjects.
-
-    Raises:
-      UserError: the rows have no subject.
     """
     subjects = [row.subject for row in predictions]
     if not all(subjects):
@@ -46,12 +43,5 @@ def row_figures(predictions: Sequence[Prediction], **options: Any) -> Iterator[d
 
 
 def _statistics(predictions: Sequence[Prediction], options: dict[str, Any]) -> Iterator[tuple[Metric, np.ndarray]]:
-    for metric, (predicted, references) in jobs_of(predictions, **options):
-        parts = []
-        for start in range(0, len(predictions), ROWS_AT_ONCE):
-            part = slice(start, start + ROWS_AT_ONCE)
-            try:
-                parts.append(metric.statistics(predicted[part], references[part]))
-            except MetricError as error:
-                raise MetricError(error.metric, error.side, start + error.index, error.reason) from error
-        yield metric, np.concatenate(parts)
+    for metric, texts in jobs_of(predictions, **options):
+        yield metric, np.concatenate(list(metric.in_chunks(*texts)))

@@ -1,4 +1,4 @@
-"""Word and character error rate with edit counts, equal to jiwer's; and how much case and punctuation change them."""
+"""Word and character error rate with edit counts, equal to jiwer's, and the effect of case and punctuation on them."""
 
 import re
 from collections import defaultdict
@@ -83,17 +83,17 @@ def character_error_rate() -> ErrorRate:
     return ErrorRate("cer", "character", lambda text: jiwer.cer_default([text])[0])
 
 
-POINTS = 5.0  # a smaller change is no other result
-ROWS = 20_000  # of more, as many are taken at equal distances
+POINTS = 5.0  # smallest change that is reported
+ROWS = 20_000  # rows that are used, evenly spaced
 
 
 def normalized(text: str) -> str:
-    """A text in lower case, apostrophes within words aside without punctuation."""
+    """Return a text in lower case without punctuation, except for apostrophes within words."""
     return " ".join(re.findall(r"\w+(?:'\w+)*", text.lower().replace("’", "'")))
 
 
 def what_normalizing_changes(predictions: Sequence[str], references: Sequence[str]) -> str:
-    """A sentence where WER or BLEU-1 changes by more than `POINTS`; empty where neither does, or is undefined."""
+    """Return a sentence if WER or BLEU-1 changes by more than `POINTS`, else ""."""
     step = -(-len(predictions) // ROWS) or 1
     texts = [list(side[::step]) for side in (predictions, references)]
     plain = [[normalized(text) for text in side] for side in texts]

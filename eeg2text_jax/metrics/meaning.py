@@ -95,12 +95,12 @@ class MeaningMetrics:
             self._made.append(lambda _: similarity)
 
     def __call__(self, references: Sequence[str]) -> list[Metric]:
-        """The metrics for these references."""
+        """Return the metrics for these references."""
         self._metrics = [make(references) for make in self._made]
         return self._metrics
 
     def notes(self) -> list[str]:
-        """What a reader of the scores must know."""
+        """Return notes for readers of the scores."""
         noted = [note for metric in self._metrics for note in metric.notes()]
         if cut := sum(embedder.cut for embedder in self._embedders):
             noted.append(f"{cut} times a text had more tokens than the encoder takes and was cut.")

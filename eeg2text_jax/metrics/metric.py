@@ -5,7 +5,7 @@ without processing text again.
 """
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -59,22 +59,23 @@ class Metric(abc.ABC):
     def total(
         self, predictions: Sequence[str], references: Sequence[str], advance: Callable[[int], None] | None = None
     ) -> np.ndarray:
-        """Return statistics `[S]` summed over rows; `advance` is called with the number of rows of each chunk.
-
-        Raises MetricError; its `index` counts from the first row.
-        """
-        check_same_length(predictions, references)
+        """Return statistics `[S]` summed over rows; `advance` gets the number of rows of each chunk."""
         summed = np.zeros(len(self.statistic_names))
-        for start in range(0, len(predictions), ROWS_AT_ONCE):
-            part = slice(start, start + ROWS_AT_ONCE)
-            try:
-                found = self.statistics(predictions[part], references[part])
-            except MetricError as error:
-                raise MetricError(error.metric, error.side, start + error.index, error.reason) from error
+        for found in self.in_chunks(predictions, references):
             summed += found.sum(0)
             if advance:
                 advance(len(found))
         return summed
+
+    def in_chunks(self, predictions: Sequence[str], references: Sequence[str]) -> Iterator[np.ndarray]:
+        """Yield statistics `[n, S]` of consecutive rows. Raises MetricError; its `index` counts from the first row."""
+        check_same_length(predictions, references)
+        for start in range(0, len(predictions), ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            try:
+                yield self.statistics(predictions[part], references[part])
+            except MetricError as error:
+                raise MetricError(error.metric, error.side, start + error.index, error.reason) from error
 
     def score(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
         """Return the figures of one corpus by column name."""
@@ -83,6 +84,21 @@ class Metric(abc.ABC):
     def figures(self, summed: np.ndarray) -> dict[str, float]:
         """Return figures by column name from statistics `[S]` summed over samples."""
         return dict(zip(self.columns, self.corpus(summed).tolist(), strict=True))
+
+
+class OverlapMetric(Metric):
+    """A metric whose `table` counts overlaps row by row, or for all pairs."""
+
+    @abc.abstractmethod
+    def table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
+        """Return statistics `[N, S]` or, if `pairwise`, `[P, R, S]`."""
+
+    def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        check_same_length(predictions, references)
+        return self.table(predictions, references, pairwise=False)
+
+    def pairwise(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        return self.table(predictions, references, pairwise=True)
 
 
 def check_same_length(predictions: Sequence[str], references: Sequence[str]) -> None:

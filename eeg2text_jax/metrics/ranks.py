@@ -18,11 +18,7 @@ TOP = (1, 5)
 
 
 def counts_above(scores: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Count the scores `[R, N]` above and equal to those of the candidates `chosen` (int `[m]`).
-
-    Returns:
-      `above` and `equal`, int `[R, m]`; `equal` includes the candidate itself.
-    """
+    """Count the scores `[R, N]` above and equal to those of candidates `chosen` (int `[m]`); two int `[R, m]`."""
     above, equal = np.empty((2, len(scores), len(chosen)), int)
     for row, values in enumerate(scores):
         ordered, own = np.sort(values), values[chosen]
@@ -34,7 +30,7 @@ def counts_above(scores: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np
 def statistics(scores: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     """Return `STATISTICS` of the candidates `chosen`, float `[R, m, 4]`: top-1, top-5, percentile rank, 1.
 
-    Percentile rank: the share of other candidates with a lower score, plus half of the tied ones.
+    The percentile rank is the share of other candidates with a lower score, plus half of the tied ones.
     """
     above, equal = counts_above(scores, chosen)
     n = scores.shape[1]
@@ -51,7 +47,7 @@ def chance(n: int, k: int) -> float:
 def chance_interval(n: int, k: int, sentences: int, level: float = 0.95) -> tuple[float, float]:
     """Return the interval of top-k accuracy under chance, a binomial interval over sentences.
 
-    Rows of one sentence count as one observation, because readers of one sentence may err together.
+    Rows of one sentence count once, because readers of one sentence may err together.
     """
     from scipy import stats  # slow to import, and scoring a file of texts needs none of it
 
@@ -134,17 +130,14 @@ def _cell(key: tuple, rows: list[Ranking]) -> dict[str, Any]:
         "sentences": sentences,
         "candidates": sorted({len(row.candidates) for row in rows}),
         "metrics": _figures(rows),
-        "chance_interval_top-5": _interval(rows, sentences),
+        "chance_interval_top-5": [
+            100.0 * share for share in chance_interval(min(len(row.candidates) for row in rows), 5, sentences)
+        ],
         "by_subject": {
             subject: {"rows": len(own), **{name: one["value"] for name, one in _figures(own).items()}}
             for subject, own in sorted(by_subject.items())
         },
     }
-
-
-def _interval(rows: Sequence[Ranking], sentences: int) -> list[float]:
-    n = min(len(row.candidates) for row in rows)
-    return [100.0 * share for share in chance_interval(n, 5, sentences)]
 
 
 def _figures(rows: Sequence[Ranking]) -> dict[str, dict[str, Any]]:

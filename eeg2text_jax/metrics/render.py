@@ -71,23 +71,15 @@ def table_latex(table: Table) -> str:
     table = map_cells(table, latex_text)
     groups = " & ".join(rf"\multicolumn{{{span}}}{{c}}{{{title}}}" for title, span in table.groups)
     sections = ["\n".join(" & ".join(row) + r" \\" for row in section) for section in table.sections]
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{table.caption}}}",
-            rf"\begin{{tabular}}{{lll{'r' * (len(table.headings) - 3)}}}",
-            r"\toprule",
-            groups + r" \\",
-            " & ".join(table.headings) + r" \\",
-            r"\midrule",
-            "\n\\midrule\n".join(sections),
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
+    columns = f"lll{'r' * (len(table.headings) - 3)}"
+    head = f"{groups} \\\\\n{' & '.join(table.headings)} \\\\\n\\midrule"
+    return latex_table(table.caption, columns, [head, "\n\\midrule\n".join(sections)], r"\centering")
+
+
+def latex_table(caption: str, columns: str, body: Sequence[str], *options: str) -> str:
+    """Return a LaTeX table with rules of the package booktabs."""
+    begin = [r"\begin{table}", *options, rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
+    return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
 
 def print_table(results: dict[str, Any]) -> None:
@@ -137,19 +129,7 @@ def examples_latex(examples: Sequence[Example]) -> str:
         )
         for shown in examples
     ]
-    return "\n".join(
-        [
-            r"\begin{table}",
-            rf"\caption{{{latex_text(EXAMPLES_CAPTION)}}}",
-            r"\begin{tabular}{lp{0.7\linewidth}}",
-            r"\toprule",
-            "\n\\midrule\n".join(blocks),
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
+    return latex_table(latex_text(EXAMPLES_CAPTION), r"lp{0.7\linewidth}", ["\n\\midrule\n".join(blocks)])
 
 
 def styled(words: Marked, styles: dict[str, str], change: Callable[[str], str]) -> str:

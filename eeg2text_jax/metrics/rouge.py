@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
 from rapidfuzz import process
@@ -10,19 +11,20 @@ from rapidfuzz.distance import LCSseq
 from rouge_score.tokenize import tokenize as rouge_score_tokenize
 
 from eeg2text_jax.metrics.bleu import Overlaps, overlaps
-from eeg2text_jax.metrics.metric import PIECES, Metric, Tokenize, by_pieces, check_same_length, ratio, tokenize_all
+from eeg2text_jax.metrics.metric import PIECES, OverlapMetric, Tokenize, by_pieces, ratio, tokenize_all
 from eeg2text_jax.versions import with_version
 
 FIGURES = ("p", "r", "f")
+Sentences = list[list[str]]  # the words of each sentence of a text
 
 
-class Rouge(Metric):
+class Rouge(OverlapMetric):
     """ROUGE: the mean over samples of P, R and F of each variant.
 
-    A sample with an empty prediction, or an empty reference, has P = R = F = 0, and counts. `unique` compares sets
-    of n-grams rather than clipped counts, `epsilon` is added to P + R: the conventions of the PyPI package `rouge`.
-    `tokenize_reference` replaces `tokenize` for references, to refuse what the tokenizer cannot see. `sentences` gives
-    the words of each sentence of a text; with it ROUGE-L is that of summaries, see `union_subsequences`.
+    A sample with an empty prediction or reference has P = R = F = 0, and counts. `unique` compares sets of n-grams
+    instead of clipped counts, `epsilon` is added to P + R: the conventions of the PyPI package `rouge`.
+    `tokenize_reference` replaces `tokenize` for references, to refuse invisible scripts. `sentences` gives the words of
+    each sentence of a text; with it ROUGE-L is that of summaries, see `union_subsequences`.
     """
 
     def __init__(
@@ -35,7 +37,7 @@ class Rouge(Metric):
         kinds: Sequence[str] = ("1", "2", "l"),
         unique: bool = False,
         epsilon: float = 0.0,
-        sentences: Callable[[str], list[list[str]]] | None = None,
+        sentences: Callable[[str], Sentences] | None = None,
     ):
         self.sentences = sentences
         self.name, self.tokenize, self.kinds, self.unique, self.epsilon = name, tokenize, kinds, unique, epsilon
@@ -44,21 +46,17 @@ class Rouge(Metric):
         self.statistic_names = (*(f"sum_{column}" for column in self.columns), "samples")
         self.signature = f"{signature}|average:samples|empty:zero"
 
-    def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
-        check_same_length(predictions, references)
-        return self._table(predictions, references, pairwise=False)
-
-    def pairwise(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
-        return self._table(predictions, references, pairwise=True)
-
-    def _table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
+    def table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
         predicted = tokenize_all(self.name, "prediction", self.tokenize, predictions)
         reference = tokenize_all(self.name, "reference", self.tokenize_reference, references)
         orders = [int(kind) for kind in self.kinds if kind != "l"]
         shared_by_kind = overlaps(predicted, reference, orders, pairwise=pairwise, unique=self.unique)
         if "l" in self.kinds:
-            texts = (predictions, references) if self.sentences else (predicted, reference)
-            shared_by_kind.insert(self.kinds.index("l"), self.longest(*texts, pairwise=pairwise))
+            texts: Any = predicted, reference
+            if self.sentences:
+                texts = ([self.sentences(text) for text in side] for side in (predictions, references))
+            longest = common_subsequences if self.sentences is None else union_subsequences
+            shared_by_kind.insert(self.kinds.index("l"), longest(*texts, pairwise=pairwise))
         figures = []
         for shared, n_predicted, n_reference in shared_by_kind:
             precision = ratio(shared, n_predicted[:, None] if pairwise else n_predicted, 0.0)
@@ -67,19 +65,13 @@ class Rouge(Metric):
             figures += [precision, recall, f]
         return np.stack([*figures, np.ones_like(figures[0])], axis=-1)
 
-    def longest(self, predicted: Sequence, reference: Sequence, *, pairwise: bool) -> Overlaps:
-        """Shared words of ROUGE-L, and the words of both sides."""
-        if self.sentences:
-            return union_subsequences(predicted, reference, self.sentences, pairwise=pairwise)
-        return common_subsequences(predicted, reference, pairwise=pairwise)
-
     def corpus(self, summed: np.ndarray) -> np.ndarray:
         return 100.0 * ratio(summed[..., :-1], summed[..., -1:], np.nan)
 
 
 def common_subsequences(
     predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]], *, pairwise: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> Overlaps:
     """Return longest common subsequence lengths `[N]` or `[P, R]`, and the lengths of both sides, `[P]` and `[R]`."""
     if pairwise:
         shared = process.cdist(predictions, references, scorer=LCSseq.similarity, dtype=np.int32).astype(float)
@@ -91,32 +83,27 @@ def common_subsequences(
 
 
 def union_subsequences(
-    predictions: Sequence[str],
-    references: Sequence[str],
-    sentences: Callable[[str], list[list[str]]],
-    *,
-    pairwise: bool,
+    predictions: Sequence[Sentences], references: Sequence[Sentences], *, pairwise: bool
 ) -> Overlaps:
-    """As `common_subsequences`, over sentences: the distinct words of a longest common subsequence of any two.
+    """As `common_subsequences`, but count the distinct words of longest common subsequences of any two sentences.
 
-    Lin's (2004) summary-level ROUGE-L as the package `rouge` computes it: sets of words, and of several longest
+    This is Lin's (2004) summary-level ROUGE-L as the package `rouge` computes it: sets of words, and of several longest
     subsequences the one that its walk from the end finds.
     """
-    sides = [[sentences(text) for text in texts] for texts in (predictions, references)]
-    ours, theirs = (np.array([float(len(set(chain(*text)))) for text in side]) for side in sides)
+    ours, theirs = (np.array([float(len(set(chain(*text)))) for text in side]) for side in (predictions, references))
     if pairwise:
-        shared = np.array([[_union(p, r) for r in sides[1]] for p in sides[0]], float)
+        shared = np.array([[_union(p, r) for r in references] for p in predictions], float)
     else:
-        shared = np.array([_union(p, r) for p, r in zip(*sides, strict=True)], float)
+        shared = np.array([_union(p, r) for p, r in zip(predictions, references, strict=True)], float)
     return shared, ours, theirs
 
 
-def _union(predicted: list[list[str]], reference: list[list[str]]) -> int:
+def _union(predicted: Sentences, reference: Sentences) -> int:
     return len(set().union(*(_last_common_words(left, right) for left in reference for right in predicted)))
 
 
 def _last_common_words(left: list[str], right: list[str]) -> set[str]:
-    """Words of the longest common subsequence that a walk from the ends of both finds."""
+    """Return the words of the longest common subsequence that a walk from the ends of both finds."""
     lengths = [[0] * (len(right) + 1)]
     for word in left:
         above, row = lengths[-1], [0]
@@ -160,16 +147,16 @@ def visible_words(text: str) -> list[str]:
 
 
 def paper_rouge() -> Rouge:
-    """ROUGE-1, 2 and L with the formula of the PyPI package `rouge` 1.0.1, which the paper's figures follow."""
+    """Return ROUGE-1, 2 and L by the formula of the PyPI package `rouge` 1.0.1, as in the paper's figures."""
     signature = "tok:dots-and-spaces|case:mixed|stem:no|ngrams:unique|f:+1e-8|version:formula-of-rouge-1.0.1"
     return Rouge("rouge", dotless_words, signature, unique=True, epsilon=1e-8, sentences=dotted_sentences)
 
 
 def dotless_words(text: str) -> list[str]:
-    """Words between dots and white space; as in the package, white space alone between two dots is an empty word."""
+    """Return the words between dots and white space; white space alone between two dots is an empty word."""
     return list(chain.from_iterable(dotted_sentences(text)))
 
 
-def dotted_sentences(text: str) -> list[list[str]]:
-    """The words of each sentence; a dot ends one."""
+def dotted_sentences(text: str) -> Sentences:
+    """Return the words of each sentence; a dot ends one."""
     return [" ".join(sentence.split()).split(" ") for sentence in text.split(".") if sentence]

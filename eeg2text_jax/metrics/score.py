@@ -65,20 +65,18 @@ def score_predictions(
 ) -> "Scores":
     r"""Return every figure of a profile over the rows of one cell and mode.
 
-    `predictions` are rows, a DataFrame with columns as `read_any` knows them, or texts, each with one of `references`.
-
-    `metrics` selects metrics instead of the profile's; `meaning` makes the metrics that need an encoder, see
-    `metrics.meaning`, from the references of the rows.
-
-    Token BLEU uses the token ids in the rows (`token_source` names their tokenizer), else the tokens that `tokenizer`
-    makes of the strings; otherwise it is left out.
+    Args:
+      predictions: rows, a DataFrame with columns as `read_any` knows them, or texts, each with one of `references`.
+      metrics: names of metrics, instead of the profile's.
+      tokenizer: makes the tokens of token BLEU if rows have no token ids; `token_source` names the tokenizer of ids.
+      meaning: makes the metrics that need an encoder from the references, see `metrics.meaning`.
 
     Returns:
       Figures by their names; each is a dict with `value` (in percent), `signature` and `lower_is_better`.
 
     Raises:
       NothingToScoreError: all predictions or all references are empty.
-      UserError: no rows, ids in some rows only, or a metric that fails; the sample is named.
+      UserError: there are no rows, only some have ids, or a metric fails; the sample is named.
 
     Examples:
       >>> from pathlib import Path
@@ -118,14 +116,11 @@ def jobs_of(
     if meaning is not None:
         jobs += [(metric, texts) for metric in meaning(texts[1])]
     if metrics is not None and "bleu" not in metrics:
-        pass  # nor BLEU on tokens
-    elif has_ids(predictions):
-        jobs.insert(
-            0, (id_bleu(profile, token_source), (IdTexts(predictions, "prediction"), IdTexts(predictions, "reference")))
-        )
-    elif tokenizer is not None:
-        jobs.insert(0, (subword_bleu(profile, tokenizer), texts))
-    return jobs
+        return jobs
+    if has_ids(predictions):
+        ids = IdTexts(predictions, "prediction"), IdTexts(predictions, "reference")
+        return [(id_bleu(profile, token_source), ids), *jobs]
+    return jobs if tokenizer is None else [(subword_bleu(profile, tokenizer), texts), *jobs]
 
 
 @contextlib.contextmanager
@@ -199,11 +194,8 @@ def _figures(
 def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard", **options: Any) -> dict[str, Any]:
     """Return the content of `results.json`: one entry per cell and mode, in order of first appearance.
 
-    `rows` counts predictions, `sentences` the independent sentences among them. A cell and mode with empty texts only
-    has no metrics, and `unscored` gives the reason. Options are those of `score_predictions`.
-
-    Raises:
-      UserError: as `score_predictions`, except for empty texts.
+    `rows` counts predictions, `sentences` the independent sentences among them. A cell with empty texts only has no
+    metrics, and `unscored` gives the reason. Options and other errors are those of `score_predictions`.
     """
     groups: dict[tuple, list[Prediction]] = {}
     for p in predictions:
@@ -255,10 +247,7 @@ def subword_bleu(profile: str, tokenizer: "PreTrainedTokenizerBase") -> Bleu:
 
 
 def describe_tokenizer(tokenizer: "PreTrainedTokenizerBase") -> str:
-    """Return the class, vocabulary size and hash of a tokenizer's definition.
-
-    Truncation and padding are excluded: they are settings of the last call, not of the tokenizer.
-    """
+    """Return class, vocabulary size and hash of a tokenizer, without truncation and padding, settings of a call."""
     definition = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
     digest = content_digest(definition)[:12]
     return f"{type(tokenizer).__name__},{len(tokenizer)},sha256:{digest}"

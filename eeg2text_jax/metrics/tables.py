@@ -84,7 +84,7 @@ def score_table(
     columns: Sequence[tuple[str, str, str]] = COLUMNS,
     digits: int = 2,
 ) -> Table:
-    """Make the table of one run's `score_cells`. `label` names the model; a cell's own `label` (a file name) wins.
+    """Make the table of one run's `score_cells`; a cell's own `label` (a file name) replaces `label`, the model's name.
 
     Several seeds give mean ± standard deviation (n - 1); ratios are ratios of means.
     """
@@ -205,10 +205,7 @@ class Example:
 
 
 def side_by_side(predictions: Iterable[Prediction], count: int = 3) -> list[Example]:
-    """Return up to `count` samples of distinct sentences, evenly spaced among those in every cell and mode.
-
-    Only the first of several seeds is shown.
-    """
+    """Return up to `count` evenly spaced samples of distinct sentences in every cell and mode, of the first seed."""
     cells: dict[tuple[str, str, str], dict[str, Prediction]] = {}
     first_seed: dict[tuple[str, str, str], int] = {}
     for p in predictions:
