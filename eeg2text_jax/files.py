@@ -17,22 +17,17 @@ from etils import epath
 
 from eeg2text_jax.errors import UserError
 
-_NO_LOCKS = (
-    errno.ENOSYS,
-    errno.EOPNOTSUPP,
-    errno.ENOTSUP,
-    errno.ENOLCK,
-    errno.EINVAL,
-)  # what file systems without locks say
+# Errors of file systems without locks.
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
 
 CHUNK = 1 << 20  # bytes read at once
 
-TELL: list[Callable[[], None]] = []  # who wants to know that a file or folder has got its name
+LISTENERS: list[Callable[[], None]] = []  # called when a file or folder was finished and got its name
 
 
 def tell() -> None:
-    """Says that a file or folder has got its name."""
-    for listener in TELL:
+    """Call all listeners, after a file or folder got its name."""
+    for listener in LISTENERS:
         listener()
 
 
@@ -64,11 +59,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[epath.Path]:
 
 
 def check_replaceable(path: str | os.PathLike[str], said: str = "") -> None:
-    """Check that a path is free, a regular file or a folder.
-
-    Raises:
-      UserError: it is a link, a device, a pipe or a socket; the message calls it `said`.
-    """
+    """Raise UserError if a path is a link, a device, a pipe or a socket; the message calls it `said`."""
     if not is_local(path):
         return
     try:
@@ -175,7 +166,7 @@ def flock(descriptor: int, what: str, operation: int) -> bool:
     return True
 
 
-_WARNED: set[int] = set()  # file systems without locks of which it was said
+_WARNED: set[int] = set()  # file systems without locks, warned about
 
 
 def _describe(holder: bytes) -> str:

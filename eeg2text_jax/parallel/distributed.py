@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from eeg2text_jax.errors import HostLost, UserError, first_line
 from eeg2text_jax.parallel import ParallelSettings
-from eeg2text_jax.stores import follower
+from eeg2text_jax.stores import copying
 from eeg2text_jax.stores.address import is_address
 from eeg2text_jax.stores.mirror import mirrored, settle_all
 
@@ -107,14 +107,14 @@ def main_first(make: Callable[[], Result]) -> Result:
         raise UserError("the first host could not go on; its message says why.")
     if is_main():
         return made
-    follower.pull_all()
+    copying.pull_all()
     return make()
 
 
 def workdir_at(place: str, stack: ExitStack) -> str:
     """The folder of this machine to work in for a workdir `place`, until `stack` ends; call it behind `initialize`.
 
-    A workdir in a bucket is mirrored by the first host; the others have copies, see `stores.follower`.
+    A workdir in a bucket is mirrored by the first host; the others have copies, see `stores.copying`.
 
     Raises:
       UserError: the bucket cannot be read or written, or another run is at work in the folder.
@@ -122,7 +122,7 @@ def workdir_at(place: str, stack: ExitStack) -> str:
 
     def enter() -> str:
         if is_address(place) and not is_main():
-            return str(follower.follow(place, host_number()))
+            return str(copying.follow(place, host_number()))
         return stack.enter_context(mirrored(place)) if is_main() else place
 
     return main_first(enter)

@@ -49,11 +49,7 @@ def is_address(place: object) -> bool:
 
 
 def parse(place: str) -> Address:
-    """Parse a bucket URL.
-
-    Raises:
-      UserError: the URL has no bucket, or a name that is not a valid local folder name.
-    """
+    """Parse a bucket URL. Raises UserError without a bucket, or for a name that is no valid local name."""
     found = _ADDRESS.fullmatch(str(place))
     if not found or not _BUCKET.fullmatch(found[2]):
         raise UserError(f"{place}: expected gs://BUCKET/PATH or s3://BUCKET/PATH.")

@@ -21,10 +21,8 @@ WORKED_IN = ("run", "train", "decode", "judge")  # commands whose --workdir is m
 def placed(command: str, arguments: Sequence[str]) -> Iterator[list[str]]:
     """Replace bucket URLs in the arguments by local paths; upload what was written there when the block ends.
 
-    Configuration fields are not replaced: `config.json` keeps the URL, and readers call `at_hand`.
-
-    Raises:
-      UserError: a URL cannot be read or written. Outputs are checked before the command begins.
+    Configuration fields are not replaced: `config.json` keeps the URL, and readers call `at_hand`. Raises UserError if
+    a URL cannot be read or, checked before the command begins, written.
     """
     spool = cache_folder() / "spool" / f"{os.getpid()}.out"
     written: list[tuple[Address, Store, Path]] = []

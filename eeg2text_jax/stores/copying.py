@@ -1,4 +1,8 @@
-"""Download bucket objects to a local cache, verified by checksum; unchanged files are not downloaded again."""
+"""Download bucket objects to a local cache, verified by checksum; unchanged files are not downloaded again.
+
+A workdir in a bucket is mirrored by the first host, which holds its lease. Other hosts `follow` it: each has a copy,
+updated whenever `distributed.main_first` ends. Checkpoints are large, so `pull_folder` downloads them when restored.
+"""
 
 import contextlib
 import fcntl
@@ -20,6 +24,7 @@ from eeg2text_jax.stores.store import LOCK, Advance, Entry, Store, StoreError, o
 UNFINISHED = ".unfinished"  # marker object of a folder that is being written or removed
 MEGABYTE = 1 << 20
 WORTH_A_LINE = 16 * MEGABYTE
+ON_REQUEST = ("checkpoints", "tensorboard")  # folders, at any depth, that `pull_all` leaves out
 _AT_ONCE = 4  # parallel downloads
 
 Stamp = list[int]  # file metadata that differs between two versions of a local file
@@ -63,11 +68,7 @@ class Files(dict[str, Entry]):
 
     @classmethod
     def of(cls, store: Store, address: Address) -> "Files":
-        """List the objects below a URL.
-
-        Raises:
-          UserError: an object's name leads out of the folder that the objects are downloaded to.
-        """
+        """List the objects below a URL. Raises UserError for a name that leads out of the local folder."""
         # Objects whose names end with a slash are empty "folders".
         found = [entry for entry in store.entries(address.key) if not entry.key.endswith("/")]
         start = f"{address.key}/" if address.key else ""
@@ -90,11 +91,7 @@ class Files(dict[str, Entry]):
 
 
 def take(store: Store, files: Files, folder: Path, notes: Notes, title: str) -> int:
-    """Download those `files` that `folder` does not have yet; return their number.
-
-    Raises:
-      UserError: an object's checksum does not match, or the disk is full.
-    """
+    """Download those `files` that `folder` lacks; return their number. Raises UserError for a wrong checksum."""
     wanted = [(name, entry) for name, entry in files.items() if not notes.is_current(name, entry.tag)]
     total = sum(entry.size for _, entry in wanted)
     with _progress(title, total) as advance, ThreadPoolExecutor(_AT_ONCE) as workers:
@@ -112,7 +109,7 @@ def take(store: Store, files: Files, folder: Path, notes: Notes, title: str) -> 
 @contextlib.contextmanager
 def _progress(title: str, total: int) -> Iterator[Advance]:
     if total < WORTH_A_LINE:
-        yield _nothing
+        yield lambda size: None
         return
     lock, seen = threading.Lock(), [0]
     with ProgressLine(f"{title}, MB", total // MEGABYTE) as line:
@@ -124,10 +121,6 @@ def _progress(title: str, total: int) -> Iterator[Advance]:
                     line.advance(seen[0] // MEGABYTE - before)
 
         yield advance
-
-
-def _nothing(size: int) -> None:
-    """Show no progress (for small downloads)."""
 
 
 def _take_one(store: Store, entry: Entry, path: Path, advance: Advance) -> Stamp:
@@ -168,10 +161,8 @@ def _is_matched(name: str, pattern: str) -> bool:
 def at_hand(place: str | os.PathLike[str]) -> str:
     """Return a local path with the content of `place`: the place itself, or a downloaded copy of a bucket URL.
 
-    A folder is downloaded as a whole, a glob as its matches. An existing copy is reused while it equals the bucket.
-
-    Raises:
-      UserError: nothing exists at the URL, or the bucket cannot be read.
+    A folder is downloaded as a whole, a glob as its matches; a copy is reused while it equals the bucket. Raises
+    UserError if nothing exists at the URL, or the bucket cannot be read.
     """
     place = os.fspath(place)
     if not is_address(place):
@@ -198,6 +189,49 @@ def at_hand(place: str | os.PathLike[str]) -> str:
 
 
 OPEN: set[Path] = set()  # open runs of this process, whose folders are newer than the bucket
+
+
+def refresh(
+    store: Store, address: Address, folder: Path, there: Files, notes: Notes, wanted: Files | None = None
+) -> int:
+    """Remove files of `folder` that are not `there`, and download `wanted` (default: all); return their number."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with notes.held():
+        sweep(folder, there)
+        notes.known = {name: known for name, known in notes.known.items() if name in there}
+        return take(store, there if wanted is None else wanted, folder, notes, f"copying {address}")
+
+
+_FOLLOWED: list[tuple[Store, Address, Path]] = []  # the workdir that another host changes, and its copy
+
+
+def follow(place: str, host: int) -> Path:
+    """Return the folder of this host for a workdir in a bucket that the first host changes."""
+    address = parse(place)
+    _FOLLOWED[:] = [(open_store(address), address, address.run_of(host))]
+    return address.run_of(host)
+
+
+def pull_all() -> None:
+    """Download what the first host has finished, except `ON_REQUEST`. Raises StoreError."""
+    for store, address, folder in _FOLLOWED:
+        there = _finished_below(store, address)
+        wanted = Files({name: it for name, it in there.items() if not set(ON_REQUEST) & set(name.split("/"))})
+        refresh(store, address, folder, there, Notes(folder), wanted)
+
+
+def pull_folder(path: str | os.PathLike[str]) -> None:
+    """Download one folder of the workdir, such as a checkpoint; other places are left alone. Raises StoreError."""
+    for store, address, folder in _FOLLOWED:
+        root, place = folder.resolve(), Path(path).resolve()
+        if place.is_relative_to(root):
+            there, start = _finished_below(store, address), f"{place.relative_to(root).as_posix()}/"
+            wanted = Files({name: it for name, it in there.items() if name.startswith(start)})
+            refresh(store, address, folder, there, Notes(folder), wanted)
+
+
+def _finished_below(store: Store, address: Address) -> Files:
+    return Files({name: entry for name, entry in Files.of(store, address).finished().items() if name})
 
 
 def _copy(store: Store, address: Address, files: Files, pattern: str) -> None:

@@ -34,12 +34,8 @@ FRESH = 5.0  # seconds for which a confirmation is valid (gs:// accepts one writ
 class Lease:
     """Hold the lease of a workdir in a bucket. Use as a context manager.
 
-    Attributes:
-      label: the fencing number and the owner, stored as metadata of every object that this holder writes.
-      lost: the reason once this process has lost the lease, else None.
-
-    Raises:
-      UserError: on entering, if another process holds the lease.
+    `label` is the fencing number and the owner, stored as metadata of every object that this holder writes; `lost` is
+    the error once this process has lost the lease. Entering raises UserError if another process holds the lease.
     """
 
     def __init__(self, store: Store, address: Address):
@@ -84,15 +80,12 @@ class Lease:
         self._forget()
 
     def confirm(self, *, now: bool = False) -> None:
-        """Check that this process still holds the lease. Call it before each request that changes the bucket.
+        """Check that this process holds the lease, before each request that changes the bucket. Raises StoreError.
 
-        Args:
-          now: check even if the lease was confirmed less than `FRESH` seconds ago.
-
-        Raises:
-          StoreError: another process holds it, or the bucket does not answer.
+        A confirmation is valid for `FRESH` seconds; `now` ignores it.
         """
-        if self.lost is None and (now or max(map(_distance, _clocks(), self._confirmed)) > FRESH):
+        elapsed = max(abs(here - then) for here, then in zip(_clocks(), self._confirmed, strict=True))
+        if self.lost is None and (now or elapsed > FRESH):
             self._renew()
         if self.lost:
             raise self.lost
@@ -138,11 +131,7 @@ class Lease:
             time.sleep(min(BEAT, PATIENCE) / 4)
 
     def _replace(self, there: tuple[bytes, str], unchanged: bool, waited: float) -> str | None:
-        """Replace the lease `there`; return the new tag, or None if its holder may be alive.
-
-        Raises:
-          UserError: the holder is alive.
-        """
+        """Replace the lease `there`; return the new tag, or None if unsure. Raises UserError if its holder is alive."""
         holder = _read(there[0])
         owner, fence = holder.get("owner"), holder.get("fence")
         who = f"process {holder.get('process')} on {holder.get('host')} since {holder.get('since')}"
@@ -178,10 +167,6 @@ def _read(content: bytes) -> dict[str, Any]:
 def _clocks() -> tuple[float, float]:
     """Return seconds of the boot clock, which counts suspensions, and of the wall clock, with pauses of a VM."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)), time.time()
-
-
-def _distance(one: float, other: float) -> float:
-    return abs(one - other)
 
 
 def _prove(owner: str) -> tuple[Path, int] | None:

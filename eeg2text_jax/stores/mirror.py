@@ -33,14 +33,7 @@ LINKED = 1 << 20  # files of at least this size are hard-linked, not copied, unt
 
 
 class Mirror:
-    """Upload a folder to a bucket URL as it changes; see the module. Call `pull` first.
-
-    Args:
-      address: the workdir's URL.
-      store: its bucket.
-      folder: the local folder.
-      lease: the lease that this process holds.
-    """
+    """Upload a folder to a workdir's URL as it changes, under a held lease; see the module. Call `pull` first."""
 
     def __init__(self, address: Address, store: Store, folder: Path, lease: Lease):
         self._address, self._store, self.folder, self._lease = address, store, folder, lease
@@ -57,22 +50,13 @@ class Mirror:
         self._thread: threading.Thread | None = None
 
     def pull(self) -> None:
-        """Make the folder equal to the finished files in the bucket.
-
-        Raises:
-          StoreError: the bucket cannot be read.
-        """
+        """Make the folder equal to the finished files in the bucket. Raises StoreError."""
         there = Files.of(self._store, self._address)
         there = Files({name: entry for name, entry in there.items() if name not in ("", LOCK)})
         finished = there.finished()
         for name in sorted(there.keys() - finished.keys(), key=lambda name: name.endswith(UNFINISHED)):
             self._store.delete(there[name].key)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with self._notes.held():
-            copying.sweep(self.folder, finished)
-            self._notes.known = {name: known for name, known in self._notes.known.items() if name in finished}
-            copied = copying.take(self._store, finished, self.folder, self._notes, f"copying {self._address}")
-        if copied:
+        if copied := copying.refresh(self._store, self._address, self.folder, finished, self._notes):
             print(f"copied {copied} of {len(finished)} files from {self._address}")
         self._seen = {name: stamp_of(self.folder / name) for name in finished}
 
@@ -86,10 +70,7 @@ class Mirror:
         """Queue changed files of the folder for upload, in order; wait if the queue is full.
 
         A file that is appended to is skipped if it was queued recently and no other file was finished since, unless
-        this is the `last` scan.
-
-        Raises:
-          StoreError: an earlier change could not be uploaded.
+        this is the `last` scan. Raises StoreError if an earlier change could not be uploaded.
         """
         with self._turn:
             while len(self._waiting) >= MOST_WAITING and not self._error:
@@ -105,11 +86,7 @@ class Mirror:
             raise error
 
     def settle(self) -> None:
-        """Wait until all finished files of the folder are in the bucket.
-
-        Raises:
-          StoreError: a file could not be uploaded.
-        """
+        """Wait until all finished files of the folder are in the bucket. Raises StoreError."""
         self.look(last=True)
         with self._turn:
             while (self._waiting or self._sending) and not self._error:
@@ -225,21 +202,16 @@ def told() -> None:
 
 
 def settle_all() -> None:
-    """Wait until all finished files of open mirrors are in their buckets.
-
-    Raises:
-      StoreError: a file could not be uploaded.
-    """
+    """Wait until all finished files of open mirrors are in their buckets. Raises StoreError."""
     for mirror in _MIRRORS:
         mirror.settle()
 
 
 @contextlib.contextmanager
 def mirrored(place: str) -> Iterator[str]:
-    """The folder of this machine to work in for a workdir `place`: itself, or one that is mirrored in a bucket.
+    """Yield the local folder for a workdir `place`: the place itself, or a folder that is mirrored in a bucket.
 
-    Raises:
-      UserError: the bucket cannot be read or written, or another process is at work in the folder.
+    Raises UserError if the bucket cannot be read or written, or another process uses the workdir.
     """
     if not is_address(place):
         yield place
@@ -252,8 +224,8 @@ def mirrored(place: str) -> Iterator[str]:
         mirror.start()
         _MIRRORS.append(mirror)
         copying.OPEN.add(folder)
-        if told not in files.TELL:
-            files.TELL.append(told)
+        if told not in files.LISTENERS:
+            files.LISTENERS.append(told)
         try:
             yield str(folder)
             mirror.settle()

@@ -6,7 +6,7 @@ it), `~/.aws`, or the machine's role.
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -76,24 +76,16 @@ class S3Store:
         return found
 
     def head(self, key: str) -> tuple[str, dict[str, str]] | None:
-        with self._saying():
-            try:
-                answer = self._client.head_object(Bucket=self._bucket, Key=key)
-                return answer["ETag"], dict(answer.get("Metadata", {}))
-            except ClientError as error:
-                if _code(error) in _NOT_THERE:
-                    return None
-                raise
+        with self._saying(), _absent_is_none():
+            answer = self._client.head_object(Bucket=self._bucket, Key=key)
+            return answer["ETag"], dict(answer.get("Metadata", {}))
+        return None
 
     def read(self, key: str) -> tuple[bytes, str] | None:
-        with self._saying():
-            try:
-                answer = self._client.get_object(Bucket=self._bucket, Key=key)
-                return answer["Body"].read(), answer["ETag"]
-            except ClientError as error:
-                if _code(error) in _NOT_THERE:
-                    return None
-                raise
+        with self._saying(), _absent_is_none():
+            answer = self._client.get_object(Bucket=self._bucket, Key=key)
+            return answer["Body"].read(), answer["ETag"]
+        return None
 
     def download(self, key: str, path: Path, advance: Advance) -> str | None:
         with self._saying():
@@ -151,21 +143,27 @@ class S3Store:
             with path.open("rb") as file:
                 file.seek((number - 1) * PART)
                 answer = self._client.upload_part(**place, **sums, PartNumber=number, Body=file.read(PART))
-            return {
-                "PartNumber": number,
-                **{name: answer[name] for name in ("ETag", "ChecksumCRC32") if name in answer},
-            }
+            sent = {name: answer[name] for name in ("ETag", "ChecksumCRC32") if name in answer}
+            return {"PartNumber": number, **sent}
 
         try:
             with ThreadPoolExecutor(_PARTS_AT_ONCE) as workers:
                 parts = list(workers.map(send, range(1, -(-path.stat().st_size // PART) + 1)))
-            return self._client.complete_multipart_upload(**place, MultipartUpload={"Parts": parts}, **condition)[
-                "ETag"
-            ]
+            done = self._client.complete_multipart_upload(**place, MultipartUpload={"Parts": parts}, **condition)
+            return done["ETag"]
         except BaseException:
-            place.pop("MultipartUpload", None)
             with contextlib.suppress(ClientError, BotoCoreError):
                 self._client.abort_multipart_upload(**place)
+            raise
+
+
+@contextlib.contextmanager
+def _absent_is_none() -> Iterator[None]:
+    """Suppress the error for an object that does not exist."""
+    try:
+        yield
+    except ClientError as error:
+        if _code(error) not in _NOT_THERE:
             raise
 
 
@@ -174,14 +172,8 @@ def _code(error: ClientError) -> str:
 
 
 _REFUSALS = (
-    "AccessDenied",
-    "InvalidAccessKeyId",
-    "SignatureDoesNotMatch",
-    "ExpiredToken",
-    "InvalidToken",
-    "AuthorizationHeaderMalformed",
-    "403",
-    "401",
+    *("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"),
+    *("AuthorizationHeaderMalformed", "403", "401"),
 )
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError, ProfileNotFound)
 

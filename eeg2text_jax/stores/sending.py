@@ -27,25 +27,13 @@ class Change(NamedTuple):
 
 
 class Sender:
-    """Apply changes by conditional requests; see the module.
-
-    Args:
-      address: the workdir's URL.
-      store: its bucket.
-      folder: the local folder.
-      lease: the lease that this process holds.
-      notes: the tag of each object that this process wrote or read.
-    """
+    """Apply changes by conditional requests; see the module. `notes` has the tag of each object written or read."""
 
     def __init__(self, address: Address, store: Store, folder: Path, lease: Lease, notes: Notes):
         self._address, self._store, self._folder, self._lease, self._notes = address, store, folder, lease, notes
 
     def send(self, change: Change) -> None:
-        """Apply one change to the bucket.
-
-        Raises:
-          StoreError: the lease is lost, or the bucket does not answer.
-        """
+        """Apply one change to the bucket. Raises StoreError if the lease is lost or the bucket does not answer."""
         marker, tag = self._address.below(f"{change.unit}/{UNFINISHED}").key, None
         self._lease.confirm()
         if change.unit:
@@ -63,11 +51,7 @@ class Sender:
         self._notes.write()
 
     def _check_late(self, key: str, tag: str | None) -> None:
-        """Remove an object that this process just created after losing the lease.
-
-        Raises:
-          StoreError: the lease is lost.
-        """
+        """Remove an object that was created after the lease was lost. Raises StoreError if it is lost."""
         try:
             self._lease.confirm()
         except StoreError:
@@ -100,12 +84,9 @@ class Sender:
             known = (known[0], found[0]) if (found := self._store.head(key)) else None
 
     def put_right(self) -> None:
-        """Undo late requests of former holders, which were in flight when this process took the lease.
+        """Undo late requests of former holders, in flight when this process took the lease. Raises StoreError.
 
         Call it after all uploads.
-
-        Raises:
-          StoreError: the bucket cannot be read or written.
         """
         for name, entry in Files.of(self._store, self._address).items():
             known = self._notes.known.get(name)

@@ -57,15 +57,9 @@ class Store(Protocol):
     def upload(
         self, path: Path, key: str, digest: str, over: str | None = ANY, labels: Mapping[str, str] = NONE
     ) -> str | None:
-        """Upload a file as an object, atomically; return its tag.
+        """Upload a file as an object, atomically, if the existing one has the tag `over` (None: does not exist).
 
-        Args:
-          path: the file.
-          key: the object's full name.
-          digest: the file's SHA-256, stored as metadata.
-          over: the tag that the object must have (None: it must not exist); otherwise nothing is written and None is
-            returned.
-          labels: further metadata.
+        Return its tag, or None if nothing was written. Metadata are `digest`, the file's SHA-256, and `labels`.
         """
 
     def put(self, key: str, content: bytes, over: str | None) -> str | None:
@@ -78,8 +72,7 @@ class Store(Protocol):
 def open_store(address: Address) -> Store:
     """Open the bucket of a URL, with one shared client; sends no request yet.
 
-    Raises:
-      UserError: the client package is not installed, or there are no credentials.
+    Raises UserError if the client package is not installed, or there are no credentials.
     """
     extra = SCHEMES[address.scheme]
     settings = {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
@@ -102,11 +95,7 @@ _SETTINGS = ("AWS_", "GOOGLE_", "STORAGE_EMULATOR", SECONDS)  # prefixes of envi
 
 
 def seconds() -> float:
-    """Return the timeout of one attempt in seconds.
-
-    Raises:
-      UserError: the environment variable is not a time.
-    """
+    """Return the timeout of one attempt in seconds. Raises UserError if the environment variable is not a time."""
     stated = os.environ.get(SECONDS, "30")
     with contextlib.suppress(ValueError):
         if 0 < (found := float(stated)) <= 3600:

@@ -27,7 +27,7 @@ from jax.experimental import multihost_utils
 from eeg2text_jax.errors import Terminated, UserError, first_line
 from eeg2text_jax.files import content_digest, file_digest, files_below
 from eeg2text_jax.parallel.distributed import host_number, is_main, main_decides, to_main
-from eeg2text_jax.stores.follower import pull_folder
+from eeg2text_jax.stores.copying import pull_folder
 
 
 class Preemption:
