@@ -1,15 +1,11 @@
-"""EEG and its controls by name: `features [B, W, F]` of a batch -> what the encoder is fed.
+"""EEG and its controls by name: `features [B, W, F]` of a batch -> the encoder's input.
 
-Where F is written, the axes of a volume `[X, Y, Z]` may stand; its frames are the words.
+For volumes, F stands for the axes `[X, Y, Z]`, and frames are the words. Every condition keeps shape and mask, and so
+the number of words; all run on the device inside jit. `label_shuffle` (training only) feeds the EEG with the text of
+another sentence, see `donors.label_rows`; a gaze baseline is a data file with gaze features.
 
-Every condition keeps the shape and the mask, and so the number of words; what else it keeps is said where it is
-defined. All run on the device inside jit. Two conditions are choices of data rather than of features:
-`label_shuffle` (training only) feeds the EEG and takes the text of another sentence, see `donors.label_rows`; a
-gaze baseline is a data file with gaze features.
-
-Noise keeps the number of words and destroys everything else; constants show what the number of words, or the subject,
-gives away on its own; a sample's own EEG, rearranged along its words, keeps its statistics and loses which word is
-where.
+Noise keeps only the number of words; constants show what the number of words, or the subject, gives away; the own EEG
+rearranged along its words keeps its statistics and loses the place of each word.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,60 +23,44 @@ _PREFIX_STABLE = "threefry2x32"
 
 
 class ConditionContext(NamedTuple):
-    """A pytree that goes into the compiled step with the batch. Leave `None` what no condition in use needs.
+    """A pytree for the compiled step; fields that no condition in use needs are None."""
 
-    Fields:
-      key: from `condition_key`, a scalar.
-      sample_id: int32 `[B]`, the row of each sample in the data file: its noise is the same in every batch.
-      step: int32 scalar, the training step; only `noise_redrawn` looks at it. 0 in evaluation.
-      subject: int32 `[B]`, the row of each sample's subject in `means`.
-      means: float32 `[S + 1, F]` from `donors.train_means`: each subject's mean word, then the mean word of all.
-      donor: float32 `[B, W, F]`, words of the sample's donor in `donors.donor_table`, as many as the sample has.
-      clock: float32 `[B, F]` (of volumes flat), from `time_controls.clock_features`.
-      neighbor: float32 `[B, W, F]`, words of the neighbor in `time_controls.neighbor_table`, as `donor`.
-    """
-
-    key: jax.Array
-    sample_id: jax.Array | np.ndarray
-    step: jax.Array | np.ndarray
-    subject: jax.Array | np.ndarray | None = None
-    means: jax.Array | np.ndarray | None = None
-    donor: jax.Array | np.ndarray | None = None
-    clock: jax.Array | np.ndarray | None = None
-    neighbor: jax.Array | np.ndarray | None = None
+    key: jax.Array  # scalar, from `condition_key`
+    sample_id: jax.Array | np.ndarray  # int32 [B], row in the data file: a sample's noise is the same in every batch
+    step: jax.Array | np.ndarray  # int32 scalar, the training step, for `noise_redrawn`; 0 in evaluation
+    subject: jax.Array | np.ndarray | None = None  # int32 [B], row of each sample's subject in `means`
+    means: jax.Array | np.ndarray | None = None  # float32 [S + 1, F], from `donors.train_means`
+    donor: jax.Array | np.ndarray | None = None  # float32 [B, W, F], from `donors.donor_table`, at the sample's length
+    clock: jax.Array | np.ndarray | None = None  # float32 [B, F] (volumes flat), from `time_controls.clock_features`
+    neighbor: jax.Array | np.ndarray | None = None  # float32 [B, W, F], from `time_controls.neighbor_table`
 
     @classmethod
     def of(
         cls, batch: Mapping[str, Any], key: jax.Array, means: jax.Array | None, step: jax.Array
     ) -> "ConditionContext":
-        """What the conditions may know about a batch `[B, ...]`."""
+        """Make the context of a batch `[B, ...]`."""
         return cls(key, batch["sample_id"], step, batch.get("subject"), means, batch.get("donor"),
                    batch.get("clock"), batch.get("neighbor"))  # fmt: skip
 
 
 def condition_key(seed: int) -> jax.Array:
-    """The key of all random conditions; threefry whatever the default generator is.
+    """Return the key of all random conditions, always threefry.
 
-    With threefry (partitionable, JAX's default) the first `w` rows of a draw of `[W, F]` are a draw of `[w, F]`, and
-    a mapped draw is the draw of each key. Both fail for `rbg` under `vmap`: there a sample's noise would depend on
-    the batch and the length bucket that it happens to be in.
+    With threefry (partitionable, JAX's default) the first `w` rows of a draw of `[W, F]` are a draw of `[w, F]`, and a
+    mapped draw is the draw of each key. With `rbg` under `vmap` a sample's noise would depend on its batch and bucket.
     """
     return stream_key(seed, "condition", _PREFIX_STABLE)
 
 
 def sample_keys(context: ConditionContext, purpose: int) -> jax.Array:
-    """Keys `[B]`, one a sample, apart for every `purpose`.
-
-    Raises:
-      ValueError: the key is not from `condition_key`.
-    """
+    """Return keys `[B]`, different for every `purpose`. Raises ValueError for a key that is not of `condition_key`."""
     if str(jax.random.key_impl(context.key)) != _PREFIX_STABLE:
         raise ValueError(f"conditions need a key from condition_key, got one of {jax.random.key_impl(context.key)}")
     return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(context.key, purpose), context.sample_id)
 
 
 def zero(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """Zeros `[B, W, F]`: keeps the number of words. The same as `length_only` where features are standardized."""
+    """Zeros `[B, W, F]`: keeps the number of words; equals `length_only` for standardized features."""
     return jnp.zeros_like(features)
 
 
@@ -94,7 +74,7 @@ def subject_mean(features: jax.Array, mask: jax.Array, context: ConditionContext
     return jnp.broadcast_to(context.means[context.subject][:, None], features.shape)
 
 
-# What keeps the draws of different conditions apart for the same sample.
+# Purposes of keys: conditions draw independently for the same sample.
 _FIXED, _REDRAWN, _UNIFORM, _PHASES = 1, 2, 3, 4
 
 
@@ -128,16 +108,15 @@ def time_reversed(features: jax.Array, mask: jax.Array, context: ConditionContex
 def phase_randomized(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
     """Fourier surrogates along the words `[B, W, F]` (Theiler et al. 1992; multivariate, Prichard & Theiler 1994).
 
-    Over the real words of a sample every feature keeps its mean, variance and amplitude spectrum, and pairs of
-    features their cross-spectrum, since all features of a frequency are turned by the same phase. Which word is
-    where, and what phases tell beyond that, is destroyed. A sample of one word has no phase and stays as it is.
+    Over the real words of a sample every feature keeps mean, variance and amplitude spectrum, and pairs of features
+    keep their cross-spectrum, because all features of a frequency are turned by the same phase. The place of each word
+    and all further phase information are destroyed. A sample of one word is unchanged.
     """
     keys = sample_keys(context, _PHASES)
     uniform = jax.vmap(lambda key: jax.random.uniform(key, mask.shape[1:]))(keys)
     words = jnp.arange(mask.shape[1], dtype=jnp.int32)
     length = _lengths(mask)[:, None, None]  # --> [B, 1, 1]
-    # Turning the phases is a circular convolution over the sample's length, whose kernel holds the phases:
-    # static shapes whatever the length, and real numbers only.
+    # Turning phases is a circular convolution over the sample's length: static shapes, and real numbers only.
     kernel = _kernel(uniform, length[:, :, 0])  # --> [B, W]
     lag = (words[None, :, None] - words[None, None, :]) % length  # --> [B, W, W]
     circulant = jnp.take_along_axis(kernel[:, None, :], lag, axis=2)
@@ -147,12 +126,12 @@ def phase_randomized(features: jax.Array, mask: jax.Array, context: ConditionCon
 
 
 def _like(values: jax.Array, features: jax.Array) -> jax.Array:
-    """`[B, W]` as `[B, W, 1, ...]`, with as many axes as features have."""
+    """Reshape `[B, W]` to `[B, W, 1, ...]`, with as many axes as features."""
     return values.reshape(*values.shape, *[1] * (features.ndim - 2))
 
 
 def _kernel(uniform: jax.Array, length: jax.Array) -> jax.Array:
-    """Inverse DFT over `length [B, 1]` of `exp(i phase)`, whose phases come from `uniform [B, W]`; real `[B, W]`."""
+    """Return the inverse DFT over `length [B, 1]` of `exp(i phase)`, phases from `uniform [B, W]`; real `[B, W]`."""
     frequency = jnp.arange(uniform.shape[1], dtype=jnp.int32)[None]  # --> [1, W]
     mirror = jnp.clip(length - frequency, 0, uniform.shape[1] - 1)
     phase = jnp.where(
@@ -169,7 +148,7 @@ def _kernel(uniform: jax.Array, length: jax.Array) -> jax.Array:
 
 
 def _lengths(mask: jax.Array) -> jax.Array:
-    """Real words of every sample, int32 `[B]`; at least 1, so that an all-padding row divides by something."""
+    """Return the real words of every sample, int32 `[B]`; at least 1, to avoid division by 0."""
     return jnp.maximum(mask.sum(axis=1, dtype=jnp.int32), 1)
 
 
@@ -182,26 +161,23 @@ def eeg(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.
 
 
 def shuffled(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """The EEG of another sentence: keeps subject, task and statistics of EEG, destroys the content.
-
-    The length, too, where there is such a sentence; see `donors.DonorTable.summary`.
-    """
+    """The EEG of another sentence: keeps subject, task, statistics and, if possible, length; destroys content."""
     return context.donor
 
 
 def prompt_only(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """No recording: the model reads its prompt alone, see `fed_mask`. What the prompt says, its task say, stays."""
+    """No recording: the model reads its prompt only, see `fed_mask`; the prompt may state the task."""
     return jnp.zeros_like(features)
 
 
 def fed_mask(names: Sequence[str], mask: jax.Array) -> jax.Array:
-    """Real words as each arm's encoder is told of them, bool `[A, ...]`, from a mask `[A or 1, ...]`."""
+    """Return the mask of each arm's encoder, bool `[A, ...]`, from a mask `[A or 1, ...]`."""
     told = np.array([name != "prompt_only" for name in names])
     return mask & jnp.asarray(told).reshape(-1, *[1] * (mask.ndim - 1))
 
 
 def clock(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """Recording and time of the sample at every word `[B, W, F]`: keeps the clock and the number of words alone."""
+    """Recording and time of the sample at every word `[B, W, F]`: keeps only clock and number of words."""
     return jnp.broadcast_to(context.clock.reshape(len(features), 1, *features.shape[2:]), features.shape)
 
 
@@ -234,21 +210,15 @@ _NEEDS = {"shuffled": ("donor",), "subject_mean": ("subject", "means"), "length_
 
 
 def needs(names: Sequence[str]) -> frozenset[str]:
-    """The optional fields of `ConditionContext` that some of these conditions read."""
+    """Return the optional fields of `ConditionContext` that some of these conditions read."""
     return frozenset(field for name in names for field in _NEEDS.get(name, ()))
 
 
 def apply_condition(name: str, features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """What the encoder is fed under a condition: `[B, W, F]`, zero at padding.
+    """Return the encoder's input under condition `name` (static under jit): `[B, W, F]`, zero at padding.
 
-    Args:
-      name: one of `CONDITIONS`; static under jit.
-      features: `[B, W, F]` of the recordings.
-      mask: bool `[B, W]`, True at real words, which come first. The mask holds for the result, too.
-      context: what the condition needs to know, see `needs`.
-
-    Raises:
-      ValueError: the context lacks what this condition needs.
+    `mask`, bool `[B, W]`, is True at real words, which come first, and holds for the result, too. Raises ValueError if
+    the context lacks a needed field, see `needs`.
     """
     for field in _NEEDS.get(name, ()):
         if getattr(context, field) is None:
@@ -260,18 +230,17 @@ def apply_condition(name: str, features: jax.Array, mask: jax.Array, context: Co
 def condition_inputs(
     arms: Sequence[tuple[str, int]], features: jax.Array, mask: jax.Array, context: ConditionContext
 ) -> jax.Array:
-    """What every arm's encoder is fed, `[A, B, W, F]`, from one batch; see `distinct_inputs`."""
+    """Return every arm's input, `[A, B, W, F]`, from one batch; see `distinct_inputs`."""
     return choose_by_arm(*distinct_inputs(arms, features, mask, context))
 
 
 def distinct_inputs(
     arms: Sequence[tuple[str, int]], features: jax.Array, mask: jax.Array, context: ConditionContext
 ) -> tuple[list[jax.Array], list[int]]:
-    """What encoders are fed from one batch, each `[B, W, F]`, and which of it every arm is fed.
+    """Return the distinct encoder inputs of one batch, each `[B, W, F]`, and the number of each arm's input.
 
-    Args:
-      arms: condition and seed of each arm, static under jit. Arms with different seeds draw different noise; what
-        arms share is computed once.
+    `arms` are condition and seed of each arm, static under jit. Arms with different seeds draw different noise; shared
+    inputs are computed once.
     """
     drawn = [(name, seed if name in RANDOM else None) for name, seed in arms]
     distinct = list(dict.fromkeys(drawn))

@@ -1,7 +1,7 @@
-"""Who lends EEG (`shuffled`) or text (`label_shuffle`) to whom: fixed tables, made once on the host.
+"""Donors of EEG (`shuffled`) or text (`label_shuffle`): fixed tables, made once on the host.
 
-Both are made within a part, so that nothing of the train part is seen in a test and the other way round, and
-both are almost always permutations: the control has the very recordings, or texts, that the experiment has.
+Donors are of the same part, so nothing of the train part is seen in a test or vice versa. Both tables are almost always
+permutations: the control has the same recordings, or texts, as the experiment.
 """
 
 import dataclasses
@@ -15,26 +15,20 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.methods import normalize
 from eeg2text_jax.streams import stream_rng
 
-# How far a donor had to be looked for; the first level is the rule, the others its fall-backs in this order.
+# How similar a donor is; the first level is the rule, the others are fall-backs in this order.
 LEVELS = ("same subject, task and length", "same subject and task", "same subject", "any subject")
 
 
 @dataclasses.dataclass(frozen=True)
 class DonorTable:
-    """For every sample the one whose EEG stands in for its own.
+    """The donor of every sample of the data file."""
 
-    Fields:
-      donor: int64 `[N]`, rows of the data file; -1 for samples of no part.
-      level: int8 `[N]`, an index of `LEVELS`; -1 for samples of no part.
-      n_words: int64 `[N]`, of every sample.
-    """
-
-    donor: np.ndarray
-    level: np.ndarray
-    n_words: np.ndarray
+    donor: np.ndarray  # int64 [N], rows of the data file; -1 for samples of no part
+    level: np.ndarray  # int8 [N], an index of `LEVELS`; -1 for samples of no part
+    n_words: np.ndarray  # int64 [N], of every sample
 
     def summary(self, rows: np.ndarray) -> str:
-        """Where the donors of the samples `rows` are from, in words: shares of the levels, and lengths that differ."""
+        """Describe the donors of the samples `rows`: shares of the levels, and differing lengths."""
         shares = [(np.mean(self.level[rows] == level), name) for level, name in enumerate(LEVELS)]
         levels = ", ".join(f"{share:.1%} {name}" for share, name in shares if share)
         gap = np.abs(self.n_words[self.donor[rows]] - self.n_words[rows])
@@ -44,14 +38,11 @@ class DonorTable:
 
 
 def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTable:
-    """Finds each sample another sentence's EEG in its own part; never a reading of the same text.
+    """Find each sample another sentence's EEG in its own part (`parts`: rows of each part).
 
-    Within subject, task and number of words the recordings are passed on in a circle. Where that leaves a sample
-    without a donor, it takes the nearest length of the same subject and task, then of the subject, then of anybody.
-    Windows of a stimulus go round in the order of time, and none is lent to one that it shares a segment with.
-
-    Args:
-      parts: indices of the samples of each part, e.g. `split.parts.values()`.
+    Recordings of equal subject, task and number of words are passed on in a circle. A sample left without a donor takes
+    the nearest length of the same subject and task, then of the subject, then of anyone. Windows of a stimulus go round
+    in order of time, and none is lent to one that it shares a segment with.
 
     Raises:
       UserError: a part has only one text.
@@ -74,7 +65,7 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
 
 
 def clashes(data: DataFile, text: np.ndarray, task: np.ndarray) -> Callable[[Any, Any], np.ndarray]:
-    """Whether one sample may not lend to another: they have the same text or, windows, a segment in common."""
+    """Return a function that tells if samples may not lend: the same text or, for windows, a common segment."""
 
     times = data.story_times.T if data.is_windows else None
 
@@ -89,14 +80,11 @@ def clashes(data: DataFile, text: np.ndarray, task: np.ndarray) -> Callable[[Any
 
 
 def label_rows(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
-    """For every sample the row whose sentence is its target under `label_shuffle`, int64 `[N]`.
+    """Return for every sample the row whose sentence is its target under `label_shuffle`, int64 `[N]`.
 
-    Within the train part every distinct text is exchanged for another one of the same number of words, or the
-    nearest: all readings of a sentence get the same new text, and every text is still somebody's. Samples outside the
-    train part keep their own.
-
-    Raises:
-      UserError: the train part has only one text.
+    Every distinct text of the train part is exchanged for another one of the same or nearest number of words: all
+    readings of a sentence get the same new text, and every text is used. Other samples keep their text. Raises
+    UserError if the train part has only one text.
     """
     texts, first, text = np.unique([normalize(data.sentence[i]) for i in train], return_index=True, return_inverse=True)
     if len(texts) < 2:
@@ -113,7 +101,7 @@ def label_rows(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _pass_on(rows, stratum, clash, rng, donor, level) -> None:
-    """Fills in the donors of the strata whose recordings can go round in a circle without a clash."""
+    """Fill in donors of the strata whose recordings can go round in a circle without a clash."""
     for members in _strata(stratum):
         group = rows[members]
         for shift in rng.permutation(np.arange(1, len(group))):
@@ -124,14 +112,14 @@ def _pass_on(rows, stratum, clash, rng, donor, level) -> None:
 
 
 def _strata(stratum: np.ndarray) -> list[np.ndarray]:
-    """Positions of the equal rows of `stratum [n, k]`, a group each, in their order."""
+    """Group the positions of equal rows of `stratum [n, k]`, in their order."""
     label = np.unique(stratum, axis=0, return_inverse=True)[1].reshape(-1)
     order = np.argsort(label, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
 
 
 def _nearest(i, part, clash, subject, task, length, rng) -> tuple[int, int]:
-    """Donor and level of a sample: another text, as near as can be; equally near ones by lot."""
+    """Return donor and level of a sample: another text of the closest length; ties are broken at random."""
     other = part[~clash(part, i)]
     if not len(other):
         raise UserError(
@@ -148,7 +136,7 @@ def _nearest(i, part, clash, subject, task, length, rng) -> tuple[int, int]:
 
 
 def _groups_of_two_or_more(length: np.ndarray) -> list[np.ndarray]:
-    """Cuts sorted lengths into runs of equal ones; a run of one joins the run before it, the first the one after."""
+    """Cut sorted lengths into runs of equal ones; a run of one joins the previous run, the first one the next."""
     runs = np.split(np.arange(len(length)), np.flatnonzero(np.diff(length)) + 1)
     groups: list[np.ndarray] = []
     for run in runs:
@@ -160,15 +148,10 @@ def _groups_of_two_or_more(length: np.ndarray) -> list[np.ndarray]:
 
 
 def train_means(data: DataFile, train: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each subject's mean word, from the train part only.
+    """Return each subject's mean word over the train part (`train`: its rows).
 
-    Args:
-      train: indices of the train part's samples.
-
-    Returns:
-      `means` float32 `[S + 1, *feature_shape]`: a row for each subject of the data file in alphabetical order, then
-      the mean of all train words; a subject without samples in the train part has that mean, too. `subject` int32
-      `[N]`: the row of every sample of the data file.
+    `means` float32 `[S + 1, *feature_shape]` has a row for each subject in alphabetical order, then the mean of all
+    train words, which subjects without train samples have, too. `subject` int32 `[N]` is the row of every sample.
     """
     subjects, subject = np.unique(data.subject.astype(str), return_inverse=True)
     sums = np.zeros((len(subjects), *data.feature_shape))
@@ -184,7 +167,7 @@ def train_means(data: DataFile, train: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _counted_once(data: DataFile, train: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """A sample of each subject and features of it; of windows that overlap, every frame once."""
+    """Yield samples with their features; of overlapping windows, every frame once."""
     end = -1
     for i in train if data.starts is None else train[np.argsort(data.starts[train], kind="stable")]:
         features = data.words(i)

@@ -1,4 +1,4 @@
-"""What the encoder is fed under a condition, as numbers to look at: `eeg2text check DATA.h5 --condition=noise`."""
+"""Show the encoder's input under a condition as numbers: `eeg2text check DATA.h5 --condition=noise`."""
 
 import numpy as np
 
@@ -11,10 +11,9 @@ SHOWN = 6  # values of the first word
 
 
 def condition_lines(data: DataFile, name: str, seed: int = 0) -> list[str]:
-    """Describe the input of the first samples as a run with `seed` and an arm of that seed feeds it.
+    """Describe the input of the first samples as an arm of `seed` in a run of `seed` gets it.
 
-    Raises:
-      UserError: there is no such condition, it needs a split, or the samples are windows of scans.
+    Raises UserError if there is no such condition, it needs a split, or the samples are windows of scans.
     """
     if name not in CONDITIONS:
         raise UserError(f"--condition={name}: there is no such condition; {did_you_mean(name, CONDITIONS)}")
@@ -52,12 +51,12 @@ def padded(data: DataFile, n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def spread(values: np.ndarray) -> str:
-    """Mean, standard deviation and range."""
+    """Return mean, standard deviation and range in words."""
     return f"mean {values.mean():.3f}, sd {values.std():.3f}, from {values.min():.2f} to {values.max():.2f}"
 
 
 def correlation(one: np.ndarray, other: np.ndarray) -> str:
-    """Pearson's r over all values; "none" where a side is constant."""
+    """Return Pearson's r over all values in words."""
     if not one.std() or not other.std():
         return "none, as one is constant"
     return f"{np.corrcoef(one.ravel(), other.ravel())[0, 1]:.3f}"

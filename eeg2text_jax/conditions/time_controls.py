@@ -1,4 +1,4 @@
-"""Controls of time: what a clock could know (`clock`), copy (`nearest_in_time`) and feed (`neighbor`)."""
+"""Controls of time: what a clock knows (`clock`), which text it copies (`nearest_in_time`), and `neighbor`."""
 
 import dataclasses
 
@@ -17,22 +17,18 @@ TOLERANCE = 2  # words by which a neighbor's length may differ
 
 
 def known_clock(data: DataFile, condition: str) -> Clock:
-    """The clock of a data file.
-
-    Raises:
-      UserError: it knows no time.
-    """
+    """Return the clock of a data file. Raises UserError if no time is known."""
     if data.clock is None or not data.clock.known.any():
         raise UserError(f"{data.path}: condition {condition!r} cannot be fed, as {NO_TIME}; leave the condition out.")
     return data.clock
 
 
 def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
-    """What `clock` feeds at every word, float32 `[N, F]`; a sample of unknown time has zeros.
+    """Return the input of `clock` at every word, float32 `[N, F]`; zeros for a sample of unknown time.
 
-    A one-hot of the recording (zeros for one without training samples) and sines of the onset, both scaled to a mean
-    square of about 1. Where F is too small for them they are projected on F random directions. Periods and recordings
-    are those of the train part.
+    It is a one-hot of the recording (zeros for one without training samples) and sines of the onset, both with a mean
+    square of about 1, projected on F random directions if F is too small. Periods and recordings are those of the train
+    part.
     """
     clock = known_clock(data, "clock")
     seen = sorted({name for name in clock.recording[train].tolist() if name})
@@ -57,7 +53,7 @@ def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Neighbors:
-    """For every sample the one whose recording `neighbor` feeds, int64 `[N]`; -1 for samples of no part."""
+    """The sample whose recording `neighbor` feeds, int64 `[N]`; -1 for samples of no part."""
 
     donor: np.ndarray
     note: str
@@ -66,12 +62,8 @@ class Neighbors:
 def neighbor_table(data: DataFile, parts: list[np.ndarray], donors: np.ndarray) -> Neighbors:
     """Find each sample's nearest one in time with another sentence, in the same recording and part.
 
-    Its length differs by `TOLERANCE` words at most; where there is none, any length counts, and where the recording
-    has no other sentence in the part, the donor of `shuffled` lends.
-
-    Args:
-      parts: indices of the samples of each part, the test part last.
-      donors: those of `shuffled`, `[N]`.
+    Its length differs by at most `TOLERANCE` words; otherwise any length counts, then the donor of `shuffled`. `parts`
+    are the rows of each part, the test part last; `donors` those of `shuffled`, `[N]`.
     """
     clock = known_clock(data, "neighbor")
     text = np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)[1]
@@ -106,10 +98,10 @@ def _note(data: DataFile, test: np.ndarray, found: np.ndarray, apart: np.ndarray
 
 
 def nearest_texts(data: DataFile, train: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, str]:
-    """The training sample whose text `nearest_in_time` copies, for each sample of `rows`, and a note.
+    """Return for each sample of `rows` the training sample whose text `nearest_in_time` copies, and a note.
 
-    It is the nearest in time in the same recording; where the recording has no training sample, that with the nearest
-    onset in another recording, as a clock knows the time since the start of any.
+    It is the nearest in time in the same recording or, if that has no training sample, the one with the nearest onset
+    in another recording, because a clock knows the time since the start of any.
     """
     clock = known_clock(data, "nearest_in_time")
     near, apart = clock.nearest(rows, train)
