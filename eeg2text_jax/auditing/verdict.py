@@ -59,7 +59,7 @@ def judge(
 ) -> Verdict:
     """EEG against one control. A claim is given only if it holds under `contrast` and each of `derived`.
 
-    Whether a claimed difference is smaller than the margin, `contrast` says, whose figures are printed.
+    A claimed difference counts as smaller than the margin only if it is so under each of them.
 
     A difference is claimed where the permutation p is at most 5 % and the 90 % interval lies on the same side of 0 (two
     looks at one thing, so that the figures printed beside the verdict never speak against it); equivalence where the
@@ -73,9 +73,10 @@ def judge(
         return Verdict.EQUIVALENT
     if not scores_vary:
         return Verdict.UNDERPOWERED
+    inside = all(c.smallest_margin < margin for c in found)
     if all(map(is_above, found)):
-        return Verdict.BELOW_MARGIN if contrast.smallest_margin < margin else Verdict.USES_EEG
-    if all(c.smallest_margin < margin for c in found):
+        return Verdict.BELOW_MARGIN if inside else Verdict.USES_EEG
+    if inside:
         return Verdict.EQUIVALENT
     if all(map(_is_below, found)):
         return Verdict.CONTROL_BETTER
@@ -87,7 +88,7 @@ def judge_alone(contrast: Contrast, margin: float, derived: Sequence[Contrast] =
     found = [contrast, *derived]
     if not all(map(is_above, found)):
         return Verdict.NO_CONTENT
-    return Verdict.BELOW_MARGIN if contrast.smallest_margin < margin else Verdict.CONTENT
+    return Verdict.BELOW_MARGIN if all(c.smallest_margin < margin for c in found) else Verdict.CONTENT
 
 
 def is_above(contrast: Contrast) -> bool:

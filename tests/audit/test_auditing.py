@@ -195,12 +195,12 @@ def test_warnings_on_one_fault_each():
     assert "too_good" not in flags(forced)
 
 
-def test_a_claim_is_below_the_margin_where_the_printed_difference_is():
+def test_a_claim_is_below_the_margin_only_where_it_is_so_under_all_strata():
     large, small = found(1.5, 0.01, (1.1, 1.9)), found(0.5, 0.01, (0.1, 0.9))
     assert judge(large, 1.0, [large]) is Verdict.USES_EEG
-    assert judge(large, 1.0, [small]) is Verdict.USES_EEG
-    assert judge(small, 1.0, [large]) is Verdict.BELOW_MARGIN
-    assert judge_alone(small, 1.0, [large]) is Verdict.BELOW_MARGIN
+    assert judge(large, 1.0, [small]) is judge(small, 1.0, [large]) is Verdict.USES_EEG
+    assert judge_alone(small, 1.0, [large]) is Verdict.CONTENT
+    assert judge(small, 1.0, [small]) is judge_alone(small, 1.0, [small]) is Verdict.BELOW_MARGIN
 
 
 def test_warnings_on_rows_that_were_left_out_and_on_recipes():
