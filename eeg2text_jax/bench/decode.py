@@ -23,28 +23,27 @@ from transformers import BartConfig
 
 from eeg2text_jax.backbones import bart
 from eeg2text_jax.backbones.mapping import export, flatten
-from eeg2text_jax.bench.machine import describe_machine, gpu_state
+from eeg2text_jax.bench.machine import best_seconds, describe_machine, gpu_state
 from eeg2text_jax.bench.peers import (
+    OURS,
     Decoder,
     Place,
+    check_peers,
     ctranslate2_decoder,
     peer_place,
     set_torch_precision,
     torch_bart,
     transformers_decoder,
+    warm_up,
 )
 from eeg2text_jax.bench.profiles import profile, profile_lines
 from eeg2text_jax.bench.workload import SHAPES
 from eeg2text_jax.decoding.generate import search
-from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.models.flops import head_flops, stack_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.search.settings import GenerationSpec
 
 PEERS = ("transformers", "transformers-static", "ctranslate2", "ctranslate2-float16", "ctranslate2-int8")
-
-
-OURS = "eeg2text_jax"
 
 
 class Work(NamedTuple):
@@ -62,15 +61,16 @@ def main(argv: list[str]) -> int:
     work = make_work(args.shape, max(args.batch), args.words, args.steps, args.dtype)
     machine, names = describe_machine(), [name for name in args.peer.split(",") if name]
     programs = {size: compile_ours(work, size) for size in args.batch}
-    decoders = {OURS: lambda size: programs[size].decode()}
-    decoders |= make_peers(work, names, args.threads, peer_place(args.dtype))
+    peers = make_peers(work, names, args.threads, peer_place(args.dtype))
     for size, program in programs.items():
         print(f"batch {size}: compiled in {program.seconds:.1f} s, {program.mib:.0f} MiB above weights and inputs")
-    failed = warm_up(decoders, args.batch)
+    for program in programs.values():
+        program.decode()
+    failed = warm_up(peers, args.batch)
     same = agreement(work, args.batch, programs) if "transformers" in names else {}
     for size, count in same.items():
         print(f"batch {size}: {count} of {size} sentences have transformers' tokens in float32")
-    rows = measure(decoders, args.batch, args.repeats)
+    rows = measure({OURS: lambda size: programs[size].decode(), **peers}, args.batch, args.repeats)
     profiles = {}
     for size, program in programs.items() if args.trace else ():
         profiles[size] = profile(program.decode, Path(args.trace) / f"batch_{size}", program.text, [args.steps - 1])
@@ -137,7 +137,7 @@ class Program(NamedTuple):
 
 def compile_ours(work: Work, size: int) -> Program:
     """Compile before timing."""
-    inputs, start = _first(work.inputs, size), time.perf_counter()
+    inputs, start = {name: value[:size] for name, value in work.inputs.items()}, time.perf_counter()
     jitted = jax.jit(search, static_argnames=("model", "spec"))
     compiled = jitted.lower(work.model, work.params, inputs, work.spec, None).compile()
     seconds = time.perf_counter() - start
@@ -147,11 +147,9 @@ def compile_ours(work: Work, size: int) -> Program:
 
 def make_peers(work: Work, names: list[str], threads: int, place: Place) -> dict[str, Decoder]:
     """Make the requested peers with our weights."""
+    check_peers(names, PEERS)
     if not names:
         return {}
-    for name in names:
-        if name not in PEERS:
-            raise UserError(f"--peer: there is no peer {name!r}; expected some of {','.join(PEERS)}.")
     theirs = _torch_model(work)
     hidden, mask = _encoded(work)
     types = {"ctranslate2": "float32", "ctranslate2-float16": "float16"}
@@ -174,22 +172,6 @@ def _encoded(work: Work) -> tuple[np.ndarray, np.ndarray]:
     """Return our encoder's output, float32 `[B, S, D]`, and its mask."""
     hidden, mask = jax.jit(work.model.encode)(work.params, work.inputs)
     return np.asarray(hidden.astype(jnp.float32)), np.asarray(mask)
-
-
-def warm_up(decoders: dict[str, Decoder], batches: list[int]) -> dict[str, str]:
-    """Run every decoder once for every batch size; remove peers that fail, and return their errors."""
-    failed = {}
-    for name, decode in list(decoders.items()):
-        try:
-            for size in batches:
-                decode(size)
-        except Exception as error:  # whatever a peer raises, the others are measured
-            if name == OURS:
-                raise
-            failed[name] = first_line(error)
-            print(f"{name} failed: {failed[name]}")
-            del decoders[name]
-    return failed
 
 
 def agreement(work: Work, batches: list[int], programs: dict[int, Program]) -> dict[int, int]:
@@ -253,23 +235,14 @@ def matmul_rate(n: int, width: int, ffn: int) -> float:
             x = (x @ first) @ second
         return x
 
-    return 12 * 4 * n * width * ffn / _best(chain, jnp.ones((n, width)), list(up), list(down))
+    x, up, down = jnp.ones((n, width)), list(up), list(down)
+    return 12 * 4 * n * width * ffn / best_seconds(lambda: chain(x, up, down))
 
 
 def read_bandwidth() -> float:
     """Measure memory bandwidth, in bytes/s, by summing 256 MB."""
-    values = jnp.ones(64 * 2**20, jnp.float32)
-    return values.nbytes / _best(jax.jit(jnp.sum), values)
-
-
-def _best(function: Callable, *args: Any, repeats: int = 5) -> float:
-    jax.block_until_ready(function(*args))
-    taken = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        jax.block_until_ready(function(*args))
-        taken.append(time.perf_counter() - start)
-    return min(taken)
+    values, total = jnp.ones(64 * 2**20, jnp.float32), jax.jit(jnp.sum)
+    return values.nbytes / best_seconds(lambda: total(values))
 
 
 def show(report: dict[str, Any]) -> None:
@@ -288,7 +261,3 @@ def show(report: dict[str, Any]) -> None:
 
     for size, row in report["profiles"].items():
         print(*profile_lines(f"batch {size:>3}  profile of a search of {report['steps'] - 1} steps", row), sep="\n")
-
-
-def _first(inputs: dict[str, jax.Array], size: int) -> dict[str, jax.Array]:
-    return {name: value[:size] for name, value in inputs.items()}

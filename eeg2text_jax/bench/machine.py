@@ -1,9 +1,11 @@
-"""What a benchmark ran on: processor, devices, versions, and a GPU's driver, clocks and power."""
+"""What all benchmarks share: the description of the machine, and the time of the fastest of several runs."""
 
 import os
 import platform
 import shutil
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,17 @@ def describe_machine() -> dict[str, Any]:
         "versions": {name: version for name in PACKAGES if (version := installed_version(name))},
         "gpus": gpu_state(),
     }
+
+
+def best_seconds(run: Callable[[], Any], repeats: int = 5) -> float:
+    """Return the seconds of the fastest of `repeats` runs, after one that is not timed; wait for JAX's results."""
+    jax.block_until_ready(run())
+    taken = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        jax.block_until_ready(run())
+        taken.append(time.perf_counter() - begun)
+    return min(taken)
 
 
 def gpu_state() -> list[dict[str, str]]:

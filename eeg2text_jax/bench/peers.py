@@ -11,7 +11,7 @@ import copy
 import dataclasses
 import importlib
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,11 +20,12 @@ import numpy as np
 from eeg2text_jax.backbones import bart
 from eeg2text_jax.backbones.mapping import export, flatten
 from eeg2text_jax.data.batches import Batch
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.study.sections import OptimSettings
 
+OURS = "eeg2text_jax"
 Decoder = Callable[[int], np.ndarray | None]  # batch size -> tokens [B, T], or None if its inputs differ from ours
 
 
@@ -33,6 +34,27 @@ class Place(NamedTuple):
 
     device: str  # "cpu" or "cuda"
     dtype: str  # "float32" or "bfloat16"
+
+
+def check_peers(names: Iterable[str], known: Sequence[str]) -> None:
+    """Raise a UserError if a name is none of the known peers."""
+    for name in names:
+        if name not in known:
+            raise UserError(f"--peer: there is no peer {name!r}; expected some of {','.join(known)}.")
+
+
+def warm_up(peers: dict[str, Callable[[Any], Any]], inputs: Collection[Any]) -> dict[str, str]:
+    """Run every peer once on every input; remove peers that fail, and return their errors."""
+    failed = {}
+    for name, run in list(peers.items()):
+        try:
+            for one in inputs:
+                run(one)
+        except Exception as error:  # whatever a peer raises, the others are measured
+            failed[name] = first_line(error)
+            print(f"{name} failed: {failed[name]}")
+            del peers[name]
+    return failed
 
 
 def peer_place(dtype: str) -> Place:
@@ -157,15 +179,9 @@ def imported(name: str) -> Any:
 
 
 class TorchTraining:
-    """A PyTorch model and its optimizer.
+    """A PyTorch model with our parameters of one arm (NumPy arrays), and its optimizer.
 
-    Args:
-      config: `BartConfig` of the backbone.
-      model: our model, which defines the shapes.
-      params: our parameters of one arm, as NumPy arrays.
-      optimizer: settings of `config.optim`.
-      place: the device, and the precision of the products by autocast.
-      compiled: compute the loss and its gradient by `torch.compile`.
+    `place.dtype` is the precision of the products, by autocast; `compiled`: loss and gradient by `torch.compile`.
 
     Raises:
       UserError: torch is not installed.
@@ -183,7 +199,7 @@ class TorchTraining:
     ):
         backbone = flatten({"backbone": params["backbone"]})
         self._bart = torch_bart(config, export(bart.table(model.spec), backbone))
-        self._torch = torch = importlib.import_module("torch")
+        self._torch = torch = imported("torch")
         self._pad, self._clip = model.pad_token, optimizer.grad_clip
         self._encoder, self._bridge = _eeg_encoder(torch, model, params["eeg"])
         modules = torch.nn.ModuleList([self._bart, self._encoder, self._bridge]).to(place.device)

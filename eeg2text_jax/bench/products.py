@@ -7,7 +7,6 @@ step and of a training step, and of the output head.
 
 import argparse
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from eeg2text_jax.bench.machine import describe_machine, gpu_state
+from eeg2text_jax.bench.machine import best_seconds, describe_machine, gpu_state
 from eeg2text_jax.bench.peers import Place, imported, peer_place
 from eeg2text_jax.bench.workload import SHAPES
 
@@ -31,13 +30,12 @@ class Product(NamedTuple):
 
 def main(argv: list[str]) -> int:
     args = _arguments(argv)
-    products = products_of(args.shape, args.rows)
     report: dict[str, Any] = {"machine": describe_machine(), "dtype": args.dtype, "rows": []}
     multiply: dict[str, Callable[[Product], float]] = {"XLA": lambda one: xla_seconds(one, args.dtype, args.repeats)}
     if args.peer:
         place = peer_place(args.dtype)
         multiply["PyTorch"] = lambda one: torch_seconds(one, place, args.repeats)
-    for product in products:
+    for product in products_of(args.shape, args.rows):
         flops = 2.0 * product.rows * product.inner * product.columns
         rates = {name: flops / seconds(product) for name, seconds in multiply.items()}
         report["rows"].append({**product._asdict(), "flop_per_s": rates})
@@ -62,22 +60,15 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 def products_of(shape: str, rows: list[int]) -> list[Product]:
     """Return the products of one layer and of the output head, for each number of rows."""
     sizes = SHAPES[shape]
-    return [
-        product
-        for n in rows
-        for product in (
-            Product("attention projection", n, sizes.width, sizes.width),
-            Product("feed-forward", n, sizes.width, sizes.ffn),
-            Product("output head", n, sizes.width, sizes.vocabulary),
-        )
-    ]
+    columns = {"attention projection": sizes.width, "feed-forward": sizes.ffn, "output head": sizes.vocabulary}
+    return [Product(what, n, sizes.width, width) for n in rows for what, width in columns.items()]
 
 
 def xla_seconds(product: Product, dtype: str, repeats: int) -> float:
     """Return the best time of the product by XLA, on JAX's default device."""
     x, weights = (jnp.ones(shape, dtype) for shape in _shapes(product))
     multiply = jax.jit(lambda x, weights: x @ weights)
-    return best_seconds(lambda: jax.block_until_ready(multiply(x, weights)), repeats)
+    return best_seconds(lambda: multiply(x, weights), repeats)
 
 
 def torch_seconds(product: Product, place: Place, repeats: int) -> float:
@@ -93,17 +84,6 @@ def torch_seconds(product: Product, place: Place, repeats: int) -> float:
 
     with torch.no_grad():
         return best_seconds(multiply, repeats)
-
-
-def best_seconds(run: Callable[[], Any], repeats: int) -> float:
-    """Return the seconds of the fastest of `repeats` runs, after one that is not timed."""
-    run()
-    taken = []
-    for _ in range(repeats):
-        begun = time.perf_counter()
-        run()
-        taken.append(time.perf_counter() - begun)
-    return min(taken)
 
 
 def row_line(product: Product, rates: dict[str, float]) -> str:

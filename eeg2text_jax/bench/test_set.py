@@ -44,7 +44,8 @@ def main(argv: list[str]) -> int:
     report["forced"] = decode_all(work, programs[0], Lengths(*(values[some] for values in forced)), args.batch)
     for compactions in args.compactions:
         report[f"free, {compactions} compactions"] = decode_all(work, programs[compactions], lengths, args.batch)
-    report["mib_above_weights"] = (peak_memory() - weights) / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # bytes of this process
+    report["mib_above_weights"] = (peak - weights) / 2**20
     show(report)
     if args.json:
         Path(args.json).write_text(json.dumps(report, indent=1), encoding="utf8")
@@ -68,10 +69,8 @@ def decode_all(work: Work, program: jax.stages.Wrapped, lengths: Lengths, size: 
     """Decode the test set once with a jitted program, compile first, and check that sentences end where forced."""
     slices = plan_slices(lengths.words, [words for words, _ in BUCKETS], size)
     start = time.perf_counter()
-    compiled = {
-        part.words: program.lower(*feed(work, lengths, part)).compile()
-        for part in {part.words: part for part in slices}.values()
-    }
+    one_each = {part.words: part for part in slices}
+    compiled = {words: program.lower(*feed(work, lengths, part)).compile() for words, part in one_each.items()}
     compiling = time.perf_counter() - start
 
     def decode(part: Slice) -> Hypotheses:
@@ -122,11 +121,6 @@ def search_to_lengths(
         return reorder_beams(cache[0], parents), cache[1]
 
     return beam_search(ending, reorder, cache, len(ends), spec, compactions=compactions)
-
-
-def peak_memory() -> int:
-    """Return the peak memory of this process in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def show(report: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from eeg2text_jax.bench.machine import describe_machine, gpu_state
-from eeg2text_jax.bench.peers import TorchTraining, peer_place
+from eeg2text_jax.bench.peers import OURS, TorchTraining, check_peers, peer_place, warm_up
 from eeg2text_jax.bench.profiles import profile, profile_lines
 from eeg2text_jax.bench.workload import (
     BUCKETS,
@@ -36,11 +36,11 @@ from eeg2text_jax.bench.workload import (
 )
 from eeg2text_jax.data.batches import Batch
 from eeg2text_jax.data.epochs import Bucket
-from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.flops import training_flops
 from eeg2text_jax.parallel.mesh import chip_of_device
 
-OURS, TORCH, COMPILED = "eeg2text_jax", "torch", "torch-compiled"
+TORCH, COMPILED = "torch", "torch-compiled"
 
 
 def main(argv: list[str]) -> int:
@@ -58,8 +58,9 @@ def main(argv: list[str]) -> int:
             peers = make_peers(work, ours, args.peer)
             report["first_loss"] = first_losses(work, ours, peers[args.peer[0]])
             agree = report["first_loss"]["relative_difference"] < 1e-4
-            report["failed_peers"] = warm_up(peers, work)
-            contestants |= {name: peer.step for name, peer in peers.items()}
+            steps = {name: peer.step for name, peer in peers.items()}
+            report["failed_peers"] = warm_up(steps, work.examples.values())
+            contestants |= steps
         report |= measure(work, ours, contestants, args.repeats, args.trace)
         if args.input:
             seconds = report["epoch"][OURS]["seconds_per_batch"]
@@ -99,32 +100,14 @@ def _buckets(text: str) -> tuple[Bucket, ...]:
 
 def _peers(text: str) -> list[str]:
     names = [name for name in text.split(",") if name]
-    if unknown := [name for name in names if name not in (TORCH, COMPILED)]:
-        raise UserError(f"--peer: there is no peer {unknown[0]!r}; expected some of {TORCH},{COMPILED}.")
+    check_peers(names, (TORCH, COMPILED))
     return names
 
 
 def make_peers(work: Work, ours: OurTraining, names: list[str]) -> dict[str, TorchTraining]:
     """Return the peers with our weights, on JAX's device and in our precision."""
-    start, place = ours.host_params() if names else None, peer_place(work.model.dtype)
-    peers = {}
-    for name in names:
-        peers[name] = TorchTraining(work.config, work.model, start, OPTIMIZER, place, compiled=name == COMPILED)
-    return peers
-
-
-def warm_up(peers: dict[str, TorchTraining], work: Work) -> dict[str, str]:
-    """Do one step of every bucket with every peer; remove those that fail, and return their errors."""
-    failed = {}
-    for name, peer in list(peers.items()):
-        try:
-            for batch in work.examples.values():
-                peer.step(batch)
-        except Exception as error:  # whatever a peer raises, the others are measured
-            failed[name] = first_line(error)
-            print(f"{name} failed: {failed[name]}")
-            del peers[name]
-    return failed
+    given = work.config, work.model, ours.host_params(), OPTIMIZER, peer_place(work.model.dtype)
+    return {name: TorchTraining(*given, compiled=name == COMPILED) for name in names}
 
 
 def first_losses(work: Work, ours: OurTraining, theirs: TorchTraining) -> dict[str, float]:
@@ -146,22 +129,19 @@ def measure(
         folder = Path(trace) / f"{bucket[0]}_words_{bucket[1]}_tokens"
         profiles[bucket] = profile(functools.partial(ours.step, batch), folder, ours.text(batch))
     device = jax.devices()[0]
-    rows = [
-        bucket_row(work, name, bucket, times[name, bucket], device.device_kind)
-        | (
-            {"compile_seconds": compiled[bucket].seconds, "memory_bytes": compiled[bucket].memory}
-            | profiles.get(bucket, {})
-            if name == OURS
-            else {}
-        )
-        for name in contestants
-        for bucket in work.buckets
-    ]
+    rows = []
+    for name in contestants:
+        for bucket in work.buckets:
+            row = bucket_row(work, name, bucket, times[name, bucket], device.device_kind)
+            if name == OURS:
+                row |= compiled[bucket]._asdict() | profiles.get(bucket, {})
+            rows.append(row)
     epoch = {name: epoch_row(work, {b: min(times[name, b]) for b in work.buckets}) for name in contestants}
     for name in (name for name in contestants if name != OURS):
         padded = max(work.buckets)
         epoch[f"{name}, padded to {padded[0]}"] = epoch_row(work, {b: min(times[name, padded]) for b in work.buckets})
-    return {"buckets": rows, "epoch": epoch, "peak_memory_bytes": peak_memory(device)}
+    peak = (device.memory_stats() or {}).get("peak_bytes_in_use")  # None: the device does not count it
+    return {"buckets": rows, "epoch": epoch, "peak_memory_bytes": peak}
 
 
 def in_turn(
@@ -200,15 +180,9 @@ def compare_arms(work: Work, repeats: int) -> list[dict[str, Any]]:
     for name in programs:
         seconds = alone if name == "one after the other" else min(times[name, bucket])
         rows.append({
-            "how": name, "bucket": bucket, "seconds": seconds, "ratio": seconds / alone,
-            "compile_seconds": compiled[name].seconds, "memory_bytes": compiled[name].memory,
+            "how": name, "bucket": bucket, "seconds": seconds, "ratio": seconds / alone, **compiled[name]._asdict(),
         })  # fmt: skip
     return rows
-
-
-def peak_memory(device: jax.Device) -> int | None:
-    """Return the device's peak memory in bytes, if it counts it."""
-    return (device.memory_stats() or {}).get("peak_bytes_in_use")
 
 
 def bucket_row(work: Work, name: str, bucket: Bucket, seconds: Sequence[float], device_kind: str) -> dict[str, Any]:

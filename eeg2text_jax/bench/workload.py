@@ -5,6 +5,7 @@ alone.
 
 import dataclasses
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,11 +84,8 @@ class Shape(NamedTuple):
 
     def bart_config(self, **fields: Any) -> BartConfig:
         """Return the backbone's configuration; transformers' defaults fill fields that are not given."""
-        sides = {
-            f"{side}_{field}": value
-            for side in ("encoder", "decoder")
-            for field, value in (("layers", self.layers), ("attention_heads", self.heads), ("ffn_dim", self.ffn))
-        }
+        fields_of_side = {"layers": self.layers, "attention_heads": self.heads, "ffn_dim": self.ffn}
+        sides = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in fields_of_side.items()}
         return BartConfig(d_model=self.width, vocab_size=self.vocabulary, **sides, **fields)
 
     def eeg_spec(self) -> EEGSpec:
@@ -112,23 +110,15 @@ OPTIMIZER = OptimSettings(  # AdamW at a constant rate, on both sides
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """One benchmark's model and data.
+    """One benchmark's model and data."""
 
-    Fields:
-      config: the backbone's configuration, for peers.
-      samples: the samples for batches.
-      buckets: (words, tokens) of the batches.
-      batches: batches per epoch of each bucket.
-      examples: one batch of each bucket.
-    """
-
-    config: BartConfig
+    config: BartConfig  # of the backbone, for peers
     model: Seq2SeqModel
     samples: Samples
-    size: int
+    size: int  # of a batch
     buckets: tuple[Bucket, ...]
-    batches: dict[Bucket, int]
-    examples: dict[Bucket, Batch]
+    batches: dict[Bucket, int]  # per epoch
+    examples: dict[Bucket, Batch]  # one batch of each bucket
 
     def program(self, n_arms: int, mapping: str) -> GridProgram:
         """Return the training program of `n_arms` arms of one seed."""
@@ -149,19 +139,11 @@ def make_work(shape: str, size: int, buckets: tuple[Bucket, ...], sentences: str
     samples = make_samples(chosen, sentences, model.pad_token)
     rows = np.arange(len(samples.data))
     plan = EpochPlan(samples.n_words(), samples.n_tokens(rows), buckets, size, seed=0)
-    epoch = [(chosen_rows, tuple(bucket)) for chosen_rows, bucket in plan.epoch(0) if len(chosen_rows) == size]
-    used = [bucket for bucket in buckets if any(bucket == b for _, b in epoch)]
-    return Work(
-        config=config,
-        model=model,
-        samples=samples,
-        size=size,
-        buckets=tuple(used),
-        batches={bucket: sum(bucket == b for _, b in epoch) for bucket in used},
-        examples={
-            bucket: make_batch(samples, next(rows for rows, b in epoch if b == bucket), bucket, size) for bucket in used
-        },
-    )
+    full = [(tuple(bucket), chosen_rows) for chosen_rows, bucket in plan.epoch(0) if len(chosen_rows) == size]
+    counts, first = Counter(bucket for bucket, _ in full), dict(reversed(full))
+    used = tuple(bucket for bucket in buckets if bucket in counts)
+    examples = {bucket: make_batch(samples, first[bucket], bucket, size) for bucket in used}
+    return Work(config, model, samples, size, used, {bucket: counts[bucket] for bucket in used}, examples)
 
 
 def make_samples(shape: Shape, sentences: str, pad_token: int) -> Samples:
@@ -219,8 +201,8 @@ def input_rate(work: Work) -> dict[str, float]:
 class Compilation(NamedTuple):
     """The compilation of one program for one bucket."""
 
-    seconds: float  # time to trace and compile
-    memory: int  # bytes of arguments, temporaries and new outputs
+    compile_seconds: float  # time to trace and compile
+    memory_bytes: int  # of arguments, temporaries and new outputs
 
 
 class OurTraining:
