@@ -38,8 +38,8 @@ from eeg2text_jax.study.config_file import write_configuration
 from eeg2text_jax.study.metric_names import WORDS
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import DECODED
-from eeg2text_jax.training.metrics_log import write_curves
-from eeg2text_jax.training.pictures import write_figure, write_reconstructions
+from eeg2text_jax.training.metrics_log import loss_figure, write_figure
+from eeg2text_jax.training.pictures import write_reconstructions
 from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.waves import restore_log, train_arms, waves
 
@@ -267,7 +267,7 @@ def _of_the_run(study: Study) -> list[Section]:
     if not study.workdir.metrics.exists():
         print(f"{study.workdir.metrics}: there is no such file, so the report has no curves.")
         return sections
-    write_curves(study.workdir.metrics, study.workdir.root / "loss.png")
+    write_figure(loss_figure(study.workdir.metrics), study.workdir.root / "loss.png")
     sections.append(Section("Loss", images=[study.workdir.root / "loss.png"]))
     if study.workdir.channels.exists():
         write_figure(map_figure(*read_map(study.workdir.channels)), study.workdir.root / "channels.png")

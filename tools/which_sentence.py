@@ -51,7 +51,7 @@ from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.split import Split
 from eeg2text_jax.study.grid import Arm, StudyArrays, TextArrays, dropout_keys, init_keys
 from eeg2text_jax.study.text_targets import hashed_tfidf, standardized
-from eeg2text_jax.training.clip import ContrastiveProgram
+from eeg2text_jax.training.grid_program import ContrastiveProgram
 
 KINDS = ("planted", "null", "lengths", "length")
 TRAINED = ("eeg", "noise", "length_only")

@@ -13,11 +13,7 @@ from eeg2text_jax.auditing.audit import Options, audit
 from eeg2text_jax.auditing.beyond_time import NOT_BEYOND_STATUS
 from eeg2text_jax.auditing.decision import deciding_of
 from eeg2text_jax.auditing.endpoints import Endpoint, named, rank_endpoints
-from eeg2text_jax.auditing.provenance import (
-    Judged,
-    JudgedFile,
-    checked_proof,
-)
+from eeg2text_jax.auditing.provenance import Judged, JudgedFile, checked_proof
 from eeg2text_jax.auditing.result import AuditResult, result_text
 from eeg2text_jax.auditing.strata import STRATUM_SIZE
 from eeg2text_jax.auditing.verdict import EXIT_STATUS
@@ -170,7 +166,7 @@ def audit_rankings(flags: argparse.Namespace) -> AuditResult:
 
 
 def evidence_of(sets: Sequence[PredictionSet | RankingSet]) -> str:
-    """Decode again what the files hold; JAX is loaded for this alone."""
+    """Decode the rows of the files again; only this loads JAX."""
     from eeg2text_jax.decode_again import decoded_again
 
     evidence = [decoded_again(found) for found in sets]
@@ -178,15 +174,15 @@ def evidence_of(sets: Sequence[PredictionSet | RankingSet]) -> str:
 
 
 def stated_by(sets: Sequence[PredictionSet | RankingSet]) -> str:
-    """Who states the mode of the rows: a workdir whose digests agree, or the file alone."""
+    """Return who states the mode of the rows: a workdir whose digests agree, or the file alone."""
     return "the workdir, whose digests agree, states" if all(map(is_of_its_run, sets)) else "the file states"
 
 
 def endpoints_of(flags: argparse.Namespace) -> list[Endpoint]:
-    """The endpoint to judge by, then the secondary ones; JAX and weights are loaded only where one needs them.
+    """Return the endpoint to judge by, then the secondary ones; JAX and weights are loaded only if one needs them.
 
     Raises:
-      UserError: an unknown one, one without its encoder or judge, or a flag for none of them.
+      UserError: an unknown endpoint, one without its encoder or judge, or a flag that no endpoint uses.
     """
     names = [flags.endpoint, *filter(None, flags.secondary.split(","))]
     metrics = [named(name, "--secondary" if i else "--endpoint").metric for i, name in enumerate(names)]
@@ -277,11 +273,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """Return the checked arguments.
-
-    Raises:
-      UserError: a value is out of its range, or a folder to write to is missing.
-    """
+    """Return the checked arguments; a UserError for a value out of range, or a missing output folder."""
     flags = make_parser().parse_args(argv)
     given = any(argument.split("=")[0] == "--proof" for argument in argv)
     flags.proof = checked_proof(flags.proof or (" " if given else ""))

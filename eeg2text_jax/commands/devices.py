@@ -1,6 +1,7 @@
 """`eeg2text preflight` and `eeg2text bench`: what a configuration takes on devices that are not there, and on these."""
 
 import argparse
+import functools
 import importlib
 import json
 import os
@@ -31,7 +32,7 @@ ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
-    "TPU_ACCELERATOR_TYPE": "v5litepod-8",  # whatever the topology: any that there is keeps libtpu quiet
+    "TPU_ACCELERATOR_TYPE": "v5litepod-8",  # any topology works here
     "TPU_STDERR_LOG_LEVEL": "3",
     "TPU_MIN_LOG_LEVEL": "3",
 }
@@ -64,21 +65,15 @@ def preflight(argv: list[str]) -> int:
         else:
             fit = smallest_slice(arguments.config, wanted.lower(), effort, print)
             print(f"the smallest slice that holds it: {fit.topology}")
-        print(fit)
-        if arguments.options["json"]:
-            write_text(epath.Path(arguments.options["json"]), json.dumps(fit.to_json(), indent=1) + "\n")
-        return 0 if fit.good else 1
-    report = estimate(
-        arguments.config,
-        parse_topology(wanted),
-        effort,
-        lambda line: print(line, file=sys.stderr),
-        largest=largest == "yes",
-    )
-    print(to_text(report))
+        good, text, content = fit.good, str(fit), fit.to_json()
+    else:
+        say = functools.partial(print, file=sys.stderr)
+        report = estimate(arguments.config, parse_topology(wanted), effort, say, largest=largest == "yes")
+        good, text, content = report.good, to_text(report), to_json(report)
+    print(text)
     if arguments.options["json"]:
-        write_text(epath.Path(arguments.options["json"]), json.dumps(to_json(report), indent=1) + "\n")
-    return 0 if report.good else 1
+        write_text(epath.Path(arguments.options["json"]), json.dumps(content, indent=1) + "\n")
+    return 0 if good else 1
 
 
 def bench(argv: list[str]) -> int:

@@ -29,7 +29,7 @@ COMMANDS = {
 
 # Commands that share a module; every other is `main` of the module of its name.
 PLACES = {
-    **{name: f"run:{name}" for name in ("run", "train", "decode", "export")},
+    **{name: f"run:{name}" for name in ("run", "train", "decode", "judge", "export")},
     **{name: f"data:{name}" for name in ("prepare", "check", "export-data", "split")},
     **{name: f"papers:{name}" for name in ("leakage", "fair-table")},
     **{name: f"devices:{name}" for name in ("preflight", "bench")},

@@ -63,18 +63,12 @@ PUBLISHED = {
 
 @dataclasses.dataclass(frozen=True)
 class LeakageRow:
-    """One rate of one method; percentages.
+    """One rate of one method; percentages."""
 
-    Fields:
-      rate: `BSLR`, or `TSLR` and how texts are compared.
-      values: of each seed; empty where the method cannot divide this data, which `why` says.
-      published: the paper's average on this kind of recording, where it has one.
-    """
-
-    rate: str
+    rate: str  # `BSLR`, or `TSLR` and how texts are compared
     method: str
-    values: tuple[float, ...]
-    published: float | None
+    values: tuple[float, ...]  # of each seed; empty where the method cannot divide this data, which `why` says
+    published: float | None  # the paper's average on this kind of recording, where it has one
     why: str = ""
 
     @property
@@ -111,7 +105,7 @@ def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -
 
 
 def leakage_text(rows: Sequence[LeakageRow], seeds: Sequence[int]) -> str:
-    """Lines for a terminal, in the paper's layout."""
+    """Return the rates as lines in the paper's layout."""
     rates = dict.fromkeys(entry.rate for entry in rows)
     width = max(len(rate) for rate in rates) + 5
     heading = [f"{'(%)':<{width}}method", *(f"seed {seed}" for seed in seeds), "average", "published"]

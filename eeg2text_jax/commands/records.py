@@ -11,16 +11,20 @@ import json
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import yaml
+from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+
+from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import write_text
+from eeg2text_jax.files import replacing, write_text
+from eeg2text_jax.predictions.file import PredictionSet
 from eeg2text_jax.predictions.read import read_any
 from eeg2text_jax.records.every_eval_ever import About, portable, records
-from eeg2text_jax.records.hub_results import hub_files
 from eeg2text_jax.versions import BIBTEX
 
 METRIC_OF_HUB = "word_bleu-1"
@@ -83,7 +87,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _verdict(path: Path) -> dict[str, str]:
-    """The audit's verdict, where the run has one."""
+    """Return the audit's verdict, if the run has one."""
     try:
         found = json.loads(path.read_bytes())
         return {"verdict": str(found["verdict"]), "verdict_sentence": str(found["sentence"])}
@@ -94,7 +98,7 @@ def _verdict(path: Path) -> dict[str, str]:
 
 
 def _source(path: Path) -> str:
-    """What the data are called, by the run's configuration."""
+    """Return the name of the data, from the configuration of the run."""
     try:
         return Path(str(json.loads(path.read_bytes())["data"]["source"])).name
     except (OSError, ValueError, KeyError, TypeError):
@@ -102,8 +106,6 @@ def _source(path: Path) -> str:
 
 
 def _write_predictions(path: Path, out: Path) -> None:
-    from eeg2text_jax.records.prediction_table import write_prediction_table
-
     if not path.exists():
         return
     try:
@@ -116,16 +118,66 @@ def _write_predictions(path: Path, out: Path) -> None:
     print(f"wrote {out / 'predictions.parquet'}")
 
 
+def hub_files(results: dict[str, Any], dataset: str, metric: str, date: str) -> Iterator[tuple[str, str]]:
+    """Yield file names and contents of `.eval_results/`: `metric` of every cell, evaluated at `date` (ISO 8601).
+
+    Source: huggingface.co/docs/hub/eval-results. The Hub shows them on the model's page, and on the leaderboard of the
+    data set if it is registered as a benchmark.
+    """
+    for cell in results["cells"]:
+        if metric not in cell["metrics"]:
+            continue
+        parts = (cell["train_condition"], f"seed{cell['seed']}", cell["eval_condition"], cell["mode"])
+        entry = EvalResultEntry(
+            dataset_id=dataset,
+            task_id=portable(f"{cell['eval_condition']}_{cell['mode']}"),
+            value=round(float(cell["metrics"][metric]["value"]), 4),
+            date=date,
+            notes=f"{metric}; trained on {cell['train_condition']}, seed {cell['seed']}; "
+            f"evaluated on {cell['eval_condition']}, {cell['mode']}; {cell['metrics'][metric]['signature']}",
+        )
+        content = yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False, allow_unicode=True)
+        yield f".eval_results/{portable('_'.join(parts))}.yaml", content
+
+
+_HEADER = b"eeg2text"  # name of the file's metadata
+_KINDS = {
+    "n_words": "int64",
+    "seed": "int64",
+    "n_tokens": "int64",
+    "hypothesis": "int64",
+    "nll": "float64",
+    "reference_tokens": "list",
+    "prediction_tokens": "list",
+    "story_time": "span",
+}
+_COLUMNS = (
+    "sample_id", "subject", "task", "sentence_id", "n_words", "train_condition", "eval_condition", "seed", "mode",
+    "reference", "prediction", "reference_tokens", "prediction_tokens", "nll", "n_tokens",
+    "hypothesis", "donor", "story_time",
+)  # fmt: skip
+
+
+def write_prediction_table(found: PredictionSet, out: Path) -> None:
+    """Write all rows as Parquet, atomically, with the header as metadata; a UserError without pyarrow."""
+    pa, pq = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
+    kinds = {"int64": pa.int64(), "float64": pa.float64(), "list": pa.list_(pa.int64()), "span": pa.list_(pa.float64())}
+    schema = pa.schema(
+        [(name, kinds[_KINDS[name]] if name in _KINDS else pa.string()) for name in _COLUMNS],
+        metadata={_HEADER: json.dumps(found.header).encode()},
+    )
+    columns = [[getattr(row, name) for row in (*found.predictions, *found.further)] for name in _COLUMNS]
+    table = pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
+    with replacing(out) as partial:
+        pq.write_table(table, str(partial))
+
+
 CELL = {"train_condition": str, "eval_condition": str, "seed": int, "mode": str, "rows": int, "metrics": dict}
 METRIC = {"value": (int, float), "signature": str, "lower_is_better": bool}
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """Return the content of a results file.
-
-    Raises:
-      UserError: the file does not exist, or a field is missing or wrong; the message names the field.
-    """
+    """Return the content of a results file; a UserError if it does not exist or a field is wrong."""
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError as error:

@@ -1,17 +1,18 @@
-"""`eeg2text run`, `train`, `decode --config=FILE.py --workdir=DIR`, and `export` of what they made.
+"""`eeg2text run`, `train`, `decode` and `judge --config=FILE.py --workdir=DIR`, and `export` of a finished run.
 
-`run` is the whole pipeline and resumes if DIR has work in it; the others are stages of it on their own. JAX is imported
-when the arguments were read: a misspelt option should not wait for it.
+`run` is the whole pipeline and resumes if DIR has work in it; `train` and `decode` are its stages; `judge` tunes
+LATTEScore's judge. JAX is imported after the arguments are read: a misspelt option should not wait for it.
 """
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 
 from ml_collections import ConfigDict
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.judge.fields import RANGES as JUDGE_RANGES
 from eeg2text_jax.parallel.supervisor import supervised
-from eeg2text_jax.pretrained.push import check_name, push_folder
 from eeg2text_jax.study.configuration import parse_config
 
 
@@ -62,8 +63,19 @@ def decode(argv: list[str]) -> int:
     return _on_hosts("decode", arguments.config, work)
 
 
+def judge(argv: list[str]) -> int:
+    arguments = parse_config(argv, "judge", options=("workdir",), optional=("labels",), ranges=JUDGE_RANGES)
+    labels = arguments.options["labels"]
+    if labels not in ("", "severity", "preserved"):
+        raise UserError(f"--labels={labels}: expected severity (1 is preserved) or preserved (0 is not).")
+    from eeg2text_jax.judge import session
+
+    session.judge(arguments.config, arguments.options["workdir"], labels)  # type: ignore[arg-type]
+    return 0
+
+
 def _on_hosts(name: str, config: ConfigDict, work: Callable[[], None]) -> int:
-    """Do the work, supervised where other hosts take part."""
+    """Do the work, supervised if there are other hosts."""
     if config.parallel.hosts == "one":
         work()
     else:
@@ -105,3 +117,31 @@ def export(argv: Sequence[str]) -> int:
     if flags.push:
         print(f"pushed to {push_folder(flags.out, flags.push)}")
     return 0
+
+
+def check_name(name: str) -> None:
+    """Raise a UserError unless a name is that of a repository, ORGANIZATION/MODEL."""
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        raise UserError(f"--push={name}: expected the name of a repository, ORGANIZATION/MODEL.")
+
+
+def push_folder(folder: str, name: str) -> str:
+    """Upload a folder as a model of the Hub, in one commit; a new repository is private. Return its address.
+
+    The token is the one that huggingface_hub finds: HF_TOKEN, or that of `hf auth login`.
+
+    Raises:
+      UserError: there is no token, it may not write there, or the Hub cannot be reached.
+    """
+    from huggingface_hub import HfApi  # 0.3 s, and seldom needed
+
+    api = HfApi()
+    try:
+        address = api.create_repo(name, private=True, exist_ok=True)
+        api.upload_folder(folder_path=folder, repo_id=name, commit_message="Export of eeg2text_jax")
+    except Exception as error:  # of HTTP, of names and of tokens; the Hub's library has no common one
+        raise UserError(
+            f"--push={name}: the Hub refused or cannot be reached ({first_line(error)}); the folder {folder} is "
+            "finished: log in with `hf auth login` and upload it with `hf upload`."
+        ) from error
+    return str(address)

@@ -44,6 +44,9 @@ and rankings.jsonl, which sentence was read, as `eeg2text decode` writes it
 """
 
 
+RowsOf = dict[tuple, list[Prediction]]  # by (training condition, evaluation condition, seed, mode)
+
+
 def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "eeg2text score", description=__doc__, epilog=LAYOUTS, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -112,13 +115,14 @@ def main(argv: list[str]) -> int:
         }
         try:
             scored = score_cells(read.predictions, **options)
-            add_details(flags, scored["cells"], read.predictions, options, lines)
+            rows_of = rows_by_cell(read.predictions)
+            lines += add_details(flags, scored["cells"], rows_of, options)
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
         unscored = [cell["unscored"] for cell in scored["cells"] if "unscored" in cell]
         if len(unscored) == len(scored["cells"]):
             raise UserError(f"{path}: {unscored[0]}")
-        add_flags(scored["cells"], read.predictions)
+        add_flags(scored["cells"], rows_of)
         results["cells"] += [labelled(cell, path, flags.files) for cell in scored["cells"]]
     check_distinct(results["cells"])
     show(results)
@@ -150,29 +154,20 @@ def stated_conditions(flags: argparse.Namespace) -> list[list[str]]:
 
 
 def with_conditions(read: PredictionSet, train: str, evaluation: str) -> PredictionSet:
-    """Return the rows with these conditions where the file does not say its own."""
+    """Return the predictions with these conditions where the file does not state its own."""
+    stated = {"train_condition": train, "eval_condition": evaluation}
     rows = [
-        dataclasses.replace(
-            row,
-            train_condition=train if row.train_condition == UNKNOWN else row.train_condition,
-            eval_condition=evaluation if row.eval_condition == UNKNOWN else row.eval_condition,
-        )
+        dataclasses.replace(row, **{name: value for name, value in stated.items() if getattr(row, name) == UNKNOWN})
         for row in read.predictions
     ]
     return dataclasses.replace(read, predictions=rows)
 
 
 def add_details(
-    flags: argparse.Namespace,
-    cells: Sequence[dict[str, Any]],
-    predictions: Sequence[Prediction],
-    options: dict[str, Any],
-    lines: list[str],
-) -> None:
-    """Gives every scored cell its figures by subject, and `lines` those of its rows, where they are asked for."""
-    if not (flags.by or flags.rows):
-        return
-    rows_of = rows_by_cell(predictions)
+    flags: argparse.Namespace, cells: Sequence[dict[str, Any]], rows_of: RowsOf, options: dict[str, Any]
+) -> list[str]:
+    """Add figures by subject to every scored cell (`--by`); return the figures of single rows as JSON (`--rows`)."""
+    lines: list[str] = []
     for cell in cells:
         if "unscored" in cell:
             continue
@@ -182,10 +177,11 @@ def add_details(
             add_decisions(cell["by_subject"])
         if flags.rows:
             lines += [json.dumps(row, ensure_ascii=False) for row in row_figures(rows, **options)]
+    return lines
 
 
 def add_decisions(subjects: dict[str, dict[str, Any]]) -> None:
-    """Whether a model would be accepted for each subject, where LATTEScore was asked for: `judge.speakers.BARS`."""
+    """Add whether each subject would be accepted (`judge.speakers.BARS`), if LATTEScore was computed."""
     if any("lattescore" in row for row in subjects.values()):
         from eeg2text_jax.judge.speakers import decided
 
@@ -197,15 +193,15 @@ def cell_key(cell: dict[str, Any]) -> tuple:
     return tuple(cell[key] for key in ("train_condition", "eval_condition", "seed", "mode"))
 
 
-def rows_by_cell(predictions: Sequence[Prediction]) -> dict[tuple, list[Prediction]]:
-    found: dict[tuple, list[Prediction]] = {}
+def rows_by_cell(predictions: Sequence[Prediction]) -> RowsOf:
+    found: RowsOf = {}
     for p in predictions:
         found.setdefault((p.train_condition, p.eval_condition, p.seed, p.mode), []).append(p)
     return found
 
 
 def show_subjects(cell: dict[str, Any]) -> None:
-    """Prints a line for each subject, with the figures that the narrow table has and the decisions they lead to."""
+    """Print a line for each subject: the figures of the narrow table, and the decisions that follow."""
     figures = [name for *_, name in NARROW_COLUMNS if any(name in row for row in cell["by_subject"].values())]
     decisions = next((list(row["accepted"]) for row in cell["by_subject"].values() if "accepted" in row), [])
     accepted = [f"accepted by {name.replace('_', ' ')}" for name in decisions]
@@ -221,11 +217,10 @@ def show_subjects(cell: dict[str, Any]) -> None:
         )
 
 
-def add_flags(cells: Sequence[dict[str, Any]], predictions: Sequence[Prediction]) -> None:
-    """Gives every scored cell the red flags of the audit that need no control."""
-    by_cell = rows_by_cell(predictions)
+def add_flags(cells: Sequence[dict[str, Any]], rows_of: RowsOf) -> None:
+    """Add the red flags of the audit that need no control to every cell."""
     for cell in cells:
-        rows = by_cell[cell_key(cell)]
+        rows = rows_of[cell_key(cell)]
         if "unscored" in cell:
             message = f"every prediction or reference of the {cell['mode']} rows is empty; this half is not scored"
             cell["flags"] = [{"code": "empty_half", "level": "severe", "message": message}]
@@ -243,7 +238,7 @@ def title_of(cell: dict[str, Any]) -> str:
 
 
 def labelled(cell: dict[str, Any], path: epath.Path, files: list[epath.Path]) -> dict[str, Any]:
-    """The cell with its file; where conditions are unknown and there are several files, the file's name tells them."""
+    """Add the file to a cell; if conditions are unknown and there are several files, also a label with its name."""
     if len(files) == 1 or UNKNOWN not in (cell["train_condition"], cell["eval_condition"]):
         return {"file": str(path), **cell}
     alone = [other.name for other in files].count(path.name) == 1
@@ -251,7 +246,7 @@ def labelled(cell: dict[str, Any], path: epath.Path, files: list[epath.Path]) ->
 
 
 def check_distinct(cells: list[dict[str, Any]]) -> None:
-    """Raises UserError where two files hold the same cell, which a table would take for two seeds."""
+    """Raise a UserError if two files hold the same cell, which a table would take for two seeds."""
     files: dict[tuple, str] = {}
     for cell in cells:
         keys = ("label", "train_condition", "eval_condition", "seed", "mode")
@@ -264,7 +259,7 @@ def check_distinct(cells: list[dict[str, Any]]) -> None:
 
 
 def show(results: dict[str, Any]) -> None:
-    """Prints the table, and what a reader of it must know."""
+    """Print the table, and notes that its readers need."""
     print_table(results)
     for cell in results["cells"]:
         if "by_subject" in cell:

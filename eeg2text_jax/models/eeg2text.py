@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from eeg2text_jax.models.brain.encoder import encode_brain, make_encoder
+from eeg2text_jax.models.brain.encoder import make_encoder
 from eeg2text_jax.models.causal import CausalLM
 from eeg2text_jax.models.encoder_decoder import EncoderDecoder
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
@@ -34,7 +34,7 @@ class EEG2Text(nnx.Module):
         mask = inputs["mask"]
         if "features" in inputs:
             with jax.named_scope("eeg_encoder"):
-                x, mask = encode_brain(self.eeg, inputs["features"], mask, dropout_key=eeg_key, **options)
+                x, mask = self.eeg(inputs["features"], mask, dropout_key=eeg_key, **options)
             x, mask = self._with_prompt(x, mask, inputs)
         elif "inputs_embeds" in inputs:
             x = inputs["inputs_embeds"]

@@ -4,8 +4,8 @@ XLA's own count is unreliable for scanned or recomputed layers. Only matrix prod
 multiply-add, including padding, which the device also computes.
 """
 
+from eeg2text_jax.models.brain.encoder import encoder_width, stack_spec
 from eeg2text_jax.models.brain.lstm import hidden_width
-from eeg2text_jax.models.brain.transformer import encoder_width, stack_spec
 from eeg2text_jax.models.brain.unicorn import series_spec, snapshot_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.reconstruction import ReconstructionModel

@@ -12,14 +12,14 @@ from flax import nnx
 from eeg2text_jax.models.cache import Cache
 from eeg2text_jax.models.eeg2text import EEG2Text, Inputs
 from eeg2text_jax.models.encoder_decoder import ReadOut, logits_of
-from eeg2text_jax.models.nnx_bridge import Params, bind, in_compute_dtype, init_params, structure_of
+from eeg2text_jax.models.nnx_bridge import Params, PureModel, in_compute_dtype
 from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
 from eeg2text_jax.parallel.arms import joined
 
 
 @dataclasses.dataclass(frozen=True)
-class Seq2SeqModel:
+class Seq2SeqModel(PureModel):
     """Functions of one model; hashable (a static argument of jit) and without parameters.
 
     Parameters are a nested dict of float32 arrays, the layers of a stack on axis 0. All functions are pure: they
@@ -64,15 +64,6 @@ class Seq2SeqModel:
     def bos_token(self) -> int | None:
         """The token that begins a target, if the backbone has one."""
         return self.spec.bos_token
-
-    @property
-    def shapes(self) -> Params:
-        """Shapes (`jax.ShapeDtypeStruct`) of all parameters; the dicts are copies."""
-        return jax.tree.map(lambda leaf: leaf, _structure(self)[1])
-
-    def init(self, key: jax.Array) -> Params:
-        """Return random float32 parameters."""
-        return init_params(self._make(), key)
 
     def forward(
         self,
@@ -160,12 +151,11 @@ class Seq2SeqModel:
         return functools.partial(EEG2Text, self.spec, self.eeg, jnp.dtype(self.dtype))
 
     def _bind(self, params: Params, *, biases: bool = True) -> EEG2Text:
-        return bind(_structure(self)[0], in_compute_dtype(joined(params), jnp.dtype(self.dtype), biases=biases))
+        return self._bound(in_compute_dtype(joined(params), jnp.dtype(self.dtype), biases=biases))
 
     def _bind_for_training(self, params: Params) -> EEG2Text:
         """`_bind` for training: recomputed layers are cast to the compute dtype one by one."""
-        params = in_compute_dtype(joined(params), jnp.dtype(self.dtype), layers=not self.remat)
-        return bind(_structure(self)[0], params)
+        return self._bound(in_compute_dtype(joined(params), jnp.dtype(self.dtype), layers=not self.remat))
 
 
 def divide(params: Params) -> tuple[Params, Params]:
@@ -188,8 +178,3 @@ def divide(params: Params) -> tuple[Params, Params]:
 
 
 OUTSIDE = ("eeg", "lora_a", "lora_b")  # path components of parameters outside of the language model
-
-
-@functools.lru_cache(maxsize=32)
-def _structure(model: Seq2SeqModel) -> tuple[nnx.GraphDef, Params]:
-    return structure_of(model._make())

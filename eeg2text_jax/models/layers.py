@@ -100,6 +100,21 @@ def drop(x: jax.Array, kept: jax.Array | None, rate: float) -> jax.Array:
     return x if kept is None else jnp.where(kept, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
 
 
+def at_padding(mask: jax.Array, ndim: int) -> jax.Array:
+    """Reshape a mask `[B, W]` to `[B, W, 1, ...]` of `ndim` axes."""
+    return mask.reshape(*mask.shape, *(1,) * (ndim - mask.ndim))
+
+
+def without_padding(features: jax.Array, mask: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    """Return features `[B, W, ...]` in `dtype`, 0 at padding: its values, even infinities, must not reach a sum."""
+    return jnp.where(at_padding(mask, features.ndim), features, 0.0).astype(dtype)
+
+
+def as_words(features: jax.Array, mask: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    """Return word features `[B, W, F]`, or volumes `[B, W, X, Y, Z]` flattened, as `[B, W, F]` with 0 at padding."""
+    return without_padding(features, mask, dtype).reshape(*mask.shape, -1)
+
+
 class Norm(nnx.Module):
     """Layer norm, or root-mean-square norm (T5: no mean, no bias); statistics in float32.
 
@@ -133,8 +148,7 @@ class Norm(nnx.Module):
 def int8_of(weights: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
     """Round weights to int8 with one scale per slice along `axis`, so that the largest weight becomes 127.
 
-    Returns:
-      int8 values and float32 scales, without `axis`; `values * scales` are the rounded weights.
+    Returns int8 values and float32 scales, without `axis`; `values * scales` are the rounded weights.
     """
     wide = weights.astype(jnp.float32)
     scale = jnp.maximum(jnp.abs(wide).max(axis=axis, keepdims=True), jnp.finfo(jnp.float32).tiny) / 127.0
@@ -245,11 +259,7 @@ def sinusoidal_table(length: int, width: int) -> np.ndarray:
 
 
 def check_length(spec: StackSpec, length: int) -> None:
-    """Raise if a sequence is longer than the position table.
-
-    Raises:
-      UserError: `length` exceeds the usable rows.
-    """
+    """Raise a UserError if a sequence is longer than the position table."""
     if spec.max_positions is not None and length > spec.max_positions:
         raise UserError(
             f"a sequence of {length} positions is longer than the backbone's table of {spec.max_positions}; "

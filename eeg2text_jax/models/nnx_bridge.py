@@ -3,6 +3,7 @@
 NNX declares the modules. All other code sees parameters as a plain nested dict of arrays.
 """
 
+import functools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -29,15 +30,36 @@ def init_params(make: Callable[[nnx.Rngs], nnx.Module], key: jax.Array) -> Param
     return nnx.to_pure_dict(nnx.split(make(nnx.Rngs(key)))[1])
 
 
-def bind(structure: nnx.GraphDef, params: Params) -> nnx.Module:
-    """Merge a graph definition with parameters."""
-    return nnx.merge(structure, params)
+class PureModel:
+    """A module as pure functions of its parameters. Subclasses are frozen dataclasses, and hashable."""
+
+    def _make(self) -> Callable[[nnx.Rngs], nnx.Module]:
+        """Return the function that builds the module."""
+        raise NotImplementedError
+
+    @property
+    def shapes(self) -> Params:
+        """Shapes (`jax.ShapeDtypeStruct`) of all parameters; the dicts are copies."""
+        return jax.tree.map(lambda leaf: leaf, _structure(self)[1])
+
+    def init(self, key: jax.Array) -> Params:
+        """Return random float32 parameters."""
+        return init_params(self._make(), key)
+
+    def _bound(self, params: Params) -> Any:
+        """Return the module with these parameters."""
+        return nnx.merge(_structure(self)[0], params)
+
+
+@functools.lru_cache(maxsize=128)
+def _structure(model: PureModel) -> tuple[nnx.GraphDef, Params]:
+    return structure_of(model._make())
 
 
 def stack_layers(make: Callable[[nnx.Rngs], nnx.Module], key: jax.Array, layers: int) -> nnx.Module:
     """Make `layers` modules as one module whose parameters have a leading axis; only `scan_layers` may call it."""
     params = jax.vmap(lambda k: init_params(make, k))(jax.random.split(key, layers))
-    return bind(structure_of(make)[0], params)
+    return nnx.merge(structure_of(make)[0], params)
 
 
 def separate_layers(stacked: nnx.Module, layers: int) -> list[nnx.Module]:
@@ -46,7 +68,7 @@ def separate_layers(stacked: nnx.Module, layers: int) -> list[nnx.Module]:
     For use inside a decoding loop: slicing the stack in every iteration would copy 200 MB for BART-base's decoder.
     """
     structure, params = nnx.split(stacked)
-    return [bind(structure, jax.tree.map(lambda leaf, i=i: leaf[i], params)) for i in range(layers)]
+    return [nnx.merge(structure, jax.tree.map(lambda leaf, i=i: leaf[i], params)) for i in range(layers)]
 
 
 def scan_layers(
@@ -61,14 +83,14 @@ def scan_layers(
     unroll: bool = False,
     late: bool = False,
 ) -> jax.Array:
-    """The layers one after the other: `body(layer, x, each, shared) -> x` of the same shape.
+    """Apply the layers one after the other: `body(layer, x, each, shared) -> x` of the same shape.
 
     Args:
-      dtype: of the computation.
-      each: what each layer has of its own, its number on axis 0; nothing is differentiated by it.
-      shared: what all layers see.
-      remat: what is kept for the backward pass, see `remat.scan_keeping`; None: all that a layer computes.
-      unroll: write the layers out one by one.
+      dtype: the compute dtype.
+      each: values of each layer, on axis 0; not differentiated.
+      shared: values that all layers read.
+      remat: what is stored for the backward pass, see `remat.scan_keeping`; None: everything.
+      unroll: unroll the loop.
       late: on a TPU, cast some weights where they are used, for small batches, see `_some_late`.
     """
     structure, state = nnx.split(stacked)
@@ -86,10 +108,10 @@ def scan_layers(
 
 
 def _some_late(params: Params) -> Params:
-    """A layer's parameters, those of its feed-forward network and of what self-attention ends with to be cast late.
+    """Mark the weights of a layer's feed-forward network, and of the end of self-attention, to be cast late.
 
-    The latter's, cast before the loop, would take 50 of the 128 MiB near the chip's cores, and the feed-forward network
-    of T5-large have none for what is between its products (1.2 ms, by the compiler's estimate).
+    Cast before the loop, the latter would take 50 of the 128 MiB near the chip's cores, and the feed-forward network of
+    T5-large would have no room for its intermediate results (1.2 ms, by the compiler's estimate).
     """
     if "ffn" not in params:
         return params
@@ -99,12 +121,12 @@ def _some_late(params: Params) -> Params:
 
 
 def _cast_late(weights: jax.Array, unforeseen: jax.Array) -> jax.Array:
-    """The same; on a TPU, with a zero added that its compiler cannot foresee, made of another parameter of the layer.
+    """Return the weights unchanged; on a TPU, plus a zero that its compiler cannot foresee, from another parameter.
 
-    They are then cast in passing, where a layer uses them; the compiler would cast those of all layers before the loop,
-    to memory and back (feed-forward networks: 6 of 140 ms for T5-large, batch 32, by its estimate). A product
-    of many rows reads its weights several times, and would cast them as often: 12 feed-forward networks of BART-large
-    with their gradient take 33.0 ms in place of 32.3 at 7168 rows.
+    They are then cast where a layer uses them. The compiler would cast the weights of all layers before the loop, to
+    memory and back (feed-forward networks: 6 of 140 ms for T5-large, batch 32, by its estimate). A product of many rows
+    reads its weights several times, and would cast them as often: 12 feed-forward networks of BART-large with their
+    gradient take 33.0 ms instead of 32.3 at 7168 rows.
     """
 
     def add_zero(weights: jax.Array, unforeseen: jax.Array) -> jax.Array:
@@ -122,14 +144,12 @@ SCOPES = {"eeg": "eeg_encoder", "head": "head_loss", "encoder": "encoder", "deco
 def in_compute_dtype(
     params: Params, dtype: jnp.dtype, part: str | None = None, *, layers: bool = True, biases: bool = True
 ) -> Params:
-    """Kernels and biases of dense layers in the dtype that these compute in, everything else as it is.
-
-    Here, and not where a layer uses them: a loop over tokens then reads half of the bytes.
+    """Cast kernels and biases of dense layers to the compute dtype, so that a loop over tokens reads half of the bytes.
 
     Args:
       layers: also those of stacked layers.
-      biases: or else kernels alone. In a loop over tokens a TPU copies one bfloat16 row of a stack into the layout of a
-        vector whenever it adds it, and float32 it adds as it lies (0.12 of 1.80 ms for 84 biases of BART-large).
+      biases: or else kernels alone. In a loop over tokens, a TPU copies a bfloat16 row of a stack into the layout of a
+        vector at every use, and adds a float32 row in place (0.12 of 1.80 ms for 84 biases of BART-large).
     """
     if "kernel" in params:
         with jax.named_scope(part or "other"):

@@ -1,7 +1,7 @@
-"""A scan over layers that keeps for the backward pass what it is told to, in buffers that nobody fills first.
+"""A scan over layers that stores chosen activations for the backward pass, in uninitialized buffers.
 
-`lax.scan` keeps what a backward pass needs, too, but begins with zeros for it and for the gradient of every weight. On
-a TPU these fills and what is kept without need were half of BART-large's training step, as its compiler estimates.
+`lax.scan` stores what a backward pass needs, too, but first fills those buffers and the gradient of every weight with
+zeros. On a TPU these fills, and needless stores, were half of BART-large's training step by the compiler's estimate.
 """
 
 from collections.abc import Callable
@@ -26,11 +26,11 @@ def scan_keeping(
     keep: Keep,
     cast: Callable[[Any], Any] = lambda params: params,
 ) -> jax.Array:
-    """`layer(params, shared, x, each) -> x` once for each index of axis 0 of `params` and `each`.
+    """Apply `layer(params, shared, x, each) -> x` once for each index of axis 0 of `params` and `each`.
 
-    Differentiable by `params`, `shared` and `x`. Kept of every layer are what enters it and, with `keep="products"`,
-    what is marked with `product`; all else is computed again. The gradient is written over the parameters, layer by
-    layer, which costs no memory where they are copies in another dtype.
+    Differentiable by `params`, `shared` and `x`. Stored for each layer are its input and, with `keep="products"`,
+    results marked with `product`; the rest is recomputed. The gradient overwrites the parameters, layer by layer, which
+    costs no memory where they are copies in another dtype.
     """
     policies = jax.checkpoint_policies
     policy = policies.save_only_these_names(PRODUCT) if keep == "products" else policies.nothing_saveable
@@ -83,7 +83,7 @@ def scan_keeping(
 
 
 def _buffers(shapes: Any, length: int) -> Any:
-    """Room for `length` of each array, not filled with anything."""
+    """Return uninitialized room for `length` of each array."""
     return jax.tree.map(lambda shape: lax.empty((length, *shape.shape), shape.dtype), shapes)
 
 
@@ -92,10 +92,10 @@ def _put(buffers: Any, values: Any, number: jax.Array) -> Any:
 
 
 class _Pullback:
-    """What `jax.vjp` returns, a pytree, in two: arrays that are known in the backward pass anyhow, and all others."""
+    """The result of `jax.vjp`, a pytree, in two parts: arrays known in the backward pass anyway, and all others."""
 
     def take_apart(self, back: Any, known: Any) -> list[jax.Array]:
-        """The arrays of `back` that are not, as objects, in `known`."""
+        """Return the arrays of `back` that are not, as objects, in `known`."""
         leaves, self._structure = jax.tree.flatten(back)
         places = {id(leaf): place for place, leaf in enumerate(jax.tree.leaves(known))}
         self._places = [places.get(id(leaf)) for leaf in leaves]

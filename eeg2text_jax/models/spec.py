@@ -1,4 +1,4 @@
-"""What a backbone is, as data: one frozen description instead of one block class per architecture.
+"""A backbone as data: one frozen description instead of one block class per architecture.
 
 The numbers come from a Hugging Face configuration, which the modules in `backbones/` read.
 """
@@ -70,8 +70,8 @@ class StackSpec:
 class Seq2SeqSpec:
     """A language model: an encoder and a decoder, or a decoder alone; its embeddings and its output head.
 
-    Of a decoder alone, `start_token` and maybe `pad_token` are `vocab_size`, an id that no token has: decoding begins
-    with the end of the prompt, and few of these models have a padding token.
+    For a decoder alone, `start_token` (and `pad_token`, if the model has none) is `vocab_size`, an id of no token:
+    decoding begins with the last position of the prompt.
     """
 
     backbone: str  # name of the module that describes it
@@ -96,7 +96,7 @@ class Seq2SeqSpec:
 
     @property
     def d_model(self) -> int:
-        """Width of what the model is fed in the place of tokens."""
+        """Width of the embeddings that enter the model."""
         return (self.encoder or self.decoder).width
 
 
@@ -122,11 +122,7 @@ class EEGSpec:
 
 
 def head_dim(width: int, heads: int) -> int:
-    """Dh of a model whose heads share its width.
-
-    Raises:
-      UserError: the heads do not divide the width.
-    """
+    """Return Dh of a model whose heads share its width; raise a UserError if they do not divide it."""
     if heads < 1 or width % heads:
         raise UserError(
             f"the backbone's width {width} is no multiple of its {heads} attention heads; change one of them."

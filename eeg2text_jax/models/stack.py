@@ -30,9 +30,9 @@ Sublayer = Callable[[jax.Array, jax.Array | None], jax.Array]  # (rows, dropout 
 class Layer(nnx.Module):
     """Self-attention, cross-attention in a decoder, and a feed-forward network, each with a residual and a norm.
 
-    What goes through it is rows `[R, D]`, positions of all sentences below each other: matrix products of two axes are
-    what a TPU computes at full speed (0.54 ms for BART-large's feed-forward network and its gradient by the compiler's
-    estimate, 0.59 with three axes) and compiles fastest.
+    Activations are rows `[R, D]`, the positions of all sentences: a TPU computes (0.54 ms for BART-large's feed-forward
+    network and its gradient by the compiler's estimate, 0.59 with three axes) and compiles products of two axes
+    fastest.
     """
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
@@ -57,9 +57,9 @@ class Layer(nnx.Module):
         dropout_key: jax.Array | None = None,
         rotation: Rotation | None = None,
     ) -> jax.Array:
-        """All positions of N = `batch` sentences: rows `[N*T, D] -> [N*T, D]`.
+        """Compute all positions of N = `batch` sentences: rows `[N*T, D] -> [N*T, D]`.
 
-        A decoder's layer looks at `hidden [N*S, D]`, too. Biases are those of `Attention`, heads first.
+        A decoder's layer also reads `hidden [N*S, D]`. Biases are those of `Attention`, heads first.
         """
 
         def own(h: jax.Array, site: jax.Array | None) -> jax.Array:
@@ -86,9 +86,9 @@ class Layer(nnx.Module):
         rotation: Rotation | None = None,
         prompt: int = 0,
     ) -> tuple[jax.Array, LayerCache]:
-        """Position `index` of K beams of B sentences: rows `[B*K, D] -> [B*K, D]`, and the cache with it.
+        """Compute position `index` of K beams of B sentences: rows `[B*K, D] -> [B*K, D]`, and the new cache.
 
-        The beams are query positions of their sentence's one history and one context, or one prompt of so many tokens.
+        The beams are query positions of their sentence's one history and one context, or one prompt of `prompt` tokens.
         """
         attention = self.self_attention
 
@@ -151,9 +151,9 @@ class Stack(nnx.Module):
         remat: Keep | None = None,
         unroll: bool = False,
     ) -> jax.Array:
-        """All positions at once: embeddings `[B, T, D]`, mask `[B, T]` -> `[B, T, D]`.
+        """Compute all positions at once: embeddings `[B, T, D]`, mask `[B, T]` -> `[B, T, D]`.
 
-        A decoder is given the encoder's output `hidden [B, S, D]` and its mask `[B, S]`.
+        A decoder also reads the encoder's output `hidden [B, S, D]` and its mask `[B, S]`.
         """
         start, end, keys = dropout_keys(dropout_key, self.spec.layers)
         batch, length, width = x.shape
@@ -180,7 +180,7 @@ class Stack(nnx.Module):
         return shard_rows(self._finish(x, end).reshape(batch, length, width))
 
     def init_cache(self, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
-        """A decoder's cache for `B * beams` sequences over the encoder's output `[B, S, D]`."""
+        """Make a decoder's cache for `B * beams` sequences over the encoder's output `[B, S, D]`."""
 
         def empty(layer: Layer) -> LayerCache:
             attention = layer.cross_attention
@@ -192,14 +192,14 @@ class Stack(nnx.Module):
         return Cache(layers, ancestors, mask)
 
     def separate_layers(self, weights_dtype: str = "") -> list[Layer]:
-        """The layers one by one, as `step` wants them; "int8" rounds the kernels that `step` uses."""
+        """Return the layers one by one, for `step`; "int8" rounds the kernels that `step` uses."""
         layers = separate_layers(self.layers, self.spec.layers)
         for layer in layers if weights_dtype == "int8" else ():
             layer.quantize()
         return layers
 
     def step(self, layers: Sequence[Layer], x: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
-        """Position `index` alone: embeddings `[B*K, 1, D]` -> rows `[B*K, D]` and the cache with it.
+        """Compute position `index` alone: embeddings `[B*K, 1, D]` -> rows `[B*K, D]` and the new cache.
 
         `layers` come from `separate_layers`, called outside of the loop over positions.
         """
@@ -232,9 +232,9 @@ class Stack(nnx.Module):
         return dropout(self.final_norm(x) if self.spec.final_norm else x, self.spec.final_dropout, key)
 
     def _self_biases(self, queries: jax.Array, keys: jax.Array, mask: jax.Array | None) -> list[jax.Array]:
-        """Additive biases `[B or 1, H or 1, Tq or 1, Tk]` of what each query position may see of itself.
+        """Return additive biases `[B or 1, H or 1, Tq or 1, Tk]`: the causal and padding mask, and T5's relative bias.
 
-        The learned one is apart: its gradient is then a sum over the batch in every layer.
+        They are separate: the gradient of the learned bias is then a sum over the batch in every layer.
         """
         visible = jnp.ones((1, 1, 1, keys.shape[0]), bool) if mask is None else mask[:, None, None, :]
         if self.spec.decoder:
@@ -244,7 +244,7 @@ class Stack(nnx.Module):
 
 
 def dropout_keys(key: jax.Array | None, layers: int) -> tuple:
-    """Keys before the layers, after them, and one per layer on axis 0."""
+    """Return keys for before the layers, after them, and one per layer on axis 0."""
     if key is None:
         return None, None, None
     before, after, within = jax.random.split(key, 3)

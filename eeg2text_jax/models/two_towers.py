@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from eeg2text_jax.models.brain.encoder import encode_brain, make_encoder
+from eeg2text_jax.models.brain.encoder import make_encoder
 from eeg2text_jax.models.eeg2text import Inputs
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.models.nnx_bridge import Params, bind, in_compute_dtype, init_params, structure_of
+from eeg2text_jax.models.nnx_bridge import Params, PureModel, in_compute_dtype
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
 
 LENGTH_FEATURES = 32  # sines and cosines of the number of words
@@ -25,9 +25,9 @@ HIGHEST_SCALE = math.log(100.0)  # of the learned temperature's inverse, as in C
 class BrainTower(nnx.Module):
     """The brain encoder of the generative model, the mean over words, and a dense layer to the width of the targets.
 
-    The number of words is added to the mean openly. A mean shows it to some arms and hides it from others: of constant
-    features it is the same whatever the length, of noise it shrinks as sentences grow. An arm that could not know the
-    length would be no control for one that does.
+    The number of words is added to the mean. The mean alone shows the length to some arms and hides it from others: it
+    does not change with the length for constant features, and shrinks with it for noise. An arm that cannot know the
+    length is no control for one that does.
     """
 
     def __init__(self, model: "ContrastiveModel", dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
@@ -38,10 +38,10 @@ class BrainTower(nnx.Module):
             self.log_scale = nnx.Param(jnp.full((1,), -math.log(model.temperature), jnp.float32))
 
     def __call__(self, inputs: Inputs, dropout_key: jax.Array | None, **options) -> jax.Array:
-        """`features [B, W, F]` and `mask [B, W]` -> `[B, E]` of length 1, float32."""
+        """Map `features [B, W, F]` and `mask [B, W]` to unit-norm `[B, E]`, float32."""
         mask = inputs["mask"]
         with jax.named_scope("eeg_encoder"):
-            words, mask = encode_brain(self.eeg, inputs["features"], mask, dropout_key=dropout_key, **options)
+            words, mask = self.eeg(inputs["features"], mask, dropout_key=dropout_key, **options)
             words = words.astype(jnp.float32)
         real = mask[..., None].astype(jnp.float32)
         count = jnp.sum(real, axis=1)  # --> [B, 1]
@@ -51,7 +51,7 @@ class BrainTower(nnx.Module):
 
 
 def length_features(count: jax.Array) -> jax.Array:
-    """Numbers of words, float32 `[B, 1]` -> sines and cosines of waves of several lengths, `[B, LENGTH_FEATURES]`."""
+    """Map numbers of words, float32 `[B, 1]`, to sines and cosines of several wavelengths, `[B, LENGTH_FEATURES]`."""
     waves = LENGTH_FEATURES // 2
     rates = LONGEST_WAVE ** (-jnp.arange(waves, dtype=jnp.float32) / (waves - 1))
     angles = count * rates[None]
@@ -59,16 +59,16 @@ def length_features(count: jax.Array) -> jax.Array:
 
 
 def unit_length(x: jax.Array) -> jax.Array:
-    """Vectors `[..., E]` over their length; zeros stay zeros, and have a gradient."""
+    """Divide vectors `[..., E]` by their length; zeros stay zeros, and have a gradient."""
     return x * jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x, axis=-1, keepdims=True), 1e-12))
 
 
 @dataclasses.dataclass(frozen=True)
-class ContrastiveModel:
-    """Functions of one model; hashable and without parameters, as `Seq2SeqModel`.
+class ContrastiveModel(PureModel):
+    """A brain tower as pure functions of its parameters.
 
-    `base` is the generative model of the same configuration: its EEG encoder is the one here, and its tokens are what
-    batches are padded with. Nothing else of it is used or trained.
+    `base` is the generative model of the same configuration: its EEG encoder is the one here, and its tokens pad
+    batches.
     """
 
     base: Seq2SeqModel
@@ -97,34 +97,17 @@ class ContrastiveModel:
     def eos_token(self) -> int:
         return self.base.eos_token
 
-    @property
-    def shapes(self) -> Params:
-        """`jax.ShapeDtypeStruct` of every parameter, in dicts of the caller's own."""
-        return jax.tree.map(lambda leaf: leaf, _structure(self)[1])
-
-    def init(self, key: jax.Array) -> Params:
-        """Random parameters, float32."""
-        return init_params(self._make(), key)
-
     def embed(self, params: Params, inputs: Inputs, *, dropout_key: jax.Array | None = None) -> jax.Array:
-        """`features [B, W, F]` and `mask [B, W]` -> embeddings of length 1, `[B, E]` float32."""
+        """Map `features [B, W, F]` and `mask [B, W]` to unit-norm embeddings `[B, E]`, float32."""
         remat = self.base.keep if self.base.remat else None
-        return self._bind(params)(inputs, dropout_key, remat=remat)
+        params = in_compute_dtype(params, jnp.dtype(self.base.dtype), layers=not self.base.remat)
+        return self._bound(params)(inputs, dropout_key, remat=remat)
 
     def scale(self, params: Params) -> jax.Array:
-        """What cosines are multiplied by, a float32 scalar: one over the temperature, at most 100 where learned."""
+        """Return the factor of cosines, a float32 scalar: one over the temperature, at most 100 if it is learned."""
         if not self.learn_temperature:
             return jnp.float32(1.0 / self.temperature)
         return jnp.exp(jnp.minimum(params["log_scale"][0], jnp.float32(HIGHEST_SCALE)))
 
     def _make(self) -> functools.partial:
         return functools.partial(BrainTower, self, jnp.dtype(self.base.dtype))
-
-    def _bind(self, params: Params) -> BrainTower:
-        layers = not self.base.remat
-        return bind(_structure(self)[0], in_compute_dtype(params, jnp.dtype(self.base.dtype), layers=layers))
-
-
-@functools.lru_cache(maxsize=32)
-def _structure(model: ContrastiveModel) -> tuple[nnx.GraphDef, Params]:
-    return structure_of(model._make())

@@ -23,7 +23,7 @@ _WITHIN = {"query": "self_attention", "key": "self_attention", "value": "self_at
 
 
 def write_adapter(folder: Path, stack: StackSpec, params: Params, base: str) -> None:
-    """Writes the adapters of a decoder-only model for the checkpoint `base`."""
+    """Write the adapters of a decoder-only model for the checkpoint `base`."""
     lora, names = stack.lora, {ours: theirs for theirs, ours in LORA_TARGETS.items()}
     fields = {
         "peft_type": "LORA",
@@ -42,7 +42,7 @@ def write_adapter(folder: Path, stack: StackSpec, params: Params, base: str) -> 
 
 
 def read_lora(folder: Path) -> LoraSpec | None:
-    """Description of the adapters in a folder; None where it has none.
+    """Return the description of the adapters in a folder; None if there is none.
 
     Raises:
       UserError: the description cannot be read, or is of another kind of adapter.
@@ -63,11 +63,7 @@ def read_lora(folder: Path) -> LoraSpec | None:
 
 
 def adapter_sources(folder: Path, stack: StackSpec, shapes: dict[str, tuple[int, ...]]) -> dict[str, Source]:
-    """The adapters' parameters, views on the mapped file, by path.
-
-    Raises:
-      UserError: the file's tensors are not those of the model's projections.
-    """
+    """Return the adapters' parameters by path, views on the mapped file; a UserError if they do not fit the model."""
     path = folder / WEIGHTS
     if not path.is_file():
         raise UserError(f"{path}: is missing beside {CONFIG}; copy the folder again.")

@@ -1,8 +1,8 @@
-"""The files that an export has beside the language model: the EEG encoder, and how a run fed it and decoded.
+"""Files of an export beside the language model: the EEG encoder, and how the run fed it and decoded.
 
 `eeg_encoder.safetensors` holds EEG encoder and bridge: tensors under our names (`encoder.layers.ffn.inner.kernel`) and
 in our shapes, layers on the first axis; the header's metadata hold the encoder's description. `eeg2text.json` holds a
-`Feeding`. Settings of generation are in `generation_config.json`, where transformers has them.
+`Feeding`. Generation settings are in `generation_config.json`, as in transformers.
 """
 
 import dataclasses
@@ -23,13 +23,13 @@ FEEDING = "eeg2text.json"
 
 
 def write_eeg(folder: Path, eeg: EEGSpec, params: Params) -> None:
-    """Writes the EEG encoder's parameters and description into a folder."""
+    """Write the EEG encoder's parameters and description into a folder."""
     tensors = {name.replace("/", "."): np.asarray(array) for name, array in flatten(params).items()}
     write_safetensors(folder / NAME, tensors, {"eeg2text_jax": json.dumps(dataclasses.asdict(eeg))})
 
 
 def read_eeg(folder: Path) -> tuple[EEGSpec, dict[str, np.ndarray]] | None:
-    """Description and tensors by name, views on the mapped file; None where the folder has no such file.
+    """Return description and tensors by name, views on the mapped file; None if the folder has no such file.
 
     Raises:
       UserError: the file cannot be read, or was written for another version of the encoder.
@@ -54,10 +54,10 @@ def read_eeg(folder: Path) -> tuple[EEGSpec, dict[str, np.ndarray]] | None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Feeding:
-    """What a run did to raw features before its EEG encoder, and in what batches it decoded.
+    """How a run fed raw features to its EEG encoder, and the shapes of the batches that it decoded.
 
-    Features are cut to `max_words`, less `mean`, over `scale`. Batches have `batch_size` rows and one of the widths
-    in `buckets`; the same ones give the same bits.
+    Features are cut to `max_words`, minus `mean`, divided by `scale`. Batches have `batch_size` rows and a width in
+    `buckets`; equal batches give equal bits.
     """
 
     mean: np.ndarray  # [F]
@@ -79,18 +79,14 @@ class Feeding:
 
 
 def write_feeding(folder: Path, feeding: Feeding) -> None:
-    """Writes `eeg2text.json`; numbers in decimal, each of which gives its float32 back."""
+    """Write `eeg2text.json`; numbers in decimal, each of which gives its float32 back."""
     fields = {field.name: getattr(feeding, field.name) for field in dataclasses.fields(Feeding)}
     fields |= {name: np.asarray(fields[name], np.float32).tolist() for name in ("mean", "scale")}
     (folder / FEEDING).write_text(json.dumps(fields, indent=1) + "\n", encoding="utf8")
 
 
 def read_feeding(folder: Path) -> Feeding:
-    """What `write_feeding` wrote.
-
-    Raises:
-      UserError: there is no such file, or it is not one.
-    """
+    """Return what `write_feeding` wrote; raise a UserError if there is no such file, or it is not one."""
     path = folder / FEEDING
     if not path.is_file():
         raise UserError(

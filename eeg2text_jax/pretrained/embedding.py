@@ -27,7 +27,7 @@ LONGEST = 512  # tokens, where neither tokenizer nor positions set a limit
 class TextEmbedder:
     """Token ids and hidden states of texts, for all metrics that use one encoder.
 
-    States are kept for the texts that come again (references, and what several metrics look at), up to `KEPT` bytes.
+    States of texts that come again (references, texts that several metrics read) are cached, up to `KEPT` bytes.
     """
 
     def __init__(self, loaded: LoadedEncoder):
@@ -41,9 +41,9 @@ class TextEmbedder:
         self._bytes = 0
 
     def tokens(self, texts: Sequence[str], max_tokens: int | None = None) -> list[np.ndarray]:
-        """Token ids of every text with special tokens, int32 `[T]`, cut to `max_tokens`; outer white space is dropped.
+        """Return the token ids of every text with special tokens, int32 `[T]`, cut to `max_tokens`; texts are stripped.
 
-        The tokenizer's own settings of truncation and padding, which some files carry, are not used.
+        Truncation and padding settings in the tokenizer's file are ignored.
         """
         tokenizer, limit = self.loaded.tokenizer, min(max_tokens or self.max_tokens, self.max_tokens)
         if not texts:  # which transformers does not take
@@ -58,7 +58,7 @@ class TextEmbedder:
         return [np.asarray(ids, np.int32) for ids in encoded]
 
     def states(self, ids: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Hidden states of every sequence of tokens, float32 `[T, D]` each; each distinct one is computed once."""
+        """Return the hidden states of every sequence of tokens, float32 `[T, D]`; distinct ones are computed once."""
         keys = [one.tobytes() for one in ids]
         new = {key: one for key, one in zip(keys, ids, strict=True) if key not in self._states}
         found = dict(zip(new, self._compute(list(new.values())), strict=True))
@@ -71,12 +71,12 @@ class TextEmbedder:
         return [found[key] for key in keys]
 
     def forget(self) -> None:
-        """Drops the states that are kept."""
+        """Clear the cache of states."""
         self._states.clear()
         self._bytes = 0
 
     def _compute(self, ids: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """As `states`; the next batch is dispatched before the last one is read, so that the device does not wait."""
+        """Compute `states`; the next batch is dispatched before the last one is read, so the device does not wait."""
         found: list[np.ndarray] = [np.empty(0, np.float32)] * len(ids)
         rows, pending = NamedSharding(self._mesh, P("data")), None
         for places, width, size in plan_batches([len(one) for one in ids], len(jax.local_devices())):
@@ -97,7 +97,7 @@ class TextEmbedder:
                 found[place] = state[: len(ids[place])].copy()
 
     def describe(self, max_tokens: int | None = None) -> str:
-        """The part of a signature that says whose hidden states these are."""
+        """Return the part of a signature that identifies the encoder and its layer."""
         loaded, limit = self.loaded, min(max_tokens or self.max_tokens, self.max_tokens)
         layer = f"{loaded.encoder.spec.stack.layers}{'' if loaded.tuned_layer else ',untuned'}"
         space = "yes" if loaded.encoder.spec.model_type == "roberta" else "-"
@@ -105,10 +105,10 @@ class TextEmbedder:
 
 
 def plan_batches(lengths: Sequence[int], devices: int) -> Iterator[tuple[np.ndarray, int, int]]:
-    """(places, width, rows) of every batch: like lengths together, rows a multiple of the devices.
+    """Yield (places, width, rows) of every batch: similar lengths together, rows a multiple of the devices.
 
-    What would not fill a batch goes into the next wider one that is used, where that takes fewer positions: 479 texts
-    of 23 tokens on average then take 14 thousand positions instead of 29.
+    Texts that do not fill a batch move to the next wider one in use, if that takes fewer positions: 479 texts of 23
+    tokens on average then take 14 thousand positions instead of 29.
     """
     lengths = np.asarray(lengths, int)
     budget = TOKENS.get(jax.default_backend(), TOKENS["gpu"])
@@ -128,6 +128,6 @@ def plan_batches(lengths: Sequence[int], devices: int) -> Iterator[tuple[np.ndar
 
 @functools.partial(jax.jit, static_argnums=0)
 def _encode(encoder: TextEncoder, params: Params, ids: jax.Array, lengths: jax.Array) -> jax.Array:
-    """Ids `[N, T]`, of which the first `lengths [N]` are real -> hidden states `[N, T, D]`, float32."""
+    """Map ids `[N, T]`, of which the first `lengths [N]` are real, to hidden states `[N, T, D]`, float32."""
     mask = jnp.arange(ids.shape[1])[None] < lengths[:, None]
     return encoder.hidden(params, ids, mask).astype(jnp.float32)

@@ -22,7 +22,7 @@ from eeg2text_jax.backbones.mapping import Table, match
 from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
-from eeg2text_jax.models.nnx_bridge import Params, bind, init_params, structure_of
+from eeg2text_jax.models.nnx_bridge import Params, PureModel
 from eeg2text_jax.models.spec import StackSpec
 from eeg2text_jax.models.stack import Stack
 from eeg2text_jax.pretrained.folder import INDEX, checkpoint_folder, read_tensors, weights_file
@@ -48,19 +48,15 @@ class EncoderSpec:
         return "shared" if self.model_type in _BACKBONES else "encoder_embedding"
 
     def cut(self, layers: int) -> "EncoderSpec":
-        """The same encoder without the layers above `layers`; 0 leaves the embeddings alone.
+        """Return the encoder without the layers above `layers`; 0 leaves the embeddings alone.
 
-        What stands behind the last layer (the final norm of T5 and PEGASUS) stays, as in bert-score.
+        The final norm (of T5 and PEGASUS) stays, as in bert-score.
         """
         return dataclasses.replace(self, stack=dataclasses.replace(self.stack, layers=layers))
 
 
 def encoder_spec(config: PretrainedConfig, where: str) -> EncoderSpec:
-    """Hugging Face configuration -> description of the encoder.
-
-    Raises:
-      UserError: there is no such encoder here; `where` names its checkpoint.
-    """
+    """Hugging Face configuration of the checkpoint `where` -> description; a UserError for an unknown encoder."""
     kind = config.model_type
     if kind in _BACKBONES:
         spec = _BACKBONES[kind].spec_from_config(config)
@@ -99,35 +95,21 @@ class _Network(nnx.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class TextEncoder:
-    """Functions of one encoder; hashable and without parameters, which are a nested dict of float32 arrays."""
+class TextEncoder(PureModel):
+    """An encoder as pure functions of its parameters."""
 
     spec: EncoderSpec
     dtype: str = "float32"  # of the computation
 
-    @property
-    def shapes(self) -> Params:
-        """`jax.ShapeDtypeStruct` of every parameter."""
-        return _structure(self)[1]
-
-    def init(self, key: jax.Array) -> Params:
-        """Random parameters."""
-        return init_params(self._make(), key)
-
     def hidden(self, params: Params, ids: jax.Array, mask: jax.Array) -> jax.Array:
-        """Token ids int32 `[B, T]` and mask of real tokens `[B, T]` -> hidden states `[B, T, D]` after the last layer.
+        """Map token ids int32 `[B, T]` and their mask `[B, T]` to hidden states `[B, T, D]` after the last layer.
 
-        What stands at padding has no meaning.
+        States at padding have no meaning.
         """
-        return bind(_structure(self)[0], params)(ids, mask)
+        return self._bound(params)(ids, mask)
 
     def _make(self) -> functools.partial:
         return functools.partial(_Network, self.spec, jnp.dtype(self.dtype))
-
-
-@functools.lru_cache(maxsize=32)
-def _structure(encoder: TextEncoder) -> tuple[nnx.GraphDef, Params]:
-    return structure_of(encoder._make())
 
 
 # Layer whose hidden states agree best with human judgement of translations, by the last part of a model's name; as
@@ -160,8 +142,8 @@ class LoadedEncoder(NamedTuple):
     is_whole: bool  # whether nothing was cut off
 
 
-def load_encoder(name: str | Path, layer: int | Literal["last"] | None = None, dtype: str = "float32") -> LoadedEncoder:
-    """Loads BERT, RoBERTa, or the encoder of BART, PEGASUS or T5, up to one layer.
+def load_encoder(name: str | Path, layer: int | Literal["last"] | None = None) -> LoadedEncoder:
+    """Load BERT, RoBERTa, or the encoder of BART, PEGASUS or T5, up to one layer.
 
     Args:
       name: a checkpoint's folder, its name on the Hugging Face Hub, or `minilm`.
@@ -178,7 +160,7 @@ def load_encoder(name: str | Path, layer: int | Literal["last"] | None = None, d
     chosen = min(BEST_LAYERS.get(short, depth), depth) if layer is None else depth if layer == "last" else layer
     if not 0 <= chosen <= depth:
         raise UserError(f"--layer={layer}: {short} has layers 0 (its embeddings) to {depth}.")
-    encoder = TextEncoder(whole.cut(chosen), dtype)
+    encoder = TextEncoder(whole.cut(chosen))
     shapes = encoder.shapes
     sources = match(_cut_table(whole, chosen, config), read_tensors(folder), tensor_shapes(shapes), str(folder))
     tokenizer = _tokenizer(folder, whole.model_type)
@@ -189,7 +171,7 @@ def load_encoder(name: str | Path, layer: int | Literal["last"] | None = None, d
 
 
 def weights_digest(folder: Path) -> str:
-    """SHA-256 of a checkpoint's file of weights; of several, that of their digests in the order of their names."""
+    """Return the SHA-256 of a checkpoint's weights file; for shards, the digest of their digests in order of names."""
     name = weights_file({path.name for path in folder.iterdir()})
     if not name.endswith(INDEX):
         return file_digest(folder / name)
@@ -198,15 +180,15 @@ def weights_digest(folder: Path) -> str:
 
 
 def _tokenizer(folder: Path, model_type: str) -> PreTrainedTokenizerBase:
-    """The checkpoint's tokenizer; RoBERTa's first word is made to have the space before it that all others have.
+    """Return the checkpoint's tokenizer; RoBERTa's puts a space before the first word, as before all others.
 
-    bert-score asks its tokenizer for that in each call, which transformers 5 ignores without a word.
+    bert-score asks for this in each call of the tokenizer, which transformers 5 ignores silently.
     """
     return load_tokenizer(folder, add_prefix_space=True) if model_type == "roberta" else load_tokenizer(folder)
 
 
 def _cut_table(whole: EncoderSpec, layers: int, config: PretrainedConfig) -> Table:
-    """Rules of the encoder's lower layers; the checkpoint's other known tensors are passed over."""
+    """Return the rules of the encoder's lower layers; the checkpoint's other known tensors are ignored."""
     if whole.table == "shared":
         table = backbone_table(backbone_module(whole.model_type).spec_from_config(config))
     else:

@@ -1,4 +1,4 @@
-"""Our parameters -> a folder that `transformers` loads in PyTorch, with the EEG encoder beside it and a model card."""
+"""Write our parameters to a folder that `transformers` loads in PyTorch, with the EEG encoder and a model card."""
 
 import dataclasses
 import json
@@ -33,23 +33,19 @@ def export_checkpoint(
     generation: Mapping[str, Any] | None = None,
     feeding: Feeding | None = None,
 ) -> None:
-    """Writes all that decoding needs into a new folder, which appears under its name only when everything is in it.
+    """Write everything that decoding needs into a new folder, atomically.
 
-    That is configuration, weights and tokenizer as transformers has them; the EEG encoder, if the model has one, and
-    how it is fed; a model card; and `SHA256SUMS`, against which the folder's files are held when it is read.
+    The folder holds configuration, weights and tokenizer in transformers' format; the EEG encoder, if the model has
+    one, and how it is fed; a model card; and `SHA256SUMS`, which are checked when the folder is read.
 
     Args:
-      model: what the parameters are of.
-      params: of one arm; of a frozen language model, `feeding.base`, the adapters alone are written, for PEFT.
+      params: of one arm; of a frozen language model, `feeding.base`, only the adapters are written, for PEFT.
       config: the Hugging Face configuration that `model.spec` was read from.
-      tokenizer: goes into the folder as it is.
-      out: the folder; it must not exist, or be empty.
       card: README.md of the folder, from `model_card`.
       generation: content of generation_config.json, from `GenerationSpec.to_fields`.
-      feeding: what becomes of raw features before they reach the EEG encoder.
 
     Raises:
-      UserError: the folder is there already, or cannot be written.
+      UserError: the folder exists and is not empty, or cannot be written.
     """
     out = Path(out)
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
@@ -99,10 +95,9 @@ def _json(fields: Mapping[str, Any]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class CardFacts:
-    """What the card says; empty strings are left out.
+    """The content of a model card; empty strings are left out.
 
-    `scores` are rows of one table: each a mapping of column to value, with the same columns. `signatures` say for
-    every metric among them how it was computed.
+    `scores` are the rows of one table: mappings of column to value. `signatures` state how each metric was computed.
     """
 
     name: str

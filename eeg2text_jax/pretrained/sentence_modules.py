@@ -1,7 +1,7 @@
 """Modules of sentence-transformers behind a text encoder: pooling, dense layers and normalization.
 
 A folder with `modules.json` is a chain: the encoder, then modules with a folder each. SentenceT5 (Ni et al. 2021) is a
-T5 encoder, the mean over tokens, a dense layer without bias, and a vector of length 1.
+T5 encoder, the mean over tokens, a dense layer without bias, and normalization.
 
 Shapes: `T` tokens, `D` width of the encoder, `E` width of the embedding.
 """
@@ -64,12 +64,12 @@ class SentenceModules:
 
     @property
     def name(self) -> str:
-        """The part of a signature that says what was done; a last normalization changes no cosine."""
+        """The part of a signature that names the modules; a last normalization changes no cosine."""
         names = [module.name for module in self.modules]
         return "+".join(names[:-1] if names[-1] == "normalize" else names) + ("" if self.stated else ",unstated")
 
     def embed(self, states: np.ndarray) -> np.ndarray:
-        """Hidden states of one text, `[T, D]` -> its embedding, float64 `[E]`."""
+        """Map hidden states of one text, `[T, D]`, to its embedding, float64 `[E]`."""
         value = states.astype(np.float64)
         for module in self.modules:
             value = module.apply(value)
@@ -77,10 +77,10 @@ class SentenceModules:
 
 
 def read_modules(folder: Path) -> SentenceModules:
-    """Read `modules.json` and what it names; without that file, the mean over tokens.
+    """Read `modules.json` and the files that it names; without it, the mean over tokens.
 
     Raises:
-      UserError: a file cannot be read, does not fit, or names what is not known here.
+      UserError: a file cannot be read, does not fit, or names an unknown module.
     """
     path = folder / "modules.json"
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""What training starts from when the configuration names a checkpoint: its parameters, and random ones for the rest."""
+"""Initial parameters of training from a checkpoint, and random ones for those that it lacks."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from transformers import EncoderDecoderConfig, PretrainedConfig, PreTrainedTokenizerBase
 
 from eeg2text_jax.backbones import ModelSettings, bert2bert
-from eeg2text_jax.backbones.build import model_around
+from eeg2text_jax.backbones.build import first_known, model_around
 from eeg2text_jax.backbones.mapping import Source, Table, Tensors, flatten, match, unflatten
 from eeg2text_jax.data.text import has_vocabulary, load_tokenizer
 from eeg2text_jax.errors import UserError
@@ -35,11 +35,7 @@ _LEAST_SHARE = 0.9
 
 
 def checkpoint_config(folder: Path, tokenizer: PreTrainedTokenizerBase) -> PretrainedConfig:
-    """The configuration of the encoder-decoder that a checkpoint starts: of BERT, a BERT2BERT of it and its like.
-
-    Raises:
-      UserError: the configuration cannot be read.
-    """
+    """Return the configuration of the encoder-decoder that a checkpoint starts: for a BERT, that of a BERT2BERT."""
     config = read_config(folder)
     if config.model_type != "bert":
         return config
@@ -56,7 +52,7 @@ def checkpoint_config(folder: Path, tokenizer: PreTrainedTokenizerBase) -> Pretr
 def model_from_checkpoint(
     config: ModelSettings, feature_shape: int | Sequence[int], tokenizer: PreTrainedTokenizerBase
 ) -> Seq2SeqModel:
-    """The model of `config` (the `model` section) whose backbone is that of `config.checkpoint`.
+    """Return the model of the section `model`, with the backbone of `config.checkpoint`.
 
     Raises:
       UserError: the checkpoint is of another backbone, or its tokens are not the tokenizer's.
@@ -75,8 +71,7 @@ def model_from_checkpoint(
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, spec: Seq2SeqSpec, folder: Path) -> None:
-    """Holds a tokenizer against the checkpoint whose ids it is to write: sizes, special tokens, and every token where
-    the checkpoint's folder has a tokenizer of its own.
+    """Compare a tokenizer with the checkpoint: sizes, special tokens, and every token if the folder has a tokenizer.
 
     Raises:
       UserError: an id would mean another token than the checkpoint was trained on.
@@ -89,7 +84,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, spec: Seq2SeqSpec, folde
         raise UserError(f"{folder} has {spec.vocab_size} tokens, the tokenizer {len(tokenizer)}; {advice}.")
     specials = {
         "padding": (tokenizer.pad_token_id, spec.pad_token),
-        "end": (_first_known(tokenizer.eos_token_id, tokenizer.sep_token_id), spec.eos_token),
+        "end": (first_known(tokenizer.eos_token_id, tokenizer.sep_token_id), spec.eos_token),
     }
     if spec.encoder is None:  # most have no padding token, and several end tokens, of which the tokenizer's is meant
         specials = {}
@@ -113,29 +108,19 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, spec: Seq2SeqSpec, folde
         )
 
 
-def _first_known(*ids: int | None) -> int | None:
-    return next((id for id in ids if id is not None), None)
-
-
 Shapes = dict[str, tuple[int, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """Parameters to start from, each `[A, ...]`, and which of them a checkpoint gave.
+    """Parameters to start from, each `[A, ...]`, and which of them a checkpoint gave."""
 
-    Fields:
-      params: nested dict of float32 arrays.
-      loaded: paths of the parameters that came from the checkpoint.
-      random: paths of those that were initialised at random.
-    """
-
-    params: Params
-    loaded: tuple[str, ...]
-    random: tuple[str, ...]
+    params: Params  # nested dict of float32 arrays
+    loaded: tuple[str, ...]  # paths of the parameters that came from the checkpoint
+    random: tuple[str, ...]  # paths of those that were initialised at random
 
     def summary(self) -> str:
-        """One line: how many parameters were loaded, and which parts are random."""
+        """Return one line: the number of loaded parameters, and which parts are random."""
         loaded = f"{self._millions(self.loaded):.1f} M parameters loaded"
         if not self.random:
             return loaded
@@ -150,17 +135,11 @@ class Start:
 def start_from_checkpoint(
     model: Seq2SeqModel, checkpoint: str | Path, keys: jax.Array, shardings: Shardings | None = None
 ) -> Start:
-    """Parameters of every arm, `[A, ...]`: the checkpoint's, the same for all, and random ones for what it lacks.
+    """Return the parameters of every arm, `[A, ...]`: the checkpoint's, the same for all, and random ones for the rest.
 
     A checkpoint of an encoder-decoder lacks the EEG encoder, unless `eeg2text export` wrote one of the same shape
     beside it. A BERT fills both sides of a BERT2BERT and lacks the cross-attention (Rothe et al. 2020) and, without
-    the head of masked language modelling, the head's transform.
-
-    Args:
-      model: from `model_from_checkpoint`.
-      checkpoint: folder or Hub name.
-      keys: of the arms, `[A]`; equal keys give equal random parameters.
-      shardings: gives each parameter `[A, ...]` its sharding; None: all go whole to the default device.
+    the head of masked language modelling, the head's transform. Equal `keys [A]` give equal random parameters.
 
     Raises:
       UserError: the checkpoint cannot be read, or does not hold what its configuration promises.
@@ -181,10 +160,10 @@ def start_from_checkpoint(
 def frozen_params(
     model: Seq2SeqModel, checkpoint: str, key: jax.Array, shardings: Shardings, dtype: str = "bfloat16"
 ) -> Params:
-    """Parameters of the language model that all arms share, in `dtype`: a checkpoint's, or random ones without one.
+    """Return the parameters of the language model that all arms share: a checkpoint's, or random ones without one.
 
     Raises:
-      UserError: see `start_from_checkpoint`; or the checkpoint leaves some of them out.
+      UserError: see `start_from_checkpoint`; or the checkpoint lacks some of them.
     """
     shapes = divide(model.shapes)[1]
     if not checkpoint:
@@ -213,7 +192,7 @@ def _sources(model: Seq2SeqModel, folder: Path, shapes: Params) -> dict[str, Sou
 
 
 def _warm_start(spec: Seq2SeqSpec, tensors: Tensors, shapes: Shapes, where: str) -> dict[str, Source]:
-    """Both sides of a BERT2BERT from one BERT, and the head where the file has that of masked language modelling."""
+    """Fill both sides of a BERT2BERT from one BERT, and the head from its head of masked language modelling."""
     sources: dict[str, Any] = {}
     for side in ("encoder", "decoder"):
         sources |= match(bert2bert.warm_start_table(spec, side), tensors, shapes, where)
@@ -233,7 +212,7 @@ def _warm_start(spec: Seq2SeqSpec, tensors: Tensors, shapes: Shapes, where: str)
 def _random_params(
     model: Seq2SeqModel, keys: jax.Array, paths: tuple[str, ...], shardings: Shardings | None
 ) -> dict[str, jax.Array]:
-    """Random parameters `[A, ...]` of some paths; the others are never made."""
+    """Return random parameters `[A, ...]` of some paths; the others are never made."""
 
     def init(keys: jax.Array) -> dict[str, jax.Array]:
         params = flatten(jax.vmap(model.init)(keys))
@@ -246,7 +225,7 @@ def _random_params(
 
 
 def _parts(random: Iterable[str], loaded: Iterable[str]) -> list[str]:
-    """The shortest paths that cover all random parameters and none that was loaded."""
+    """Return the shortest paths that cover all random parameters and no loaded one."""
     loaded = list(loaded)
     parts: dict[str, None] = {}
     for path in random:

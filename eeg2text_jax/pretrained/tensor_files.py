@@ -1,8 +1,8 @@
 """Checkpoint files: safetensors, mapped, and `flax_model.msgpack` of Hugging Face.
 
-`safe_open` checks a safetensors file; its tensors are copies, so the arrays here are views on the mapped file, which
-cost no memory, and a shard is cut out before anything is copied. The library makes every array contiguous before it
-writes, a second copy of a model whose kernels are transposed views; here tensors are written one by one.
+`safe_open` checks a safetensors file, but its tensors are copies. Here they are views on the mapped file, which cost no
+memory, and a shard is cut out before it is copied. The library's writer makes every array contiguous first, a second
+copy of a model whose kernels are transposed views; here tensors are written one by one.
 """
 
 import json
@@ -37,7 +37,7 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 def map_file(path: Path) -> mmap.mmap:
-    """The file's bytes, mapped read-only; raises UserError where it is empty."""
+    """Return the file's bytes, mapped read-only; raise a UserError if it is empty."""
     with path.open("rb") as file:
         if not path.stat().st_size:
             raise UserError(f"{path}: is empty; download or copy it again.")
@@ -45,7 +45,7 @@ def map_file(path: Path) -> mmap.mmap:
 
 
 def not_weights(path: Path, start: bytes, expected: str, found: str) -> UserError:
-    """The sentence for a file that is not what its name says; `start` tells a Git LFS pointer from other content."""
+    """Return the error for a file with other content than its name says; `start` tells a Git LFS pointer."""
     if start.startswith(b"version https://git-lfs"):
         found = "it is a Git LFS pointer: run `git lfs pull` in its folder"
     else:
@@ -90,7 +90,7 @@ def _opened(path: Path, content: mmap.mmap) -> safetensors.safe_open:
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
-    """Writes arrays by name; the file appears under its own name only when it is whole."""
+    """Write arrays by name, atomically."""
     header: dict[str, object] = {"__metadata__": dict(metadata)}
     end = 0
     for name, array in tensors.items():
@@ -109,7 +109,7 @@ _LEAVES = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
 
 
 def torch_name(path: tuple[str, ...]) -> str:
-    """The PyTorch name of a Flax parameter: `("a", "kernel") -> "a.weight"`."""
+    """Return the PyTorch name of a Flax parameter: `("a", "kernel") -> "a.weight"`."""
     return ".".join((*path[:-1], _LEAVES.get(path[-1], path[-1])))
 
 

@@ -48,13 +48,7 @@ _TIME = {
 def write_croissant(data: DataFile, parquet: Path, out: Path, name: str, licence: str = "", cite: str = "") -> None:
     """Write the file `out`, which describes the Parquet file that `write_parquet` made of `data`.
 
-    Args:
-      data: the exported data file.
-      parquet: the Parquet file.
-      out: the metadata file to write beside it.
-      name: the name of the data set.
-      licence: its licence, a name or a URL; empty: not stated.
-      cite: a citation, preferably BibTeX; empty: not stated.
+    `licence` is a name or a URL, `cite` preferably BibTeX; empty: not stated.
     """
     times = {} if data.clock is None else _TIME
     fields = [_field(column, kind, said) for column, (kind, said) in (_COLUMNS | times).items()]
@@ -83,10 +77,7 @@ def write_croissant(data: DataFile, parquet: Path, out: Path, name: str, licence
         ],
         "recordSet": [{"@type": "cr:RecordSet", "@id": "samples", "name": "samples", "field": fields}],
     }
-    if licence:
-        about["license"] = licence
-    if cite:
-        about["citeAs"] = cite
+    about |= {key: value for key, value in {"license": licence, "citeAs": cite}.items() if value}
     write_text(out, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
 
 

@@ -19,24 +19,15 @@ _BOUNDED = ("token_bleu", "word_bleu", "rouge", "top")  # figures with an upper 
 
 @dataclasses.dataclass(frozen=True)
 class About:
-    """Fields of a record besides the figures.
+    """Fields of a record besides the figures."""
 
-    Attributes:
-      model: `ORGANIZATION/NAME`; the arm's name is appended.
-      dataset: the name of the data set.
-      organization: the reporting organization.
-      relationship: relationship of the evaluator to the model's developer.
-      evaluated, recorded: Unix times in seconds.
-      details: hashes and the verdict of the run.
-    """
-
-    model: str
+    model: str  # `ORGANIZATION/NAME`; the arm's name is appended
     dataset: str
-    organization: str
-    relationship: str
-    evaluated: float
-    recorded: float
-    details: dict[str, str]
+    organization: str  # who reports
+    relationship: str  # of the evaluator to the model's developer
+    evaluated: float  # Unix time in seconds
+    recorded: float  # Unix time in seconds
+    details: dict[str, str]  # hashes and the verdict of the run
 
 
 def records(results: dict[str, Any], about: About) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -76,11 +76,7 @@ def published(table: str) -> dict[tuple[str, str], list[float | None]]:
 
 
 def row(workdir: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a finished run has found; seeds are averaged.
-
-    Raises:
-      UserError: the folder is no finished run.
-    """
+    """Return the figures of a finished run, as means over seeds; raise a UserError if the folder is none."""
     workdir = Path(workdir)
     try:
         config, certificate, results = (

@@ -66,22 +66,20 @@ class Preemption:
 DIGESTS = "digests.json"
 _CHANGED_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")  # orbax's, with the time; not read when restoring
 _READERS = 4  # files that are read side by side
+_KEPT = 2  # checkpoints
 _NONE = -1
 
 
 class Checkpoints:
-    """The checkpoints of one workdir. Use as a context manager: leaving it waits for the last save.
+    """The newest `_KEPT` checkpoints, below `workdir/checkpoints`. Leaving the context waits for the last save.
 
-    Args:
-      workdir: the folder that contains `checkpoints/`.
-      keep: the number of newest checkpoints to keep.
-      read_only: never write, create or rename anything.
+    Use as a context manager. `read_only`: never write, create or rename anything.
     """
 
-    def __init__(self, workdir: str | epath.Path, keep: int = 2, *, read_only: bool = False):
+    def __init__(self, workdir: str | epath.Path, *, read_only: bool = False):
         logging.getLogger("absl").addFilter(_not_of_orbax)
         self.directory = epath.Path(workdir).resolve() / "checkpoints"
-        self._keep, self._read_only, self._saving = keep, read_only, _NONE
+        self._read_only, self._saving = read_only, _NONE
         self._manager = None
         if is_main() and not read_only:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -95,7 +93,7 @@ class Checkpoints:
             primary_host=own, active_processes={own}, barrier_sync_key_prefix=f"host_{own}"
         )
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=self._keep,
+            max_to_keep=_KEPT,
             create=False,
             read_only=read_only,
             cleanup_tmp_directories=not read_only,  # of a save that a kill ended
@@ -118,9 +116,7 @@ class Checkpoints:
                 raise _cannot_write(self.directory, error) from error
 
     def save(self, step: int, state: Any, info: dict[str, Any]) -> None:
-        """Start to save a pytree of arrays and a JSON-able `info` under `step`; return before it is written.
-
-        All hosts must call this together.
+        """Start to save a pytree of arrays and a JSON-able `info` under `step`. All hosts must call this together.
 
         Raises:
           UserError: the disk is full or the folder cannot be written.
@@ -163,11 +159,7 @@ class Checkpoints:
         (folder / DIGESTS).write_text(json.dumps(content, indent=1) + "\n")
 
     def wait(self) -> None:
-        """Wait until every save is on disk.
-
-        Raises:
-          UserError: a save failed.
-        """
+        """Wait until every save is on disk; raise a UserError if a save failed."""
         if self._manager is None:  # not the main host
             return
         try:
@@ -178,9 +170,7 @@ class Checkpoints:
     def restore(self, abstract_state: Any) -> tuple[int, Any, dict[str, Any]] | None:
         """Return the newest undamaged checkpoint as (step, state, info), or None. All hosts must call this together.
 
-        Args:
-          abstract_state: pytree of `jax.ShapeDtypeStruct` with the shardings to restore to; a leaf that is
-            `orbax.checkpoint.PLACEHOLDER` is not read.
+        `abstract_state` has shapes with shardings; a leaf that is `orbax.checkpoint.PLACEHOLDER` is not read.
 
         Raises:
           UserError: the newest checkpoint is damaged and `read_only` is set, or it is intact and cannot be restored.

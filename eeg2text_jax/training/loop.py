@@ -18,10 +18,7 @@ from eeg2text_jax.training.grid_program import make_program, study_arrays
 from eeg2text_jax.training.metrics_log import MetricsLog, stale, write_lines
 from eeg2text_jax.training.pace import Pace, Pending, StepProfile, by_arm
 from eeg2text_jax.training.resume import origin, restore_or_init
-from eeg2text_jax.training.state import (
-    TrainState,
-    keep_best,
-)
+from eeg2text_jax.training.state import TrainState, keep_best
 from eeg2text_jax.training.step import GridProgram
 from eeg2text_jax.training.tracker import tracker_of
 from eeg2text_jax.training.trivial import trivial_losses
@@ -31,8 +28,7 @@ def train(study: Study) -> TrainState:
     """Train every arm of the study, resuming from the newest checkpoint of its workdir.
 
     Raises:
-      UserError: a training or dev loss is not finite (the message names the steps), or a checkpoint cannot be
-        written.
+      UserError: a training or dev loss is not finite, or a checkpoint cannot be written.
       Terminated: SIGTERM came; the current step was saved.
     """
     config = study.settings.train

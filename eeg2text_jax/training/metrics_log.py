@@ -27,9 +27,8 @@ class MetricsLog:
     Args:
       workdir: the folder of `metrics.jsonl` and `tensorboard/`.
       step: the step that training resumes from.
-      tracker: an experiment tracker that receives the same scalars.
-      lines: what was logged until then. The checkpoint says it, not the file, which is written anew: it may have lines
-        of steps that will be done again, and may have been changed or deleted.
+      lines: the lines until then, from the checkpoint. The file is written anew: it may have lines of steps that will
+        be repeated, and may have been changed or deleted.
     """
 
     def __init__(self, workdir: epath.Path, step: int, lines: Sequence[str] = (), tracker: Tracker | None = None):
@@ -120,9 +119,13 @@ class Picture(Figure):
         return out.getvalue()
 
 
-def write_curves(metrics: epath.Path, out: epath.Path) -> None:
-    """Write `loss_figure` as a PNG."""
-    figure = loss_figure(metrics)
+def line_style(number: int) -> dict[str, Any]:
+    """Return colour and dashes of line `number` of a figure."""
+    return {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number // len(COLOURS) % len(DASHES)]}
+
+
+def write_figure(figure: Figure, out: epath.Path) -> None:
+    """Write a PNG atomically."""
     with replacing(out) as partial, partial.open("wb") as file:
         figure.savefig(file, format="png", dpi=150)
 
@@ -135,10 +138,7 @@ def loss_figure(metrics: epath.Path) -> Figure:
     axes = figure.subplots()
     names = list(dict.fromkeys(key.partition("/")[2] for row in rows for key in row if key.startswith("dev_loss/")))
     for i, name in enumerate(names):
-        style: dict[str, Any] = {
-            "color": COLOURS[i % len(COLOURS)],
-            "linestyle": DASHES[i // len(COLOURS) % len(DASHES)],
-        }
+        style = line_style(i)
         axes.plot(*_series(rows, f"loss/{name}"), lw=0.7, alpha=0.6, label=f"{name}, train", **style)
         axes.plot(*_series(rows, f"dev_loss/{name}"), lw=1.8, marker="o", ms=3, label=f"{name}, dev", **style)
     axes.set_xlabel("step")

@@ -13,12 +13,9 @@ BLOCK = 1 << 26  # bytes of logits at once
 
 
 def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0) -> jax.Array:
-    """Return the negative log-likelihood of every label in nats, float32 `[B, T]`.
+    """Return the negative log-likelihood in nats of labels `[B, T]` under logits `[B, T, V]`, float32 `[B, T]`.
 
-    Args:
-      logits: float32 `[B, T, V]`.
-      labels: int32 `[B, T]`.
-      label_smoothing: share of the target distribution spread evenly over the vocabulary.
+    `label_smoothing` is the share of the target distribution spread evenly over the vocabulary.
     """
     logits = shard_rows(logits.astype(jnp.float32))
     log_norm = jax.nn.logsumexp(logits, axis=-1)
@@ -36,10 +33,7 @@ def summed_loss(
 ) -> tuple[jax.Array, jax.Array]:
     """Return the loss summed over real tokens of real rows, and the number of these tokens (float32 scalars).
 
-    Args:
-      logits: `[B, T, V]`.
-      labels: int32 `[B, T]`, padded with `pad_token`.
-      weight: float32 `[B]`, 0 for padding rows.
+    Of `labels [B, T]`, `pad_token` is padding; `weight [B]` is 0 for padding rows.
     """
     counted = _counted(labels, weight, pad_token)
     return jnp.sum(token_losses(logits, labels, label_smoothing) * counted), jnp.sum(counted)
@@ -59,9 +53,7 @@ def summed_loss_by_blocks(
 ) -> tuple[jax.Array, jax.Array]:
     """Return `summed_loss` of `logits_of(x, table, bias, cap)`, computed for a block of positions at a time.
 
-    Args:
-      x: the decoder's hidden states, `[B, T, D]`, with `table` `[V, D]` and `bias` `[V]`; the rest as in
-        `summed_loss`.
+    `x [B, T, D]` are the decoder's hidden states, `table [V, D]` and `bias [V]` the head's.
     """
 
     def of_block(head: Any, x: jax.Array, rows: tuple[jax.Array, jax.Array]) -> jax.Array:
@@ -96,11 +88,11 @@ def reconstruction_loss(
 
     Args:
       given: the encoder's input, `[B, W, ...]`.
-      made: the reconstruction, of a shape that broadcasts to the input's.
+      made: the reconstruction; broadcasts to the input's shape.
       judged: bool `[B, W]`, the snapshots that enter the loss.
       weight: float32 `[B]`, 0 for padding rows.
       kind: "mae" or "mse".
-      voxels: float32 `[...]` mask, 1 at voxels that enter the loss; None: all do.
+      voxels: float32 `[...]`, 1 at voxels that enter the loss; None: all do.
     """
     counted = judged.astype(jnp.float32) * weight[:, None]  # [B, W]
     error = LOSSES[kind](given.astype(jnp.float32) - made)

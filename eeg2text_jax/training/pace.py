@@ -35,16 +35,12 @@ def start_trace(folder: str) -> None:
 
 
 class StepProfile:
-    """Write a profile of steps `START:END` (both included) to `DIR/profile`. Use as a context manager around all steps.
+    """Write a profile of the steps of `train.profile` to `DIR/profile`. Use as a context manager around all steps.
 
-    Steps that were finished before a resume are not profiled.
-
-    Args:
-      steps: `train.profile`, as "START:END"; empty: no profile.
-      workdir: DIR; every host writes its own file.
+    Steps that were finished before a resume are not profiled; every host writes its own file.
 
     Raises:
-      UserError: `steps` has another form.
+      UserError: `steps` is neither "START:END" (both included) nor empty.
     """
 
     def __init__(self, steps: str, workdir: epath.Path):
@@ -99,13 +95,7 @@ class BatchWork(NamedTuple):
 
 
 class Pace:
-    """Training rates, measured between two log lines.
-
-    Args:
-      model: the model whose FLOPs are counted.
-      n_arms: the number of arms that each step trains.
-      mesh: the devices; MFU is reported if `parallel.chips` knows their peak.
-    """
+    """Training rates, measured between two log lines; MFU is reported if `parallel.mesh` knows the devices' peak."""
 
     def __init__(self, model: Seq2SeqModel | ReconstructionModel, n_arms: int, mesh: Mesh):
         chip = chip_of_device(mesh.devices.flat[0].device_kind)
@@ -145,8 +135,8 @@ class Pace:
 class Pending:
     """Metrics of dispatched steps that were not read yet.
 
-    The metrics of a step are read after the next step is dispatched. On several hosts reading is a collective, so the
-    metrics of a whole log interval are read together.
+    They are read after the next step is dispatched. On several hosts reading is a collective, so the metrics of a whole
+    log interval are read together.
     """
 
     def __init__(self, study: Study, log: MetricsLog, progress: ProgressLine, pace: Pace):
@@ -173,11 +163,7 @@ class Pending:
         self._held.append((step, BatchWork.of(batch, self._pad_token), metrics))
 
     def flush(self) -> None:
-        """Read all stored metrics.
-
-        Raises:
-          UserError: a loss is not finite.
-        """
+        """Read all stored metrics; raise a UserError if a loss is not finite."""
         if not self._held:
             return
         held, self._held = self._held, []
@@ -207,11 +193,7 @@ class Pending:
             self._pace.restart()
 
     def dev(self, step: int, losses: np.ndarray) -> None:
-        """Record the dev losses after `step`.
-
-        Raises:
-          UserError: a dev loss, or an earlier training loss, is not finite.
-        """
+        """Record the dev losses after `step`; raise a UserError if one, or an earlier training loss, is not finite."""
         self.flush()
         if not np.isfinite(losses).all():
             raise UserError(

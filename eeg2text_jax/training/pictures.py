@@ -11,20 +11,13 @@ from etils import epath
 from matplotlib.figure import Figure
 
 from eeg2text_jax.data.batches import each_evaluation_batch
-from eeg2text_jax.files import replacing
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.training.grid_program import make_program
-from eeg2text_jax.training.metrics_log import COLOURS, DASHES
+from eeg2text_jax.training.metrics_log import line_style, write_figure
 from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.stages import RECONSTRUCTIONS, stages
 from eeg2text_jax.training.trivial import TRIVIAL
-
-
-def write_figure(figure: Figure, out: epath.Path) -> None:
-    """Write a PNG atomically."""
-    with replacing(out) as partial, partial.open("wb") as file:
-        figure.savefig(file, format="png", dpi=150)
 
 
 def write_reconstructions(study: Study) -> list[epath.Path]:
@@ -51,15 +44,13 @@ def rows_of(metrics: epath.Path) -> list[dict[str, Any]]:
 def curves_figure(curves: Mapping[str, Mapping[str, list[dict[str, Any]]]], arms: Sequence[str]) -> Figure:
     """Plot dev losses by step, one panel per stage, with horizontal lines at the trivial predictors' losses.
 
-    Args:
-      curves: stage -> label of the line (a split, for example) -> rows of its metrics.
-      arms: names of the arms to draw.
+    `curves`: stage -> label of the line (a split, for example) -> rows of its metrics.
     """
     figure = Figure(figsize=(4.2 * len(curves), 3.6), layout="constrained")
     for axes, (stage, by_label) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
         series = [(label, rows, arm) for label, rows in by_label.items() for arm in arms]
         for number, (label, rows, arm) in enumerate(series):
-            style = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number // len(COLOURS) % len(DASHES)]}
+            style = line_style(number)
             points = [(row["step"], row[f"dev_loss/{arm}"]) for row in rows if f"dev_loss/{arm}" in row]
             axes.plot(*zip(*points, strict=True), lw=1.6, marker="o", ms=3, label=f"{label} {arm}".strip(), **style)
             for trivial, dash in zip(TRIVIAL, ((0, (4, 2)), (0, (1, 2))), strict=True):

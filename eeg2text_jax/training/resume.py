@@ -23,11 +23,7 @@ from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.grid_program import frozen_model, make_program
 from eeg2text_jax.training.pace import not_finite
 from eeg2text_jax.training.stages import carried_over, overlaid, stage_before
-from eeg2text_jax.training.state import (
-    TrainState,
-    init_state,
-    own_only,
-)
+from eeg2text_jax.training.state import TrainState, init_state, own_only
 from eeg2text_jax.training.step import GridProgram
 
 
@@ -66,18 +62,19 @@ def restore_or_init(study: Study, program: GridProgram, placement: Placement, ch
     return Begun(state, iterator, info["log"], info.get("ended", False))
 
 
+UNREAD = ("params", "opt_state")  # fields of a state that decoding does not read
+
+
 def trained_params(study: Study) -> Any:
     """Return each arm's parameters with the lowest dev loss, `[A, ...]`, from the newest checkpoint of the workdir.
 
-    With what all arms share beside them, `Divided`, where there is something.
+    With a frozen model that all arms share, the result is `Divided`.
 
     Raises:
       UserError: the workdir has no checkpoint, its training is not finished, or no dev loss was ever finite.
     """
     abstract = study.placement.abstract(make_program(study.settings, study.model, study.arms).state_shapes())
-    unread = {
-        name: jax.tree.map(lambda _: ocp.PLACEHOLDER, getattr(abstract, name)) for name in ("params", "opt_state")
-    }
+    unread = {name: jax.tree.map(lambda _: ocp.PLACEHOLDER, getattr(abstract, name)) for name in UNREAD}
     with Checkpoints(study.workdir.root, read_only=True) as checkpoints:
         restored = checkpoints.restore(abstract._replace(**unread))
         step, ended = (0, False) if restored is None else (restored[0], restored[2].get("ended", False))

@@ -20,13 +20,13 @@ Phase = Literal["first", "all", "bridge", "lora"]
 
 
 def is_frozen(path: tuple, frozen: Sequence[str]) -> bool:
-    """Whether a path of `jax.tree_util` lies at or below one of those in `frozen`, as "eeg/snapshot"."""
+    """Return whether a path of `jax.tree_util` lies at or below a path in `frozen`, such as "eeg/snapshot"."""
     name = "/".join(str(key.key) for key in path)
     return any(name == top or name.startswith(f"{top}/") for top in frozen)
 
 
 def held(params: Any, frozen: Sequence[str]) -> Any:
-    """The same parameters, none of the frozen ones with a gradient."""
+    """Return the parameters with `stop_gradient` on the frozen ones."""
     if not frozen:
         return params
     return jax.tree_util.tree_map_with_path(
@@ -35,7 +35,7 @@ def held(params: Any, frozen: Sequence[str]) -> Any:
 
 
 def without_frozen(optimizer: optax.GradientTransformation, frozen: Sequence[str]) -> optax.GradientTransformation:
-    """The optimizer of all but the frozen parameters, which it keeps nothing of and never moves."""
+    """Return an optimizer that keeps no state of the frozen parameters and never changes them."""
     if not frozen:
         return optimizer
 
@@ -48,18 +48,17 @@ def without_frozen(optimizer: optax.GradientTransformation, frozen: Sequence[str
 
 
 def own_only(model: AnyModel, params: Any) -> Any:
-    """Parameters, or their shapes, that each arm trains: all, or those that `optim.trainable` leaves free."""
+    """Return the parameters (or shapes) that each arm trains: all, or those that `optim.trainable` leaves free."""
     return divide(params)[0] if getattr(model, "shared_frozen", False) else params
 
 
 def trainable_mask(model: Seq2SeqModel, params: Any, phase: Phase = "all") -> Any:
-    """A tree like `params` (arrays or shapes of one arm) of bool arrays that broadcast against each parameter.
+    """Return which elements of `params` (arrays or shapes of one arm) are trained: bool arrays that broadcast to them.
 
-    Multiply the optimizer's updates by it: True is trained. Phase `first` is step one of the authors' two-step
-    training: of the language model only the shared embeddings, the learned positions and the encoder's first layer
-    are free, which for T5, as their code matches BART's names, leaves the embeddings alone; what stands before the
-    language model is always free. Phase `all` frees everything but buffers: BART's and PEGASUS's output bias, and
-    PEGASUS's positions where the checkpoint brings a table of its own.
+    Phase `first` is step one of the authors' two-step training: of the language model, only the shared embeddings, the
+    learned positions and the encoder's first layer. Their code matches BART's names, so of T5 only the embeddings.
+    Phase `all` trains everything but buffers: BART's and PEGASUS's output bias, and PEGASUS's positions if the
+    checkpoint has its own table. Parameters outside of the language model are always trained.
     """
 
     def mask(path: tuple, leaf: jax.Array) -> np.ndarray:
@@ -81,7 +80,7 @@ def trainable_mask(model: Seq2SeqModel, params: Any, phase: Phase = "all") -> An
 def trainable_only(
     optimizer: optax.GradientTransformation, model: Seq2SeqModel | ReconstructionModel, phase: Phase
 ) -> optax.GradientTransformation:
-    """The optimizer on what `phase` leaves free: the rest enters no gradient norm and does not decay either.
+    """Restrict an optimizer to the parameters of a phase: the others enter no gradient norm and do not decay.
 
     Raises:
       UserError: there is no such phase.
@@ -107,10 +106,9 @@ Rate: TypeAlias = float | jax.Array
 
 
 def make_schedule(config: OptimSettings, steps: int, lr: Rate | None = None) -> optax.Schedule:
-    """Learning rate by step: linear warm-up to `lr`, then constant; linear, cosine or geometric to `lr_end`; or steps.
+    """Return the learning rate by step: linear warm-up to `lr`, then the schedule.
 
-    An end above 0 is the rate of the last step; 0 would be that of the step after it, as the last one shall do
-    something.
+    An end above 0 is the rate of the last step; an end of 0 is reached one step later, as a step at 0 does nothing.
 
     Raises:
       UserError: `schedule` is not known.
@@ -138,11 +136,8 @@ def make_schedule(config: OptimSettings, steps: int, lr: Rate | None = None) -> 
 def make_optimizer(config: OptimSettings, steps: int, lr: Rate | None = None) -> optax.GradientTransformation:
     """Gradient clipping, then AdamW, Adafactor, or SGD with momentum.
 
-    Adafactor is that of prompt tuning (Lester et al. 2021): second moments whole, no scaling by the parameters' size,
-    decay that the learning rate does not multiply.
-
-    Args:
-      lr: in place of `config.lr`; may be an array of no axes, as where several are tried in one program.
+    Adafactor is that of prompt tuning (Lester et al. 2021): second moments not factored, no scaling by the parameters'
+    size, decay not multiplied by the learning rate. `lr`, a number or a scalar array, replaces `config.lr`.
 
     Raises:
       UserError: `name` or `schedule` is not known.
@@ -168,25 +163,17 @@ def make_optimizer(config: OptimSettings, steps: int, lr: Rate | None = None) ->
 
 
 class TrainState(NamedTuple):
-    """A pytree; `A` is the number of arms.
+    """A pytree; `A` is the number of arms."""
 
-    Fields:
-      step: int32 scalar, steps done.
-      params: parameters, each `[A, ...]`.
-      opt_state: optax state of each arm, each leaf `[A, ...]`.
-      best_params: parameters with the lowest loss on dev so far, each `[A, ...]`.
-      best_loss: that loss in nats per token, float32 `[A]`.
-    """
-
-    step: jax.Array
-    params: Any
-    opt_state: optax.OptState
-    best_params: Any
-    best_loss: jax.Array
+    step: jax.Array  # int32 scalar, steps done
+    params: Any  # parameters, each `[A, ...]`
+    opt_state: optax.OptState  # optax state of each arm, each leaf `[A, ...]`
+    best_params: Any  # parameters with the lowest loss on dev so far, each `[A, ...]`
+    best_loss: jax.Array  # that loss in nats per token, float32 `[A]`
 
 
 def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
-    """State before the first step, from stacked parameters `[A, ...]`."""
+    """Return the state before the first step, from stacked parameters `[A, ...]`."""
     n_arms = jax.tree.leaves(params)[0].shape[0]
     return TrainState(
         step=jnp.zeros((), jnp.int32),
@@ -197,13 +184,8 @@ def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainSta
     )
 
 
-def init_params(model: Seq2SeqModel | ReconstructionModel, keys: jax.Array) -> Any:
-    """Random parameters of every arm, each `[A, ...]`, from keys `[A]`."""
-    return jax.vmap(model.init)(keys)
-
-
 def keep_best(state: TrainState, loss: jax.Array) -> TrainState:
-    """Takes the current parameters of the arms whose dev loss `[A]` is lower than their best."""
+    """Copy the current parameters of the arms whose dev loss `[A]` is below their best."""
     better = loss < state.best_loss
 
     def choose(new: jax.Array, old: jax.Array) -> jax.Array:

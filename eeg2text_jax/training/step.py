@@ -18,42 +18,30 @@ from eeg2text_jax.data.batches import Batch, given_prompts
 from eeg2text_jax.parallel.arms import Divided, choose_by_arm, each_arm
 from eeg2text_jax.study.grid import Arm, StudyArrays
 from eeg2text_jax.training.objectives import count_tokens, summed_loss, summed_loss_by_blocks
-from eeg2text_jax.training.state import TrainState, held, init_params, init_state, own_only
+from eeg2text_jax.training.state import TrainState, held, init_state, own_only
 
 Loss = Callable[[Any, Any, jax.Array], jax.Array]  # (parameters, rows, dropout key) -> a scalar
 
 
 @dataclasses.dataclass(frozen=True)
 class GridProgram:
-    """The compiled side of a grid: everything here is static.
+    """The compiled side of a grid: everything here is static."""
 
-    Args:
-      model: the model, the same for all arms.
-      arms: the arms, in the order of the first axis of every parameter.
-      optimizer: applied to each arm on its own.
-      label_smoothing: see `objectives.token_losses`.
-      mapping: of several arms on one device, see `parallel.arms.each_arm`.
-      mesh: where it runs; None on a single device.
-      accumulate: microbatches that a batch is cut into, one after the other; the gradient is that of the batch. It
-        divides the batch.
-      frozen: paths of parameters that get no gradient, with all below them, as "eeg/snapshot".
-    """
-
-    model: Any  # Seq2SeqModel, or what a subclass trains
-    arms: tuple[Arm, ...]
-    optimizer: optax.GradientTransformation
-    label_smoothing: float
-    mapping: str
-    accumulate: int = 1
-    mesh: Mesh | AbstractMesh | None = None
-    frozen: tuple[str, ...] = ()
+    model: Any  # a Seq2SeqModel, or the kind that a subclass trains; the same for all arms
+    arms: tuple[Arm, ...]  # the arms, in the order of the first axis of every parameter
+    optimizer: optax.GradientTransformation  # applied to each arm on its own
+    label_smoothing: float  # see `objectives.token_losses`
+    mapping: str  # of several arms on one device, see `parallel.arms.each_arm`
+    accumulate: int = 1  # number of micro-batches per step; divides the batch
+    mesh: Mesh | AbstractMesh | None = None  # where it runs; None on a single device
+    frozen: tuple[str, ...] = ()  # paths of parameters that get no gradient, with all below them, as "eeg/snapshot"
 
     def initial_state(self, keys: jax.Array) -> TrainState:
-        """The state before the first step, with random parameters from keys `[A]`."""
-        return init_state(own_only(self.model, init_params(self.model, keys)), self.optimizer)
+        """Return the state before the first step, with random parameters from keys `[A]`."""
+        return init_state(own_only(self.model, jax.vmap(self.model.init)(keys)), self.optimizer)
 
     def state_shapes(self) -> TrainState:
-        """Shapes of the state, without tracing how its parameters are drawn."""
+        """Return the shapes of the state, without tracing how its parameters are drawn."""
 
         def stacked(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
             return jax.ShapeDtypeStruct((len(self.arms), *leaf.shape), leaf.dtype)
@@ -64,12 +52,9 @@ class GridProgram:
     def train_step(
         self, state: TrainState, batch: Batch, study: StudyArrays
     ) -> tuple[TrainState, dict[str, jax.Array]]:
-        """One update of every arm; also returns `loss` (nats per token) and `grad_norm`, each `[A]`.
+        """Update every arm once; also return `loss` (nats per token) and `grad_norm`, each `[A]`. Donate the state.
 
-        Args:
-          state: donate it.
-          batch: from `data.batches`, `[S, B, ...]`: a batch for each seed of the arms, or one for all of them.
-          study: constant over the run.
+        `batch` from `data.batches` is `[S, B, ...]`: one batch per seed of the arms, or one for all of them.
         """
         keys = jax.vmap(jax.random.fold_in, (0, None))(study.dropout, state.step)
         # A key that is not mapped is drawn from once for all arms.
@@ -92,10 +77,9 @@ class GridProgram:
         return state._replace(step=state.step + 1, params=params, opt_state=opt_state), metrics
 
     def eval_step(self, params: Any, batch: Batch, study: StudyArrays) -> tuple[jax.Array, jax.Array]:
-        """Summed loss of every arm under its own condition and the number of tokens, both float32 `[A]`.
+        """Return each arm's summed loss under its own condition, and the number of tokens, both float32 `[A]`.
 
-        Args:
-          batch: `[B, ...]`, the same for all arms.
+        All arms get the same batch `[B, ...]`.
         """
 
         def evaluate(params, rows, frozen):
@@ -104,12 +88,12 @@ class GridProgram:
         return self._each_arm(evaluate, (params, self.fed(batch, study)), study.frozen)
 
     def fed(self, batch: Batch, study: StudyArrays) -> dict[str, jax.Array]:
-        """What every arm is fed and judged by in an evaluation, each `[A, B, ...]`, from a batch `[B, ...]`."""
+        """Return the inputs and labels of every arm in an evaluation, `[A, B, ...]`, from a batch `[B, ...]`."""
         of_all = jax.tree.map(lambda leaf: leaf[None], dict(batch))
         return self._rows(of_all, study, jnp.zeros((), jnp.int32))
 
     def _gradient(self, params: Any, rows: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, Any]:
-        """Mean loss over the tokens of one arm's batch, and its gradient; `rows` has the batch on its first axes."""
+        """Return the mean loss over the tokens of one arm's batch, and its gradient."""
         count = jnp.maximum(count_tokens(rows["labels"], rows["weight"], self.model.pad_token), 1.0)
 
         def loss(params: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
@@ -118,7 +102,7 @@ class GridProgram:
         return self._accumulated(loss, params, rows, key)
 
     def _accumulated(self, loss: Loss, params: Any, rows: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, Any]:
-        """The sum of `loss` over the microbatches of a batch, and its gradient; frozen parameters have none."""
+        """Return the sum of `loss` over the micro-batches, and its gradient; frozen parameters have none."""
 
         def of_own(own: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
             own = held(own, self.frozen)
@@ -141,7 +125,7 @@ class GridProgram:
         return jnp.moveaxis(rows.reshape(-1, self.accumulate, *rows.shape[1:]), 1, 0)
 
     def _loss(self, params: Any, rows: Mapping[str, Any], key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-        """Summed loss of one arm and the number of tokens."""
+        """Return the summed loss of one arm and the number of tokens."""
         inputs = {"features": rows["features"], "mask": rows["mask"], **given_prompts(rows)}
         labels, pad = rows["labels"], self.model.pad_token
         smoothing = self.label_smoothing if key is not None else 0.0

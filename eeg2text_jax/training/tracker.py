@@ -26,14 +26,12 @@ PATIENCE = 30.0  # seconds for the tracker to send the queued lines after traini
 
 
 class Tracker:
-    """Send scalars to a tracker. Use as a context manager; no method raises.
+    """Send scalars to a tracker; each arm is a run. Use as a context manager; no method raises.
 
     Args:
       wanted: `wandb` or `trackio`, optionally with a project (`wandb:PROJECT`); "" for no tracker.
       place: the workdir; it names the group.
       folder: a folder for the tracker's own files.
-      arms: names of the arms; each becomes a run.
-      config: the configuration stored with every run.
     """
 
     def __init__(self, wanted: str, place: str, folder: str, arms: Iterable[str], config: Mapping[str, Any]):
@@ -43,12 +41,8 @@ class Tracker:
         mark = content_digest([place, dict(config)])[:8]
         # Stable identities: a resumed run continues the same runs of the tracker.
         runs = {arm: f"{mark}-{arm.replace('/', '-')}" for arm in self._arms}
-        self._begin: dict[str, Any] = {
-            "package": self._package,
-            "project": project or PROJECT,
-            "group": f"{group}-{mark}",
-        }
-        self._begin |= {"runs": runs, "config": dict(config), "folder": folder}
+        about = {"package": self._package, "project": project or PROJECT, "group": f"{group}-{mark}"}
+        self._begin: dict[str, Any] = {**about, "runs": runs, "config": dict(config), "folder": folder}
         self._lines: queue.Queue[str | None] = queue.Queue(MOST_WAITING)
         self._process: subprocess.Popen[str] | None = None
         self._said = False
@@ -93,10 +87,8 @@ class Tracker:
         """Start the tracker's process and feed it until the end (runs in the thread)."""
         try:
             command = [sys.executable, "-m", "eeg2text_jax.training.tracker_process"]
-            pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
-            self._process = subprocess.Popen(
-                command, text=True, errors="replace", stdin=pipe, stdout=nothing, stderr=pipe
-            )
+            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+            self._process = subprocess.Popen(command, text=True, errors="replace", **pipes)
             said: list[str] = []
             listener = threading.Thread(target=_listen, args=(self._process.stderr, said), daemon=True)
             listener.start()

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from eeg2text_jax.data.batches import Batch, each_evaluation_batch
-from eeg2text_jax.models.brain.inputs import at_padding
+from eeg2text_jax.models.layers import at_padding
 from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.study.grid import StudyArrays
@@ -25,14 +25,10 @@ from eeg2text_jax.training.step import GridProgram
 
 @dataclasses.dataclass(frozen=True)
 class ReconstructionProgram(GridProgram):
-    """The jitted programs of a reconstruction grid: `GridProgram` with another loss.
-
-    Args:
-      error: "mae" or "mse".
-    """
+    """The jitted programs of a reconstruction grid: `GridProgram` with another loss."""
 
     model: ReconstructionModel
-    error: str = "mae"
+    error: str = "mae"  # "mae" or "mse"
 
     def _gradient(self, params: Any, rows: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, Any]:
         """Return the mean loss over the snapshots of one arm's batch, and its gradient."""
@@ -68,12 +64,11 @@ MEAN_OF = 1000  # evenly spaced training samples that the mean is computed from
 
 def trivial_losses(study: Study, program: Any) -> dict[str, np.ndarray]:
     """Return the dev losses of both trivial predictors by name, each `[A]`."""
-    arrays, place = study.placement.constants(study.arrays), study.placement.batch
+    arrays, config = study.placement.constants(study.arrays), study.settings.batch
 
     def batches(rows: np.ndarray) -> Any:
-        return map(
-            place, each_evaluation_batch(study.samples, rows, study.config.batch.buckets, study.config.batch.size)
-        )
+        found = each_evaluation_batch(study.samples, rows, config.buckets, config.size)
+        return map(study.placement.batch, found)
 
     train = study.split.parts["train"]
     some = train[np.linspace(0, len(train) - 1, min(len(train), MEAN_OF)).astype(int)]
@@ -81,9 +76,8 @@ def trivial_losses(study: Study, program: Any) -> dict[str, np.ndarray]:
     total, count = functools.reduce(_add, (sums(batch, arrays) for batch in batches(some)))
     mean = total / count.reshape(-1, *(1,) * (total.ndim - 1))
     judge = jax.jit(functools.partial(_judge, program))
-    (zero, by_mean), number = functools.reduce(
-        _add, (judge(batch, arrays, mean) for batch in batches(study.split.parts["dev"]))
-    )
+    dev = batches(study.split.parts["dev"])
+    (zero, by_mean), number = functools.reduce(_add, (judge(batch, arrays, mean) for batch in dev))
     return {"zero": to_host(zero / number), "mean": to_host(by_mean / number)}
 
 

@@ -59,11 +59,7 @@ def train_arms(study: Study) -> None:
 
 
 def restore_log(study: Study) -> None:
-    """Writes `metrics.jsonl` again from the checkpoints, which have its lines, where it was removed. For all hosts.
-
-    Raises:
-      UserError: a checkpoint is damaged.
-    """
+    """Write a deleted `metrics.jsonl` again from the checkpoints. All hosts must call this together."""
     if not main_decides(lambda: int(not study.workdir.metrics.exists())):
         return
     logs = [logged_lines(part) for part in waves(study)]
@@ -74,11 +70,7 @@ def restore_log(study: Study) -> None:
 
 
 def logged_lines(study: Study) -> list[str] | None:
-    """Lines of `metrics.jsonl` until the newest checkpoint of the workdir, which has them; None where it has none.
-
-    Raises:
-      UserError: the checkpoint is damaged.
-    """
+    """Return the lines of `metrics.jsonl` in the newest checkpoint of the workdir; None without a checkpoint."""
     shapes = study.placement.abstract(make_program(study.settings, study.model, study.arms).state_shapes())
     with Checkpoints(study.workdir.root, read_only=True) as checkpoints:
         restored = checkpoints.restore(jax.tree.map(lambda _: ocp.PLACEHOLDER, shapes))
@@ -86,11 +78,7 @@ def logged_lines(study: Study) -> list[str] | None:
 
 
 def waves(study: Study) -> list[Study]:
-    """Split the study into parts whose arms are trained together; one part, the study itself, if all arms fit.
-
-    Raises:
-      UserError: `parallel.wave` is not a number of arms.
-    """
+    """Split the study into waves of arms that are trained together; one wave, the study itself, if all arms fit."""
     size = main_decides(functools.partial(_arms_at_once, study))
     if size >= len(study.arms):
         return [study]
@@ -99,11 +87,7 @@ def waves(study: Study) -> list[Study]:
 
 
 def trained_arm(study: Study, number: int) -> Any:
-    """Return the parameters of one arm with the lowest dev loss.
-
-    Raises:
-      UserError: see `resume.trained_params`.
-    """
+    """Return the parameters of one arm with the lowest dev loss; see `resume.trained_params`."""
     arm = study.arms[number]
     part = next(part for part in waves(study) if arm in part.arms)
     params, place = trained_params(part), part.arms.index(arm)

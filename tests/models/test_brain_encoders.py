@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from flax import nnx
 from test_properties import BARTISH, make_model
 from tiny_run import tiny_config
 
@@ -15,7 +16,7 @@ from eeg2text_jax.backbones.build import brain_spec
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.brain import ENCODERS
 from eeg2text_jax.models.brain.encoder import make_encoder
-from eeg2text_jax.models.nnx_bridge import bind, init_params, structure_of
+from eeg2text_jax.models.nnx_bridge import init_params, structure_of
 from eeg2text_jax.models.spec import EEGSpec
 
 LENGTHS = (4, 6, 1)
@@ -38,7 +39,7 @@ def recorded(shape: tuple[int, ...]) -> np.ndarray:
 def test_what_stands_at_padding_does_not_matter(kind, shape) -> None:
     make = functools.partial(make_encoder, spec_of(kind, shape), BARTISH.width, jnp.dtype("float32"))
     structure, params = structure_of(make)[0], jax.jit(functools.partial(init_params, make))(jax.random.key(0))
-    run = jax.jit(lambda x: bind(structure, params)(x, jnp.asarray(MASK)))
+    run = jax.jit(lambda x: nnx.merge(structure, params)(x, jnp.asarray(MASK)))
     x = recorded(shape)
     spoilt = x.copy()
     spoilt[~MASK] = np.inf

@@ -11,7 +11,7 @@ import torch
 from test_properties import BARTISH, EEG, make_model
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.brain.transformer import encoder_width
+from eeg2text_jax.models.brain.encoder import encoder_width
 from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.training.state import trainable_mask, trainable_only
 

@@ -16,7 +16,7 @@ from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.parallel.placement import REPLICATED, put_training_batch, replicated
 from eeg2text_jax.study.grid import StudyArrays, TextArrays, dropout_keys
-from eeg2text_jax.training.clip import ContrastiveProgram
+from eeg2text_jax.training.grid_program import ContrastiveProgram
 
 SENTENCES, WIDTH = 30, 12
 

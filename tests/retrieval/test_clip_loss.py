@@ -15,7 +15,7 @@ import tiny_grid
 
 from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.models.two_towers import ContrastiveModel
-from eeg2text_jax.training.clip import clip_loss
+from eeg2text_jax.training.grid_program import clip_loss
 
 B, E = 7, 5
 

@@ -1,8 +1,7 @@
-"""A bidirectional LSTM over the words, as the R1 Translator has (Murad et al. 2025, arXiv 2505.13936), then the bridge.
+"""A bidirectional LSTM over the words, as in the R1 Translator (Murad et al. 2025, arXiv 2505.13936), then the bridge.
 
-Equal to `torch.nn.LSTM` on packed sequences: at a padded position the state stays what it was, so that the backward
-direction begins at the last word. Flax's cells keep a random stream among their parameters, which a model as pure
-functions cannot carry.
+Equal to `torch.nn.LSTM` on packed sequences: the state does not change at padding, so that the backward direction
+begins at the last word. Flax's cells keep a random stream among their parameters, which pure functions cannot carry.
 """
 
 import jax
@@ -10,8 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
-from eeg2text_jax.models.brain.inputs import as_words
-from eeg2text_jax.models.layers import dropout
+from eeg2text_jax.models.layers import as_words, dropout
 from eeg2text_jax.models.spec import EEGSpec
 
 DIRECTIONS = ("forward", "backward")
@@ -38,8 +36,8 @@ class LSTMEncoder(nnx.Module):
         for number in range(self.spec.layers):
             if number:
                 x = dropout(x, self.spec.dropout, dropout_key, site=number)
-            both = [getattr(self, f"{direction}_{number}") for direction in DIRECTIONS]
-            x = jnp.concatenate([both[0](x, mask), both[1](x, mask, reverse=True)], axis=-1)
+            forward, backward = (getattr(self, f"{direction}_{number}") for direction in DIRECTIONS)
+            x = jnp.concatenate([forward(x, mask), backward(x, mask, reverse=True)], axis=-1)
         return jax.nn.relu(self.bridge(x)), mask
 
 

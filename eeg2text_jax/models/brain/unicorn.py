@@ -1,12 +1,12 @@
-"""UniCoRN's encoder (Xi et al. 2023) as far as sources tell, and the mirror that reconstructs what it was fed.
+"""UniCoRN's encoder (Xi et al. 2023) as far as it is described, and the mirror that reconstructs its input.
 
-Its paper's abstract and the re-evaluation of 2024 say: an encoder of single snapshots, a transformer over the series of
-them, both trained by reconstruction with a decoder that mirrors the encoder and is thrown away; then a language model
-is fed. No source says more and there is no public code, so layers, widths, activation and positions are fields of the
-configuration, with defaults of ours: this is a UniCoRN, not the UniCoRN.
+The paper's abstract and the re-evaluation of 2024 describe an encoder of single snapshots and a transformer over the
+series of them. Both are trained by reconstruction with a decoder that mirrors the encoder and is then discarded; then
+the language model is trained. There is no public code. So layers, widths, activation and positions are fields of the
+configuration, with our defaults: this is a UniCoRN, not the UniCoRN.
 
-A snapshot is one volume or one word's features. `W` snapshots make a series. Convolutions of volumes halve every axis,
-and their mirrors double it: channels last, kernel 3, stride 2, padding 1.
+A snapshot is one volume or one word's features; `W` snapshots make a series. Convolutions halve every axis of a volume,
+their mirrors double it: channels last, kernel 3, stride 2, padding 1.
 """
 
 import functools
@@ -18,8 +18,7 @@ from flax import nnx
 from jax import lax
 
 from eeg2text_jax.cpu import convolve, convolve_back
-from eeg2text_jax.models.brain.inputs import at_padding
-from eeg2text_jax.models.layers import ACTIVATIONS
+from eeg2text_jax.models.layers import ACTIVATIONS, without_padding
 from eeg2text_jax.models.spec import EEGSpec, StackSpec
 from eeg2text_jax.models.stack import Stack
 
@@ -59,7 +58,7 @@ class Mirror(nnx.Module):
 
 
 def halved(shape: tuple[int, ...], times: int) -> list[tuple[int, ...]]:
-    """The grid before and after each of some convolutions: 64 x 64 x 27, 32 x 32 x 14, 16 x 16 x 7, ..."""
+    """Return the grid before and after each convolution: 64 x 64 x 27, 32 x 32 x 14, 16 x 16 x 7, ..."""
     grids = [tuple(shape)]
     for _ in range(times):
         grids.append(tuple(-(-length // 2) for length in grids[-1]))
@@ -112,8 +111,7 @@ class Snapshots(nnx.Module):
     @jax.named_scope("snapshot")
     def __call__(self, features: jax.Array, mask: jax.Array) -> jax.Array:
         act = ACTIVATIONS[self.spec.activation]
-        # Whatever stands at padded positions, infinities included, must not reach a sum.
-        x = jnp.where(at_padding(mask, features.ndim), features, 0.0).astype(self.dtype)
+        x = without_padding(features, mask, self.dtype)
         if not self.spec.volume:
             return self.outer(act(self.inner(x)))
         x = x.reshape(-1, *self.spec.volume, 1)
@@ -125,7 +123,7 @@ class Snapshots(nnx.Module):
 class Series(nnx.Module):
     """Pre-norm transformer over the snapshots, with positions; `[B, W, d] -> [B, W, d]`.
 
-    Without a norm after it, so that it begins near the identity and the mirror knows what it is handed.
+    It has no final norm, so that it begins near the identity and the mirror gets inputs that it knows.
     """
 
     def __init__(self, spec: EEGSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
@@ -137,7 +135,7 @@ class Series(nnx.Module):
 
 
 class Reconstruction(nnx.Module):
-    """The mirror of `Snapshots`: `[B, W, d] -> [B, W, ...]`, float32. It is there while reconstructing alone."""
+    """The mirror of `Snapshots`, used only for reconstruction: `[B, W, d] -> [B, W, ...]`, float32."""
 
     def __init__(self, spec: EEGSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.outer = nnx.Linear(spec.width, inner_width(spec), dtype=dtype, kernel_init=_HE, rngs=rngs)
@@ -162,7 +160,7 @@ class Reconstruction(nnx.Module):
 
 
 def series_spec(spec: EEGSpec) -> StackSpec:
-    """The transformer over snapshots in the words of the shared stack."""
+    """Return the transformer over snapshots as a stack."""
     return StackSpec(
         layers=spec.layers,
         width=spec.width,
@@ -180,14 +178,14 @@ def series_spec(spec: EEGSpec) -> StackSpec:
 
 
 def inner_width(spec: EEGSpec) -> int:
-    """Numbers between the two halves of a snapshot's network: the smallest grid's, or the hidden layer's."""
+    """Return the width between the two halves of a snapshot's network: the smallest grid's, or the hidden layer's."""
     if not spec.volume:
         return spec.hidden
     return math.prod(halved(spec.volume, len(spec.channels))[-1]) * spec.channels[-1]
 
 
 def snapshot_flops(spec: EEGSpec) -> float:
-    """One snapshot through its network; the mirror takes as many."""
+    """Return the FLOPs of one snapshot through its network; the mirror takes as many."""
     total = 2.0 * inner_width(spec) * spec.width
     if not spec.volume:
         return total + 2.0 * spec.features * spec.hidden
