@@ -52,11 +52,7 @@ def parse_topology(name: str) -> Topology:
 
 
 def require_libtpu() -> None:
-    """Check that libtpu is installed.
-
-    Raises:
-      UserError: it is not.
-    """
+    """Raise a UserError unless libtpu is installed."""
     if importlib.util.find_spec("libtpu") is None:
         raise UserError("compiling for a TPU needs libtpu: pip install 'eeg2text_jax[preflight]'.")
 
@@ -76,27 +72,18 @@ EFFORT_OPTION = "exec_time_optimization_effort"
 class Compiled:
     """Memory (bytes on one device) and time of a compiled program, as stated by the compiler.
 
-    Fields:
-      total: peak memory.
-      arguments: bytes of arguments, including donated buffers.
-      temporaries: peak bytes of temporaries.
-      output: bytes of results that do not reuse a donated buffer.
-      code: bytes of the executable.
-      collectives: the collectives. They and the four fields above are None if the program does not fit into memory.
-      seconds: time to trace and compile here.
-      estimate: the compiler's time estimate; None if not requested, not available, or the program does not fit.
-      effort_unknown: the installed JAX has no option for the effort; the compiler's default was used.
+    If the program does not fit, only `total` and `seconds` are known. `estimate` is also None if it was not requested.
     """
 
-    total: int
-    arguments: int | None
-    temporaries: int | None
-    output: int | None
-    code: int | None
+    total: int  # peak memory
+    arguments: int | None  # bytes of arguments, including donated buffers
+    temporaries: int | None  # peak bytes of temporaries
+    output: int | None  # bytes of results that do not reuse a donated buffer
+    code: int | None  # bytes of the executable
     collectives: tuple[Collective, ...] | None
-    seconds: float
-    estimate: Estimate | None = None
-    effort_unknown: bool = False
+    seconds: float  # time to trace and compile here
+    estimate: Estimate | None = None  # of the time
+    effort_unknown: bool = False  # the installed JAX has no option for the effort; the compiler's default was used
 
 
 def tpu_devices(topology: Topology) -> list[jax.Device]:
@@ -122,17 +109,10 @@ def tpu_devices(topology: Topology) -> list[jax.Device]:
 def compile_program(
     program: Program, mesh: Mesh, effort: str, chip: Chip | None = None, unknown_loops: Sequence[int] = ()
 ) -> Compiled:
-    """Compile a program for the devices of a mesh with one of `EFFORTS`.
-
-    Args:
-      program: the program.
-      mesh: a mesh of device descriptions.
-      effort: the optimization effort.
-      chip: the devices' data sheet; None: no time estimate.
-      unknown_loops: see `hlo_clock.estimate`.
+    """Compile a program for the devices of a mesh with one of `EFFORTS`; without `chip`, no time is estimated.
 
     Raises:
-      UserError: the time cannot be estimated because a trip count is unknown.
+      UserError: the time cannot be estimated because a trip count is unknown (see `hlo_clock.estimate`).
     """
     begun = time.monotonic()
     lowered, unknown = program.function.lower(*program.arguments), False
@@ -199,9 +179,7 @@ def _as_compiled(
 def refused_bytes(message: str, arguments: int) -> int | None:
     """Return the memory of a program that did not fit, from the compiler's message; None for other errors.
 
-    Args:
-      message: the error message, which states the total, or only the temporaries if those alone are too large.
-      arguments: bytes of the program's arguments.
+    The message states the total, or only the temporaries if they alone do not fit; then `arguments` (bytes) are added.
     """
     for pattern, besides in ((_USED, 0), (_TEMPORARIES, arguments)):
         if found := pattern.search(message):

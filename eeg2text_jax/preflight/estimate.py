@@ -29,29 +29,17 @@ from eeg2text_jax.study.sections import read_settings
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A program to compile, for all devices.
+    """A program to compile, for all devices."""
 
-    Fields:
-      name: `training step` or `beam search`.
-      batch: the global batch size in sentences.
-      bucket: words and tokens; for a search, the maximum number of generated tokens.
-      arms: how a training step computes several arms on one device: `vmap` or `map`.
-      program: the jitted program and its argument shapes.
-      flops: FLOPs of the matrix products in one run on one device.
-      turn_flops: FLOPs of one decoding step of a search.
-      tokens: target positions of one run over all arms and devices, including padding.
-      unknown_loops: see `hlo_clock.estimate`.
-    """
-
-    name: str
-    batch: int
-    bucket: tuple[int, int]
-    arms: str
-    program: Program
-    flops: float
-    tokens: int
-    turn_flops: float = 0.0
-    unknown_loops: tuple[int, ...] = ()
+    name: str  # `training step` or `beam search`
+    batch: int  # the global batch size in sentences
+    bucket: tuple[int, int]  # words and tokens; for a search, the maximum number of generated tokens
+    arms: str  # how a training step computes several arms on one device: `vmap` or `map`
+    program: Program  # the jitted program and its argument shapes
+    flops: float  # FLOPs of the matrix products in one run on one device
+    tokens: int  # target positions of one run over all arms and devices, including padding
+    turn_flops: float = 0.0  # FLOPs of one decoding step of a search
+    unknown_loops: tuple[int, ...] = ()  # see `hlo_clock.estimate`
 
     def __str__(self) -> str:
         words, tokens = self.bucket
@@ -61,21 +49,13 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class ProgramReport:
-    """One program on one device. Bytes and collectives come from the compiler; FLOPs and times from a model.
+    """One program on one device. Bytes and collectives come from the compiler; FLOPs and times from a model."""
 
-    Fields:
-      task: the program's task.
-      compiled: the compiler's result; None without a compiler (GPUs).
-      arguments: bytes of the arguments.
-      flop_seconds: time of the matrix products at the chip's peak.
-      memory_seconds: time to read every argument once at the chip's bandwidth.
-    """
-
-    task: Task
-    compiled: Compiled | None
-    arguments: int
-    flop_seconds: float
-    memory_seconds: float
+    task: Task  # the program's task
+    compiled: Compiled | None  # the compiler's result; None without a compiler (GPUs)
+    arguments: int  # bytes of the arguments
+    flop_seconds: float  # time of the matrix products at the chip's peak
+    memory_seconds: float  # time to read every argument once at the chip's bandwidth
 
     @property
     def estimate(self) -> Estimate | None:
@@ -204,7 +184,7 @@ def _preflight_tpu(
 
 
 def usable(chip: Chip) -> int:
-    """Bytes that a program may take."""
+    """Return the bytes of device memory available to a program."""
     return int(chip.memory * USABLE)
 
 

@@ -12,19 +12,12 @@ TOLERANCE = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class LargestBatch:
-    """The result of `largest_batch`.
+    """The result of `largest_batch`."""
 
-    Fields:
-      size: the largest compiled batch that fits; 0 if none does.
-      confirmed: whether `size` equals the extrapolated batch.
-      estimate: the last extrapolated batch; compiled only if `confirmed`.
-      tried: bytes by batch size, for every compiled batch.
-    """
-
-    size: int
-    confirmed: bool
-    estimate: int
-    tried: dict[int, int]
+    size: int  # the largest compiled batch that fits; 0 if none does
+    confirmed: bool  # whether `size` equals the extrapolated batch
+    estimate: int  # the last extrapolated batch; compiled only if `confirmed`
+    tried: dict[int, int]  # bytes by batch size, for every compiled batch
 
 
 def second_size(start: int, first: int | None, step: int, limit: int) -> int:
@@ -35,18 +28,11 @@ def second_size(start: int, first: int | None, step: int, limit: int) -> int:
 def largest_batch(
     compile_bytes: Callable[[int], int], known: Mapping[int, int], step: int, limit: int, compilations: int = 5
 ) -> LargestBatch:
-    """Search for the largest multiple of `step` whose memory is at most `limit`.
+    """Search for the largest multiple of `step` whose memory is at most `limit`; sizes map to bytes on one device.
 
-    Memory is approximately affine in the batch size. The batch extrapolated from two known sizes is compiled. If it
-    does not fit, or far more would fit, the line is redrawn through the two sizes nearest to the limit. The result is
-    always a batch that was compiled.
-
-    Args:
-      compile_bytes: batch size -> bytes on one device.
-      known: bytes of two sizes, multiples of `step`.
-      step: devices along the batch; the batch must be a multiple.
-      limit: bytes on one device.
-      compilations: the maximum number of further compilations.
+    Memory is approximately affine in the batch size. The batch extrapolated from the two `known` sizes is compiled. If
+    it does not fit, or far more would fit, the line is redrawn through the two sizes nearest to the limit. The result
+    is always a batch that was compiled, after at most `compilations` new ones.
     """
     tried, confirmed = dict(known), False
     estimate = promise(tried, step, limit)

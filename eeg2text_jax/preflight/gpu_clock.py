@@ -7,12 +7,13 @@ ms in place of 0.19), and no GPU has calibrated them. The sum compares programs;
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from eeg2text_jax.parallel.mesh import Chip
-from eeg2text_jax.preflight.hlo_clock import Estimate, UnknownLoop, Walk
+from eeg2text_jax.preflight.hlo_clock import Estimate, Walk
 from eeg2text_jax.preflight.hlo_text import Instruction, Module, array_bytes, parse_module
 
 MODELS = "xla_gpu_collect_cost_model_stats"
@@ -33,14 +34,12 @@ _SHAPE = re.compile(r"\[([\d,]*)\]")
 class GpuEstimate(Estimate):
     """An estimate from XLA's cost models, with implausible times replaced.
 
-    Fields:
-      replaced: executions whose modelled time was below the roofline or above 5 times the roofline. The replacement
-        assumes 65 % of the peak or 80 % of the bandwidth, plus 2 us.
-      modelled: milliseconds of one run if only matrix products are replaced, where the model exceeds twice our time.
+    A time below the roofline or above `FAR` times the roofline is replaced by that of a kernel with `PEAK_SHARE` of the
+    peak or `BANDWIDTH_SHARE` of the bandwidth, plus its launch.
     """
 
-    replaced: int = 0
-    modelled: float = 0.0
+    replaced: int = 0  # executions
+    modelled: float = 0.0  # ms of one run if only matrix products with more than twice our time are replaced
 
     @property
     def launches(self) -> int:
@@ -56,21 +55,9 @@ class GpuEstimate(Estimate):
 
 
 def estimate(hlo: str, chip: Chip, unknown_loops: Sequence[int] = ()) -> GpuEstimate:
-    """The ordinal estimate of `compiled.as_text()`.
-
-    Args:
-      hlo: the optimized program, compiled with `OPTIONS`.
-      chip: the GPU.
-      unknown_loops: trip counts of the loops whose length the program does not say, in its order.
-
-    Raises:
-      UnknownLoop: a trip count is neither in the program nor given, or more were given than there are.
-    """
-    walk = _GpuWalk(parse_module(hlo), chip, list(unknown_loops))
-    found = walk.computation(walk.module.entry, 1, "other")
-    if walk.unknown:
-        raise UnknownLoop(f"{len(unknown_loops)} lengths of loops were told, {len(walk.unknown)} too many")
-    total = walk.total(found, tuple(walk.turns))
+    """Return the ordinal estimate of `compiled.as_text()`, compiled with `OPTIONS`; see `hlo_clock.estimate`."""
+    walk = _GpuWalk(parse_module(hlo), chip, unknown_loops)
+    found, total = walk.whole()
     times = [(walk.time(one.instruction), one.times) for one in found if one.instruction is not None]
     return GpuEstimate(
         **{field.name: getattr(total, field.name) for field in dataclasses.fields(total)},
@@ -90,7 +77,7 @@ class Time(NamedTuple):
 class _GpuWalk(Walk):
     """A walk over all executed instructions, with times from XLA's GPU cost models."""
 
-    def __init__(self, module: Module, chip: Chip, unknown: list[int]):
+    def __init__(self, module: Module, chip: Chip, unknown: Sequence[int]):
         super().__init__(module, 1.0, unknown)
         self.chip = chip
         self._home = {line.name: computation for computation, line in module.lines()}
@@ -162,12 +149,8 @@ class _GpuWalk(Walk):
         if contracted is None or line.operands[0] not in known:
             return 0.0
         lengths = _lengths(known[line.operands[0]].shape)
-        flops = 2.0
-        for axis in re.findall(r"\d+", contracted[1] or contracted[2] or ""):
-            flops *= lengths[int(axis)]
-        for length in _lengths(line.shape):
-            flops *= length
-        return flops
+        inner = [lengths[int(axis)] for axis in re.findall(r"\d+", contracted[1] or contracted[2] or "")]
+        return 2.0 * math.prod(inner) * math.prod(_lengths(line.shape))
 
 
 def _lengths(shape: str) -> list[int]:

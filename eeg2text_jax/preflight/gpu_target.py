@@ -25,31 +25,19 @@ _MATRIX = {2: 4, 6: 4, 10: 2, 11: 1, 16: 2, **dict.fromkeys((19, 20, 23, 24, 25,
 
 @dataclasses.dataclass(frozen=True)
 class GpuTarget:
-    """XLA's description of a GPU.
+    """XLA's description of a GPU."""
 
-    Fields:
-      description: its name in the driver.
-      capability: CUDA compute capability.
-      cores: streaming multiprocessors.
-      floats: float32 units per core.
-      clock: GHz.
-      memory: bytes; `bandwidth` in bytes a second, `cache` the L2 cache's bytes.
-      shared: bytes of shared memory per core, and the maximum per block.
-      matrix_clock: GHz of the matrix units under load; 0 if XLA has no rates of this chip.
-      matrix_ops: float16 operations per clock of one matrix unit; a core has 4.
-    """
-
-    description: str
-    capability: tuple[int, int]
-    cores: int
-    floats: int
-    clock: float
-    memory: int
+    description: str  # its name in the driver
+    capability: tuple[int, int]  # CUDA compute capability
+    cores: int  # streaming multiprocessors
+    floats: int  # float32 units per core
+    clock: float  # GHz
+    memory: int  # bytes; `bandwidth` in bytes a second, `cache` the L2 cache's bytes
     bandwidth: int
     cache: int
-    shared: tuple[int, int]
-    matrix_clock: float = 0.0
-    matrix_ops: int = 0
+    shared: tuple[int, int]  # bytes of shared memory per core, and the maximum per block
+    matrix_clock: float = 0.0  # GHz of the matrix units under load; 0 if XLA has no rates of this chip
+    matrix_ops: int = 0  # float16 operations per clock of one matrix unit; a core has 4
 
     def text(self) -> str:
         """XLA's `GpuTargetConfigProto` in text format."""

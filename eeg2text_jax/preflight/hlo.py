@@ -23,19 +23,12 @@ _PAIRS = re.compile(r"source_target_pairs=\{(?P<pairs>(?:\{\d+,\d+\},?)*)\}")
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """One collective instruction.
+    """One collective instruction."""
 
-    Fields:
-      op: `all-reduce`, `all-gather`, ...
-      axes: mesh axes across which devices communicate; empty if every group is a single device.
-      bytes: size of its result on one device, per execution.
-      times: executions in one run of the program; a loop of unknown trip count counts once.
-    """
-
-    op: str
-    axes: tuple[str, ...]
-    bytes: int
-    times: int
+    op: str  # `all-reduce`, `all-gather`,
+    axes: tuple[str, ...]  # mesh axes across which devices communicate; empty if every group is a single device
+    bytes: int  # size of its result on one device, per execution
+    times: int  # executions in one run of the program; a loop of unknown trip count counts once
 
 
 def collectives(hlo: str, mesh: Mesh) -> list[Collective]:

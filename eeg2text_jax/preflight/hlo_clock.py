@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from eeg2text_jax.preflight.hlo_cost import Cost, Estimate, Missing
-from eeg2text_jax.preflight.hlo_text import Instruction, Module, array_bytes, loop_length, parse_module
+from eeg2text_jax.preflight.hlo_text import NOTHING, Instruction, Module, array_bytes, loop_length, parse_module
 from eeg2text_jax.preflight.hlo_traffic import hbm_bytes
 
 # `jax.named_scope` names of the model and the training step (and the function `jit(search)`) -> part of the model. The
@@ -42,11 +42,7 @@ _MOVES = re.compile(
     r"copy(-start|-done)?|slice(-start|-done)?|dynamic-slice|dynamic-update-slice|transpose|reshape|bitcast"
     r"|bitcast-convert|concatenate|pad|broadcast|reverse"
 )
-# Instructions that cost nothing, or that are counted elsewhere: a `-done` is counted with its `-start`.
-_NOTHING = re.compile(
-    r"parameter|constant|tuple|get-tuple-element|bitcast|after-all|partition-id|replica-id|opt-barrier|domain"
-    r"|add-dependency|async-update|[a-z-]+-done"
-)
+_NOTHING = re.compile(NOTHING)
 _NO_WORK = frozenset({"AllocateBuffer", "ConcatBitcast", "X64Combine", "AsyncCollectiveDone"})
 
 
@@ -55,9 +51,7 @@ class UnknownLoop(ValueError):
 
 
 def estimate(hlo: str, hertz: float, unknown_loops: Sequence[int] = (), bandwidth: float = 0.0) -> Estimate:
-    """Return the estimate of `compiled.as_text()` from the TPU compiler.
-
-    A conditional counts as its most expensive branch.
+    """Return the estimate of `compiled.as_text()` from the TPU compiler. A conditional counts as its dearest branch.
 
     Args:
       hlo: the optimized program.
@@ -69,11 +63,7 @@ def estimate(hlo: str, hertz: float, unknown_loops: Sequence[int] = (), bandwidt
     Raises:
       UnknownLoop: a trip count is neither in the program nor given, or more were given than there are loops.
     """
-    walk = Walk(parse_module(hlo), hertz, list(unknown_loops), bandwidth=bandwidth)
-    found = walk.computation(walk.module.entry, 1, OTHER)
-    if walk.unknown:
-        raise UnknownLoop(f"{len(unknown_loops)} lengths of loops were told, {len(walk.unknown)} too many")
-    return walk.total(found, tuple(walk.turns))
+    return Walk(parse_module(hlo), hertz, unknown_loops, bandwidth=bandwidth).whole()[1]
 
 
 def parts_of(hlo: str) -> dict[str, str]:
@@ -83,17 +73,13 @@ def parts_of(hlo: str) -> dict[str, str]:
     """
     module = parse_module(hlo)
     loops = sum(line.op == "while" for _, line in module.lines())
-    walk = Walk(module, 1.0, [1] * loops, every_branch=True)
-    found = walk.computation(module.entry, 1, OTHER)
+    found = Walk(module, 1.0, [1] * loops, every_branch=True).computation(module.entry, 1, OTHER)
     return {one.instruction.name: one.part for one in found}
 
 
 @dataclasses.dataclass(frozen=True)
 class _Executed:
-    """An executed instruction, with milliseconds per execution; None without an estimate.
-
-    `instruction` is None for the time that a loop waits for memory.
-    """
+    """An executed instruction, or (None) the time that a loop waits for memory."""
 
     instruction: Instruction | None
     part: str
@@ -106,12 +92,26 @@ class Walk:
     """A walk over all executed instructions from the entry computation; loops are multiplied by their trip counts."""
 
     def __init__(
-        self, module: Module, hertz: float, unknown: list[int], *, every_branch: bool = False, bandwidth: float = 0.0
+        self,
+        module: Module,
+        hertz: float,
+        unknown: Sequence[int],
+        *,
+        every_branch: bool = False,
+        bandwidth: float = 0.0,
     ):
-        self.module, self.hertz, self.unknown, self.every_branch = module, hertz, unknown, every_branch
-        self.bandwidth = bandwidth
-        self.turns: list[Estimate] = []
+        self.module, self._hertz, self._unknown, self._every_branch = module, hertz, list(unknown), every_branch
+        self._bandwidth = bandwidth
+        self._turns: list[Estimate] = []
         self._users: dict[str, dict[str, list[Instruction]]] = {}
+
+    def whole(self) -> tuple[list[_Executed], Estimate]:
+        """Return everything that one run executes, and its estimate; see `estimate`."""
+        given = len(self._unknown)
+        found = self.computation(self.module.entry, 1, OTHER)
+        if self._unknown:
+            raise UnknownLoop(f"{given} lengths of loops were told, {len(self._unknown)} too many")
+        return found, self.total(found, tuple(self._turns))
 
     def computation(self, name: str, times: int, part: str) -> list[_Executed]:
         """Return everything that runs when computation `name` runs `times` times; `part` is the caller's part."""
@@ -123,12 +123,12 @@ class Walk:
             elif line.op == "conditional":
                 branches = [self.computation(branch, times, own) for role in line.called.values() for branch in role]
                 dearest = max(branches, key=lambda branch: self.total(branch).milliseconds)
-                found += itertools.chain(*branches) if self.every_branch else dearest
+                found += itertools.chain(*branches) if self._every_branch else dearest
             elif line.op in ("call", "async-start"):
                 for called in (called for role in line.called.values() for called in role):
                     found += self.computation(called, times, own)
             elif not _NOTHING.fullmatch(line.op) and _target(line) not in _NO_WORK:
-                moved = hbm_bytes(self.module, name, line) if self.bandwidth else 0
+                moved = hbm_bytes(self.module, name, line) if self._bandwidth else 0
                 found.append(_Executed(line, self._kind(line) or own, times, self.milliseconds(line), moved))
         return found
 
@@ -160,28 +160,28 @@ class Walk:
         inside = [called for role in ("condition", "body") for called in loop.called[role]]
         turns = loop_length(self.module, name, loop)
         if turns is None:
-            if not self.unknown:
+            if not self._unknown:
                 raise UnknownLoop(
                     f"the length of the loop %{loop.name} ({loop.op_name or 'without a name'}) is not in the program"
                 )
-            turns = self.unknown.pop(0)
+            turns = self._unknown.pop(0)
             one = [line for called in inside for line in self.computation(called, 1, part)]
-            self.turns.append(self.total(one + self._waiting(one, 1, part)))
+            self._turns.append(self.total(one + self._waiting(one, 1, part)))
         found = [line for called in inside for line in self.computation(called, times * turns, part)]
         return found + self._waiting(found, times * turns, part)
 
     def _waiting(self, found: list[_Executed], turns: int, part: str) -> list[_Executed]:
         """Return the time that a loop's memory traffic takes beyond its estimate."""
-        if not self.bandwidth or not turns:
+        if not self._bandwidth or not turns:
             return []
         total = self.total(found)
-        rest = 1e3 * total.moved / self.bandwidth - total.bound
+        rest = 1e3 * total.moved / self._bandwidth - total.bound
         return [_Executed(None, part, turns, rest / turns)] if rest > 0 else []
 
     def milliseconds(self, line: Instruction) -> float | None:
         """Return the milliseconds of one execution; None without an estimate."""
         if (cycles := _CYCLES.search(line.attributes)) and int(cycles[1]):
-            return 1e3 * int(cycles[1]) / self.hertz
+            return 1e3 * int(cycles[1]) / self._hertz
         if (spent := _MICROSECONDS.search(line.attributes)) and float(spent[1]):
             return float(spent[1]) / 1e3
         return None

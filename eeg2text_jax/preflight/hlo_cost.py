@@ -31,23 +31,14 @@ class Missing:
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """The compiler's estimate of one run of a program on one chip.
+    """The compiler's estimate of one run of a program on one chip."""
 
-    Fields:
-      costs: instructions by cost, the most expensive first.
-      missing: instructions without an estimate by kind, most bytes first.
-      executions: executions of all instructions, with or without an estimate.
-      turns: estimate of one iteration of each loop in `unknown_loops`, in the order of the program.
-      moved: bytes to and from HBM, with the padding to tiles.
-      waiting: milliseconds that loops take beyond their estimate, as their bytes take longer at the chip's bandwidth.
-    """
-
-    costs: tuple[Cost, ...]
-    missing: dict[str, Missing]
-    executions: int
-    turns: tuple["Estimate", ...] = ()
-    moved: int = 0
-    waiting: float = 0.0
+    costs: tuple[Cost, ...]  # instructions by cost, the most expensive first
+    missing: dict[str, Missing]  # instructions without an estimate by kind, most bytes first
+    executions: int  # executions of all instructions, with or without an estimate
+    turns: tuple["Estimate", ...] = ()  # one iteration of each loop of unknown length, in the order of the program
+    moved: int = 0  # bytes to and from HBM, with the padding to tiles
+    waiting: float = 0.0  # milliseconds by which the memory traffic of loops exceeds their estimate
 
     @property
     def milliseconds(self) -> float:

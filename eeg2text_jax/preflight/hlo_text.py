@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import re
 from collections.abc import Iterator
 
@@ -17,32 +18,26 @@ _OP_NAME = re.compile(r'op_name="([^"]*)"')
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _INDEX = re.compile(r"\bindex=(\d+)")
 _ARRAY = re.compile(r"(?P<type>[a-z]+\d*\w*)\[(?P<shape>[\d,]*)\]")
+# Instructions that cost nothing, or that count elsewhere: a `-done` counts with its `-start`.
+NOTHING = (
+    "parameter|constant|tuple|get-tuple-element|bitcast|after-all|partition-id|replica-id|opt-barrier|domain"
+    "|add-dependency|async-update|[a-z-]+-done"
+)
 _BITS = {"pred": 8, "s4": 4, "u4": 4, "bf16": 16}
 
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """One line of a computation.
+    """One line of a computation."""
 
-    Fields:
-      name: without its percent sign.
-      shape: shape of its result, an array or a tuple, with layouts.
-      op: `fusion`, `while`, `all-reduce`, ...
-      operands: names of instructions of the same computation.
-      arguments: the text in the parentheses after `op`.
-      attributes: the text after the parentheses.
-      text: the beginning of the line, for messages.
-      root: whether it is the result of its computation.
-    """
-
-    name: str
-    shape: str
-    op: str
-    operands: tuple[str, ...]
-    arguments: str
-    attributes: str
-    text: str
-    root: bool
+    name: str  # without its percent sign
+    shape: str  # shape of its result, an array or a tuple, with layouts
+    op: str  # `fusion`, `while`, `all-reduce`,
+    operands: tuple[str, ...]  # names of instructions of the same computation
+    arguments: str  # the text in the parentheses after `op`
+    attributes: str  # the text after the parentheses
+    text: str  # the beginning of the line, for messages
+    root: bool  # whether it is the result of its computation
 
     @functools.cached_property
     def called(self) -> dict[str, tuple[str, ...]]:
@@ -59,7 +54,10 @@ class Instruction:
     @property
     def arrays(self) -> list[tuple[str, int]]:
         """(dtype, number of elements) of the result, or of each element of a tuple."""
-        return [(array["type"], _items(array["shape"])) for array in _ARRAY.finditer(self.shape)]
+        return [
+            (array["type"], math.prod(int(length or 1) for length in array["shape"].split(",")))
+            for array in _ARRAY.finditer(self.shape)
+        ]
 
     def bytes(self, *, largest_only: bool = False) -> int:
         """Return the bytes of the result; `largest_only` for tuples that also hold operands (asynchronous starts)."""
@@ -202,10 +200,3 @@ def _closing(line: str, opened: int) -> int:
         if not depth:
             return found.start()
     return len(line)
-
-
-def _items(shape: str) -> int:
-    items = 1
-    for length in shape.split(","):
-        items *= int(length or 1)
-    return items

@@ -8,17 +8,13 @@ operand that is updated in place as the tiles of the update, read and written.
 import math
 import re
 
-from eeg2text_jax.preflight.hlo_text import Instruction, Module, array_bytes
+from eeg2text_jax.preflight.hlo_text import NOTHING, Instruction, Module, array_bytes
 
 _ARRAY = re.compile(r"(?P<type>[a-z]+\d*\w*)\[(?P<shape>[\d,]*)\](?:\{(?P<layout>[\d,]*)(?::(?P<tiles>[^{}]*))?\})?")
 _TILE = re.compile(r"T\(([\d,]+)\)")
 _SLICES = ("dynamic-slice", "slice", "gather")
 _PASSES = ("bitcast", "copy", "get-tuple-element")
-# Instructions that move nothing: the memory traffic of a `-done` belongs to its `-start`.
-_STILL = re.compile(
-    r"parameter|constant|tuple|get-tuple-element|bitcast|after-all|partition-id|replica-id|opt-barrier|domain"
-    r"|add-dependency|async-update|while|conditional|call|iota|[a-z-]+-done"
-)
+_STILL = re.compile(f"{NOTHING}|while|conditional|call|iota")  # instructions that move nothing themselves
 
 
 def hbm_bytes(module: Module, computation: str, line: Instruction) -> int:
@@ -31,11 +27,11 @@ def hbm_bytes(module: Module, computation: str, line: Instruction) -> int:
         return _sum(line.shape)
     if line.op == "slice-start":  # ((operand), result, context)
         result = list(_ARRAY.finditer(line.shape))[1]
-        return (_near_cores(operands[0]) is False) * _padded(result) + _hbm(result)
+        return _starts_in_hbm(operands[0]) * _padded(result) + _hbm(result)
     if line.op == "dynamic-update-slice":
         return _updated(line, known)
     if line.op in _SLICES:
-        return (_near_cores(operands[0]) is False) * _all(line.shape) + _sum(line.shape)
+        return _starts_in_hbm(operands[0]) * _all(line.shape) + _sum(line.shape)
     if line.op == "fusion":
         return _fusion_bytes(module, line, operands)
     return _sum(line.shape) + sum(map(_sum, operands))
@@ -82,16 +78,19 @@ def _read(module: Module, computation: str, name: str, size: int) -> int:
 
 def _updated(line: Instruction, known: dict[str, Instruction]) -> int:
     """Return the bytes of an in-place update: the tiles of the target that it touches, read and written."""
-    update, target = known[line.operands[1]], next(_ARRAY.finditer(line.shape))
-    inside_hbm = "S(" not in (target["tiles"] or "")
-    lengths = next(_ARRAY.finditer(update.shape))["shape"]
-    return 2 * inside_hbm * _padded(target, lengths)
+    update, target = known[line.operands[1]], _ARRAY.search(line.shape)
+    return 0 if _is_near(target) else 2 * _padded(target, _ARRAY.search(update.shape)["shape"])
 
 
-def _near_cores(shape: str) -> bool | None:
-    """Return whether the first array of a shape is outside of HBM; None without an array."""
-    found = next(_ARRAY.finditer(shape), None)
-    return None if found is None else "S(" in (found["tiles"] or "")
+def _is_near(array: re.Match[str]) -> bool:
+    """Return whether an array is near the cores (VMEM) instead of in HBM."""
+    return "S(" in (array["tiles"] or "")
+
+
+def _starts_in_hbm(shape: str) -> bool:
+    """Return whether the first array of a shape is in HBM; False without an array."""
+    found = _ARRAY.search(shape)
+    return found is not None and not _is_near(found)
 
 
 def _sum(shape: str) -> int:
@@ -104,7 +103,7 @@ def _all(shape: str) -> int:
 
 
 def _hbm(array: re.Match[str]) -> int:
-    return 0 if "S(" in (array["tiles"] or "") else _padded(array)
+    return 0 if _is_near(array) else _padded(array)
 
 
 def _padded(array: re.Match[str], shape: str | None = None) -> int:

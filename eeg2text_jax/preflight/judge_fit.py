@@ -24,7 +24,7 @@ from eeg2text_jax.parallel.mesh import ARM, DATA, make_mesh
 from eeg2text_jax.parallel.placement import REPLICATED, Placement, arm_sharding, batch_sharding, replicated
 from eeg2text_jax.preflight.compiling import Compiled, Topology, compile_program, parse_topology, tpu_devices
 from eeg2text_jax.preflight.estimate import usable
-from eeg2text_jax.preflight.programs import Program
+from eeg2text_jax.preflight.programs import Program, at, with_arms
 from eeg2text_jax.pretrained.load import read_config, spec_of
 from eeg2text_jax.stores.copying import at_hand
 
@@ -103,17 +103,16 @@ def judge_fit(config: ConfigDict, topology: Topology, effort: str) -> JudgeFit:
     model = _model(config)
     arms, devices = len(arms_of(config)), tpu_devices(topology)
     if config.parallel.arms == "auto":  # "auto" would look at this machine's devices
-        config = config.copy_and_resolve_references()
-        config.parallel.arms = "vmap"
+        config = with_arms(config, "vmap")
     mesh = make_mesh(*tune_mesh(config, len(devices), arms), devices)
     placement = Placement(mesh, REPLICATED)
     program = make_program(config, model, LABELS, mesh)
     state = placement.abstract(program.state_shapes(config.prompt.length))
     weights = _weights(config, model)
-    frozen = _placed(weights, weights_shardings(weights, mesh, config.parallel.fsdp))
+    frozen = jax.tree.map(at, weights, weights_shardings(weights, mesh, config.parallel.fsdp))
     size, width = int(config.batch.size), int(max(config.batch.widths))
     keys = jax.eval_shape(lambda: jax.vmap(jax.random.key)(jnp.arange(arms, dtype=jnp.uint32)))
-    keys = jax.ShapeDtypeStruct(keys.shape, keys.dtype, sharding=arm_sharding(mesh))
+    keys = at(keys, arm_sharding(mesh))
     step = jax.jit(program.tune_step, donate_argnums=0, out_shardings=(placement.shardings(state), arm_sharding(mesh)))
     tuning = compile_program(Program(step, (state, _batch(size, width, mesh), frozen, keys)), mesh, effort)
     scored = dev_rows(config, program, width)
@@ -129,7 +128,7 @@ def judge_fit(config: ConfigDict, topology: Topology, effort: str) -> JudgeFit:
 def smallest_slice(config: ConfigDict, chip: str, effort: str, say: Callable[[str], None]) -> JudgeFit:
     """Return the fit of the smallest slice of a chip that holds the judge; `say` hears of each smaller one.
 
-    A slice whose chips cannot hold their share of the frozen weights is not compiled for.
+    Slices whose chips cannot hold their share of the frozen weights are skipped.
 
     Raises:
       UserError: the chip is no TPU, or no slice holds the judge.
@@ -168,12 +167,6 @@ def _batch(size: int, width: int, mesh: jax.sharding.Mesh) -> dict[str, jax.Shap
     kinds["weight"] = ((size,), "float32")
     rows = batch_sharding(mesh)
     return {name: jax.ShapeDtypeStruct(shape, jnp.dtype(kind), sharding=rows) for name, (shape, kind) in kinds.items()}
-
-
-def _placed(shapes: dict, shardings: dict) -> dict:
-    return jax.tree.map(
-        lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), shapes, shardings
-    )
 
 
 def _bytes(weights: dict) -> int:

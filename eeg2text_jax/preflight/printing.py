@@ -12,7 +12,8 @@ from eeg2text_jax.preflight.fitting import LargestBatch
 from eeg2text_jax.preflight.gpu_clock import GpuEstimate
 from eeg2text_jax.preflight.hlo_clock import Estimate
 
-GIB = 2**30
+GIB, MIB = 2**30, 2**20
+PARTS = ("arguments", "temporaries", "output", "code")  # of the memory of a compiled program
 ORDINAL = "ordinal, not calibrated: sum of XLA's cost models"
 
 
@@ -93,10 +94,9 @@ def mapping_lines(programs: Sequence[ProgramReport]) -> list[str]:
 def clock_json(program: ProgramReport, chip: Chip) -> dict[str, Any]:
     """Return the compiler's estimate for `--json`; `step` is one step of a search."""
     found, task = program.estimate, program.task
+    on_gpu = isinstance(found, GpuEstimate)
     told = {
-        "what_it_is": ORDINAL
-        if isinstance(found, GpuEstimate)
-        else "the compiler's model of the time, not a measurement",
+        "what_it_is": ORDINAL if on_gpu else "the compiler's model of the time, not a measurement",
         "share_of_peak": program.share_of_peak,
         "tokens_per_second": 1e3 * task.tokens / found.bound,
         **_times_json(found, chip),
@@ -128,9 +128,6 @@ def _times_json(found: Estimate, chip: Chip) -> dict[str, Any]:
             "by_kind": {kind: dataclasses.asdict(count) for kind, count in found.missing.items()},
         },
     }
-
-
-MIB = 2**20
 
 
 def to_text(report: Report) -> str:
@@ -199,12 +196,7 @@ def _compiled_lines(program: ProgramReport) -> list[str]:
     note = []
     if compiled.effort_unknown:
         note = [f"  this JAX knows no compiler option {EFFORT_OPTION}: compiled with its default effort"]
-    parts = {
-        "arguments": compiled.arguments,
-        "temporaries": compiled.temporaries,
-        "output": compiled.output,
-        "code": compiled.code,
-    }
+    parts = {name: getattr(compiled, name) for name in PARTS}
     crossing = ", ".join(f"{axis} {size / MIB:.1f} MiB" for axis, size in sorted(program.crossing.items()))
     lines = [
         "  " + ", ".join(f"{name} {_gib(size)}" for name, size in parts.items()),
@@ -274,9 +266,7 @@ def _program_json(report: Report, program: ProgramReport) -> dict[str, Any]:
     compiled = program.compiled
     taken = None
     if compiled is not None:
-        names = ("total", "arguments", "temporaries", "output", "code", "seconds")
-        taken = {name: getattr(compiled, name) for name in names}
-        taken["effort_unknown"] = compiled.effort_unknown
+        taken = {name: getattr(compiled, name) for name in ("total", *PARTS, "seconds", "effort_unknown")}
         taken |= {"collective_bytes_by_axis": program.crossing, "collectives_across_arms": program.across_arms}
     return {
         "name": program.task.name,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,8 @@ class Program:
 
     def argument_bytes(self) -> int:
         """The bytes of the arguments on one device."""
-        return sum(_device_bytes(leaf) for leaf in jax.tree.leaves(self.arguments))
+        leaves = jax.tree.leaves(self.arguments)
+        return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Outline:
 
     def mapped(self, mapping: str) -> "Outline":
         """Return a copy that computes the arms of a device by `vmap` (in parallel) or `map` (in sequence)."""
-        return dataclasses.replace(self, config=_with_arms(self.config, mapping))
+        return dataclasses.replace(self, config=with_arms(self.config, mapping))
 
     def training(self, placement: Placement, batch_size: int, bucket: tuple[int, int] | None = None) -> Program:
         """Return the training step of all arms; default bucket: the largest."""
@@ -119,7 +121,7 @@ class Outline:
 
     def _placed_study(self, placement: Placement) -> StudyArrays:
         study, frozen = _placed(self._study_arrays(), replicated(placement.mesh)), self._frozen()
-        return study if frozen is None else study._replace(frozen=jax.tree.map(_at, frozen, placement.frozen(frozen)))
+        return study if frozen is None else study._replace(frozen=jax.tree.map(at, frozen, placement.frozen(frozen)))
 
     def _frozen(self) -> Any:
         """Shapes of what all arms share; None where each has all of its own."""
@@ -162,7 +164,7 @@ def make_outline(config: ConfigDict) -> Outline:
         )
     features = _features(config)
     if config.parallel.arms == "auto":  # "auto" would look at this machine's devices
-        config = _with_arms(config, "vmap")
+        config = with_arms(config, "vmap")
     checkpoint = Path(at_hand(config.model.checkpoint)).expanduser()
     if config.model.checkpoint and checkpoint.is_dir():
         tokenizer = load_tokenizer(config.text.tokenizer or checkpoint)
@@ -174,7 +176,8 @@ def make_outline(config: ConfigDict) -> Outline:
     return Outline(config, adapted(model, read_settings(config), tokenizer), arms(config)[:together], features)
 
 
-def _with_arms(config: ConfigDict, mapping: str) -> ConfigDict:
+def with_arms(config: ConfigDict, mapping: str) -> ConfigDict:
+    """Return a copy of the configuration with `parallel.arms = mapping`."""
     config = config.copy_and_resolve_references()
     config.parallel.arms = mapping
     return config
@@ -196,7 +199,8 @@ def _features(config: ConfigDict) -> tuple[int, ...]:
     return (ZUCO_CHANNELS * len(config.data.recordings.bands),)
 
 
-def _at(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
+def at(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
+    """Return a shape with this sharding."""
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 
@@ -224,11 +228,4 @@ class TokenIds:
 
 
 def _placed(shapes: Any, sharding: NamedSharding) -> Any:
-    return jax.tree.map(lambda leaf: _at(leaf, sharding), shapes)
-
-
-def _device_bytes(leaf: jax.ShapeDtypeStruct) -> int:
-    items = 1
-    for length in leaf.sharding.shard_shape(leaf.shape):
-        items *= length
-    return items * leaf.dtype.itemsize
+    return jax.tree.map(lambda leaf: at(leaf, sharding), shapes)
