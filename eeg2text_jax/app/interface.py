@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +33,63 @@ def request_of(reference: str, prediction: str, mode: str, proof: str = "") -> d
 
 
 def build() -> Any:
-    """The blocks of the page. Raises UserError where gradio is not installed."""
+    """Return the blocks of the page. Raises UserError if gradio is not installed."""
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     gr = library("gradio", "app")
+    look, judge = _actions(gr)
+    with gr.Blocks(title="EEG-to-text, judged", delete_cache=(60, KEPT), analytics_enabled=False) as page:
+        gr.Markdown(ABOUT)
+        with gr.Row():
+            with gr.Column(scale=3, min_width=320):
+                choices, proof, options = _choices(gr)
+                read = gr.HTML(elem_id="read")
+                button = gr.Button("Judge", variant="primary", elem_id="judge")
+                result = gr.HTML(elem_id="verdict")
+                report = gr.HTML(elem_id="report")
+            with gr.Column(scale=2, min_width=320):
+                _field(gr)
+        eeg, control, references, reference, prediction, mode = choices
+        together = {"concurrency_limit": 1, "concurrency_id": "job", "show_progress": "hidden"}
+        shows = [read, reference, prediction, result, report, options]
+        for part in (eeg, control, references, mode):
+            part.change(look, choices, shows, api_name="look" if part is eeg else False, **together)
+        for part in (reference, prediction):
+            part.input(look, choices, shows, api_name=False, **together)
+        button.click(judge, [*choices, proof], [result, report], api_name="judge", **together)
+    return page
+
+
+def _choices(gr: Any) -> tuple[list[Any], Any, Any]:
+    """Return the fields that every job reads, the field of the proof, and the accordion of options."""
+    with gr.Row():
+        eeg = gr.File(label="Predictions", elem_id="eeg", height=140, min_width=260)
+        control = gr.File(label="Control, if any", elem_id="control", height=140, min_width=260)
+    with gr.Accordion(shown.OPTIONS, open=False) as options:
+        gr.Markdown("What `--reference`, `--mode`, `--columns` and `--proof` say at the command line.")
+        references = gr.File(label="References", elem_id="references", height=120)
+        mode = gr.Radio(list(MODES), value="not stated", label="How the text was decoded", elem_id="mode")
+        # A program may name a column before the file is read.
+        column = {"value": GUESSED, "min_width": 150, "allow_custom_value": True}
+        with gr.Row():
+            reference = gr.Dropdown([GUESSED], label="Column of the references", **column)
+            prediction = gr.Dropdown([GUESSED], label="Column of the predictions", **column)
+        proof = gr.Textbox(label="How it is known that no target reached the decoder", elem_id="proof")
+    return [eeg, control, references, reference, prediction, mode], proof, options
+
+
+def _field(gr: Any) -> None:
+    """Place the table of published outputs."""
+    headings, rows = field_table(field_page().read_text("utf8") if field_page().is_file() else "")
+    gr.Markdown("### Published outputs, judged by the same program\nClick a heading to sort.")
+    looks = {"elem_id": "field", "max_height": 700, "column_widths": WIDTHS, "wrap": True}
+    gr.Dataframe(rows, headers=headings, interactive=False, **looks)
+
+
+def _actions(gr: Any) -> tuple[Callable[..., Iterator], Callable[..., Iterator]]:
+    """Return what the page does: read the files as soon as they change, and judge them."""
+    keep = gr.update()
 
     def look(eeg, control, references, reference, prediction, mode) -> Iterator[tuple]:
-        keep = gr.update()
         if not eeg:
             yield "", keep, keep, "", "", keep
             return
@@ -51,15 +102,10 @@ def build() -> Any:
                 gr.update(choices=columns, value=chosen if chosen in columns else GUESSED, visible=len(columns) > 1)
                 for chosen in (reference, prediction)
             ]
-            refused = "refused" in state.found
-            found = shown.refusal(state.found) if refused else shown.reading(state.found)
-            yield (
-                found,
-                *selects,
-                "",
-                "",
-                gr.update(open=True) if refused else keep,
-            )  # the cure may be among the options
+            if "refused" in state.found:  # the cure may be among the options
+                yield shown.refusal(state.found), *selects, "", "", gr.update(open=True)
+            else:
+                yield shown.reading(state.found), *selects, "", "", keep
 
     def judge(eeg, control, references, reference, prediction, mode, proof) -> Iterator[tuple[str, str]]:
         request = request_of(reference, prediction, mode, proof)
@@ -71,54 +117,7 @@ def build() -> Any:
             else:
                 yield shown.verdict(state.found), shown.report(state.report)
 
-    with gr.Blocks(title="EEG-to-text, judged", delete_cache=(60, KEPT), analytics_enabled=False) as page:
-        gr.Markdown(ABOUT)
-        with gr.Row():
-            with gr.Column(scale=3, min_width=320):
-                with gr.Row():
-                    eeg = gr.File(label="Predictions", elem_id="eeg", height=140, min_width=260)
-                    control = gr.File(label="Control, if any", elem_id="control", height=140, min_width=260)
-                with gr.Accordion(shown.OPTIONS, open=False) as options:
-                    gr.Markdown("What `--reference`, `--mode`, `--columns` and `--proof` say at the command line.")
-                    references = gr.File(label="References", elem_id="references", height=120)
-                    mode = gr.Radio(list(MODES), value="not stated", label="How the text was decoded", elem_id="mode")
-                    with gr.Row():
-                        reference, prediction = (
-                            gr.Dropdown(
-                                [GUESSED],
-                                value=GUESSED,
-                                label=f"Column of the {side}",
-                                min_width=150,
-                                allow_custom_value=True,  # a program may name a column before the file is read
-                            )
-                            for side in ("references", "predictions")
-                        )
-                    proof = gr.Textbox(label="How it is known that no target reached the decoder", elem_id="proof")
-                read = gr.HTML(elem_id="read")
-                button = gr.Button("Judge", variant="primary", elem_id="judge")
-                result = gr.HTML(elem_id="verdict")
-                report = gr.HTML(elem_id="report")
-            with gr.Column(scale=2, min_width=320):
-                headings, rows = field_table(field_page().read_text("utf8") if field_page().is_file() else "")
-                gr.Markdown("### Published outputs, judged by the same program\nClick a heading to sort.")
-                gr.Dataframe(
-                    rows,
-                    headers=headings,
-                    interactive=False,
-                    elem_id="field",
-                    max_height=700,
-                    column_widths=WIDTHS,
-                    wrap=True,
-                )
-        choices = [eeg, control, references, reference, prediction, mode]
-        together = {"concurrency_limit": 1, "concurrency_id": "job", "show_progress": "hidden"}
-        shows = [read, reference, prediction, result, report, options]
-        for part in (eeg, control, references, mode):
-            part.change(look, choices, shows, api_name="look" if part is eeg else False, **together)
-        for part in (reference, prediction):
-            part.input(look, choices, shows, api_name=False, **together)
-        button.click(judge, [*choices, proof], [result, report], api_name="judge", **together)
-    return page
+    return look, judge
 
 
 def serve(host: str, port: int) -> None:

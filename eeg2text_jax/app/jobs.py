@@ -46,9 +46,9 @@ class Answer:
 def run(
     do: str, uploads: Mapping[str, str | None], request: Mapping[str, Any], seconds: int | None = None
 ) -> Iterator[Progress | Answer]:
-    """Read (`look`) or `judge` the uploads: progress now and then, at last the answer.
+    """Read (`look`) or `judge` the uploads, given by role: yield progress now and then, at last the answer.
 
-    `uploads` are paths by role. Refusals are answers with `refused`, one sentence; nothing of the files is left.
+    A refusal is an answer with `refused`, one sentence. No file is left.
     """
     limit = SECONDS[do] if seconds is None else seconds
     with tempfile.TemporaryDirectory(prefix="eeg2text-job-") as name:
@@ -56,9 +56,13 @@ def run(
         try:
             place(uploads, folder)
         except UserError as error:
-            yield Answer({"refused": str(error), "columns": []})
+            yield _refused(str(error))
             return
         yield from _work(folder, {"do": do, "seconds": limit, **request}, limit)
+
+
+def _refused(sentence: str) -> Answer:
+    return Answer({"refused": sentence, "columns": []})
 
 
 def place(uploads: Mapping[str, str | None], folder: Path) -> None:
@@ -89,7 +93,7 @@ def _work(folder: Path, request: dict[str, Any], limit: int) -> Iterator[Progres
         while process.poll() is None:
             passed = time.monotonic() - start
             if passed > PATIENCE * limit:
-                yield Answer({"refused": TOO_LONG.format(limit), "columns": []})
+                yield _refused(TOO_LONG.format(limit))
                 return
             with contextlib.suppress(queue.Empty):
                 last = lines.get(timeout=POLL).strip() or last
@@ -97,11 +101,11 @@ def _work(folder: Path, request: dict[str, Any], limit: int) -> Iterator[Progres
     finally:
         _end(process)
     if process.returncode == -signal.SIGXCPU:
-        yield Answer({"refused": TOO_LONG.format(limit), "columns": []})
+        yield _refused(TOO_LONG.format(limit))
         return
     answer, report = folder / ANSWER, folder / "report.html"
     if process.returncode or not answer.is_file():
-        yield Answer({"refused": FAILED.format(do="read" if request["do"] == "look" else "judge"), "columns": []})
+        yield _refused(FAILED.format(do="read" if request["do"] == "look" else "judge"))
         return
     found = json.loads(answer.read_text(encoding="utf8"))
     yield Answer(found, report.read_text(encoding="utf8") if report.is_file() else "")

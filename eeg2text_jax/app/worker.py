@@ -95,12 +95,7 @@ def judge(request: Request) -> dict[str, Any]:
     from eeg2text_jax.auditing.audit import audit
     from eeg2text_jax.auditing.provenance import Judged, JudgedFile, checked_proof
     from eeg2text_jax.auditing.report import write_report
-    from eeg2text_jax.auditing.result import (
-        EFFECT_HEADINGS,
-        condition_headings,
-        condition_rows,
-        effect_rows,
-    )
+    from eeg2text_jax.auditing.result import EFFECT_HEADINGS, condition_headings, condition_rows, effect_rows
     from eeg2text_jax.predictions.groups import groups_of, likely_groups
 
     sets: list[PredictionSet] = []
@@ -114,7 +109,6 @@ def judge(request: Request) -> dict[str, Any]:
     conditions = read_conditions(eeg, controls, rows_of)
     name, *_ = conditions
     print("judging", flush=True)
-    stated_by = "the visitor states" if request.get("mode") else "the file states"
     first = sets[0]
     labels, notes = groups_of(first, likely_groups(first))
     result = audit(
@@ -123,7 +117,7 @@ def judge(request: Request) -> dict[str, Any]:
         name=name,
         mode=request.get("mode"),
         proof=proof,
-        stated_by=stated_by,
+        stated_by="the visitor states" if request.get("mode") else "the file states",
         recording=str(first.header.get("recording", "eeg")),
         groups=labels,
         with_curve=len(first.predictions) <= CURVE_ROWS,
