@@ -1,7 +1,7 @@
-"""Which channels a model's own text hangs on: gradient times input of the free-running likelihood.
+"""Which channels a model's own text depends on: gradient times input of the free-running likelihood.
 
-It says to what the likelihood is sensitive, not whether that is right: an arm that was trained on noise has such a map,
-too, and stands beside. It is for a picture, and no test.
+The map shows to which channels the likelihood is sensitive, not whether the text is right: an arm trained on noise has
+a map, too, and is shown beside. It is a picture, not a test.
 """
 
 import collections
@@ -28,9 +28,9 @@ from eeg2text_jax.study.study import Study
 
 
 class ChannelShares:
-    """What each channel contributes, by training condition; filled while predictions pass by.
+    """The share of each channel by training condition, added while predictions are written.
 
-    Nothing is computed where the data file has no positions of electrodes.
+    Nothing is computed if the data file has no positions of electrodes.
     """
 
     def __init__(self, study: Study):
@@ -38,14 +38,7 @@ class ChannelShares:
         self._of_arms: dict[str, list[np.ndarray]] = collections.defaultdict(list)  # each [channels]
 
     def add(self, study: Study, params: Any, mesh: Mesh, texts: Sequence[Sequence[str]]) -> None:
-        """Add the arms of a study.
-
-        Args:
-          study: the run, or one wave of it.
-          params: each arm's parameters, `[A, ...]`.
-          mesh: with axes `("arm", "data")`.
-          texts: what each arm wrote from the EEG of the test part, `[A][N]`.
-        """
+        """Add the arms of a run, or of one wave; `texts [A][N]` are what each wrote from the EEG of the test part."""
         rows = study.split.parts["test"]
         found = padded_labels(study, [text for own in texts for text in own]).reshape(len(study.arms), len(rows), -1)
         program = attribution_program(study.model, mesh)

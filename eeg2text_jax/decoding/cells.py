@@ -1,4 +1,4 @@
-"""Decodes every cell of a grid in both modes: (arm, evaluation condition) -> rows of the predictions file."""
+"""Decode every cell of a grid, (arm, evaluation condition), in both modes: rows of the predictions file."""
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -51,14 +51,12 @@ class Cell(NamedTuple):
 def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator[Prediction]:
     """Decode the test part of the study under every evaluation condition, all arms at once.
 
-    Args:
-      study: the run.
-      params: each arm's parameters, `[A, ...]`; on several hosts, placed on `mesh`.
-      mesh: with axes `("arm", "data")`; by default one device, on which arms take turns. Batch sizes are rounded up to
-        a multiple of the `data` axis; predictions do not depend on the mesh.
+    Yields for every condition and arm the teacher-forced rows, then the free-running ones, in the order of the split.
 
-    Yields:
-      For every condition and arm the teacher-forced rows, then the free-running ones, each in the order of the split.
+    Args:
+      params: each arm's parameters, `[A, ...]`; on several hosts, placed on `mesh`.
+      mesh: by default one device, on which arms take turns. Batch sizes are rounded up to a multiple of the `data`
+        axis; predictions do not depend on the mesh.
     """
     mesh = mesh or make_mesh(1, 1, jax.devices()[:1])
     params = gather_params(params, mesh)
@@ -80,11 +78,7 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
 
 
 def check_decoding(decode: Mapping[str, Any], model: TokenIds) -> GenerationSpec:
-    """Return the generation settings of `config.decode` for a model.
-
-    Raises:
-      UserError: a field cannot be used.
-    """
+    """Return the generation settings of `config.decode` for a model; a UserError if a field cannot be used."""
     if decode["teacher_forced_cut"] not in CUTS:
         raise UserError(
             f"decode.teacher_forced_cut is {decode['teacher_forced_cut']!r}; expected one of {', '.join(CUTS)}."
@@ -130,7 +124,7 @@ def _decode_slice(
 
 
 def read_inputs(condition: str, batch: Mapping[str, Any]) -> dict[str, jax.Array]:
-    """What all arms read of a batch beside features: which words are real, and prompts where samples have their own."""
+    """Return the inputs that all arms share besides features: the mask of real words, and prompts of samples."""
     return {"mask": fed_mask([condition], batch["mask"][None])[0], **given_prompts(batch)}
 
 
@@ -180,18 +174,14 @@ def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothMo
         returned = len(texts) // len(rows)
         for n, text in enumerate(texts):
             k, hypothesis = divmod(n, returned)
-            written: dict[str, Any] = {
-                "prediction": text,
-                "prediction_tokens": tokens[mode][n],
-                "reference_tokens": targets[k],
-            }
+            fields = row_fields(study, cell, int(rows[k]), mode) | _likelihood(scores, k)
             if returned > 1:
-                written["hypothesis"] = hypothesis
-            yield Prediction(**row_fields(study, cell, int(rows[k]), mode), **written, **_likelihood(scores, k))
+                fields["hypothesis"] = hypothesis
+            yield Prediction(**fields, prediction=text, prediction_tokens=tokens[mode][n], reference_tokens=targets[k])
 
 
 def nearest_predictions(study: Study, rows: np.ndarray) -> Iterator[Prediction]:
-    """Rows of `nearest_in_time`, the same for every arm: the text of the training sample that is nearest in time."""
+    """Yield the rows of `nearest_in_time`, the same for every arm: the nearest training text in time."""
     special = frozenset(study.tokenizer.all_special_ids)
     for arm in study.arms:
         for i in rows.tolist():

@@ -75,35 +75,35 @@ class Exported:
         return texts
 
     def prompts(self, features: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """What the language model is fed of recordings `[W, F]`: embeddings `[N, S, D]` float32 and mask `[N, S]` bool.
+        """Return the input of the language model for recordings `[W, F]`: embeddings `[N, S, D]` and mask `[N, S]`.
 
-        Of a decoder-only model that is the prompt with the recording in its place, padded on the left, and of an
-        encoder-decoder the encoder's output: `inputs_embeds` and `encoder_outputs` of transformers.
+        For a decoder-only model, these are `inputs_embeds` of transformers, float32: the prompt with the recording in
+        it, padded on the left. For an encoder-decoder, they are `encoder_outputs`.
         """
-        recordings = _recordings(features, None, len(self.feeding.mean))
-        words = [self.feeding.standardize(recording) for recording in recordings]
-        batch = np.zeros((len(words), max(map(len, words)), len(self.feeding.mean)), np.float32)
-        for row, own in zip(batch, words, strict=True):
-            row[: len(own)] = own
-        mask = np.arange(batch.shape[1]) < np.array([[len(own)] for own in words])
-        hidden, real = self.model.encode(self.params, {"features": jnp.asarray(batch), "mask": jnp.asarray(mask)})
+        features, mask = self._padded(_recordings(features, None, len(self.feeding.mean)))
+        hidden, real = self.model.encode(self.params, {"features": features, "mask": mask})
         return np.asarray(hidden, np.float32), np.asarray(real)
+
+    def _padded(self, recordings: Sequence[np.ndarray], width: int = 0) -> tuple[jax.Array, jax.Array]:
+        """Standardize recordings; return them padded to `width` words or the longest, `[N, W, F]`, and their mask."""
+        words = [self.feeding.standardize(recording) for recording in recordings]
+        features = np.zeros((len(words), width or max(map(len, words)), len(self.feeding.mean)), np.float32)
+        for row, own in zip(features, words, strict=True):
+            row[: len(own)] = own
+        mask = np.arange(features.shape[1]) < np.array([[len(own)] for own in words])
+        return jnp.asarray(features), jnp.asarray(mask)
 
     def _decode_batch(
         self, params: Params, recordings: Sequence[np.ndarray], part: Slice, ids: np.ndarray
     ) -> list[str]:
         """Decode the real samples of a slice with the program that a run uses."""
-        words = [self.feeding.standardize(recording) for recording in recordings]
-        features = np.zeros((len(words), part.words, len(self.feeding.mean)), np.float32)
-        for row, own in zip(features, words, strict=True):
-            row[: len(own)] = own
-        mask = np.arange(part.words) < np.array([[len(own)] for own in words])
+        features, mask = self._padded(recordings, part.words)
         draws = self.generation.do_sample
         found = generate_arms(
             self.model,
             params,
-            {"features": jnp.asarray(features)[None]},
-            {"mask": jnp.asarray(mask)},
+            {"features": features[None]},
+            {"mask": mask},
             self.generation,
             make_mesh(1, 1, jax.devices()[:1]),
             keys=sentence_keys(self.feeding.seed, jnp.asarray(ids[part.samples], jnp.int32)) if draws else None,

@@ -31,14 +31,8 @@ COSINE = "cosine of the recording's and the sentence's embedding"
 def retrieve_grid(study: Study, params: Any, mesh: Mesh, candidates: Candidates) -> Iterator[Ranking]:
     """Score all candidates for the test part under every evaluation condition, all arms at once.
 
-    Args:
-      study: a run with the contrastive objective.
-      params: each arm's parameters, `[A, ...]`.
-      mesh: with axes `("arm", "data")`.
-      candidates: distinct sentences, including those of the test part.
-
-    Yields:
-      For every condition and arm one row per sample, in the order of the split.
+    Candidates are distinct sentences, including those of the test part. Yields for every condition and arm one row per
+    sample, in the order of the split.
     """
     params = gather_params(params, mesh)
     rows = study.split.parts["test"]
@@ -58,10 +52,9 @@ def retrieve_grid(study: Study, params: Any, mesh: Mesh, candidates: Candidates)
 def nearest_rankings(
     study: Study, rows: np.ndarray, texts: np.ndarray, candidates: Candidates, mode: str
 ) -> Iterator[Ranking]:
-    """Rows of `nearest_in_time`: candidates by how near they are to the training text that is nearest in time.
+    """Yield the rows of `nearest_in_time`: candidates by their cosine with the training text that is nearest in time.
 
-    Args:
-      texts: embeddings of the candidates, float64 `[N, E]`, of length 1.
+    `texts` are the unit-norm embeddings of the candidates, float64 `[N, E]`.
     """
     near = study.samples.nearest[rows]
     copied = study.targets.vectors[study.targets.rows(study.data.sentence[near].tolist())].astype(np.float64)

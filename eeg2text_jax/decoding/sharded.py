@@ -66,7 +66,7 @@ def plan_slices(n_words: np.ndarray, edges: Sequence[int], size: int) -> list[Sl
 def decode_dataset(
     slices: Sequence[Slice], decode: Callable[[Slice], Any], title: str, *, axis: int = 0, sentences: int = 1
 ) -> Any:
-    """Run `decode` on every slice and return the results in the order of the samples.
+    """Run `decode` on every slice; return the results as NumPy arrays, without padding, in the order of the samples.
 
     The next slice is dispatched before the results of the previous one are read, so the device does not wait.
 
@@ -77,15 +77,12 @@ def decode_dataset(
       title: the label of the progress display, which also shows sentences/s.
       axis: the axis of samples in the results.
       sentences: decoded sentences per sample (arms times modes, for example), for the rate.
-
-    Returns:
-      The pytree as NumPy arrays with all N samples along `axis`, without padding.
     """
     total = sum(part.real for part in slices)
     start, parts, done = time.monotonic(), [], 0
     with ProgressLine(title, total) as progress:
         for part, result in _one_ahead(slices, decode):
-            parts.append(jax.tree.map(lambda leaf, n=part.real: _head(leaf, n, axis), to_host(result)))
+            parts.append(jax.tree.map(lambda leaf, n=part.real: leaf.take(range(n), axis), to_host(result)))
             done += part.real
             rate = done * sentences / (time.monotonic() - start)
             progress.advance(part.real, f"{part.words} words, {rate:.1f} sentences/s")
@@ -107,10 +104,6 @@ def _one_ahead(slices: Sequence[Slice], decode: Callable[[Slice], Any]) -> Itera
         yield pending
 
 
-def _head(values: np.ndarray, n: int, axis: int) -> np.ndarray:
-    return values[(slice(None),) * axis + (slice(n),)]
-
-
 Inputs = dict[str, jax.Array]
 
 
@@ -125,20 +118,14 @@ def generate_arms(
     keys: jax.Array | None = None,
     compactions: int = 0,
 ) -> Generated:
-    """`generate` for stacked arms; takes no target.
+    """`generate` for stacked arms; takes no target. Leaves of the result are `[A, N, ...]`.
 
     Args:
-      model: a `Seq2SeqModel`.
       params: parameters of every arm, `[A, ...]`; A is a multiple of the mesh's `arm` axis.
       fed: inputs that differ between arms, `[A, B, ...]`; B is a multiple of the mesh's `data` axis.
       shared: inputs common to all arms, `[B, ...]`, such as `mask`.
-      spec: the settings.
-      mesh: with axes `("arm", "data")`.
       keys: PRNG keys `[B]`, one per sentence, for `spec.do_sample`.
       compactions: see `beam_search`; does not change results.
-
-    Returns:
-      `Generated` with all leaves `[A, N, ...]`.
     """
     check_request({**fed, **shared}, spec, keys)
     return generate_program(model, spec, mesh, compactions)(params, fed, (shared, keys if spec.do_sample else None))

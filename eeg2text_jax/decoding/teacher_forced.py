@@ -71,9 +71,9 @@ def cut_at_end(tokens: np.ndarray, end_tokens: Sequence[int]) -> list[int]:
     """Return the tokens of one row before the first end token, or all of them if there is none: the authors' cut.
 
     `eval_decoding.py` of the paper's code takes the argmax at all 56 positions, including padding (where the decoder's
-    input is unmasked padding tokens), and cuts tokens and string at the first *predicted* end token, independent of the
-    reference's length. Its predecessor (Wang and Ji) cuts the string at the first two consecutive end tokens. So a
-    prediction without an end token continues into the padding, and the authors score these tokens, too.
+    input is unmasked padding tokens), and cuts at the first *predicted* end token, independent of the reference's
+    length. Its predecessor (Wang and Ji) cuts the string at the first two consecutive end tokens. So a prediction
+    without an end token continues into the padding, and the authors score these tokens, too.
     """
     row = np.asarray(tokens)
     ends = np.flatnonzero(np.isin(row, np.asarray(end_tokens)))
