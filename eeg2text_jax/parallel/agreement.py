@@ -21,10 +21,7 @@ MOST_APART = 60.0  # seconds between the clocks of two hosts; requests to bucket
 
 
 def check_code(config: Mapping[str, object]) -> None:
-    """Compare code, versions, configuration and clock of all hosts. A call for all hosts at once.
-
-    Args:
-      config: the configuration; values as JSON holds them.
+    """Compare code, versions, configuration (as JSON) and clock of all hosts. All hosts must call this together.
 
     Raises:
       UserError: a host differs from the first; every host raises it.
@@ -41,17 +38,13 @@ def check_code(config: Mapping[str, object]) -> None:
 
 
 def check_data(**digests: str) -> None:
-    """Compare digests of the files that every host has read. A call for all hosts at once.
-
-    Raises:
-      UserError: a host differs from the first; every host raises it.
-    """
+    """Compare digests of the files that every host has read; see `check_code`."""
     if jax.process_count() > 1:
         _check(exchanged({"host": socket.gethostname(), "same": digests}))
 
 
 def exchanged(own: object) -> list:
-    """Return what every host says, in the order of their numbers. A call for all hosts at once."""
+    """Return the values of all hosts, in the order of their numbers. All hosts must call this together."""
     content = json.dumps(own).encode()
     if len(content) > ROOM:
         raise AssertionError(f"{len(content)} bytes, with room for {ROOM}")
@@ -81,9 +74,8 @@ def _check(said: list) -> None:
 def code_digest() -> str:
     """Return a digest of the package's source."""
     root = Path(__file__).parents[1]
-    return _digest(
-        "".join(f"{path.relative_to(root)} {_digest(path.read_text())}\n" for path in sorted(root.rglob("*.py")))
-    )
+    files = sorted(root.rglob("*.py"))
+    return _digest("".join(f"{path.relative_to(root)} {_digest(path.read_text())}\n" for path in files))
 
 
 def _digest(text: str) -> str:

@@ -12,19 +12,14 @@ from eeg2text_jax.parallel.placement import arm_sharding, replicated, seeds_shar
 
 
 class Divided(NamedTuple):
-    """Parameters in two parts: what each arm trains, and a frozen model that all arms share.
+    """Parameters in two parts: what each arm trains, and a frozen model that all arms share."""
 
-    Fields:
-      own: nested dict, each leaf `[A, ...]`; of one arm without that axis.
-      frozen: nested dict without an axis of arms: it is in memory once, however many arms there are.
-    """
-
-    own: Any
-    frozen: Any
+    own: Any  # nested dict, each leaf `[A, ...]`; of one arm without that axis
+    frozen: Any  # nested dict without an axis of arms: it is in memory once, however many arms there are
 
 
 def joined(params: Any) -> Any:
-    """Parameters of one arm as one nested dict, `Divided` or not."""
+    """Return the parameters of one arm as one nested dict, `Divided` or not."""
     return _merged(params.own, params.frozen) if isinstance(params, Divided) else params
 
 
@@ -36,13 +31,10 @@ def _merged(own: Any, frozen: Any) -> Any:
 def compile_step(
     step: Callable[..., Any], mesh: Mesh, state_formats: Any, study_shardings: Any = None
 ) -> Callable[..., Any]:
-    """Jits `step(state, batch, study) -> (state, metrics)` for a mesh; the state is donated.
+    """Jit `step(state, batch, study) -> (state, metrics)` for a mesh; the state is donated.
 
-    The batch `[S, B, ...]` is divided along `data`, metrics `[A]` stay with their arms.
-
-    Args:
-      state_formats: where the state lies and how, see `Placement.formats`; put it there before the first step.
-      study_shardings: where `study` lies; None: copied everywhere.
+    The batch `[S, B, ...]` is sharded along `data`; metrics `[A]` stay with their arms. Place the state by
+    `state_formats` (see `Placement.formats`) before the first step. `study` is replicated unless it has shardings.
     """
     return jax.jit(
         step,
@@ -55,16 +47,12 @@ def compile_step(
 def each_arm(
     function: Callable[..., Any], mesh: Mesh | AbstractMesh | None, mapping: str, arguments: Any, shared: Any
 ) -> Any:
-    """`function(*arguments, shared)` of every arm: `arguments` and result `[A, ...]`, divided over the mesh axis `arm`.
+    """Compute `function(*arguments, shared)` of every arm: arguments and result are `[A, ...]`, sharded over `arm`.
 
-    Every device sees its own arms alone, so that nothing can cross them; along `data` XLA divides what `function`
-    computes. A device with one arm computes without an axis for it: an axis of length 1 costs a TPU copies (of
-    BART-large's training step 15 ms of 180 by the compiler's estimate).
-
-    Args:
-      mesh: None on a single device.
-      mapping: of several arms on one device: `"vmap"` side by side, `"map"` one after the other.
-      shared: what all arms read.
+    Every device sees its own arms alone, so that arms cannot communicate; along `data` XLA partitions `function`. A
+    device with one arm computes without an arm axis, which would cost a TPU copies (15 of 180 ms of BART-large's
+    training step by the compiler's estimate). `mapping` of several arms on one device: `"vmap"` in parallel, `"map"` in
+    sequence.
     """
 
     def local(arguments: Any, shared: Any) -> Any:
@@ -79,17 +67,17 @@ def each_arm(
 
 
 def _each_local(function: Callable[..., Any], arguments: Any, mapping: str) -> Any:
-    """`function` of every arm of this device; of a single one without an axis for it."""
+    """Compute `function` of every arm of this device; of a single arm without an arm axis."""
     if jax.tree.leaves(arguments)[0].shape[0] == 1:
         return jax.tree.map(lambda leaf: leaf[None], function(jax.tree.map(lambda leaf: leaf[0], arguments)))
     return jax.lax.map(function, arguments) if mapping == "map" else jax.vmap(function)(arguments)
 
 
 def choose_by_arm(values: Sequence[jax.Array], which: Sequence[int]) -> jax.Array:
-    """`stack([values[i] for i in which])`, `[A, ...]`, as a choice at every element.
+    """Return `stack([values[i] for i in which])`, `[A, ...]`, computed as a choice at every element.
 
-    What is the same on the devices of all arms can be chosen from where it is; a stack of it, XLA divides between the
-    arms and exchanges, which costs an all-to-all across them.
+    The choice needs no communication, if all devices have `values`; XLA partitions a stack over the arms and exchanges
+    its parts, an all-to-all across arms.
     """
     number = jnp.asarray(which, jnp.int32).reshape(-1, *[1] * values[0].ndim)
     chosen = jnp.broadcast_to(values[0][None], (len(which), *values[0].shape))
@@ -99,18 +87,17 @@ def choose_by_arm(values: Sequence[jax.Array], which: Sequence[int]) -> jax.Arra
 
 
 def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
-    """Jits `function` so that every device runs it by itself, on its arms and its rows of the batch.
+    """Jit `function` so that every device runs it by itself, on its arms and its rows of the batch.
 
-    For what loops until it is done: under `vmap`, or left to XLA's partitioner, a `while_loop` stops when all arms
-    have, and asks them at every step. Arms on one device run one after the other, each as long as it needs.
+    This is for loops of unknown length: under `vmap`, or partitioned by XLA, a `while_loop` stops when all arms have
+    stopped, and asks them at every step. Arms on one device run in sequence, each as long as it needs.
 
     Args:
       function: `(params, fed, shared) -> result` for one arm; all arrays of `fed`, `shared` and the result have the
         batch (or a multiple of it) on their first axis.
 
     Returns:
-      The same over stacked arms: `params [A, ...]` or `Divided`, `fed [A, B, ...]`, `shared [B, ...]`, result
-      `[A, B, ...]`.
+      The same over stacked arms: `params [A, ...]` or `Divided`, `fed` and result `[A, B, ...]`, `shared [B, ...]`.
     """
     arms, fed_rows, rows = PartitionSpec(ARM), PartitionSpec(ARM, DATA), PartitionSpec(DATA)
 

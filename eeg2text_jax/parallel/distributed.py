@@ -1,4 +1,4 @@
-"""Several hosts as one machine, through JAX's own coordination service."""
+"""Runs on several hosts, by JAX's coordination service."""
 
 import os
 import sys
@@ -24,17 +24,15 @@ COORDINATOR, PROCESSES, PROCESS = "EEG2TEXT_COORDINATOR", "EEG2TEXT_PROCESSES", 
 
 
 def initialize(parallel: ParallelSettings) -> None:
-    """Joins the other hosts. Call it before anything touches a device. From then on the first host alone prints.
+    """Join the other hosts, before anything touches a device. Afterwards only the first host prints.
 
-    Args:
-      parallel: the section of the configuration. `hosts` is `"one"`: this machine alone; `"auto"`: the cluster that
-        JAX finds (a TPU slice, Slurm, Open MPI); `"env"`: as the environment says: `EEG2TEXT_COORDINATOR`
-        (address:port of process 0), `EEG2TEXT_PROCESSES` (how many) and `EEG2TEXT_PROCESS` (which one this is).
-        `startup` and `heartbeat` are seconds.
+    `parallel.hosts` is `"one"`: this machine alone; `"auto"`: the cluster that JAX finds (a TPU slice, Slurm, Open
+    MPI); `"env"`: the environment has `EEG2TEXT_COORDINATOR` (address:port of process 0), `EEG2TEXT_PROCESSES` (their
+    number) and `EEG2TEXT_PROCESS` (the number of this one). `startup` and `heartbeat` are seconds.
 
     Raises:
-      UserError: `hosts` is something else, the environment is incomplete, the others could not be joined, or there is
-        no device of the kind that was asked for.
+      UserError: `hosts` is something else, the environment is incomplete, the hosts could not be joined, or there is no
+        device of the requested kind.
     """
     hosts = parallel.hosts
     if hosts == "one" or jax.distributed.is_initialized():  # by an earlier fold
@@ -59,7 +57,7 @@ def initialize(parallel: ParallelSettings) -> None:
 
 
 def is_main() -> bool:
-    """Whether this process writes files and prints."""
+    """Return whether this process writes files and prints."""
     return host_number() == 0
 
 
@@ -69,11 +67,7 @@ def host_number() -> int:
 
 
 def check_devices() -> None:
-    """Starts JAX's backend.
-
-    Raises:
-      UserError: there is no device of the kind that JAX_PLATFORMS asks for.
-    """
+    """Start JAX's backend; raise a UserError if there is no device of the kind that JAX_PLATFORMS asks for."""
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:  # the latter, without a word, where a GPU's plugin is not installed
@@ -86,10 +80,9 @@ def check_devices() -> None:
 
 
 def main_first(make: Callable[[], Result]) -> Result:
-    """Calls `make` on the first host, then on the others, which find what it wrote to the workdir.
+    """Call `make` on the first host, then on the others, which find what it wrote to the workdir.
 
-    Raises:
-      UserError: on the other hosts, where `make` failed on the first, which raises what it raised.
+    If it fails on the first host, its error is raised there, and a UserError on the others.
     """
     if jax.process_count() == 1:
         return make()
@@ -112,7 +105,7 @@ def main_first(make: Callable[[], Result]) -> Result:
 
 
 def workdir_at(place: str, stack: ExitStack) -> str:
-    """The folder of this machine to work in for a workdir `place`, until `stack` ends; call it behind `initialize`.
+    """Return the local folder of a workdir `place`, until `stack` ends; call it after `initialize`.
 
     A workdir in a bucket is mirrored by the first host; the others have copies, see `stores.copying`.
 
@@ -129,11 +122,7 @@ def workdir_at(place: str, stack: ExitStack) -> str:
 
 
 def main_decides(decide: Callable[[], int]) -> int:
-    """The number that the first host finds, on every host. A call for all hosts at once.
-
-    Raises:
-      UserError: on the other hosts, where `decide` failed on the first, which raises what it raised.
-    """
+    """Return the number that the first host finds, on every host; errors as of `main_first`. For all hosts at once."""
     number: list[int] = []
     main_first(lambda: number.append(decide()) if is_main() else None)
     if jax.process_count() == 1:
@@ -142,22 +131,22 @@ def main_decides(decide: Callable[[], int]) -> int:
 
 
 def wait_for_all(name: str) -> None:
-    """Returns when every host has come here."""
+    """Return when every host has called this."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices(name)
 
 
 def to_host(tree: Any) -> Any:
-    """Arrays as numpy on every host, wherever their shards lie. A call for all hosts at once."""
+    """Return arrays as numpy on every host, wherever their shards lie. All hosts must call this together."""
     if all(leaf.is_fully_addressable for leaf in jax.tree.leaves(tree)):
         return jax.tree.map(np.asarray, tree)
     return multihost_utils.process_allgather(tree, tiled=True)
 
 
 def to_main(tree: Any) -> Any:
-    """Arrays on the first host: as they are where it is alone, as numpy of all shards else; None on other hosts.
+    """Return arrays on the first host (numpy of all shards, if there are others); None on other hosts.
 
-    A call for all hosts at once. Leaf by leaf, so that a device holds one whole leaf at a time beside its shards.
+    All hosts must call this together. Leaf by leaf, so that a device holds one whole leaf at a time beside its shards.
     """
     if jax.process_count() == 1:
         return tree

@@ -17,6 +17,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 from eeg2text_jax.errors import UserError
 
 ARM, DATA = "arm", "data"
+AUTO = (AxisType.Auto, AxisType.Auto)
 
 
 def mesh_shape(n_devices: int, n_arms: int, batch_size: int, wanted: tuple[int, int] = (0, 0)) -> tuple[int, int]:
@@ -25,11 +26,7 @@ def mesh_shape(n_devices: int, n_arms: int, batch_size: int, wanted: tuple[int, 
     By default as many devices as divide the arms go along `arm`, because arms need no communication; the others go
     along `data`. A device with several arms computes them all.
 
-    Args:
-      n_devices: devices of all hosts.
-      n_arms: arms trained together.
-      batch_size: the global batch size.
-      wanted: the configuration's choice; 0 for an axis derived from the other one.
+    `wanted` is the configuration's choice; 0 for an axis derived from the other one.
 
     Raises:
       UserError: the product of the axes is not the number of devices, or an axis does not divide the arms or the batch.
@@ -56,44 +53,33 @@ def mesh_shape(n_devices: int, n_arms: int, batch_size: int, wanted: tuple[int, 
 def make_mesh(arm: int, data: int, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """Make a mesh `("arm", "data")` with Auto axes (the default of `jax.make_mesh` is Explicit).
 
-    Args:
-      arm: devices along `arm`.
-      data: devices along `data`.
-      devices: `arm * data` devices, in row-major order (an arm's devices are adjacent); default: `jax.devices()`.
+    `devices` are `arm * data` devices, an arm's devices adjacent; by default `jax.devices()`.
     """
-    types = (AxisType.Auto, AxisType.Auto)
     if devices is None:
-        return jax.make_mesh((arm, data), (ARM, DATA), axis_types=types)
-    return Mesh(np.asarray(devices).reshape(arm, data), (ARM, DATA), axis_types=types)
+        return jax.make_mesh((arm, data), (ARM, DATA), axis_types=AUTO)
+    return Mesh(np.asarray(devices).reshape(arm, data), (ARM, DATA), axis_types=AUTO)
 
 
 def abstract_mesh(arm: int, data: int) -> AbstractMesh:
     """Make a mesh without devices, for which programs can be lowered but not compiled."""
-    return AbstractMesh((arm, data), (ARM, DATA), axis_types=(AxisType.Auto, AxisType.Auto))
+    return AbstractMesh((arm, data), (ARM, DATA), axis_types=AUTO)
 
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
     """The data sheet of an accelerator.
 
-    Fields:
-      name: its common name.
-      platform: `tpu` or `cuda`.
-      memory: bytes of its HBM (or GDDR memory).
-      flops: dense bfloat16 FLOP/s (float16 if the chip has no bfloat16).
-      bandwidth: memory bandwidth in bytes per second.
-      kinds: pattern of `jax.Device.device_kind`.
-      clock: clock rate of a TPU's cores in Hz, the unit of its compiler's estimates: `flops` divided by the FLOPs per
-        cycle of its matrix units (v4, v5p: 8 of 128 x 128; v5e: 4 of 128 x 128; v6e: 4 of 256 x 256). 0: not known.
+    `clock` is the unit of a TPU compiler's estimates: `flops` divided by the FLOPs per cycle of the matrix units
+    (v4, v5p: 8 of 128 x 128; v5e: 4 of 128 x 128; v6e: 4 of 256 x 256).
     """
 
-    name: str
-    platform: str
-    memory: int
-    flops: float
-    bandwidth: float
-    kinds: str
-    clock: float = 0.0
+    name: str  # its common name
+    platform: str  # `tpu` or `cuda`
+    memory: int  # bytes of its HBM (or GDDR memory)
+    flops: float  # dense bfloat16 FLOP/s (float16 if the chip has no bfloat16)
+    bandwidth: float  # memory bandwidth in bytes per second
+    kinds: str  # pattern of `jax.Device.device_kind`
+    clock: float = 0.0  # of a TPU's cores in Hz; 0: not known
 
 
 GIB = 2**30
@@ -143,16 +129,16 @@ def data_shards() -> int:
     return mesh.shape[DATA]
 
 
-def shard_rows(x: jax.Array, axis: int = 0) -> jax.Array:
-    """Constrain `axis` of `x`, the batch or rows of all its sentences, and of its gradient, to the mesh axis `data`.
+def shard_rows(x: jax.Array) -> jax.Array:
+    """Constrain the first axis of `x`, the batch or the rows of its sentences, and of its gradient, to the axis `data`.
 
     Without constraints XLA chooses what to gather. With parameters divided over `data` (FSDP) it gathered the
     activations of the global batch and all-reduced whole logits: 21.1 GB a chip and step for BART-large at batch 256 on
     v5e:4x4. With them it gathers weights: 2.6 GB at batch 256, 2.4 GB at 32.
     """
-    if data_shards() == 1 or x.shape[axis] % data_shards():
+    if data_shards() == 1 or x.shape[0] % data_shards():
         return x
-    return jax.lax.with_sharding_constraint(x, PartitionSpec(*[None] * axis, DATA))
+    return jax.lax.with_sharding_constraint(x, PartitionSpec(DATA))
 
 
 def replicate(tree: Any) -> Any:

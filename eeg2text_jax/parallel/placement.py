@@ -1,9 +1,7 @@
-"""Where the arrays of a run lie: its mesh, and the rules of its state, from `config.parallel`.
+"""The device mesh of a run and the partition rules of parameters, state and batches, from `config.parallel`.
 
-Where every array of the training state and of a batch lies on the mesh: one ordered list of rules.
-
-A rule is (regular expression, layout). The first one found in an array's path (`params/encoder/layers/bias`) holds,
-and an array that no rule matches is an error, so that a new parameter cannot be replicated by oversight.
+A rule is (regular expression, layout). The first rule that matches an array's path (`params/encoder/layers/bias`)
+applies. An array that no rule matches is an error, so that a new parameter cannot be replicated by oversight.
 """
 
 import dataclasses
@@ -36,12 +34,9 @@ FULLY_SHARDED: Rules = ((r"(^|/)(step|count|best_loss)$", ()), (r".*", FSDP))
 
 
 def state_shardings(state: Any, mesh: Mesh, rules: Rules) -> Any:
-    """Shardings of a training state (or of parameters alone), a `NamedSharding` for every leaf.
+    """Return a `NamedSharding` for every leaf of a training state, or of parameters: arrays, or their shapes.
 
-    Leaves with axes have the arms on the first one; scalars are copied everywhere.
-
-    Args:
-      state: pytree of arrays or of their shapes (`jax.eval_shape`).
+    Leaves with axes have the arms on the first one; scalars are replicated.
 
     Raises:
       ValueError: a leaf matches no rule, or a rule does not fit its shape.
@@ -62,7 +57,7 @@ def state_shardings(state: Any, mesh: Mesh, rules: Rules) -> Any:
 
 
 def frozen_shardings(params: Any, mesh: Mesh, rules: Rules) -> Any:
-    """Shardings of parameters that all arms share: as `state_shardings`, without an axis of arms."""
+    """Return shardings of parameters that all arms share: as `state_shardings`, without an arm axis."""
 
     def place(path: Any, leaf: Any) -> NamedSharding:
         name = jax.tree_util.keystr(path, simple=True, separator="/")
@@ -72,11 +67,11 @@ def frozen_shardings(params: Any, mesh: Mesh, rules: Rules) -> Any:
 
 
 def state_formats(state: Any, mesh: Mesh, rules: Rules) -> Any:
-    """`state_shardings`, on TPUs with the axes in memory as they are in the shape: what a training step keeps.
+    """Return `state_shardings`, on TPUs with row-major layouts: the layouts of the state between training steps.
 
-    Left to itself, a TPU puts the axis of one arm between the vocabulary and the width if the vocabulary is no multiple
-    of 8, and copies the embedding table and its momentum into that layout at every step (6.5 ms of BART-large's step by
-    the compiler's estimate, and 7 for reading it).
+    By default a TPU puts the axis of one arm between vocabulary and width if the vocabulary is no multiple of 8, and
+    copies the embedding table and its momentum into that layout at every step (6.5 ms of BART-large's step by the
+    compiler's estimate, and 7 for reading it).
     """
     shardings = state_shardings(state, mesh, rules)
     if isinstance(mesh, AbstractMesh) or mesh.devices.flat[0].platform != "tpu":
@@ -89,17 +84,17 @@ def state_formats(state: Any, mesh: Mesh, rules: Rules) -> Any:
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Rows of a batch along `data`, the same ones for every arm."""
+    """Rows of a batch along `data`, the same for every arm."""
     return NamedSharding(mesh, PartitionSpec(DATA))
 
 
 def put_batch(batch: Mapping[str, Any], mesh: Mesh) -> dict[str, jax.Array]:
-    """Places a batch on the mesh. Every host makes the whole batch and hands over the rows of its own devices."""
+    """Place a batch on the mesh. Every host makes the whole batch and hands over the rows of its own devices."""
     return put(dict(batch), batch_sharding(mesh))
 
 
 def seeds_sharding(mesh: Mesh) -> NamedSharding:
-    """A training batch `[S, B, ...]`: rows along `data`, each seed's everywhere along `arm`."""
+    """A training batch `[S, B, ...]`: rows along `data`, replicated along `arm`."""
     return NamedSharding(mesh, PartitionSpec(None, DATA))
 
 
@@ -109,7 +104,7 @@ def put_training_batch(batch: Mapping[str, Any], mesh: Mesh) -> dict[str, jax.Ar
 
 
 def put(tree: Any, sharding: NamedSharding) -> Any:
-    """Places arrays that every host has in full; each host hands over what its own devices hold."""
+    """Place arrays that every host has in full; each host hands over the shards of its own devices."""
 
     def place(array: Any) -> jax.Array:
         if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):  # of several hosts, JAX does not place keys
@@ -131,7 +126,7 @@ def arm_sharding(mesh: Mesh) -> NamedSharding:
 
 
 def fed_sharding(mesh: Mesh) -> NamedSharding:
-    """What every arm's encoder is fed, `[A, B, ...]`: arms and rows divided."""
+    """Encoder inputs of every arm, `[A, B, ...]`: sharded over arms and rows."""
     return NamedSharding(mesh, PartitionSpec(ARM, DATA))
 
 
@@ -145,11 +140,8 @@ def _match(name: str, rules: Rules) -> Layout:
 def _axes(layout: Layout, shape: tuple[int, ...], n_data: int) -> tuple[str | None, ...]:
     if layout != FSDP:
         return tuple(layout)
-    size = 1
-    for length in shape:
-        size *= length
     dividing = [axis for axis, length in enumerate(shape) if length % n_data == 0]
-    if n_data == 1 or size < FSDP_MIN_SIZE or not dividing:
+    if n_data == 1 or math.prod(shape) < FSDP_MIN_SIZE or not dividing:
         return ()
     longest = max(dividing, key=lambda axis: (shape[axis], axis))
     return (*[None] * longest, DATA)
@@ -171,15 +163,10 @@ class Placement:
         accumulate: int,
         devices: Sequence[jax.Device] | int | None = None,
     ) -> "Placement":
-        """Return the placement that the section `parallel` asks for, on the devices of all hosts.
+        """Return the placement that the section `parallel` asks for.
 
-        Args:
-          parallel: the section.
-          n_arms: of the grid.
-          batch_size: `batch.size`.
-          accumulate: `train.accumulate`.
-          devices: others to take, descriptions of a machine that is not there among them; a number: so many of no kind,
-            for which programs can be lowered, not compiled.
+        `devices` are by default those of all hosts. They may be descriptions of devices that are not present, or a
+        number of devices without a kind, for which programs can be lowered but not compiled.
 
         Raises:
           UserError: `parallel.mesh` does not fit the devices, the arms or the batch, or `train.accumulate` the batch.
@@ -195,18 +182,16 @@ class Placement:
                 )
             wanted = (1, wanted[1])
         rules = FULLY_SHARDED if parallel.fsdp else REPLICATED
-        if devices is not None:
-            n_devices = devices if isinstance(devices, int) else len(devices)
-            shape = mesh_shape(n_devices, n_arms, batch_size, wanted)
-            _check_microbatches(batch_size, accumulate, shape[1])
-            return cls(abstract_mesh(*shape) if isinstance(devices, int) else make_mesh(*shape, devices), rules)
-        found = list(jax.devices())
-        if min(wanted) and wanted[0] * wanted[1] < len(found) and jax.process_count() == 1:
-            found = found[: wanted[0] * wanted[1]]
-        shape = mesh_shape(len(found), n_arms, batch_size, wanted)
-        _check_microbatches(batch_size, accumulate, shape[1])
-        chosen = None if len(found) == len(jax.devices()) else found
-        return cls(make_mesh(*shape, chosen), rules)
+        if devices is None and 0 < math.prod(wanted) < len(jax.devices()) and jax.process_count() == 1:
+            devices = jax.devices()[: math.prod(wanted)]
+        n_devices = devices if isinstance(devices, int) else len(jax.devices() if devices is None else devices)
+        shape = mesh_shape(n_devices, n_arms, batch_size, wanted)
+        if accumulate < 1 or batch_size % (accumulate * shape[1]):
+            raise UserError(
+                f"train.accumulate = {accumulate} does not cut batch.size = {batch_size} into equal parts whose rows "
+                f"{shape[1]} devices can share; batch.size must be a multiple of {max(accumulate, 1) * shape[1]}."
+            )
+        return cls(abstract_mesh(*shape) if isinstance(devices, int) else make_mesh(*shape, devices), rules)
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{n} along {axis}" for axis, n in self.mesh.shape.items())
@@ -246,12 +231,12 @@ class Placement:
 
 
 def arms_mapping(parallel: ParallelSettings) -> str:
-    """How the arms of a device are computed, from `parallel.arms`: `"vmap"`, side by side, or `"map"`, in turn.
+    """Return how the arms of a device are computed: `"vmap"`, in parallel, or `"map"`, in sequence.
 
-    `"auto"` maps on a single CPU device, which does that faster.
+    `"auto"` maps on a single CPU device, where this is faster.
 
     Raises:
-      UserError: it is something else.
+      UserError: `parallel.arms` is something else.
     """
     if parallel.arms not in ("auto", "vmap", "map"):
         raise UserError(f"parallel.arms = {parallel.arms!r}; expected 'auto', 'vmap' or 'map'.")
@@ -259,11 +244,3 @@ def arms_mapping(parallel: ParallelSettings) -> str:
         return parallel.arms
     n_devices = math.prod(parallel.mesh) or len(jax.devices())
     return "map" if n_devices == 1 and jax.default_backend() == "cpu" else "vmap"
-
-
-def _check_microbatches(size: int, accumulate: int, n_data: int) -> None:
-    if accumulate < 1 or size % (accumulate * n_data):
-        raise UserError(
-            f"train.accumulate = {accumulate} does not cut batch.size = {size} into equal parts whose rows {n_data} "
-            f"devices can share; batch.size must be a multiple of {max(accumulate, 1) * n_data}."
-        )

@@ -26,10 +26,7 @@ NAMES: list[Path] = []  # in the child: where the names of the hosts are written
 def supervised(name: str, work: Callable[[], None], patience: float) -> None:
     """Call `work` in a child process. Return in the child; end the parent with the status that the child should have.
 
-    Args:
-      name: the command, for messages.
-      work: joins the other hosts and works with them.
-      patience: seconds after which JAX's coordination service has noticed a lost host.
+    After `patience` seconds JAX's coordination service has noticed a lost host. `name` is the command, for messages.
     """
     folder = Path(tempfile.mkdtemp(prefix="eeg2text_host_"))
     sys.stdout.flush()
@@ -108,12 +105,7 @@ def _read(path: Path) -> str:
 
 
 def lost_host(log: str, names: list[str]) -> str:
-    """Return the sentence about a lost host, from messages of JAX's coordination service; "" if there is none.
-
-    Args:
-      log: what C++ wrote to stderr.
-      names: the machine of every host.
-    """
+    """Return the sentence about a lost host, from what JAX's coordination service logged; "" if no host was lost."""
     if "JAX distributed service detected fatal errors" not in log:
         return ""
     if "RegisterTask" in log:
