@@ -18,11 +18,7 @@ SIDES = ("encoder_", "decoder_")  # a field with one of these prefixes is for th
 
 
 def spec_from_config(config: EncoderDecoderConfig) -> Seq2SeqSpec:
-    """Hugging Face configuration -> description of the backbone.
-
-    Raises:
-      UserError: the configuration names no start or end token.
-    """
+    """Hugging Face configuration -> description; raise a UserError if it has no start or end token."""
     decoder = config.decoder
     return Seq2SeqSpec(
         backbone="bert2bert",

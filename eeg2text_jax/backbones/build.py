@@ -17,12 +17,9 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 def build_model(config: ModelSettings, feature_shape: int | Sequence[int], tokenizer: Any) -> Seq2SeqModel:
-    """A model with random weights: backbone of `config.shape` and the tokenizer's vocabulary.
+    """Return a model with random weights: the backbone of `config.shape` with the tokenizer's vocabulary.
 
-    Args:
-      config: the `model` section of the configuration.
-      feature_shape: F, numbers per word, or (X, Y, Z) of volumes.
-      tokenizer: of transformers; gives the vocabulary size and special tokens.
+    `config` is the section `model`; `feature_shape` is F, numbers per word, or (X, Y, Z) of volumes.
 
     Raises:
       UserError: an unknown backbone, dtype or field of `shape`, or a tokenizer without end or padding token.
@@ -34,7 +31,7 @@ def build_model(config: ModelSettings, feature_shape: int | Sequence[int], token
 def model_around(
     spec: Seq2SeqSpec, config: ModelSettings, feature_shape: int | Sequence[int], tokenizer: Any
 ) -> Seq2SeqModel:
-    """The model with brain encoder and bridge that `config` (the `model` section) asks for around a backbone."""
+    """Return the model of the section `model` around a backbone: with its brain encoder and bridge."""
     if config.dtype not in DTYPES:
         raise UserError(f"config.model.dtype is {config.dtype!r}; it must be one of {', '.join(DTYPES)}.")
     prompt = tokenizer(config.prompt, add_special_tokens=False)["input_ids"] if config.prompt else []
@@ -49,15 +46,12 @@ def model_around(
 def brain_spec(
     config: ModelSettings, feature_shape: int | Sequence[int], prompt: tuple[int, ...] = (), d_model: int = 0
 ) -> EEGSpec:
-    """Description of the brain encoder that `config` (the `model` section) asks for.
+    """Return the description of the brain encoder of the section `model`.
 
-    Args:
-      feature_shape: F, or (X, Y, Z) of volumes.
-      d_model: width of the language model, which is UniCoRN's own where the configuration gives none.
+    `d_model`, the width of the language model, is UniCoRN's width if the configuration gives none.
 
     Raises:
-      UserError: volumes would be taken as words of as many features as they have voxels, or heads do not divide the
-        width.
+      UserError: volumes have no width to be projected to, or heads do not divide the width.
     """
     shape = (feature_shape,) if isinstance(feature_shape, int) else tuple(map(int, feature_shape))
     unicorn, volume = config.encoder == "unicorn", shape if len(shape) > 1 else ()
@@ -111,12 +105,12 @@ def backbone_module(name: str) -> Any:
 
 
 def backbone_of(config: PretrainedConfig) -> str | None:
-    """Name of the backbone whose checkpoints have such a configuration; None where there is none."""
+    """Return the name of the backbone whose checkpoints have such a configuration; None if there is none."""
     return next((name for name in BACKBONES if config.model_type == backbone_module(name).MODEL_TYPE), None)
 
 
 def random_spec(backbone: str, shape: dict[str, Any], tokenizer: Any) -> Seq2SeqSpec:
-    """Description of a backbone with random weights.
+    """Return the description of a backbone with random weights.
 
     Raises:
       UserError: see `random_config` and `describe`; or the vocabulary is smaller than the tokenizer's.
@@ -131,16 +125,11 @@ def random_spec(backbone: str, shape: dict[str, Any], tokenizer: Any) -> Seq2Seq
 
 
 def describe(config: PretrainedConfig, backbone: str, where: str) -> Seq2SeqSpec:
-    """Description of the backbone that a Hugging Face configuration asks for.
-
-    Args:
-      config: of the class that `backbone` is made from.
-      backbone: one of `BACKBONES`.
-      where: what the configuration was read from, for messages.
+    """Return the description of a backbone from its Hugging Face configuration, which was read from `where`.
 
     Raises:
-      UserError: an activation that we do not have, a size below 1, a rate of dropout that is none, or not one padding,
-        end and start token.
+      UserError: an unknown activation, a size below 1, an invalid dropout rate, or not one padding, end and start
+        token.
     """
     try:
         spec = backbone_module(backbone).spec_from_config(config)
@@ -174,15 +163,15 @@ def _check_stack(stack: StackSpec, where: str) -> None:
 
 
 def random_config(backbone: str, shape: dict[str, Any], tokenizer: Any) -> PretrainedConfig:
-    """Hugging Face configuration of a backbone with random weights.
+    """Return the Hugging Face configuration of a backbone with random weights.
 
     Raises:
       UserError: a field that the configuration class does not know.
     """
     module = backbone_module(backbone)
     _check_fields(shape, module.CONFIG, getattr(module, "SIDES", ()))
-    bos = _first(tokenizer.bos_token_id, tokenizer.cls_token_id)
-    eos = _first(tokenizer.eos_token_id, tokenizer.sep_token_id)
+    bos = first_known(tokenizer.bos_token_id, tokenizer.cls_token_id)
+    eos = first_known(tokenizer.eos_token_id, tokenizer.sep_token_id)
     if eos is None or (tokenizer.pad_token_id is None and backbone in ENCODER_DECODERS):
         raise UserError("the tokenizer has no end or no padding token; set eos_token and pad_token in its folder.")
     tokens = {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": tokenizer.pad_token_id}
@@ -196,7 +185,8 @@ def _whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _first(*ids: int | None) -> int | None:
+def first_known(*ids: int | None) -> int | None:
+    """Return the first token id that is not None."""
     return next((i for i in ids if i is not None), None)
 
 

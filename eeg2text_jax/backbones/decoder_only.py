@@ -20,13 +20,9 @@ _ATTENTION = ("query", "key", "value", "out")
 
 
 def describe(config: PretrainedConfig, backbone: str, activation: str, **details: Any) -> Seq2SeqSpec:
-    """Description of a model with root-mean-square norms, rotary positions and a gated feed-forward network.
+    """Return the description of a model with RMS norms, rotary positions and a gated feed-forward network.
 
-    Args:
-      config: the Hugging Face configuration.
-      backbone: the name of its module.
-      activation: of the feed-forward network.
-      details: further fields, of `Seq2SeqSpec` or of its `StackSpec`.
+    `details` are further fields of `Seq2SeqSpec` or of its `StackSpec`.
     """
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     of_model = {field.name for field in dataclasses.fields(Seq2SeqSpec)}
@@ -75,7 +71,7 @@ def describe(config: PretrainedConfig, backbone: str, activation: str, **details
 
 
 def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
-    """Radians a position of each pair of a head's dimensions, rounded to float32 as PyTorch does.
+    """Return radians per position of each pair of a head's dimensions, rounded to float32 as in PyTorch.
 
     Raises:
       UserError: the configuration asks for a scaling that is not implemented.

@@ -79,11 +79,7 @@ def attention(target: str, names: dict[str, str], layers: int, *, bias: bool = T
 def match(table: Table, tensors: Tensors, shapes: Mapping[str, tuple[int, ...]], where: str) -> dict[str, Source]:
     """Find every parameter of the table in a checkpoint; nothing is copied.
 
-    Args:
-      table: of the checkpoint's architecture.
-      tensors: the checkpoint, by PyTorch's names.
-      shapes: of our parameters, by path.
-      where: the checkpoint's place, for messages.
+    `shapes` are those of our parameters, by path; `where` is the checkpoint's place, for messages.
 
     Raises:
       UserError: tensors are missing, left over, wrongly shaped, or tied ones differ; all are named.
@@ -190,7 +186,7 @@ def _refuse(table: Table, where: str, missing: list, unused: list, misshapen: li
         raise UserError(f"{where}: is no {table.architecture} checkpoint of its configuration; {'; '.join(said)}.")
 
 
-def _listed(names: Iterable[str], most: int = 40) -> str:
-    names = sorted(names)
+def _listed(names: Iterable[str]) -> str:
+    names, most = sorted(names), 40
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
