@@ -25,14 +25,7 @@ def sample(step: Step, cache: Cache, batch: int, spec: GenerationSpec, keys: jax
     """Append the best token, or with `spec.do_sample` a random one, until every row has ended.
 
     Scores are summed log-probabilities after all processors. As in transformers, processors here work on logits; in
-    beam search they work on log-probabilities.
-
-    Args:
-      step: as for `beam_search`.
-      cache: for N = B * num_return_sequences rows.
-      batch: B.
-      spec: the settings.
-      keys: PRNG keys `[N]`, one per row, for `do_sample`.
+    beam search they work on log-probabilities. Arguments as of `beam_search`, for N = B * num_return_sequences rows.
     """
 
     def advance(state: SampleState) -> SampleState:

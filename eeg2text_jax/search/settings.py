@@ -95,20 +95,20 @@ class GenerationSpec:
                 raise UserError(f"generation setting {name}: expected {expected}, got {getattr(self, name)!r}.")
 
     @classmethod
-    def from_fields(cls, fields: Mapping[str, Any], model: TokenIds, source: str = "decode") -> "GenerationSpec":
+    def from_fields(cls, fields: Mapping[str, Any], model: TokenIds) -> "GenerationSpec":
         """Make a spec from named settings (such as `config.decode`); token ids default to the model's.
 
         Fields of the loop over the test set (`batch_size`, `teacher_forced_cut`) are ignored.
 
         Raises:
-          UserError: `source` has a field that is unknown or not implemented; the message names the nearest known one.
+          UserError: a field is unknown or not implemented; the message names the nearest known one.
         """
         tokens = {
             "decoder_start_token_id": model.start_token,
             "pad_token_id": model.pad_token,
             "eos_token_id": model.eos_token,
         }
-        return cls(**(tokens | _known(fields, source)))
+        return cls(**(tokens | _known(fields, "decode")))
 
     @classmethod
     def from_checkpoint(
