@@ -49,7 +49,7 @@ def best_seconds(run: Callable[[], Any], repeats: int = 5) -> float:
 def gpu_state() -> list[dict[str, str]]:
     """Return driver, clocks, power and temperature of every NVIDIA GPU now; empty without `nvidia-smi`.
 
-    A report has it before and after the timed runs, as a GPU lowers its clocks when it is hot or short of power.
+    A report has this before and after the timed runs: a hot GPU, or one short of power, lowers its clocks.
     """
     if (command := shutil.which("nvidia-smi")) is None:
         return []

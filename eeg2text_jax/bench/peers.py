@@ -1,10 +1,8 @@
 """Optional peers: other decoders of the same BART, and the same training in PyTorch, on the device that JAX uses.
 
 A peer that is not installed is reported and skipped. PyTorch trains from our weights on the same batches with AdamW and
-the same settings, in bfloat16 by autocast, eagerly or compiled.
-
-The EEG encoder is `nn.TransformerEncoder` (post-norm, ReLU) and `relu(nn.Linear)` as in the paper's code, the language
-model transformers' BART, fed through `inputs_embeds`.
+the same settings, in bfloat16 by autocast, eagerly or compiled. Its EEG encoder is `nn.TransformerEncoder` (post-norm,
+ReLU) and `relu(nn.Linear)` as in the paper's code; its language model is transformers' BART, fed by `inputs_embeds`.
 """
 
 import copy
@@ -182,9 +180,6 @@ class TorchTraining:
     """A PyTorch model with our parameters of one arm (NumPy arrays), and its optimizer.
 
     `place.dtype` is the precision of the products, by autocast; `compiled`: loss and gradient by `torch.compile`.
-
-    Raises:
-      UserError: torch is not installed.
     """
 
     def __init__(

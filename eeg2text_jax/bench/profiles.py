@@ -20,17 +20,10 @@ Row = dict[str, Any]
 
 
 def profile(run: Callable[[], Any], folder: Path, hlo: str, unknown_loops: Sequence[int] = ()) -> Row:
-    """Profile `run` into a folder and return its time by part of the model.
+    """Profile `run` (one program, waited for) into a folder for XProf; return its time by part of the model.
 
-    Args:
-      run: runs one program and blocks until it is done.
-      folder: the folder of the profile, for XProf.
-      hlo: the program's text, `compiled.as_text()`.
-      unknown_loops: see `hlo_clock.estimate`.
-
-    Returns:
-      `measured_ms_by_part`, the time of the device's operations, and on a TPU `estimated_ms_by_part`, the compiler's
-      estimate.
+    The result has `measured_ms_by_part`, the time of the device's operations, and on a TPU `estimated_ms_by_part`, the
+    compiler's estimate. `hlo` is `compiled.as_text()`; for `unknown_loops` see `hlo_clock.estimate`.
 
     Raises:
       UserError: the profile has no operation of the program.

@@ -1,12 +1,12 @@
 """`eeg2text bench --stage=train`: samples per second of the real training step, beside PyTorch in the same run.
 
+The workload is the paper's EEG encoder in front of a BART with random weights, AdamW, sentence lengths as in ZuCo.
 PyTorch runs on JAX's device and in the same precision (bfloat16 by autocast), eagerly (`torch`) or compiled
-(`torch-compiled`). Losses are compared in float32; a difference changes the exit status and never the times.
+(`torch-compiled`), on the same batches, and on batches padded to 56 words and tokens as in the authors' code. Losses
+are compared in float32; a difference changes the exit status and never the times.
 
-The paper's EEG encoder in front of a BART with random weights, AdamW, sentence lengths as in ZuCo. A step of every
-bucket is timed for all contestants alternately; epoch figures weight the buckets by their frequency in the training
-stream. The best time of each counts, to reduce the effect of other load. PyTorch gets the same batches, and batches
-padded to 56 words and tokens as in the authors' code.
+A step of every bucket is timed for all contestants alternately, and the best time of each counts, to reduce the effect
+of other load. Epoch figures weight the buckets by their frequency in the training stream.
 """
 
 import argparse
