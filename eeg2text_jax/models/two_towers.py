@@ -12,8 +12,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from eeg2text_jax.models.brain.encoder import make_encoder
-from eeg2text_jax.models.eeg2text import Inputs
-from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.functional import Inputs, Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params, PureModel, in_compute_dtype
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
 
