@@ -10,7 +10,7 @@ from eeg2text_jax.cli import COMMANDS, main
 
 @pytest.fixture(scope="module")
 def script():
-    from eeg2text_jax.commands.completion import script
+    from eeg2text_jax.commands.shell import script
 
     return script("bash")
 

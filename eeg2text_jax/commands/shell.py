@@ -1,0 +1,99 @@
+"""`eeg2text configs` and `eeg2text completion`: the package's configurations, and completion in a shell."""
+
+import argparse
+import contextlib
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from eeg2text_jax.commands.overview import COMMANDS, command
+from eeg2text_jax.errors import UserError, did_you_mean
+from eeg2text_jax.files import write_text
+from eeg2text_jax.study.shipped import shipped, summary
+
+
+def configs(argv: Sequence[str]) -> int:
+    """The configurations that travel with the package; `show NAME` prints one, `copy NAME` gives it."""
+    arguments = _parse_configs(argv)
+    known = shipped()
+    if arguments.action is None:
+        for name, path in known.items():
+            print(f"{name:<12} {summary(path)}")
+        print("\n`--config=NAME` takes one as it is, `eeg2text configs copy NAME` gives a file to edit.")
+        return 0
+    if arguments.name not in known:
+        raise UserError(f"{arguments.name}: there is no such configuration; {did_you_mean(arguments.name, known)}")
+    text = known[arguments.name].read_text(encoding="utf8")
+    if arguments.action == "show":
+        print(text, end="")
+        return 0
+    out = Path(arguments.out or f"{arguments.name}.py")
+    if out.exists():
+        raise UserError(f"{out}: exists already; give --out another name, or remove it.")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_text(out, text)
+    print(f"wrote {out}; use it with --config={out}")
+    return 0
+
+
+def _parse_configs(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="eeg2text configs", description=configs.__doc__)
+    actions = parser.add_subparsers(dest="action", metavar="show | copy")
+    for name, what in (("show", "print a configuration"), ("copy", "write it to a file of your own, to be edited")):
+        action = actions.add_parser(name, help=what, description=what)
+        action.add_argument("name", help="as in the list")
+        if name == "copy":
+            action.add_argument("--out", default="", help="the new file; NAME.py of the current folder by default")
+    return parser.parse_args(argv)
+
+
+SCRIPT = """\
+_eeg2text() {{
+  local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" options=""
+  COMPREPLY=()
+  if [[ $COMP_CWORD -eq 1 ]]; then
+    COMPREPLY=($(compgen -W "{commands}" -- "$word"))
+    return
+  fi
+  if [[ $word == "=" ]]; then before="${{COMP_WORDS[COMP_CWORD-1]}}"; word=""
+  elif [[ $before == "=" ]]; then before="${{COMP_WORDS[COMP_CWORD-2]}}"; fi
+  if [[ $before == "--config" ]]; then
+    COMPREPLY=($(compgen -W "{configurations}" -- "$word"))
+    return
+  fi
+  case "${{COMP_WORDS[1]}}" in
+{cases}
+  esac
+  if [[ $word == -* ]]; then COMPREPLY=($(compgen -W "$options" -- "$word")); compopt -o nospace 2>/dev/null; fi
+}}
+complete -o default -F _eeg2text eeg2text
+"""
+ZSH = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n"
+
+
+def completion(argv: Sequence[str]) -> int:
+    """A script for bash or zsh that completes commands, options, fields and shipped configurations.
+
+    Write it to a file (`eeg2text completion bash > FILE`) and `source FILE` in the start-up file: collecting the
+    options takes seconds, as every command is imported.
+    """
+    parser = argparse.ArgumentParser(prog="eeg2text completion", description=completion.__doc__)
+    parser.add_argument("shell", choices=("bash", "zsh"))
+    print(script(parser.parse_args(argv).shell), end="")
+    return 0
+
+
+def script(shell: str) -> str:
+    """Return the script for a shell; zsh runs that of bash."""
+    cases = [f'    {name}) options="{" ".join(options_of(name))}" ;;' for name in COMMANDS if name != "completion"]
+    words = {"commands": " ".join(COMMANDS), "configurations": " ".join(shipped()), "cases": "\n".join(cases)}
+    return (ZSH if shell == "zsh" else "") + SCRIPT.format(**words)
+
+
+def options_of(name: str) -> list[str]:
+    """Return the options of a command, as its own `--help` lists them."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+        command(name)(["--help"])
+    return list(dict.fromkeys(re.findall(r"^ +(?:-\w, )?(--[\w.-]+)", said.getvalue(), re.MULTILINE)))
