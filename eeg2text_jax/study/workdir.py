@@ -22,55 +22,32 @@ OPENED = ("data.h5", "split.json", "tokenizer", "targets.npz", "waves.json")
 DECODED = ("predictions.jsonl", "rankings.jsonl", "channels.json", "metrics.jsonl")
 
 
+class _Path:
+    """A file or folder of a workdir, by name."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __get__(self, workdir: "Workdir", _: type) -> epath.Path:
+        return workdir.root / self._name
+
+
 @dataclasses.dataclass(frozen=True)
 class Workdir:
     """The paths of all files that a run writes."""
 
     root: epath.Path
-
-    @property
-    def config(self) -> epath.Path:
-        return self.root / "config.json"
-
-    @property
-    def data(self) -> epath.Path:
-        return self.root / "data.h5"
-
-    @property
-    def split(self) -> epath.Path:
-        return self.root / "split.json"
-
-    @property
-    def tokenizer(self) -> epath.Path:
-        return self.root / "tokenizer"
-
-    @property
-    def targets(self) -> epath.Path:
-        return self.root / "targets.npz"
-
-    @property
-    def rankings(self) -> epath.Path:
-        return self.root / "rankings.jsonl"
-
-    @property
-    def metrics(self) -> epath.Path:
-        return self.root / "metrics.jsonl"
-
-    @property
-    def predictions(self) -> epath.Path:
-        return self.root / "predictions.jsonl"
-
-    @property
-    def channels(self) -> epath.Path:
-        return self.root / "channels.json"
-
-    @property
-    def results(self) -> epath.Path:
-        return self.root / "results.json"
-
-    @property
-    def finished(self) -> epath.Path:
-        return self.root / "finished.json"
+    config = _Path("config.json")
+    data = _Path("data.h5")
+    split = _Path("split.json")
+    tokenizer = _Path("tokenizer")
+    targets = _Path("targets.npz")
+    rankings = _Path("rankings.jsonl")
+    metrics = _Path("metrics.jsonl")
+    predictions = _Path("predictions.jsonl")
+    channels = _Path("channels.json")
+    results = _Path("results.json")
+    finished = _Path("finished.json")
 
     def record(self, *names: str) -> None:
         """Store the digests of those finished files and folders that exist."""
