@@ -9,12 +9,14 @@ Only the main host writes checkpoints and computes digests: in a thread after ea
 several hosts it gathers all shards first, so a checkpoint has the same files on one host and on many.
 """
 
+import contextlib
 import itertools
 import json
 import logging
 import shutil
 import signal
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
@@ -110,10 +112,11 @@ class Checkpoints:
         if self._manager is None:
             return
         try:
-            self._manager.close()
-        except Exception as error:  # of the last save; where another error is on its way, that one says more
+            with _writing(self.directory):
+                self._manager.close()
+        except UserError:  # of the last save; where another error is on its way, that one says more
             if kind is None:
-                raise _cannot_write(self.directory, error) from error
+                raise
 
     def save(self, step: int, state: Any, info: dict[str, Any]) -> None:
         """Start to save a pytree of arrays and a JSON-able `info` under `step`. All hosts must call this together.
@@ -128,12 +131,9 @@ class Checkpoints:
         self.wait()
         self._saving = step
         self._check_room(state)
-        try:
-            self._manager.save(
-                step, args=ocp.args.Composite(state=ocp.args.PyTreeSave(state), info=ocp.args.JsonSave(info))
-            )
-        except Exception as error:  # of many kinds
-            raise _cannot_write(self.directory, error) from error
+        content = ocp.args.Composite(state=ocp.args.PyTreeSave(state), info=ocp.args.JsonSave(info))
+        with _writing(self.directory):
+            self._manager.save(step, args=content)
 
     def _check_room(self, state: Any) -> None:
         """Raise before the save if the disk is too full: orbax's threads would print pages of errors instead."""
@@ -160,12 +160,9 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Wait until every save is on disk; raise a UserError if a save failed."""
-        if self._manager is None:  # not the main host
-            return
-        try:
-            self._manager.wait_until_finished()
-        except Exception as error:
-            raise _cannot_write(self.directory, error) from error
+        if self._manager is not None:  # the main host
+            with _writing(self.directory):
+                self._manager.wait_until_finished()
 
     def restore(self, abstract_state: Any) -> tuple[int, Any, dict[str, Any]] | None:
         """Return the newest undamaged checkpoint as (step, state, info), or None. All hosts must call this together.
@@ -265,6 +262,13 @@ def _not_of_orbax(record: logging.LogRecord) -> bool:
     return "orbax" not in record.pathname
 
 
-def _cannot_write(directory: epath.Path, error: Exception) -> UserError:
-    reason = first_line(error)[:200]
-    return UserError(f"{directory}: a checkpoint cannot be written ({reason}); free some space and start again.")
+@contextlib.contextmanager
+def _writing(directory: epath.Path) -> Iterator[None]:
+    """Turn orbax's errors, of many kinds, into a UserError."""
+    try:
+        yield
+    except Exception as error:
+        reason = first_line(error)[:200]
+        raise UserError(
+            f"{directory}: a checkpoint cannot be written ({reason}); free some space and start again."
+        ) from error
