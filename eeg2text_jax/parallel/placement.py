@@ -66,21 +66,9 @@ def frozen_shardings(params: Any, mesh: Mesh, rules: Rules) -> Any:
     return jax.tree_util.tree_map_with_path(place, params)
 
 
-def state_formats(state: Any, mesh: Mesh, rules: Rules) -> Any:
-    """Return `state_shardings`, on TPUs with row-major layouts: the layouts of the state between training steps.
-
-    By default a TPU puts the axis of one arm between vocabulary and width if the vocabulary is no multiple of 8, and
-    copies the embedding table and its momentum into that layout at every step (6.5 ms of BART-large's step by the
-    compiler's estimate, and 7 for reading it).
-    """
-    shardings = state_shardings(state, mesh, rules)
-    if isinstance(mesh, AbstractMesh) or mesh.devices.flat[0].platform != "tpu":
-        return shardings
-
-    def in_order(leaf: Any, sharding: NamedSharding) -> Format | NamedSharding:
-        return Format(MemoryLayout(major_to_minor=tuple(range(leaf.ndim))), sharding) if leaf.ndim > 2 else sharding
-
-    return jax.tree.map(in_order, state, shardings)
+def with_sharding(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
+    """Return a shape with this sharding."""
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
@@ -206,16 +194,24 @@ class Placement:
         return frozen_shardings(params, self.mesh, self.rules)
 
     def formats(self, state: Any) -> Any:
-        """Shardings and, on TPUs, layouts that a state has from step to step."""
-        return state_formats(state, self.mesh, self.rules)
+        """Return `shardings`, on TPUs with row-major layouts: the layouts of the state between training steps.
+
+        By default a TPU puts the axis of one arm between vocabulary and width if the vocabulary is no multiple of 8,
+        and copies the embedding table and its momentum into that layout at every step (6.5 ms of BART-large's step by
+        the compiler's estimate, and 7 for reading it).
+        """
+        shardings = self.shardings(state)
+        if isinstance(self.mesh, AbstractMesh) or self.mesh.devices.flat[0].platform != "tpu":
+            return shardings
+
+        def in_order(leaf: Any, sharding: NamedSharding) -> Format | NamedSharding:
+            return Format(MemoryLayout(major_to_minor=tuple(range(leaf.ndim))), sharding) if leaf.ndim > 2 else sharding
+
+        return jax.tree.map(in_order, state, shardings)
 
     def abstract(self, shapes: Any) -> Any:
         """Shapes with their shardings, as restoring a checkpoint wants them."""
-        return jax.tree.map(
-            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-            shapes,
-            self.shardings(shapes),
-        )
+        return jax.tree.map(with_sharding, shapes, self.shardings(shapes))
 
     def batch(self, batch: Mapping[str, Any]) -> dict[str, jax.Array]:
         """A batch on the mesh, its rows along `data`."""

@@ -21,10 +21,17 @@ from eeg2text_jax.judge.tune import arms_of, dev_rows, make_program, tune_mesh
 from eeg2text_jax.judge.wording import Labels
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.mesh import ARM, DATA, make_mesh
-from eeg2text_jax.parallel.placement import REPLICATED, Placement, arm_sharding, batch_sharding, replicated
+from eeg2text_jax.parallel.placement import (
+    REPLICATED,
+    Placement,
+    arm_sharding,
+    batch_sharding,
+    replicated,
+    with_sharding,
+)
 from eeg2text_jax.preflight.compiling import Compiled, Topology, compile_program, parse_topology, tpu_devices
 from eeg2text_jax.preflight.estimate import usable
-from eeg2text_jax.preflight.programs import Program, at, with_arms
+from eeg2text_jax.preflight.programs import Program, with_arms
 from eeg2text_jax.pretrained.load import read_config, spec_of
 from eeg2text_jax.stores.copying import at_hand
 
@@ -109,10 +116,10 @@ def judge_fit(config: ConfigDict, topology: Topology, effort: str) -> JudgeFit:
     program = make_program(config, model, LABELS, mesh)
     state = placement.abstract(program.state_shapes(config.prompt.length))
     weights = _weights(config, model)
-    frozen = jax.tree.map(at, weights, weights_shardings(weights, mesh, config.parallel.fsdp))
+    frozen = jax.tree.map(with_sharding, weights, weights_shardings(weights, mesh, config.parallel.fsdp))
     size, width = int(config.batch.size), int(max(config.batch.widths))
     keys = jax.eval_shape(lambda: jax.vmap(jax.random.key)(jnp.arange(arms, dtype=jnp.uint32)))
-    keys = at(keys, arm_sharding(mesh))
+    keys = with_sharding(keys, arm_sharding(mesh))
     step = jax.jit(program.tune_step, donate_argnums=0, out_shardings=(placement.shardings(state), arm_sharding(mesh)))
     tuning = compile_program(Program(step, (state, _batch(size, width, mesh), frozen, keys)), mesh, effort)
     scored = dev_rows(config, program, width)

@@ -20,7 +20,14 @@ from eeg2text_jax.decoding.sharded import generate_program
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel, divide
 from eeg2text_jax.parallel.arms import Divided, compile_step
-from eeg2text_jax.parallel.placement import Placement, batch_sharding, fed_sharding, replicated, seeds_sharding
+from eeg2text_jax.parallel.placement import (
+    Placement,
+    batch_sharding,
+    fed_sharding,
+    replicated,
+    seeds_sharding,
+    with_sharding,
+)
 from eeg2text_jax.pretrained.start import model_from_checkpoint
 from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.stores.copying import at_hand
@@ -121,7 +128,9 @@ class Outline:
 
     def _placed_study(self, placement: Placement) -> StudyArrays:
         study, frozen = _placed(self._study_arrays(), replicated(placement.mesh)), self._frozen()
-        return study if frozen is None else study._replace(frozen=jax.tree.map(at, frozen, placement.frozen(frozen)))
+        if frozen is None:
+            return study
+        return study._replace(frozen=jax.tree.map(with_sharding, frozen, placement.frozen(frozen)))
 
     def _frozen(self) -> Any:
         """Shapes of what all arms share; None where each has all of its own."""
@@ -199,11 +208,6 @@ def _features(config: ConfigDict) -> tuple[int, ...]:
     return (ZUCO_CHANNELS * len(config.data.recordings.bands),)
 
 
-def at(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
-    """Return a shape with this sharding."""
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
-
-
 class TokenIds:
     """A stand-in for a backbone's usual tokenizer: its special tokens and vocabulary size."""
 
@@ -228,4 +232,4 @@ class TokenIds:
 
 
 def _placed(shapes: Any, sharding: NamedSharding) -> Any:
-    return jax.tree.map(lambda leaf: at(leaf, sharding), shapes)
+    return jax.tree.map(lambda leaf: with_sharding(leaf, sharding), shapes)
