@@ -151,13 +151,13 @@ COLUMNS = ("set", "verdict", "input", "mode, file says", "rows", "sentences", "B
 
 
 def field_page() -> Path:
-    """Where the page is: beside this module in a wheel, in `docs` of a clone."""
+    """Return the path of the page: beside this module in a wheel, in `docs` of a clone."""
     here = Path(__file__).parent
     return next((place for place in (here / "field.md", here.parents[1] / "docs/field.md") if place.is_file()), here)
 
 
 def field_table(page: str) -> tuple[list[str], list[list[str | float | None]]]:
-    """Headings and rows of the first table of a page that has sets and verdicts; figures as numbers."""
+    """Return headings and rows of the first table of a page that has sets and verdicts; figures as numbers."""
     lines = (line.strip().removeprefix("|").removesuffix("|") for line in page.splitlines() if line.startswith("|"))
     rows = [[cell.strip().strip("`*") for cell in line.split("|")] for line in lines]
     start = next((i for i, row in enumerate(rows) if {"set", "verdict"} <= set(row)), None)
@@ -174,7 +174,7 @@ def field_table(page: str) -> tuple[list[str], list[list[str | float | None]]]:
 
 
 def figure(cell: str) -> str | float | None:
-    """A cell as a number where it is one or a bound ("< 0.001"), None where there is none."""
+    """Return a cell as a number if it is one or a bound ("< 0.001"), and None if it is empty."""
     try:
         return float(cell.removeprefix("< "))
     except ValueError:

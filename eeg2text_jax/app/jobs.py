@@ -37,7 +37,7 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What the worker found, and the report as text where it wrote one."""
+    """The result of the worker, and the report as text if it wrote one."""
 
     found: dict[str, Any]
     report: str = ""
@@ -66,7 +66,7 @@ def _refused(sentence: str) -> Answer:
 
 
 def place(uploads: Mapping[str, str | None], folder: Path) -> None:
-    """Copies uploads under the names of their roles. Raises UserError for one that is missing, or too large."""
+    """Copy uploads under the names of their roles; raise a UserError if one is missing or too large."""
     if not uploads.get(ROLES[0]):
         raise UserError("there is no file of predictions; drop one first.")
     for role in (*ROLES, REFERENCES):
@@ -112,7 +112,7 @@ def _work(folder: Path, request: dict[str, Any], limit: int) -> Iterator[Progres
 
 
 def _start(folder: Path) -> subprocess.Popen:
-    """A process of its own group, which is ended as a whole, with one thread and its modules from where ours are."""
+    """Start the worker in its own process group, with one thread and the modules of this process."""
     path = os.pathsep.join(os.path.abspath(place) for place in sys.path if place)
     environment = {
         **{name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")},

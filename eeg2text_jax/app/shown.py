@@ -9,10 +9,10 @@ from typing import Any
 from eeg2text_jax.app.jobs import Progress
 
 LONGEST = 300  # characters of a text that is shown
-OPTIONS = "References in a file of their own, mode, columns, proof"  # what stands above the options of a file
+OPTIONS = "References in a file of their own, mode, columns, proof"  # heading of the options of a file
 UNPROVEN = "content of unproven origin"
 LABELS = {"eeg": "Predictions", "control": "Control", "references": "References"}
-# Options of the command as a pattern -> what does the same on the page.
+# Options of the command as a pattern -> their counterpart on the page.
 COLUMNS = r"--columns=(?:'[^']*'|[^\s;.]+)"
 NAMED = r"(?:name (?:them|both|one|the columns)|say it|give their numbers) with "
 FIELDS = {
@@ -61,7 +61,7 @@ def progress(state: Progress) -> str:
 
 
 def reading(found: Mapping[str, Any]) -> str:
-    """What was read: a line for each thing to know, then some rows."""
+    """Return how files were read, one line per note, and some rows."""
     rows = [[e["file"], e["condition"], e["reference"], e["prediction"]] for e in found["examples"]]
     examples = table([["file", "condition", "reference", "prediction"], *rows])
     lines = "".join(f"<p>{text(on_page(line), 2000)}</p>" for line in found["said"])

@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def answer_to(action: Any, request: Request) -> dict[str, Any]:
-    """What an action answers, or the sentence with which it refuses, beside the columns that could be chosen."""
+    """Return the answer of an action, or its refusal as one sentence, with the columns to choose from."""
     try:
         return action(request)
     except UserError as error:
@@ -63,7 +63,7 @@ def files() -> list[Path]:
 
 
 def read(path: Path, request: Request) -> PredictionSet:
-    """A visitor's file. Raises UserError where it cannot be read, or has more rows than `ROWS`."""
+    """Return a visitor's file; raise a UserError if it cannot be read or has more than `ROWS` rows."""
     print(f"reading {path}", flush=True)
     if is_rankings(path):
         raise UserError(f"{path}: a file of rankings; this page takes texts; judge it with `eeg2text audit`.")
@@ -78,7 +78,7 @@ def read(path: Path, request: Request) -> PredictionSet:
 
 
 def look(request: Request) -> dict[str, Any]:
-    """How the files were read, some rows, and the columns to choose from."""
+    """Return how the files were read, some rows, and the columns to choose from."""
     found = [read(path, request) for path in files()]
     examples = [
         {"file": str(one.path), "condition": p.eval_condition, "reference": p.reference, "prediction": p.prediction}
@@ -91,7 +91,7 @@ def look(request: Request) -> dict[str, Any]:
 
 
 def judge(request: Request) -> dict[str, Any]:
-    """The verdict with its figures, and the report: what `eeg2text audit` finds by its defaults."""
+    """Return the verdict with its figures, and write the report: `eeg2text audit` with its defaults."""
     from eeg2text_jax.auditing.audit import audit
     from eeg2text_jax.auditing.provenance import Judged, JudgedFile, checked_proof
     from eeg2text_jax.auditing.report import write_report
@@ -144,7 +144,7 @@ def judge(request: Request) -> dict[str, Any]:
 
 
 def titles(path: Path) -> list[str]:
-    """Names of the columns of a table or of JSON, as far as they can be told; none for other layouts."""
+    """Return the names of the columns of a table or of JSON, as far as known; none for other layouts."""
     try:
         lines = Lines(path)
         if lines.data.lstrip()[:1] in (b"{", b"["):

@@ -5,7 +5,7 @@ from transformers import BartConfig
 from eeg2text_jax.backbones.mapping import Rule, Table, attention, dense, norm
 from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec, head_dim
 
-CONFIG = BartConfig  # of its fields are made models with random weights
+CONFIG = BartConfig  # configuration class of models with random weights
 MODEL_TYPE = "bart"  # in config.json of its checkpoints
 ARCHITECTURE = "BartForConditionalGeneration"  # the class of transformers that loads them
 

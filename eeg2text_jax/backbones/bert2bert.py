@@ -11,7 +11,7 @@ from eeg2text_jax.backbones.mapping import Rule, Table, attention, dense, norm
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec, head_dim
 
-CONFIG = BertConfig  # of its fields are made models with random weights
+CONFIG = BertConfig  # configuration class of models with random weights
 MODEL_TYPE = "encoder-decoder"  # in config.json of its checkpoints
 ARCHITECTURE = "EncoderDecoderModel"  # the class of transformers that loads them
 SIDES = ("encoder_", "decoder_")  # a field with one of these prefixes is for that side alone

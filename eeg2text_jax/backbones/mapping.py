@@ -53,7 +53,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What one parameter is made of: views on the file, oriented as we keep them, one per layer where stacked."""
+    """The pieces of one parameter: views on the file, in our orientation, one per layer if it is stacked."""
 
     pieces: tuple[np.ndarray, ...]
     stacked: bool
@@ -149,7 +149,7 @@ def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _spelling(name: str, table: Table, tensors: Tensors) -> str:
-    """How the file writes `name`: as the table does unless another known spelling is there."""
+    """Return the file's name of tensor `name`: the table's, unless the file has another known spelling."""
     for count in range(len(table.spellings) + 1):
         for chosen in itertools.combinations(table.spellings, count):
             spelled = name

@@ -12,7 +12,7 @@ from eeg2text_jax.backbones.mapping import Rule, Table, Tensors, norm
 from eeg2text_jax.models.layers import sinusoidal_table
 from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec
 
-CONFIG = PegasusConfig  # of its fields are made models with random weights
+CONFIG = PegasusConfig  # configuration class of models with random weights
 MODEL_TYPE = "pegasus"  # in config.json of its checkpoints
 ARCHITECTURE = "PegasusForConditionalGeneration"  # the class of transformers that loads them
 

@@ -9,7 +9,7 @@ from transformers import T5Config
 from eeg2text_jax.backbones.mapping import Rule, Table, attention, dense, norm
 from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec
 
-CONFIG = T5Config  # of its fields are made models with random weights
+CONFIG = T5Config  # configuration class of models with random weights
 MODEL_TYPE = "t5"  # in config.json of its checkpoints
 ARCHITECTURE = "T5ForConditionalGeneration"  # the class of transformers that loads them
 

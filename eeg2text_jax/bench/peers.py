@@ -28,7 +28,7 @@ Decoder = Callable[[int], np.ndarray | None]  # batch size -> tokens [B, T], or 
 
 
 class Place(NamedTuple):
-    """Where a peer runs, and in which precision."""
+    """The device and the precision of a peer."""
 
     device: str  # "cpu" or "cuda"
     dtype: str  # "float32" or "bfloat16"

@@ -56,7 +56,7 @@ def prepare(argv: list[str]) -> int:
 
 
 def _table1(out: Path) -> str:
-    """The paper's Table 1 for what was made: samples per task under its positional split."""
+    """Return the paper's Table 1 for the new data file: samples per task under its positional split."""
     data = read_outline(out)
     try:
         table = paper_table1(data, make_split(data, "unique_sent", PAPER_RATIO, seed=0))
@@ -200,7 +200,7 @@ def split(argv: list[str]) -> int:
 
 
 def write_figure(figure: Any, out: Path) -> None:
-    """A matplotlib figure as PNG, whole or not at all."""
+    """Write a matplotlib figure as PNG, atomically."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as partial:
         figure.savefig(str(partial), format="png", dpi=120)

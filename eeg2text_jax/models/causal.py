@@ -25,7 +25,7 @@ from eeg2text_jax.parallel.mesh import shard_rows
 
 
 def left_padded(x: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Move real positions to the end of their rows, in order: `[B, S, D]` and mask `[B, S]` bool, whatever its gaps."""
+    """Move real positions to the end of their rows, in order, over all gaps: `[B, S, D]` and mask `[B, S]` bool."""
     order = jnp.argsort(mask, axis=1, stable=True)
     return jnp.take_along_axis(x, order[:, :, None], axis=1), jnp.take_along_axis(mask, order, axis=1)
 

@@ -205,7 +205,7 @@ def _weights(cap: float, queries: jax.Array, keys: jax.Array, biases: Sequence[j
     return jax.nn.softmax(scores, axis=-1)
 
 
-# Autodiff of the above makes a TPU take the exponential of every score six times, once for whatever reads a weight or
+# Autodiff of the above makes a TPU take the exponential of every score six times, once for each reader of a weight or
 # the gradient of a score. Here both are computed once, in the dtype that products are computed in, and the weighted
 # sum of a row's gradients is that of the row's result times its gradient (as in FlashAttention, Dao et al. 2022).
 def _attend_forward(rate, cap, queries, keys, values, biases, key):

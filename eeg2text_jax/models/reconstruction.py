@@ -42,7 +42,7 @@ class ReconstructionModel(PureModel):
 
     eeg: EEGSpec  # UniCoRN's description
     of: Of  # snapshots one by one, or the series of them through the transformer
-    pad_token: int  # what fills the labels of batches, which reconstruction does not look at
+    pad_token: int  # pads the labels of batches, which reconstruction does not read
     hidden_share: float = 0.0  # snapshots of a series hidden from the encoder; the loss is over these alone
     dtype: str = "float32"
     remat: bool = False

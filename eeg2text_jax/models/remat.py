@@ -34,8 +34,8 @@ def scan_keeping(
     """
     policies = jax.checkpoint_policies
     policy = policies.save_only_these_names(PRODUCT) if keep == "products" else policies.nothing_saveable
-    # Forward and backward are loops of their own, so that nothing needs to be kept from being computed once for both;
-    # the barriers that do this would part every slice of weights and of what is kept from its use, and cost a copy.
+    # Forward and backward are separate loops, so XLA cannot merge their computations. The barriers of prevent_cse would
+    # separate every slice of weights and of stored values from its use, and cost a copy.
     once = jax.checkpoint(layer, policy=policy, prevent_cse=False)
     length = jax.tree.leaves(params)[0].shape[0]
     pullback = _Pullback()

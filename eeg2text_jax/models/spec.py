@@ -32,7 +32,7 @@ class StackSpec:
     decoder: bool = False  # causal, and with cross-attention unless `alone`
     alone: bool = False  # a decoder-only language model
     gated: bool = False  # feed-forward act(x U) * (x V) instead of act(x U)
-    pre_norm: bool = False  # normalise what enters a sublayer, not the residual sum that leaves it
+    pre_norm: bool = False  # normalize the input of a sublayer, not the residual sum after it
     norm: Literal["layer", "rms"] = "layer"
     norm_eps: float = 1e-5
     norm_offset: float = 0.0  # added to the scale of a norm (Gemma stores scale - 1)
@@ -42,7 +42,7 @@ class StackSpec:
     query_scale: float = 0.0  # ... or multiply them by this, where it is not 0
     kv_heads: int = 0  # heads of keys and values, each shared by heads / kv_heads queries; 0: as many as heads
     head_norm: bool = False  # a norm of every head's query and key
-    sandwich_norm: bool = False  # with pre_norm: also normalise what a sublayer adds (Gemma 2 and 3)
+    sandwich_norm: bool = False  # with pre_norm: also normalize the output of a sublayer (Gemma 2 and 3)
     score_cap: float = 0.0  # attention scores become cap * tanh(score / cap); 0: no cap
     rotary: tuple[float, ...] = ()  # radians a position of each pair of a head's dimensions
     local_rotary: tuple[float, ...] = ()  # the same in local layers; empty: as in the others
@@ -59,7 +59,7 @@ class StackSpec:
     embedding_norm: bool = False
     final_norm: bool = False
     embedding_dropout: float = 0.0
-    dropout: float = 0.0  # of what each sublayer adds
+    dropout: float = 0.0  # of the output of each sublayer
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
     final_dropout: float = 0.0  # after the final norm (T5)
@@ -80,14 +80,14 @@ class Seq2SeqSpec:
     decoder: StackSpec
     pad_token: int
     eos_token: int
-    start_token: int  # what the decoder is fed first
+    start_token: int  # first input of the decoder
     bos_token: int | None = None
     shared_embeddings: bool = True  # one table for both sides (not BERT2BERT)
     encoder_vocab_size: int = 0  # where the tables are apart; 0: vocab_size
     embedding_std: float = 0.02
     embedding_scale: float = 1.0  # of embedded token ids; given embeddings are taken as they are
     frozen_pad: bool = True  # looking up the padding token trains nothing (PyTorch's padding_idx)
-    own_pads: tuple[int | None, int | None] = (None, None)  # that of each table where they are apart
+    own_pads: tuple[int | None, int | None] = (None, None)  # padding tokens of separate tables
     tied_head: bool = True  # the output head is the decoder's embedding table
     head_scale: float = 1.0  # of the hidden states that enter the head (T5 v1.0: 1/sqrt(d_model))
     head_transform: bool = False  # dense, activation and norm before the head (BERT)

@@ -24,7 +24,7 @@ from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import StackSpec
 from eeg2text_jax.parallel.mesh import data_shards, shard_rows
 
-Sublayer = Callable[[jax.Array, jax.Array | None], jax.Array]  # (rows, dropout key) -> what is added to the rows
+Sublayer = Callable[[jax.Array, jax.Array | None], jax.Array]  # (rows, dropout key) -> rows to add
 
 
 class Layer(nnx.Module):

@@ -71,7 +71,7 @@ class ContrastiveModel(PureModel):
     """
 
     base: Seq2SeqModel
-    width: int  # of what the EEG encoder hands over
+    width: int  # of the output of the EEG encoder
     outputs: int  # E, the width of the targets
     temperature: float  # that cosines are divided by; where it is learned, the first one
     learn_temperature: bool

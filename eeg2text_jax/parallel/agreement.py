@@ -16,7 +16,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel import supervisor
 from eeg2text_jax.versions import __version__
 
-ROOM = 8192  # bytes of what one host says
+ROOM = 8192  # bytes of one host's message
 MOST_APART = 60.0  # seconds between the clocks of two hosts; requests to buckets carry the time
 
 

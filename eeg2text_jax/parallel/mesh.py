@@ -105,7 +105,7 @@ def chip_of_device(kind: str) -> Chip | None:
 
 
 def with_mesh(function: Callable[..., Any], mesh: Mesh | AbstractMesh | None) -> Callable[..., Any]:
-    """Return `function`, traced with `mesh` as its context, in which `shard_rows` and `replicate` hold."""
+    """Return `function`, traced with `mesh` as the context of `shard_rows` and `replicate`."""
     if mesh is None:
         return function
     abstract = mesh if isinstance(mesh, AbstractMesh) else mesh.abstract_mesh

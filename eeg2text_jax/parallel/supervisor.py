@@ -53,7 +53,7 @@ def status_of(error: BaseException) -> int:
 
 
 def _become_child(folder: Path) -> None:
-    """Python's messages go to stderr as before, those of C++ to a file."""
+    """Send Python's messages to stderr as before, and those of C++ to a file."""
     with contextlib.suppress(OSError, AttributeError):  # Linux
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the parent
     most = resource.getrlimit(resource.RLIMIT_CORE)[1]

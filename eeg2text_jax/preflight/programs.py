@@ -133,7 +133,7 @@ class Outline:
         return study._replace(frozen=jax.tree.map(with_sharding, frozen, placement.frozen(frozen)))
 
     def _frozen(self) -> Any:
-        """Shapes of what all arms share; None where each has all of its own."""
+        """Return the shapes of the frozen model that all arms share; None if each arm has all of its own."""
         if not getattr(self.model, "shared_frozen", False):
             return None
         stored = functools.partial(jax.tree.map, lambda leaf: leaf.astype(self.config.model.frozen_dtype))

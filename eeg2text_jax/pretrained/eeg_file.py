@@ -68,7 +68,7 @@ class Feeding:
     compactions: int  # as in `decode.compactions`
     seed: int  # from which a sample's key is made where decoding draws
     dtype: str  # of the computation
-    features_are: str  # what the features mean, for the record
+    features_are: str  # meaning of the features
     base: str = ""  # checkpoint of the frozen language model that is not in the folder; empty: it is
     base_dtype: str = "float32"  # in which that was kept
     base_fingerprint: str = ""  # of its weights, see `folder.fingerprint`; empty: not known

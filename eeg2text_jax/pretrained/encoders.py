@@ -29,7 +29,7 @@ from eeg2text_jax.pretrained.folder import INDEX, checkpoint_folder, read_tensor
 from eeg2text_jax.pretrained.load import assemble, backbone_table, read_config, tensor_shapes
 
 _BACKBONES = {module.MODEL_TYPE: module for module in (bart, pegasus, t5)}
-MODEL_TYPES = ("bert", "roberta", *_BACKBONES)  # `model_type` in the config.json of what can be an encoder here
+MODEL_TYPES = ("bert", "roberta", *_BACKBONES)  # `model_type` of supported encoders in config.json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class EncoderSpec:
 
     @property
     def table(self) -> str:
-        """Where the embedding table stands among the parameters: seq2seq backbones share it with their decoder."""
+        """The name of the embedding table: seq2seq backbones share it with their decoder."""
         return "shared" if self.model_type in _BACKBONES else "encoder_embedding"
 
     def cut(self, layers: int) -> "EncoderSpec":
@@ -84,7 +84,7 @@ class _Backbone(nnx.Module):
 
 
 class _Network(nnx.Module):
-    """Names its parameters as a whole seq2seq model does, so that tables of names serve both."""
+    """A text encoder whose parameters are named as in a whole seq2seq model, so that one table of names serves both."""
 
     def __init__(self, spec: EncoderSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.backbone, self.spec = _Backbone(spec, dtype, rngs), spec

@@ -55,7 +55,7 @@ class Module(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SentenceModules:
-    """What follows the encoder, and how texts go into it."""
+    """The modules behind the encoder, and the preparation of texts."""
 
     modules: tuple[Module, ...] = (Module("mean", POOLINGS["mean"]),)
     max_tokens: int | None = None

@@ -117,7 +117,7 @@ class Start:
 
     params: Params  # nested dict of float32 arrays
     loaded: tuple[str, ...]  # paths of the parameters that came from the checkpoint
-    random: tuple[str, ...]  # paths of those that were initialised at random
+    random: tuple[str, ...]  # paths of randomly initialized parameters
 
     def summary(self) -> str:
         """Return one line: the number of loaded parameters, and which parts are random."""

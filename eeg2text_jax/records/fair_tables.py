@@ -70,7 +70,7 @@ NOTES = {
 
 
 def published(table: str) -> dict[tuple[str, str], list[float | None]]:
-    """The paper's rows of a table, by model and setting; None where our copy is cut."""
+    """Return the paper's rows of a table, by model and setting; None where our copy is cut."""
     rows = [line.split() for line in PUBLISHED[table].split("\n") if line]
     return {(row[0], row[1]): [None if cell == "-" else float(cell) for cell in row[2:]] for row in rows}
 
@@ -113,7 +113,7 @@ def rate(lr: float) -> str:
 
 
 def mean(results: dict[str, Any], arm: str, mode: str, figure: str) -> float | None:
-    """The mean over arms of a condition, tested with the same one; None where there is none."""
+    """Return the mean over arms of a condition, tested under the same one; None if there is no such arm."""
     found = [
         cell["metrics"][figure]["value"]
         for cell in results["cells"]
@@ -125,7 +125,7 @@ def mean(results: dict[str, Any], arm: str, mode: str, figure: str) -> float | N
 
 
 def tables(rows: Iterable[dict[str, Any]]) -> str:
-    """Lines for a terminal: the tables that runs belong to, the paper's rows above ours."""
+    """Return the tables that runs belong to as text, the paper's rows above ours."""
     rows = sorted(rows, key=lambda row: (row["table"], row["model"], row["setting"]))
     blocks = [_table(name, [row for row in rows if row["table"] == name]) for name in TITLES]
     return "\n\n".join(filter(None, blocks))

@@ -29,12 +29,12 @@ from eeg2text_jax.training.trivial import ReconstructionProgram
 
 
 def study_arrays(study: Study) -> StudyArrays:
-    """What every step reads, on its devices: constants everywhere, a frozen model divided as parameters are."""
+    """Return the constants that every step reads, on its devices; a frozen model is sharded as parameters are."""
     return study.placement.constants(study.arrays)._replace(frozen=frozen_model(study))
 
 
 def frozen_model(study: Study) -> Any:
-    """The parameters that all arms share; None where each arm trains all of its own."""
+    """Return the parameters that all arms share; None if each arm trains all of its own."""
     model, config = study.model, study.config
     if not getattr(model, "shared_frozen", False):
         return None

@@ -82,7 +82,7 @@ def train(study: Study) -> TrainState:
 
 
 def announce(study: Study, placement: Placement, first: int) -> None:
-    """Print what is trained from step `first` on, and on which devices."""
+    """Print the arms, the steps from `first` on, and the devices."""
     if first:
         print(f"going on from the checkpoint of step {first}")
     names = ", ".join(map(str, study.arms))

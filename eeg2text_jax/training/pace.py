@@ -81,9 +81,9 @@ class BatchWork(NamedTuple):
 
     samples: int  # real rows
     tokens: int  # real target tokens of these
-    words: int  # EEG positions of a row, padding among them
-    positions: int  # target positions of a row, padding among them
-    rows: int  # all, those that only fill the batch among them
+    words: int  # EEG positions of a row, including padding
+    positions: int  # target positions of a row, including padding
+    rows: int  # all, including padding rows
 
     @classmethod
     def of(cls, batch: Batch, pad_token: int) -> "BatchWork":

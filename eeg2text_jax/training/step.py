@@ -71,7 +71,7 @@ class GridProgram:
                 return optax.apply_updates(params, updates), opt_state, metrics
 
         rows = self._rows(batch, study, state.step)
-        with jax.named_scope("optimizer"):  # names what belongs to no part of the model: the writing of the new state
+        with jax.named_scope("optimizer"):  # also the writes of the new state, which belong to no part of the model
             arguments, shared = (state.params, state.opt_state, keys, rows), (shared_key, study.frozen)
             params, opt_state, metrics = self._each_arm(update, arguments, shared)
         return state._replace(step=state.step + 1, params=params, opt_state=opt_state), metrics
@@ -137,7 +137,7 @@ class GridProgram:
 
     @property
     def _on_a_cpu(self) -> bool:
-        """Whether it runs on one CPU device, where less memory is less time (`cpu.summed_by_blocks`)."""
+        """Return whether this is one CPU device, where less memory is less time (`cpu.summed_by_blocks`)."""
         if self.mesh is None:
             return jax.default_backend() == "cpu"
         return isinstance(self.mesh, Mesh) and [d.platform for d in self.mesh.devices.flat] == ["cpu"]
@@ -156,14 +156,14 @@ class GridProgram:
         return {**rows, "mask": fed_mask(conditions, rows["mask"])} if "prompt_only" in conditions else rows
 
     def _places(self, n_batches: int) -> list[int]:
-        """Which of the batches is each arm's: that of its seed, or the only one."""
+        """Return the index of each arm's batch: that of its seed, or of the only batch."""
         seeds = list(dict.fromkeys(arm.seed for arm in self.arms))
         if n_batches not in (1, len(seeds)):
             raise ValueError(f"{n_batches} batches for arms of {len(seeds)} seeds")
         return [seeds.index(arm.seed) if n_batches > 1 else 0 for arm in self.arms]
 
     def _features(self, batch: Mapping[str, Any], study: StudyArrays, step: jax.Array, places: list[int]) -> jax.Array:
-        """What each arm's encoder is fed, `[A, B, W, F]`."""
+        """Return every arm's encoder input, `[A, B, W, F]`."""
         fed: list[jax.Array] = []
         which = [0] * len(self.arms)
         for place in sorted(set(places)):
