@@ -24,7 +24,6 @@ from eeg2text_jax.preflight.hlo import bytes_by_axis
 from eeg2text_jax.preflight.hlo_clock import Estimate
 from eeg2text_jax.preflight.programs import Outline, Program, make_outline
 from eeg2text_jax.study.grid import placement_of
-from eeg2text_jax.study.sections import read_settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +130,7 @@ def estimate(
         return _preflight_tpu(outline, topology, effort, say, largest)
     if topology.name.split(":")[0] in TARGETS and has_gpu_compiler():
         return _preflight_gpu(outline, topology, say)
-    placement = placement_of(read_settings(config), len(outline.arms), topology.shape[0])
+    placement = placement_of(outline.settings, len(outline.arms), topology.shape[0])
     programs = []
     for task in (_training(outline, placement), _search(outline, placement)):
         say(f"lowering the {task.name} ...")

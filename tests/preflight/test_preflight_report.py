@@ -13,7 +13,7 @@ from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.mesh import CHIPS, chip_of_device, make_mesh
 from eeg2text_jax.preflight.compiling import Compiled, compile_program, parse_topology, refused_bytes
-from eeg2text_jax.preflight.estimate import ProgramReport, Report, Task
+from eeg2text_jax.preflight.estimate import ProgramReport, Report, Task, estimate
 from eeg2text_jax.preflight.fitting import LargestBatch
 from eeg2text_jax.preflight.hlo import Collective
 from eeg2text_jax.preflight.hlo_clock import COPIES, Cost, Estimate, Missing
@@ -250,6 +250,14 @@ def test_programs_are_lowered_for_gpus_that_are_not_there(tmp_path, capsys):
     assert told["largest_batch"] is told["effort"] is None
     assert [program["compiled"] for program in told["programs"]] == [None, None]
     assert all(program["argument_bytes"] > 0 for program in told["programs"])
+
+
+def test_the_mesh_of_absent_gpus_does_not_depend_on_this_machine(monkeypatch):
+    """On a single CPU device, `auto` computes the arms one after the other; absent GPUs have the arms side by side."""
+    here = jax.devices()[:1]
+    monkeypatch.setattr("jax.devices", lambda *_: here)
+    config = tiny_config(parallel__mesh=(0, 0), parallel__arms="auto")
+    assert estimate(config, parse_topology("l4:4"), "least", lambda _: None).mesh == {"arm": 2, "data": 2}
 
 
 def test_arguments_are_counted_per_device():
