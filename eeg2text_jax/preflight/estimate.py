@@ -117,10 +117,8 @@ def estimate(
 ) -> Report:
     """Compile training step and beam search for a TPU slice with one of `EFFORTS`, or for GPUs.
 
-    Without XLA's compiler for GPUs, the programs are lowered for them.
-
-    Args:
-      largest: also search for the largest batch that fits, with up to six more compilations.
+    Without XLA's compiler for GPUs, the programs are only lowered. `largest`: also search for the largest batch that
+    fits, with up to six more compilations.
 
     Raises:
       UserError: the configuration or the topology is not usable.
@@ -128,26 +126,21 @@ def estimate(
     outline = make_outline(config)
     if topology.chip.platform == "tpu":
         return _preflight_tpu(outline, topology, effort, say, largest)
-    if topology.name.split(":")[0] in TARGETS and has_gpu_compiler():
-        return _preflight_gpu(outline, topology, say)
-    placement = placement_of(outline.settings, len(outline.arms), topology.shape[0])
-    programs = []
+    target = TARGETS.get(topology.name.split(":")[0]) if has_gpu_compiler() else None
+    devices = gpu_devices(topology) if target else topology.shape[0]
+    placement, programs = placement_of(outline.settings, len(outline.arms), devices), []
     for task in (_training(outline, placement), _search(outline, placement)):
-        say(f"lowering the {task.name} ...")
-        if refused := lowers_for(task.program, topology.chip.platform):
-            raise UserError(f"the {task.name} cannot be lowered for {topology.chip.platform}: {refused}")
-        programs.append(_program_report(task, None, topology.chip))
-    return _report(outline, placement, topology, programs, None, None)
-
-
-def _preflight_gpu(outline: Outline, topology: Topology, say: Callable[[str], None]) -> Report:
-    placement, programs = placement_of(outline.settings, len(outline.arms), gpu_devices(topology)), []
-    for task in (_training(outline, placement), _search(outline, placement)):
-        say(f"compiling the {task} ...")
-        timed = TARGETS[topology.name.split(":")[0]].matrix_ops > 0
-        taken = compile_for_gpu(task.program, placement.mesh, topology.chip, task.unknown_loops, timed=timed)
-        programs.append(_program_report(task, taken, topology.chip))
-    return _report(outline, placement, topology, programs, None, "full")
+        compiled = None
+        if target:
+            say(f"compiling the {task} ...")
+            timed = target.matrix_ops > 0
+            compiled = compile_for_gpu(task.program, placement.mesh, topology.chip, task.unknown_loops, timed=timed)
+        else:
+            say(f"lowering the {task.name} ...")
+            if refused := lowers_for(task.program, topology.chip.platform):
+                raise UserError(f"the {task.name} cannot be lowered for {topology.chip.platform}: {refused}")
+        programs.append(_program_report(task, compiled, topology.chip))
+    return _report(outline, placement, topology, programs, None, "full" if target else None)
 
 
 def _preflight_tpu(
