@@ -63,9 +63,7 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
     arrays = put(study.arrays, replicated(mesh))
     spec = check_decoding(study.config.decode, study.model)
     rows = study.split.parts["test"]
-    edges = [words for words, _ in study.config.batch.buckets]
-    size = -(-study.config.decode.batch_size // mesh.shape[DATA]) * mesh.shape[DATA]
-    slices = plan_slices(study.samples.n_words()[rows], edges, size)
+    slices = slices_of(study, rows, mesh)
     for condition in study.config.grid.eval_conditions:
         if condition == NEAREST:
             yield from nearest_predictions(study, rows)
@@ -75,6 +73,18 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
         for a, arm in enumerate(study.arms):
             own = jax.tree.map(lambda leaf, a=a: leaf[a], both)
             yield from cell_predictions(study, Cell(arm, condition), rows, own)
+
+
+def slices_of(study: Study, rows: np.ndarray, mesh: Mesh) -> list[Slice]:
+    """Cut samples of a study into slices of `decode.batch_size`, rounded up to a multiple of the mesh's `data` axis."""
+    size = -(-study.config.decode.batch_size // mesh.shape[DATA]) * mesh.shape[DATA]
+    return plan_slices(study.samples.n_words()[rows], [words for words, _ in study.config.batch.buckets], size)
+
+
+def batch_of(study: Study, rows: np.ndarray, part: Slice, mesh: Mesh) -> dict[str, jax.Array]:
+    """Return the batch of a slice, placed on the mesh."""
+    shape = (part.words, study.config.text.max_tokens)
+    return put_batch(make_batch(study.samples, rows[part.samples], shape, len(part.samples)), mesh)
 
 
 def check_decoding(decode: Mapping[str, Any], model: TokenIds) -> GenerationSpec:
@@ -108,8 +118,7 @@ def _decode_slice(
     part: Slice,
 ) -> BothModes:
     """Decode one slice in both modes for all arms; leaves are `[A, B, ...]`."""
-    width = study.config.text.max_tokens
-    batch = put_batch(make_batch(study.samples, rows[part.samples], (part.words, width), len(part.samples)), mesh)
+    batch = batch_of(study, rows, part, mesh)
     labels = batch.pop("labels")  # free-running decoding below never sees a target
     fed = {"features": feed_arms(study.arms, arrays, condition, batch, mesh)}
     shared = read_inputs(condition, batch)

@@ -13,15 +13,13 @@ import numpy as np
 from jax.sharding import Mesh
 
 from eeg2text_jax.conditions import NEAREST
-from eeg2text_jax.data.batches import make_batch
 from eeg2text_jax.data.text import encode_targets
-from eeg2text_jax.decoding.cells import Cell, feed_arms, gather_params, read_inputs, row_fields
-from eeg2text_jax.decoding.sharded import Inputs, Slice, decode_dataset, plan_slices
+from eeg2text_jax.decoding.cells import Cell, batch_of, feed_arms, gather_params, read_inputs, row_fields, slices_of
+from eeg2text_jax.decoding.sharded import Inputs, Slice, decode_dataset
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.parallel.arms import shard_map_arms
-from eeg2text_jax.parallel.mesh import DATA
-from eeg2text_jax.parallel.placement import fed_sharding, put, put_batch, replicated
+from eeg2text_jax.parallel.placement import fed_sharding, put, replicated
 from eeg2text_jax.predictions.rankings import Candidates, Ranking, rounded
 from eeg2text_jax.study.study import Study
 
@@ -78,20 +76,16 @@ def over_slices(
     `shared` the `mask [B, W]`.
     """
     arrays = put(study.arrays._replace(texts=None), replicated(mesh))
-    edges = [words for words, _ in study.config.batch.buckets]
-    size = -(-study.config.decode.batch_size // mesh.shape[DATA]) * mesh.shape[DATA]
-    width = study.config.text.max_tokens
 
     def decode(part: Slice) -> Any:
-        batch = put_batch(make_batch(study.samples, rows[part.samples], (part.words, width), len(part.samples)), mesh)
+        batch = batch_of(study, rows, part, mesh)
         batch.pop("labels")
         fed = {"features": feed_arms(study.arms, arrays, condition, batch, mesh)}
         if labels is not None:
             fed["labels"] = put(labels[:, part.samples], fed_sharding(mesh))
         return run(params, fed, read_inputs(condition, batch))
 
-    slices = plan_slices(study.samples.n_words()[rows], edges, size)
-    return decode_dataset(slices, decode, title, axis=1, sentences=len(study.arms))
+    return decode_dataset(slices_of(study, rows, mesh), decode, title, axis=1, sentences=len(study.arms))
 
 
 @functools.lru_cache(maxsize=16)

@@ -145,7 +145,7 @@ def start_from_checkpoint(
       UserError: the checkpoint cannot be read, or does not hold what its configuration promises.
     """
     folder = checkpoint_folder(checkpoint)
-    sources, shapes = _sources(model, folder, model.shapes), model.shapes
+    sources, shapes = _sources(model, folder), model.shapes
     if model.shared_frozen:
         shapes = divide(shapes)[0]
         sources = {path: source for path, source in sources.items() if path in flatten(shapes)}
@@ -173,15 +173,16 @@ def frozen_params(
 
         return jax.jit(init, out_shardings=shardings(shapes))(key)
     folder, wanted = checkpoint_folder(checkpoint), flatten(shapes)
-    sources = {path: source for path, source in _sources(model, folder, model.shapes).items() if path in wanted}
+    sources = {path: source for path, source in _sources(model, folder).items() if path in wanted}
     if missing := [path for path in wanted if path not in sources]:
         raise UserError(f"{folder}: lacks {missing[0]}, and a frozen model cannot learn it; set optim.trainable=all.")
     params = flatten(assemble(sources, shapes, shardings, dtype=jnp.dtype(dtype)))
     return unflatten({path: params[path] for path in wanted})
 
 
-def _sources(model: Seq2SeqModel, folder: Path, shapes: Params) -> dict[str, Source]:
-    tensors, expected = read_tensors(folder), tensor_shapes(shapes)
+def _sources(model: Seq2SeqModel, folder: Path) -> dict[str, Source]:
+    tensors, shapes = read_tensors(folder), model.shapes
+    expected = tensor_shapes(shapes)
     if read_config(folder).model_type == "bert":
         return _warm_start(model.spec, tensors, expected, str(folder))
     sources = match(backbone_table(model.spec), tensors, expected, str(folder))
