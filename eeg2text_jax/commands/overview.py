@@ -33,7 +33,7 @@ PLACES = {
     **{name: f"data:{name}" for name in ("prepare", "check", "export-data", "split")},
     **{name: f"papers:{name}" for name in ("leakage", "fair-table")},
     **{name: f"devices:{name}" for name in ("preflight", "bench")},
-    **{name: f"shell:{name}" for name in ("configs", "completion")},
+    **{name: f"shell:{name}" for name in ("configs", "completion", "app")},
 }
 
 

@@ -1,8 +1,9 @@
-"""`eeg2text configs` and `eeg2text completion`: the package's configurations, and completion in a shell."""
+"""Commands that read no data: `eeg2text configs`, `eeg2text completion` and `eeg2text app`."""
 
 import argparse
 import contextlib
 import io
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,6 +47,19 @@ def _parse_configs(argv: Sequence[str]) -> argparse.Namespace:
         if name == "copy":
             action.add_argument("--out", default="", help="the new file; NAME.py of the current folder by default")
     return parser.parse_args(argv)
+
+
+def app(argv: Sequence[str]) -> int:
+    """A page in the browser that judges files of decoded text, on this machine; served until interrupted."""
+    parser = argparse.ArgumentParser("eeg2text app", description=app.__doc__)
+    host = os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1")  # a Space of Hugging Face sets it
+    parser.add_argument("--host", default=host, help="address to serve on; the loopback by default")
+    parser.add_argument("--port", type=int, default=7860, help="7860 by default")
+    flags = parser.parse_args(argv)
+    from eeg2text_jax.app.interface import serve
+
+    serve(flags.host, flags.port)
+    return 0
 
 
 SCRIPT = """\

@@ -199,7 +199,7 @@ def test_the_field_table_is_that_of_the_page():
 
 def test_no_jax_is_imported_by_the_page_or_its_worker(upload):
     code = (
-        "import sys, eeg2text_jax.app.worker as w, eeg2text_jax.app.interface, eeg2text_jax.commands.app, json;"
+        "import sys, eeg2text_jax.app.worker as w, eeg2text_jax.app.interface, eeg2text_jax.commands.shell, json;"
         "w.judge({'mode': 'free_running'}); print([m for m in ('jax', 'flax', 'torch') if m in sys.modules])"
     )
     folder = Path(upload(table(pairs(0.5)), "eeg")).parent
