@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -128,12 +128,12 @@ def audit(
     conditions = {options.name: eeg, **controls}
     aligned = align(conditions, mode=mode, common=options.common, stratum_size=options.stratum_size)
     if isinstance(aligned.eeg.rows[0], Ranking):
-        table: Table = rank_table(aligned, options.endpoint or "top-5")
+        table: Table = rank_table(aligned, cast(str, options.endpoint or "top-5"))
     else:
-        table = text_table(aligned, options.endpoint, options.secondary)
+        table = text_table(aligned, cast("Endpoint | None", options.endpoint), options.secondary)
     rng = np.random.default_rng(options.seed)
     result = audit_table(table, options, rng)
-    draws = {"resamples": options.resamples, "rng": rng}
+    draws: dict[str, Any] = {"resamples": options.resamples, "rng": rng}
     bits = [eeg_bits(eeg, name, rows, **draws) for name, rows in controls.items()]
     scores = dict(options.candidates or {})
     ranked = scores.pop("eeg", {})

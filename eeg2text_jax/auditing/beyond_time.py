@@ -110,7 +110,8 @@ def stretches(aligned: Aligned, labels: np.ndarray, size: int = STRATUM_SIZE) ->
             if runs[s].setdefault(name, run) != run:
                 runs[s][name] = -1 - s  # read again in another run: comparable with none
     strata = np.empty(len(labels), int)
-    used, held, members = -1, {}, size
+    held: dict[str, int] = {}
+    used, members = -1, size
     for s in order:
         same = all(held.get(name, run) == run for name, run in runs[s].items()) and held.keys() & runs[s].keys()
         if not same or members >= size:

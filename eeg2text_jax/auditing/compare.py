@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def measure(table: Table, *, stratum_size: int, resamples: int, rng: np.random.G
     """Score all conditions of a table under the same permutations and bootstrap draws."""
     aligned, plain = table.aligned, table.plain
     metric, score = table.endpoint.metric, table.endpoint.score
-    draws = {"resamples": resamples, "rng": rng}
+    draws: dict[str, Any] = {"resamples": resamples, "rng": rng}
     channels, flags = measure_side_channel(aligned, plain.metric, plain.score, **draws)
     leaks = any(flag.code in GAP_CODES for flag in flags)
     cells = content_tables(aligned, aligned.strata, metric, with_rows=True, **draws)

@@ -79,7 +79,7 @@ def content_tables(
 
 def _own_rows(condition: Condition, rows: RowTable, blocks: Blocks) -> OwnRows:
     """Return the rows that are judged, by sentence, seed and subject, so that readings are in one order everywhere."""
-    order = np.lexsort(([row.subject for row in condition.rows], condition.seed, condition.sentence))
+    order = np.lexsort((np.array([row.subject for row in condition.rows]), condition.seed, condition.sentence))
     order = order[np.isin(condition.sentence[order], blocks.sentences)]
     return OwnRows(rows.own[order], condition.sentence[order], condition.seed[order])
 
@@ -187,9 +187,8 @@ def _fill_stratum(
     sums = sums.reshape(-1, m, m, size)
     if donor is not None:
         times = len(target) // len(mine)
-        sums = without_donors(
-            sums, target // m, *(np.tile(each, times) for each in (place, donor)), np.tile(lent, (times, 1))
-        )
+        places, donors = np.tile(place, times), np.tile(donor, times)
+        sums = without_donors(sums, target // m, places, donors, np.tile(lent, (times, 1)))
     result[...] = sums[:n_seeds]
     if reader is not None:
         counts = np.zeros((len(readers), m))

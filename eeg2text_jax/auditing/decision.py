@@ -73,9 +73,16 @@ def decide(
             scores_vary=conditions[0].content.varies,
             identical=table.same_predictions(found.control),
         )
-        names = {"eeg": conditions[0].name, "control": found.control, "own": conditions[0].content}
-        p_control = next(c.p for c in conditions if c.name == found.control)
-        reading = verdict.paired_reading(outcome, found.primary, derived, **names, p_control=p_control, margin=margin)
+        reading = verdict.paired_reading(
+            outcome,
+            found.primary,
+            derived,
+            eeg=conditions[0].name,
+            control=found.control,
+            p_control=next(c.p for c in conditions if c.name == found.control),
+            margin=margin,
+            own=conditions[0].content,
+        )
     else:
         outcome = verdict.judge_alone(found.primary, margin, derived)
         reading = verdict.alone_reading(outcome, found.primary, derived, margin)

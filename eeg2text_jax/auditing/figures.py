@@ -69,7 +69,7 @@ def null_figure(comparison: Evidence, eeg: str) -> str:
     def draw(axes: Axes) -> None:
         low, high = min(found.null_draws.min(), found.observed), max(found.null_draws.max(), found.observed)
         spread = max(high - low, 1e-3)
-        axes.hist(found.null_draws, bins=bin_edges(found.null_draws), color=GREY, alpha=0.75)
+        axes.hist(found.null_draws, bins=bin_edges(found.null_draws).tolist(), color=GREY, alpha=0.75)
         axes.axvline(found.observed, color=ORANGE, lw=2.2)
         if low - spread < 0 < high + spread and comparison.control:
             axes.axvline(0, color="black", lw=0.8, ls=":")

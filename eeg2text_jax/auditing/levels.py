@@ -62,7 +62,7 @@ def about(levels: Sequence[Level], control: str) -> str:
 
 def level_rows(levels: Sequence[Level]) -> list[tuple[str, ...]]:
     """Return the text of the table of levels, under `HEADINGS`."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for level in levels:
         about = (f"{level.column} ({level.groups})", level.control or "its null")
         sides = [("between groups", level.between), ("within groups", level.within)]
@@ -106,8 +106,12 @@ def levels_of(
       UserError: a reference has no label, or all have the same.
     """
     labels = {column: labels_of(aligned, of_reference, column) for column, of_reference in groups.items()}
-    options = {"resamples": resamples, "rng": np.random.default_rng((seed, 1)), "stratum_size": stratum_size}
-    return [level for name, found in labels.items() for level in levels(aligned, found, name, endpoint, **options)]
+    rng = np.random.default_rng((seed, 1))
+    return [
+        level
+        for name, found in labels.items()
+        for level in levels(aligned, found, name, endpoint, resamples=resamples, rng=rng, stratum_size=stratum_size)
+    ]
 
 
 def levels(
@@ -121,7 +125,7 @@ def levels(
     stratum_size: int = STRATUM_SIZE,
 ) -> list[Level]:
     """Measure content between and within groups, int `[S]`, against each control, or of EEG alone."""
-    pairs = [(0, i) for i in range(1, len(aligned.conditions))] or [(0,)]
+    pairs: list[tuple[int, ...]] = [(0, i) for i in range(1, len(aligned.conditions))] or [(0,)]
     within = _within(aligned, labels, endpoint, resamples, rng, stratum_size)
     between = _group_tables(aligned, labels, endpoint, resamples, rng)
     in_time = _sampled(aligned, stretches(aligned, labels, stratum_size), endpoint, resamples, rng)

@@ -39,7 +39,7 @@ def rank_table(aligned: Aligned, endpoint: str = "top-5") -> "RankTable":
                 f"{condition.name}: holds no rankings, and {aligned.eeg.name} does; audit rows of one kind."
             )
     chosen, *others = rank_endpoints(endpoint)
-    rows = aligned.eeg.rows
+    rows = [row for row in aligned.eeg.rows if isinstance(row, Ranking)]
     sizes = [len(row.candidates) for row in rows]
     level, interval = _chance(sizes, chosen.column, len(aligned.references))
     lengths = Figures.of(right_statistics(rows, [by_length(row) for row in rows]).sum(0))
@@ -130,7 +130,7 @@ class RankTable(Table):
 
 def _answer_alone(condition: Condition) -> list[Flag]:
     """Flag scores that are equal for all candidates except the right one."""
-    rows = [row for row in condition.rows if len(row.scores) >= MIN_CANDIDATES]
+    rows = [row for row in condition.rows if isinstance(row, Ranking) and len(row.scores) >= MIN_CANDIDATES]
     marked = sum(_marks_the_answer(row.scores, row.right) for row in rows)
     if not rows or marked < ALL_ROWS * len(rows):
         return []
@@ -149,11 +149,12 @@ def _marks_the_answer(scores: np.ndarray, right: int) -> bool:
 def _same_for_all(condition: Condition) -> list[Flag]:
     """Flag identical score lists for all readings of a sentence: the recording plays no part."""
     readings: dict[int, list[bytes]] = {}
-    for row, sentence in zip(condition.rows, condition.sentence.tolist(), strict=True):
-        readings.setdefault(sentence, []).append(row.scores.tobytes())
-    several = [scores for scores in readings.values() if len(scores) > 1]
-    alike = sum(len(set(scores)) == 1 for scores in several)
-    distinct = len({scores for found in several for scores in found})
+    scores = [row.scores.tobytes() for row in condition.rows if isinstance(row, Ranking)]
+    for one, sentence in zip(scores, condition.sentence.tolist(), strict=True):
+        readings.setdefault(sentence, []).append(one)
+    several = [found for found in readings.values() if len(found) > 1]
+    alike = sum(len(set(found)) == 1 for found in several)
+    distinct = len({one for found in several for one in found})
     if len(several) < MIN_SAME or alike <= SAME_ERRORS * len(several) or distinct <= SAME_ERRORS * alike:
         return []
     message = (

@@ -161,7 +161,7 @@ def chance_lines(result: AuditResult) -> list[str]:
 
 def effect_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
     """Return the text of the table of comparisons, under `EFFECT_HEADINGS`."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for c in comparisons:
         found = c.primary
         gap = f"{found.observed:+.2f}" if c.control else "–"

@@ -123,7 +123,7 @@ def bootstrap_totals(rows: np.ndarray, n: int, rng: np.random.Generator) -> Iter
             yield np.tensordot(sentences, rows.sum(0), 1)
             continue
         seeds = bootstrap_counts(n_seeds, n_seeds - 1, size, rng) * n_seeds / (n_seeds - 1)
-        yield sum(np.tensordot(seeds[:, [g]] * sentences, rows[g], 1) for g in range(n_seeds))
+        yield sum((np.tensordot(seeds[:, [g]] * sentences, rows[g], 1) for g in range(n_seeds)), np.zeros(()))
 
 
 @dataclasses.dataclass(frozen=True)

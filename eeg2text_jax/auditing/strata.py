@@ -15,7 +15,9 @@ STRATUM_SIZE = 6
 MIN_SENTENCES = 5  # 5! = 120 permutations: the fewest with which p can fall below 0.05
 
 
-def length_strata(tasks: Sequence[str], n_words: Sequence[float], size: int = STRATUM_SIZE) -> np.ndarray:
+def length_strata(
+    tasks: Sequence[str] | np.ndarray, n_words: Sequence[float] | np.ndarray, size: int = STRATUM_SIZE
+) -> np.ndarray:
     """Return the stratum of each sentence, int `[S]`: one task, similar numbers of words.
 
     Binning rule: the sentences of a task are sorted by their number of words (ties keep the order given) and cut

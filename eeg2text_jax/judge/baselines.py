@@ -6,6 +6,7 @@ Shapes: `N` pairs, `C` features.
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -105,7 +106,8 @@ def baseline_scores(encoders: tuple[str, str], own: Path, parts: Parts) -> dict[
       own: the folder of the judge's checkpoint.
     """
     first, second = (own if name == "own" else name for name in encoders)
-    embedder, made = TextEmbedder(load_encoder(first)) if first else None, {}
+    embedder = TextEmbedder(load_encoder(first)) if first else None
+    made: dict[str, tuple[Any, Any, TextEmbedder]] = {}
     if embedder:
         made["meaning[lr-bertscore]"] = bertscore_features, BertScore(embedder), embedder
     if second:

@@ -26,7 +26,7 @@ def edit_sentence(text: str, harmless: int, breaking: bool, rng: random.Random, 
                 break
         else:
             return None
-    done = []
+    done: list[str] = []
     for name in rng.sample(list(HARMLESS), len(HARMLESS)):
         if len(done) == harmless:
             break

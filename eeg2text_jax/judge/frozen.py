@@ -118,7 +118,8 @@ def _load_weights(model: Seq2SeqModel, folder: Path, param_dtype: str, shardings
     """Read the language model's weights shard by shard; one that was exported with an EEG encoder leaves it out."""
     shapes = model.shapes
     sources = match(backbone_table(model.spec), read_tensors(folder), tensor_shapes(shapes), str(folder))
-    wanted, params = flatten(jax.eval_shape(functools.partial(stored_as, dtype=param_dtype), shapes)), {}
+    wanted = flatten(jax.eval_shape(functools.partial(stored_as, dtype=param_dtype), shapes))
+    params: dict[str, Any] = {}
     for dtype in {leaf.dtype for leaf in wanted.values()}:
         of_kind = {path: source for path, source in sources.items() if wanted[path].dtype == dtype}
         params |= flatten(assemble(of_kind, shapes, shardings, dtype=dtype))

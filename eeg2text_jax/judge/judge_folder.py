@@ -172,7 +172,7 @@ def _labels(path: Path, fields: _Fields) -> Labels:
     )
     if len(words) != 2 or len(ids) != 2 or not whole or not all(isinstance(word, str) for word in words):
         raise UserError(f"{path}: labels are not two words with their token ids; tune the judge again.")
-    return Labels(tuple(words), tuple(tuple(pieces) for pieces in ids))
+    return Labels((words[0], words[1]), (tuple(ids[0]), tuple(ids[1])))
 
 
 def _share(path: Path, value: float) -> float:

@@ -56,7 +56,7 @@ class PairBatches:
 
 
 def block(
-    ids: Sequence[np.ndarray], yes: np.ndarray, rows: Sequence[int], width: int, size: int, pad: int
+    ids: Sequence[np.ndarray], yes: np.ndarray, rows: Sequence[int] | np.ndarray, width: int, size: int, pad: int
 ) -> dict[str, np.ndarray]:
     """Make arrays of `size` rows from some pairs; padding rows have weight 0 and one token."""
     found = {

@@ -41,7 +41,7 @@ def hold_out(parts: Parts, tested: Sequence[Pair], where: str) -> Parts:
                 f"{where}: without its references the {name} part has {len(pairs)} pairs of one class at most; give "
                 "more pairs to tune on."
             )
-    return dataclasses.replace(parts, **kept)
+    return dataclasses.replace(parts, train=kept["train"], dev=kept["dev"])
 
 
 def second_results(

@@ -78,7 +78,7 @@ def _sentence(slots: dict[str, str]) -> list[str]:
 
 def toy_pairs(count: int, seed: int) -> list[Pair]:
     """Pairs of the toy, all with an error."""
-    rng, found = random.Random(seed), []
+    rng, found = random.Random(seed), list[Pair]()
     while len(found) < count:
         pair, _ = toy_pair(rng)
         if not is_exact(pair.reference, pair.hypothesis):
@@ -105,7 +105,7 @@ _DID = ("worked", "studied", "lived", "performed", "travelled", "waited", "marri
 
 def sentences(count: int, seed: int = 0) -> Iterator[str]:
     """Distinct sentences for controlled edits where there is no corpus."""
-    rng, seen = random.Random(seed), set()
+    rng, seen = random.Random(seed), set[str]()
     while len(seen) < count:
         text = rng.choice(_PATTERNS).format(
             who=rng.choice(_PEOPLE),

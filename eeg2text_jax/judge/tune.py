@@ -145,7 +145,7 @@ def tune_mesh(config: ConfigDict, devices: int, arms: int) -> tuple[int, int]:
     Raises:
       UserError: `parallel.mesh` does not fit the devices, the arms or the batch.
     """
-    wanted = tuple(int(n) for n in config.parallel.mesh)
+    wanted = int(config.parallel.mesh[0]), int(config.parallel.mesh[1])
     if arms_mapping(config.parallel) == "map":
         wanted = (1, wanted[1])
     elif config.parallel.fsdp and not any(wanted):

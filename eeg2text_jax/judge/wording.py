@@ -114,7 +114,7 @@ def read_labels(words: Sequence[str], tokenizer: PreTrainedTokenizerBase, wordin
     """
     if len(words) != 2 or words[0] == words[1]:
         raise UserError(f"labels are {tuple(words)}; expected two different words, the one for yes first.")
-    ids = tuple(label_ids(word, tokenizer, wording) for word in words)
+    ids = label_ids(words[0], tokenizer, wording), label_ids(words[1], tokenizer, wording)
     for word, pieces in zip(words, ids, strict=True):
         if not pieces or tokenizer.unk_token_id in pieces:
             raise UserError(f"labels: the tokenizer has no token for {word!r}; choose words that it knows.")
@@ -123,7 +123,7 @@ def read_labels(words: Sequence[str], tokenizer: PreTrainedTokenizerBase, wordin
         raise UserError(
             f"labels: to the tokenizer {words[0]!r} begins {words[1]!r} or the other way round; choose others."
         )
-    return Labels(tuple(words), ids)
+    return Labels((words[0], words[1]), ids)
 
 
 class Encoder:
