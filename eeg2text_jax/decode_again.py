@@ -14,6 +14,7 @@ from eeg2text_jax.predictions.rankings import Ranking, RankingSet
 from eeg2text_jax.rank_run import candidates_of, ranked_rows
 from eeg2text_jax.study.config_file import read_configuration
 from eeg2text_jax.study.own_run import is_of_its_run
+from eeg2text_jax.study.ranges import checked_settings
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import find_workdir
 
@@ -37,7 +38,8 @@ def decoded_again(found: PredictionSet | RankingSet) -> str:
     root = epath.Path(found.path).parent
     ranked = isinstance(found, RankingSet)
     there = {_key(row): row for row in _all_rows(found)}
-    with begun(ConfigDict(read_configuration(find_workdir(str(root)))), str(root), make=False) as study:
+    config = checked_settings(ConfigDict(read_configuration(find_workdir(str(root)))))
+    with begun(config, str(root), make=False) as study:
         here = {_key(row): row for row in _rows(study, ranked)}
     differing = [key for key in there | here if not _same(there.get(key), here.get(key))]
     if differing:

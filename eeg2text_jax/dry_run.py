@@ -9,7 +9,6 @@ import time
 
 import jax
 import jax.numpy as jnp
-from ml_collections import ConfigDict
 
 from eeg2text_jax.auditing.fitness import MIN_JUDGED
 from eeg2text_jax.models.flops import training_flops
@@ -18,7 +17,7 @@ from eeg2text_jax.splits.certificate import size_lines, verdict
 from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.configuration import differences, load_config, to_json
 from eeg2text_jax.study.lengths import lines
-from eeg2text_jax.study.ranges import check_config
+from eeg2text_jax.study.sections import Settings
 from eeg2text_jax.study.study import Study, open_study
 from eeg2text_jax.training.waves import bytes_of_an_arm, frozen_bytes
 
@@ -26,7 +25,7 @@ GIB = 1 << 30
 SIDE = 1024  # of the matrices whose product gives the device's pace
 
 
-def dry_run(config: ConfigDict, root: str) -> str:
+def dry_run(config: Settings, root: str) -> str:
     """Return what a run of this configuration would do; nothing is made, in `root` or elsewhere.
 
     The data are prepared in a temporary folder, as their number of samples decides the rest.
@@ -34,7 +33,6 @@ def dry_run(config: ConfigDict, root: str) -> str:
     Raises:
       UserError: the configuration or the data is not usable.
     """
-    check_config(config)
     check_before(config)
     with tempfile.TemporaryDirectory(prefix="eeg2text_dry_") as folder:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -44,9 +42,9 @@ def dry_run(config: ConfigDict, root: str) -> str:
     return "\n".join([*about, f"workdir: {root}, {there}; nothing was made."])
 
 
-def configuration_lines(config: ConfigDict) -> list[str]:
+def configuration_lines(config: Settings) -> list[str]:
     """Fields that differ from configs/default.py."""
-    ours, usual = (json.loads(to_json(one)) for one in (config, load_config("default")))
+    ours, usual = (json.loads(to_json(one)) for one in (config.document, load_config("default")))
     none = "there unknown, as of an older version"
     found = (line.replace(none, "no default").replace("there ", "default ") for line in differences(ours, usual))
     changed = [f"  {line}" for line in found]

@@ -21,6 +21,7 @@ from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.study.config_file import read_configuration
 from eeg2text_jax.study.grid import Arm
+from eeg2text_jax.study.sections import read_settings
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir, find_workdir
 from eeg2text_jax.training.waves import trained_arm
@@ -56,7 +57,7 @@ def finished_study(root: str) -> Study:
     """
     root = at_hand(root)
     workdir = find_workdir(root)
-    config = ConfigDict(_tuples(read_configuration(workdir))).lock()
+    config = read_settings(ConfigDict(read_configuration(workdir)))
     study = open_finished(config, root)
     workdir.check("predictions.jsonl", "results.json")
     return study
@@ -65,7 +66,7 @@ def finished_study(root: str) -> Study:
 def exported(study: Study, params: Params) -> Exported:
     """Return the `Exported` object of these parameters without writing a folder."""
     _check_writes(study)
-    generation = GenerationSpec.from_fields(study.config.decode, study.model)
+    generation = GenerationSpec.from_fields(study.config.decode.fields(), study.model)
     return Exported(study.model, params, study.tokenizer, generation, _feeding(study))
 
 
@@ -99,7 +100,7 @@ def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
         study.tokenizer,
         out,
         model_card(card_facts(study, arm, os.path.basename(os.path.normpath(out)))),
-        generation=GenerationSpec.from_fields(study.config.decode, study.model).to_fields(),
+        generation=GenerationSpec.from_fields(study.config.decode.fields(), study.model).to_fields(),
         feeding=_feeding(study),
     )
 
@@ -170,13 +171,6 @@ def _scores(workdir: Workdir, arm: Arm) -> tuple[list[dict[str, Any]], dict[str,
     return rows, signatures
 
 
-def _tuples(value: Any) -> Any:
-    """Convert JSON lists to the tuples of a configuration."""
-    if isinstance(value, dict):
-        return {name: _tuples(entry) for name, entry in value.items()}
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
 def arm_number(arms: tuple[Arm, ...], wanted: str) -> int:
     """Return the index of the arm `wanted`; if empty, of the first arm trained on EEG, else of the first arm.
 
@@ -196,4 +190,4 @@ def _backbone_config(study: Study) -> PretrainedConfig:
     config = study.config.model
     if config.checkpoint:
         return checkpoint_config(checkpoint_folder(config.checkpoint), study.tokenizer)
-    return random_config(config.backbone, config.shape.to_dict(), study.tokenizer)
+    return random_config(config.backbone, dict(config.shape), study.tokenizer)

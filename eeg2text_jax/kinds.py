@@ -33,12 +33,12 @@ Section = TypeVar("Section")
 
 
 def ranges_of(section: type, prefix: str = "") -> dict[str, Range]:
-    """Return the range of each field of a section by its dotted name, those of sections in it included."""
+    """Return the range of each field that declares one, by its dotted name; sections in the section included."""
     found: dict[str, Range] = {}
     for name, hint in typing.get_type_hints(section, include_extras=True).items():
         if dataclasses.is_dataclass(hint):
             found |= ranges_of(typing.cast(type, hint), f"{prefix}{name}.")
-        else:
+        elif hasattr(hint, "__metadata__"):
             found[f"{prefix}{name}"] = hint.__metadata__[0]
     return found
 

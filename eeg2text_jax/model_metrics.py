@@ -9,7 +9,7 @@ from eeg2text_jax.metrics.metric import Metric
 from eeg2text_jax.study.metric_names import BLEU_1, ENCODED, JUDGED
 
 if TYPE_CHECKING:  # 30 ms, for which scoring a file need not wait
-    from ml_collections import ConfigDict
+    from eeg2text_jax.study.sections import Settings
 
 
 class Makers:
@@ -73,7 +73,7 @@ def makers_of(
     return Makers(makers)
 
 
-def configured(config: "ConfigDict") -> tuple[list[str], Makers | None]:
+def configured(config: "Settings") -> tuple[list[str], Makers | None]:
     """Return the names of a run's further metrics, and the factories of these metrics and of its endpoints.
 
     Raises:
@@ -88,7 +88,7 @@ def configured(config: "ConfigDict") -> tuple[list[str], Makers | None]:
     return names, makers
 
 
-def check_configured(config: "ConfigDict") -> None:
+def check_configured(config: "Settings") -> None:
     """Check before a run that the text encoder and judge that it needs exist, without loading weights.
 
     Raises:

@@ -42,6 +42,7 @@ from eeg2text_jax.splits.splitfile import write_split_file
 from eeg2text_jax.stores.address import is_address
 from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.study.ranges import checked_settings
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.training.metrics_log import loss_figure
 from eeg2text_jax.training.waves import trained_arm
@@ -230,7 +231,7 @@ def fit(
     if split is not None:
         settings = changed(settings, {"split.method": "file", "split.path": str(split)})
     with contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext():
-        pipeline.run(settings, root)
+        pipeline.run(checked_settings(settings), root)
         run = Run(finished_study(root))
     if folder:
         weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)

@@ -6,14 +6,11 @@ from collections.abc import Iterator
 
 import jax
 from etils import epath
-from ml_collections import ConfigDict
 
 from eeg2text_jax.backbones.build import random_spec
 from eeg2text_jax.decoding.cells import check_decoding
 from eeg2text_jax.errors import UserError, first_line
-from eeg2text_jax.kinds import read_section
 from eeg2text_jax.model_metrics import check_configured
-from eeg2text_jax.parallel import ParallelSettings
 from eeg2text_jax.parallel.agreement import check_code, check_data
 from eeg2text_jax.parallel.distributed import initialize, is_main, main_first, wait_for_all, workdir_at
 from eeg2text_jax.pretrained.folder import checkpoint_folder
@@ -21,8 +18,8 @@ from eeg2text_jax.search.settings import GenerationSpec, unlike
 from eeg2text_jax.study.config_file import check_configuration, forget, open_workdir, product, write_configuration
 from eeg2text_jax.study.configuration import to_json
 from eeg2text_jax.study.grid import arms, placement_of
-from eeg2text_jax.study.ranges import check_config, notes
-from eeg2text_jax.study.sections import read_settings
+from eeg2text_jax.study.ranges import notes
+from eeg2text_jax.study.sections import Settings
 from eeg2text_jax.study.study import Study, open_study
 from eeg2text_jax.study.text_targets import check_encoder
 from eeg2text_jax.study.workdir import OPENED, Workdir, find_workdir, held
@@ -30,7 +27,7 @@ from eeg2text_jax.training.state import make_optimizer
 
 
 @contextlib.contextmanager
-def begun(config: ConfigDict, root: str, make: bool = True) -> Iterator[Study]:
+def begun(config: Settings, root: str, make: bool = True) -> Iterator[Study]:
     """Joins the other hosts, if any, and opens the study of the workdir `root`: a folder that all of
     them see, or a place in a bucket.
 
@@ -38,16 +35,15 @@ def begun(config: ConfigDict, root: str, make: bool = True) -> Iterator[Study]:
     before anything is made. Compiled programs are kept between runs.
 
     Args:
-      config: all of it.
+      config: all settings, checked (`ranges.checked_settings`).
       root: the workdir.
       make: whether what the workdir lacks is made; else it must be there, and nothing is changed.
 
     Raises:
       UserError: the configuration, the data or the folder is not usable.
     """
-    check_config(config)
-    initialize(read_section(ParallelSettings, config.parallel))
-    check_code(json.loads(to_json(config)))
+    initialize(config.parallel)
+    check_code(json.loads(to_json(config.document)))
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
     with contextlib.ExitStack() as stack:
@@ -69,31 +65,30 @@ def begun(config: ConfigDict, root: str, make: bool = True) -> Iterator[Study]:
     wait_for_all("the first host has closed the workdir")
 
 
-def check_before(config: ConfigDict) -> None:
+def check_before(config: Settings) -> None:
     """Looks at what needs devices or a model but no data, so that nothing is made for what will be refused.
 
     Raises:
       UserError: a field is not usable.
     """
-    make_optimizer(read_settings(config).optim, config.train.steps)
+    make_optimizer(config.optim, config.train.steps)
     check_configured(config)
-    _check_mesh(config, len(arms(config)))
+    _check_mesh(config, len(arms(config.grid)))
     if config.objective == "contrastive":
         check_encoder(config.contrastive)
     if config.model.checkpoint:
         checkpoint_folder(config.model.checkpoint)
     else:
-        random_spec(config.model.backbone, config.model.shape.to_dict(), _StandIn())
+        random_spec(config.model.backbone, dict(config.model.shape), _StandIn())
 
 
-def _check_mesh(config: ConfigDict, n_arms: int) -> None:
+def _check_mesh(config: Settings, n_arms: int) -> None:
     """Raises what is wrong with the placement of all arms, unless fewer of them, as in a wave, can be placed."""
-    settings = read_settings(config)
     for fewer in range(n_arms - 1, 0, -1):
         with contextlib.suppress(UserError):
-            placement_of(settings, fewer)
+            placement_of(config, fewer)
             return
-    placement_of(settings, n_arms)
+    placement_of(config, n_arms)
 
 
 class _StandIn:
@@ -107,7 +102,7 @@ class _StandIn:
         return 3
 
 
-def _open(config: ConfigDict, root: str) -> Study:
+def _open(config: Settings, root: str) -> Study:
     workdir = Workdir(epath.Path(root))
     new = not workdir.config.exists()
     try:
@@ -124,12 +119,12 @@ def _open(config: ConfigDict, root: str) -> Study:
             forget(workdir)
         raise
     if is_main():
-        write_configuration(workdir, study.config)  # with the steps that its epochs are
+        write_configuration(workdir, study.config.document)  # with the steps that its epochs are
         workdir.record(*workdir.unrecorded(*OPENED))
     return study
 
 
-def open_finished(config: ConfigDict, root: str) -> Study:
+def open_finished(config: Settings, root: str) -> Study:
     """The study of a folder in which training is finished, or has begun, at least; nothing is made or changed.
 
     Raises:
@@ -137,7 +132,7 @@ def open_finished(config: ConfigDict, root: str) -> Study:
     """
     workdir = find_workdir(root)
     check_configuration(workdir, config)
-    own_data = () if str(config.data.source).endswith(".h5") else (workdir.data,)
+    own_data = () if config.data.source.endswith(".h5") else (workdir.data,)
     for path in (*own_data, workdir.split, workdir.tokenizer):
         if not path.exists():
             raise UserError(f"{path}: there is no such file, so training has not begun; `eeg2text train` makes it.")

@@ -7,8 +7,6 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ml_collections import ConfigDict
-
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.page import Section
 from eeg2text_jax.auditing.provenance import DECODED_HERE, Judged
@@ -36,6 +34,7 @@ from eeg2text_jax.splits.splitfile import read_split_file
 from eeg2text_jax.stores.address import address_of
 from eeg2text_jax.study.config_file import write_configuration
 from eeg2text_jax.study.metric_names import WORDS
+from eeg2text_jax.study.sections import Settings
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import DECODED
 from eeg2text_jax.training.metrics_log import loss_figure, write_figure
@@ -51,7 +50,7 @@ CHANNELS = (
 )
 
 
-def run(config: ConfigDict, root: str, *, fold: bool = False) -> None:
+def run(config: Settings, root: str, *, fold: bool = False) -> None:
     """Run all stages in the folder `root`, resuming an earlier run of the same configuration.
 
     The audit of a `fold` is written and not printed: the verdict is the one over all folds.
@@ -71,7 +70,7 @@ def run(config: ConfigDict, root: str, *, fold: bool = False) -> None:
         wait_for_all("end of run")
 
 
-def decoded_files(config: ConfigDict) -> list[str]:
+def decoded_files(config: Settings) -> list[str]:
     """Return the files that decoding writes: predictions of the generative objective, rankings if requested."""
     wanted = {"rankings.jsonl": is_ranked(config), "predictions.jsonl": config.objective == "generate"}
     return [name for name, asked_for in wanted.items() if asked_for]
@@ -93,7 +92,7 @@ def predict(study: Study) -> None:
         "split": study.split.digest(),
         "data": study.data.digest(),
         "tokenizer": study.tokenizer_digest,
-        "decode": study.config.decode.to_dict(),
+        "decode": study.config.decode.fields(),
         "search": search_name(study.config.decode.num_beams, study.config.decode.do_sample),
         **({"recording": study.data.recording} if study.data.recording != "eeg" else {}),
         "teacher_forced": "argmax at the reference's positions, cut at the first end token among them",
@@ -103,7 +102,7 @@ def predict(study: Study) -> None:
     if not is_main():
         collections.deque(predictions, maxlen=0)  # takes part in the computation, writes nothing
         return
-    write_configuration(study.workdir, study.config)
+    write_configuration(study.workdir, study.config.document)
     study.workdir.unrecord(study.workdir.predictions.name, study.workdir.channels.name)
     write_predictions(study.workdir.predictions, header, predictions)
     if shares.places:
@@ -175,7 +174,7 @@ def _score_ranked(study: Study) -> dict[str, Any]:
     return results
 
 
-def score_rows(config: ConfigDict, rows: Sequence[Prediction], **options: Any) -> dict[str, Any]:
+def score_rows(config: Settings, rows: Sequence[Prediction], **options: Any) -> dict[str, Any]:
     """Score rows with the word metrics and those of `config.metrics`; `options` go to `score_cells`."""
     names, makers = configured(config)
     wanted = (*WORDS, *names) if names else None
@@ -208,7 +207,7 @@ def _train_text(study: Study) -> list[str]:
 
 
 def audit_rows(
-    config: ConfigDict,
+    config: Settings,
     rows: Iterable[Prediction],
     training_text: Sequence[str] | None = None,
     recording: str = "eeg",

@@ -1,5 +1,6 @@
 """Recordings as Python holds them -> a data file: MNE's Raw and Epochs, tables of pandas, paths."""
 
+import dataclasses
 import os
 import re
 import sys
@@ -11,8 +12,8 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from eeg2text_jax.data import DataSettings
 from eeg2text_jax.data.datafile import DataFile, read_datafile
-from eeg2text_jax.data.prepare import DataSettings
 from eeg2text_jax.data.prepare import prepare as prepare_sources
 from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.electrodes import electrodes
@@ -57,16 +58,17 @@ def prepare(
       ['a dog', 'cats']
     """
     settings = load_config(config) if isinstance(config, str) else config
-    settings = changed(settings, {name.replace("__", "."): value for name, value in changes.items()}).data
+    settings = changed(settings, {name.replace("__", "."): value for name, value in changes.items()})
+    section = read_section(DataSettings, settings.data)
     several = list(data) if isinstance(data, list | tuple) else [data]
-    columns, tally = Columns(**settings.columns), Tally()
+    columns, tally = Columns(**section.columns), Tally()
     if all(isinstance(one, str | os.PathLike) for one in several):
-        tally = prepare_sources(read_section(DataSettings, settings), Path(out), [os.fspath(one) for one in several])
+        tally = prepare_sources(section, Path(out), [os.fspath(one) for one in several])
     elif hasattr(data, "itertuples"):
         note_unused(data.columns, columns, "data", tally)
         write(out, data, columns=columns, tally=tally)
     elif not isinstance(data, list | tuple) and hasattr(data, "metadata") and hasattr(data, "ch_names"):
-        spec = RawSpec(**settings.raw)
+        spec = RawSpec(**section.raw)
         names = channels_of(data, spec)
         rows = epoch_rows(data, names, spec, columns, tally)
         places = electrodes(data.info, names, spec.montage)
@@ -74,7 +76,7 @@ def prepare(
         tally.notes += epoch_notes(data, columns)
         write(out, rows, features_are=spec.features_are(names), provenance=provenance, tally=tally)
     elif all(hasattr(one, "ch_names") and not hasattr(one, "metadata") for one in several):
-        tally = prepare_raws(several, Path(out), settings)
+        tally = prepare_raws(several, Path(out), section)
     else:
         raise UserError(
             f"data is {kind_of(data)}; expected mne.io.Raw (or a list of them), mne.Epochs (of several subjects: "
@@ -91,16 +93,15 @@ def kind_of(data: Any) -> str:
     return f"a {type(data).__name__}" + (f" of {kinds}" if kinds else "")
 
 
-def prepare_raws(raws: Sequence[Any], out: Path, settings: ConfigDict) -> Tally:
+def prepare_raws(raws: Sequence[Any], out: Path, section: DataSettings) -> Tally:
     """Prepare recordings in memory, by way of files in a temporary folder, which messages leave out."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [str(path) for path in saved(raws, Path(folder))]
-        settings = settings.copy_and_resolve_references()
-        if not settings.raw.names:
-            again = len({Path(path).name for path in paths}) < len(paths)  # several recordings of one subject
-            settings.raw.names = rf"{'(?P<run>[^/]+)/' if again else ''}(?P<subject>[^/]+)_raw\.fif"
+        again = len({Path(path).name for path in paths}) < len(paths)  # several recordings of one subject
+        names = section.raw["names"] or rf"{'(?P<run>[^/]+)/' if again else ''}(?P<subject>[^/]+)_raw\.fif"
+        section = dataclasses.replace(section, raw={**section.raw, "names": names})
         try:
-            tally = prepare_sources(read_section(DataSettings, settings), out, paths)
+            tally = prepare_sources(section, out, paths)
         except UserError as error:
             raise type(error)(_plain(str(error), folder)) from error
         tally.notes = [_plain(note, folder) for note in tally.notes]

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from etils import epath
-from ml_collections import ConfigDict
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.page import Section
@@ -30,13 +29,14 @@ from eeg2text_jax.predictions.rankings import Candidates, Ranking, list_of, read
 from eeg2text_jax.predictions.selection import select_arms
 from eeg2text_jax.splits.split import check_same_data, check_same_split
 from eeg2text_jax.study.config_file import write_configuration
+from eeg2text_jax.study.sections import Settings
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import DECODED
 from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.waves import waves
 
 
-def is_ranked(config: ConfigDict) -> bool:
+def is_ranked(config: Settings) -> bool:
     """Return whether a run ranks sentences."""
     return config.objective == "contrastive" or config.retrieval.likelihood
 
@@ -74,7 +74,7 @@ def rank(study: Study) -> None:
     if not is_main():
         collections.deque(rows, maxlen=0)  # takes part in the computation, writes nothing
         return
-    write_configuration(study.workdir, study.config)
+    write_configuration(study.workdir, study.config.document)
     study.workdir.unrecord(study.workdir.rankings.name)
     write_rankings(study.workdir.rankings, header, rows)
     study.workdir.record(study.workdir.rankings.name, *study.workdir.unrecorded(*DECODED))
@@ -117,7 +117,7 @@ def ranked_results(rows: Sequence[Ranking]) -> dict[str, Any]:
 
 
 def audit_ranked(
-    config: ConfigDict,
+    config: Settings,
     rows: Iterable[Ranking],
     training_text: Sequence[str] | None = None,
     recording: str = "eeg",
@@ -143,7 +143,7 @@ def audit_ranked(
 
 
 def judge_ranked(
-    config: ConfigDict,
+    config: Settings,
     root: Any,
     rows: Sequence[Ranking],
     training_text: Sequence[str] | None = None,
@@ -174,7 +174,7 @@ def judge_ranked(
 
 
 def judge_ranked_folds(
-    config: ConfigDict,
+    config: Settings,
     place: Path,
     folds: Sequence[Sequence[Ranking]],
     header: dict[str, Any],

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from etils import epath
-from ml_collections import ConfigDict
 
 from eeg2text_jax.auditing.collapse import plain_words
 from eeg2text_jax.auditing.page import Section
@@ -19,10 +18,9 @@ from eeg2text_jax.auditing.provenance import Judged
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import AuditResult, result_text
 from eeg2text_jax.data.datafile import DataFile, read_datafile
-from eeg2text_jax.data.prepare import DataSettings, prepare
+from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
-from eeg2text_jax.kinds import read_section
 from eeg2text_jax.metrics.render import print_table, table_markdown, write_tables
 from eeg2text_jax.metrics.score import write_results
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table, side_by_side
@@ -38,10 +36,10 @@ from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.stores.address import address_of
 from eeg2text_jax.stores.mirror import mirrored
 from eeg2text_jax.study.configuration import differences, to_json
-from eeg2text_jax.study.ranges import check_config
+from eeg2text_jax.study.sections import Settings
 
 
-def run_folds(config: ConfigDict, root: str, folds: str) -> AuditResult | None:
+def run_folds(config: Settings, root: str, folds: str) -> AuditResult | None:
     """Run every fold in its own folder under `root`, then score and audit all test parts together.
 
     Finished stages are skipped, as in a single run.
@@ -57,7 +55,6 @@ def run_folds(config: ConfigDict, root: str, folds: str) -> AuditResult | None:
     Raises:
       UserError: see `make_folds` and `pipeline.run`; or `root` holds folds of another configuration.
     """
-    check_config(config)
     if folds != "subjects" and not (folds.isdecimal() and int(folds) >= 2):
         raise UserError(
             f"--folds is {folds!r}; expected a number of folds from 2, or 'subjects' to leave out one at a time."
@@ -68,7 +65,7 @@ def run_folds(config: ConfigDict, root: str, folds: str) -> AuditResult | None:
         return _run_in(config, Path(local), folds)
 
 
-def _run_in(config: ConfigDict, place: Path, folds: str) -> AuditResult | None:
+def _run_in(config: Settings, place: Path, folds: str) -> AuditResult | None:
     _check_same(place, config, folds)
     data = _data(config, place)
     splits = make_folds(data, config.split.method, folds, config.split.ratio, config.split.seed, config.split.gap)
@@ -77,11 +74,8 @@ def _run_in(config: ConfigDict, place: Path, folds: str) -> AuditResult | None:
     for k, split in enumerate(splits, 1):
         print(f"\n=== {split.method} ===")
         certificate = _certificate(place / f"fold_{k}.json", data, split, config)
-        own = config.copy_and_resolve_references()
-        own.update_from_flattened_dict(
-            {"data.source": address_of(data.path), "split.method": "file", "split.path": address_of(certificate)}
-        )
-        run(own.lock(), str(place / f"fold_{k}"), fold=True)
+        own = {"data.source": address_of(data.path), "split.method": "file", "split.path": address_of(certificate)}
+        run(config.changed(own), str(place / f"fold_{k}"), fold=True)
         print(f"fold {k} of {len(splits)} is done, its audit is in fold_{k}; the verdict is that over all folds.")
         if is_ranked(config):
             ranked.append(read_rankings(place / f"fold_{k}" / "rankings.jsonl").rows)
@@ -99,7 +93,7 @@ def _run_in(config: ConfigDict, place: Path, folds: str) -> AuditResult | None:
 
 
 def judge_folds(
-    config: ConfigDict,
+    config: Settings,
     place: Path,
     rows: Sequence[Sequence[Prediction]],
     header: Mapping[str, Any],
@@ -118,7 +112,7 @@ def judge_folds(
     plain = [[dataclasses.replace(p, prediction_tokens=None, reference_tokens=None) for p in fold] for fold in rows]
     together = [row for fold in plain for row in fold]
     search = search_name(config.decode.num_beams, config.decode.do_sample)
-    header = {**header, "decode": config.decode.to_dict(), "search": search}
+    header = {**header, "decode": config.decode.fields(), "search": search}
     write_predictions(place / "predictions.jsonl", header, together)
     results = score_rows(config, together)
     write_results(place / "results.json", results)
@@ -149,9 +143,9 @@ def leaked_text(data: DataFile, splits: Sequence[Split]) -> list[str]:
     return found
 
 
-def _check_same(place: Path, config: ConfigDict, folds: str) -> None:
+def _check_same(place: Path, config: Settings, folds: str) -> None:
     """Raise if a folder's folds were made from other data or divided differently; each fold checks the rest."""
-    wanted = {"folds": folds, **{name: json.loads(to_json(config))[name] for name in ("data", "split")}}
+    wanted = {"folds": folds, **{name: json.loads(to_json(config.document))[name] for name in ("data", "split")}}
     noted = place / "folds.json"
     if noted.exists():
         other = differences(wanted, json.loads(noted.read_text()))
@@ -166,19 +160,19 @@ def _check_same(place: Path, config: ConfigDict, folds: str) -> None:
     write_text(noted, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
 
 
-def _data(config: ConfigDict, place: Path) -> DataFile:
+def _data(config: Settings, place: Path) -> DataFile:
     """Open the data file of all folds, prepared once."""
-    source = str(config.data.source)
+    source = config.data.source
     if source.endswith(".h5"):
         return read_datafile(source)
     if not (place / "data.h5").exists():
         print(f"preparing {source} ...")
-        tally = prepare(read_section(DataSettings, config.data), place / "data.h5")
+        tally = prepare(config.data, place / "data.h5")
         print("\n".join([*tally.notes, tally.report()]))
     return read_datafile(place / "data.h5")
 
 
-def _certificate(path: Path, data: DataFile, split: Split, config: ConfigDict) -> Path:
+def _certificate(path: Path, data: DataFile, split: Split, config: Settings) -> Path:
     if not path.exists():
         write_split_file(path, certify_data(data, split, config.split.ratio))
     elif read_split_file(path).resolve(data).digest() != split.digest():

@@ -7,7 +7,7 @@ from tiny_run import tiny_config
 from transformers import LlamaForCausalLM
 
 from eeg2text_jax.data.text import train_tokenizer
-from eeg2text_jax.study.ranges import check_config
+from eeg2text_jax.study.ranges import checked_settings
 from eeg2text_jax.study.study import Study, open_study
 from eeg2text_jax.study.workdir import Workdir
 
@@ -38,5 +38,4 @@ def open_tiny(folder: epath.Path, **changes: object) -> Study:
     config = tiny_config(**changes)
     with config.unlocked():
         config.model.shape = {} if config.model.checkpoint else SHAPE
-    check_config(config)
-    return open_study(config, Workdir(folder))
+    return open_study(checked_settings(config), Workdir(folder))

@@ -2,14 +2,14 @@
 
 import re
 
-from tiny_run import tiny_config
+from tiny_run import tiny_settings
 
 from eeg2text_jax.dry_run import dry_run
 
 
 def test_a_dry_run_counts_and_makes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    said = dry_run(tiny_config(), str(tmp_path / "run"))
+    said = dry_run(tiny_settings(), str(tmp_path / "run"))
     assert list(tmp_path.iterdir()) == []
     assert "train.steps (now 6, default 1000)" in said
     assert "model.shape.d_model (now 16, no default)" in said
@@ -27,5 +27,5 @@ def test_a_dry_run_counts_and_makes_nothing(tmp_path, monkeypatch):
 
 
 def test_declared_epochs_are_counted_in_steps(tmp_path):
-    said = dry_run(tiny_config(train__epochs=2), str(tmp_path / "run"))
+    said = dry_run(tiny_settings(train__epochs=2), str(tmp_path / "run"))
     assert re.search(r"^train: 2 epochs of \d+ batches: \d+ steps$", said, re.MULTILINE)

@@ -5,7 +5,8 @@ import json
 
 import numpy as np
 import pytest
-from tiny_run import ROOT, as_flag, tiny_config
+from ml_collections import ConfigDict
+from tiny_run import ROOT, as_flag, tiny_config, tiny_settings
 
 from eeg2text_jax import cli
 from eeg2text_jax.data.epochs import EpochPlan, count_batches
@@ -15,6 +16,7 @@ from eeg2text_jax.study.config_file import check_configuration, check_derived, o
 from eeg2text_jax.study.configuration import load_config, parse_config, to_json
 from eeg2text_jax.study.lengths import EPOCHS, carried, field, lines, resolved
 from eeg2text_jax.study.ranges import RANGES, check_config
+from eeg2text_jax.study.sections import read_settings
 
 PAPER, FAIR, LEAKAGE = (str(ROOT / f"configs/{name}.py") for name in ("paper", "fair", "leakage"))
 
@@ -31,45 +33,45 @@ def test_an_epoch_has_as_many_batches_in_whatever_buckets(samples):
 @pytest.mark.parametrize("backbone", ["bart", "t5", "pegasus"])
 def test_the_papers_recipe_is_30_epochs(samples, batches, steps, backbone):
     """The train parts of SR, NR and TSR, and of SR, NR and the second corpus's NR."""
-    config = resolved(load_config(f"{PAPER}:backbone={backbone},steps=two"), samples)
-    check_config(config)
+    config = resolved(read_settings(load_config(f"{PAPER}:backbone={backbone},steps=two")), samples)
+    check_config(ConfigDict(config.document))
     assert (config.train.steps, config.train.eval_every, config.train.save_every) == (steps, batches, batches)
     assert (config.optim.decay_every, config.step_one.steps) == (steps, 20 * batches)
     assert lines(config, samples) == [
         f"train: 30 epochs of {batches} batches: {steps:,} steps",
         f"step_one: 20 epochs of {batches} batches: {20 * batches:,} steps",
     ]
-    assert resolved(load_config(PAPER), samples).step_one.steps == 0
+    assert resolved(read_settings(load_config(PAPER)), samples).step_one.steps == 0
     assert resolved(config, samples) == config
 
 
 @pytest.mark.parametrize("samples", [6740, 8000])
 def test_leakage_has_50_and_10_epochs_of_each_splits_own_train_part(samples):
-    zuco = resolved(load_config(f"{LEAKAGE}:method=c,data=zuco"), samples)
+    zuco = resolved(read_settings(load_config(f"{LEAKAGE}:method=c,data=zuco")), samples)
     assert (zuco.train.steps, zuco.train.eval_every) == (50 * -(-samples // 90), -(-samples // 90))
     for stage in (zuco.pretrain.snapshot, zuco.pretrain.series):
         assert (stage.steps, stage.eval_every) == (15 * -(-samples // 26), -(-samples // 26))
-    stories = resolved(load_config(f"{LEAKAGE}:method=c,data=narratives"), samples)
+    stories = resolved(read_settings(load_config(f"{LEAKAGE}:method=c,data=narratives")), samples)
     assert stories.train.steps == 10 * -(-samples // 90)
     assert len(lines(stories, samples)) == 3
-    star = resolved(load_config(f"{LEAKAGE}:method=c,data=narratives,pretrain=no"), samples)
+    star = resolved(read_settings(load_config(f"{LEAKAGE}:method=c,data=narratives,pretrain=no")), samples)
     assert lines(star, samples) == [f"train: 20 epochs of {-(-samples // 90)} batches: {star.train.steps:,} steps"]
-    own = resolved(load_config(f"{FAIR}:model=eeg2text,data=zuco"), samples)
+    own = resolved(read_settings(load_config(f"{FAIR}:model=eeg2text,data=zuco")), samples)
     assert own.train.steps == 80 * -(-samples // 32)
 
 
 def test_every_field_of_epochs_has_the_steps_that_it_replaces():
     assert {name for name in RANGES if name.endswith("epochs")} == EPOCHS.keys()
     assert all(steps in RANGES and batch in RANGES for steps, batch in EPOCHS.values())
-    plain = tiny_config()
-    assert resolved(plain, 1000) is plain
+    plain = tiny_settings()
+    assert resolved(plain, 1000) == plain
     assert lines(plain, 1000) == []
     for name, (steps, batch) in EPOCHS.items():
-        config = tiny_config(**{name: 3})
+        config = read_settings(tiny_config(**{name: 3}))
         changed = resolved(config, 1000)
         assert field(changed, steps) == 3 * -(-1000 // field(config, batch)), name
-        config.update_from_flattened_dict({steps: field(changed, steps)})
-        assert to_json(changed) == to_json(config), name
+        assert changed == config.changed({steps: field(changed, steps)}), name
+        assert to_json(changed.document) == to_json(tiny_config(**{name: 3, steps: field(changed, steps)})), name
 
 
 def test_steps_of_a_command_line_are_not_silently_replaced():
@@ -92,14 +94,14 @@ def test_fields_that_need_steps_take_epochs():
 
 
 def test_preflight_needs_no_data():
-    outline = make_outline(load_config(f"{PAPER}:backbone=bart,checkpoint=random"))
+    outline = make_outline(read_settings(load_config(f"{PAPER}:backbone=bart,checkpoint=random")))
     assert outline.config.train.epochs == 30
 
 
 def test_a_workdir_keeps_its_steps_and_refuses_those_of_another_split(tmp_path):
-    config = tiny_config(train__epochs=2, train__save_epochs=1)
+    config = tiny_settings(train__epochs=2, train__save_epochs=1)
     workdir = open_workdir(str(tmp_path / "run"), config)
-    write_configuration(workdir, resolved(config, 80))
+    write_configuration(workdir, resolved(config, 80).document)
     stored = json.loads(workdir.config.read_text())
     assert (stored["train"]["steps"], stored["train"]["save_every"]) == (20, 10)
     check_derived(workdir, resolved(config, 100), 100)  # nothing is trained
@@ -112,10 +114,10 @@ def test_a_workdir_keeps_its_steps_and_refuses_those_of_another_split(tmp_path):
     open_workdir(str(workdir.root), config)
     assert json.loads(workdir.config.read_text()) == stored
     with pytest.raises(UserError, match=r"train.epochs \(now 3, there 2\)"):
-        check_configuration(workdir, tiny_config(train__epochs=3))
+        check_configuration(workdir, tiny_settings(train__epochs=3))
     with pytest.raises(UserError, match=r"train.steps \(now 6, there 20\)"):
-        check_configuration(workdir, tiny_config())
-    other = tiny_config(train__epochs=2, train__save_epochs=3)  # may change
+        check_configuration(workdir, tiny_settings())
+    other = tiny_settings(train__epochs=2, train__save_epochs=3)  # may change
     check_configuration(workdir, other)
     check_derived(workdir, resolved(other, 80), 80)
     assert carried(config, {"train": {"steps": "many"}}).train.steps == config.train.steps

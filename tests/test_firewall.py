@@ -5,7 +5,7 @@ import io
 
 import numpy as np
 import pytest
-from tiny_run import as_flag, tiny_config
+from tiny_run import as_flag, tiny_config, tiny_settings
 
 from eeg2text_jax import cli
 from eeg2text_jax.conditions.donors import donor_table
@@ -37,7 +37,7 @@ FIELDS = {
 
 
 def opened(data, root):
-    config = tiny_config(**FIELDS, data__source=str(data))
+    config = tiny_settings(**FIELDS, data__source=str(data))
     return open_study(config, open_workdir(str(root), config))
 
 
@@ -114,7 +114,7 @@ def test_another_part_changes_nothing_of_training(whole, part, tmp_path):
 def test_the_parameters_of_the_lowest_loss_on_dev_are_decoded_not_the_last_ones(whole, capsys):
     source, root, _ = whole
     study = opened(source, root)
-    program = make_program(study.settings, study.model, study.arms)
+    program = make_program(study.config, study.model, study.arms)
     found = np.asarray(DevLoss(study, program)(trained_params(study)))
     for arm, loss in zip(study.arms, found, strict=True):
         dev = [row[f"dev_loss/{arm}"] for row in logged_metrics(root) if f"dev_loss/{arm}" in row]

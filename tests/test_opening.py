@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_run import as_flag, tiny_config
+from tiny_run import as_flag, tiny_settings
 
 from eeg2text_jax import cli, opening
 from eeg2text_jax.errors import UserError
@@ -130,7 +130,7 @@ def test_a_checkpoint_of_another_configuration_is_refused(trained, tmp_path, cap
 
 
 def test_decoding_reads_the_best_parameters_alone(trained, monkeypatch):
-    config = tiny_config(**{**QUICK})
+    config = tiny_settings(**{**QUICK})
     study = opening.open_finished(config, str(trained))
     asked = []
     restore = Checkpoints.restore
@@ -155,7 +155,7 @@ def test_a_loss_on_dev_that_is_never_finite_publishes_nothing(tmp_path, monkeypa
 
 def test_initial_parameters_are_never_the_best(trained, monkeypatch):
     """Such a checkpoint was written by whoever logged such losses as null."""
-    study = opening.open_finished(tiny_config(**QUICK), str(trained))
+    study = opening.open_finished(tiny_settings(**QUICK), str(trained))
     monkeypatch.setattr(resume, "to_host", lambda best: np.full(best.shape, np.inf))
     with pytest.raises(UserError, match=r"the loss of arm eeg/0 on dev was never finite"):
         trained_params(study)

@@ -7,7 +7,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from tiny_run import tiny_config
+from tiny_run import tiny_settings
 from transformers import AutoModelForSeq2SeqLM
 
 from eeg2text_jax import cli, pipeline
@@ -34,7 +34,7 @@ from eeg2text_jax.training.waves import train_arms
 def finished(tmp_path_factory):
     """A workdir with a finished run."""
     root = tmp_path_factory.mktemp("runs") / "whole"
-    pipeline.run(tiny_config(), str(root))
+    pipeline.run(tiny_settings(), str(root))
     return root
 
 
@@ -69,7 +69,7 @@ def test_predictions_have_one_row_for_each_test_sample_cell_and_mode(finished):
 
 
 def test_another_run_gives_the_same_parameters_and_predictions(finished, tmp_path):
-    pipeline.run(tiny_config(), str(tmp_path / "again"))
+    pipeline.run(tiny_settings(), str(tmp_path / "again"))
     for name in ("predictions.jsonl", "results.json"):
         assert (tmp_path / "again" / name).read_text() == (finished / name).read_text()
 
@@ -85,7 +85,7 @@ def test_rewriting_every_sentence_leaves_free_running_predictions_as_they_are(fi
             writer.add(Sample(data.words(i), text, *where))
         writer.provenance = data.provenance
     (root / "predictions.jsonl").unlink()
-    study = open_study(tiny_config(), open_workdir(str(root), tiny_config()), other_texts=True)
+    study = open_study(tiny_settings(), open_workdir(str(root), tiny_settings()), other_texts=True)
     pipeline.decode(study)
     before, after = (free_running(folder / "predictions.jsonl") for folder in (finished, root))
     assert [p.reference for p in before] != [p.reference for p in after]
@@ -99,9 +99,9 @@ def free_running(path):
 
 
 def test_arms_of_a_seed_begin_alike_and_differ_only_by_condition(tmp_path):
-    config = tiny_config(grid__train_conditions=("noise", "zero"), grid__seeds=(0, 1), train__steps=1)
+    config = tiny_settings(grid__train_conditions=("noise", "zero"), grid__seeds=(0, 1), train__steps=1)
     study = open_study(config, open_workdir(str(tmp_path / "run"), config))
-    state = jax.jit(make_program(study.settings, study.model, study.arms).initial_state)(
+    state = jax.jit(make_program(study.config, study.model, study.arms).initial_state)(
         init_keys(study.arms, config.seed)
     )
     for leaf in jax.tree.leaves(state.params):
@@ -122,7 +122,7 @@ def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
         return weights * rows["features"].mean(), (rows["labels"] != self.model.pad_token).sum().astype(np.float32)
 
     monkeypatch.setattr(GridProgram, "_loss", counted)
-    config = tiny_config(train__steps=14, model__encoder_layers=0, batch__buckets=((12, 36), (20, 56)))
+    config = tiny_settings(train__steps=14, model__encoder_layers=0, batch__buckets=((12, 36), (20, 56)))
     study = open_study(config, open_workdir(str(tmp_path / "run"), config))
     train_arms(study)
     assert len(set(shapes)) == len(config.batch.buckets)
@@ -130,11 +130,11 @@ def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
 
 
 def test_best_parameters_are_those_with_the_lowest_dev_loss(finished):
-    config = tiny_config()
+    config = tiny_settings()
     study = open_study(config, open_workdir(str(finished), config))
     rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
     best = min(row["dev_loss/eeg/0"] for row in rows if "dev_loss/eeg/0" in row)
-    loss = DevLoss(study, make_program(study.settings, study.model, study.arms))(trained_params(study))
+    loss = DevLoss(study, make_program(study.config, study.model, study.arms))(trained_params(study))
     assert float(loss[0]) == pytest.approx(best, rel=1e-6)
 
 
@@ -147,7 +147,7 @@ def exported(finished):
 
 
 def test_export_holds_the_best_parameters_for_us_and_for_pytorch(finished, exported):
-    config = tiny_config()
+    config = tiny_settings()
     study = open_study(config, open_workdir(str(finished), config))
     model, params = load_pretrained(exported)
     assert model == study.model
@@ -165,7 +165,7 @@ def test_a_run_is_scored_and_decided_by_meaning_where_it_is_asked_for(finished, 
     root = tmp_path / "again"
     shutil.copytree(finished, root)
     asked = {"metrics__names": ("bertscore", "similarity"), "metrics__encoder": str(exported)}
-    pipeline.run(tiny_config(**asked, audit__endpoint="similarity", audit__secondary=("bertscore-f",)), str(root))
+    pipeline.run(tiny_settings(**asked, audit__endpoint="similarity", audit__secondary=("bertscore-f",)), str(root))
     results, verdict = (json.loads((root / name).read_text()) for name in ("results.json", "audit.json"))
     scored = [cell for cell in results["cells"] if "unscored" not in cell]
     assert len(scored) >= 4
@@ -198,10 +198,10 @@ def test_export_names_the_arms_there_are(finished, tmp_path, capsys):
 
 
 def test_training_starts_from_a_checkpoint(exported, tmp_path):
-    config = tiny_config(model__checkpoint=str(exported))
+    config = tiny_settings(model__checkpoint=str(exported))
     study = open_study(config, open_workdir(str(tmp_path / "run"), config))
     placement = study.placement
-    program = make_program(study.settings, study.model, study.arms)
+    program = make_program(study.config, study.model, study.arms)
     state = make_initial_state(study, program, placement)
     _, params = load_pretrained(exported)
     for arm in range(2):
@@ -213,7 +213,7 @@ def test_conditions_that_need_tables_train_and_test(tmp_path):
     testable = ("shuffled", "subject_mean", "phase_randomized")
     changes = {"grid__train_conditions": ("eeg", "shuffled", "label_shuffle"), "grid__eval_conditions": testable}
     changes |= {"model__encoder_layers": 0, "optim__name": "sgd", "train__steps": 2, "train__eval_every": 1}
-    config = tiny_config(**changes, shape={"dropout": 0.0}, decode__max_length=6)
+    config = tiny_settings(**changes, shape={"dropout": 0.0}, decode__max_length=6)
     study = open_study(config, open_workdir(str(tmp_path / "run"), config))
     train_arms(study)
     pipeline.decode(study)
@@ -242,7 +242,7 @@ def test_changed_predictions_are_refused_before_anything_is_written(finished, tm
     damage(root / "predictions.jsonl")
     before = {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()}
     with pytest.raises(UserError, match=r"predictions\.jsonl: is not what this run wrote .* to have it made again"):
-        pipeline.run(tiny_config(), str(root))
+        pipeline.run(tiny_settings(), str(root))
     assert {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()} == before
 
 
@@ -318,7 +318,7 @@ def test_predictions_of_another_run_are_refused(finished, tmp_path):
     other["header"]["config"] = "0123456789abcdef"
     (root / "predictions.jsonl").write_text(json.dumps(other) + "\n" + "".join(rows))
     with pytest.raises(UserError, match=r"predictions\.jsonl: is of another run \(configuration 0123456789abcdef"):
-        pipeline.run(tiny_config(), str(root))
+        pipeline.run(tiny_settings(), str(root))
 
 
 def test_curves_of_a_finished_run_are_made_again_and_a_folder_is_refused(finished, tmp_path, capsys):
@@ -327,14 +327,14 @@ def test_curves_of_a_finished_run_are_made_again_and_a_folder_is_refused(finishe
     (root / "loss.png").unlink()
     (root / "loss.png").mkdir()
     with pytest.raises(UserError, match=r"loss\.png: is a folder, where a file is to be written; rename it"):
-        pipeline.run(tiny_config(), str(root))
+        pipeline.run(tiny_settings(), str(root))
     (root / "loss.png").rmdir()
-    pipeline.run(tiny_config(), str(root))
+    pipeline.run(tiny_settings(), str(root))
     assert (root / "metrics.jsonl").read_bytes() == (finished / "metrics.jsonl").read_bytes()
     assert (root / "loss.png").stat().st_size > 0
     (root / "metrics.jsonl").unlink()
     shutil.rmtree(root / "checkpoints")
-    pipeline.run(tiny_config(), str(root))
+    pipeline.run(tiny_settings(), str(root))
     assert "metrics.jsonl: there is no such file, so the report has no curves" in capsys.readouterr().out
 
 
@@ -343,28 +343,28 @@ def test_the_controls_that_decide_are_a_field_of_the_configuration(finished, tmp
     rows = read_predictions(finished / "predictions.jsonl").predictions
     rows += [dataclasses.replace(row, eval_condition="shuffled") for row in rows if row.eval_condition == "noise"]
     for controls, asked in ((("noise", "shuffled"), []), (("shuffled",), ["noise"])):
-        found = pipeline.audit_rows(tiny_config(grid__controls=controls), rows)
+        found = pipeline.audit_rows(tiny_settings(grid__controls=controls), rows)
         assert [c.control for c in found.comparisons if c.question] == asked
     root = copy_of(finished, tmp_path)
-    pipeline.run(tiny_config(grid__controls=("shuffled",)), str(root))
+    pipeline.run(tiny_settings(grid__controls=("shuffled",)), str(root))
     assert (root / "predictions.jsonl").read_bytes() == (finished / "predictions.jsonl").read_bytes()
 
 
 def test_the_audit_of_a_finished_run_may_change_and_decoding_may_not(finished, tmp_path):
     root = copy_of(finished, tmp_path)
-    pipeline.run(tiny_config(audit__margin=30.0), str(root))
+    pipeline.run(tiny_settings(audit__margin=30.0), str(root))
     assert json.loads((root / "audit.json").read_text()) != json.loads((finished / "audit.json").read_text())
     for name in ("predictions.jsonl", "results.json"):
         assert (root / name).read_bytes() == (finished / name).read_bytes()
     with pytest.raises(UserError, match=r"predictions\.jsonl was made with decode\.num_beams \(now 3, there 2\)"):
-        pipeline.run(tiny_config(decode__num_beams=3), str(root))
+        pipeline.run(tiny_settings(decode__num_beams=3), str(root))
 
 
 def test_a_fold_is_audited_and_its_verdict_is_not_printed(finished, tmp_path, capsys):
     root = copy_of(finished, tmp_path)
     for fold, shown in ((True, 0), (False, 1)):
         (root / "audit.json").unlink()
-        pipeline.run(tiny_config(), str(root), fold=fold)
+        pipeline.run(tiny_settings(), str(root), fold=fold)
         assert capsys.readouterr().out.count("VERDICT:") == shown
         assert (root / "audit.json").read_bytes() == (finished / "audit.json").read_bytes()
 
@@ -372,10 +372,10 @@ def test_a_fold_is_audited_and_its_verdict_is_not_printed(finished, tmp_path, ca
 def test_a_finished_run_is_trained_again_where_its_checkpoint_is_damaged_and_ends_the_same(finished, tmp_path, capsys):
     root = copy_of(finished, tmp_path)
     (root / "checkpoints/step_6/digests.json").write_text("")
-    study = open_study(tiny_config(), open_workdir(str(root), tiny_config()))
+    study = open_study(tiny_settings(), open_workdir(str(root), tiny_settings()))
     train_arms(study)
     assert "step_6/digests.json is damaged: the checkpoint is set aside" in capsys.readouterr().out
     (root / "predictions.jsonl").unlink()
-    pipeline.run(tiny_config(), str(root))
+    pipeline.run(tiny_settings(), str(root))
     for name in ("predictions.jsonl", "results.json", "audit.json"):
         assert (root / name).read_bytes() == (finished / name).read_bytes()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ml_collections import ConfigDict
-from tiny_run import tiny_config
+from tiny_run import tiny_config, tiny_settings
 from wrong_field import DEFAULT
 
 from eeg2text_jax import conditions, opening, pipeline
@@ -190,7 +190,7 @@ def test_a_mistake_costs_a_process_less_than_five_seconds(tmp_path):
 
 def test_python_is_told_as_the_command_line_is(tmp_path):
     with pytest.raises(UserError, match=r"grid.seeds is \(0, 1.5\); expected a tuple of at least 1 different entries"):
-        pipeline.run(tiny_config(grid__seeds=(0, 1.5)), str(tmp_path / "run"))
+        pipeline.run(tiny_settings(grid__seeds=(0, 1.5)), str(tmp_path / "run"))
     assert not list(tmp_path.iterdir())
 
 

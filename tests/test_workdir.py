@@ -15,6 +15,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.study.config_file import forget, open_workdir
 from eeg2text_jax.study.configuration import fields_digest, load_config, stage_of
+from eeg2text_jax.study.sections import read_settings
 from eeg2text_jax.study.workdir import Workdir, find_workdir, held
 
 DEMO = str(Path(__file__).parents[1] / "configs/demo.py")
@@ -23,7 +24,7 @@ DEMO = str(Path(__file__).parents[1] / "configs/demo.py")
 @pytest.fixture
 def begun(tmp_path):
     """A workdir, its folder and its configuration, with nothing finished."""
-    config = load_config(DEMO)
+    config = read_settings(load_config(DEMO))
     return open_workdir(str(tmp_path / "run"), config), str(tmp_path / "run"), config
 
 
@@ -38,7 +39,7 @@ def test_a_workdir_keeps_the_configuration_of_what_is_finished(begun):
     workdir, root, config = begun
     assert open_workdir(root, config) == workdir
     finish(workdir, "split.json", "checkpoints/step_10/x")
-    config.train.steps = 7
+    config = config.changed({"train.steps": 7})
     with pytest.raises(
         UserError, match=r"belongs to another configuration.*step_10 was made with train\.steps \(now 7,"
     ):
@@ -59,7 +60,7 @@ def test_a_workdir_keeps_the_configuration_of_what_is_finished(begun):
 def test_what_nothing_finished_depends_on_may_change(begun, finished, field, value):
     workdir, root, config = begun
     finish(workdir, *finished)
-    config.update_from_flattened_dict({field: value})
+    config = config.changed({field: value})
     open_workdir(root, config)
     section, _, name = field.rpartition(".")
     saved = json.loads(workdir.config.read_text())
@@ -86,7 +87,7 @@ def test_the_refusal_names_the_fields_and_what_may_change(begun, finished, field
     if may is None:
         open_workdir(root, config)
         return
-    config.update_from_flattened_dict({field: value})
+    config = config.changed({field: value})
     with pytest.raises(UserError) as refused:
         open_workdir(root, config)
     assert f"{finished} was made with {field} (now {value}, there" in str(refused.value)
@@ -106,7 +107,10 @@ def test_the_digest_of_a_stage_follows_its_fields_alone():
 
 def test_other_folders_are_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("dear")
-    for enter in (lambda: open_workdir(str(tmp_path), load_config(DEMO)), lambda: held(str(tmp_path)).__enter__()):
+    for enter in (
+        lambda: open_workdir(str(tmp_path), read_settings(load_config(DEMO))),
+        lambda: held(str(tmp_path)).__enter__(),
+    ):
         with pytest.raises(UserError, match="is not empty and holds no run"):
             enter()
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
@@ -116,7 +120,7 @@ def test_other_folders_are_left_alone(tmp_path):
 def test_damaged_configuration(tmp_path, content):
     (tmp_path / "config.json").write_bytes(content.encode("latin1"))
     with pytest.raises(UserError, match=r"config\.json: (is not JSON|expected a JSON object)"):
-        open_workdir(str(tmp_path), load_config(DEMO))
+        open_workdir(str(tmp_path), read_settings(load_config(DEMO)))
 
 
 def test_a_refused_run_takes_its_configuration_back(begun):

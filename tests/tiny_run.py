@@ -6,6 +6,8 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.study.ranges import checked_settings
+from eeg2text_jax.study.sections import Settings
 
 ROOT = Path(__file__).parents[1]
 SHRINK = {
@@ -51,6 +53,11 @@ def tiny_config(**changes: object) -> ConfigDict:
         config.model.shape = {**SHAPE, **changes.pop("shape", {})}
     config.update_from_flattened_dict({**SHRINK, **{name.replace("__", "."): value for name, value in changes.items()}})
     return config
+
+
+def tiny_settings(**changes: object) -> Settings:
+    """`tiny_config(**changes)`, checked and typed."""
+    return checked_settings(tiny_config(**changes))
 
 
 def data_spec(kind: type, section: str, **changes: object) -> object:

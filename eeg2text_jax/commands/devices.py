@@ -68,7 +68,7 @@ def preflight(argv: list[str]) -> int:
         good, text, content = fit.good, str(fit), fit.to_json()
     else:
         say = functools.partial(print, file=sys.stderr)
-        report = estimate(arguments.config, parse_topology(wanted), effort, say, largest=largest == "yes")
+        report = estimate(arguments.settings, parse_topology(wanted), effort, say, largest=largest == "yes")
         good, text, content = report.good, to_text(report), to_json(report)
     print(text)
     if arguments.options["json"]:

@@ -8,10 +8,9 @@ import argparse
 import re
 from collections.abc import Callable, Sequence
 
-from ml_collections import ConfigDict
-
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.judge.fields import RANGES as JUDGE_RANGES
+from eeg2text_jax.parallel import ParallelSettings
 from eeg2text_jax.parallel.supervisor import supervised
 from eeg2text_jax.study.configuration import parse_config
 
@@ -22,20 +21,20 @@ def run(argv: list[str]) -> int:
     if arguments.options["dry-run"]:
         from eeg2text_jax.dry_run import dry_run
 
-        print(dry_run(arguments.config, arguments.options["workdir"]))
+        print(dry_run(arguments.settings, arguments.options["workdir"]))
         return 0
 
     def work() -> None:
         if arguments.options["folds"]:
             from eeg2text_jax.run_folds import run_folds
 
-            run_folds(arguments.config, arguments.options["workdir"], arguments.options["folds"])
+            run_folds(arguments.settings, arguments.options["workdir"], arguments.options["folds"])
         else:
             from eeg2text_jax import pipeline
 
-            pipeline.run(arguments.config, arguments.options["workdir"])
+            pipeline.run(arguments.settings, arguments.options["workdir"])
 
-    return _on_hosts("run", arguments.config, work)
+    return _on_hosts("run", arguments.settings.parallel, work)
 
 
 def train(argv: list[str]) -> int:
@@ -45,10 +44,10 @@ def train(argv: list[str]) -> int:
         from eeg2text_jax import opening
         from eeg2text_jax.training.waves import train_arms
 
-        with opening.begun(arguments.config, arguments.options["workdir"]) as study:
+        with opening.begun(arguments.settings, arguments.options["workdir"]) as study:
             train_arms(study)
 
-    return _on_hosts("train", arguments.config, work)
+    return _on_hosts("train", arguments.settings.parallel, work)
 
 
 def decode(argv: list[str]) -> int:
@@ -57,10 +56,10 @@ def decode(argv: list[str]) -> int:
     def work() -> None:
         from eeg2text_jax import opening, pipeline
 
-        with opening.begun(arguments.config, arguments.options["workdir"], make=False) as study:
+        with opening.begun(arguments.settings, arguments.options["workdir"], make=False) as study:
             pipeline.decode(study)
 
-    return _on_hosts("decode", arguments.config, work)
+    return _on_hosts("decode", arguments.settings.parallel, work)
 
 
 def judge(argv: list[str]) -> int:
@@ -74,12 +73,12 @@ def judge(argv: list[str]) -> int:
     return 0
 
 
-def _on_hosts(name: str, config: ConfigDict, work: Callable[[], None]) -> int:
-    """Do the work, supervised if there are other hosts."""
-    if config.parallel.hosts == "one":
+def _on_hosts(name: str, parallel: ParallelSettings, work: Callable[[], None]) -> int:
+    """Do the work, supervised where other hosts take part."""
+    if parallel.hosts == "one":
         work()
     else:
-        supervised(name, work, 2.0 * config.parallel.heartbeat)
+        supervised(name, work, 2.0 * parallel.heartbeat)
     return 0
 
 

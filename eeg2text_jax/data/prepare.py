@@ -3,10 +3,10 @@
 import dataclasses
 import glob
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from eeg2text_jax.data import DataSettings, TableSettings
 from eeg2text_jax.data.arrays import open_arrays
 from eeg2text_jax.data.arrow import is_dataset, open_dataset, open_parquet
 from eeg2text_jax.data.datafile import DataWriter
@@ -32,31 +32,6 @@ NO_SOURCE = "recordings"  # placeholder in the configurations for own recordings
 COMPANIONS = {".eeg": ".vhdr", ".vmrk": ".vhdr", ".fdt": ".set"}  # MNE reads the header file
 WORKBOOKS = (".xlsx", ".xls", ".ods")
 ARRAYS = {".npz": open_arrays, ".parquet": open_parquet}
-
-
-@dataclasses.dataclass(frozen=True)
-class TableSettings:
-    """Section `data.table`."""
-
-    word_column: int
-    feature_columns: tuple[int, ...]
-    features_are: str
-
-
-@dataclasses.dataclass(frozen=True)
-class DataSettings:
-    """Section `data`; the section of the chosen source is checked by the class of its fields."""
-
-    source: str
-    max_words: int
-    standardize: bool
-    synthetic: Mapping[str, Any]  # fields of SyntheticSpec
-    synthetic_fmri: Mapping[str, Any]  # of PlantedSpec
-    columns: Mapping[str, Any]  # of Columns
-    table: TableSettings
-    recordings: Mapping[str, Any]  # of RecordingSpec
-    raw: Mapping[str, Any]  # of RawSpec
-    fmri: Mapping[str, Any]  # of FmriSpec
 
 
 def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tally:

@@ -25,6 +25,7 @@ from eeg2text_jax.predictions.file import MODES, Prediction
 from eeg2text_jax.search.settings import GenerationSpec, TokenIds
 from eeg2text_jax.streams import stream_key
 from eeg2text_jax.study.grid import Arm, StudyArrays
+from eeg2text_jax.study.sections import DecodeSettings
 from eeg2text_jax.study.study import Study
 
 
@@ -87,13 +88,17 @@ def batch_of(study: Study, rows: np.ndarray, part: Slice, mesh: Mesh) -> dict[st
     return put_batch(make_batch(study.samples, rows[part.samples], shape, len(part.samples)), mesh)
 
 
-def check_decoding(decode: Mapping[str, Any], model: TokenIds) -> GenerationSpec:
-    """Return the generation settings of `config.decode` for a model; a UserError if a field cannot be used."""
-    if decode["teacher_forced_cut"] not in CUTS:
+def check_decoding(decode: DecodeSettings, model: TokenIds) -> GenerationSpec:
+    """Return the generation settings of `config.decode` for a model.
+
+    Raises:
+      UserError: a field cannot be used.
+    """
+    if decode.teacher_forced_cut not in CUTS:
         raise UserError(
-            f"decode.teacher_forced_cut is {decode['teacher_forced_cut']!r}; expected one of {', '.join(CUTS)}."
+            f"decode.teacher_forced_cut is {decode.teacher_forced_cut!r}; expected one of {', '.join(CUTS)}."
         )
-    return GenerationSpec.from_fields(decode, model)
+    return GenerationSpec.from_fields(decode.fields(), model)
 
 
 def gather_params(params: Any, mesh: Mesh) -> Any:

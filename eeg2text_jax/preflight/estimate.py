@@ -4,8 +4,6 @@ import dataclasses
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from ml_collections import ConfigDict
-
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.flops import search_flops, step_flops, training_flops
 from eeg2text_jax.parallel.mesh import ARM, DATA, Chip
@@ -24,6 +22,7 @@ from eeg2text_jax.preflight.hlo import bytes_by_axis
 from eeg2text_jax.preflight.hlo_clock import Estimate
 from eeg2text_jax.preflight.programs import Outline, Program, make_outline
 from eeg2text_jax.study.grid import placement_of
+from eeg2text_jax.study.sections import Settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +82,7 @@ class ProgramReport:
 class Report:
     """The full result of `eeg2text preflight`."""
 
-    config: ConfigDict
+    config: Settings
     topology: Topology
     mesh: dict[str, int]
     arms: list[str]
@@ -113,7 +112,7 @@ class Report:
 
 
 def estimate(
-    config: ConfigDict, topology: Topology, effort: str, say: Callable[[str], None] = print, *, largest: bool = True
+    config: Settings, topology: Topology, effort: str, say: Callable[[str], None] = print, *, largest: bool = True
 ) -> Report:
     """Compile training step and beam search for a TPU slice with one of `EFFORTS`, or for GPUs.
 
@@ -128,7 +127,7 @@ def estimate(
         return _preflight_tpu(outline, topology, effort, say, largest)
     target = TARGETS.get(topology.name.split(":")[0]) if has_gpu_compiler() else None
     devices = gpu_devices(topology) if target else topology.shape[0]
-    placement, programs = placement_of(outline.settings, len(outline.arms), devices), []
+    placement, programs = placement_of(outline.config, len(outline.arms), devices), []
     for task in (_training(outline, placement), _search(outline, placement)):
         compiled = None
         if target:
@@ -146,8 +145,8 @@ def estimate(
 def _preflight_tpu(
     outline: Outline, topology: Topology, effort: str, say: Callable[[str], None], largest: bool
 ) -> Report:
-    placement = placement_of(outline.settings, len(outline.arms), tpu_devices(topology))
-    step, limit, size = placement.mesh.shape[DATA], usable(topology.chip), int(outline.config.batch.size)
+    placement = placement_of(outline.config, len(outline.arms), tpu_devices(topology))
+    step, limit, size = placement.mesh.shape[DATA], usable(topology.chip), outline.config.batch.size
     tasks = [_training(outline, placement), _search(outline, placement)]
     chip = topology.chip if effort == "full" and topology.chip.clock else None
     if chip:  # times are asked for
@@ -184,7 +183,7 @@ def _training(
     outline: Outline, placement: Placement, size: int | None = None, bucket: tuple[int, int] | None = None
 ) -> Task:
     """Return the training-step task; defaults: the configuration's batch size and its largest bucket."""
-    size, bucket = size or int(outline.config.batch.size), bucket or outline.bucket
+    size, bucket = size or outline.config.batch.size, bucket or outline.bucket
     several = len(outline.arms) > placement.mesh.shape[ARM]
     return Task(
         name="training step",
@@ -207,10 +206,10 @@ def _other_mapping(outline: Outline, placement: Placement) -> list[Task]:
 
 def _search(outline: Outline, placement: Placement) -> Task:
     decode, words = outline.config.decode, outline.bucket[0]
-    size, length, beams = int(decode.batch_size), int(decode.max_length), int(decode.num_beams)
+    size, length, beams = decode.batch_size, decode.max_length, decode.num_beams
     arms, n_data = len(outline.arms), placement.mesh.shape[DATA]
     # `beam_search` halves its rows at each compaction. In the worst case no sentence ends early: only loop one runs.
-    later = sum(1 for compaction in range(int(decode.compactions)) if size // n_data >> (compaction + 1))
+    later = sum(1 for compaction in range(decode.compactions) if size // n_data >> (compaction + 1))
     return Task(
         name="beam search",
         batch=size,

@@ -31,7 +31,7 @@ from eeg2text_jax.parallel.placement import (
 )
 from eeg2text_jax.preflight.compiling import Compiled, Topology, compile_program, parse_topology, tpu_devices
 from eeg2text_jax.preflight.estimate import usable
-from eeg2text_jax.preflight.programs import Program, with_arms
+from eeg2text_jax.preflight.programs import Program
 from eeg2text_jax.pretrained.load import read_config, spec_of
 from eeg2text_jax.stores.copying import at_hand
 
@@ -110,7 +110,8 @@ def judge_fit(config: ConfigDict, topology: Topology, effort: str) -> JudgeFit:
     model = _model(config)
     arms, devices = len(arms_of(config)), tpu_devices(topology)
     if config.parallel.arms == "auto":  # "auto" would look at this machine's devices
-        config = with_arms(config, "vmap")
+        config = config.copy_and_resolve_references()
+        config.parallel.arms = "vmap"
     mesh = make_mesh(*tune_mesh(config, len(devices), arms), devices)
     placement = Placement(mesh, REPLICATED)
     program = make_program(config, model, LABELS, mesh)

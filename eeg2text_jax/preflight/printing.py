@@ -213,7 +213,7 @@ def remedies(report: Report, program: ProgramReport) -> list[str]:
         choices.append(f"batch.size={report.largest.size} fits")
     if program.task.name == "beam search":
         return [f"decode.batch_size below {program.task.batch}", "fewer decode.num_beams", "model.dtype=bfloat16"]
-    if not config.model.get("remat", False):
+    if not config.model.remat:
         choices.append("model.remat=True (recomputes layers in the backward pass)")
     if config.model.dtype == "float32":
         choices.append("model.dtype=bfloat16 (halves the intermediates)")

@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
-from ml_collections import ConfigDict
 
 from eeg2text_jax.backbones.build import build_model
 from eeg2text_jax.conditions.condition import condition_key, needs
+from eeg2text_jax.data import DataSettings
 from eeg2text_jax.data.batches import batch_shapes
 from eeg2text_jax.data.datafile import read_outline
 from eeg2text_jax.data.text import load_tokenizer
@@ -33,8 +33,7 @@ from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.study.grid import Arm, StudyArrays, arms, dropout_keys
 from eeg2text_jax.study.language_model import adapted
-from eeg2text_jax.study.ranges import check_config
-from eeg2text_jax.study.sections import Settings, read_settings
+from eeg2text_jax.study.sections import Settings
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.step import GridProgram
 
@@ -64,15 +63,10 @@ class Program:
 class Outline:
     """The inputs of a study's compiled programs, without its data."""
 
-    config: ConfigDict
+    config: Settings
     model: Seq2SeqModel
     arms: tuple[Arm, ...]
     features: tuple[int, ...]  # (F,), or (X, Y, Z) of volumes
-
-    @functools.cached_property
-    def settings(self) -> Settings:
-        """The configuration, typed."""
-        return read_settings(self.config)
 
     @property
     def bucket(self) -> tuple[int, int]:
@@ -82,11 +76,11 @@ class Outline:
     @property
     def buckets(self) -> list[tuple[int, int]]:
         """All buckets (words, tokens), the largest first."""
-        return sorted(set(self.settings.batch.buckets), reverse=True)
+        return sorted(set(self.config.batch.buckets), reverse=True)
 
     def mapped(self, mapping: str) -> "Outline":
         """Return a copy that computes the arms of a device by `vmap` (in parallel) or `map` (in sequence)."""
-        return dataclasses.replace(self, config=with_arms(self.config, mapping))
+        return dataclasses.replace(self, config=self.config.changed({"parallel.arms": mapping}))
 
     def training(self, placement: Placement, batch_size: int, bucket: tuple[int, int] | None = None) -> Program:
         """Return the training step of all arms; default bucket: the largest."""
@@ -102,8 +96,8 @@ class Outline:
 
     def search(self, placement: Placement) -> Program:
         """Return the beam search of all arms on the longest sentences, with parameters sharded as after training."""
-        mesh, size, words = placement.mesh, int(self.config.decode.batch_size), self.bucket[0]
-        spec = GenerationSpec.from_fields(self.config.decode, self.model)
+        mesh, size, words = placement.mesh, self.config.decode.batch_size, self.bucket[0]
+        spec = GenerationSpec.from_fields(self.config.decode.fields(), self.model)
         params = placement.abstract(self._program().state_shapes().params)
         frozen = self._frozen()
         params = params if frozen is None else Divided(params, _placed(frozen, replicated(mesh)))
@@ -119,7 +113,7 @@ class Outline:
         )
 
     def _program(self, mesh: Mesh | AbstractMesh | None = None) -> GridProgram:
-        return make_program(self.settings, self.model, self.arms, mesh)
+        return make_program(self.config, self.model, self.arms, mesh)
 
     def _batch_fields(self) -> list[str]:
         """Optional fields that the study's training batches have."""
@@ -155,7 +149,7 @@ class Outline:
         return needs(self._conditions)
 
 
-def make_outline(config: ConfigDict) -> Outline:
+def make_outline(config: Settings) -> Outline:
     """Return the outline of a configuration without reading data.
 
     The model's shape comes from a local checkpoint folder; otherwise (also for a Hub name) from `model.shape` with the
@@ -165,47 +159,39 @@ def make_outline(config: ConfigDict) -> Outline:
     Raises:
       UserError: a field of the configuration is not usable.
     """
-    check_config(config)
     if config.objective != "generate":
         raise UserError(
             f"preflight compiles training and decoding of objective=generate; objective is {config.objective!r}, whose "
             "encoder fits wherever a generative model does."
         )
-    features = _features(config)
+    features = _features(config.data)
     if config.parallel.arms == "auto":  # "auto" would look at this machine's devices
-        config = with_arms(config, "vmap")
+        config = config.changed({"parallel.arms": "vmap"})
     checkpoint = Path(at_hand(config.model.checkpoint)).expanduser()
     if config.model.checkpoint and checkpoint.is_dir():
         tokenizer = load_tokenizer(config.text.tokenizer or checkpoint)
         model = model_from_checkpoint(config.model, features, tokenizer)
     else:
         tokenizer = TokenIds(config.model.backbone)
-        model = build_model(read_settings(config).model, features, tokenizer)
-    together = int(config.parallel.wave) or None  # 0: all of them
-    return Outline(config, adapted(model, read_settings(config), tokenizer), arms(config)[:together], features)
+        model = build_model(config.model, features, tokenizer)
+    together = config.parallel.wave or None  # 0: all of them
+    return Outline(config, adapted(model, config, tokenizer), arms(config.grid)[:together], features)
 
 
-def with_arms(config: ConfigDict, mapping: str) -> ConfigDict:
-    """Return a copy of the configuration with `parallel.arms = mapping`."""
-    config = config.copy_and_resolve_references()
-    config.parallel.arms = mapping
-    return config
-
-
-def _features(config: ConfigDict) -> tuple[int, ...]:
+def _features(data: DataSettings) -> tuple[int, ...]:
     """Return the feature shape of one position of the configured data, which need not exist."""
-    source = str(config.data.source)
+    source = data.source
     if source == "synthetic":
-        return (int(config.data.synthetic.features),)
+        return (data.synthetic["features"],)
     if source == "synthetic-fmri":
-        return tuple(config.data.synthetic_fmri.grid)
+        return tuple(data.synthetic_fmri["grid"])
     if source.endswith((".tsv", ".csv")):
-        return (len(config.data.table.feature_columns) or ZUCO_FEATURES,)
+        return (len(data.table.feature_columns) or ZUCO_FEATURES,)
     if source.endswith(".h5"):
         if Path(source).exists():
             return read_outline(source).feature_shape
-        return tuple(config.data.fmri.grid) if Path(source).stem == "narratives" else (ZUCO_FEATURES,)
-    return (ZUCO_CHANNELS * len(config.data.recordings.bands),)
+        return tuple(data.fmri["grid"]) if Path(source).stem == "narratives" else (ZUCO_FEATURES,)
+    return (ZUCO_CHANNELS * len(data.recordings["bands"]),)
 
 
 class TokenIds:

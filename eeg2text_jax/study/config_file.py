@@ -4,20 +4,21 @@ A field is fixed once a stage that depends on it is finished (see `configuration
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from etils import epath
-from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import remove, write_text
 from eeg2text_jax.study import lengths
 from eeg2text_jax.study.configuration import STAGES, differences, from_stage, stage_of, to_json
 from eeg2text_jax.study.ranges import RENAMED
+from eeg2text_jax.study.sections import Settings
 from eeg2text_jax.study.workdir import Workdir, check_ours, read_object
 
 
-def open_workdir(root: str, config: ConfigDict) -> Workdir:
+def open_workdir(root: str, config: Settings) -> Workdir:
     """Create the workdir, or check that its finished stages were made with the same configuration.
 
     Partial files of a killed process are removed. Fields of stages that are not finished may differ; the new
@@ -33,7 +34,7 @@ def open_workdir(root: str, config: ConfigDict) -> Workdir:
         config = lengths.carried(config, read_configuration(workdir))
         _sweep(workdir.root)
     workdir.root.mkdir(parents=True, exist_ok=True)
-    write_configuration(workdir, config)
+    write_configuration(workdir, config.document)
     return workdir
 
 
@@ -51,14 +52,14 @@ def read_configuration(workdir: Workdir) -> dict[str, Any]:
     return content
 
 
-def check_configuration(workdir: Workdir, config: ConfigDict) -> None:
+def check_configuration(workdir: Workdir, config: Settings) -> None:
     """Compare `config` with the workdir's `config.json`.
 
     Raises:
       UserError: a field differs that a finished stage depends on; the message names the field and the stage.
     """
     stored = read_configuration(workdir)
-    differing = differences(json.loads(to_json(lengths.carried(config, stored))), stored)
+    differing = differences(json.loads(to_json(lengths.carried(config, stored).document)), stored)
     products = {stage: product(workdir, stage) for stage in STAGES}
     fixed: dict[str, list[str]] = {}
     for difference in differing:
@@ -77,7 +78,7 @@ def check_configuration(workdir: Workdir, config: ConfigDict) -> None:
     )
 
 
-def check_derived(workdir: Workdir, config: ConfigDict, samples: int) -> None:
+def check_derived(workdir: Workdir, config: Settings, samples: int) -> None:
     """Compare the steps derived from the split with those stored when training began.
 
     Raises:
@@ -96,9 +97,9 @@ def check_derived(workdir: Workdir, config: ConfigDict, samples: int) -> None:
             )
 
 
-def write_configuration(workdir: Workdir, config: ConfigDict) -> None:
+def write_configuration(workdir: Workdir, document: Mapping[str, Any]) -> None:
     """Write `config.json` unless it is already identical."""
-    text = to_json(config)
+    text = to_json(document)
     if not workdir.config.exists() or workdir.config.read_bytes() != text.encode():
         write_text(workdir.config, text)
 

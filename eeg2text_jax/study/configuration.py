@@ -18,6 +18,7 @@ from eeg2text_jax.kinds import Range, with_pairs
 from eeg2text_jax.study import lengths
 from eeg2text_jax.study.option_help import check_options, check_prefix, help_text
 from eeg2text_jax.study.ranges import RANGES, RENAMED, check_config, refusal, shortly
+from eeg2text_jax.study.sections import Settings, read_settings
 from eeg2text_jax.study.shipped import find_config, run_config
 
 
@@ -28,6 +29,11 @@ class Arguments:
     config: ConfigDict
     options: dict[str, str]
     positional: list[str]
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration, typed; for commands that check all of it."""
+        return read_settings(self.config)
 
 
 def parse_config(
@@ -204,9 +210,9 @@ def _check_override(config: ConfigDict, argument: str) -> None:
         node, path = node.get(name), [*path, name]
 
 
-def to_json(config: ConfigDict) -> str:
+def to_json(document: Mapping[str, Any]) -> str:
     """Serialize the resolved configuration for `DIR/config.json`."""
-    return json.dumps(json.loads(config.to_json_best_effort()), indent=2, sort_keys=True) + "\n"
+    return json.dumps(json.loads(ConfigDict(document).to_json_best_effort()), indent=2, sort_keys=True) + "\n"
 
 
 def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") -> list[str]:
@@ -234,16 +240,8 @@ class Stage:
 STAGES = {
     "data": Stage(
         ("data.h5",),
-        (
-            "data.source",
-            "data.synthetic",
-            "data.columns",
-            "data.table",
-            "data.recordings",
-            "data.raw",
-            "data.fmri",
-            "data.synthetic_fmri",
-        ),
+        ("data.source", "data.synthetic", "data.columns", "data.table", "data.recordings", "data.raw", "data.fmri",
+         "data.synthetic_fmri"),
     ),
     "split": Stage(("split.json",), ("split",)),
     "tokenizer": Stage(("tokenizer",), ("text.tokenizer", "text.vocab_size", "model.checkpoint")),
@@ -252,23 +250,11 @@ STAGES = {
     "decoding": Stage(("predictions.jsonl", "rankings.jsonl"), ("grid.eval_conditions", "decode")),
     "": Stage(
         (),
-        (
-            "audit",
-            "compilation_cache",
-            "grid.controls",
-            "metrics",
-            "parallel.heartbeat",
-            "parallel.hosts",
-            "parallel.startup",
-            "retrieval",
-            "train.save_every",
-            "train.save_epochs",
-            "train.log_every",
-            "train.profile",
-            "train.tracker",
-        ),
+        ("audit", "compilation_cache", "grid.controls", "metrics", "parallel.heartbeat", "parallel.hosts",
+         "parallel.startup", "retrieval", "train.save_every", "train.save_epochs", "train.log_every", "train.profile",
+         "train.tracker"),
     ),
-}
+}  # fmt: skip
 
 
 def from_stage(name: str) -> list[str]:
@@ -285,10 +271,10 @@ def stage_of(field: str) -> str:
     return "training"
 
 
-def fields_digest(config: ConfigDict, stage: str) -> str:
+def fields_digest(document: Mapping[str, Any], stage: str) -> str:
     """Hash the fields that a stage and all earlier stages depend on."""
     later = from_stage(stage)[1:]
-    flat = _flat(json.loads(to_json(config)))
+    flat = _flat(json.loads(to_json(document)))
     content = {name: value for name, value in flat.items() if stage_of(name) not in later}
     return content_digest(content)[:16]
 

@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.streams import stream_key
-from eeg2text_jax.study.sections import Settings
+from eeg2text_jax.study.sections import GridSettings, Settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,9 +58,9 @@ class StudyArrays(NamedTuple):
     frozen: Any = None
 
 
-def arms(config: ConfigDict) -> tuple[Arm, ...]:
+def arms(config: GridSettings) -> tuple[Arm, ...]:
     """Return the arms of `config.grid`: all training conditions of the first seed, then of the next seed."""
-    return tuple(Arm(name, int(seed)) for seed in config.grid.seeds for name in config.grid.train_conditions)
+    return tuple(Arm(name, seed) for seed in config.seeds for name in config.train_conditions)
 
 
 def placement_of(settings: Settings, n_arms: int, devices: Sequence[jax.Device] | int | None = None) -> Placement:

@@ -8,9 +8,8 @@ batches of 32 are 311 batches. The derived steps are stored in the workdir's `co
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ml_collections import ConfigDict
-
 from eeg2text_jax.data.epochs import count_batches
+from eeg2text_jax.study.sections import Settings
 
 
 class Derived(NamedTuple):
@@ -33,23 +32,22 @@ for _stage in ("pretrain.snapshot", "pretrain.series"):
     EPOCHS[f"{_stage}.eval_epochs"] = Derived(f"{_stage}.eval_every", f"{_stage}.batch_size")
 
 
-def declared(config: ConfigDict) -> dict[str, Derived]:
+def declared(config: Any) -> dict[str, Derived]:
     """Return the epoch fields in effect, with the fields that they refer to."""
     return {name: derived for name, derived in EPOCHS.items() if field(config, name)}
 
 
-def resolved(config: ConfigDict, samples: int) -> ConfigDict:
+def resolved(config: Settings, samples: int) -> Settings:
     """Return the configuration with all epochs converted to steps, for a train part of `samples` samples."""
-    return _with(
-        config,
+    return config.changed(
         {
             steps: field(config, name) * count_batches(samples, field(config, batch))
             for name, (steps, batch) in declared(config).items()
-        },
+        }
     )
 
 
-def lines(config: ConfigDict, samples: int) -> list[str]:
+def lines(config: Settings, samples: int) -> list[str]:
     """Return one line per training stage whose length is declared in epochs; `config` is resolved."""
     shown = []
     for name, (steps, batch) in declared(config).items():
@@ -62,28 +60,19 @@ def lines(config: ConfigDict, samples: int) -> list[str]:
     return shown
 
 
-def carried(config: ConfigDict, stored: Mapping[str, Any]) -> ConfigDict:
+def carried(config: Settings, stored: Mapping[str, Any]) -> Settings:
     """Return the configuration with the derived steps stored in a workdir's `config.json`."""
-    return _with(
-        config,
+    return config.changed(
         {
             steps: found
             for steps, _ in declared(config).values()
             if type(found := field(stored, steps)) is int and found > 0
-        },
+        }
     )
 
 
 def field(tree: Any, name: str) -> Any:
-    """Return the value of a dotted field of a configuration or of its JSON; None if it is absent."""
+    """Return the value of a dotted field of settings, a configuration or its JSON; None if it is absent."""
     for part in name.split("."):
-        tree = tree.get(part) if isinstance(tree, Mapping | ConfigDict) else None
+        tree = tree.get(part) if isinstance(tree, Mapping) else getattr(tree, part, None)
     return tree
-
-
-def _with(config: ConfigDict, values: Mapping[str, int]) -> ConfigDict:
-    if not values:
-        return config
-    config = config.copy_and_resolve_references()
-    config.update_from_flattened_dict(values)
-    return config.lock()

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from etils import epath
-from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
@@ -36,16 +35,16 @@ def is_of_its_run(found: PredictionSet | RankingSet) -> bool:
         return False
     try:
         noted = read_object(workdir.finished, "put the file back")
-        config = ConfigDict(read_configuration(workdir))
+        document = read_configuration(workdir)
         split = read_split_file(workdir.split)
     except (UserError, ValueError, TypeError):
         return False
     ours = noted.get(found.path.name) == file_digest(found.path)
     ours &= noted.get(workdir.split.name) == file_digest(workdir.split)
-    ours &= found.header.get("config") == fields_digest(config, "decoding")
+    ours &= found.header.get("config") == fields_digest(document, "decoding")
     ours &= found.header.get("split") == parts_digest(split.samples)
     tested = set(split.samples["test"])
-    return ours and {row.sample_id for row in rows} <= tested and _trained(workdir, found.header, config)
+    return ours and {row.sample_id for row in rows} <= tested and _trained(workdir, found.header, document)
 
 
 def neighbors_of_run(found: PredictionSet) -> dict[str, Any] | None:
@@ -60,9 +59,9 @@ def neighbors_of_run(found: PredictionSet) -> dict[str, Any] | None:
     return split.record.get("time") if found.header.get("split") == parts_digest(split.samples) else None
 
 
-def _trained(workdir: Workdir, header: dict[str, Any], config: ConfigDict) -> bool:
+def _trained(workdir: Workdir, header: dict[str, Any], document: dict[str, Any]) -> bool:
     """Return whether a checkpoint of the folder names this split and configuration."""
-    wanted = {"split": header.get("split"), "config": fields_digest(config, "training")}
+    wanted = {"split": header.get("split"), "config": fields_digest(document, "training")}
     below = ("checkpoints/step_*/info/metadata", "*/checkpoints/step_*/info/metadata")  # the second: waves
     for path in itertools.chain.from_iterable(map(workdir.root.glob, below)):
         try:

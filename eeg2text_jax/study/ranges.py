@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.kinds import Range, ranges_of
 from eeg2text_jax.study.data_ranges import DATA_RANGES
-from eeg2text_jax.study.sections import Settings
+from eeg2text_jax.study.sections import Settings, read_settings
 from eeg2text_jax.study.together import TOGETHER
 
 _OURS = ranges_of(Settings)
@@ -45,6 +45,12 @@ def check_config(config: ConfigDict, sections: Collection[str] = (), ranges: Map
     _check_together(config, sections)
 
 
+def checked_settings(config: ConfigDict) -> Settings:
+    """Return the settings of a configuration; raise a UserError as `check_config` does."""
+    check_config(config)
+    return read_settings(config)
+
+
 def _check_fields(config: ConfigDict, ranges: Mapping[str, Range], known: Collection[str]) -> None:
     found = dict(fields(config))
     for name in known:
@@ -74,14 +80,14 @@ def fields(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield dotted, value
 
 
-def notes(config: ConfigDict) -> list[str]:
+def notes(config: Settings) -> list[str]:
     """Return notes on settings that a run will not follow literally."""
     found = []
-    stages = [("optim", "train", config.optim, config.train.steps)]
+    stages: list[tuple[str, str, Any, int]] = [("optim", "train", config.optim, config.train.steps)]
     stages += [("optim", "step_one", config.optim, config.step_one.steps)]
     if config.pretrain.enabled:
-        own = [(f"pretrain.{name}", config.pretrain[name]) for name in ("snapshot", "series")]
-        stages += [(name, name, section, section.steps) for name, section in own]
+        own = {"pretrain.snapshot": config.pretrain.snapshot, "pretrain.series": config.pretrain.series}
+        stages += [(name, name, section, section.steps) for name, section in own.items()]
     for section, counted, rates, steps in stages:
         if steps and rates.warmup_steps > steps // 2:
             found.append(

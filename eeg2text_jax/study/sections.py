@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.backbones import ModelSettings
 from eeg2text_jax.conditions import CONDITIONS, NEAREST, TRAINING_ONLY
+from eeg2text_jax.data import DataSettings
 from eeg2text_jax.kinds import (
     buckets,
     flag,
@@ -172,7 +173,7 @@ class ContrastiveSettings:
 
 @dataclasses.dataclass(frozen=True)
 class DecodeSettings:
-    """Section `decode`, which may have further fields of `GenerationSpec`."""
+    """Section `decode`; `others` are further fields of `GenerationSpec` that a configuration has."""
 
     num_beams: Annotated[int, whole(1, 1000)]
     max_length: Annotated[int, whole(2, 100_000)]
@@ -189,6 +190,12 @@ class DecodeSettings:
     batch_size: Annotated[int, whole(1, 1_000_000)]
     compactions: Annotated[int, whole(0, 30)]
     teacher_forced_cut: Annotated[str, one_of("reference", "authors")]
+    others: Mapping[str, Any]
+
+    def fields(self) -> dict[str, Any]:
+        """Return all fields, those of `others` beside the rest."""
+        found = dataclasses.asdict(self)
+        return found.pop("others") | found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,11 +230,12 @@ class AuditSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Every field of a configuration but those of the section `data`, in the order of `configs/default.py`."""
+    """Every field of a configuration, in the order of `configs/default.py`."""
 
     seed: Seed
     objective: Annotated[str, one_of("generate", "contrastive")]
     compilation_cache: Annotated[str, place(local=True)]
+    data: DataSettings
     split: SplitSettings
     text: TextSettings
     batch: BatchSettings
@@ -244,7 +252,20 @@ class Settings:
     metrics: MetricsSettings
     audit: AuditSettings
 
+    @property
+    def document(self) -> dict[str, Any]:
+        """The configuration as users write it, and as `config.json` has it."""
+        return dataclasses.asdict(self) | {"decode": self.decode.fields()}
 
-def read_settings(config: ConfigDict | Mapping[str, Any]) -> Settings:
+    def changed(self, changes: Mapping[str, Any]) -> "Settings":
+        """Return a copy with other values of some fields, by their dotted names."""
+        config = ConfigDict(self.document)
+        config.update_from_flattened_dict(changes)
+        return read_settings(config)
+
+
+def read_settings(config: ConfigDict) -> Settings:
     """Return the settings of a configuration that `ranges.check_config` accepted."""
-    return read_section(Settings, config)
+    known = {field.name for field in dataclasses.fields(DecodeSettings)}
+    others = {name: value for name, value in config.decode.to_dict().items() if name not in known}
+    return read_section(Settings, {**config, "decode": {**config.decode, "others": others}})

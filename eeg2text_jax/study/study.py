@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from ml_collections import ConfigDict
 from transformers import PreTrainedTokenizerBase
 
 from eeg2text_jax.backbones.build import build_model
@@ -18,12 +17,11 @@ from eeg2text_jax.conditions.donors import donor_table, label_rows, train_means
 from eeg2text_jax.conditions.time_controls import clock_features, nearest_texts, neighbor_table
 from eeg2text_jax.data.batches import Samples, feature_scale
 from eeg2text_jax.data.datafile import DataFile, read_datafile
-from eeg2text_jax.data.prepare import DataSettings, prepare
+from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.prompt import has_fields
 from eeg2text_jax.data.text import encode_targets, load_tokenizer, longer_than, train_tokenizer
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
-from eeg2text_jax.kinds import read_section
 from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.pretrained.folder import checkpoint_folder, fingerprint
@@ -37,7 +35,7 @@ from eeg2text_jax.study.configuration import fields_digest
 from eeg2text_jax.study.grid import Arm, StudyArrays, arms, dropout_keys, placement_of
 from eeg2text_jax.study.language_model import adapted, check_positions, own_prompts
 from eeg2text_jax.study.lengths import lines, resolved
-from eeg2text_jax.study.sections import Settings, read_settings
+from eeg2text_jax.study.sections import Settings
 from eeg2text_jax.study.text_targets import TextTargets, open_targets
 from eeg2text_jax.study.workdir import Workdir
 
@@ -46,7 +44,7 @@ from eeg2text_jax.study.workdir import Workdir
 class Study:
     """The fixed inputs of one run."""
 
-    config: ConfigDict
+    config: Settings
     workdir: Workdir
     data: DataFile
     split: Split
@@ -61,12 +59,7 @@ class Study:
     @functools.cached_property
     def placement(self) -> Placement:
         """The device mesh and the sharding of these arms' arrays."""
-        return placement_of(self.settings, len(self.arms))
-
-    @functools.cached_property
-    def settings(self) -> Settings:
-        """The configuration, typed."""
-        return read_settings(self.config)
+        return placement_of(self.config, len(self.arms))
 
     @functools.cached_property
     def frozen_digest(self) -> str:
@@ -77,18 +70,18 @@ class Study:
     @property
     def config_digest(self) -> str:
         """A hash of all fields that predictions depend on."""
-        return fields_digest(self.config, "decoding")
+        return fields_digest(self.config.document, "decoding")
 
     @property
     def tokenizer_digest(self) -> str:
         return hashlib.sha256(self.tokenizer.backend_tokenizer.to_str().encode()).hexdigest()[:16]
 
 
-def open_study(config: ConfigDict, workdir: Workdir, *, other_texts: bool = False) -> Study:
+def open_study(config: Settings, workdir: Workdir, *, other_texts: bool = False) -> Study:
     """Create the inputs that the workdir lacks and read the others.
 
     Args:
-      config: a configuration that passed `ranges.check_config`.
+      config: settings of a configuration that passed `ranges.check_config`.
       workdir: the run's folder.
       other_texts: accept a data file in which only the sentences differ from the original one; used to show that
         free-running predictions do not depend on them.
@@ -96,24 +89,23 @@ def open_study(config: ConfigDict, workdir: Workdir, *, other_texts: bool = Fals
     Raises:
       UserError: the data source, the tokenizer or a field of the configuration is not usable.
     """
-    grid_arms = arms(config)
+    grid_arms = arms(config.grid)
     data = open_data(config, workdir)
     split = open_split(config, workdir, data, other_texts=other_texts)
     config = _with_steps(config, workdir, len(split.parts["train"]))
     tokenizer = open_tokenizer(config, workdir, data, split)
     build = model_from_checkpoint if config.model.checkpoint else build_model
-    settings = read_settings(config)
-    model = adapted(build(settings.model, data.feature_shape, tokenizer), settings, tokenizer)
+    model = adapted(build(config.model, data.feature_shape, tokenizer), config, tokenizer)
     samples, means = make_samples(config, data, split, tokenizer, model.pad_token, alone=model.spec.encoder is None)
     if samples.prompts is not None:
-        check_positions(model, settings, sum(ids.shape[1] for ids in samples.prompts))
+        check_positions(model, config, sum(ids.shape[1] for ids in samples.prompts))
     dropout = dropout_keys(grid_arms, config.seed, config.train.rng)
     arrays = StudyArrays(dropout, condition_key(config.seed), means)
     study = Study(config, workdir, data, split, tokenizer, samples, grid_arms, model, arrays)
     return contrastive(study) if config.objective == "contrastive" else study
 
 
-def _with_steps(config: ConfigDict, workdir: Workdir, samples: int) -> ConfigDict:
+def _with_steps(config: Settings, workdir: Workdir, samples: int) -> Settings:
     """Return the configuration with epochs converted to steps; a resumed run must derive the same steps."""
     config = resolved(config, samples)
     check_derived(workdir, config, samples)
@@ -138,19 +130,19 @@ def contrastive(study: Study) -> Study:
     return dataclasses.replace(study, model=model, arrays=arrays, targets=targets)
 
 
-def open_data(config: ConfigDict, workdir: Workdir) -> DataFile:
+def open_data(config: Settings, workdir: Workdir) -> DataFile:
     """Open the data file of `config.data.source`: the file itself, or one prepared from it once."""
-    source = str(config.data.source)
+    source = config.data.source
     if source.endswith(".h5"):
         return read_datafile(source)
     if not workdir.data.exists():
         print(f"preparing {source} ...")
-        tally = prepare(read_section(DataSettings, config.data), workdir.data)
+        tally = prepare(config.data, workdir.data)
         print("\n".join([*tally.notes, tally.report()]))
     return read_datafile(workdir.data)
 
 
-def open_split(config: ConfigDict, workdir: Workdir, data: DataFile, *, other_texts: bool = False) -> Split:
+def open_split(config: Settings, workdir: Workdir, data: DataFile, *, other_texts: bool = False) -> Split:
     """Open the split of this workdir, or make it; a split is tied to the digest of its data file.
 
     Raises:
@@ -160,14 +152,14 @@ def open_split(config: ConfigDict, workdir: Workdir, data: DataFile, *, other_te
         found = read_split_file(workdir.split)
         found.check_same_data(data, other_texts=other_texts)
         return found.resolve(data, other_texts=other_texts)
-    split = make_split(data, **config.split)
+    split = make_split(data, **vars(config.split))
     certificate = certify_data(data, split, config.split.ratio)
     write_split_file(workdir.split, certificate)
     print("\n".join([part_table(certificate), *size_lines(certificate), verdict(certificate)]))
     return split
 
 
-def open_tokenizer(config: ConfigDict, workdir: Workdir, data: DataFile, split: Split) -> PreTrainedTokenizerBase:
+def open_tokenizer(config: Settings, workdir: Workdir, data: DataFile, split: Split) -> PreTrainedTokenizerBase:
     """Open the tokenizer of `config.text` or of the checkpoint, or train one on the sentences of the train part."""
     if not workdir.tokenizer.exists():
         folder = config.text.tokenizer or (config.model.checkpoint and checkpoint_folder(config.model.checkpoint))
@@ -181,7 +173,7 @@ def open_tokenizer(config: ConfigDict, workdir: Workdir, data: DataFile, split: 
 
 
 def cuts(
-    config: ConfigDict, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase, alone: bool = False
+    config: Settings, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase, alone: bool = False
 ) -> list[str]:
     """Return messages on how many samples of each part lose words or tokens.
 
@@ -212,7 +204,7 @@ def cuts(
 
 
 def make_samples(
-    config: ConfigDict,
+    config: Settings,
     data: DataFile,
     split: Split,
     tokenizer: PreTrainedTokenizerBase,

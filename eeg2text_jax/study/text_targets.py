@@ -17,7 +17,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from etils import epath
-from ml_collections import ConfigDict
 
 from eeg2text_jax.conditions.donors import label_rows
 from eeg2text_jax.data.datafile import DataFile
@@ -30,6 +29,7 @@ from eeg2text_jax.pretrained.folder import checkpoint_folder
 from eeg2text_jax.pretrained.load import read_config
 from eeg2text_jax.splits.split import Split
 from eeg2text_jax.study.grid import TextArrays
+from eeg2text_jax.study.sections import ContrastiveSettings, Settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ class TextTargets:
         place = {text: row for row, text in enumerate(self.sentences)}
         return np.array([place[sentence_key(str(text))] for text in texts], np.int32)
 
-    def arrays(self, config: ConfigDict, data: DataFile, split: Split) -> TextArrays:
+    def arrays(self, config: Settings, data: DataFile, split: Split) -> TextArrays:
         """Return the arrays that the training step reads."""
         sentence = self.rows(data.sentence)
         exchanged = sentence
@@ -54,7 +54,7 @@ class TextTargets:
         return TextArrays(jnp.asarray(self.vectors), jnp.asarray(sentence), jnp.asarray(exchanged))
 
 
-def open_targets(config: ConfigDict, path: epath.Path, data: DataFile, split: Split) -> TextTargets:
+def open_targets(config: Settings, path: epath.Path, data: DataFile, split: Split) -> TextTargets:
     """Read the targets of `config.contrastive` from the file `path`, or compute and store them.
 
     Raises:
@@ -79,7 +79,7 @@ def open_targets(config: ConfigDict, path: epath.Path, data: DataFile, split: Sp
     return targets
 
 
-def embed(settings: ConfigDict, sentences: Sequence[str], train: np.ndarray) -> tuple[np.ndarray, str]:
+def embed(settings: ContrastiveSettings, sentences: Sequence[str], train: np.ndarray) -> tuple[np.ndarray, str]:
     """Return the embeddings `[S, E]` of `config.contrastive` before standardization, and their signature."""
     if settings.text:
         return hidden_means(settings.text, settings.layer, sentences)
@@ -96,7 +96,7 @@ def standardized(vectors: np.ndarray, train: np.ndarray) -> np.ndarray:
     return np.where(varies, (vectors - mean) / np.where(varies, deviation, 1.0), 0.0).astype(np.float32)
 
 
-def check_encoder(settings: ConfigDict) -> None:
+def check_encoder(settings: ContrastiveSettings) -> None:
     """Check that the text encoder exists before a run begins, without loading its weights."""
     if settings.text:
         chosen_layer(settings.text, settings.layer)

@@ -31,9 +31,9 @@ def train(study: Study) -> TrainState:
       UserError: a training or dev loss is not finite, or a checkpoint cannot be written.
       Terminated: SIGTERM came; the current step was saved.
     """
-    config = study.settings.train
+    config = study.config.train
     placement = study.placement
-    program = make_program(study.settings, study.model, study.arms, placement.mesh)
+    program = make_program(study.config, study.model, study.arms, placement.mesh)
     profile = StepProfile(config.profile, study.workdir.root)
 
     with Checkpoints(study.workdir.root) as checkpoints, Preemption() as preemption:
@@ -86,7 +86,7 @@ def announce(study: Study, placement: Placement, first: int) -> None:
     if first:
         print(f"going on from the checkpoint of step {first}")
     names = ", ".join(map(str, study.arms))
-    how = "one after the other" if arms_mapping(study.settings.parallel) == "map" else "side by side"
+    how = "one after the other" if arms_mapping(study.config.parallel) == "map" else "side by side"
     steps = f"steps {first} to {study.config.train.steps}"
     print(f"training {len(study.arms)} arms ({names}) {how}, {steps}, on {placement}")
 
@@ -95,7 +95,7 @@ class DevLoss:
     """Compute the dev loss of each arm under its own training condition, nats per token, `[A]`."""
 
     def __init__(self, study: Study, program: GridProgram, arrays: StudyArrays | None = None):
-        config = study.settings.batch
+        config = study.config.batch
         rows = study.split.parts["dev"]
         self._make = functools.partial(each_evaluation_batch, study.samples, rows, config.buckets, config.size)
         # Volumes are too large to keep: they are read again for each evaluation.

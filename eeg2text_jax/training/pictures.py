@@ -84,7 +84,7 @@ def a_reconstruction(stage: Study) -> tuple[np.ndarray, np.ndarray]:
     """Return the first arm's input (middle volume, first dev sample) and its reconstruction, `[X, Y, Z]`."""
     rows = stage.split.parts["dev"][:1]
     batch = next(each_evaluation_batch(stage.samples, rows, stage.config.batch.buckets, 1))
-    program = make_program(stage.settings, stage.model, stage.arms)
+    program = make_program(stage.config, stage.model, stage.arms)
     params = jax.tree.map(lambda leaf: jnp.asarray(to_host(leaf)[0]), trained_params(stage))
 
     def both(params: Any) -> tuple[jax.Array, jax.Array]:

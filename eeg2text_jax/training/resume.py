@@ -73,7 +73,7 @@ def trained_params(study: Study) -> Any:
     Raises:
       UserError: the workdir has no checkpoint, its training is not finished, or no dev loss was ever finite.
     """
-    abstract = study.placement.abstract(make_program(study.settings, study.model, study.arms).state_shapes())
+    abstract = study.placement.abstract(make_program(study.config, study.model, study.arms).state_shapes())
     unread = {name: jax.tree.map(lambda _: ocp.PLACEHOLDER, getattr(abstract, name)) for name in UNREAD}
     with Checkpoints(study.workdir.root, read_only=True) as checkpoints:
         restored = checkpoints.restore(abstract._replace(**unread))
@@ -125,7 +125,7 @@ def origin(study: Study) -> dict[str, Any]:
     return {
         "split": study.split.digest(),
         "features": study.data.digests["features"],
-        "config": fields_digest(study.config, "training"),
+        "config": fields_digest(study.config.document, "training"),
         "arms": list(map(str, study.arms)),
         "frozen": study.frozen_digest,
     }

@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from ml_collections import ConfigDict
 
 from eeg2text_jax.backbones.mapping import flatten, unflatten
 from eeg2text_jax.models.flops import AnyModel
@@ -22,13 +21,14 @@ from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir
 
 RECONSTRUCTIONS = ("snapshot", "series")
+ALONE = {"pretrain.enabled": False, "step_one.steps": 0}  # the configuration of a stage has no earlier stages
 LOOKED_AT = 200  # evenly spaced training samples that decide which voxels vary
 
 
 def stages(study: Study) -> list[Study]:
     """Return the stages of a study, the text stage last; each has a reference to the one `before` it."""
     chain: list[Study] = []
-    for name in stage_names(study.settings):
+    for name in stage_names(study.config):
         begun = chain[-1] if chain else None
         chain.append(_step_one(study, begun) if name == "step_one" else _reconstruction(study, name, begun))
     return [*chain, dataclasses.replace(study, before=chain[-1]) if chain else study]
@@ -73,23 +73,16 @@ def overlaid(params: Any, carried: dict[str, Any]) -> Any:
 
 
 def _step_one(study: Study, before: Study | None) -> Study:
-    config = _alone(study.config)
-    config.train.steps, config.optim.lr, config.optim.trainable = (
-        study.config.step_one.steps,
-        config.step_one.lr,
-        "first",
-    )
+    own = study.config.step_one
+    config = study.config.changed({**ALONE, "train.steps": own.steps, "optim.lr": own.lr, "optim.trainable": "first"})
     return dataclasses.replace(study, config=config, workdir=_folder(study, "step_one"), before=before)
 
 
 def _reconstruction(study: Study, name: Any, before: Study | None) -> Study:
-    config = _alone(study.config)
-    own = study.config.pretrain[name]
-    config.batch.size = own.batch_size
-    config.train.update(steps=own.steps, eval_every=own.eval_every, patience=own.patience)
-    config.optim.update(
-        lr=own.lr, lr_end=own.lr_end, schedule=own.schedule, warmup_steps=own.warmup_steps, trainable="all"
-    )
+    own = getattr(study.config.pretrain, name)
+    changes = {f"optim.{field}": getattr(own, field) for field in ("lr", "lr_end", "schedule", "warmup_steps")}
+    changes |= {f"train.{field}": getattr(own, field) for field in ("steps", "eval_every", "patience")}
+    config = study.config.changed({**ALONE, **changes, "batch.size": own.batch_size, "optim.trainable": "all"})
     text = study.model.base if isinstance(study.model, ContrastiveModel) else study.model
     model = ReconstructionModel(
         eeg=dataclasses.replace(text.eeg, prompt=()),
@@ -105,13 +98,6 @@ def _reconstruction(study: Study, name: Any, before: Study | None) -> Study:
     return dataclasses.replace(
         study, config=config, model=model, arrays=arrays, workdir=_folder(study, name), before=before
     )
-
-
-def _alone(config: ConfigDict) -> ConfigDict:
-    """Return the configuration of a stage with all earlier stages switched off."""
-    config = config.copy_and_resolve_references()
-    config.pretrain.enabled, config.step_one.steps = False, 0
-    return config
 
 
 def _folder(study: Study, name: str) -> Workdir:

@@ -124,4 +124,4 @@ def tracker_of(study: Study) -> Tracker:
     """Return the tracker that `train.tracker` names; only the main host sends anything."""
     root, config = str(study.workdir.root), study.config
     wanted = config.train.tracker if is_main() else ""
-    return Tracker(wanted, address_of(root), root, map(str, study.arms), json.loads(to_json(config)))
+    return Tracker(wanted, address_of(root), root, map(str, study.arms), json.loads(to_json(config.document)))

@@ -64,7 +64,7 @@ MEAN_OF = 1000  # evenly spaced training samples that the mean is computed from
 
 def trivial_losses(study: Study, program: Any) -> dict[str, np.ndarray]:
     """Return the dev losses of both trivial predictors by name, each `[A]`."""
-    arrays, config = study.placement.constants(study.arrays), study.settings.batch
+    arrays, config = study.placement.constants(study.arrays), study.config.batch
 
     def batches(rows: np.ndarray) -> Any:
         found = each_evaluation_batch(study.samples, rows, config.buckets, config.size)

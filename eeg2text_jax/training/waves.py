@@ -71,7 +71,7 @@ def restore_log(study: Study) -> None:
 
 def logged_lines(study: Study) -> list[str] | None:
     """Return the lines of `metrics.jsonl` in the newest checkpoint of the workdir; None without a checkpoint."""
-    shapes = study.placement.abstract(make_program(study.settings, study.model, study.arms).state_shapes())
+    shapes = study.placement.abstract(make_program(study.config, study.model, study.arms).state_shapes())
     with Checkpoints(study.workdir.root, read_only=True) as checkpoints:
         restored = checkpoints.restore(jax.tree.map(lambda _: ocp.PLACEHOLDER, shapes))
     return restored and restored[2]["log"]
@@ -112,7 +112,7 @@ def _arms_at_once(study: Study) -> int:
         return json.loads(noted.read_text())["arms_at_once"]
     if wanted:
         return _even(n_arms, wanted)
-    if any((study.workdir.root / name).exists() for name in ("checkpoints", *stage_names(study.settings))):
+    if any((study.workdir.root / name).exists() for name in ("checkpoints", *stage_names(study.config))):
         return n_arms
     size = _arms_that_fit(study)
     if size < n_arms:
@@ -141,7 +141,7 @@ def _arms_that_fit(study: Study) -> int:
 def _load(study: Study, n_arms: int, each: int) -> float:
     """Return the bytes on each device of so many arms of `each` bytes, and of the model that they share."""
     try:
-        arm, data = placement_of(study.settings, n_arms).mesh.shape.values()
+        arm, data = placement_of(study.config, n_arms).mesh.shape.values()
     except UserError:  # the mesh does not divide so many arms
         return math.inf
     return (n_arms / arm * each + frozen_bytes(study)) / (data if study.config.parallel.fsdp else 1)
@@ -149,7 +149,7 @@ def _load(study: Study, n_arms: int, each: int) -> float:
 
 def bytes_of_an_arm(study: Study) -> int:
     """Return the bytes of one arm's training state and gradient."""
-    shapes = make_program(study.settings, study.model, study.arms).state_shapes()
+    shapes = make_program(study.config, study.model, study.arms).state_shapes()
     leaves = [*jax.tree.leaves(shapes), *jax.tree.leaves(shapes.params)]
     return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) // len(study.arms)
 

@@ -5,7 +5,7 @@ import json
 import jax
 import numpy as np
 import pytest
-from tiny_run import tiny_config
+from tiny_run import tiny_settings
 
 from eeg2text_jax import data, pipeline
 from eeg2text_jax.data.batches import make_batch
@@ -29,7 +29,7 @@ def finished(tmp_path_factory):
     ]
     data.write(folder / "own.h5", rows, provenance={"electrodes": PLACES})
     short = {"batch__buckets": ((4, 24),), "decode__num_beams": 1, "decode__max_length": 6, "audit__resamples": 100}
-    pipeline.run(tiny_config(data__source=str(folder / "own.h5"), **short), str(folder / "run"))
+    pipeline.run(tiny_settings(data__source=str(folder / "own.h5"), **short), str(folder / "run"))
     return folder / "run"
 
 

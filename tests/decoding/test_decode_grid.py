@@ -18,6 +18,7 @@ from eeg2text_jax.predictions.file import read_predictions, write_predictions
 from eeg2text_jax.splits.split import Split
 from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.grid import Arm
+from eeg2text_jax.study.ranges import checked_settings
 from eeg2text_jax.study.study import make_samples, open_study
 from eeg2text_jax.training.grid_program import make_program
 
@@ -41,7 +42,7 @@ def small_config():
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    config = small_config()
+    config = checked_settings(small_config())
     return open_study(config, open_workdir(str(tmp_path_factory.mktemp("run")), config))
 
 
@@ -98,18 +99,16 @@ def test_arms_of_a_seed_are_tested_on_the_same_noise_and_seeds_on_others(study, 
     np.testing.assert_array_equal(fed[::2], fed[1::2])
     assert (fed[0] != fed[2]).any() == (condition != "eeg")
     trained = tuple(Arm(condition, arm.seed) for arm in arms)
-    program = dataclasses.replace(make_program(study.settings, study.model, trained), mesh=mesh)
+    program = dataclasses.replace(make_program(study.config, study.model, trained), mesh=mesh)
     np.testing.assert_allclose(fed, program.fed(batch, study.arrays)["features"], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("settings", [{"num_beams": 3}, {"num_beams": 1, "do_sample": True}], ids=["beams", "drawn"])
 def test_every_sample_has_its_own_hypotheses(study, params, settings):
     """The first is what one alone would be, and all are those that a sample has when it is decoded by itself."""
-    config = study.config.copy_and_resolve_references()
-    config.decode.update(settings)
+    config = study.config.changed({f"decode.{name}": value for name, value in settings.items()})
     one = [p for p in decode_grid(dataclasses.replace(study, config=config), params) if p.mode == "free_running"]
-    config.decode.num_return_sequences = 2
-    both = dataclasses.replace(study, config=config)
+    both = dataclasses.replace(study, config=config.changed({"decode.num_return_sequences": 2}))
     rows = list(decode_grid(both, params))
     forced = [p for p in rows if p.mode == "teacher_forced"]
     two = [p for p in rows if p.mode == "free_running"]
@@ -129,8 +128,7 @@ def test_every_sample_has_its_own_hypotheses(study, params, settings):
 
 
 def test_an_unknown_cut_is_named(study, params):
-    config = study.config.copy_and_resolve_references()
-    config.decode.teacher_forced_cut = "middle"
+    config = study.config.changed({"decode.teacher_forced_cut": "middle"})
     with pytest.raises(UserError, match="'middle'; expected one of reference, authors"):
         list(decode_grid(dataclasses.replace(study, config=config), params))
 
@@ -162,8 +160,7 @@ def test_the_unit_of_the_recordings_changes_no_prediction(study, params, predict
 
 
 def test_cuts_are_counted_and_said(study, capsys):
-    config = study.config.copy_and_resolve_references()
-    config.data.max_words, config.text.max_tokens = 8, 10
+    config = study.config.changed({"data.max_words": 8, "text.max_tokens": 10})
     samples, _ = make_samples(config, study.data, study.split, study.tokenizer, study.model.pad_token)
     words = int((study.data.n_words > 8).sum())
     tokens = sum(len(ids) > 10 for ids in study.tokenizer([str(text) for text in study.data.sentence])["input_ids"])
@@ -173,9 +170,9 @@ def test_cuts_are_counted_and_said(study, capsys):
         f"{tokens} of 120 sentences have more than text.max_tokens=10 tokens: as targets they are cut.",
     ]
     assert max(len(ids) for ids in samples.targets) == 10
-    config.text.max_tokens = 2
+    config = config.changed({"text.max_tokens": 2})
     with pytest.raises(UserError, match=r"text.max_tokens is 2; expected at least 3"):
         make_samples(config, study.data, study.split, study.tokenizer, study.model.pad_token)
-    config.data.max_words, config.batch.buckets = 56, ((10, 24),)
+    config = config.changed({"data.max_words": 56, "batch.buckets": ((10, 24),)})
     with pytest.raises(UserError, match=r"the widest has 10 words and a sample has \d+; add a wider bucket"):
         make_samples(config, study.data, study.split, study.tokenizer, study.model.pad_token)

@@ -17,6 +17,7 @@ from eeg2text_jax.export_run import write_export
 from eeg2text_jax.pretrained.folder import SUMS
 from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.study.config_file import open_workdir
+from eeg2text_jax.study.ranges import checked_settings
 from eeg2text_jax.study.study import open_study
 
 F = 5
@@ -46,7 +47,8 @@ def study_of(backbone: str, root):
     )  # fmt: skip
     with config.unlocked():
         config.model.shape = SHAPES[backbone]
-    return open_study(config, open_workdir(str(root / "run"), config))
+    settings = checked_settings(config)
+    return open_study(settings, open_workdir(str(root / "run"), settings))
 
 
 def telling(shapes, rng):
@@ -82,7 +84,7 @@ def test_raw_features_give_what_the_run_gave(run):
     study, texts, folder = run
     exported = load_export(folder)
     assert exported.model == study.model
-    assert exported.generation == GenerationSpec.from_fields(study.config.decode, study.model)
+    assert exported.generation == GenerationSpec.from_fields(study.config.decode.fields(), study.model)
     with pytest.warns(UserWarning, match=r"recordings are cut to 7 words"):
         assert exported.decode(raw(study)) == texts
     assert len(set(texts)) > len(texts) // 2, "the model must tell its inputs apart for this to mean something"
@@ -135,13 +137,11 @@ def test_drawn_texts_are_those_of_the_samples_numbers(run):
     bart_only(run)
     study, texts, folder = run
     exported = load_export(folder)
-    config = study.config.copy_and_resolve_references()
-    with config.unlocked():
-        config.decode.update(do_sample=True, num_beams=1)
+    config = study.config.changed({"decode.do_sample": True, "decode.num_beams": 1})
     params = jax.tree.map(lambda leaf: leaf[None], exported.params)
     rows = decode_grid(dataclasses.replace(study, config=config), params)
     drawn = [row.prediction for row in rows if row.mode == "free_running"]
-    drawing = GenerationSpec.from_fields(config.decode, study.model)
+    drawing = GenerationSpec.from_fields(config.decode.fields(), study.model)
     exported = dataclasses.replace(exported, generation=drawing)
     assert exported.decode(raw(study), sample_ids=study.split.parts["test"]) == drawn
     assert exported.decode(raw(study)) != drawn != texts
@@ -151,8 +151,7 @@ def test_drawn_texts_are_those_of_the_samples_numbers(run):
 def test_of_several_texts_an_export_gives_the_first(run):
     bart_only(run)
     study, texts, folder = run
-    config = study.config.copy_and_resolve_references()
-    config.decode.num_return_sequences = 2
+    config = study.config.changed({"decode.num_return_sequences": 2})
     exported = load_export(folder)
     params = jax.tree.map(lambda leaf: leaf[None], exported.params)
     rows = [r for r in decode_grid(dataclasses.replace(study, config=config), params) if r.mode == "free_running"]

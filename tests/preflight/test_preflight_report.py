@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jax
 import pytest
-from tiny_run import as_flag, tiny_config
+from tiny_run import as_flag, tiny_settings
 
 from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
@@ -21,7 +21,6 @@ from eeg2text_jax.preflight.printing import to_json, to_text
 from eeg2text_jax.preflight.programs import Program, make_outline
 from eeg2text_jax.study.configuration import parse_config
 from eeg2text_jax.study.grid import placement_of
-from eeg2text_jax.study.sections import read_settings
 
 ROOT = Path(__file__).parents[2]
 GIB = 2**30
@@ -49,7 +48,7 @@ def report(train: Compiled, largest: LargestBatch | None = None) -> Report:
     ]
     largest = largest or LargestBatch(64, True, 64, {32: GIB, 64: 2 * GIB})
     return Report(
-        tiny_config(),
+        tiny_settings(),
         parse_topology("v5e:2x4"),
         {"arm": 2, "data": 4},
         ["eeg/0", "noise/0"],
@@ -120,12 +119,12 @@ def test_estimates_as_json():
 
 def test_both_ways_of_a_devices_arms():
     """The way that the configuration does not take may be refused: it is shown, and is no failure."""
-    both = dataclasses.replace(timed("vmap"), config=tiny_config(parallel__arms="vmap"))
+    both = dataclasses.replace(timed("vmap"), config=tiny_settings(parallel__arms="vmap"))
     text = to_text(both)
     assert "   56 words,  56 tokens:    100.0 ms,   8.00 GiB  side by side (parallel.arms=vmap)" in text
     assert "   56 words,  56 tokens: refused,  30.00 GiB  one after the other (parallel.arms=map)" in text
     assert both.good
-    taken = dataclasses.replace(both, config=tiny_config(parallel__arms="map"))
+    taken = dataclasses.replace(both, config=tiny_settings(parallel__arms="map"))
     assert not taken.good
 
 
@@ -256,21 +255,21 @@ def test_the_mesh_of_absent_gpus_does_not_depend_on_this_machine(monkeypatch):
     """On a single CPU device, `auto` computes the arms one after the other; absent GPUs have the arms side by side."""
     here = jax.devices()[:1]
     monkeypatch.setattr("jax.devices", lambda *_: here)
-    config = tiny_config(parallel__mesh=(0, 0), parallel__arms="auto")
+    config = tiny_settings(parallel__mesh=(0, 0), parallel__arms="auto")
     assert estimate(config, parse_topology("l4:4"), "least", lambda _: None).mesh == {"arm": 2, "data": 2}
 
 
 def test_arguments_are_counted_per_device():
     """Arms divide the state; four devices along the batch and FSDP leave a quarter of what is large."""
-    config = tiny_config(parallel__mesh=(0, 0), batch__size=32)
-    one, eight = ((make_outline(config), placement_of(read_settings(config), 2, n)) for n in (1, 8))
+    config = tiny_settings(parallel__mesh=(0, 0), batch__size=32)
+    one, eight = ((make_outline(config), placement_of(config, 2, n)) for n in (1, 8))
     whole, part = (outline.training(placement, 32).argument_bytes() for outline, placement in (one, eight))
     assert 0.5 * whole > part > 0.4 * whole
 
 
 def test_a_program_without_a_compiled_shape_is_a_user_error():
     with pytest.raises(UserError, match="does not divide"):
-        placement_of(read_settings(tiny_config(parallel__mesh=(0, 0), batch__size=30)), 2, 8)
+        placement_of(tiny_settings(parallel__mesh=(0, 0), batch__size=30), 2, 8)
     assert jax.devices()[0].platform == "cpu"
 
 
@@ -289,5 +288,5 @@ def test_the_command_of_the_readme_is_of_its_table():
     assert (parsed.options["topology"], parsed.options["effort"]) == ("v5e:1x1", "full")
     assert parsed.config.model.dtype == "bfloat16"
     assert parsed.config.batch.size == 32
-    outline = make_outline(parsed.config)
+    outline = make_outline(parsed.settings)
     assert (len(outline.arms), outline.buckets) == (1, [(56, 56)])

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
-from tiny_run import tiny_config
+from tiny_run import tiny_settings
 
 from eeg2text_jax import cli, pipeline
 from eeg2text_jax.decoding.retrieve import padded_labels
@@ -42,7 +42,7 @@ CHANGES = {
 
 
 def contrastive(**more):
-    return tiny_config(objective="contrastive", **{**CHANGES, **more})
+    return tiny_settings(objective="contrastive", **{**CHANGES, **more})
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_arms_of_a_seed_differ_only_by_condition(whole):
 
 def test_likelihoods_rank_what_teacher_forcing_scores(tmp_path):
     """Evidence is the NLL that `teacher_forced` gives, less nothing but a constant of each candidate."""
-    config = tiny_config(
+    config = tiny_settings(
         retrieval__likelihood=True, model__encoder_layers=0, split__ratio=(0.4, 0.1, 0.5), train__steps=2,
         train__eval_every=2, grid__train_conditions=("eeg",), optim__name="sgd",
     )  # fmt: skip
@@ -186,8 +186,7 @@ def test_likelihoods_stand_beside_what_was_written(whole, tmp_path):
     config = contrastive()
     study = open_study(config, open_workdir(str(whole), config))
     rows = [dataclasses.replace(row, mode="likelihood") for row in read_ranked(study)]
-    with config.unlocked():
-        config.objective, config.retrieval.likelihood = "generate", True
+    config = config.changed({"objective": "generate", "retrieval.likelihood": True})
     study = dataclasses.replace(study, config=config, workdir=Workdir(epath.Path(tmp_path)))
     header = {"split": study.split.digest(), "data": study.data.digest(), "config": study.config_digest}
     write_rankings(study.workdir.rankings, header, rows)
@@ -203,8 +202,8 @@ def test_likelihoods_stand_beside_what_was_written(whole, tmp_path):
 
 def test_ranking_may_be_asked_for_of_a_finished_run():
     """A field of no stage: what is decoded stays, the rankings are added."""
-    assert pipeline.decoded_files(tiny_config()) == ["predictions.jsonl"]
-    assert pipeline.decoded_files(tiny_config(retrieval__likelihood=True)) == ["rankings.jsonl", "predictions.jsonl"]
+    assert pipeline.decoded_files(tiny_settings()) == ["predictions.jsonl"]
+    assert pipeline.decoded_files(tiny_settings(retrieval__likelihood=True)) == ["rankings.jsonl", "predictions.jsonl"]
     assert pipeline.decoded_files(contrastive()) == ["rankings.jsonl"]
 
 

@@ -17,6 +17,7 @@ from eeg2text_jax.splits.certificate import certify_data
 from eeg2text_jax.splits.folds import make_folds
 from eeg2text_jax.splits.splitfile import read_split_file
 from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.study.sections import read_settings
 
 RATIO = (0.8, 0.1, 0.1)
 
@@ -84,8 +85,7 @@ def test_one_verdict_over_all_folds(informed, tmp_path):
     data = data_of(3, 60)
     texts = np.array([" ".join(rng.choice(vocabulary, 6)) for _ in range(60)], object)
     data = dataclasses.replace(data, sentence=texts[data.sentence_index])
-    config = load_config("own")
-    config.audit.resamples = 300
+    config = read_settings(load_config("own")).changed({"audit.resamples": 300})
     splits = make_folds(data, "unique_text", 3, RATIO, 0)
     rows = [rows_of(data, split, informed, rng) for split in splits]
     verdict = judge_folds(config, tmp_path, rows, {"splits": [split.digest() for split in splits]})
@@ -99,8 +99,7 @@ def test_one_verdict_over_all_folds(informed, tmp_path):
 
 def test_windows_are_thinned_over_all_folds_and_leaks_of_a_fold_are_named(tmp_path):
     """Windows 0, 1, ... of ten segments, every other one in each fold."""
-    config = load_config("own")
-    config.audit.resamples = 50
+    config = read_settings(load_config("own")).changed({"audit.resamples": 50})
     rows = []
     for fold in range(2):
         rows.append([])
@@ -127,7 +126,7 @@ def test_leaked_text_is_of_the_same_fold_alone():
 
 def test_folds_run_one_after_the_other_and_go_on(tmp_path, monkeypatch):
     data = data_of(4)
-    config = load_config("own")
+    config = read_settings(load_config("own"))
     monkeypatch.setattr(running, "_data", lambda config, place: data)
     begun, rng = [], np.random.default_rng(0)
     splits = make_folds(data, "unique_text", 3, config.split.ratio, 0)

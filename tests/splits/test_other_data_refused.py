@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from etils import epath
-from tiny_run import tiny_config
+from tiny_run import tiny_settings
 
 from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
 from eeg2text_jax.errors import UserError
@@ -34,7 +34,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("what", OTHERS)
 def test_other_data_is_refused_on_resume(tmp_path, what):
-    workdir, config = Workdir(epath.Path(tmp_path)), tiny_config()
+    workdir, config = Workdir(epath.Path(tmp_path)), tiny_settings()
     ours, other = write(tmp_path / "data.h5", ROWS), write(tmp_path / "other.h5", OTHERS[what])
     split = open_split(config, workdir, ours)
     assert open_split(config, workdir, ours).digest() == split.digest()
@@ -48,7 +48,7 @@ def test_other_data_is_refused_on_resume(tmp_path, what):
 
 
 def test_a_split_that_does_not_say_of_what_it_is(tmp_path):
-    workdir, config = Workdir(epath.Path(tmp_path)), tiny_config()
+    workdir, config = Workdir(epath.Path(tmp_path)), tiny_settings()
     data = write(tmp_path / "data.h5", ROWS)
     open_split(config, workdir, data)
     workdir.split.write_text(workdir.split.read_text().replace("eeg2text-split-2", "eeg2text-split-1"))

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from etils import epath
 from reading_grids import grid
-from tiny_run import tiny_config
+from tiny_run import tiny_settings
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.pipeline import score
@@ -21,5 +21,5 @@ def test_predictions_of_another_split_are_not_scored(tmp_path):
     one = Prediction("A/SR:0", "A", "SR", "SR:0", 3, "eeg", "eeg", 0, "free_running", "a b c", "a b d")
     write_predictions(workdir.predictions, {"split": other.digest()}, [one])
     with pytest.raises(UserError, match=f"carries split {other.digest()}, expected split {ours.digest()}"):
-        score(SimpleNamespace(workdir=workdir, split=ours, config=tiny_config()))
+        score(SimpleNamespace(workdir=workdir, split=ours, config=tiny_settings()))
     assert not workdir.results.exists()

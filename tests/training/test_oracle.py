@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tiny_run import tiny_config
+from tiny_run import tiny_settings
 
 from eeg2text_jax.backbones.build import random_config
 from eeg2text_jax.backbones.mapping import export
@@ -41,9 +41,9 @@ FIELDS = {
 def trained(request, tmp_path_factory):
     """The study, its parameters before and after, and what it logged."""
     ends = {"optim__schedule": "linear", "optim__lr_end": 1e-3} if "end" in request.param else {}
-    config = tiny_config(**FIELDS, **ends)
+    config = tiny_settings(**FIELDS, **ends)
     study = open_study(config, open_workdir(str(tmp_path_factory.mktemp("oracle") / "run"), config))
-    first = make_initial_state(study, make_program(study.settings, study.model, study.arms), study.placement)
+    first = make_initial_state(study, make_program(study.config, study.model, study.arms), study.placement)
     before = tensors_of(study, first.params)
     return study, before, tensors_of(study, train(study).params), logged_metrics(study.workdir.root)
 
@@ -60,7 +60,7 @@ class Oracle:
 
     def __init__(self, study, tensors):
         self.config, data, parts = study.config, study.data, study.split.parts
-        shape = self.config.model.shape.to_dict()
+        shape = dict(self.config.model.shape)
         self.bart = transformers.BartForConditionalGeneration(random_config("bart", shape, study.tokenizer)).double()
         tensors = {name: torch.tensor(np.array(tensor)).double() for name, tensor in tensors.items()}
         self.bridge = {name: tensors.pop(name).requires_grad_() for name in ("bridge.kernel", "bridge.bias")}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from etils import epath
 from jax.profiler import ProfileData
-from tiny_run import tiny_config
+from tiny_run import tiny_settings
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.flops import training_flops
@@ -30,7 +30,7 @@ BATCH = {name: array[None] for name, array in BATCH.items()}  # of one seed
 
 @pytest.fixture(scope="module")
 def model():
-    return make_outline(tiny_config()).model
+    return make_outline(tiny_settings()).model
 
 
 def ticking(monkeypatch) -> SimpleNamespace:
@@ -69,7 +69,7 @@ def test_mfu_where_the_peak_is_known(monkeypatch, model):
 def test_a_batch_is_waited_for_only_where_the_devices_are_done(monkeypatch, model, ready, share):
     clock = ticking(monkeypatch)
     pace = Pace(model, 1, make_mesh(1, 1))
-    study = SimpleNamespace(arms=(), config=tiny_config(), model=model)
+    study = SimpleNamespace(arms=(), config=tiny_settings(), model=model)
     pending = Pending(study, None, None, pace)
     pending._held = [(1, BatchWork.of(BATCH, PAD), {"loss": SimpleNamespace(is_ready=lambda: ready)})]
 
@@ -83,7 +83,9 @@ def test_a_batch_is_waited_for_only_where_the_devices_are_done(monkeypatch, mode
 
 
 def test_a_run_logs_its_pace_and_profiles_the_steps_asked_for(tmp_path, capsys):
-    config = tiny_config(model__encoder_layers=0, train__steps=4, grid__train_conditions=("eeg",), train__profile="2:3")
+    config = tiny_settings(
+        model__encoder_layers=0, train__steps=4, grid__train_conditions=("eeg",), train__profile="2:3"
+    )
     with begun(config, str(tmp_path / "run")) as study:
         train_arms(study)
     rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]

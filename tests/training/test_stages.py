@@ -6,7 +6,7 @@ import math
 import jax
 import numpy as np
 import pytest
-from tiny_run import tiny_config
+from tiny_run import tiny_config, tiny_settings
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.study.config_file import open_workdir
@@ -36,8 +36,7 @@ FOLDERS = ("snapshot", "series", "")
 
 
 def open_tiny(root, **changes):
-    config = tiny_config(**{**UNICORN, **changes})
-    check_config(config)
+    config = tiny_settings(**{**UNICORN, **changes})
     return open_study(config, open_workdir(str(root), config))
 
 
@@ -51,7 +50,7 @@ def whole(tmp_path_factory):
 
 def begun(study):
     """Parameters before the first step, as numpy."""
-    state = make_initial_state(study, make_program(study.settings, study.model, study.arms), study.placement)
+    state = make_initial_state(study, make_program(study.config, study.model, study.arms), study.placement)
     return jax.tree.map(np.asarray, state.params)
 
 
@@ -126,9 +125,9 @@ def test_a_kill_in_each_stage_costs_nothing(whole, tmp_path, monkeypatch):
 def test_frozen_parameters_are_not_in_the_optimizer(tmp_path):
     study = open_tiny(tmp_path / "frozen", pretrain__freeze_encoder=True, pretrain__freeze_snapshot=True)
     _, series, text = stages(study)
-    assert frozen_paths(series.settings, series.model) == ("eeg/snapshot", "mirror")
+    assert frozen_paths(series.config, series.model) == ("eeg/snapshot", "mirror")
     for stage, kept in ((series, {"eeg/series"}), (text, {"eeg/bridge", "backbone"})):
-        program = make_program(stage.settings, stage.model, stage.arms)
+        program = make_program(stage.config, stage.model, stage.arms)
         state = program.state_shapes()
         paths = [
             jax.tree_util.keystr(path, simple=True, separator="/")
@@ -140,8 +139,8 @@ def test_frozen_parameters_are_not_in_the_optimizer(tmp_path):
 
 
 def test_frozen_parameters_have_no_gradient(tmp_path, whole):
-    program = make_program(whole.settings, whole.model, whole.arms)
-    frozen = make_program(open_tiny(tmp_path / "f", pretrain__freeze_encoder=True).settings, whole.model, whole.arms)
+    program = make_program(whole.config, whole.model, whole.arms)
+    frozen = make_program(open_tiny(tmp_path / "f", pretrain__freeze_encoder=True).config, whole.model, whole.arms)
     params = jax.tree.map(lambda leaf: leaf[0], begun(whole))
     rows = {
         "features": np.ones((2, 20, 12), np.float32),

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from tiny_run import tiny_config
+from tiny_run import tiny_settings
 
 from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.study import open_study
@@ -20,7 +20,7 @@ STEPS = {"step_one__steps": 3, "step_one__lr": 1e-2, "train__steps": 2, "train__
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     shape = {"encoder_layers": 2, "dropout": 0.0}
-    config = tiny_config(**STEPS, model__encoder_layers=0, shape=shape)
+    config = tiny_settings(**STEPS, model__encoder_layers=0, shape=shape)
     root = str(tmp_path_factory.mktemp("two_steps") / "run")
     study = open_study(config, open_workdir(root, config))
     train_arms(study)
@@ -29,7 +29,7 @@ def trained(tmp_path_factory):
 
 def test_step_one_moves_what_is_free_and_nothing_else(trained):
     first = step_one(trained)
-    before = make_initial_state(first, make_program(first.settings, first.model, first.arms), first.placement).params
+    before = make_initial_state(first, make_program(first.config, first.model, first.arms), first.placement).params
     after = trained_params(first)
     free = trainable_mask(trained.model, jax.tree.map(lambda leaf: leaf[0], before), "first")
     moved = jax.tree.map(lambda old, new: np.asarray(old != new), before, after)  # [A, ...]

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from etils import epath
-from tiny_run import tiny_config
+from tiny_run import tiny_settings
 
 from eeg2text_jax import pipeline
 from eeg2text_jax.errors import UserError
@@ -27,7 +27,7 @@ CHANGES = {
 
 
 def open_run(root, **changes):
-    config = tiny_config(**CHANGES, **changes)
+    config = tiny_settings(**CHANGES, **changes)
     return open_study(config, open_workdir(str(root), config))
 
 
@@ -79,8 +79,7 @@ def test_as_many_arms_as_fit(six_arms, tmp_path, monkeypatch, capsys, room, expe
 
 
 def test_what_is_no_number_of_arms_is_said(six_arms):
-    config = six_arms.config.copy_and_resolve_references()
-    config.parallel.wave = -1
+    config = six_arms.config.changed({"parallel.wave": -1})
     with pytest.raises(UserError, match=r"parallel.wave = -1; expected a number of arms"):
         waves.waves(dataclasses.replace(six_arms, config=config))
 

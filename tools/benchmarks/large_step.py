@@ -14,13 +14,14 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 
 from eeg2text_jax.data.batches import make_batch, stack_seeds
 from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.preflight.programs import VOCABULARY
 from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.study.ranges import checked_settings
+from eeg2text_jax.study.sections import Settings
 from eeg2text_jax.study.study import Study, open_study
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.resume import make_initial_state
@@ -42,7 +43,7 @@ def main() -> int:
     return 0 if np.isfinite(losses).all() else 1
 
 
-def large_config(options: argparse.Namespace) -> ConfigDict:
+def large_config(options: argparse.Namespace) -> Settings:
     """The paper's recipe for one arm, on synthetic recordings."""
     config = load_config(f"{PAPER}:backbone={options.backbone},checkpoint=random")
     with config.unlocked():
@@ -53,12 +54,12 @@ def large_config(options: argparse.Namespace) -> ConfigDict:
     config.split.method = "unique_text"
     config.grid.train_conditions = config.grid.eval_conditions = ("eeg",)
     config.batch.buckets, config.batch.size = ((56, 56),), options.batch
-    return config
+    return checked_settings(config)
 
 
 def take_steps(study: Study, steps: int) -> list[float]:
     """Prints time and loss of each step; returns the losses."""
-    placement, program = study.placement, make_program(study.settings, study.model, study.arms)
+    placement, program = study.placement, make_program(study.config, study.model, study.arms)
     state = make_initial_state(study, program, placement)
     print(f"{sum(leaf.size for leaf in jax.tree.leaves(state.params)) / 1e6:.0f} M parameters on {placement}")
     rows = study.split.parts["train"][: study.config.batch.size]
