@@ -309,9 +309,9 @@ def get_config() -> ConfigDict:
     # Arms of one device: side by side ("vmap") or in turn ("map", faster for small models on a CPU); "auto" maps on a
     # single CPU device.
     c.parallel.arms = "vmap"
-    c.parallel.wave = 0  # arms trained at the same time, the others after them; 0: all that fit into memory
     c.parallel.mesh = (0, 0)  # devices along the arms and along the batch; 0: chosen, arms first
     c.parallel.fsdp = False  # divide the parameters over the devices of the batch, too, instead of copying them
+    c.parallel.wave = 0  # arms trained at the same time, the others after them; 0: all that fit into memory
     c.parallel.hosts = "one"  # "auto": the cluster that JAX finds (TPU slice, Slurm); "env": EEG2TEXT_COORDINATOR, ...
     c.parallel.startup = 300  # seconds in which all hosts must have come
     c.parallel.heartbeat = 12  # seconds without a sign of life after which a host counts as lost, and the others end

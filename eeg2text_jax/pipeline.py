@@ -1,23 +1,18 @@
 """The stages of a run: prepare, train the grid, decode in both modes, score, audit. Finished stages are skipped."""
 
 import collections
-import dataclasses
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.page import Section
-from eeg2text_jax.auditing.provenance import DECODED_HERE, Judged
-from eeg2text_jax.auditing.report import write_report
-from eeg2text_jax.auditing.result import AuditResult, result_text
+from eeg2text_jax.auditing.provenance import DECODED_HERE
+from eeg2text_jax.auditing.result import AuditResult
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.decoding.attributions import ChannelShares, own_texts
 from eeg2text_jax.decoding.cells import decode_grid
 from eeg2text_jax.decoding.topomap import map_figure, read_map
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.ranks import score_rankings
 from eeg2text_jax.metrics.render import print_table, table_markdown, write_tables
 from eeg2text_jax.metrics.score import score_cells, write_results
@@ -27,9 +22,20 @@ from eeg2text_jax.opening import begun
 from eeg2text_jax.parallel.distributed import is_main, wait_for_all
 from eeg2text_jax.predictions.file import MODES, Prediction, read_predictions, write_predictions
 from eeg2text_jax.predictions.selection import select_cells
-from eeg2text_jax.rank_run import audit_ranked, is_ranked, judge_ranked, rank, ranked_results, read_ranked
+from eeg2text_jax.rank_run import (
+    audit_ranked,
+    can_audit,
+    check_header,
+    header_of,
+    in_grid_order,
+    is_ranked,
+    judge_ranked,
+    publish,
+    rank,
+    ranked_results,
+    read_ranked,
+)
 from eeg2text_jax.search.settings import search_name
-from eeg2text_jax.splits.split import check_same_data, check_same_split
 from eeg2text_jax.splits.splitfile import read_split_file
 from eeg2text_jax.stores.address import address_of
 from eeg2text_jax.study.config_file import write_configuration
@@ -87,14 +93,10 @@ def decode(study: Study, files: Sequence[str] | None = None) -> None:
 
 def predict(study: Study) -> None:
     """Decode every cell with each arm's best parameters and write the predictions file."""
-    header = {
-        "config": study.config_digest,
-        "split": study.split.digest(),
-        "data": study.data.digest(),
+    header = header_of(study) | {
         "tokenizer": study.tokenizer_digest,
         "decode": study.config.decode.fields(),
         "search": search_name(study.config.decode.num_beams, study.config.decode.do_sample),
-        **({"recording": study.data.recording} if study.data.recording != "eeg" else {}),
         "teacher_forced": "argmax at the reference's positions, cut at the first end token among them",
     }
     shares = ChannelShares(study)
@@ -140,17 +142,8 @@ def score(study: Study) -> dict[str, Any]:
     if study.config.objective == "contrastive":
         return _score_ranked(study)
     found = read_predictions(study.workdir.predictions)
-    check_same_split(study.split.digest(), found.header.get("split"), study.workdir.predictions)
-    check_same_data(study.data.digest(), found.header.get("data"), study.workdir.predictions)
-    if found.header.get("config") != study.config_digest:
-        raise UserError(
-            f"{study.workdir.predictions}: is of another run (configuration {found.header.get('config')}, this one is "
-            f"{study.config_digest}); remove it to decode again."
-        )
-    places = {arm.condition: a for a, arm in reversed(list(enumerate(study.arms)))}
-    predictions = sorted(
-        found.predictions, key=lambda row: (places[row.train_condition], row.seed)
-    )  # as the paper's rows
+    check_header(study, found.header, study.workdir.predictions, "decode")
+    predictions = in_grid_order(study, found.predictions)
     source = f"{study.config.model.backbone} ids, {study.tokenizer_digest}"
     results = score_rows(study.config, predictions, token_source=source)
     if is_ranked(study.config):
@@ -186,14 +179,12 @@ def score_rows(config: Settings, rows: Sequence[Prediction], **options: Any) -> 
 
 def verdict_of(study: Study) -> AuditResult | None:
     """Audit the arms trained on EEG against every other evaluation condition; None if there is no such arm."""
-    config = study.config
-    if "eeg" not in config.grid.train_conditions or "eeg" not in config.grid.eval_conditions:
+    about = _train_text(study), study.data.recording, _neighbors(study)
+    if study.config.objective == "contrastive":
+        return audit_ranked(study.config, read_ranked(study), *about)
+    if not can_audit(study.config.grid):
         return None
-    train_text = _train_text(study)
-    if config.objective == "contrastive":
-        return audit_ranked(config, read_ranked(study), train_text, study.data.recording, _neighbors(study))
-    rows = read_predictions(study.workdir.predictions).predictions
-    return audit_rows(config, rows, train_text, study.data.recording, _neighbors(study))
+    return audit_rows(study.config, read_predictions(study.workdir.predictions).predictions, *about)
 
 
 def _neighbors(study: Study) -> dict[str, Any] | None:
@@ -245,18 +236,13 @@ def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
             return
     verdict = verdict_of(study)
     if verdict is None:
-        print("no arm was trained and tested with eeg, so there is nothing to audit.")
         return
     rows = sum(cell["rows"] for cell in results["cells"] if cell["mode"] in MODES)
-    verdict = dataclasses.replace(verdict, judged=Judged.of(study.workdir.predictions, rows))
-    write_text(root / "audit.json", json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n")
     table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
-    sections = [Section("Scores", table), *_of_the_run(study)]
-    write_report(verdict, root / "report.html", sections=sections)
-    if not show:
-        return
-    print(result_text(verdict))
-    print(f"everything is in {address_of(root)}: report.html, results.md, results.json, predictions.jsonl, audit.json")
+    publish(verdict, study.workdir.predictions, rows, table, _of_the_run(study), show=show)
+    if show:
+        made = "report.html, results.md, results.json, predictions.jsonl, audit.json"
+        print(f"everything is in {address_of(root)}: {made}")
 
 
 def _of_the_run(study: Study) -> list[Section]:

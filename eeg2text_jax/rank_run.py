@@ -1,4 +1,4 @@
-"""Stages of a sentence-retrieval run: rank the sentences of the test part, score and audit the rankings."""
+"""Stages of a sentence-retrieval run: rank, score, audit; and what the stages of a run that writes texts share."""
 
 import collections
 import dataclasses
@@ -6,7 +6,7 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from etils import epath
@@ -24,16 +24,18 @@ from eeg2text_jax.metrics.ranks import score_rankings
 from eeg2text_jax.metrics.render import table_markdown
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
 from eeg2text_jax.parallel.distributed import is_main
-from eeg2text_jax.predictions.file import sentence_key
+from eeg2text_jax.predictions.file import Prediction, sentence_key
 from eeg2text_jax.predictions.rankings import Candidates, Ranking, list_of, read_rankings, write_rankings
 from eeg2text_jax.predictions.selection import select_arms
 from eeg2text_jax.splits.split import check_same_data, check_same_split
 from eeg2text_jax.study.config_file import write_configuration
-from eeg2text_jax.study.sections import Settings
+from eeg2text_jax.study.sections import GridSettings, Settings
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import DECODED
 from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.waves import waves
+
+Row = TypeVar("Row", bound=Prediction)
 
 
 def is_ranked(config: Settings) -> bool:
@@ -59,16 +61,62 @@ def candidates_of(study: Study, name: str = "test") -> Candidates:
     )
 
 
+def header_of(study: Study) -> dict[str, Any]:
+    """Return the header's fields that tie a file of rows to its run."""
+    recording = {"recording": study.data.recording} if study.data.recording != "eeg" else {}
+    digests = {"config": study.config_digest, "split": study.split.digest(), "data": study.data.digest()}
+    return digests | recording
+
+
+def check_header(study: Study, header: dict[str, Any], path: epath.Path, verb: str) -> None:
+    """Raise unless rows in `path` were made with this run's split, data and configuration."""
+    check_same_split(study.split.digest(), header.get("split"), path)
+    check_same_data(study.data.digest(), header.get("data"), path)
+    if header.get("config") != study.config_digest:
+        raise UserError(
+            f"{path}: is of another run (configuration {header.get('config')}, this one is {study.config_digest}); "
+            f"remove it to {verb} again."
+        )
+
+
+def in_grid_order(study: Study, rows: Iterable[Row]) -> list[Row]:
+    """Sort rows by their arms, in the order of the grid, as the paper's tables do."""
+    places = {arm.condition: a for a, arm in reversed(list(enumerate(study.arms)))}
+    return sorted(rows, key=lambda row: (places[row.train_condition], row.seed))
+
+
+def can_audit(grid: GridSettings) -> bool:
+    """Return whether an arm is trained and tested with EEG; print a note otherwise."""
+    found = "eeg" in grid.train_conditions and "eeg" in grid.eval_conditions
+    if not found:
+        print("no arm was trained and tested with eeg, so there is nothing to audit.")
+    return found
+
+
+def publish(
+    found: AuditResult,
+    judged: epath.Path,
+    rows: int,
+    table: str,
+    sections: Sequence[Section] = (),
+    *,
+    suffix: str = "",
+    show: bool = True,
+) -> AuditResult:
+    """Write the audit and the report beside the file that was judged; print the verdict if `show`."""
+    found = dataclasses.replace(found, judged=Judged.of(judged, rows))
+    text = json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n"
+    write_text(judged.parent / f"audit{suffix}.json", text)
+    write_report(found, judged.parent / f"report{suffix}.html", sections=[Section("Scores", table), *sections])
+    if show:
+        print(result_text(found))
+    return found
+
+
 def rank(study: Study) -> None:
     """Rank the candidates for every cell with each arm's best parameters, and write `rankings.jsonl`."""
     contrastive = study.config.objective == "contrastive"
-    header = {
-        "config": study.config_digest,
-        "split": study.split.digest(),
-        "data": study.data.digest(),
-        **({"recording": study.data.recording} if study.data.recording != "eeg" else {}),
-        "scores": f"{COSINE}|{study.targets.signature}" if contrastive else EVIDENCE,
-    }
+    header = header_of(study) | {"scores": f"{COSINE}|{study.targets.signature}" if contrastive else EVIDENCE}
     candidates = candidates_of(study)
     rows = ranked_rows(study, candidates)
     if not is_main():
@@ -100,15 +148,8 @@ def read_ranked(study: Study) -> list[Ranking]:
     path = study.workdir.rankings
     study.workdir.check(path.name)
     found = read_rankings(path)
-    check_same_split(study.split.digest(), found.header.get("split"), path)
-    check_same_data(study.data.digest(), found.header.get("data"), path)
-    if found.header.get("config") != study.config_digest:
-        raise UserError(
-            f"{path}: is of another run (configuration {found.header.get('config')}, this one is "
-            f"{study.config_digest}); remove it to rank again."
-        )
-    places = {arm.condition: a for a, arm in reversed(list(enumerate(study.arms)))}
-    return sorted(found.rows, key=lambda row: (places[row.train_condition], row.seed))
+    check_header(study, found.header, path, "rank")
+    return in_grid_order(study, found.rows)
 
 
 def ranked_results(rows: Sequence[Ranking]) -> dict[str, Any]:
@@ -124,7 +165,7 @@ def audit_ranked(
     neighbors: dict[str, Any] | None = None,
 ) -> AuditResult | None:
     """Audit rankings as `config.retrieval` says; None if no arm was trained and tested with EEG."""
-    if "eeg" not in config.grid.train_conditions or "eeg" not in config.grid.eval_conditions:
+    if not can_audit(config.grid):
         return None
     controls = select_arms(rows)
     return audit(
@@ -159,18 +200,10 @@ def judge_ranked(
     """
     found = audit_ranked(config, rows, training_text, recording, neighbors)
     if found is None:
-        print("no arm was trained and tested with eeg, so there is nothing to audit.")
         return None
-    audit, report = "audit.json", "report.html"
-    if config.objective != "contrastive":
-        audit, report = "audit_likelihood.json", "report_likelihood.html"
-    found = dataclasses.replace(found, judged=Judged.of(epath.Path(root) / "rankings.jsonl", len(rows)))
-    write_text(root / audit, json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n")
-    scores = table_markdown(score_table(ranked_results(rows), config.objective, NARROW_COLUMNS))
-    write_report(found, root / report, sections=[Section("Scores", scores), *sections])
-    if show:
-        print(result_text(found))
-    return found
+    suffix = "" if config.objective == "contrastive" else "_likelihood"
+    table = table_markdown(score_table(ranked_results(rows), config.objective, NARROW_COLUMNS))
+    return publish(found, epath.Path(root) / "rankings.jsonl", len(rows), table, sections, suffix=suffix, show=show)
 
 
 def judge_ranked_folds(

@@ -13,12 +13,8 @@ from typing import Any
 from etils import epath
 
 from eeg2text_jax.auditing.collapse import plain_words
-from eeg2text_jax.auditing.page import Section
-from eeg2text_jax.auditing.provenance import Judged
-from eeg2text_jax.auditing.report import write_report
-from eeg2text_jax.auditing.result import AuditResult, result_text
-from eeg2text_jax.data.datafile import DataFile, read_datafile
-from eeg2text_jax.data.prepare import prepare
+from eeg2text_jax.auditing.result import AuditResult
+from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.render import print_table, table_markdown, write_tables
@@ -27,7 +23,7 @@ from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table, side_by_sid
 from eeg2text_jax.pipeline import audit_rows, run, score_rows
 from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
 from eeg2text_jax.predictions.rankings import Ranking, read_rankings
-from eeg2text_jax.rank_run import is_ranked, judge_ranked_folds
+from eeg2text_jax.rank_run import can_audit, is_ranked, judge_ranked_folds, publish
 from eeg2text_jax.search.settings import search_name
 from eeg2text_jax.splits.certificate import certify_data
 from eeg2text_jax.splits.folds import make_folds
@@ -37,6 +33,8 @@ from eeg2text_jax.stores.address import address_of
 from eeg2text_jax.stores.mirror import mirrored
 from eeg2text_jax.study.configuration import differences, to_json
 from eeg2text_jax.study.sections import Settings
+from eeg2text_jax.study.study import open_data
+from eeg2text_jax.study.workdir import Workdir
 
 
 def run_folds(config: Settings, root: str, folds: str) -> AuditResult | None:
@@ -67,7 +65,7 @@ def run_folds(config: Settings, root: str, folds: str) -> AuditResult | None:
 
 def _run_in(config: Settings, place: Path, folds: str) -> AuditResult | None:
     _check_same(place, config, folds)
-    data = _data(config, place)
+    data = open_data(config, Workdir(epath.Path(place)))
     splits = make_folds(data, config.split.method, folds, config.split.ratio, config.split.seed, config.split.gap)
     rows: list[list[Prediction]] = []
     ranked: list[list[Ranking]] = []
@@ -118,16 +116,12 @@ def judge_folds(
     write_results(place / "results.json", results)
     write_tables(place, results, side_by_side(together), config.model.backbone)
     print_table(results)
-    if "eeg" not in config.grid.train_conditions or "eeg" not in config.grid.eval_conditions:
-        print("no arm was trained and tested with eeg, so there is nothing to audit.")
+    if not can_audit(config.grid):
         return None
     apart = [dataclasses.replace(p, task=f"{p.task}, fold {k}") for k, fold in enumerate(plain, 1) for p in fold]
     verdict = audit_rows(config, apart, training_text, header.get("recording", "eeg"))
-    verdict = dataclasses.replace(verdict, judged=Judged.of(epath.Path(place / "predictions.jsonl"), len(together)))
-    write_text(place / "audit.json", json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n")
     table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
-    write_report(verdict, place / "report.html", sections=[Section("Scores", table)])
-    print(result_text(verdict))
+    verdict = publish(verdict, epath.Path(place / "predictions.jsonl"), len(together), table)
     made = "report.html, results.md, results.json, predictions.jsonl, audit.json, fold_*"
     print(f"everything is in {address_of(place)}: {made}")
     return verdict
@@ -158,18 +152,6 @@ def _check_same(place: Path, config: Settings, folds: str) -> None:
         raise UserError(f"{place} is not empty and holds no folds of eeg2text; take another --workdir.")
     place.mkdir(parents=True, exist_ok=True)
     write_text(noted, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
-
-
-def _data(config: Settings, place: Path) -> DataFile:
-    """Open the data file of all folds, prepared once."""
-    source = config.data.source
-    if source.endswith(".h5"):
-        return read_datafile(source)
-    if not (place / "data.h5").exists():
-        print(f"preparing {source} ...")
-        tally = prepare(config.data, place / "data.h5")
-        print("\n".join([*tally.notes, tally.report()]))
-    return read_datafile(place / "data.h5")
 
 
 def _certificate(path: Path, data: DataFile, split: Split, config: Settings) -> Path:

@@ -13,6 +13,8 @@ from etils import epath
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.judge.fields import RANGES as JUDGE_RANGES
+from eeg2text_jax.judge.fields import JudgeSettings
+from eeg2text_jax.kinds import read_section
 from eeg2text_jax.study.configuration import parse_config
 
 BENCH = (
@@ -60,10 +62,11 @@ def preflight(argv: list[str]) -> int:
     if of_judge:
         from eeg2text_jax.preflight.judge_fit import judge_fit, smallest_slice
 
+        settings = read_section(JudgeSettings, arguments.config)
         if ":" in wanted:
-            fit = judge_fit(arguments.config, parse_topology(wanted), effort)
+            fit = judge_fit(settings, parse_topology(wanted), effort)
         else:
-            fit = smallest_slice(arguments.config, wanted.lower(), effort, print)
+            fit = smallest_slice(settings, wanted.lower(), effort, print)
             print(f"the smallest slice that holds it: {fit.topology}")
         good, text, content = fit.good, str(fit), fit.to_json()
     else:

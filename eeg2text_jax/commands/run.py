@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.judge.fields import RANGES as JUDGE_RANGES
+from eeg2text_jax.judge.fields import JudgeSettings
+from eeg2text_jax.kinds import read_section
 from eeg2text_jax.parallel import ParallelSettings
 from eeg2text_jax.parallel.supervisor import supervised
 from eeg2text_jax.study.configuration import parse_config
@@ -69,7 +71,8 @@ def judge(argv: list[str]) -> int:
         raise UserError(f"--labels={labels}: expected severity (1 is preserved) or preserved (0 is not).")
     from eeg2text_jax.judge import session
 
-    session.judge(arguments.config, arguments.options["workdir"], labels)  # type: ignore[arg-type]
+    settings = read_section(JudgeSettings, arguments.config)
+    session.judge(settings, arguments.options["workdir"], labels)  # type: ignore[arg-type]
     return 0
 
 

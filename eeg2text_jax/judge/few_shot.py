@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.judge.fields import JudgeSettings
 from eeg2text_jax.judge.frozen import Asker
 from eeg2text_jax.judge.pairs import Pair
 from eeg2text_jax.judge.thresholds import accuracy, auc
@@ -39,7 +39,7 @@ def with_examples(wording: Wording, pairs: Sequence[Pair], words: Sequence[str],
     return dataclasses.replace(wording, before="\n".join([*lines, ""]))
 
 
-def prompt_with_examples(config: ConfigDict, task: Task) -> Tuned:
+def prompt_with_examples(config: JudgeSettings, task: Task) -> Tuned:
     """Ask about the dev part under the examples of each seed, without a soft prompt.
 
     Returns:
@@ -52,10 +52,10 @@ def prompt_with_examples(config: ConfigDict, task: Task) -> Tuned:
     yes, width = np.array([pair.preserved for pair in parts.dev]), task.frozen.model.spec.d_model
     nothing, wordings, best = np.zeros((0, width), np.float32), [], []
     for seed in config.seeds:
-        wording = with_examples(task.wording, parts.train, task.labels.words, config.shots, int(seed))
+        wording = with_examples(task.wording, parts.train, task.labels.words, config.shots, seed)
         scores = Asker(task.frozen, nothing, wording, task.labels, config.truncate).scores(pairs, "dev pair")
         wordings.append(wording)
         best.append((accuracy(scores, yes), auc(scores, yes)))
-    arms = [(int(seed), 0.0) for seed in config.seeds]
+    arms = [(seed, 0.0) for seed in config.seeds]
     empty = np.stack([nothing] * len(arms))
     return Tuned(arms, empty, empty, np.array(best, np.float32), np.zeros(len(arms), int), tuple(wordings))

@@ -1,61 +1,136 @@
-"""What each field of a judge's configuration may be; `configs/judge.py` has them with their meaning."""
+"""A judge's configuration as frozen dataclasses with a range for each field; defaults are in `configs/judge.py`."""
 
-from eeg2text_jax.kinds import Range, flag, many, number, one_of, pair, place, shares, text, whole
+import dataclasses
+from typing import Annotated, Literal
 
-RANGES: dict[str, Range] = {
-    "compilation_cache": place(local=True),
-    "checkpoint": place(empty=False),
-    "dtype": one_of("float32", "bfloat16"),
-    "param_dtype": one_of("float32", "bfloat16"),
-    "pairs": place(empty=False),
-    "test": place(),
-    "sentences": place(),
-    "wording": one_of("auto", "plain", "figure"),
-    "labels": pair(text(empty=False)),
-    "exact": one_of("preserved", "exclude"),
-    "truncate": flag(),
-    "encoder": place(),
-    "bertscore_encoder": place(),
-    "seeds": many(whole(0, 2**31 - 1)),
-    "shots": whole(0, 64),
-    "prompt.length": whole(1, 256),
-    "prompt.init": one_of("vocabulary", "labels", "uniform"),
-    "prompt.population": whole(1),
-    "prompt.dropout": number(0, 1, below=True),
-    "optim.name": one_of("adamw", "adafactor", "sgd"),
-    "optim.lr": many(number(0, 1000, above=True)),
-    "optim.schedule": one_of("constant", "linear", "cosine", "step"),
-    "optim.warmup_steps": whole(0),
-    "optim.decay_every": whole(1),
-    "optim.decay_rate": number(0, 1, above=True),
-    "optim.weight_decay": number(0, 100),
-    "optim.momentum": number(0, 1, below=True),
-    "optim.grad_clip": number(0, 1e9),
-    "batch.size": whole(1, 100_000),
-    "batch.widths": many(whole(8, 512)),
-    "batch.at_once": whole(0),
-    "train.steps": whole(1),
-    "train.eval_every": whole(1),
-    "train.save_every": whole(1),
-    "model.remat": flag(),
-    "model.keep": one_of("products", "nothing"),
-    "split.ratio": shares(),
-    "split.seed": whole(0),
-    "threshold.precision": number(0, 1, above=True),
-    "edits.per_sentence": whole(1, 1000),
-    "edits.preserved": number(0, 1, above=True, below=True),
-    "edits.speakers": whole(0, 1000),
-    "edits.seed": whole(0),
-    "toy.width": whole(16, 4096),
-    "toy.layers": whole(1, 100),
-    "toy.steps": whole(1),
-    "toy.batch_size": whole(1, 100_000),
-    "toy.lr": number(0, 100, above=True),
-    "toy.pairs": whole(50, 10_000_000),
-    "toy.seed": whole(0),
-    "parallel.arms": one_of("auto", "vmap", "map"),
-    "parallel.mesh": pair(whole(0, 1_000_000)),
-    "parallel.fsdp": flag(),
-}
+from eeg2text_jax.kinds import Range, flag, many, number, one_of, pair, place, ranges_of, shares, text, whole
+from eeg2text_jax.parallel import DevicesSettings
+
+Count = Annotated[int, whole(0)]
+Every = Annotated[int, whole(1)]
+Dtype = Annotated[str, one_of("float32", "bfloat16")]
+
+
+@dataclasses.dataclass(frozen=True)
+class PromptSettings:
+    """Section `prompt`."""
+
+    length: Annotated[int, whole(1, 256)]
+    init: Annotated[str, one_of("vocabulary", "labels", "uniform")]
+    population: Every
+    dropout: Annotated[float, number(0, 1, below=True)]
+
+
+@dataclasses.dataclass(frozen=True)
+class RatesSettings:
+    """Section `optim`; each of `lr` is an arm's."""
+
+    name: Annotated[str, one_of("adamw", "adafactor", "sgd")]
+    lr: Annotated[tuple[float, ...], many(number(0, 1000, above=True))]
+    schedule: Annotated[str, one_of("constant", "linear", "cosine", "step")]
+    warmup_steps: Count
+    decay_every: Every
+    decay_rate: Annotated[float, number(0, 1, above=True)]
+    weight_decay: Annotated[float, number(0, 100)]
+    momentum: Annotated[float, number(0, 1, below=True)]
+    grad_clip: Annotated[float, number(0, 1e9)]
+
+
+@dataclasses.dataclass(frozen=True)
+class PairBatchSettings:
+    """Section `batch`."""
+
+    size: Annotated[int, whole(1, 100_000)]
+    widths: Annotated[tuple[int, ...], many(whole(8, 512))]
+    at_once: Count
+
+
+@dataclasses.dataclass(frozen=True)
+class TuneSettings:
+    """Section `train`."""
+
+    steps: Every
+    eval_every: Every
+    save_every: Every
+
+
+@dataclasses.dataclass(frozen=True)
+class MemorySettings:
+    """Section `model`."""
+
+    remat: Annotated[bool, flag()]
+    keep: Annotated[Literal["products", "nothing"], one_of("products", "nothing")]
+
+
+@dataclasses.dataclass(frozen=True)
+class PartsSettings:
+    """Section `split`."""
+
+    ratio: Annotated[tuple[float, float, float], shares()]
+    seed: Count
+
+
+@dataclasses.dataclass(frozen=True)
+class ThresholdSettings:
+    """Section `threshold`."""
+
+    precision: Annotated[float, number(0, 1, above=True)]
+
+
+@dataclasses.dataclass(frozen=True)
+class EditsSettings:
+    """Section `edits`."""
+
+    per_sentence: Annotated[int, whole(1, 1000)]
+    preserved: Annotated[float, number(0, 1, above=True, below=True)]
+    speakers: Annotated[int, whole(0, 1000)]
+    seed: Count
+
+
+@dataclasses.dataclass(frozen=True)
+class ToySettings:
+    """Section `toy`."""
+
+    width: Annotated[int, whole(16, 4096)]
+    layers: Annotated[int, whole(1, 100)]
+    steps: Every
+    batch_size: Annotated[int, whole(1, 100_000)]
+    lr: Annotated[float, number(0, 100, above=True)]
+    pairs: Annotated[int, whole(50, 10_000_000)]
+    seed: Count
+
+
+@dataclasses.dataclass(frozen=True)
+class JudgeSettings:
+    """Every field of a judge's configuration."""
+
+    compilation_cache: Annotated[str, place(local=True)]
+    checkpoint: Annotated[str, place(empty=False)]
+    dtype: Dtype
+    param_dtype: Dtype
+    pairs: Annotated[str, place(empty=False)]
+    test: Annotated[str, place()]
+    sentences: Annotated[str, place()]
+    wording: Annotated[str, one_of("auto", "plain", "figure")]
+    labels: Annotated[tuple[str, str], pair(text(empty=False))]
+    exact: Annotated[str, one_of("preserved", "exclude")]
+    truncate: Annotated[bool, flag()]
+    encoder: Annotated[str, place()]
+    bertscore_encoder: Annotated[str, place()]
+    seeds: Annotated[tuple[int, ...], many(whole(0, 2**31 - 1))]
+    shots: Annotated[int, whole(0, 64)]
+    prompt: PromptSettings
+    optim: RatesSettings
+    batch: PairBatchSettings
+    train: TuneSettings
+    model: MemorySettings
+    split: PartsSettings
+    threshold: ThresholdSettings
+    edits: EditsSettings
+    toy: ToySettings
+    parallel: DevicesSettings
+
+
+RANGES: dict[str, Range] = ranges_of(JudgeSettings)
 # What may change once a prompt is tuned.
 LATER = ("compilation_cache", "threshold.precision", "exact", "encoder", "bertscore_encoder", "train.save_every")

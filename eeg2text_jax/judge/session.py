@@ -1,6 +1,7 @@
 """The judge as a page: pairs, frozen model, tune, choose, baselines, tables. What is done is passed over."""
 
 import contextlib
+import dataclasses
 import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,23 +11,22 @@ from typing import Any
 import jax
 import numpy as np
 from etils import epath
-from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.judge import baselines, controlled, curves, templates, toy
 from eeg2text_jax.judge.few_shot import prompt_with_examples
-from eeg2text_jax.judge.fields import LATER
+from eeg2text_jax.judge.fields import LATER, JudgeSettings
 from eeg2text_jax.judge.frozen import Asker, Frozen, load_frozen
 from eeg2text_jax.judge.judge_folder import Judge, load_judged, write_judge
-from eeg2text_jax.judge.labelled import SOURCES, labelled_pairs, sentences_of
-from eeg2text_jax.judge.pairs import Meaning, Pair, Parts, divide, normalize, pairs_digest, read_pairs
+from eeg2text_jax.judge.pairs import Meaning, Pair, Parts, divide, normalize, pairs_digest, read_pairs, write_pairs
 from eeg2text_jax.judge.results import by_slice, caption, data_tables, raters, speakers_table, to_markdown
 from eeg2text_jax.judge.second_test import Scores, hold_out, second_results
 from eeg2text_jax.judge.thresholds import Threshold, auc, choose_threshold
 from eeg2text_jax.judge.tune import Task, Tuned, tune
 from eeg2text_jax.judge.wording import choose_wording
 from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.stores.mirror import mirrored
 from eeg2text_jax.study.config_file import product, write_configuration
 from eeg2text_jax.study.configuration import differences, to_json
@@ -34,9 +34,10 @@ from eeg2text_jax.study.workdir import Workdir, held
 
 TOY, JUDGE = "toy", "LATTEScore's judge"
 SPOKEN = 60  # utterances of each made-up speaker
+SOURCES = {"edits": "controlled edits", "templates": "template pairs"}  # what `pairs` names beside files
 
 
-def judge(config: ConfigDict, root: str, labels: Meaning = "") -> dict[str, Any]:
+def judge(config: JudgeSettings, root: str, labels: Meaning = "") -> dict[str, Any]:
     """Tunes a judge in the folder `root` and writes `judge/`, `results.json`, `results.md` and `curves.png` there.
 
     Returns:
@@ -63,8 +64,36 @@ def judge(config: ConfigDict, root: str, labels: Meaning = "") -> dict[str, Any]
         return results
 
 
+def labelled_pairs(config: JudgeSettings, labels: Meaning, workdir: Workdir) -> tuple[list[Pair], str]:
+    """The pairs and where their labels come from; pairs that are made here are written to `pairs.tsv`."""
+    if config.pairs not in SOURCES:
+        return read_pairs(config.pairs, labels), "human labels"
+    if config.pairs == "templates":
+        made = templates.toy_pairs(config.toy.pairs, config.toy.seed)
+    else:
+        options = config.edits
+        made = controlled.make_pairs(
+            sentences_of(config), per_sentence=options.per_sentence, preserved=options.preserved, seed=options.seed
+        )
+    write_text(workdir.root / "pairs.tsv", write_pairs(made))
+    return made, SOURCES[config.pairs]
+
+
+def sentences_of(config: JudgeSettings) -> list[str]:
+    """What controlled edits are made of."""
+    if not config.sentences:
+        return list(templates.sentences(1000))
+    try:
+        text = Path(at_hand(config.sentences)).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{config.sentences}: cannot be read as UTF-8 text, a sentence a line; check the path."
+        ) from error
+    return [line for line in text.splitlines() if line.strip()]
+
+
 @contextlib.contextmanager
-def begun(config: ConfigDict, root: str) -> Iterator[Workdir]:
+def begun(config: JudgeSettings, root: str) -> Iterator[Workdir]:
     """Opens the folder for this configuration; no other process may be at work in it.
 
     Raises:
@@ -76,18 +105,22 @@ def begun(config: ConfigDict, root: str) -> Iterator[Workdir]:
         workdir = Workdir(epath.Path(local))
         if workdir.config.exists():
             _check_same(config, workdir)
-        write_configuration(workdir, config)
+        write_configuration(workdir, dataclasses.asdict(config))
         yield workdir
 
 
-def _check_same(config: ConfigDict, workdir: Workdir) -> None:
+def _check_same(config: JudgeSettings, workdir: Workdir) -> None:
     try:
         before = json.loads(workdir.config.read_bytes())
     except ValueError as error:
         raise UserError(f"{workdir.config}: is not JSON; take another --workdir.") from error
     if "prompt" not in before:
         raise UserError(f"{workdir.root}: holds a run of another command; take another --workdir.")
-    found = [line for line in differences(json.loads(to_json(config)), before) if line.partition(" ")[0] not in LATER]
+    found = [
+        line
+        for line in differences(json.loads(to_json(dataclasses.asdict(config))), before)
+        if line.partition(" ")[0] not in LATER
+    ]
     if found and product(workdir, "training"):
         raise UserError(
             f"{workdir.root} belongs to another configuration (its config.json): {', '.join(found[:3])}; take another "
@@ -95,7 +128,7 @@ def _check_same(config: ConfigDict, workdir: Workdir) -> None:
         )
 
 
-def frozen_model(config: ConfigDict, workdir: Workdir) -> Frozen:
+def frozen_model(config: JudgeSettings, workdir: Workdir) -> Frozen:
     """The checkpoint's model; the toy is trained first, unless it has been."""
     place = config.checkpoint
     if place == TOY:
@@ -108,7 +141,7 @@ def frozen_model(config: ConfigDict, workdir: Workdir) -> Frozen:
     return frozen._replace(model=model)
 
 
-def announce(config: ConfigDict, task: Task, source: str) -> str:
+def announce(config: JudgeSettings, task: Task, source: str) -> str:
     """What is tuned on what."""
     counts = ", ".join(f"{name} {c['pairs']} ({c['preserved']} preserved)" for name, c in task.parts.counts().items())
     arms = f"{len(config.seeds) * len(config.optim.lr)} prompts of {config.prompt.length} vectors"
@@ -121,7 +154,7 @@ def announce(config: ConfigDict, task: Task, source: str) -> str:
 
 
 def finish(
-    config: ConfigDict, task: Task, tuned: Tuned, source: str, workdir: Workdir, second: tuple[Parts, list[Pair]]
+    config: JudgeSettings, task: Task, tuned: Tuned, source: str, workdir: Workdir, second: tuple[Parts, list[Pair]]
 ) -> dict[str, Any]:
     """Chooses prompt and threshold on dev, writes the judge, and tests it beside the baselines.
 
@@ -199,7 +232,7 @@ def _with_question(task: Task, tuned: Tuned) -> float | None:
 
 
 def _judge(
-    config: ConfigDict,
+    config: JudgeSettings,
     task: Task,
     prompt: np.ndarray,
     threshold: Threshold,
@@ -208,7 +241,7 @@ def _judge(
     workdir: Workdir,
 ) -> Judge:
     frozen = task.frozen
-    place = str(config.checkpoint)
+    place = config.checkpoint
     if place == TOY:
         place = f"../{TOY}"
     elif Path(place).expanduser().is_dir():
@@ -233,7 +266,7 @@ def _judge(
 
 
 def speakers(
-    config: ConfigDict, task: Task, scores: Scores, threshold: Threshold, source: str
+    config: JudgeSettings, task: Task, scores: Scores, threshold: Threshold, source: str
 ) -> dict[str, Any] | None:
     """The table of speakers of the test part, made-up ones where the pairs are controlled edits; None without any."""
     pairs = [*task.parts.test, *task.parts.exact_test]

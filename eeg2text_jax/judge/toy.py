@@ -9,17 +9,18 @@ import functools
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from ml_collections import ConfigDict
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from eeg2text_jax.backbones.build import describe, random_config
+from eeg2text_jax.judge.fields import ToySettings
 from eeg2text_jax.judge.pair_batches import block
 from eeg2text_jax.judge.templates import LABELS, MEANING, QUESTIONS, TOY_TEMPLATE, TOY_WORDS, toy_pair
 from eeg2text_jax.judge.wording import Wording
@@ -51,7 +52,7 @@ def toy_wording(question: str = "") -> Wording:
     return Wording("toy", TOY_TEMPLATE, f"{question} " if question else "")
 
 
-def make_toy(config: ConfigDict, folder: str | Path) -> None:
+def make_toy(config: ToySettings, folder: str | Path) -> None:
     """Trains the toy and writes it as a checkpoint folder, which is there whole or not at all.
 
     Args:
@@ -72,17 +73,9 @@ def make_toy(config: ConfigDict, folder: str | Path) -> None:
     described = random_config("t5", shape, tokenizer)
     model = Seq2SeqModel(describe(described, "t5", "toy"))
     params = _gentle(model.init(jax.random.key(config.seed)), model)
-    rates = ConfigDict(
-        {
-            "name": "adamw",
-            "lr": config.lr,
-            "schedule": "cosine",
-            "warmup_steps": 200,
-            "weight_decay": 0.01,
-            "grad_clip": 1.0,
-        }
-    )
-    params = _train(model, params, make_optimizer(rates, config.steps), config, tokenizer)
+    rates = {"name": "adamw", "lr": config.lr, "schedule": "cosine", "warmup_steps": 200}
+    optim = SimpleNamespace(**rates, weight_decay=0.01, grad_clip=1.0)
+    params = _train(model, params, make_optimizer(cast(Any, optim), config.steps), config, tokenizer)
     export_checkpoint(model, params, described, tokenizer, folder, CARD)
 
 
@@ -98,7 +91,7 @@ def _gentle(params: Params, model: Seq2SeqModel) -> Params:
 
 
 def _train(
-    model: Seq2SeqModel, params: Params, optimizer: optax.GradientTransformation, config: ConfigDict, tokenizer: Any
+    model: Seq2SeqModel, params: Params, optimizer: optax.GradientTransformation, config: ToySettings, tokenizer: Any
 ) -> Params:
     labels = jnp.asarray([tokenizer.convert_tokens_to_ids(word) for word in LABELS], jnp.int32)
     rng = random.Random(config.seed)

@@ -3,17 +3,17 @@
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from etils import epath
 from jax.sharding import NamedSharding, PartitionSpec
-from ml_collections import ConfigDict
 from scipy import special
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.judge.fields import JudgeSettings
 from eeg2text_jax.judge.frozen import Frozen, initial_prompts, weights_shardings
 from eeg2text_jax.judge.pair_batches import PairBatches, block, slices
 from eeg2text_jax.judge.pairs import Pair, Parts
@@ -59,25 +59,25 @@ class Tuned(NamedTuple):
         return max(range(len(self.arms)), key=lambda a: (*self.best[a].tolist(), -int(self.steps[a]), -a))
 
 
-def arms_of(config: ConfigDict) -> list[tuple[int, float]]:
+def arms_of(config: JudgeSettings) -> list[tuple[int, float]]:
     """Seed and learning rate of every arm."""
-    return [(int(seed), float(rate)) for rate in config.optim.lr for seed in config.seeds]
+    return [(seed, float(rate)) for rate in config.optim.lr for seed in config.seeds]
 
 
-def make_program(config: ConfigDict, model: Any, labels: Labels, mesh: Any = None) -> TuneProgram:
+def make_program(config: JudgeSettings, model: Any, labels: Labels, mesh: Any = None) -> TuneProgram:
     """The compiled side of tuning as the configuration has it."""
     return TuneProgram(
         model=with_dropout(model, config.prompt.dropout),
         labels=labels.ids,
         rates=tuple(rate for _, rate in arms_of(config)),
-        optimizer=lambda rate: make_optimizer(config.optim, config.train.steps, rate),
+        optimizer=lambda rate: make_optimizer(cast(Any, config.optim), config.train.steps, rate),
         mapping=arms_mapping(config.parallel),
         mesh=mesh,
         at_once=config.batch.at_once,
     )
 
 
-def tune(config: ConfigDict, task: Task, root: epath.Path) -> Tuned:
+def tune(config: JudgeSettings, task: Task, root: epath.Path) -> Tuned:
     """Tunes every arm, going on from the newest checkpoint in `root`.
 
     Raises:
@@ -135,17 +135,17 @@ def tune(config: ConfigDict, task: Task, root: epath.Path) -> Tuned:
     return Tuned(arms, first, found.best_prompt, found.best, found.best_step)
 
 
-def _place(config: ConfigDict, arms: int) -> Placement:
+def _place(config: JudgeSettings, arms: int) -> Placement:
     return Placement(make_mesh(*tune_mesh(config, len(jax.devices()), arms)), REPLICATED)
 
 
-def tune_mesh(config: ConfigDict, devices: int, arms: int) -> tuple[int, int]:
+def tune_mesh(config: JudgeSettings, devices: int, arms: int) -> tuple[int, int]:
     """Return the devices along `arm` and `data`: arms first, or with `parallel.fsdp` as many along `data` as can be.
 
     Raises:
       UserError: `parallel.mesh` does not fit the devices, the arms or the batch.
     """
-    wanted = int(config.parallel.mesh[0]), int(config.parallel.mesh[1])
+    wanted = config.parallel.mesh
     if arms_mapping(config.parallel) == "map":
         wanted = (1, wanted[1])
     elif config.parallel.fsdp and not any(wanted):
@@ -153,7 +153,7 @@ def tune_mesh(config: ConfigDict, devices: int, arms: int) -> tuple[int, int]:
     return mesh_shape(devices, arms, config.batch.size, wanted)
 
 
-def _batches(config: ConfigDict, task: Task, encode: Encoder) -> PairBatches:
+def _batches(config: JudgeSettings, task: Task, encode: Encoder) -> PairBatches:
     train = task.parts.train
     ids = encode([(pair.reference, pair.hypothesis) for pair in train], "train pair")
     yes = np.array([pair.preserved for pair in train])
@@ -161,7 +161,7 @@ def _batches(config: ConfigDict, task: Task, encode: Encoder) -> PairBatches:
     return PairBatches(ids, yes, config.batch.widths, config.batch.size, pad, config.split.seed)
 
 
-def _first_prompts(config: ConfigDict, task: Task) -> np.ndarray:
+def _first_prompts(config: JudgeSettings, task: Task) -> np.ndarray:
     """Initial prompts `[A, P, D]`: those of a seed are the same for all learning rates."""
     texts = [text for pair in task.parts.train for text in (pair.reference, pair.hypothesis)]
     return initial_prompts(
@@ -180,7 +180,7 @@ def _keys(arms: Sequence[tuple[int, float]]) -> jax.Array:
 
 
 def _restore_or_begin(
-    config: ConfigDict,
+    config: JudgeSettings,
     task: Task,
     program: TuneProgram,
     placement: Placement,
@@ -220,7 +220,7 @@ def _log(log: MetricsLog, step: int, losses: Sequence[jax.Array], arms: Sequence
     return f"loss {mean.mean():.3f}"
 
 
-def dev_rows(config: ConfigDict, program: TuneProgram, width: int) -> int:
+def dev_rows(config: JudgeSettings, program: TuneProgram, width: int) -> int:
     """Pairs of `width` tokens that are scored at once: of four batches, as nothing is kept for a backward pass."""
     rows = 4 * config.batch.size
     return rows // program.pieces(rows, width // 4)
@@ -229,7 +229,7 @@ def dev_rows(config: ConfigDict, program: TuneProgram, width: int) -> int:
 class DevScores:
     """Accuracy and AUC of every arm's prompt on the dev part, float32 `[A, 2]`; calls must be of equal shapes."""
 
-    def __init__(self, config: ConfigDict, task: Task, encode: Encoder, program: TuneProgram, placement: Placement):
+    def __init__(self, config: JudgeSettings, task: Task, encode: Encoder, program: TuneProgram, placement: Placement):
         pairs: Sequence[Pair] = task.parts.dev
         self.yes = np.array([pair.preserved for pair in pairs])
         ids = encode([(pair.reference, pair.hypothesis) for pair in pairs], "dev pair")

@@ -7,13 +7,19 @@ from eeg2text_jax.kinds import flag, one_of, pair, whole
 
 
 @dataclasses.dataclass(frozen=True)
-class ParallelSettings:
-    """Section `parallel`."""
+class DevicesSettings:
+    """Section `parallel` of a judge."""
 
     arms: Annotated[str, one_of("auto", "vmap", "map")]
-    wave: Annotated[int, whole(0, 1_000_000)]
     mesh: Annotated[tuple[int, int], pair(whole(0, 1_000_000))]
     fsdp: Annotated[bool, flag()]
+
+
+@dataclasses.dataclass(frozen=True)
+class ParallelSettings(DevicesSettings):
+    """Section `parallel`."""
+
+    wave: Annotated[int, whole(0, 1_000_000)]
     hosts: Annotated[str, one_of("one", "auto", "env")]
     startup: Annotated[int, whole(1, 86_400)]
     heartbeat: Annotated[int, whole(2, 3_600)]

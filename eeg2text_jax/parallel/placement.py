@@ -17,7 +17,7 @@ from jax.experimental.layout import Layout as MemoryLayout
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.parallel import ParallelSettings
+from eeg2text_jax.parallel import DevicesSettings, ParallelSettings
 from eeg2text_jax.parallel.mesh import ARM, DATA, abstract_mesh, make_mesh, mesh_shape
 
 # Layout of an array's axes after the arm axis: axis names as in PartitionSpec, or FSDP: the longest axis that
@@ -226,7 +226,7 @@ class Placement:
         return put(tree, replicated(self.mesh))
 
 
-def arms_mapping(parallel: ParallelSettings) -> str:
+def arms_mapping(parallel: DevicesSettings) -> str:
     """Return how the arms of a device are computed: `"vmap"`, in parallel, or `"map"`, in sequence.
 
     `"auto"` maps on a single CPU device, where this is faster.

@@ -12,9 +12,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.judge.fields import JudgeSettings
 from eeg2text_jax.judge.frozen import weights_shardings
 from eeg2text_jax.judge.program import stored_as
 from eeg2text_jax.judge.tune import arms_of, dev_rows, make_program, tune_mesh
@@ -99,7 +99,7 @@ class JudgeFit:
         return numbers | sizes | {"programs": programs}
 
 
-def judge_fit(config: ConfigDict, topology: Topology, effort: str) -> JudgeFit:
+def judge_fit(config: JudgeSettings, topology: Topology, effort: str) -> JudgeFit:
     """Compile the tuning step and the scoring step of the widest bucket for a slice.
 
     Raises:
@@ -110,15 +110,14 @@ def judge_fit(config: ConfigDict, topology: Topology, effort: str) -> JudgeFit:
     model = _model(config)
     arms, devices = len(arms_of(config)), tpu_devices(topology)
     if config.parallel.arms == "auto":  # "auto" would look at this machine's devices
-        config = config.copy_and_resolve_references()
-        config.parallel.arms = "vmap"
+        config = dataclasses.replace(config, parallel=dataclasses.replace(config.parallel, arms="vmap"))
     mesh = make_mesh(*tune_mesh(config, len(devices), arms), devices)
     placement = Placement(mesh, REPLICATED)
     program = make_program(config, model, LABELS, mesh)
     state = placement.abstract(program.state_shapes(config.prompt.length))
     weights = _weights(config, model)
     frozen = jax.tree.map(with_sharding, weights, weights_shardings(weights, mesh, config.parallel.fsdp))
-    size, width = int(config.batch.size), int(max(config.batch.widths))
+    size, width = config.batch.size, max(config.batch.widths)
     keys = jax.eval_shape(lambda: jax.vmap(jax.random.key)(jnp.arange(arms, dtype=jnp.uint32)))
     keys = with_sharding(keys, arm_sharding(mesh))
     step = jax.jit(program.tune_step, donate_argnums=0, out_shardings=(placement.shardings(state), arm_sharding(mesh)))
@@ -133,7 +132,7 @@ def judge_fit(config: ConfigDict, topology: Topology, effort: str) -> JudgeFit:
     )
 
 
-def smallest_slice(config: ConfigDict, chip: str, effort: str, say: Callable[[str], None]) -> JudgeFit:
+def smallest_slice(config: JudgeSettings, chip: str, effort: str, say: Callable[[str], None]) -> JudgeFit:
     """Return the fit of the smallest slice of a chip that holds the judge; `say` hears of each smaller one.
 
     Slices whose chips cannot hold their share of the frozen weights are skipped.
@@ -158,7 +157,7 @@ def smallest_slice(config: ConfigDict, chip: str, effort: str, say: Callable[[st
     raise UserError(f"--topology={chip}: no slice holds this judge; {advice}.")
 
 
-def _model(config: ConfigDict) -> Seq2SeqModel:
+def _model(config: JudgeSettings) -> Seq2SeqModel:
     folder = Path(at_hand(config.checkpoint)).expanduser()
     if not (folder / "config.json").is_file():
         raise UserError(f"{config.checkpoint}: expected a folder with config.json; weights need not be in it.")
@@ -166,7 +165,7 @@ def _model(config: ConfigDict) -> Seq2SeqModel:
     return Seq2SeqModel(spec, None, config.dtype, remat=config.model.remat, keep=config.model.keep)
 
 
-def _weights(config: ConfigDict, model: Seq2SeqModel) -> dict:
+def _weights(config: JudgeSettings, model: Seq2SeqModel) -> dict:
     return jax.eval_shape(functools.partial(stored_as, dtype=config.param_dtype), model.shapes)
 
 

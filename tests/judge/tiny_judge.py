@@ -5,10 +5,12 @@ import numpy as np
 
 from configs.judge import get_config
 from eeg2text_jax.backbones.build import describe, random_config
+from eeg2text_jax.judge.fields import JudgeSettings
 from eeg2text_jax.judge.frozen import Frozen
 from eeg2text_jax.judge.templates import LABELS, toy_pairs
 from eeg2text_jax.judge.toy import toy_tokenizer, toy_wording
 from eeg2text_jax.judge.wording import read_labels
+from eeg2text_jax.kinds import read_section
 from eeg2text_jax.models.functional import Seq2SeqModel
 
 SHAPE = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "dropout_rate": 0.0}
@@ -54,4 +56,4 @@ def tiny_config(**changes):
     for name, value in changes.items():
         section, _, field = name.rpartition("__")
         (c[section] if section else c)[field] = value
-    return c.lock()
+    return read_section(JudgeSettings, c)

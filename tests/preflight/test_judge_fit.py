@@ -14,7 +14,9 @@ import pytest
 from configs.judge import get_config
 from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.judge.fields import JudgeSettings
 from eeg2text_jax.judge.program import stored_as
+from eeg2text_jax.kinds import read_section
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.preflight import judge_fit as module
 from eeg2text_jax.preflight.compiling import parse_topology
@@ -104,7 +106,7 @@ def test_pieces_save_memory(folder, on_cpu):
     taken = {}
     for at_once in (0, 300):
         config.batch.at_once = at_once
-        fit = judge_fit(config, parse_topology("v5e:1x1"), "least")
+        fit = judge_fit(read_section(JudgeSettings, config), parse_topology("v5e:1x1"), "least")
         taken[fit.pieces] = fit.tuning.temporaries
     assert taken.keys() == {1, 16}
     assert taken[16] < 0.4 * taken[1]
@@ -116,7 +118,7 @@ def test_pieces_save_memory(folder, on_cpu):
 def test_what_cannot_be_compiled_is_refused(topology, message, tmp_path, on_cpu):
     config = get_config(f"checkpoint={tmp_path},pairs=edits")
     with pytest.raises(UserError, match=message):
-        judge_fit(config, parse_topology(topology), "least")
+        judge_fit(read_section(JudgeSettings, config), parse_topology(topology), "least")
 
 
 def test_the_real_compiler_on_one_chip(folder, tmp_path):

@@ -127,7 +127,7 @@ def test_leaked_text_is_of_the_same_fold_alone():
 def test_folds_run_one_after_the_other_and_go_on(tmp_path, monkeypatch):
     data = data_of(4)
     config = read_settings(load_config("own"))
-    monkeypatch.setattr(running, "_data", lambda config, place: data)
+    monkeypatch.setattr(running, "open_data", lambda config, workdir: data)
     begun, rng = [], np.random.default_rng(0)
     splits = make_folds(data, "unique_text", 3, config.split.ratio, 0)
 
