@@ -38,8 +38,10 @@ def ranges_of(section: type, prefix: str = "") -> dict[str, Range]:
     for name, hint in typing.get_type_hints(section, include_extras=True).items():
         if dataclasses.is_dataclass(hint):
             found |= ranges_of(typing.cast(type, hint), f"{prefix}{name}.")
-        elif hasattr(hint, "__metadata__"):
-            found[f"{prefix}{name}"] = hint.__metadata__[0]
+        elif isinstance(kind := getattr(hint, "__metadata__", [None])[0], Range):
+            found[f"{prefix}{name}"] = kind
+        elif kind is not None:  # the class that reads this section
+            found |= ranges_of(kind, f"{prefix}{name}.")
     return found
 
 
@@ -102,11 +104,11 @@ def place(*, empty: bool = True, local: bool = False) -> Range:
     return Range(holds, f"{expected}{', or empty text' if empty else ''}")
 
 
-def many(of: Range, *, least: int = 1, most: int = MOST) -> Range:
+def many(of: Range, *, least: int = 1) -> Range:
     """A sequence of distinct values, each valid for `of`."""
 
     def holds(value: Any) -> bool:
-        if not isinstance(value, tuple | list) or not least <= len(value) <= most:
+        if not isinstance(value, tuple | list) or len(value) < least:
             return False
         entries = [tuple(entry) if isinstance(entry, list) else entry for entry in value]
         return all(map(of.holds, entries)) and len(set(entries)) == len(entries)

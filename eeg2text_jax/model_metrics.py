@@ -73,19 +73,20 @@ def makers_of(
     return Makers(makers)
 
 
-def configured(config: "Settings") -> tuple[list[str], Makers | None]:
-    """Return the names of a run's further metrics, and the factories of these metrics and of its endpoints.
+def configured(config: "Settings") -> Makers | None:
+    """Return the factories of a run's further metrics and of its endpoints.
 
     Raises:
       UserError: as `makers_of`, or an endpoint is unknown.
     """
-    names = list(config.metrics.names)
-    ends = [named(name, "audit.endpoint").metric for name in (config.audit.endpoint, *config.audit.secondary)]
-    wanted = [*names, *ends]
     settings = config.metrics
     layer = None if settings.layer < 0 else settings.layer
-    makers = makers_of(wanted, settings.encoder, settings.judge, layer=layer, spelled="config.metrics.{}")
-    return names, makers
+    return makers_of(_wanted(config), settings.encoder, settings.judge, layer=layer, spelled="config.metrics.{}")
+
+
+def _wanted(config: "Settings") -> list[str]:
+    ends = (config.audit.endpoint, *config.audit.secondary)
+    return [*config.metrics.names, *(named(name, "audit.endpoint").metric for name in ends)]
 
 
 def check_configured(config: "Settings") -> None:
@@ -94,8 +95,7 @@ def check_configured(config: "Settings") -> None:
     Raises:
       UserError: one does not exist.
     """
-    ends = [named(name, "audit.endpoint").metric for name in (config.audit.endpoint, *config.audit.secondary)]
-    wanted = {*config.metrics.names, *ends}
+    wanted = set(_wanted(config))
     from eeg2text_jax.judge.judge_folder import read_judge
     from eeg2text_jax.pretrained.folder import checkpoint_folder
 

@@ -36,6 +36,7 @@ from eeg2text_jax.predictions.file import Prediction, read_predictions
 from eeg2text_jax.predictions.rankings import read_rankings
 from eeg2text_jax.pretrained.eeg_file import FEEDING
 from eeg2text_jax.python_data import Recordings, changed, prepare
+from eeg2text_jax.rank_run import NO_AUDIT
 from eeg2text_jax.splits.certificate import certify_data
 from eeg2text_jax.splits.split import Split
 from eeg2text_jax.splits.splitfile import write_split_file
@@ -113,7 +114,7 @@ class Run:
         """
         found = pipeline.verdict_of(self.study)
         if found is None:
-            raise UserError("no arm was trained and tested with eeg, so there is nothing to audit.")
+            raise UserError(NO_AUDIT)
         return found
 
     def table(self) -> str:

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from eeg2text_jax import rank_run
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.page import Section
 from eeg2text_jax.auditing.provenance import DECODED_HERE
@@ -22,19 +23,7 @@ from eeg2text_jax.opening import begun
 from eeg2text_jax.parallel.distributed import is_main, wait_for_all
 from eeg2text_jax.predictions.file import MODES, Prediction, read_predictions, write_predictions
 from eeg2text_jax.predictions.selection import select_cells
-from eeg2text_jax.rank_run import (
-    audit_ranked,
-    can_audit,
-    check_header,
-    header_of,
-    in_grid_order,
-    is_ranked,
-    judge_ranked,
-    publish,
-    rank,
-    ranked_results,
-    read_ranked,
-)
+from eeg2text_jax.rank_run import is_ranked, judge_ranked, rank, read_ranked
 from eeg2text_jax.search.settings import search_name
 from eeg2text_jax.splits.splitfile import read_split_file
 from eeg2text_jax.stores.address import address_of
@@ -93,7 +82,7 @@ def decode(study: Study, files: Sequence[str] | None = None) -> None:
 
 def predict(study: Study) -> None:
     """Decode every cell with each arm's best parameters and write the predictions file."""
-    header = header_of(study) | {
+    header = rank_run.header_of(study) | {
         "tokenizer": study.tokenizer_digest,
         "decode": study.config.decode.fields(),
         "search": search_name(study.config.decode.num_beams, study.config.decode.do_sample),
@@ -142,8 +131,8 @@ def score(study: Study) -> dict[str, Any]:
     if study.config.objective == "contrastive":
         return _score_ranked(study)
     found = read_predictions(study.workdir.predictions)
-    check_header(study, found.header, study.workdir.predictions, "decode")
-    predictions = in_grid_order(study, found.predictions)
+    rank_run.check_header(study, found.header, study.workdir.predictions, "decode")
+    predictions = rank_run.in_grid_order(study, found.predictions)
     source = f"{study.config.model.backbone} ids, {study.tokenizer_digest}"
     results = score_rows(study.config, predictions, token_source=source)
     if is_ranked(study.config):
@@ -159,7 +148,7 @@ def score(study: Study) -> dict[str, Any]:
 def _score_ranked(study: Study) -> dict[str, Any]:
     """`score` of the contrastive objective."""
     rows = read_ranked(study)
-    results = {**ranked_results(rows), "split": study.split.digest()}
+    results = {**rank_run.ranked_results(rows), "split": study.split.digest()}
     write_results(study.workdir.results, results)
     study.workdir.record(study.workdir.results.name, *study.workdir.unrecorded(*DECODED))
     write_tables(study.workdir.root, results, side_by_side(rows), "contrastive")
@@ -169,7 +158,7 @@ def _score_ranked(study: Study) -> dict[str, Any]:
 
 def score_rows(config: Settings, rows: Sequence[Prediction], **options: Any) -> dict[str, Any]:
     """Score rows with the word metrics and those of `config.metrics`; `options` go to `score_cells`."""
-    names, makers = configured(config)
+    names, makers = config.metrics.names, configured(config)
     wanted = (*WORDS, *names) if names else None
     results = score_cells(rows, metrics=wanted, meaning=makers if names else None, **options)
     for note in makers.notes() if makers else ():
@@ -181,8 +170,8 @@ def verdict_of(study: Study) -> AuditResult | None:
     """Audit the arms trained on EEG against every other evaluation condition; None if there is no such arm."""
     about = _train_text(study), study.data.recording, _neighbors(study)
     if study.config.objective == "contrastive":
-        return audit_ranked(study.config, read_ranked(study), *about)
-    if not can_audit(study.config.grid):
+        return rank_run.audit_ranked(study.config, read_ranked(study), *about)
+    if not rank_run.can_audit(study.config.grid):
         return None
     return audit_rows(study.config, read_predictions(study.workdir.predictions).predictions, *about)
 
@@ -206,7 +195,7 @@ def audit_rows(
 ) -> AuditResult:
     """Audit rows decoded by this run as `config.audit` says: EEG against every other evaluation condition."""
     controls = select_cells(rows, "eeg")
-    decides, *others = endpoints((config.audit.endpoint, *config.audit.secondary), configured(config)[1])
+    decides, *others = endpoints((config.audit.endpoint, *config.audit.secondary), configured(config))
     return audit(
         controls.pop("eeg"),
         controls,
@@ -236,10 +225,11 @@ def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
             return
     verdict = verdict_of(study)
     if verdict is None:
+        print(rank_run.NO_AUDIT)
         return
     rows = sum(cell["rows"] for cell in results["cells"] if cell["mode"] in MODES)
     table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
-    publish(verdict, study.workdir.predictions, rows, table, _of_the_run(study), show=show)
+    rank_run.publish(verdict, study.workdir.predictions, rows, table, _of_the_run(study), show=show)
     if show:
         made = "report.html, results.md, results.json, predictions.jsonl, audit.json"
         print(f"everything is in {address_of(root)}: {made}")

@@ -36,6 +36,7 @@ from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.waves import waves
 
 Row = TypeVar("Row", bound=Prediction)
+NO_AUDIT = "no arm was trained and tested with eeg, so there is nothing to audit."
 
 
 def is_ranked(config: Settings) -> bool:
@@ -43,7 +44,7 @@ def is_ranked(config: Settings) -> bool:
     return config.objective == "contrastive" or config.retrieval.likelihood
 
 
-def candidates_of(study: Study, name: str = "test") -> Candidates:
+def candidates_of(study: Study) -> Candidates:
     """Return the distinct sentences of the test part in the order of the data file, spelled as at first occurrence."""
     data = study.data
     first: dict[str, int] = {}
@@ -52,7 +53,7 @@ def candidates_of(study: Study, name: str = "test") -> Candidates:
     rows = list(first.values())
     tasks, words = [str(data.task[i]) for i in rows], [int(data.n_words[i]) for i in rows]
     return list_of(
-        name,
+        "test",
         [str(data.sentence[i]) for i in rows],
         [f"{data.task[i]}:{data.sentence_index[i]}" for i in rows],
         tasks,
@@ -86,11 +87,8 @@ def in_grid_order(study: Study, rows: Iterable[Row]) -> list[Row]:
 
 
 def can_audit(grid: GridSettings) -> bool:
-    """Return whether an arm is trained and tested with EEG; print a note otherwise."""
-    found = "eeg" in grid.train_conditions and "eeg" in grid.eval_conditions
-    if not found:
-        print("no arm was trained and tested with eeg, so there is nothing to audit.")
-    return found
+    """Return whether an arm is trained and tested with EEG."""
+    return "eeg" in grid.train_conditions and "eeg" in grid.eval_conditions
 
 
 def publish(
@@ -200,6 +198,7 @@ def judge_ranked(
     """
     found = audit_ranked(config, rows, training_text, recording, neighbors)
     if found is None:
+        print(NO_AUDIT)
         return None
     suffix = "" if config.objective == "contrastive" else "_likelihood"
     table = table_markdown(score_table(ranked_results(rows), config.objective, NARROW_COLUMNS))

@@ -23,7 +23,7 @@ from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table, side_by_sid
 from eeg2text_jax.pipeline import audit_rows, run, score_rows
 from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
 from eeg2text_jax.predictions.rankings import Ranking, read_rankings
-from eeg2text_jax.rank_run import can_audit, is_ranked, judge_ranked_folds, publish
+from eeg2text_jax.rank_run import NO_AUDIT, can_audit, is_ranked, judge_ranked_folds, publish
 from eeg2text_jax.search.settings import search_name
 from eeg2text_jax.splits.certificate import certify_data
 from eeg2text_jax.splits.folds import make_folds
@@ -117,6 +117,7 @@ def judge_folds(
     write_tables(place, results, side_by_side(together), config.model.backbone)
     print_table(results)
     if not can_audit(config.grid):
+        print(NO_AUDIT)
         return None
     apart = [dataclasses.replace(p, task=f"{p.task}, fold {k}") for k, fold in enumerate(plain, 1) for p in fold]
     verdict = audit_rows(config, apart, training_text, header.get("recording", "eeg"))

@@ -4,9 +4,7 @@ For Python: `write(path, samples)` makes a data file of any iterable, `read_data
 `write_recordings` makes up EEG recordings to try things with.
 """
 
-import dataclasses
 import importlib
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,28 +27,3 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
-
-
-@dataclasses.dataclass(frozen=True)
-class TableSettings:
-    """Section `data.table`."""
-
-    word_column: int
-    feature_columns: tuple[int, ...]
-    features_are: str
-
-
-@dataclasses.dataclass(frozen=True)
-class DataSettings:
-    """Section `data`; only the section of the source at hand is checked further, by the class of its fields."""
-
-    source: str
-    max_words: int
-    standardize: bool
-    synthetic: Mapping[str, Any]  # fields of SyntheticSpec
-    synthetic_fmri: Mapping[str, Any]  # of PlantedSpec
-    columns: Mapping[str, Any]  # of Columns
-    table: TableSettings
-    recordings: Mapping[str, Any]  # of RecordingSpec
-    raw: Mapping[str, Any]  # of RawSpec
-    fmri: Mapping[str, Any]  # of FmriSpec

@@ -6,9 +6,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from eeg2text_jax.data import DataSettings, TableSettings
 from eeg2text_jax.data.arrays import open_arrays
 from eeg2text_jax.data.arrow import is_dataset, open_dataset, open_parquet
+from eeg2text_jax.data.data_settings import DataSettings, TableSettings
 from eeg2text_jax.data.datafile import DataWriter
 from eeg2text_jax.data.fmri.prepare_scans import prepare_scans
 from eeg2text_jax.data.fmri.scans import FmriSpec, is_fmri

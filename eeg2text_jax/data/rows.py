@@ -10,10 +10,11 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from eeg2text_jax import kinds
 from eeg2text_jax.data.clock import CLOCK_COLUMNS, parse_time
 from eeg2text_jax.data.datafile import DataWriter, Sample
 from eeg2text_jax.data.source import Source
@@ -25,22 +26,25 @@ SAMPLES = 200  # fewest samples of raw EEG; fewer last less than a second
 PLAIN = ("subject", "task", "sentence_index")
 
 
+Name = Annotated[str, kinds.text(empty=False)]
+
+
 @dataclasses.dataclass(frozen=True)
 class Columns:
     """Names of the columns, the fields of `config.data.columns`; all but `features` and `sentence` are optional."""
 
-    features: str = "features"
-    sentence: str = "sentence"
-    subject: str = "subject"
-    task: str = "task"
-    sentence_index: str = "sentence_index"
-    word: str = "word"  # of tables with a line a word
-    mask: str = "mask"  # of padded arrays; True at real words
-    recording: str = "recording"  # name of one run of the subject
-    onset: str = "onset"  # seconds from the start of the recording
-    duration: str = "duration"  # seconds
-    order: str = "order"  # place in the recording, where onsets are not known
-    features_are: str = ""  # what the F columns mean, for the record
+    features: Name = "features"
+    sentence: Name = "sentence"
+    subject: Name = "subject"
+    task: Name = "task"
+    sentence_index: Name = "sentence_index"
+    word: Name = "word"  # of tables with a line a word
+    mask: Name = "mask"  # of padded arrays; True at real words
+    recording: Name = "recording"  # name of one run of the subject
+    onset: Name = "onset"  # seconds from the start of the recording
+    duration: Name = "duration"  # seconds
+    order: Name = "order"  # place in the recording, where onsets are not known
+    features_are: Annotated[str, kinds.text()] = ""  # what the F columns mean, for the record
 
     @property
     def of_samples(self) -> tuple[str, ...]:

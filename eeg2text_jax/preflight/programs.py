@@ -12,8 +12,8 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from eeg2text_jax.backbones.build import build_model
 from eeg2text_jax.conditions.condition import condition_key, needs
-from eeg2text_jax.data import DataSettings
 from eeg2text_jax.data.batches import batch_shapes
+from eeg2text_jax.data.data_settings import DataSettings
 from eeg2text_jax.data.datafile import read_outline
 from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.decoding.sharded import generate_program

@@ -11,14 +11,10 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.kinds import Range, ranges_of
-from eeg2text_jax.study.data_ranges import DATA_RANGES
 from eeg2text_jax.study.sections import Settings, read_settings
 from eeg2text_jax.study.together import TOGETHER
 
-_OURS = ranges_of(Settings)
-_FIRST = ("seed", "objective", "compilation_cache")
-# In the order of configs/default.py.
-RANGES: dict[str, Range] = {**{name: _OURS[name] for name in _FIRST}, **DATA_RANGES, **_OURS}
+RANGES = ranges_of(Settings)  # in the order of configs/default.py
 
 
 # Fields of version 0.1 -> their current names.

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.backbones import ModelSettings
 from eeg2text_jax.conditions import CONDITIONS, NEAREST, TRAINING_ONLY
-from eeg2text_jax.data import DataSettings
+from eeg2text_jax.data.data_settings import DataSettings
 from eeg2text_jax.kinds import (
     buckets,
     flag,

@@ -9,8 +9,9 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from eeg2text_jax import kinds
 from eeg2text_jax.data.fmri.stories import Story, read_stories
 from eeg2text_jax.data.volume_file import DTYPES
 from eeg2text_jax.errors import UserError, first_line
@@ -26,20 +27,22 @@ _POINTER = 1024  # bytes; pointer files of git-annex are smaller
 class FmriSpec:
     """The fields of `config.data.fmri`, documented in `configs/default.py`."""
 
-    transcripts: str = ""
-    tasks: tuple[str, ...] = ()
-    grid: tuple[int, int, int] = (64, 64, 27)
-    exclude: str = "code/scan_exclude.json"
-    runs: str = "first"
-    window: int = 10
-    stride: int = 1
-    lag_tr: int = 0
-    detrend: int = 0
-    clip: float = 5.0
-    mask: float = 0.0
-    dtype: str = "float16"
-    same_text: tuple[tuple[str, ...], ...] = ()
-    strict: bool = False
+    transcripts: Annotated[str, kinds.place()] = ""
+    tasks: Annotated[tuple[str, ...], kinds.many(kinds.text(empty=False), least=0)] = ()
+    grid: Annotated[tuple[int, int, int], kinds.grid()] = (64, 64, 27)
+    exclude: Annotated[str, kinds.place()] = "code/scan_exclude.json"
+    runs: Annotated[str, kinds.one_of(*RUNS)] = "first"
+    window: Annotated[int, kinds.whole(1, 10_000)] = 10
+    stride: Annotated[int, kinds.whole(1, 10_000)] = 1
+    lag_tr: Annotated[int, kinds.whole(0, 1000)] = 0
+    detrend: Annotated[int, kinds.whole(0, 10)] = 0
+    clip: Annotated[float, kinds.number(0, 1000, above=True)] = 5.0
+    mask: Annotated[float, kinds.number(0, 1, below=True)] = 0.0
+    dtype: Annotated[str, kinds.one_of(*DTYPES)] = "float16"
+    same_text: Annotated[
+        tuple[tuple[str, ...], ...], kinds.many(kinds.many(kinds.text(empty=False), least=2), least=0)
+    ] = ()
+    strict: Annotated[bool, kinds.flag()] = False
 
     def __post_init__(self) -> None:
         for name in ("tasks", "grid"):

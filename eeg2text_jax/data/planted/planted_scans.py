@@ -17,9 +17,11 @@ import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
+from eeg2text_jax import kinds
 from eeg2text_jax.data.planted.planted_words import LATENT_WIDTH, SUCCESSOR_PROBABILITIES, drift, make_vocabulary
 from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError
@@ -97,18 +99,18 @@ DRIFT, NOISE = 15.0, 10.0
 class PlantedSpec:
     """The fields of `config.data.synthetic_fmri`."""
 
-    signal: float
-    subjects: int
-    stories: int
-    heard: int
-    frames: int
-    grid: tuple[int, int, int]
-    vocabulary: int
-    groups: int
-    drift: float
-    lag_tr: int
-    seed: int
-    folder: str = ""
+    signal: Annotated[float, kinds.number(0, 1)]
+    subjects: Annotated[int, kinds.whole(1, 1000)]
+    stories: Annotated[int, kinds.whole(1, 1000)]
+    heard: Annotated[int, kinds.whole(1, 1000)]
+    frames: Annotated[int, kinds.whole(10, 10_000)]
+    grid: Annotated[tuple[int, int, int], kinds.grid()]
+    vocabulary: Annotated[int, kinds.whole(20, 100_000)]
+    groups: Annotated[int, kinds.whole(1, 1000)]
+    drift: Annotated[float, kinds.number(0, 1e6)]
+    lag_tr: Annotated[int, kinds.whole(0, 100)]
+    seed: Annotated[int, kinds.whole(0)]
+    folder: Annotated[str, kinds.place(local=True)] = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "grid", tuple(self.grid))

@@ -10,9 +10,11 @@ information only.
 import dataclasses
 import itertools
 from collections.abc import Iterator
+from typing import Annotated
 
 import numpy as np
 
+from eeg2text_jax import kinds
 from eeg2text_jax.data.datafile import Sample
 from eeg2text_jax.errors import UserError
 
@@ -79,16 +81,16 @@ SENSOR_NOISE = 0.3  # standard deviation; features have a variance of about 1
 class SyntheticSpec:
     """The fields of `config.data.synthetic`."""
 
-    signal: float
-    sentences: int
-    subjects: int
-    tasks: int
-    features: int
-    vocabulary: int
-    groups: int
-    order: str
-    drift: float
-    seed: int
+    signal: Annotated[float, kinds.number(0, 1)]
+    sentences: Annotated[int, kinds.whole(1, 10_000_000)]
+    subjects: Annotated[int, kinds.whole(1, 100_000)]
+    tasks: Annotated[int, kinds.whole(1, 100_000)]
+    features: Annotated[int, kinds.whole(1, 1_000_000)]
+    vocabulary: Annotated[int, kinds.whole(20, 100_000)]
+    groups: Annotated[int, kinds.whole(1, 1000)]
+    order: Annotated[str, kinds.one_of(*ORDERS)]
+    drift: Annotated[float, kinds.number(0, 1e6)]
+    seed: Annotated[int, kinds.whole(0)]
 
     def __post_init__(self) -> None:
         if not 0 <= self.signal <= 1:

@@ -2,7 +2,9 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Annotated
 
+from eeg2text_jax import kinds
 from eeg2text_jax.errors import UserError
 
 Band = tuple[float, float]  # Hz
@@ -14,30 +16,30 @@ VOLTS = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "nV": 1e-9}
 class RawSpec:
     """The fields of `config.data.raw`, documented in `configs/default.py`."""
 
-    begin: str
-    skip: tuple[str, ...]
-    end: str
-    text: str
-    texts: str
-    word: str
-    names: str
-    task: str
-    channels: tuple[str, ...]
-    exclude: tuple[str, ...]
-    montage: str
-    units: str
-    reference: str
-    highpass: float
-    lowpass: float
-    notch: float
-    resample: float
-    bands: tuple[Band, ...]
-    amplitude: bool
-    log: bool
-    window: float
-    step: float
-    margin: float
-    strict: bool
+    begin: Annotated[str, kinds.text()]
+    skip: Annotated[tuple[str, ...], kinds.many(kinds.text(empty=False), least=0)]
+    end: Annotated[str, kinds.text()]
+    text: Annotated[str, kinds.text(empty=False)]
+    texts: Annotated[str, kinds.place()]
+    word: Annotated[str, kinds.text()]
+    names: Annotated[str, kinds.text()]
+    task: Annotated[str, kinds.text()]
+    channels: Annotated[tuple[str, ...], kinds.many(kinds.text(empty=False), least=0)]
+    exclude: Annotated[tuple[str, ...], kinds.many(kinds.text(empty=False), least=0)]
+    montage: Annotated[str, kinds.text()]
+    units: Annotated[str, kinds.one_of("", *VOLTS)]
+    reference: Annotated[str, kinds.text()]
+    highpass: Annotated[float, kinds.number(0, 100_000)]
+    lowpass: Annotated[float, kinds.number(0, 100_000)]
+    notch: Annotated[float, kinds.number(0, 100_000)]
+    resample: Annotated[float, kinds.number(0, 100_000)]
+    bands: Annotated[tuple[Band, ...], kinds.bands()]
+    amplitude: Annotated[bool, kinds.flag()]
+    log: Annotated[bool, kinds.flag()]
+    window: Annotated[float, kinds.number(0, 1000, above=True)]
+    step: Annotated[float, kinds.number(0, 1000, above=True)]
+    margin: Annotated[float, kinds.number(0, 1000)]
+    strict: Annotated[bool, kinds.flag()]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bands", tuple((float(low), float(high)) for low, high in self.bands))

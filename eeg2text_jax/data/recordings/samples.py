@@ -4,14 +4,17 @@ import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from eeg2text_jax import kinds
 from eeg2text_jax.data.datafile import Sample
 from eeg2text_jax.data.recordings.features import (
+    BANDS,
     CHANNELS,
     LARGEST,
+    MEASURES,
     Choices,
     Dropped,
     Fields,
@@ -22,7 +25,13 @@ from eeg2text_jax.data.recordings.features import (
 )
 from eeg2text_jax.data.recordings.mat_v5 import read_mat_v5
 from eeg2text_jax.data.recordings.mat_v73 import read_mat_v73
-from eeg2text_jax.data.recordings.sources import RecordingFile, find_recordings, layout, refuse_duplicates
+from eeg2text_jax.data.recordings.sources import (
+    TASKS,
+    RecordingFile,
+    find_recordings,
+    layout,
+    refuse_duplicates,
+)
 from eeg2text_jax.data.recordings.wang_ji_pickle import read_pickle
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError
@@ -35,14 +44,14 @@ WANG_JI = "wang-ji"
 class RecordingSpec:
     """Settings for reading recordings: the fields of `config.data.recordings`."""
 
-    measure: str
-    bands: tuple[str, ...]
-    non_words: str
-    zscore: bool
-    compat: str
-    exclude: tuple[str, ...]
-    task: str
-    strict: bool
+    measure: Annotated[str, kinds.one_of(*MEASURES)]
+    bands: Annotated[tuple[str, ...], kinds.many(kinds.one_of(*BANDS))]
+    non_words: Annotated[str, kinds.one_of("keep", "skip")]
+    zscore: Annotated[bool, kinds.flag()]
+    compat: Annotated[str, kinds.one_of("", "wang-ji")]
+    exclude: Annotated[tuple[str, ...], kinds.many(kinds.text(empty=False), least=0)]
+    task: Annotated[str, kinds.one_of("", *TASKS)]
+    strict: Annotated[bool, kinds.flag()]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bands", tuple(self.bands))
