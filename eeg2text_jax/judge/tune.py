@@ -61,7 +61,7 @@ class Tuned(NamedTuple):
 
 def arms_of(config: JudgeSettings) -> list[tuple[int, float]]:
     """Seed and learning rate of every arm."""
-    return [(seed, float(rate)) for rate in config.optim.lr for seed in config.seeds]
+    return [(int(seed), float(rate)) for rate in config.optim.lr for seed in config.seeds]
 
 
 def make_program(config: JudgeSettings, model: Any, labels: Labels, mesh: Any = None) -> TuneProgram:

@@ -60,7 +60,7 @@ class StudyArrays(NamedTuple):
 
 def arms(config: GridSettings) -> tuple[Arm, ...]:
     """Return the arms of `config.grid`: all training conditions of the first seed, then of the next seed."""
-    return tuple(Arm(name, seed) for seed in config.seeds for name in config.train_conditions)
+    return tuple(Arm(name, int(seed)) for seed in config.seeds for name in config.train_conditions)
 
 
 def placement_of(settings: Settings, n_arms: int, devices: Sequence[jax.Device] | int | None = None) -> Placement:

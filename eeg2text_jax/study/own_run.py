@@ -36,15 +36,16 @@ def is_of_its_run(found: PredictionSet | RankingSet) -> bool:
     try:
         noted = read_object(workdir.finished, "put the file back")
         document = read_configuration(workdir)
+        decoding, training = (fields_digest(document, stage) for stage in ("decoding", "training"))
         split = read_split_file(workdir.split)
     except (UserError, ValueError, TypeError):
         return False
     ours = noted.get(found.path.name) == file_digest(found.path)
     ours &= noted.get(workdir.split.name) == file_digest(workdir.split)
-    ours &= found.header.get("config") == fields_digest(document, "decoding")
+    ours &= found.header.get("config") == decoding
     ours &= found.header.get("split") == parts_digest(split.samples)
     tested = set(split.samples["test"])
-    return ours and {row.sample_id for row in rows} <= tested and _trained(workdir, found.header, document)
+    return ours and {row.sample_id for row in rows} <= tested and _trained(workdir, found.header, training)
 
 
 def neighbors_of_run(found: PredictionSet) -> dict[str, Any] | None:
@@ -59,9 +60,9 @@ def neighbors_of_run(found: PredictionSet) -> dict[str, Any] | None:
     return split.record.get("time") if found.header.get("split") == parts_digest(split.samples) else None
 
 
-def _trained(workdir: Workdir, header: dict[str, Any], document: dict[str, Any]) -> bool:
+def _trained(workdir: Workdir, header: dict[str, Any], digest: str) -> bool:
     """Return whether a checkpoint of the folder names this split and configuration."""
-    wanted = {"split": header.get("split"), "config": fields_digest(document, "training")}
+    wanted = {"split": header.get("split"), "config": digest}
     below = ("checkpoints/step_*/info/metadata", "*/checkpoints/step_*/info/metadata")  # the second: waves
     for path in itertools.chain.from_iterable(map(workdir.root.glob, below)):
         try:
