@@ -1,4 +1,4 @@
-"""A judge's configuration as frozen dataclasses with a range for each field; defaults are in `configs/judge.py`."""
+"""A judge's configuration, a class for each section, with types and ranges; defaults are in `configs/judge.py`."""
 
 import dataclasses
 from typing import Annotated, Literal
@@ -13,8 +13,6 @@ Dtype = Annotated[str, one_of("float32", "bfloat16")]
 
 @dataclasses.dataclass(frozen=True)
 class PromptSettings:
-    """Section `prompt`."""
-
     length: Annotated[int, whole(1, 256)]
     init: Annotated[str, one_of("vocabulary", "labels", "uniform")]
     population: Every
@@ -23,10 +21,8 @@ class PromptSettings:
 
 @dataclasses.dataclass(frozen=True)
 class RatesSettings:
-    """Section `optim`; each of `lr` is an arm's."""
-
     name: Annotated[str, one_of("adamw", "adafactor", "sgd")]
-    lr: Annotated[tuple[float, ...], many(number(0, 1000, above=True))]
+    lr: Annotated[tuple[float, ...], many(number(0, 1000, above=True))]  # an arm each
     schedule: Annotated[str, one_of("constant", "linear", "cosine", "step")]
     warmup_steps: Count
     decay_every: Every
@@ -38,8 +34,6 @@ class RatesSettings:
 
 @dataclasses.dataclass(frozen=True)
 class PairBatchSettings:
-    """Section `batch`."""
-
     size: Annotated[int, whole(1, 100_000)]
     widths: Annotated[tuple[int, ...], many(whole(8, 512))]
     at_once: Count
@@ -47,8 +41,6 @@ class PairBatchSettings:
 
 @dataclasses.dataclass(frozen=True)
 class TuneSettings:
-    """Section `train`."""
-
     steps: Every
     eval_every: Every
     save_every: Every
@@ -56,31 +48,23 @@ class TuneSettings:
 
 @dataclasses.dataclass(frozen=True)
 class MemorySettings:
-    """Section `model`."""
-
     remat: Annotated[bool, flag()]
     keep: Annotated[Literal["products", "nothing"], one_of("products", "nothing")]
 
 
 @dataclasses.dataclass(frozen=True)
 class PartsSettings:
-    """Section `split`."""
-
     ratio: Annotated[tuple[float, float, float], shares()]
     seed: Count
 
 
 @dataclasses.dataclass(frozen=True)
 class ThresholdSettings:
-    """Section `threshold`."""
-
     precision: Annotated[float, number(0, 1, above=True)]
 
 
 @dataclasses.dataclass(frozen=True)
 class EditsSettings:
-    """Section `edits`."""
-
     per_sentence: Annotated[int, whole(1, 1000)]
     preserved: Annotated[float, number(0, 1, above=True, below=True)]
     speakers: Annotated[int, whole(0, 1000)]
@@ -89,8 +73,6 @@ class EditsSettings:
 
 @dataclasses.dataclass(frozen=True)
 class ToySettings:
-    """Section `toy`."""
-
     width: Annotated[int, whole(16, 4096)]
     layers: Annotated[int, whole(1, 100)]
     steps: Every

@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -234,7 +234,7 @@ def pairs_digest(pairs: Sequence[Pair]) -> str:
     return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode()).hexdigest()
 
 
-def write_pairs(pairs: Sequence[Pair], columns: Mapping[str, str] | None = None) -> str:
+def write_pairs(pairs: Sequence[Pair]) -> str:
     """Format pairs as a `.tsv` file for `read_pairs`."""
     out = io.StringIO()
     writer = csv.writer(out, delimiter="\t", lineterminator="\n")

@@ -46,14 +46,13 @@ def by_slice(classifiers: Mapping[str, np.ndarray], pairs: Sequence[Pair]) -> li
 
 
 def speakers_table(
-    pairs: Sequence[Pair], scores: Scores, threshold: float, *, rated: bool = True, exact: str = "preserved"
+    pairs: Sequence[Pair], scores: Scores, threshold: float, *, exact: str = "preserved"
 ) -> dict[str, Any]:
     """The table of speakers: n, word accuracy, human ratings where there are any, LATTEScore, decisions, correlations.
 
     Args:
       pairs: with the exact ones; each has a speaker.
       scores: of a judge, asked for the erroneous pairs alone.
-      rated: whether the labels are to be shown.
     """
     wrong = [i for i, pair in enumerate(pairs) if not is_exact(pair.reference, pair.hypothesis)]
     score = np.ones(len(pairs))
@@ -67,7 +66,7 @@ def speakers_table(
         sentence=[normalize(pair.reference) for pair in chosen],
         edits=error_rates(chosen).sum(1) * words,
         words=words,
-        preserved=np.array([pair.preserved for pair in chosen]) if rated else None,
+        preserved=np.array([pair.preserved for pair in chosen]),
         score=score[kept],
         threshold=threshold,
     )

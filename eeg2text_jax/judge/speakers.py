@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from eeg2text_jax.judge.thresholds import members_of
+from eeg2text_jax.judge.thresholds import DRAWS, members_of
 
 # A model is accepted for a speaker from these on: word accuracy, meaning preserved by people's ratings and by the
 # judge's (Tomanek et al. 2023, section 5).
@@ -109,14 +109,14 @@ def agreements(table: Sequence[Speaker]) -> dict[str, Agreement]:
     }
 
 
-def intervals(found: Utterances, draws: int = 1000, seed: int = 0) -> Mapping[str, tuple[float, float]]:
+def intervals(found: Utterances) -> Mapping[str, tuple[float, float]]:
     """95 % interval of each speaker's LATTEScore, from a bootstrap over the sentences of that speaker."""
-    rng, limits = np.random.default_rng(seed), {}
+    rng, limits = np.random.default_rng(0), {}
     for name, rows in zip(dict.fromkeys(found.speaker), members_of(found.speaker), strict=True):
         groups = members_of([found.sentence[row] for row in rows])
         yes = (found.score[rows] >= found.threshold).astype(float)
         sums, counts = np.array([yes[g].sum() for g in groups]), np.array([len(g) for g in groups])
-        drawn = rng.integers(len(groups), size=(draws, len(groups)))
+        drawn = rng.integers(len(groups), size=(DRAWS, len(groups)))
         low, high = np.quantile(100.0 * sums[drawn].sum(1) / counts[drawn].sum(1), [0.025, 0.975])
         limits[name] = float(low), float(high)
     return limits

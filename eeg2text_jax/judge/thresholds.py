@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+DRAWS = 1000  # of a bootstrap interval
+
 
 def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
     """Return the area under the ROC curve: how often a preserved pair scores above a lost one, ties counting half.
@@ -20,15 +22,13 @@ def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
     return float((ranks[labels].sum() - n_yes * (n_yes + 1) / 2) / (n_yes * n_no))
 
 
-def auc_interval(
-    scores: np.ndarray, labels: np.ndarray, groups: Sequence[str], draws: int = 1000, seed: int = 0
-) -> tuple[float, float] | None:
+def auc_interval(scores: np.ndarray, labels: np.ndarray, groups: Sequence[str]) -> tuple[float, float] | None:
     """Return the 95 % bootstrap interval of the AUC over `groups` (ground truths); None if there is only one class."""
     if auc(scores, labels) is None:
         return None
-    rng, members = np.random.default_rng(seed), members_of(groups)
+    rng, members = np.random.default_rng(0), members_of(groups)
     found = []
-    for _ in range(draws):
+    for _ in range(DRAWS):
         rows = np.concatenate([members[i] for i in rng.integers(len(members), size=len(members))])
         found.append(auc(scores[rows], labels[rows]))
     low, high = np.quantile([value for value in found if value is not None], [0.025, 0.975])
