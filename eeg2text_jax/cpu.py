@@ -1,46 +1,23 @@
-"""Workarounds for XLA's CPU backend, each with its measured gain.
+"""Workarounds for XLA's CPU backend, each with its measured gain."""
 
-JAX is imported inside the functions, because `use_huge_pages` may restart the process first.
-"""
-
-import os
-import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import jax
-
-HUGE_PAGES = "glibc.malloc.hugetlb=1"
+import jax
+import jax.numpy as jnp
 
 
-def use_huge_pages() -> None:
-    """Restart the process once with glibc's huge pages enabled.
-
-    XLA's CPU backend allocates its buffers anew at every step: 630,000 page faults of 4 KiB pages for BART-base and a
-    batch of 32. With huge pages a step takes 0.81 to 0.86 of the time. No effect without Linux and glibc 2.35 or later.
-    """
-    given = os.environ.get("GLIBC_TUNABLES", "")
-    if sys.platform == "linux" and "glibc.malloc.hugetlb" not in given:
-        tunables = ":".join(filter(None, (given, HUGE_PAGES)))
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, "GLIBC_TUNABLES": tunables})
-
-
-def unfused(scores: "jax.Array") -> "jax.Array":
+def unfused(scores: jax.Array) -> jax.Array:
     """Return `scores` behind an optimization barrier: `top_k` with a fused producer takes 5 times as long on a CPU."""
-    import jax
-
     return jax.lax.optimization_barrier(scores)
 
 
-def fenced(head: "Callable[[jax.Array], jax.Array]", x: "jax.Array", true: "jax.Array") -> "jax.Array":
+def fenced(head: Callable[[jax.Array], jax.Array], x: jax.Array, true: jax.Array) -> jax.Array:
     """Return `head(x)`, on a CPU inside a branch that is always taken; XLA cannot know that `true` is True.
 
     Without the branch, XLA:CPU fuses the product with the following softmax and takes three times as long (BART-base,
     160 rows: 378 instead of 126 ms); an `optimization_barrier` is removed before that pass.
     """
-    import jax
-    import jax.numpy as jnp
 
     def branch(x):
         nothing = jax.eval_shape(head, x)
@@ -50,8 +27,8 @@ def fenced(head: "Callable[[jax.Array], jax.Array]", x: "jax.Array", true: "jax.
 
 
 def summed_by_blocks(
-    function: "Callable[[Any, jax.Array, Any], jax.Array]", shared: Any, x: "jax.Array", fixed: Any, blocks: int
-) -> "jax.Array":
+    function: Callable[[Any, jax.Array, Any], jax.Array], shared: Any, x: jax.Array, fixed: Any, blocks: int
+) -> jax.Array:
     """Return `function(shared, x, fixed)`, a scalar sum over axis 1 of `x` and `fixed`, computed in blocks of axis 1.
 
     Differentiable in `shared` and `x`: each block's gradient is computed together with its value, so intermediates
@@ -59,15 +36,13 @@ def summed_by_blocks(
     training step of BART-base with 32 texts of 40 tokens takes 8.4 s in blocks and 9.2 s without.
     """
     import jax
-    import jax.numpy as jnp
-    from jax import lax
 
     def cut(rows: jax.Array) -> jax.Array:
         return jnp.moveaxis(rows.reshape(len(rows), blocks, -1, *rows.shape[2:]), 1, 0)
 
     @jax.custom_vjp
     def run(shared: Any, x: jax.Array, fixed: Any) -> jax.Array:
-        return lax.map(lambda part: function(shared, *part), jax.tree.map(cut, (x, fixed))).sum()
+        return jax.lax.map(lambda part: function(shared, *part), jax.tree.map(cut, (x, fixed))).sum()
 
     def forward(shared: Any, x: jax.Array, fixed: Any) -> tuple[jax.Array, Any]:
         def add(sums: Any, part: Any) -> tuple[Any, jax.Array]:
@@ -75,7 +50,7 @@ def summed_by_blocks(
             return jax.tree.map(lambda a, b: a + b.astype(a.dtype), sums, (value, to_shared)), to_x
 
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), (jnp.zeros(()), shared))
-        (value, to_shared), to_x = lax.scan(add, zeros, jax.tree.map(cut, (x, fixed)))
+        (value, to_shared), to_x = jax.lax.scan(add, zeros, jax.tree.map(cut, (x, fixed)))
         return value, (to_shared, jnp.moveaxis(to_x, 0, 1).reshape(x.shape))
 
     def backward(kept: Any, gradient: jax.Array) -> tuple[Any, jax.Array, None]:
@@ -87,7 +62,7 @@ def summed_by_blocks(
     return run(shared, x, fixed)
 
 
-def convolve(x: "jax.Array", kernel: "jax.Array") -> "jax.Array":
+def convolve(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """Convolve volumes `[N, X, Y, Z, C]`, stride 2, padding 1, kernel `[3, 3, 3, C, D]`, by one matrix product.
 
     XLA:CPU computes 3-D convolutions by scalar loops: forward and backward of 32 volumes of 64 x 64 x 27 through four
@@ -96,29 +71,24 @@ def convolve(x: "jax.Array", kernel: "jax.Array") -> "jax.Array":
     return patches(x) @ kernel.reshape(-1, kernel.shape[-1])
 
 
-def convolve_back(x: "jax.Array", kernel: "jax.Array", shape: tuple[int, ...]) -> "jax.Array":
+def convolve_back(x: jax.Array, kernel: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Transposed convolution: `[N, x, y, z, D]`, kernel `[3, 3, 3, C, D]` -> `[N, *shape, C]`; see `convolve`."""
     return add_patches(x @ kernel.reshape(-1, kernel.shape[-1]).T, shape)
 
 
-def patches(x: "jax.Array") -> "jax.Array":
+def patches(x: jax.Array) -> jax.Array:
     """Extract the 3 x 3 x 3 patch around every other voxel: `[N, X, Y, Z, C] -> [N, x, y, z, 27 C]`, x = ceil(X / 2).
 
     Axis by axis, from the even and odd halves of each axis: gathers and strided slices are slow.
     """
-    import jax.numpy as jnp
-
     for axis in (3, 2, 1):
         even, odd = _halves(x, axis)
         x = jnp.concatenate([_moved(odd, axis, 1), even, odd], axis=-1)
     return x
 
 
-def add_patches(x: "jax.Array", shape: tuple[int, ...]) -> "jax.Array":
+def add_patches(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """The transpose of `patches`: `[N, x, y, z, 27 C] -> [N, *shape, C]`."""
-    import jax
-    import jax.numpy as jnp
-
     for axis in (1, 2, 3):
         before, at, after = jnp.split(x, 3, axis=-1)
         both = jnp.stack([at, after + _moved(before, axis, -1)], axis=axis + 1)
@@ -127,21 +97,15 @@ def add_patches(x: "jax.Array", shape: tuple[int, ...]) -> "jax.Array":
     return x
 
 
-def _halves(x: "jax.Array", axis: int) -> "tuple[jax.Array, jax.Array]":
+def _halves(x: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
     """Return the even and the odd entries of an axis, padded with 0."""
-    import jax
-    import jax.numpy as jnp
-
     if x.shape[axis] % 2:
         x = jnp.pad(x, [(0, int(number == axis)) for number in range(x.ndim)])
     x = x.reshape(*x.shape[:axis], -1, 2, *x.shape[axis + 1 :])
     return tuple(jax.lax.index_in_dim(x, half, axis + 1, keepdims=False) for half in (0, 1))
 
 
-def _moved(x: "jax.Array", axis: int, by: int) -> "jax.Array":
+def _moved(x: jax.Array, axis: int, by: int) -> jax.Array:
     """Shift entries by one place forward (`by` 1) or back (-1) along an axis, filling with 0."""
-    import jax
-    import jax.numpy as jnp
-
     edge = (1, -1, 0) if by > 0 else (-1, 1, 0)
     return jax.lax.pad(x, jnp.zeros((), x.dtype), [edge if number == axis else (0, 0, 0) for number in range(x.ndim)])

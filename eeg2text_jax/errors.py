@@ -40,7 +40,7 @@ def one_line(error: BaseException) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence about an unknown name: the nearest known name, or all names if none is near."""
+    """Return the end of a sentence about an unknown name: the nearest known name, or all of them."""
     known = list(known)
     near = nearest(name, known, 0.6)
     return f"did you mean {near!r}?" if near else f"there are {', '.join(map(str, known))}."

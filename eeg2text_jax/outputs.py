@@ -1,4 +1,4 @@
-"""Files that a command is told to write: all are checked on the command line, before any work is done."""
+"""Check the files that a command is told to write before any work is done."""
 
 import glob
 import os
@@ -8,17 +8,16 @@ from collections.abc import Iterator, Sequence
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import check_replaceable, is_local
 
-WRITTEN = ("out", "json", "croissant", "html", "rows", "png", "time", "map", "trace")  # options of output files
-MADE = (".json", ".html", ".png", ".h5", ".parquet")  # endings of files that commands write and replace
+WRITTEN = ("out", "json", "croissant", "html", "rows", "png", "time", "map", "trace")  # options that name outputs
+MADE = (".json", ".html", ".png", ".h5", ".parquet")  # endings of files that commands replace
 FOLDERS = ("export", "records")  # commands whose --out is a folder
 
 
 def check_outputs(command: str, arguments: Sequence[str]) -> None:
     """Check every output of a command line.
 
-    Raises:
-      UserError: an output is empty, `-`, a link, a device, a folder in place of a file, an input of the same command,
-        named twice, or lies in a folder that is missing.
+    Raises UserError if one is empty, `-`, a link, a device, a folder in place of a file, an input of the same command,
+    named twice, or in a missing folder.
     """
     if {"-h", "--help"} & set(arguments):
         return
@@ -39,7 +38,7 @@ def check_outputs(command: str, arguments: Sequence[str]) -> None:
 
 
 def _divide(arguments: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Outputs with their options, and all other values."""
+    """Return the outputs with their options, and all other values."""
     outputs: list[tuple[str, str]] = []
     inputs: list[str] = []
     waiting = ""
@@ -52,7 +51,7 @@ def _divide(arguments: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]
             if option and equals:
                 outputs.append((option, value))
             elif equals:
-                # Fields and names are no patterns of files, but those of the source are.
+                # Configuration fields are no globs, except for the source.
                 plain = name == "--task" or (name.startswith("--config.") and name != "--config.data.source")
                 inputs += _inputs(value, pattern=not plain)
         elif waiting:
@@ -64,7 +63,7 @@ def _divide(arguments: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]
 
 
 def _inputs(value: str, pattern: bool) -> Iterator[str]:
-    """A value, the files that it matches as a glob where it may be one, and the values in `FILE.py:name=value,...`."""
+    """Yield a value, the files it matches as a glob, and the values in `FILE.py:name=value,...`."""
     yield value
     if is_local(value):
         yield from glob.iglob(value, recursive=True) if pattern and glob.has_magic(value) else ()
@@ -88,7 +87,7 @@ def _same(output: str, other: str) -> bool:
 
 
 def _is_within(output: str, other: str) -> bool:
-    """Whether an output is a file of an input folder that no command wrote."""
+    """Return whether an output is a file in an input folder that no command wrote."""
     if not (is_local(output) and is_local(other) and os.path.isfile(output) and os.path.isdir(other)):
         return False
     inside = os.path.realpath(output).startswith(os.path.join(os.path.realpath(other), ""))

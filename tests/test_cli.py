@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from eeg2text_jax import cli
-from eeg2text_jax.cpu import HUGE_PAGES
+from eeg2text_jax.__main__ import HUGE_PAGES
 
 
 def at_once() -> None:
@@ -69,7 +69,7 @@ def test_a_stopped_dry_run_has_made_nothing(monkeypatch, capsys):
 
 ANEW = """
 import os, sys
-from eeg2text_jax.cpu import use_huge_pages
+from eeg2text_jax.__main__ import use_huge_pages
 use_huge_pages()
 print(os.environ["GLIBC_TUNABLES"], os.getpid(), sys.argv[1:])
 """
