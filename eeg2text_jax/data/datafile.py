@@ -69,12 +69,8 @@ class DataWriter:
     """Stream samples into a data file, which gets its name when it is complete. Use as a context manager.
 
     On an exception, such as a full disk, the temporary file is removed. One process at a time writes a file and
-    overwrites the remains of a killed one.
-
-    Args:
-      path: the data file.
-      n_features: F, the width of every sample's features.
-      features_are: the meaning of the F columns, e.g. `"8 bands x 105 channels, band-major"`.
+    overwrites the remains of a killed one. `n_features` is F, the width of every sample's features; `features_are` is
+    the meaning of the F columns, e.g. `"8 bands x 105 channels, band-major"`.
     """
 
     _format = FORMAT

@@ -1,6 +1,8 @@
-"""The common form of all sources of a data file, and optional packages."""
+"""The common form of all sources of a data file, and helpers to read them."""
 
+import csv
 import dataclasses
+import glob
 import importlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,6 +11,8 @@ from typing import Any
 from eeg2text_jax.data.datafile import Sample
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
+
+_POINTER = 1024  # bytes; pointer files of git-annex and git-lfs are smaller
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,3 +38,33 @@ def library(name: str, extra: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise UserError(f"this needs {name}, which is not installed; pip install 'eeg2text_jax[{extra}]'.") from error
+
+
+def matches(source: str) -> list[Path]:
+    """Return the paths that a glob matches, in order. Raises UserError if there is none."""
+    found = sorted(map(Path, glob.glob(source, recursive=True)))
+    if not found:
+        raise UserError(f"{source}: there is no such file or folder, and as a pattern it matches nothing.")
+    return found
+
+
+def is_pointer(path: Path) -> bool:
+    """Return whether a file is what git-annex or git-lfs leaves in place of data that are not downloaded."""
+    if path.stat().st_size >= _POINTER:
+        return False
+    head = path.read_bytes()
+    return b"/annex/objects/" in head or head.startswith(b"version https://git-lfs")
+
+
+def read_cells(path: Path) -> list[tuple[int, list[str]]]:
+    """Return line numbers and cells of a CSV or TSV file (by its ending). Raises UserError if it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: there is no such file; expected a table (.tsv or .csv).") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as a table in UTF-8 ({error}); save it as CSV UTF-8.") from error
+    if path.suffix != ".csv":  # quotes have no meaning in TSV, where words may be quotation marks
+        return [(number, line.split("\t")) for number, line in enumerate(text.splitlines(), 1)]
+    reader = csv.reader(text.splitlines(keepends=True))
+    return [(reader.line_num, cells) for cells in reader]

@@ -6,7 +6,6 @@ subject, task and number (or, without numbers, the column `sentence`) stay the s
 ends a sentence.
 """
 
-import csv
 import dataclasses
 import os
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ import numpy as np
 from eeg2text_jax.data.clock import CLOCK_COLUMNS, parse_time
 from eeg2text_jax.data.datafile import Sample
 from eeg2text_jax.data.rows import SUBJECT, Columns, SentenceNumbers
+from eeg2text_jax.data.source import read_cells
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError
 
@@ -68,7 +68,7 @@ def table_samples(
         not a finite number; a word is empty or all words are numbers; a sentence begins again after it ended.
     """
     path, tally = Path(path), tally or Tally()
-    rows = _read_rows(path)
+    rows = [(line, cells if any(map(str.strip, cells)) else []) for line, cells in read_cells(path)]
     first = next((cells for _, cells in rows if cells), None)
     if first is None:
         raise UserError(f"{path}: the table is empty; expected one word a line and a blank line between sentences.")
@@ -176,20 +176,6 @@ def _feature_columns(
         if found:
             return found
     raise UserError(f"{path}: the first line has no numeric column; expected a word and its features.")
-
-
-def _read_rows(path: Path) -> list[Row]:
-    if not path.exists():
-        raise UserError(f"{path}: there is no such file; expected a word-feature table (.tsv or .csv).")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (UnicodeDecodeError, OSError) as error:
-        raise UserError(f"{path}: cannot be read as UTF-8 text ({error}); expected a word-feature table.") from error
-    if path.suffix == ".tsv":  # words may be quotation marks, so quotes mean nothing here
-        lines = text.splitlines()
-        return [(i, line.split("\t") if line.strip() else []) for i, line in enumerate(lines, 1)]
-    reader = csv.reader(text.splitlines(keepends=True))
-    return [(reader.line_num, cells if any(cell.strip() for cell in cells) else []) for cells in reader]
 
 
 def _sentences(path: Path, rows: list[Row], roles: Roles) -> list[list[Row]]:

@@ -9,14 +9,16 @@
 """
 
 import dataclasses
-import json
 import math
 import os
 from pathlib import Path
 from typing import Any
 
+from etils import epath
+
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.packed import read_text
+from eeg2text_jax.predictions.file import parse_object
+from eeg2text_jax.predictions.packed import Lines, read_text
 
 FIELDS = {"sample_id": str, "sentence_id": str, "eval_condition": str, "candidates": list, "nll": list}
 
@@ -34,15 +36,13 @@ class CandidateScores:
 
 def read_candidates(path: str | os.PathLike[str]) -> dict[str, dict[Key, CandidateScores]]:
     """Return the scores by condition and sample. Raises UserError with file and line."""
-    path = Path(path)
+    lines = Lines(path)
+    path = lines.path
     conditions: dict[str, dict[Key, CandidateScores]] = {}
-    for number, line in enumerate(read_text(path).split("\n"), 1):
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}, line {number}: not JSON; expected one object a line.") from error
+        row = parse_object(line, path, number)
         scores = _check(row, path, number)
         key = row["sample_id"], row.get("seed", 0)
         if key in conditions.setdefault(row["eval_condition"], {}):
@@ -54,24 +54,17 @@ def read_candidates(path: str | os.PathLike[str]) -> dict[str, dict[Key, Candida
     return conditions
 
 
-def _check(row: Any, path: Path, number: int) -> CandidateScores:
+def _check(row: dict[str, Any], path: epath.Path, number: int) -> CandidateScores:
     for name, kind in FIELDS.items():
-        if not isinstance(row, dict) or not isinstance(row.get(name), kind):
+        if not isinstance(row.get(name), kind):
             raise UserError(f"{path}, line {number}: {name} is missing or not a {kind.__name__}.")
     candidates, nll = row["candidates"], row["nll"]
-    if (
-        len(candidates) != len(nll)
-        or not all(_finite(value) for value in nll)
-        or not isinstance(row.get("seed", 0), int)
-    ):
+    finite = all(type(value) in (int, float) and math.isfinite(value) for value in nll)
+    if len(candidates) != len(nll) or not finite or not isinstance(row.get("seed", 0), int):
         raise UserError(f"{path}, line {number}: expected one finite nll per candidate, and a whole number as seed.")
     if len(candidates) < 2 or candidates.count(row["sentence_id"]) != 1:
         raise UserError(f"{path}, line {number}: expected sentence_id once among at least two candidates.")
     return CandidateScores(row["sentence_id"], tuple(map(str, candidates)), tuple(map(float, nll)))
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def read_choices(path: Path) -> list[str]:

@@ -76,6 +76,8 @@ def read_any(
     lines = Lines(path)
     if not lines.data.strip():
         raise UserError(f"{path}: the file is empty.")
+    rows: Any
+    description: str | Callable[..., str]
     notes: Sequence[str] = ()
     if reference is not None:
         rows, description = read_beside(lines, Lines(at_hand(epath.Path(reference))), layout, columns, groups)

@@ -7,7 +7,7 @@ from eeg2text_jax.errors import UserError
 
 
 def test_a_missing_table_is_said_to_be_missing(tmp_path):
-    with pytest.raises(UserError, match="there is no such table") as error:
+    with pytest.raises(UserError, match="there is no such file") as error:
         read_table(tmp_path / "texts.tsv")
     assert "Errno" not in str(error.value)
     assert "UTF-8" not in str(error.value)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from eeg2text_jax import kinds
 from eeg2text_jax.data.fmri.stories import Story, read_stories
+from eeg2text_jax.data.source import is_pointer
 from eeg2text_jax.data.volume_file import DTYPES
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.stores.copying import at_hand
@@ -20,7 +21,6 @@ from eeg2text_jax.stores.copying import at_hand
 RUNS = ("first", "all")
 IMAGES = ("_bold.nii.gz", "_bold.nii")
 _NAME = re.compile(r"(?P<subject>sub-[a-zA-Z0-9]+)_(?:.+_)?task-(?P<task>[a-zA-Z0-9]+)(?:_run-(?P<run>[0-9]+))?")
-_POINTER = 1024  # bytes; pointer files of git-annex are smaller
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,6 +230,6 @@ def not_here(image: Path) -> str:
         return "not downloaded|is a link to what is not downloaded"
     if not image.exists():
         return "no image|has no image beside its sidecar"
-    if image.stat().st_size < _POINTER and b"/annex/objects/" in image.read_bytes():
+    if is_pointer(image):
         return "not downloaded|is a pointer to what is not downloaded"
     return ""

@@ -1,6 +1,5 @@
 """Events of a recording, from a table beside it or from its annotations: time, duration, codes and text."""
 
-import csv
 import dataclasses
 import functools
 import math
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eeg2text_jax.data.raw.find import RawFile, stem_of
+from eeg2text_jax.data.source import read_cells
 from eeg2text_jax.errors import UserError
 
 # Marker types of BrainVision; MNE joins type and description with a slash, which FIF, EDF and BIDS copies keep.
@@ -91,29 +91,20 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     Raises:
       UserError: it is missing, not UTF-8 text, or a line has another number of cells than the header.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: there is no such table; expected a TSV or CSV file with a header.") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as a table in UTF-8 ({error}); save it as CSV UTF-8.") from error
-    if path.suffix == ".csv":
-        lines = list(csv.reader(text.splitlines(keepends=True)))
-    else:
-        lines = [line.split("\t") for line in text.splitlines()]
-    lines = [[cell.strip() for cell in line] for line in lines]
-    if not lines or not any(lines[0]):
+    lines = [(number, [cell.strip() for cell in cells]) for number, cells in read_cells(path)]
+    header = lines[0][1] if lines else []
+    if not any(header):
         raise UserError(f"{path}: the table is empty; expected a header and a line for each event.")
-    if len(lines[0]) == 1 and ";" in lines[0][0]:
+    if len(header) == 1 and ";" in header[0]:
         raise UserError(f"{path}: its cells are separated by semicolons; save it with commas (.csv) or tabs (.tsv).")
     rows = []
-    for number, cells in enumerate(lines[1:], 2):
+    for number, cells in lines[1:]:
         if not any(cells):
             continue
-        if len(cells) != len(lines[0]):
-            raise UserError(f"{path}, line {number}: expected {len(lines[0])} cells as the header, got {len(cells)}.")
-        rows.append(dict(zip(lines[0], cells, strict=True)))
-    return lines[0], rows
+        if len(cells) != len(header):
+            raise UserError(f"{path}, line {number}: expected {len(header)} cells as the header, got {len(cells)}.")
+        rows.append(dict(zip(header, cells, strict=True)))
+    return header, rows
 
 
 def read_events(path: Path) -> tuple[list[str], list[Event]]:

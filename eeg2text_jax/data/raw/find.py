@@ -1,12 +1,11 @@
 """Find raw recordings, with subject and task, and detect files that are not downloaded."""
 
 import dataclasses
-import glob
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from eeg2text_jax.data.source import library
+from eeg2text_jax.data.source import is_pointer, library, matches
 from eeg2text_jax.errors import UserError
 
 # What MNE reads, by ending: EDF, BDF, GDF, BrainVision, EEGLAB, FIF, Neuroscan.
@@ -14,7 +13,6 @@ SUFFIXES = (".edf", ".bdf", ".gdf", ".vhdr", ".set", ".fif", ".fif.gz", ".cnt")
 BIDS = "dataset_description.json"
 TASK = "reading"  # default
 _ENDINGS = re.compile(r"[-_](raw|eeg|meg|ieeg)$")
-_POINTER = 1024  # bytes; pointer files of git-annex and git-lfs are smaller
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,12 +34,7 @@ class RawFile:
     @property
     def here(self) -> bool:
         """Whether the data are here; a data set may be fetched with links or pointers in place of files."""
-        if not self.path.exists():
-            return False
-        if self.path.stat().st_size >= _POINTER:
-            return True
-        head = self.path.read_bytes()
-        return not (b"/annex/objects/" in head or head.startswith(b"version https://git-lfs"))
+        return self.path.exists() and not is_pointer(self.path)
 
 
 def is_raw(source: str) -> bool:
@@ -113,14 +106,11 @@ def _refuse_same_names(files: Sequence[RawFile]) -> None:
 
 def _paths(root: Path, source: str, bids: bool) -> list[Path]:
     if root.is_dir():
-        pattern = "sub-*/**/*_eeg.*" if bids else "*"
-        paths = sorted(root.glob(pattern))
+        paths = sorted(root.glob("sub-*/**/*_eeg.*" if bids else "*"))
     elif root.exists() or root.is_symlink():
         return [root]
     else:
-        paths = sorted(map(Path, glob.glob(source, recursive=True)))
-        if not paths:
-            raise UserError(f"{source}: there is no such file or folder, and as a pattern it matches nothing.")
+        paths = matches(source)
     return [path for path in paths if _has_suffix(path) and not path.name.startswith(".")]
 
 

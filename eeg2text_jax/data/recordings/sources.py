@@ -1,7 +1,6 @@
 """Find recordings: resolve files, folders and globs to subject files with subject, task and format."""
 
 import dataclasses
-import glob
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ import h5py
 
 from eeg2text_jax.data.recordings.features import UnreadableRecording
 from eeg2text_jax.data.recordings.mat_v5 import HEADER, byte_order
+from eeg2text_jax.data.source import matches
 from eeg2text_jax.errors import UserError
 
 TASKS = ("SR", "NR", "TSR", "NRv2", "TSRv2")  # sentiment, normal and task-specific reading; v2: ZuCo 2.0
@@ -96,14 +96,12 @@ def layout(path: Path) -> str:
 def _paths(source: str) -> list[Path]:
     path = Path(source)
     if path.is_dir():
-        found = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file())
+        found = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES)
     elif path.is_file():
         return [path]
     else:
-        found = sorted(Path(p) for p in glob.glob(source, recursive=True) if Path(p).is_file())
-        if not found:
-            raise UserError(f"{source}: there is no such file or folder, and as a pattern it matches nothing.")
-    return [p for p in found if not p.name.startswith(".")]
+        found = matches(source)
+    return [p for p in found if p.is_file() and not p.name.startswith(".")]
 
 
 def _identify(path: Path, task: str) -> RecordingFile | None:
