@@ -10,7 +10,7 @@ import dataclasses
 import importlib
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -24,6 +24,7 @@ from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.study.sections import OptimSettings
 
 OURS = "eeg2text_jax"
+One = TypeVar("One")
 Decoder = Callable[[int], np.ndarray | None]  # batch size -> tokens [B, T], or None if its inputs differ from ours
 
 
@@ -41,7 +42,7 @@ def check_peers(names: Iterable[str], known: Sequence[str]) -> None:
             raise UserError(f"--peer: there is no peer {name!r}; expected some of {','.join(known)}.")
 
 
-def warm_up(peers: dict[str, Callable[[Any], Any]], inputs: Collection[Any]) -> dict[str, str]:
+def warm_up(peers: dict[str, Callable[[One], Any]], inputs: Collection[One]) -> dict[str, str]:
     """Run every peer once on every input; remove peers that fail, and return their errors."""
     failed = {}
     for name, run in list(peers.items()):

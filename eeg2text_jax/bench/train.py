@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
             peers = make_peers(work, ours, args.peer)
             report["first_loss"] = first_losses(work, ours, peers[args.peer[0]])
             agree = report["first_loss"]["relative_difference"] < 1e-4
-            steps = {name: peer.step for name, peer in peers.items()}
+            steps: dict[str, Callable[[Batch], Any]] = {name: peer.step for name, peer in peers.items()}
             report["failed_peers"] = warm_up(steps, work.examples.values())
             contestants |= steps
         report |= measure(work, ours, contestants, args.repeats, args.trace)

@@ -155,9 +155,12 @@ def stated_conditions(flags: argparse.Namespace) -> list[list[str]]:
 
 def with_conditions(read: PredictionSet, train: str, evaluation: str) -> PredictionSet:
     """Return the predictions with these conditions where the file does not state its own."""
-    stated = {"train_condition": train, "eval_condition": evaluation}
     rows = [
-        dataclasses.replace(row, **{name: value for name, value in stated.items() if getattr(row, name) == UNKNOWN})
+        dataclasses.replace(
+            row,
+            train_condition=train if row.train_condition == UNKNOWN else row.train_condition,
+            eval_condition=evaluation if row.eval_condition == UNKNOWN else row.eval_condition,
+        )
         for row in read.predictions
     ]
     return dataclasses.replace(read, predictions=rows)
