@@ -1,8 +1,8 @@
 """A leak shows: a model that can only memorise, on recordings without information, under a split that leaks or not.
 
 `eeg2text run --config=configs/leak.py:c --workdir=/tmp/leak_c` and `...leak.py:f --workdir=/tmp/leak_f`, or both and
-the comparison by `python tools/leak.py /tmp/leak`; minutes on two CPU cores. The features know nothing of the
-words (signal 0), so that whatever is scored above split (f) comes from texts of the test part that were trained on:
+the comparison by `python tools/calibrations/leak.py /tmp/leak`; minutes on two CPU cores. The features know nothing of
+the words (signal 0), so that whatever is scored above split (f) comes from texts of the test part that were trained on:
 the number of words that were read tells which of them it may be, with EEG and with noise alike.
 """
 

@@ -7,8 +7,8 @@ a task, and the corrected one (f) without leakage; `model`, `data`, `pretrain=ye
 of configs/fair.py; `epochs` of the text and `lr`. Epochs are those of each split's own train part: all methods see
 their samples equally often. The paper's rows are epochs 10, lr 1e-3 with pretraining and 20 or 30, 1e-4 without on
 fMRI; 50 or 80, 1e-4 on EEG; the first of each are the defaults here. Losses of the reconstructions on dev, which its
-Figure 4 draws, stand in DIR/snapshot and DIR/series; `python tools/leakage_figure.py` puts splits together.
-(configs/leak.py is a small demonstration on synthetic data without information.)
+Figure 4 draws, stand in DIR/snapshot and DIR/series; `python tools/calibrations/leakage_figure.py` puts splits
+together. (configs/leak.py is a small demonstration on synthetic data without information.)
 """
 
 from ml_collections import ConfigDict

@@ -129,7 +129,7 @@ def test_a_manifest_without_the_control_is_refused(field, published, tmp_path):
 
 
 def test_the_manifest_names_every_set_once_at_a_whole_commit(field):
-    sets = field.read_manifest(TOOLS / "field_manifest.tsv")
+    sets = field.read_manifest(TOOLS / "site/field_manifest.tsv")
     assert len({one.set for one in sets}) == len(sets) >= 60
     assert len({(one.repository, one.path) for one in sets}) == len(sets)
     for one in sets:

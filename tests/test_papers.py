@@ -13,7 +13,7 @@ from eeg2text_jax.study.configuration import load_config
 from eeg2text_jax.study.ranges import fields
 
 ROOT = Path(__file__).parents[1]
-PAGE = runpy.run_path(str(ROOT / "tools/papers_page.py"))
+PAGE = runpy.run_path(str(ROOT / "tools/site/papers_page.py"))
 ROWS = PAGE["rows"]()
 
 
@@ -76,6 +76,6 @@ def test_what_is_not_there_is_found(wrong, capsys):
 
 
 def test_the_page_is_that_of_the_table():
-    assert (ROOT / "docs/papers.md").read_text(encoding="utf8") == PAGE["page"](), "python tools/papers_page.py"
+    assert (ROOT / "docs/papers.md").read_text(encoding="utf8") == PAGE["page"](), "python tools/site/papers_page.py"
     assert "papers.md" in (ROOT / "mkdocs.yml").read_text(encoding="utf8")
     assert {row["paper"] for row in ROWS} == {*PAGE["PAPERS"]}

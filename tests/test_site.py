@@ -19,7 +19,7 @@ from eeg2text_jax.study.configuration import load_config, parse_config
 from eeg2text_jax.study.ranges import fields
 
 ROOT = Path(__file__).parents[1]
-SITE = runpy.run_path(str(ROOT / "tools/site_pages.py"))
+SITE = runpy.run_path(str(ROOT / "tools/site/site_pages.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TAKE_CONFIG = {  # options of the commands that take a configuration
     "run": ["workdir", "folds"], "train": ["workdir"], "decode": ["workdir"], "prepare": ["out"], "preflight": None,

@@ -3,11 +3,11 @@
     python tools/field.py                        # clones the repositories (git, a network, about 1 GB of disk)
     python tools/field.py --clones DIR           # from clones that are there, or from those that an earlier call made
 
-`tools/field_manifest.tsv` names the sets: repository, commit, path (`ARCHIVE.zip!MEMBER` in an archive), what the model
+`site/field_manifest.tsv` names the sets: repository, commit, path (`ARCHIVE.zip!MEMBER` in an archive), what the model
 was trained on and fed, how it was decoded, the layout, which sets are its controls, and which column groups its
 references. Every set is read without options; where a file does not say its mode and its repository says that it ran
-free, that counts as the statement. `tools/field_repositories.tsv` says what each repository is. Written are
-`docs/field.md` and `docs/field.html`, a page that sorts and needs nothing beside it (`field_pages.py`). The sets
+free, that counts as the statement. `site/field_repositories.tsv` says what each repository is. Written are
+`docs/field.md` and `docs/field.html`, a page that sorts and needs nothing beside it (`site/field_pages.py`). The sets
 themselves are not ours and stay where they are. Seven minutes on one core, half a gigabyte of memory.
 """
 
@@ -20,10 +20,13 @@ import json
 import os
 import resource
 import subprocess
+import sys
 import tempfile
 import time
 import zipfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "site"))
 
 from field_lines import Line, PublishedSet, codes
 from field_pages import HERE, html_page, markdown_page
@@ -52,7 +55,7 @@ def main() -> None:
     parser.add_argument(
         "--fetch-into", type=Path, default=Path("field-clones"), metavar="DIR", help="where to clone to"
     )
-    parser.add_argument("--out", type=Path, default=HERE.parent / "docs", metavar="DIR")
+    parser.add_argument("--out", type=Path, default=HERE.parents[1] / "docs", metavar="DIR")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write every figure and message there, too")
     parser.add_argument("--only", default="", metavar="TEXT", help="sets with this in their name (no page is written)")
     parser.add_argument("--resamples", type=int, default=10_000)

@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent / "site"))
+
 from site_pages import NOTEBOOKS, code_of, digest_of_code
 
 LIMIT = 240.0  # seconds for all of them

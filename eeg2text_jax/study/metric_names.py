@@ -31,7 +31,8 @@ WHICH_SENTENCE = {
     "rank": Ranked("mean rank (percentile)", 3.0),
 }
 # Margins are matched to one point of BLEU-1: the reference words that raise BLEU-1 by a point raise BERTScore by 1.28
-# and similarity by 1.52 (tools/calibrate_endpoints.py, released T5 outputs with MiniLM; other encoders may differ).
+# and similarity by 1.52 (tools/calibrations/calibrate_endpoints.py, released T5 outputs with MiniLM; other encoders may
+# differ).
 # For LATTEScore the match depends on the judge; 1 is a convention.
 BLEU_1 = "bleu-1"
 ENDPOINTS = {

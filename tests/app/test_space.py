@@ -17,7 +17,7 @@ GRADIO = importlib.util.find_spec("gradio")
 
 
 def test_a_space_has_its_requirements_and_imports_from_its_folder_alone(tmp_path):
-    made = runpy.run_path(str(ROOT / "tools/make_space.py"))
+    made = runpy.run_path(str(ROOT / "tools/space/make_space.py"))
     made["make"](tmp_path / "space")
     lines = (tmp_path / "space/requirements.txt").read_text().splitlines()
     assert {line.partition(">")[0] for line in lines} >= {"gradio", "openpyxl", "pyarrow", "scipy", "sacrebleu"}

@@ -1,4 +1,4 @@
-"""The sixty cheats of `tools/cheats.py`: forged headers and folders verify nothing; what they come to is a script."""
+"""The sixty cheats of `tools/calibrations/cheats.py`: forged headers and folders verify nothing."""
 
 from cheats import CHEATS, NOISE, verified
 

@@ -1,6 +1,6 @@
 """Shows a leak: `eeg2text run` of configs/leak.py under a split that leaks texts and one that does not, a row each.
 
-python tools/leak.py /tmp/leak [--splits c f] [--config.train.steps=200 ...]
+python tools/calibrations/leak.py /tmp/leak [--splits c f] [--config.train.steps=200 ...]
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """The audit of released outputs decided by meaning, and of the same with words planted; and two ways of the null.
 
-    python tools/published_meaning.py --decodes published_decodes --encoder minilm [--out DIR]
+    python tools/calibrations/published_meaning.py --decodes published_decodes --encoder minilm [--out DIR]
 
 For BLEU-1 and every endpoint that the encoder serves, on the T5 outputs (EEG/EEG against EEG/noise, free-running):
 - the verdict as `eeg2text audit` gives it, with its seconds (texts are embedded anew for each);
@@ -12,8 +12,11 @@ For the command itself the planted file is written to DIR/planted.jsonl, and its
 
 import argparse
 import dataclasses
+import sys
 import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # tools/
 
 import numpy as np
 

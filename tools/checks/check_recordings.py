@@ -1,6 +1,6 @@
 """Prepares a folder of 12 subjects x 3 tasks of simulated ZuCo files: identical formats, memory, time.
 
-    python tools/check_recordings.py --sentences=FOLDER --folder=DIR [--subjects=12] [--distinct=1]
+    python tools/checks/check_recordings.py --sentences=FOLDER --folder=DIR [--subjects=12] [--distinct=1]
 
 Writes faithful files with ZuCo's real sentences (FOLDER holds sentiment_labels_task1.csv, relations_labels_task2.csv
 and relations_labels_task3.csv; without it, made-up ones) and simulated EEG: MAT v5, v7 and, for the last subject,
@@ -90,7 +90,7 @@ def measure(command: list[str]) -> tuple[float, float]:
         check=True,
         capture_output=True,
         text=True,
-        cwd=Path(__file__).parents[1],
+        cwd=Path(__file__).parents[2],
     )
     seconds, gib = done.stdout.splitlines()[-1].split()
     return float(seconds), float(gib)

@@ -1,4 +1,4 @@
-"""Writes a folder that runs as a Space of Hugging Face: `python tools/make_space.py OUT`, an empty or new folder.
+"""Writes a folder that runs as a Space of Hugging Face: `python tools/space/make_space.py OUT`, an empty or new folder.
 
 It holds `app.py`, `requirements.txt` made from the dependencies of the package and its extra `app`, the Space's
 `README.md`, and the package with its configurations and the table of published outputs.
@@ -10,7 +10,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = """---
 title: EEG-to-text, judged
 sdk: gradio

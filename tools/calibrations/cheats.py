@@ -1,6 +1,6 @@
 """Sixty ways to cheat the audit: how many pass as verified (none may), and how many as stated, which are counted.
 
-    python tools/cheats.py
+    python tools/calibrations/cheats.py
 
 Every cheat makes rows of a file that states that it ran free, most of them from targets, on 60 sentences of random
 words read by 4 people; the control is noise. A cheat passes as stated where content is claimed: a lie in a statement
@@ -17,6 +17,8 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # tools/
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.verdict import Verdict

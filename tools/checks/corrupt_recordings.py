@@ -1,6 +1,6 @@
 """Damages valid recordings of every format at random and counts what `eeg2text prepare` makes of them.
 
-    python tools/corrupt_recordings.py --trials=300 [--seed=0] [--folder=DIR]
+    python tools/checks/corrupt_recordings.py --trials=300 [--seed=0] [--folder=DIR]
 
 Every trial changes one place of one file: a byte, a bit, up to 64 bytes overwritten, removed or doubled, or the end
 cut off. Exits with status 1 at the first traceback, or when a sample was lost, doubled or shifted without a word.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.extend(map(str, Path(__file__).parents[1:3]))  # tools/, and the clone for configs/
 
 from configs.default import get_config
 from eeg2text_jax.data.datafile import read_datafile

@@ -1,6 +1,6 @@
 """Pages of the documentation that are made: the configuration from configs/default.py, and one for each notebook.
 
-A hook of mkdocs (`mkdocs.yml`); `python tools/site_pages.py` prints the configuration's page.
+A hook of mkdocs (`mkdocs.yml`); `python tools/site/site_pages.py` prints the configuration's page.
 """
 
 import ast
@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
 HEAD = ["| field | default | meaning |", "| --- | --- | --- |"]
 _FIELD = re.compile(r"^    c\.([\w.]+) = (.*?)(?:  # (.*))?$")

@@ -1,6 +1,6 @@
 """Calibrates levels of content, and the audit of one-word references and of Chinese, on sets whose truth is known.
 
-    python tools/calibrate_levels.py --out calibration --sets 200
+    python tools/calibrations/calibrate_levels.py --out calibration --sets 200
 
 A decoder that knows the class of a sentence and nothing else: how often content *within* classes is claimed (at most
 7 %). A decoder of words: power of *within* at its printed MDE (85 to 95 % promised). References of one word, and
@@ -11,8 +11,11 @@ most 7 %), and of one word the power of the verdict at its MDE. Writes calibrati
 import argparse
 import dataclasses
 import json
+import sys
 import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # tools/
 
 import numpy as np
 from calibrate_audit import CLAIMS, Job, outcomes

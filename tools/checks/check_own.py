@@ -1,7 +1,7 @@
 """Recordings made up and written by MNE in four formats, each by one command to its verdict.
 
-    python tools/check_own.py DIR            # all of it, about 20 minutes of two cores
-    python tools/check_own.py DIR memory     # the peak memory of 4 and of 16 subjects alone
+    python tools/checks/check_own.py DIR            # all of it, about 20 minutes of two cores
+    python tools/checks/check_own.py DIR memory     # the peak memory of 4 and of 16 subjects alone
 
 4 subjects read 60 sentences; words are in band power (`data/planted/planted_recordings.py`). With the words the verdict
 must be *uses EEG*; with everything but the words it must not. Voltages times 1e-6 and 1e9 must change no prediction.

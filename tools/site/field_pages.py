@@ -70,7 +70,9 @@ def cells(line: Line) -> list[str]:
 
 def made_by(resamples: int, seed: int) -> str:
     described = subprocess.run(
-        ["git", f"--git-dir={HERE.parent / '.git'}", "rev-parse", "--short", "HEAD"], capture_output=True, check=False
+        ["git", f"--git-dir={HERE.parents[1] / '.git'}", "rev-parse", "--short", "HEAD"],
+        capture_output=True,
+        check=False,
     )
     commit = f", commit {described.stdout.decode().strip()}" if not described.returncode else ""
     return (

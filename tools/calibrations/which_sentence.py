@@ -1,6 +1,6 @@
 """Which sentence was read, on data whose truth is known: is the verdict right, every time?
 
-    python tools/which_sentence.py --out DIR [--seeds 20] [--kinds planted,null,lengths,length]
+    python tools/calibrations/which_sentence.py --out DIR [--seeds 20] [--kinds planted,null,lengths,length]
 
 Every seed is a data set of its own with a grid of its own: arms trained on EEG, noise and length alone; all seeds of a
 kind are trained at once, as arms of one program, with a batch of its own data set for each.

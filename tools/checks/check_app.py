@@ -1,4 +1,6 @@
-"""Drives the page that judges files in a headless Chromium: `python tools/check_app.py [--out=DIR] [--files=50]`.
+"""Drives the page that judges files in a headless Chromium.
+
+    python tools/checks/check_app.py [--out=DIR] [--files=50]
 
 Uploads, verdict, report and a bad file at 1280 and 390 px; 20 hostile uploads, one sentence each; 10 visitors at once;
 the server's memory after 50 files; 100,000 rows. Needs Chromium, the packages websocket-client and gradio_client, and
@@ -168,7 +170,7 @@ def installed(folder: Path) -> str:
     start = time.monotonic()
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = str(folder / "bin/python")
-    clone = Path(__file__).parents[1]
+    clone = Path(__file__).parents[2]
     install = [python, "-m", "pip", "install", "-q", "--no-cache-dir", f"{clone}[app]"]
     subprocess.run(install, env=clean_environment(), check=True)
     print(f"installed in {time.monotonic() - start:.0f} s", flush=True)

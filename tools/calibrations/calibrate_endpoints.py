@@ -1,7 +1,7 @@
 """Calibrates the audit's endpoints: false positives, power, and margins that mean the same.
 
-    python tools/calibrate_endpoints.py --decodes published_decodes --encoder minilm --out DIR
-    python tools/calibrate_endpoints.py --judge DIR/judge --endpoints bleu-1,lattescore-mean --out DIR
+    python tools/calibrations/calibrate_endpoints.py --decodes published_decodes --encoder minilm --out DIR
+    python tools/calibrations/calibrate_endpoints.py --judge DIR/judge --endpoints bleu-1,lattescore-mean --out DIR
 
 With --decodes, texts are those that the paper's authors released (T5; BART as another style), in the rows of their
 file: 112 sentences, 4 to 18 rows each. Without it they are template sentences in as many rows, which the toy judge
@@ -20,9 +20,12 @@ released texts take about 25 minutes on one core.
 import argparse
 import collections
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # tools/
 
 import numpy as np
 from scipy import sparse

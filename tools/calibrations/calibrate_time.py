@@ -1,16 +1,22 @@
 """How often decoders of the clock are called *beyond its time*, and how often decoders of words are.
 
-`python tools/calibrate_time.py --sets 1000` prints a table, a line a cell: block length, order of the subjects, split,
-readers, how exactly the clock is known, and in how many sets each and all of the controls `clock`, `nearest_in_time`
-and `neighbor` are beaten. With `--words` the decoder also names words of the sentence, and the counts are hits;
-`--power` chooses their number in each cell so that the mean difference in content against the hardest control is the
-mean of its printed minimum detectable effect, and prints both.
+    python tools/calibrations/calibrate_time.py --sets 1000
+
+prints a table, a line a cell: block length, order of the subjects, split, readers, how exactly the clock is known, and
+in how many sets each and all of the controls `clock`, `nearest_in_time` and `neighbor` are beaten. With `--words` the
+decoder also names words of the sentence, and the counts are hits; `--power` chooses their number in each cell so that
+the mean difference in content against the hardest control is the mean of its printed minimum detectable effect, and
+prints both.
 """
 
 import argparse
 import dataclasses
 import itertools
+import sys
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # tools/
 
 import numpy as np
 

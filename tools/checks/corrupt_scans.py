@@ -1,6 +1,6 @@
 """Damages a BIDS tree of stories at random and counts what `eeg2text prepare` makes of it.
 
-    python tools/corrupt_scans.py --trials=200 [--seed=0]
+    python tools/checks/corrupt_scans.py --trials=200 [--seed=0]
 
 Every trial changes one place of one file (an image, packed or not, its sidecar or events, a transcript, the list of
 scans to leave out): a byte, a bit, up to 64 bytes overwritten, removed or doubled, or the end cut off. Voxels say which
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.extend(map(str, Path(__file__).parents[1:3]))  # tools/, and the clone for configs/
 
 from configs.default import get_config
 from eeg2text_jax.data.datafile import DataFile, read_datafile

@@ -1,6 +1,6 @@
 """Random damage to files of labelled pairs and to judge folders: each is read whole, or refused in one sentence.
 
-    python tools/mutate_judge.py [--count 300] [--first 0]
+    python tools/checks/mutate_judge.py [--count 300] [--first 0]
 
 A file of pairs that is read must give as many pairs as it has records; a judge that is read must be the one that was
 written, but for what its JSON says of people's figures. Anything else than a sentence (a traceback) is a failure.

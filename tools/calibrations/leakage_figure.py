@@ -1,6 +1,6 @@
 """Losses of the reconstructions on dev under each split, beside the trivial predictors: Figure 4 of the paper.
 
-python tools/leakage_figure.py OUT.png DIR [DIR ...]
+python tools/calibrations/leakage_figure.py OUT.png DIR [DIR ...]
 
 Each DIR is a finished run of configs/leakage.py; its split's method is its label. Drawn is the arm of the recordings.
 """

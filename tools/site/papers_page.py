@@ -1,6 +1,6 @@
-"""docs/papers.md from tools/papers.tsv: the papers line by line, and where each line is here.
+"""docs/papers.md from tools/site/papers.tsv: the papers line by line, and where each line is here.
 
-python tools/papers_page.py > docs/papers.md
+python tools/site/papers_page.py > docs/papers.md
 
 References of the column `here` are separated by `;`: `eeg2text COMMAND ...`, `config FIELD`, `judge FIELD` (of
 configs/judge.py), a file, or `FILE::TEST`. tests/test_papers.py fails where one does not exist.
@@ -9,7 +9,7 @@ configs/judge.py), a file, or `FILE::TEST`. tests/test_papers.py fails where one
 import csv
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAPERS = {
     "000": "Are EEG-to-Text Models Working?",
     "002": "Large Language Models as a Proxy For Human Evaluation (LATTEScore)",
@@ -27,7 +27,7 @@ rest on them are made by the command and not reproduced here. `config` fields ar
 
 def rows() -> list[dict[str, str]]:
     """The table, a dictionary a line."""
-    with (ROOT / "tools/papers.tsv").open(encoding="utf8", newline="") as file:
+    with (ROOT / "tools/site/papers.tsv").open(encoding="utf8", newline="") as file:
         return [{name: value or "" for name, value in row.items()} for row in csv.DictReader(file, delimiter="\t")]
 
 

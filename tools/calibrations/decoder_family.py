@@ -1,6 +1,6 @@
 """Audits a family of simulated decoders, from the poorest to one without errors: every one that works must pass.
 
-    python tools/decoder_family.py
+    python tools/calibrations/decoder_family.py
 
 Decoders that drop and add words, and decoders that read word by word, of frequent words and of rare ones; 1, 10 and 18
 readers of 104 sentences; alone, against their own outputs over other sentences and against noise; in files that state
@@ -10,6 +10,9 @@ their mode and in files that do not. Content grows along a row of the table. Fif
 
 import argparse
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # tools/
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_testing.decoders import decoded, exchanged, unsaid, word_by_word, written

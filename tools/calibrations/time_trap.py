@@ -1,10 +1,12 @@
 """The trap of block designs, shown and caught: made-up recordings, a decoder by nearest neighbors, the audit.
 
-`python tools/time_trap.py --seeds 20` prints a table: for each design (slow drift or planted words, in blocks of a kind
-of sentence or in random order) how many seeds end in the right verdict, by text and by retrieval. The decoder is
-trained as any other, on pairs of recordings and texts: it writes the text of the training recording of the same subject
-whose mean features are nearest. `--fmri` does the same with scans of stories, whose scenes have words of their own:
-windows that share no text, of which some between those of training are tested.
+    python tools/calibrations/time_trap.py --seeds 20
+
+prints a table: for each design (slow drift or planted words, in blocks of a kind of sentence or in random order) how
+many seeds end in the right verdict, by text and by retrieval. The decoder is trained as any other, on pairs of
+recordings and texts: it writes the text of the training recording of the same subject whose mean features are nearest.
+`--fmri` does the same with scans of stories, whose scenes have words of their own: windows that share no text, of which
+some between those of training are tested.
 """
 
 import argparse

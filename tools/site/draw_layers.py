@@ -1,4 +1,6 @@
-"""Draws the plan of the package from its imports: `python tools/draw_layers.py [OUT.svg]`, docs/layers.svg by default.
+"""Draws the plan of the package from its imports.
+
+python tools/site/draw_layers.py [OUT.svg], docs/layers.svg by default.
 
 A box is a folder or a module of the top level, in the order of `[tool.importlinter]`; an arc is an import between two
 of them. Arcs on the right run downwards; one on the left, in red, would run up.
@@ -13,7 +15,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.patches import Arc
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PACKAGE = "eeg2text_jax"
 
 

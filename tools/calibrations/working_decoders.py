@@ -1,6 +1,6 @@
 """Audits published outputs of decoders that work, in the order of their quality: each must be judged.
 
-    python tools/working_decoders.py --clones DIR
+    python tools/calibrations/working_decoders.py --clones DIR
 
 Intracortical speech, captions from fMRI, typing from MEG and language models behind EEG. Each file is judged three
 times: as one that states that it ran free, against its own outputs over other sentences, and alone; and as one that

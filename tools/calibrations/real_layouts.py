@@ -1,12 +1,14 @@
 """Neighbors in time of published data sets, from their tables of events alone.
 
-`python tools/real_layouts.py FOLDER` reads the tables of a BIDS folder (recordings need not be downloaded) and prints,
-for each split, what it keeps, the share of test samples with a training sample beside them, and how well the nearest
-one tells a group. Chisco 2.0 (ds006317): a trial lasts from event 65329 to 65381; its texts are not in the tables, so
-trials of one number in one run and session of both subjects count as one text. Narratives (ds002345): windows of 15 s
-in every story, told apart by story. ZuCo: the tables of labels of its version 1.0, whose sentences are in the order of
-the recordings' files, and seven blocks of NR of version 2.0, whose texts are not in them and count as distinct; all
-readers read all sentences, in the order of the file, and time is counted in sentences.
+    python tools/calibrations/real_layouts.py FOLDER
+
+reads the tables of a BIDS folder (recordings need not be downloaded) and prints, for each split, what it keeps, the
+share of test samples with a training sample beside them, and how well the nearest one tells a group. Chisco 2.0
+(ds006317): a trial lasts from event 65329 to 65381; its texts are not in the tables, so trials of one number in one run
+and session of both subjects count as one text. Narratives (ds002345): windows of 15 s in every story, told apart by
+story. ZuCo: the tables of labels of its version 1.0, whose sentences are in the order of the recordings' files, and
+seven blocks of NR of version 2.0, whose texts are not in them and count as distinct; all readers read all sentences, in
+the order of the file, and time is counted in sentences.
 """
 
 import argparse
