@@ -1,13 +1,13 @@
 """`tools/field.py` on a repository made for it: what is fetched, what cannot be had, the table, the page."""
 
 import csv
-import importlib.util
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import field
 import pytest
 from field_pages import HEADINGS, repositories
 
@@ -15,15 +15,6 @@ from eeg2text_jax.errors import UserError
 
 TOOLS = Path(__file__).parents[1] / "tools"
 RULE = "#" * 48 + "\n"
-
-
-@pytest.fixture(scope="module")
-def field():
-    spec = importlib.util.spec_from_file_location("field_tool", TOOLS / "field.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -42,7 +33,7 @@ def blocks(prediction: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory, field) -> tuple[Path, Path, str]:
+def published(tmp_path_factory) -> tuple[Path, Path, str]:
     """Clones and a manifest: a pair of EEG and noise in an older commit, and a file that never was."""
     clones = tmp_path_factory.mktemp("clones")
     repository = clones / "some+group"
@@ -67,7 +58,7 @@ def published(tmp_path_factory, field) -> tuple[Path, Path, str]:
     return clones, manifest, commit
 
 
-def run(field, published, tmp_path, monkeypatch, *more: str) -> list[dict]:
+def run(published, tmp_path, monkeypatch, *more: str) -> list[dict]:
     clones, manifest, _ = published
     argv = ["field.py", "--manifest", manifest, "--clones", clones, "--out", tmp_path, "--resamples", "100", *more]
     monkeypatch.setattr(sys, "argv", [*map(str, argv), "--json", str(tmp_path / "lines.json")])
@@ -75,8 +66,8 @@ def run(field, published, tmp_path, monkeypatch, *more: str) -> list[dict]:
     return json.loads((tmp_path / "lines.json").read_text())
 
 
-def test_sets_are_had_at_their_commit_read_without_options_and_judged(field, published, tmp_path, monkeypatch, capsys):
-    lines = run(field, published, tmp_path, monkeypatch)
+def test_sets_are_had_at_their_commit_read_without_options_and_judged(published, tmp_path, monkeypatch, capsys):
+    lines = run(published, tmp_path, monkeypatch)
     by_name = {(line["published"]["set"], line["mode"]): line for line in lines}
     free = by_name["a-eeg", "free-running"]
     assert (free["rows"], free["sentences"], free["control"]) == (40, 40, "a-noise")
@@ -91,8 +82,8 @@ def test_sets_are_had_at_their_commit_read_without_options_and_judged(field, pub
     assert "6 lines of 4 sets" in capsys.readouterr().out
 
 
-def test_the_table_and_the_page_say_the_same(field, published, tmp_path, monkeypatch):
-    lines = run(field, published, tmp_path, monkeypatch)
+def test_the_table_and_the_page_say_the_same(published, tmp_path, monkeypatch):
+    lines = run(published, tmp_path, monkeypatch)
     markdown, page = ((tmp_path / name).read_text("utf8") for name in ("field.md", "field.html"))
     rows = re.findall(r"<tr data-verdict=.*?</tr>", page)
     assert len(rows) == len(lines)
@@ -114,21 +105,21 @@ def test_the_table_and_the_page_say_the_same(field, published, tmp_path, monkeyp
     assert "overwritten" not in markdown + page
 
 
-def test_one_set_is_tried_without_writing_a_page(field, published, tmp_path, monkeypatch):
-    lines = run(field, published, tmp_path, monkeypatch, "--only=a-eeg")
+def test_one_set_is_tried_without_writing_a_page(published, tmp_path, monkeypatch):
+    lines = run(published, tmp_path, monkeypatch, "--only=a-eeg")
     assert {line["published"]["set"] for line in lines} == {"a-eeg"}
     assert lines[1]["control"] == "a-noise"
     assert [path.name for path in tmp_path.iterdir()] == ["lines.json"]
 
 
-def test_a_manifest_without_the_control_is_refused(field, published, tmp_path):
+def test_a_manifest_without_the_control_is_refused(published, tmp_path):
     text = published[1].read_text().replace("a-noise\tsome", "a-other\tsome")
     (tmp_path / "m.tsv").write_text(text)
     with pytest.raises(UserError, match="the control 'a-noise' of 'a-eeg' is not in the manifest"):
         field.read_manifest(tmp_path / "m.tsv")
 
 
-def test_the_manifest_names_every_set_once_at_a_whole_commit(field):
+def test_the_manifest_names_every_set_once_at_a_whole_commit():
     sets = field.read_manifest(TOOLS / "site/field_manifest.tsv")
     assert len({one.set for one in sets}) == len(sets) >= 60
     assert len({(one.repository, one.path) for one in sets}) == len(sets)

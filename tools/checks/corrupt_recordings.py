@@ -6,8 +6,6 @@ Every trial changes one place of one file: a byte, a bit, up to 64 bytes overwri
 cut off. Exits with status 1 at the first traceback, or when a sample was lost, doubled or shifted without a word.
 """
 
-import argparse
-import collections
 import contextlib
 import io
 import sys
@@ -21,7 +19,7 @@ sys.path.extend(map(str, Path(__file__).parents[1:3]))  # tools/, and the clone 
 from configs.default import get_config
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.prepare import prepare
-from eeg2text_testing.corruption import corrupt, judge
+from eeg2text_testing.corruption import Verdict, arguments, corrupt, judge, series
 from eeg2text_testing.wang_ji_scripts import pickle_v5
 from eeg2text_testing.zuco_files import Irregularities, Simulator, write_v5, write_v73
 
@@ -45,15 +43,13 @@ def make_files(folder: Path) -> dict[str, Path]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = arguments(__doc__, 300)
     parser.add_argument("--folder", type=Path, help="where to work (default: a temporary folder)")
-    arguments = parser.parse_args()
+    flags = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        folder = arguments.folder or Path(temporary)
+        folder = flags.folder or Path(temporary)
         folder.mkdir(exist_ok=True)
-        return run(folder, arguments.trials, arguments.seed)
+        return run(folder, flags.trials, flags.seed)
 
 
 def run(folder: Path, trials: int, seed: int) -> int:
@@ -64,23 +60,18 @@ def run(folder: Path, trials: int, seed: int) -> int:
         with contextlib.redirect_stderr(io.StringIO()):
             tally = prepare(config, out, [str(path)])
         originals[form] = (path.read_bytes(), read_datafile(out), tally)
-    counts: collections.Counter[tuple[str, str]] = collections.Counter()
-    rng, forms = np.random.default_rng(seed), list(files)
-    for trial in range(trials):
-        form = forms[trial % len(forms)]
+    forms = list(files)
+
+    def trial(number: int, rng: np.random.Generator) -> tuple[str, str, Verdict]:
+        form = forms[number % len(forms)]
         content, data, tally = originals[form]
         way, damaged = corrupt(content, rng)
         files[form].write_bytes(damaged)
-        (folder / "last").write_text(f"{trial} {form} {way}")  # to be found if the process itself dies
+        (folder / "last").write_text(f"{number} {form} {way}")  # to be found if the process itself dies
         with contextlib.redirect_stderr(io.StringIO()):
-            verdict = judge(config, data, tally, files[form], folder / "damaged.h5")
-        counts[form, verdict.kind] += 1
-        if verdict.kind == "WRONG":
-            print(f"trial {trial}, seed {seed}, {form}, {way}: {verdict.detail}")
-            return 1
-    for (form, kind), n in sorted(counts.items()):
-        print(f"{form:<8} {kind:<8} {n:>5}")
-    return 0
+            return form, way, judge(config, data, tally, files[form], folder / "damaged.h5")
+
+    return series(trial, trials, seed)
 
 
 if __name__ == "__main__":

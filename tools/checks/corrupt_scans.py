@@ -8,8 +8,6 @@ frame of which scan they are, so a frame that is not where the tables say is fou
 traceback, or where a window was lost, doubled or shifted without a word.
 """
 
-import argparse
-import collections
 import contextlib
 import io
 import shutil
@@ -27,7 +25,7 @@ from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError
 from eeg2text_testing.bids_stories import GRID, WINDOW, make_tree
-from eeg2text_testing.corruption import Verdict, corrupt
+from eeg2text_testing.corruption import Verdict, arguments, corrupt, series
 
 KINDS = ("*_bold.nii*", "*_bold.json", "*_events.tsv", "align.csv", "scan_exclude.json")
 
@@ -81,29 +79,21 @@ def damage(root: Path, rng: np.random.Generator) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
-    flags = parser.parse_args()
-    rng, counts = np.random.default_rng(flags.seed), collections.Counter()
+    flags = arguments(__doc__, 200).parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         intact = {packed: make_tree(folder / f"intact{packed}", packed=packed) for packed in (True, False)}
         originals = {packed: prepared(root, folder / f"{packed}.h5") for packed, root in intact.items()}
-        for trial in range(flags.trials):
-            packed = trial % 2 == 0
-            root = folder / "damaged"
+
+        def trial(number: int, rng: np.random.Generator) -> tuple[str, str, Verdict]:
+            packed, root = number % 2 == 0, folder / "damaged"
             shutil.rmtree(root, ignore_errors=True)
             shutil.copytree(intact[packed], root)
             way = damage(root, rng)
             verdict = judge(root, folder / "damaged.h5", *originals[packed])
-            counts["packed" if packed else "plain", verdict.kind] += 1
-            if verdict.kind == "WRONG":
-                print(f"trial {trial}, seed {flags.seed}, {way}: {verdict.detail}")
-                return 1
-    for (form, kind), n in sorted(counts.items()):
-        print(f"{form:<8} {kind:<14} {n:>5}")
-    return 0
+            return "packed" if packed else "plain", way, verdict
+
+        return series(trial, flags.trials, flags.seed)
 
 
 if __name__ == "__main__":

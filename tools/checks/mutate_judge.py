@@ -23,21 +23,8 @@ from eeg2text_jax.judge.pairs import read_pairs, write_pairs
 from eeg2text_jax.judge.templates import sentences
 from eeg2text_jax.judge.wording import TEMPLATES, Labels, Wording
 
-ODD = (
-    b"\xff\xfe",
-    b"\0",
-    b'"',
-    b"\t",
-    b"\n",
-    b"\r",
-    b",",
-    b"\xef\xbb\xbf",
-    b"{",
-    b"NaN",
-    b"1e999",
-    b"-1",
-    b"\xe2\x80\xa8",
-)
+ODD = (b"\xff\xfe", b"\0", b'"', b"\t", b"\n", b"\r", b",", b"\xef\xbb\xbf", b"{", b"NaN", b"1e999", b"-1")
+ODD += (b"\xe2\x80\xa8",)  # a line separator
 
 
 def damaged(content: bytes, rng: random.Random) -> bytes:

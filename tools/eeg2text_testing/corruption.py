@@ -1,6 +1,9 @@
 """Random damage to recordings, and what must hold of the data file that is made from them all the same."""
 
+import argparse
+import collections
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +41,31 @@ class Verdict:
 
     kind: str
     detail: str = ""
+
+
+def arguments(doc: str, trials: int) -> argparse.ArgumentParser:
+    """Return the parser of a script that damages at random, as often as it is told."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=trials)
+    parser.add_argument("--seed", type=int, default=0)
+    return parser
+
+
+def series(trial: Callable[[int, np.random.Generator], tuple[str, str, Verdict]], trials: int, seed: int) -> int:
+    """Count the verdicts of trials, and stop with status 1 at the first wrong one.
+
+    A trial takes its number and the generator, and returns what was damaged, in which way, and the verdict.
+    """
+    counts, rng = collections.Counter(), np.random.default_rng(seed)
+    for number in range(trials):
+        form, way, verdict = trial(number, rng)
+        counts[form, verdict.kind] += 1
+        if verdict.kind == "WRONG":
+            print(f"trial {number}, seed {seed}, {form}, {way}: {verdict.detail}")
+            return 1
+    for (form, kind), n in sorted(counts.items()):
+        print(f"{form:<8} {kind:<14} {n:>5}")
+    return 0
 
 
 def judge(config: ConfigDict, original: DataFile, expected: Tally, path: Path, out: Path) -> Verdict:
