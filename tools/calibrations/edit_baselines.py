@@ -1,15 +1,18 @@
 """What word errors, BERTScore and sentence similarity make of controlled edits: AUC by kind, and decisions by speaker.
 
     python tools/calibrations/edit_baselines.py SENTENCES.txt --encoder minilm [--out DIR]
+    python tools/calibrations/edit_baselines.py SENTENCES.txt --show 200 --seed 11   # random pairs, the label last
 
 SENTENCES.txt has a sentence a line. The generator is to be hard but not hopeless: word error rates alone between .65
 and .85, similarity with lengths at least .05 better, and negation, number and antonym below .80 for every baseline. Of
 made-up speakers, decisions by true labels and by a classifier shall agree on 8 of 10, and word accuracy differ on 3 or
-more. All labels are a rule's.
+more. All labels are a rule's: read some pairs by eye with the label covered, judge whether a listener would still know
+what was meant, and compare.
 """
 
 import argparse
 import json
+import random
 from pathlib import Path
 
 import numpy as np
@@ -33,9 +36,14 @@ def main() -> None:
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("edit_baselines"))
+    parser.add_argument("--show", type=int, metavar="PAIRS", help="print so many pairs to read by eye, and end")
     args = parser.parse_args()
     lines = args.sentences.read_text("utf8").splitlines()
     pairs = make_pairs(lines, per_sentence=2, preserved=0.43, seed=args.seed)
+    if args.show:
+        for number, pair in enumerate(random.Random(args.seed).sample(pairs, min(args.show, len(pairs))), 1):
+            print(f"{number}\n  {pair.reference}\n  {pair.hypothesis}\n  severity {pair.rated} {pair.kind}")
+        return
     parts = divide(pairs, (0.6, 0.2, 0.2), args.seed, str(args.sentences))
     embedder = TextEmbedder(load_encoder(args.encoder, "last"))
     score, similarity = BertScore(embedder), Similarity(embedder)
