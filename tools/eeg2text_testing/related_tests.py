@@ -48,7 +48,7 @@ def _imported(path: Path, root: Path) -> set[str]:
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
     for name in list(found):
-        for place in (root / "tests", path.parent, root / "tools"):
+        for place in (root / "tests", path.parent, root / "tools", *(root / "tools").glob("*/")):
             helper = place / f"{name.replace('.', '/')}.py"
             if helper.exists() and helper != path:
                 found |= _imported(helper, root)
