@@ -7,29 +7,13 @@ import sys
 import unicodedata
 
 import pytest
+from six_rows import EQUAL, OUTPUTS, REFERENCES, texts
 
 from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.read import check_given_once, describe, read_any
 
 RULE = "#" * 48 + "\n"
-REFERENCES = [f"the {animal} sat on the {place}" for animal in ("cat", "dog", "emu") for place in ("mat", "hat")]
-OUTPUTS = [f"He was {n} times the mayor" for n in range(6)]
-EQUAL = [(r, o) for r, o in zip(REFERENCES, OUTPUTS, strict=True)]
-
-
-@pytest.fixture
-def write(tmp_path):
-    def write(text: str | bytes, name: str = "file.txt"):
-        path = tmp_path / name
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return path
-
-    return write
-
-
-def texts(path, **options) -> list[tuple[str, str]]:
-    return [(p.reference, p.prediction) for p in read_any(path, **options).predictions]
 
 
 def blocks(template: str) -> str:

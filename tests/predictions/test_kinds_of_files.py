@@ -12,15 +12,6 @@ from eeg2text_jax.predictions.read import describe, read_any
 PAIRS = [(f"true words {i}: one", f"other words {i}, two") for i in range(8)]
 
 
-@pytest.fixture
-def write(tmp_path):
-    def write(data):
-        (tmp_path / "file.txt").write_bytes(data if isinstance(data, bytes) else data.encode())
-        return tmp_path / "file.txt"
-
-    return write
-
-
 @pytest.mark.parametrize(
     "pair",
     [

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from sacrebleu.tokenizers.tokenizer_zh import TokenizerZh
+from six_rows import EQUAL, OUTPUTS, REFERENCES, texts
 
 from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
@@ -18,24 +19,7 @@ from eeg2text_jax.metrics.error_rates import character_error_rate, word_error_ra
 from eeg2text_jax.predictions.column_names import ABOUT_NAMES, MAYBE_REFERENCES, PREDICTION_NAMES, REFERENCE_NAMES
 from eeg2text_jax.predictions.read import describe, read_any
 
-REFERENCES = [f"the {animal} sat on the {place}" for animal in ("cat", "dog", "emu") for place in ("mat", "hat")]
-OUTPUTS = [f"He was {n} times the mayor" for n in range(6)]
-EQUAL = list(zip(REFERENCES, OUTPUTS, strict=True))
 CAPTIONS = {str(i): [text, f"another view of {i}", "a third text"] for i, text in enumerate(REFERENCES)}
-
-
-@pytest.fixture
-def write(tmp_path):
-    def write(text: str | bytes, name: str = "file.txt"):
-        path = tmp_path / name
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return path
-
-    return write
-
-
-def texts(path, **options) -> list[tuple[str, str]]:
-    return [(p.reference, p.prediction) for p in read_any(path, **options).predictions]
 
 
 def lines(items, end: str = "\n") -> str:
