@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "parallel"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import jax
 import jax.numpy as jnp

@@ -1,14 +1,13 @@
 """The grid from a study to rows of the predictions file."""
 
 import dataclasses
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs import default
 from eeg2text_jax.data.batches import make_batch
 from eeg2text_jax.data.text import encode_targets
 from eeg2text_jax.decoding.cells import decode_grid, feed_arms
@@ -21,9 +20,6 @@ from eeg2text_jax.study.grid import Arm
 from eeg2text_jax.study.ranges import checked_settings
 from eeg2text_jax.study.study import make_samples, open_study
 from eeg2text_jax.training.grid_program import make_program
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from configs import default
 
 
 def small_config():

@@ -1,17 +1,13 @@
 """The contrastive loss and its gradients against PyTorch, and what shares a sentence."""
 
 import dataclasses
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "parallel"))
 import tiny_grid
+import torch
 
 from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.models.two_towers import ContrastiveModel
