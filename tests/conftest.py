@@ -16,6 +16,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Shared by the suite's processes; for the environment, so that processes which tests start have it, too.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache/jax"))
+# A run that is resumed compiles its programs anew, most of them in less than the second from which JAX keeps them.
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 # Tests compile far more than they compute: one tiny training step compiles in 13 CPU-seconds instead of 32.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
