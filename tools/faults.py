@@ -33,7 +33,6 @@ def main() -> int:
     parser.add_argument("--disks", action="store_true")
     parser.add_argument("--mutations", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--brief", action="store_true", help="run a command undisturbed once, not in every store")
     options = parser.parse_args()
     out, begun = options.out.absolute(), time.monotonic()
     for path in out.glob("*"):
@@ -41,7 +40,7 @@ def main() -> int:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     out.mkdir(parents=True, exist_ok=True)
     prepare(out / "compiled")
-    series = Series(out, options.seed, options.brief)
+    series = Series(out, options.seed)
     interrupt(series, options.cases.split(","), options.stores.split(","), options.kills)
     if options.disks:
         disks(series)

@@ -51,13 +51,12 @@ AROUND = {"no locks": no_locks, "clock steps": clock_steps}
 class Series:
     """Counts what was done to which command, and what went wrong."""
 
-    def __init__(self, out: Path, seed: int, brief: bool = False):
-        self.out, self.rng, self.brief = out, random.Random(seed), brief
+    def __init__(self, out: Path, seed: int):
+        self.out, self.rng = out, random.Random(seed)
         self.counts: collections.Counter[tuple[str, str, str, str]] = collections.Counter()
         self.failures: list[str] = []
         self.ends: dict[tuple[str, str], dict[str, str]] = {}
         self.spans: dict[tuple[str, str], dict[str, float]] = {}
-        self.first_spans: dict[tuple[str, str], dict[str, float]] = {}
         self._number = itertools.count()
 
     def command(self, argv: list[str], around: Callable[[Callable[[], int]], int] | None = None) -> Forked:
@@ -82,18 +81,11 @@ class Series:
             self.expect(not different, f"{what}: {different} differ from the command that was left alone")
 
     def measure(self, case: Case, store: str) -> None:
-        """Runs a command that nothing happens to: its end, and how long each stage takes once all is compiled.
-
-        A brief series runs it once, in a folder, and takes half of each stage's time: the rest is for compiling.
-        """
+        """Runs a command that nothing happens to: its end, and how long each stage takes once all is compiled."""
         reference = store if case.moves else "folder"
         if (case.name, reference) not in self.ends:
-            self.ends[case.name, reference], self.first_spans[case.name, reference] = self._alone(case, reference)
+            self.ends[case.name, reference], _ = self._alone(case, reference)
         expected = self.ends[case.name, store] = self.ends[case.name, reference]
-        if self.brief:
-            spans = self.first_spans[case.name, reference]
-            self.spans[case.name, store] = {stage: span / 2 for stage, span in spans.items()}
-            return
         found, self.spans[case.name, store] = self._alone(case, store)
         different = differing(expected, found)
         self.expect(not different, f"{case.name}, left alone on {store} and {reference}: {different} differ")
