@@ -49,3 +49,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def nearest(name: str, known: Iterable[str], alike: float = 0.0) -> str | None:
     """Return the known name most similar to `name`, if its similarity is at least `alike` (0 to 1)."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=alike)), None)
+
+
+def shortlist(names: Iterable[object], most: int = 8) -> str:
+    """Return the first names, separated by commas, with an ellipsis for the others."""
+    names = list(map(str, names))
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

@@ -5,22 +5,15 @@ import dataclasses
 import numpy as np
 
 from eeg2text_jax.conditions.donors import clashes
-from eeg2text_jax.data.clock import NO_TIME, Clock
+from eeg2text_jax.data.clock import NO_TIME, known_clock
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.neighbors import groups_of_readings
 from eeg2text_jax.splits.split import normalize, readings_of
 from eeg2text_jax.streams import stream_rng
 
 PERIODS = 10  # sines and cosines of the onset: twice the longest training recording, and halves of it
+NEEDS_TIME = f"condition {{!r}} cannot be fed, as {NO_TIME}; leave the condition out."
 TOLERANCE = 2  # words by which a neighbor's length may differ
-
-
-def known_clock(data: DataFile, condition: str) -> Clock:
-    """Return the clock of a data file. Raises UserError if no time is known."""
-    if data.clock is None or not data.clock.known.any():
-        raise UserError(f"{data.path}: condition {condition!r} cannot be fed, as {NO_TIME}; leave the condition out.")
-    return data.clock
 
 
 def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
@@ -30,7 +23,7 @@ def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
     square of about 1, projected on F random directions if F is too small. Periods and recordings are those of the train
     part.
     """
-    clock = known_clock(data, "clock")
+    clock = known_clock(data, NEEDS_TIME.format("clock"))
     seen = sorted({name for name in clock.recording[train].tolist() if name})
     place = {name: k for k, name in enumerate(seen)}
     begin = np.nan_to_num(clock.spans[:, 0])
@@ -65,7 +58,7 @@ def neighbor_table(data: DataFile, parts: list[np.ndarray], donors: np.ndarray) 
     Its length differs by at most `TOLERANCE` words; otherwise any length counts, then the donor of `shuffled`. `parts`
     are the rows of each part, the test part last; `donors` those of `shuffled`, `[N]`.
     """
-    clock = known_clock(data, "neighbor")
+    clock = known_clock(data, NEEDS_TIME.format("neighbor"))
     text = np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)[1]
     clash = clashes(data, text, np.unique(data.task.astype(str), return_inverse=True)[1])
     found, apart = donors.copy(), np.full(len(data), np.inf)
@@ -103,7 +96,7 @@ def nearest_texts(data: DataFile, train: np.ndarray, rows: np.ndarray) -> tuple[
     It is the nearest in time in the same recording or, if that has no training sample, the one with the nearest onset
     in another recording, because a clock knows the time since the start of any.
     """
-    clock = known_clock(data, "nearest_in_time")
+    clock = known_clock(data, NEEDS_TIME.format("nearest_in_time"))
     near, apart = clock.nearest(rows, train)
     own = near >= 0
     known = train[clock.known[train]]

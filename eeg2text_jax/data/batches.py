@@ -17,6 +17,7 @@ from jax import ShapeDtypeStruct as Shape
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.data.epochs import Bucket, EpochPlan
+from eeg2text_jax.errors import shortlist
 
 
 class Batch(TypedDict, total=False):
@@ -130,15 +131,10 @@ class FeatureScale(NamedTuple):
     def note(self) -> str:
         """Return a sentence on the features that do not vary, or ""."""
         kinds = (("constant", self.constant), ("nearly constant", self.nearly))
-        found = [f"{len(numbers)} {kind} (number {_listed(numbers)})" for kind, numbers in kinds if len(numbers)]
+        found = [f"{len(numbers)} {kind} (number {shortlist(numbers, 10)})" for kind, numbers in kinds if len(numbers)]
         if not found:
             return ""
         return f"of {len(self.mean)} features, {' and '.join(found)} over the train part: they are fed as 0."
-
-
-def _listed(numbers: np.ndarray) -> str:
-    shown = ", ".join(map(str, numbers[:10]))
-    return f"{shown}, ..." if len(numbers) > 10 else shown
 
 
 ROUNDING = 1e-6  # relative to a feature's largest magnitude; smaller deviations are float32 rounding of a constant

@@ -16,7 +16,7 @@ from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
 from eeg2text_jax.data.frames import Frames
 from eeg2text_jax.data.raw.find import is_raw
 from eeg2text_jax.data.tally import first_texts, mark_notes
-from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.errors import UserError, first_line, shortlist
 
 ROWS = 1 << 16  # words read at once
 FRAMES = 64  # frames read at once
@@ -169,7 +169,7 @@ def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None
     findings.spread = np.sqrt(np.maximum(squares / n - (sums / n) ** 2, 0))
     constant = np.flatnonzero(high - low <= NEARLY * np.maximum(abs(low), abs(high)))
     if len(constant):
-        shown = ", ".join(map(str, constant[:10])) + (", ..." if len(constant) > 10 else "")
+        shown = shortlist(constant, 10)
         findings.notes.append(f"{len(constant)} of {width} features do not vary (numbers {shown}): they are fed as 0.")
     findings.features_are = outline.features_are
     scale = by_subject[:, 0] / np.maximum(by_subject[:, 1], 1)

@@ -105,6 +105,13 @@ class Clock:
         return found, distance
 
 
+def known_clock(data: Any, purpose: str) -> Clock:
+    """Return the clock of a data file. Raises UserError if no time is known; `purpose` says what needs it."""
+    if data.clock is None or not data.clock.known.any():
+        raise UserError(f"{data.path}: {purpose}")
+    return data.clock
+
+
 def gaps(span: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return the time between a span `[2]` and others `[..., 2]`, 0 if they overlap."""
     return np.maximum(np.maximum(others[..., 0] - span[1], span[0] - others[..., 1]), 0)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eeg2text_jax.data.clock import NO_TIME, Clock
+from eeg2text_jax.data.clock import NO_TIME, Clock, known_clock
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.bipartite import at_least_one
@@ -16,6 +16,10 @@ from eeg2text_jax.splits.split import PARTS, Split, normalize, readings_of
 
 LEFT_OUT = -1
 TRAIN, DEV, TEST = range(3)  # as in `PARTS`
+NEEDS_TIME = (
+    f"split 'blocks' needs to know {NO_TIME.partition(' is')[0]}; prepare the file again with columns of recording and "
+    "onset or order, or take split 'unique_text'."
+)
 
 
 def blocks(
@@ -33,7 +37,7 @@ def blocks(
     Raises:
       UserError: time is not known.
     """
-    clock = checked_clock(data)
+    clock = known_clock(data, NEEDS_TIME)
     rng = np.random.default_rng(seed)
     place, part = places(clock), np.full(len(data), TRAIN)
     for task in np.unique(data.task.astype(str)):
@@ -55,7 +59,7 @@ def block_folds(data: DataFile, count: int, share: float, seed: int, gap: float)
 
     `share` is that of dev in the samples that do not test.
     """
-    clock = checked_clock(data)
+    clock = known_clock(data, NEEDS_TIME)
     texts = text_names(data)
     stretch = np.where(clock.known, np.minimum((places(clock) * count).astype(int), count - 1), LEFT_OUT)
     sizes = [len(found) for found in np.array_split(np.arange(len(set(texts))), count)]
@@ -71,16 +75,6 @@ def block_folds(data: DataFile, count: int, share: float, seed: int, gap: float)
         part = own_texts(data, part, sizes_now)
         splits.append(split_of(data, part, f"blocks, gap {gap:g} {clock.unit}, fold {k + 1} of {count}", seed, gap))
     return splits
-
-
-def checked_clock(data: DataFile) -> Clock:
-    """Return the clock of a data file. Raises UserError if no time is known."""
-    if data.clock is None or not data.clock.known.any():
-        raise UserError(
-            f"{data.path}: split 'blocks' needs to know {NO_TIME.partition(' is')[0]}; prepare the file again with "
-            "columns of recording and onset or order, or take split 'unique_text'."
-        )
-    return data.clock
 
 
 def places(clock: Clock) -> np.ndarray:

@@ -8,6 +8,7 @@ import scipy.signal
 
 from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.sentences import Span
+from eeg2text_jax.errors import shortlist
 
 ORDER = 4  # of the Butterworth filters, applied forwards and backwards: no delay, twice the attenuation
 NOTCH_Q = 30.0
@@ -108,5 +109,4 @@ class Levels:
         return found
 
     def _some(self, which: np.ndarray) -> str:
-        named = [self._channels[i] for i in np.flatnonzero(which).tolist()]
-        return ", ".join(named[:8]) + (", ..." if len(named) > 8 else "")
+        return shortlist(self._channels[i] for i in np.flatnonzero(which).tolist())

@@ -15,7 +15,7 @@ from eeg2text_jax.data.raw.events import read_table
 from eeg2text_jax.data.raw.find import RawFile
 from eeg2text_jax.data.recordings.features import UnreadableRecording
 from eeg2text_jax.data.source import library
-from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.errors import UserError, first_line, shortlist
 
 # Channels of the eyes, the heart, muscles and devices: EDF and BrainVision have no types, so that MNE calls them EEG.
 NOT_EEG = re.compile(r"(?i)[hvlr]?(eog|ecg|ekg|emg)|photo|trig|status|resp|gsr")
@@ -59,7 +59,7 @@ class Recording:
         broken = np.flatnonzero(~np.isfinite(found).all(axis=1))
         if len(broken):
             first = start + np.flatnonzero(~np.isfinite(found).all(axis=0))[0]
-            names = _some([self.channels[i] for i in broken])
+            names = shortlist([self.channels[i] for i in broken])
             raise UserError(
                 f"{self.file.path}: {len(broken)} of {len(self.channels)} channels have NaN or infinity at "
                 f"{first / self.rate:.1f} s ({names}); mend the recording, or leave them out with data.raw.exclude."
@@ -85,14 +85,16 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
     if spec.channels:
         missing = [name for name in spec.channels if name not in raw.ch_names]
         if missing:
-            raise UserError(f"{file.path}: has no channel {missing[0]!r} (data.raw.channels); it has {_some(names)}.")
+            raise UserError(
+                f"{file.path}: has no channel {missing[0]!r} (data.raw.channels); it has {shortlist(names)}."
+            )
         names = list(spec.channels)
     else:
         names = [name for name in names if not NOT_EEG.match(name)]
     names = [name for name in names if name not in spec.exclude]
     if not names:
         raise UserError(
-            f"{file.path}: has no channel of EEG, it has {_some(raw.ch_names)} of the types "
+            f"{file.path}: has no channel of EEG, it has {shortlist(raw.ch_names)} of the types "
             f"{', '.join(sorted(set(raw.get_channel_types())))}; name those to take with data.raw.channels."
         )
     if spec.reference == "average" and len(names) < 2:
@@ -147,10 +149,6 @@ def quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
 
 
 def open_bids(file: RawFile, wanted: tuple[str, ...]) -> tuple[Any, Types, str]:

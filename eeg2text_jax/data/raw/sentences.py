@@ -9,7 +9,7 @@ from eeg2text_jax.data.raw.events import CODES, MISSING, Event, is_marked_bad, s
 from eeg2text_jax.data.raw.find import RawFile, stem_of
 from eeg2text_jax.data.raw.texts import Texts
 from eeg2text_jax.data.tally import are_codes
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, shortlist
 
 NO_END = "no end"
 NO_TEXT = "no text"
@@ -86,8 +86,8 @@ def no_sentence(file: RawFile, events: Sequence[Event], spec: RawSpec) -> str:
     why = ""
     if not spec.begin and not any(event.duration for event in events):
         why = " and none has a duration, so give data.raw.end, the code that ends a sentence"
-    shown = f"{', '.join(codes[:8])}{', ...' if len(codes) > 8 else ''}"
-    return f"{file.path}: no event begins a sentence (data.raw.begin is {spec.begin!r}){why}; its codes are {shown}."
+    begin = f"{file.path}: no event begins a sentence (data.raw.begin is {spec.begin!r})"
+    return f"{begin}{why}; its codes are {shortlist(codes)}."
 
 
 def refuse_codes(file: RawFile, texts: Sequence[str]) -> None:
