@@ -217,6 +217,7 @@ def get_config() -> ConfigDict:
         "shuffled",
         "subject_mean",
         "length_only",
+        "prompt_only",
     )
 
     c.optim = ConfigDict()
