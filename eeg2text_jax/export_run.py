@@ -57,7 +57,13 @@ def finished_study(root: str) -> Study:
     """
     root = at_hand(root)
     workdir = find_workdir(root)
-    config = read_settings(ConfigDict(read_configuration(workdir)))
+    try:
+        config = read_settings(ConfigDict(read_configuration(workdir)))
+    except KeyError as error:
+        raise UserError(
+            f"{workdir.config}: has no field {error.args[0]!r}; another version wrote it, so use that version, or run "
+            "the configuration again in another --workdir."
+        ) from error
     study = open_finished(config, root)
     workdir.check("predictions.jsonl", "results.json")
     return study

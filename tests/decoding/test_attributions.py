@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from tiny_run import tiny_settings
 
-from eeg2text_jax import data, pipeline
+from eeg2text_jax import data, export_run, pipeline
 from eeg2text_jax.data.batches import make_batch
 from eeg2text_jax.decoding.attributions import attribution_program, mean_share
 from eeg2text_jax.decoding.retrieve import likelihood_program, padded_labels
 from eeg2text_jax.decoding.topomap import flattened, map_figure
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.export_run import finished_study
 from eeg2text_jax.training.resume import trained_params
 
@@ -45,6 +46,14 @@ def test_a_report_has_the_picture_and_says_that_it_is_no_test(finished):
     assert report.count("Which channels count") == 1
     assert "a picture and no test" in report
     assert 'alt="channels"' in report
+
+
+def test_a_run_of_a_version_without_a_section_is_refused(finished, monkeypatch):
+    stored = json.loads((finished / "config.json").read_text())
+    del stored["data"]["raw"]
+    monkeypatch.setattr(export_run, "read_configuration", lambda workdir: stored)
+    with pytest.raises(UserError, match=r"config.json: has no field 'raw'; another version wrote it"):
+        finished_study(str(finished))
 
 
 def test_sizes_are_slopes_of_the_likelihood(finished):
