@@ -61,7 +61,7 @@ def finished_study(root: str) -> Study:
         config = read_settings(ConfigDict(read_configuration(workdir)))
     except KeyError as error:
         raise UserError(
-            f"{workdir.config}: has no field {error.args[0]!r}; another version wrote it, so use that version, or run "
+            f"{workdir.config}: has no field {str(error.args[0]).strip("'")!r}; another version wrote it, so use that version, or run "
             "the configuration again in another --workdir."
         ) from error
     study = open_finished(config, root)
