@@ -191,7 +191,7 @@ def audit_mode(
     line.digest = digest_of(rows)
     controls = {name: read[name].modes[mode] for name in one.controls if mode in read[name].modes}
     if missing := [name for name in one.controls if name not in controls]:
-        line.notes.append(f"the control {', '.join(missing)} could not be had: judged without it")
+        line.notes.append(f"the control {', '.join(missing)} could not be obtained: judged without it")
     options = {"name": one.set, "resamples": resamples, "seed": seed, "groups": read[one.set].groups}
     if mode == "unknown" and one.mode == "free-running":
         options["stated_by"] = "the repository states"

@@ -35,15 +35,26 @@ CHANGED = (
     ),
     (
         "`zechtro-logmel-10-1-indogpt-eeg`",
-        "was *underpowered*. Its outputs are those of its control, row by row, which is equivalence "
-        "whatever the cause.",
+        "was *underpowered*. Its outputs equal its control's in every row. That is equivalence, whatever the cause.",
     ),
 )
 
 
 HEADINGS = (
-    *("set", "verdict", "input", "mode, file says", "made", "rows", "sentences", "BLEU-1", "null", "content", "p"),
-    *("control", "difference", "p of it", "findings"),
+    *(
+        "set",
+        "verdict",
+        "input",
+        "mode, file says",
+        "mode, repository says",
+        "rows",
+        "sentences",
+        "BLEU-1",
+        "null",
+        "content",
+        "p",
+    ),
+    *("control", "difference", "p of difference", "findings"),
 )
 LEVEL_HEADINGS = ("set", "control", "verdict", "content", "groups by", "between groups", "within groups")
 
@@ -88,7 +99,7 @@ def summary(lines: Sequence[Line]) -> list[str]:
     fed = [line for line in free if line.published.eval_condition not in CONTROLS]
     alone = [line for line in free if not line.control]
     noise, label = (sum(line.published.eval_condition == fed_with for line in alone) for fed_with in CONTROLS)
-    and_label = f" and {label} fed a label" if label else ""
+    and_label = f", {label} a label" if label else ""
     verdicts = Counter(line.verdict for line in fed)
     listed = ", ".join(f"*{verdict}* {count}" for verdict, count in verdicts.most_common())
     uses = [line.published.set for line in fed if line.verdict == Verdict.USES_EEG]
@@ -96,21 +107,21 @@ def summary(lines: Sequence[Line]) -> list[str]:
     often = ", ".join(f"`{code}` {count}" for code, count in found.most_common(10))
     had = [line for line in lines if line.verdict == "not had"]
     named, files = len({line.published.set for line in lines}), len({line.published.set for line in judged})
-    missing = f"; {len(had)} could not be had ({', '.join(line.published.set for line in had)})" if had else ""
+    missing = f"; {len(had)} could not be obtained ({', '.join(line.published.set for line in had)})" if had else ""
     claimed = ("uses EEG", "content above its null", "detectable but below the margin")
     plain = sum(line.verdict in claimed for line in forced)
     return [
         f"{named} published sets are listed{missing}. The {files} files that were judged are of "
-        f"{len({line.published.repository for line in judged})} repositories; {len(judged) - files} of them hold both "
-        f"modes and have a line for each, so {len(judged)} lines were judged. {len(judged) - len(once)} lines hold the "
-        "same predictions as an earlier line and count once.",
-        f"{len(free)} lines ran free, as far as file or repository tell; {len(alone)} of them have no control, of "
-        f"which {noise} are noise-fed{and_label}, the controls of others. "
-        f"{len(forced)} are teacher-forced, {plain} of them with a claim of content; of "
-        f"{len(once) - len(free) - len(forced)} nothing says how they were decoded.",
-        f"Verdicts on the {len(fed)} that ran free and were fed a recording: {listed}. *Uses EEG*: "
+        f"{len({line.published.repository for line in judged})} repositories; {len(judged) - files} of them hold "
+        f"free-running and teacher-forced predictions and have a line for each, so {len(judged)} lines were judged. "
+        f"{len(judged) - len(once)} lines repeat the predictions of an earlier line; the counts below leave them out.",
+        f"{len(free)} lines are free-running, according to the file or its repository. {len(alone)} of them have no "
+        f"control; {noise + label} of these are themselves controls of other lines ({noise} were fed noise{and_label}). "
+        f"{len(forced)} lines are teacher-forced; the audit claims content for {plain} of them. For "
+        f"{len(once) - len(free) - len(forced)} lines nothing says how they were decoded.",
+        f"Verdicts on the {len(fed)} free-running lines that were fed a recording: {listed}. *Uses EEG*: "
         f"{', '.join(uses) or 'none'}.",
-        f"What was found most often, in all lines: {often}.",
+        f"The most frequent findings, over all lines: {often}.",
     ]
 
 
@@ -162,19 +173,27 @@ def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet], resamples
         [
             "# The field, audited",
             "",
-            "Decoded text that groups have published, read without options, scored and audited by one program. "
-            "[The same table, sortable](field.html), with every finding in words.",
+            "Decoded text that groups have published. One program read it with default options, scored it and audited "
+            "it. Words are explained in the [glossary](glossary.md), verdicts in [Reading a verdict](verdict.md). "
+            "[The same table, sortable](field.html), has every finding in words.",
             "",
             *(f"- {sentence}" for sentence in summary(lines)),
             "",
-            f"Made by `python tools/field.py` with {made_by(resamples, seed)}. BLEU-1 is word BLEU-1 (sacrebleu 13a, "
-            "one order, no smoothing), *null* the score of the same predictions against other sentences, *content* the "
-            "difference, *difference* the content beyond that of the control that decides; where the tasks are not "
-            "known, the figures of those strata under which p is largest. *Mode* is what the file says, *made* what "
-            "its repository says; where the file is silent and the repository says that it "
-            "ran free, the verdict rests on "
-            "that statement. Lines that cannot be judged show no p. A verdict is about a file, never about its "
-            "authors: that these files can be read at all is their merit.",
+            f"Made by `python tools/field.py` with {made_by(resamples, seed)}.",
+            "",
+            "- *BLEU-1* is word BLEU-1 (sacrebleu 13a, one order, no smoothing). *Null* is the score of the same "
+            "predictions against other sentences. *Content* is BLEU-1 minus null.",
+            "- *Difference* is content minus the content of the deciding control, so a line can be *equivalent to "
+            "control* although the two BLEU-1 differ. If the tasks are not known, the test is repeated in several "
+            "strata, and the figures with the largest p are shown.",
+            "- *Input* is what the model was trained on → what it was given in testing.",
+            "- *Mode, file says* and *mode, repository says* are two statements about decoding. If the file does not "
+            "say and the repository says free-running, the verdict rests on that statement. Teacher-forced text holds "
+            "its target whatever the recording, so it is not judgeable and shows no p, however large its content.",
+            "",
+            "A verdict is about a file, never about its authors. It is to their credit that these files can be read "
+            "at all. A `too_good` line is not accused: the finding marks scores that no free-running decoder of "
+            "reading reaches.",
             "",
             *table(HEADINGS, rows),
             "",
@@ -185,7 +204,7 @@ def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet], resamples
             "",
             *(f"- {name} {text}" for name, text in WITHDRAWN),
             "",
-            "Two more verdicts changed with the rules; all others stand:",
+            "Two more verdicts changed because rules changed. All other verdicts are the same.",
             "",
             *(f"- {name} {text}" for name, text in CHANGED),
             "",
@@ -198,18 +217,18 @@ def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet], resamples
             ),
             "## To object",
             "",
-            "A line that is wrong or unfair: open an issue in this project's repository (template *The field: a line "
-            "that is wrong*) with the set's name and what it should say, or with a file that should stand beside it (a "
-            "control, a free-running version). A line is corrected or withdrawn in the next "
-            "version of this page, which says so.",
+            "If a line is wrong or unfair, open an issue in this project's repository (template *The field: a line "
+            "that is wrong*) with the set's name and what it should say, or with a file that should be judged with it "
+            "(a control, a free-running version). The next version of this page corrects or withdraws the line, and "
+            "says so.",
             "",
-            "## Verdicts that need a word",
+            "## Verdicts with their reasons",
             "",
             *table(("set", "mode", "why"), reasons),
             "",
             "## Findings",
             "",
-            "The first set of each kind, in the words of the audit.",
+            "The first example of each finding, in the words of the audit.",
             "",
             *table(("finding", "level", "for example"), findings),
             "",
@@ -225,8 +244,8 @@ def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet], resamples
 
 SAID = ("not judgeable", "refused", "not had", "control better", "uses EEG")
 LEVELS_TEXT = (
-    "Where a file says the class of each reference, content is given between classes (whole classes exchanged) and "
-    "within them (the sentences of one class exchanged), each beyond that of the control."
+    "If a file gives the class of each reference, the table shows two results, each minus the control's: content "
+    "between classes (whole classes are exchanged) and within classes (the sentences of one class are exchanged)."
 )
 
 
