@@ -116,7 +116,7 @@ def summary(lines: Sequence[Line]) -> list[str]:
         f"free-running and teacher-forced predictions and have a line for each, so {len(judged)} lines were judged. "
         f"{len(judged) - len(once)} lines repeat the predictions of an earlier line; the counts below leave them out.",
         f"{len(free)} lines are free-running, according to the file or its repository. {len(alone)} of them have no "
-        f"control; {noise + label} of these are themselves controls of other lines ({noise} were fed noise{and_label}). "
+        f"control; {noise + label} of these are controls of other lines ({noise} were fed noise{and_label}). "
         f"{len(forced)} lines are teacher-forced; the audit claims content for {plain} of them. For "
         f"{len(once) - len(free) - len(forced)} lines nothing says how they were decoded.",
         f"Verdicts on the {len(fed)} free-running lines that were fed a recording: {listed}. *Uses EEG*: "
