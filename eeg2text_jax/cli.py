@@ -22,9 +22,13 @@ from eeg2text_jax.versions import __version__
 # that may be read, or not even that.
 ADVICE = {
     **dict.fromkeys(
-        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space and start again, what is finished is kept"
+        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+        "free some space and run the same command again, what is finished is kept",
     ),
-    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "take a place that may be written to, or be let in"),
+    **dict.fromkeys(
+        (errno.EROFS, errno.EACCES, errno.EPERM),
+        "choose a place that you may read and write, or get permission for this one",
+    ),
 }
 
 
@@ -63,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
         if error.errno is None or not (error.filename or error.errno in ADVICE):
             raise
         place = f"{error.filename}: " if error.filename else ""
-        advice = ADVICE.get(error.errno, "look at the path")
+        advice = ADVICE.get(error.errno, "check the path")
         print(f"eeg2text {name}: {place}{os.strerror(error.errno)}; {advice}.", file=sys.stderr)
         return 2
     except Terminated as end:
@@ -110,12 +114,12 @@ def _refuse_addresses(arguments: list[str]) -> None:
             continue
         place, scheme, rest = found.groups()
         if scheme.lower() in ("gs", "s3"):
-            raise UserError(f"{argument}: {scheme} is written in small letters; write {scheme.lower()}://{rest}.")
+            raise UserError(f"{argument}: expected {scheme} in small letters; write {scheme.lower()}://{rest}.")
         if scheme.lower() == "file":
-            raise UserError(f"{argument}: a place of this machine is written as a path; write {_path_of(place)}.")
+            raise UserError(f"{argument}: expected a path for a place on this machine; write {_path_of(place)}.")
         raise UserError(
-            f"{argument}: places on the web are not read or written, of buckets those of gs:// and s3:// are; copy "
-            "it, or mount it as a folder, and name that."
+            f"{argument}: web addresses are not read or written, only buckets (gs://, s3://); copy the file to this "
+            "machine, or mount it as a folder, and give that path."
         )
 
 

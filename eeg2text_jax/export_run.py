@@ -122,8 +122,8 @@ def _feeding(study: Study) -> Feeding:
     base = study.config.model.checkpoint if study.model.shared_frozen else ""
     if study.model.shared_frozen and not (base and study.model.spec.encoder is None):
         raise UserError(
-            f"{study.workdir.root}: its frozen language model has random weights or an encoder; an export beside it "
-            "needs a decoder-only checkpoint in model.checkpoint."
+            f"{study.workdir.root}: its frozen language model has random weights or an encoder; an export holds no "
+            "frozen model, so model.checkpoint must name a decoder-only checkpoint."
         )
     config, samples = study.config, study.samples
     return Feeding(

@@ -158,6 +158,8 @@ def generation_note(checkpoint: str, spec: GenerationSpec) -> str:
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({first_line(error)}); put the file back, or remove it.") from error
     if not isinstance(stored, dict):
-        raise UserError(f"{path}: holds {type(stored).__name__}; expected a JSON object of settings.")
+        raise UserError(
+            f"{path}: holds {stored!r:.60}; expected a JSON object of settings; put the file back, or remove it."
+        )
     names = ", ".join(unlike(stored, spec))
     return f"{path}: is not followed, config.decode decides; it differs in {names}." if names else ""

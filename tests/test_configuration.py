@@ -129,7 +129,7 @@ def test_other_places_are_one_sentence(command, tmp_path, monkeypatch, capsys):
         (["score", "file://rows.jsonl"], "write rows.jsonl."),
         (["audit", "--eeg=file:///x.jsonl"], "write /x.jsonl."),
         (["export", "--workdir=x", "--out=S3://lab/x"], "write s3://lab/x."),
-        (["split", "gcs://lab/data.h5"], "those of gs:// and s3:// are"),
+        (["split", "gcs://lab/data.h5"], "only buckets (gs://, s3://)"),
         (
             ["run", DEMO, "--workdir=x", "--config.data.source=S3://lab/data.h5"],
             "a path, or gs://BUCKET/PATH, or s3://BUCKET/PATH",

@@ -79,7 +79,7 @@ def other_weights(base: str) -> Iterator[None]:
 
 @pytest.mark.usefixtures("other_weights")
 def test_other_frozen_weights_are_refused(trained: Study, exported: Path) -> None:
-    message = r"its weights are not those that .* was trained with; bring those back"
+    message = r"its weights are not those that .* was trained with; put those weights back"
     with pytest.raises(UserError, match=message):
         trained_params(dataclasses.replace(trained))
     with pytest.raises(UserError, match=message):
@@ -90,7 +90,9 @@ def test_other_frozen_weights_are_refused(trained: Study, exported: Path) -> Non
 
 def test_a_prompt_of_fields_is_held_against_the_positions(trained: Study) -> None:
     """What stands in the fields is known from the data alone."""
-    with pytest.raises(UserError, match="a prompt of 150 tokens, 20 words and the text are 194 positions, and the"):
+    with pytest.raises(
+        UserError, match=r"the prompt .150 tokens., the recording .20 words. and the text need 194 positions, but the"
+    ):
         check_positions(trained.model, trained.settings, 150)
 
 

@@ -285,8 +285,8 @@ def test_a_full_disk_is_one_sentence(monkeypatch, capsys):
     monkeypatch.setattr("eeg2text_jax.commands.run.decode", fail)
     assert cli.main(["decode"]) == 2
     assert capsys.readouterr().err == (
-        "eeg2text decode: runs/x/predictions.jsonl: No space left on device; free some space and start again, "
-        "what is finished is kept.\n"
+        "eeg2text decode: runs/x/predictions.jsonl: No space left on device; free some space and run the same "
+        "command again, what is finished is kept.\n"
     )
 
 

@@ -14,14 +14,14 @@ UNPROVEN = "content of unproven origin"
 LABELS = {"eeg": "Predictions", "control": "Control", "references": "References"}
 # Options of the command as a pattern -> their counterpart on the page.
 COLUMNS = r"--columns=(?:'[^']*'|[^\s;.]+)"
-NAMED = r"(?:name (?:them|both|one|the columns)|say it|give their numbers) with "
+NAMED = r"(?:name (?:them|both|one|the columns) with|say it with|give their numbers with|set) "
 FIELDS = {
     NAMED + COLUMNS: f"choose the columns under “{OPTIONS}”",
     COLUMNS: "the columns chosen",
     r"give (?:its references|these|their references) with --reference=FILE": f"drop its references under “{OPTIONS}”",
     r"leave --reference out": "remove the file of references",
     r"--reference(?:=FILE)?": "the file of references",
-    r",? (?:or |and )?say (?:--format=\w+[^.;]*|whether this (?:line )?is [^.;]*)": "",
+    r",? (?:or |and )?(?:say|set) (?:--format=\w+[^.;]*|whether this (?:line )?is [^.;]*)": "",
     r"--mode=free_running or --proof states it, --again shows it of a run of eeg2text": "mode or proof states it",
     r"--mode(?:=\w+)?": "the mode",
     r"--proof(?:='[^']*')?": "the proof",

@@ -66,13 +66,16 @@ def read(path: Path, request: Request) -> PredictionSet:
     """Return a visitor's file; raise a UserError if it cannot be read or has more than `ROWS` rows."""
     print(f"reading {path}", flush=True)
     if is_rankings(path):
-        raise UserError(f"{path}: a file of rankings; this page takes texts; judge it with `eeg2text audit`.")
+        raise UserError(
+            f"{path}: is a file of rankings, and this page takes decoded text; judge it with `eeg2text audit`."
+        )
     reference = Path(REFERENCES) if Path(REFERENCES).is_file() else None
     chosen = {"columns": request.get("columns"), "mode": request.get("mode")}
     found = read_any(path, **chosen, groups=LIKELY, reference=reference)
     if len(found.predictions) > (most := request.get("rows", ROWS)):
         raise UserError(
-            f"{path}: {len(found.predictions)} rows; this page takes {most}, `eeg2text audit` on your machine any."
+            f"{path}: {len(found.predictions)} rows; this page takes {most} at most; judge the file with "
+            "`eeg2text audit` on your machine."
         )
     return found
 

@@ -115,7 +115,7 @@ def _shared_mode(conditions: Mapping[str, Sequence[Prediction]]) -> str | None:
 
 def _one_mode(name: str, rows: list[Prediction], mode: str | None, notes: list[str]) -> list[Prediction]:
     if not rows:
-        raise UserError(f"{name}: no predictions.")
+        raise UserError(f"{name}: holds no predictions; give another file.")
     counts = Counter(row.mode for row in rows)
     if mode is None:
         mode = "free_running" if "free_running" in counts else next(iter(counts))
@@ -131,7 +131,7 @@ def _one_mode(name: str, rows: list[Prediction], mode: str | None, notes: list[s
 def _check_rows(name: str, rows: Sequence[Prediction]) -> None:
     samples = Counter((row.seed, row.sample_id) for row in rows if row.sample_id)
     if twice := [sample for (_, sample), n in samples.items() if n > 1]:
-        raise UserError(f"{name}: sample {twice[0]!r} occurs more than once; each sample may have one prediction.")
+        raise UserError(f"{name}: sample {twice[0]!r} occurs more than once; keep one prediction for each sample.")
     for number, row in enumerate(rows, 1):
         if not row.reference.strip():
             raise UserError(f"{name}: row {number} (sample {row.sample_id!r}) has an empty reference; remove the row.")
@@ -180,8 +180,8 @@ def _check_same(chosen: dict, keys: dict, first: str, other: str, common: bool) 
     if a != b:
         missing = next(iter(sorted(a ^ b)))
         raise UserError(
-            f"the references differ: {first} has {len(a)} sentences, {other} {len(b)}, {len(a & b)} in both "
-            f"(first difference: {missing!r:.60}); {remedy}."
+            f"the references differ: {first} has {len(a)} sentences and {other} {len(b)}, of which {len(a & b)} are in "
+            f"both (only {first if missing in a else other} has {missing!r:.60}); {remedy}."
         )
     pair = {first: chosen[first], other: chosen[other]}
     with_subject = _subjects_known(pair)
@@ -191,8 +191,8 @@ def _check_same(chosen: dict, keys: dict, first: str, other: str, common: bool) 
         if with_subject and not set(subjects[0]) & set(subjects[1]):
             what += f" (no subject label in common: {_first(subjects[0])} and {_first(subjects[1])})"
         raise UserError(
-            f"{first} has {len(chosen[first])} rows and {other} {len(chosen[other])}, and they differ in how many "
-            f"belong to a {what}; {remedy}."
+            f"{first} has {len(chosen[first])} rows and {other} {len(chosen[other])}, and they differ in the number of "
+            f"rows for the same {what}; {remedy}."
         )
 
 
@@ -208,7 +208,9 @@ def _keep_shared(chosen: dict[str, list[Prediction]], keys: dict[str, list[str]]
     for counts in cells.values():
         shared &= counts
     if not shared:
-        raise UserError("the conditions share no row (same sentence, subject and seed); there is nothing to compare.")
+        raise UserError(
+            "the conditions share no row (same sentence, subject and seed); give files of the same test set."
+        )
     left_out = []
     for name, rows in chosen.items():
         left, kept = shared.copy(), []
@@ -232,7 +234,7 @@ def _assemble(
     number = {key: index for index, key in enumerate(order)}
     readers = readers_of(chosen[first], np.array([number[key] for key in keys[first]]), stratum_size)
     if readers.any():
-        notes.append(f"{readers.max() + 1} groups of subjects read different sentences: strata keep to one group's.")
+        notes.append(f"{readers.max() + 1} groups of subjects read different sentences: no stratum mixes these groups.")
     strata = length_strata(
         [f"{task}\n{group}" for task, group in zip(tasks, readers, strict=True)], n_words, stratum_size
     )
@@ -241,8 +243,8 @@ def _assemble(
         notes.append(f"{(~keep).sum()} sentences are alone in their task; they have no content null and are left out.")
     if keep.sum() < MIN_SENTENCES:
         raise UserError(
-            f"{first}: {keep.sum()} sentences that can be held against each other; at least {MIN_SENTENCES} are needed "
-            "for a p-value below 0.05, 30 for a verdict, and about 100 for one that finds small effects."
+            f"{first}: has only {keep.sum()} sentences that can be exchanged with each other; at least {MIN_SENTENCES} "
+            "are needed for a p-value below 0.05, 30 for a verdict, and about 100 for one that finds small effects."
         )
     order = [key for key, kept in zip(order, keep, strict=True) if kept]
     place = {key: index for index, key in enumerate(order)}

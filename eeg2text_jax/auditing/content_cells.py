@@ -96,7 +96,7 @@ def weighted_tables(aligned: Aligned, strata: np.ndarray, metric: Metric) -> tup
 
 def _check_size(blocks: Blocks, values_a_cell: int) -> None:
     if not blocks.groups:
-        raise UserError("every sentence is alone in its stratum; there is nothing to hold predictions against.")
+        raise UserError("every sentence is alone in its stratum; give more sentences of each task.")
     needed = blocks.n_cells * values_a_cell * 8
     if needed > LARGEST_TABLE:
         largest = max(members.shape[1] for members in blocks.groups)

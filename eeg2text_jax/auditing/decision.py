@@ -49,7 +49,9 @@ def deciding_of(names: str, controls: Collection[str]) -> list[str] | None:
     found = [name.strip() for name in names.split(",")] if names else None
     for name in found or ():
         if name not in controls:
-            raise UserError(f"--deciding={names}: {name!r} is no control; the files have {', '.join(controls)}.")
+            raise UserError(
+                f"--deciding={names}: {name!r} is not a control of these files; expected some of {', '.join(controls)}."
+            )
     return found
 
 

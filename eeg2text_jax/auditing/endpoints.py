@@ -69,7 +69,9 @@ def rank_endpoints(name: str) -> list[Endpoint]:
     """
     if name not in WHICH_SENTENCE:
         names = ", ".join(WHICH_SENTENCE)
-        raise UserError(f"--endpoint={name}: of rankings it is one of {names}; {did_you_mean(name, WHICH_SENTENCE)}")
+        raise UserError(
+            f"--endpoint={name}: for rankings, expected one of {names}; {did_you_mean(name, WHICH_SENTENCE)}"
+        )
     metric = RankMetric()
     ordered = [name, *(other for other in WHICH_SENTENCE if other != name)]
     found = [(WHICH_SENTENCE[key], metric.columns.index(key)) for key in ordered]

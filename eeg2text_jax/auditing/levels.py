@@ -85,7 +85,10 @@ def labels_of(aligned: Aligned, groups: Mapping[str, str], column: str) -> np.nd
     known = {sentence_key(text): label for text, label in groups.items()}
     missing = [text for text in aligned.references if not known.get(sentence_key(text), "").strip()]
     if missing:
-        raise UserError(f"--groups={column}: {len(missing)} references have no label, such as {missing[0]!r:.60}.")
+        raise UserError(
+            f"--groups={column}: {len(missing)} references have no label, such as {missing[0]!r:.60}; give each one a "
+            "label."
+        )
     labels = np.unique([known[sentence_key(text)] for text in aligned.references], return_inverse=True)[1]
     if not labels.any():
         raise UserError(f"--groups={column}: all references have the same label; expected two groups or more.")

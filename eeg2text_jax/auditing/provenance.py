@@ -83,13 +83,13 @@ def checked_proof(text: str) -> str:
     words = set(re.findall(r"[^\W\d_]{2,}", text.lower()))
     if FORCED.search(text) and not words & DENIED:
         raise UserError(
-            f"--proof={text!r}: says that the decoder was given the target; expected how it is known that "
-            "none reached it."
+            f"--proof={text!r}: says that the decoder was given the target text; expected how you know that no target "
+            "text reached the decoder."
         )
     if text and len(words) < PROOF_WORDS and not URL.fullmatch(text.strip()):
         raise UserError(
-            f"--proof={text!r}: expected a sentence of {PROOF_WORDS} different words or more, or an address "
-            "(https://...), that says how it is known that no target reached the decoder."
+            f"--proof={text!r}: expected a sentence with at least {PROOF_WORDS} different words, or a link "
+            "(https://...), that says how you know that no target text reached the decoder (no teacher forcing)."
         )
     return " ".join(text.split())
 

@@ -36,7 +36,8 @@ def rank_table(aligned: Aligned, endpoint: str = "top-5") -> "RankTable":
     for condition in aligned.conditions:
         if not all(isinstance(row, Ranking) for row in condition.rows):
             raise UserError(
-                f"{condition.name}: holds no rankings, and {aligned.eeg.name} does; audit rows of one kind."
+                f"{condition.name}: holds no rankings, but {aligned.eeg.name} does; give rankings only, or decoded "
+                "text only."
             )
     chosen, *others = rank_endpoints(endpoint)
     rows = [row for row in aligned.eeg.rows if isinstance(row, Ranking)]

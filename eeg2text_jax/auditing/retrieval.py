@@ -61,7 +61,8 @@ def retrieve(
         expected = lists.setdefault(scores.sentence_id, scores.candidates)
         if other is None or not scores.candidates == other.candidates == expected:
             raise UserError(
-                f"sample {key[0]!r}: expected the same candidates with eeg and {name} and for its sentence throughout."
+                f"sample {key[0]!r}: is missing under {name}, or its candidates differ there or in other rows of its "
+                "sentence; expected the same candidates in all of these."
             )
         evidence = np.array(other.nll) - np.array(scores.nll)
         ranks.setdefault(scores.sentence_id, []).append((evidence[:, None] <= evidence).sum(1))

@@ -37,7 +37,8 @@ def model_around(
     prompt = tokenizer(config.prompt, add_special_tokens=False)["input_ids"] if config.prompt else []
     if prompt and max(prompt) >= (spec.encoder_vocab_size or spec.vocab_size):
         raise UserError(
-            f"config.model.prompt has token {max(prompt)}, which the encoder's vocabulary lacks; shorten it."
+            f"config.model.prompt has token {max(prompt)}, which the vocabulary of the encoder lacks; change the "
+            "prompt, or leave it out."
         )
     eeg = brain_spec(config, feature_shape, tuple(prompt), spec.d_model)
     return Seq2SeqModel(spec, eeg, dtype=config.dtype, remat=config.remat, keep=config.keep)

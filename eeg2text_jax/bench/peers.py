@@ -174,7 +174,9 @@ def imported(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UserError(f"--peer: {name.split('.')[0]} is not installed; pip install it or leave it out.") from error
+        raise UserError(
+            f"--peer: {name.split('.')[0]} is not installed; install it with pip, or leave the peer out."
+        ) from error
 
 
 class TorchTraining:

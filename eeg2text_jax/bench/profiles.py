@@ -36,7 +36,9 @@ def profile(run: Callable[[], Any], folder: Path, hlo: str, unknown_loops: Seque
     written = max(folder.glob("plugins/profile/*/*.xplane.pb"), key=lambda path: path.stat().st_mtime)
     measured = by_part(ProfileData.from_file(str(written)), hlo)
     if not measured:
-        raise UserError(f"{written}: holds no operation of the program; this device's profile cannot be read by part.")
+        raise UserError(
+            f"{written}: holds no operation of the program, so this device's profile cannot be divided into parts."
+        )
     chip = chip_of_device(jax.devices()[0].device_kind)
     expected = estimate(hlo, chip.clock, unknown_loops).parts if chip and chip.clock else None
     return {"profile": str(written), "measured_ms_by_part": measured, "estimated_ms_by_part": expected}

@@ -130,18 +130,16 @@ def audit_texts(flags: argparse.Namespace) -> AuditResult:
 def audit_rankings(flags: argparse.Namespace) -> AuditResult:
     """Judge files of rankings."""
     if flags.groups:
-        raise UserError(f"--groups={flags.groups}: levels are of decoded text, not of rankings; leave it out.")
+        raise UserError(f"--groups={flags.groups}: is for decoded text, not for rankings; leave --groups out.")
     if flags.choices:
-        raise UserError(
-            f"--choices={flags.choices}: is for decoded text; rankings have their candidates; leave it out."
-        )
+        raise UserError(f"--choices={flags.choices}: is for decoded text, not for rankings; leave --choices out.")
     endpoint = "top-5" if flags.endpoint == BLEU_1 else flags.endpoint
     rank_endpoints(endpoint)
     sets: list[RankingSet] = []
 
     def read(path: Path) -> list[Ranking]:
         if not is_rankings(path):
-            raise UserError(f"{path}: holds no rankings, and {flags.eeg} does; audit files of one kind.")
+            raise UserError(f"{path}: holds no rankings, but {flags.eeg} does; give only rankings, or only texts.")
         check_unchanged(path)
         sets.append(read_rankings(path))
         print(describe_rankings(sets[-1]))
@@ -187,7 +185,10 @@ def endpoints_of(flags: argparse.Namespace) -> list[Endpoint]:
     names = [flags.endpoint, *filter(None, flags.secondary.split(","))]
     metrics = [named(name, "--secondary" if i else "--endpoint").metric for i, name in enumerate(names)]
     if len(set(names)) < len(names):
-        raise UserError(f"--secondary={flags.secondary}: names an endpoint twice; leave it out once.")
+        raise UserError(
+            f"--secondary={flags.secondary}: the endpoint {max(names, key=names.count)!r} is given twice; expected "
+            "each endpoint once in --endpoint and --secondary together; remove one mention."
+        )
     makers = makers_of(
         metrics, flags.encoder, flags.judge, layer=flags.layer, rescale=flags.rescale, truncate=flags.truncate
     )
@@ -278,7 +279,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     given = any(argument.split("=")[0] == "--proof" for argument in argv)
     flags.proof = checked_proof(flags.proof or (" " if given else ""))
     if flags.margin is not None and not 0 < flags.margin < float("inf"):
-        raise UserError(f"--margin={flags.margin}: expected points of the endpoint above 0.")
+        raise UserError(f"--margin={flags.margin}: expected a number above 0, in points of the endpoint, such as 1.0.")
     for name, least, most in (("resamples", 100, 1_000_000), ("stratum_size", 2, None), ("seed", 0, None)):
         value = getattr(flags, name)
         if value < least or (most and value > most):

@@ -95,7 +95,10 @@ def check(argv: Sequence[str]) -> int:
     if flags.time and not findings.problems:
         outline = read_outline(flags.data)
         if outline.clock is None:
-            raise UserError(f"--time={flags.time}: {flags.data} does not say when samples were recorded.")
+            raise UserError(
+                f"--time={flags.time}: {flags.data} does not say when samples were recorded; leave --time out, or "
+                "prepare the file again with columns of recording and onset or order."
+            )
         write_figure(time_figure(outline), flags.time)
     if flags.png and findings.spread is not None:
         write_figure(scale_figure(findings), flags.png)
@@ -117,7 +120,7 @@ def export_data(argv: Sequence[str]) -> int:
     parser.add_argument("--licence", default="", help="of the data set, a name or an address, for --croissant")
     flags = parser.parse_args(argv)
     if flags.out.suffix.lower() not in (".parquet", ".pq"):
-        raise UserError(f"--out={flags.out}: Parquet is written; end the name in .parquet.")
+        raise UserError(f"--out={flags.out}: the output is a Parquet file; expected a name that ends in .parquet.")
     data = read_datafile(flags.data)
     write_parquet(data, flags.out)
     if flags.croissant:
@@ -156,9 +159,9 @@ def _parse_split(argv: list[str]) -> argparse.Namespace:
     if arguments.seed < 0:
         raise UserError(f"--seed={arguments.seed}: expected a whole number of at least 0.")
     if not 0 < arguments.overlap <= 1:
-        raise UserError(f"--overlap: expected a share above 0 and up to 1, got {arguments.overlap}.")
+        raise UserError(f"--overlap={arguments.overlap}: expected a share above 0 and at most 1.")
     if not 0 <= arguments.gap < float("inf"):
-        raise UserError(f"--gap={arguments.gap}: expected seconds from 0.")
+        raise UserError(f"--gap={arguments.gap}: expected seconds, 0 or more.")
     if not arguments.data and not arguments.audit:
         raise UserError("name a data file (`eeg2text split DATA.h5`) or a split to judge (`--audit=SPLIT.json`).")
     return arguments
@@ -169,7 +172,9 @@ def parse_ratio(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(share) for share in text.split(","))
     except ValueError as error:
-        raise UserError(f"--ratio={text}: expected three shares with commas, such as 0.8,0.1,0.1.") from error
+        raise UserError(
+            f"--ratio={text}: expected three shares separated by commas (train,dev,test), such as 0.8,0.1,0.1."
+        ) from error
 
 
 def split(argv: list[str]) -> int:
@@ -209,7 +214,10 @@ def write_figure(figure: Any, out: Path) -> None:
 
 def _folds(arguments: argparse.Namespace, data: DataFile | None) -> int:
     if data is None or arguments.audit or not (arguments.folds.isdecimal() or arguments.folds == SUBJECTS):
-        raise UserError(f"--folds={arguments.folds}: expected a data file, and a number of folds or 'subjects'.")
+        raise UserError(
+            f"--folds={arguments.folds}: expected a number of folds or 'subjects', and a data file to divide "
+            "(`eeg2text split DATA.h5`), without --audit."
+        )
     how = (arguments.method, arguments.folds, arguments.ratio, arguments.seed, arguments.gap)
     groups = labels_of_samples(data, arguments.groups) if arguments.groups else None
     splits = list(make_folds(data, *how))

@@ -35,7 +35,10 @@ def main(argv: Sequence[str]) -> int:
     flags = parse(argv)
     place, out = flags.workdir, flags.out
     if flags.metric and not flags.dataset:
-        raise UserError(f"--metric={flags.metric}: is for the figures of --dataset; give both, or leave it out.")
+        raise UserError(
+            f"--metric={flags.metric}: names the figure for --dataset, which is missing; give both, or leave --metric "
+            "out."
+        )
     metric = flags.metric or METRIC_OF_HUB
     path = place / "results.json" if place.is_dir() else place
     results = read_results(path)
@@ -55,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
         date = datetime.fromtimestamp(evaluated, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         hub = dict(hub_files(results, flags.dataset, metric, date))
         if not hub:
-            raise UserError(f"--metric={metric}: no cell of {path} has this figure.")
+            raise UserError(f"--metric={metric}: no cell of {path} has this figure; name a metric that was scored.")
         made |= hub
     made["citation.bib"] = BIBTEX
     for name, text in made.items():
@@ -174,6 +177,7 @@ def write_prediction_table(found: PredictionSet, out: Path) -> None:
 
 CELL = {"train_condition": str, "eval_condition": str, "seed": int, "mode": str, "rows": int, "metrics": dict}
 METRIC = {"value": (int, float), "signature": str, "lower_is_better": bool}
+_KIND_WORDS = {str: "text", int: "a whole number", bool: "true or false", dict: "an object", list: "a list"}
 
 
 def read_results(path: Path) -> dict[str, Any]:
@@ -201,9 +205,9 @@ def read_results(path: Path) -> dict[str, Any]:
 
 def _check(found: Any, wanted: Mapping[str, Any], where: str) -> None:
     if not isinstance(found, dict):
-        raise UserError(f"{where}: expected an object, found {type(found).__name__}; score again.")
+        raise UserError(f"{where}: expected an object, found {found!r:.40}; score again.")
     for name, kind in wanted.items():
         value = found.get(name)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            expected = getattr(kind, "__name__", "number")
+            expected = _KIND_WORDS.get(kind, "a number")
             raise UserError(f"{where}: {name} is {str(value)[:40]!r}, expected {expected}; score again.")

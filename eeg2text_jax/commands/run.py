@@ -68,7 +68,10 @@ def judge(argv: list[str]) -> int:
     arguments = parse_config(argv, "judge", options=("workdir",), optional=("labels",), ranges=JUDGE_RANGES)
     labels = arguments.options["labels"]
     if labels not in ("", "severity", "preserved"):
-        raise UserError(f"--labels={labels}: expected severity (1 is preserved) or preserved (0 is not).")
+        raise UserError(
+            f"--labels={labels}: expected severity (0 and 1: meaning preserved, 2: lost) or preserved (1: preserved, "
+            "0: lost)."
+        )
     from eeg2text_jax.judge import session
 
     settings = read_section(JudgeSettings, arguments.config)

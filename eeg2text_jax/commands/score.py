@@ -257,7 +257,7 @@ def check_distinct(cells: list[dict[str, Any]]) -> None:
         if other != cell["file"] or cells.count(cell) > 1:
             raise UserError(
                 f"{cell['file']}: {cell['train_condition']} → {cell['eval_condition']}, seed {cell['seed']}, "
-                f"{cell['mode']} is in {other} too; score such files one by one."
+                f"{cell['mode']} is in {other} too; score the files one by one, or tell them apart with --conditions."
             )
 
 

@@ -31,7 +31,7 @@ def configs(argv: Sequence[str]) -> int:
         return 0
     out = Path(arguments.out or f"{arguments.name}.py")
     if out.exists():
-        raise UserError(f"{out}: exists already; give --out another name, or remove it.")
+        raise UserError(f"{out}: exists already; name another file with --out, or remove this one.")
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, text)
     print(f"wrote {out}; use it with --config={out}")

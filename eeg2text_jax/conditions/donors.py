@@ -55,7 +55,10 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
     # A stream for each part: what one holds moves no donor of another.
     for part, rng in zip(parts, stream_rng(seed, "donors").spawn(len(parts)), strict=True):
         if len(np.unique(text[part])) < 2:
-            raise UserError(f"{data.path}: a part has a single text, so 'shuffled' has no other sentence to feed.")
+            raise UserError(
+                f"{data.path}: a part has a single text, so 'shuffled' has no other sentence to feed; give more "
+                "sentences, or leave the condition out."
+            )
         stratum = np.stack([subject[part], task[part], data.n_words[part]], axis=1)
         order = np.argsort(data.sentence_index[part], kind="stable") if data.is_windows else rng.permutation(len(part))
         _pass_on(part[order], stratum[order], clash, rng, donor, level)
@@ -88,7 +91,10 @@ def label_rows(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
     """
     texts, first, text = np.unique([normalize(data.sentence[i]) for i in train], return_index=True, return_inverse=True)
     if len(texts) < 2:
-        raise UserError(f"{data.path}: the train part has a single text, so 'label_shuffle' has nothing to exchange.")
+        raise UserError(
+            f"{data.path}: the train part has a single text, so 'label_shuffle' has nothing to exchange; give more "
+            "sentences, or leave the condition out."
+        )
     rng = stream_rng(seed, "label_rows")
     length = np.array([len(data.sentence[i].split()) for i in train[first]])
     order = np.lexsort((rng.random(len(texts)), length))

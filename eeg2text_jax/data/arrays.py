@@ -42,7 +42,9 @@ def npz_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
     others = [name for name in columns.of_samples if name in arrays]
     for name in others:
         if arrays[name].shape != (n,):
-            raise UserError(f"{path}: {name} has shape {list(arrays[name].shape)}; expected [{n}], as sentences are.")
+            raise UserError(
+                f"{path}: {name} has shape {list(arrays[name].shape)}; expected [{n}], one value for each sentence."
+            )
     for i in range(n):
         row = {name: arrays[name][i].item() for name in others}
         own = features[i, : stops[i]] if features.ndim == 3 else features[starts[i] : stops[i]]
@@ -70,10 +72,12 @@ def _load(path: Path) -> dict[str, np.ndarray]:
     except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
         if "pickle" in str(error):
             raise UserError(
-                f"{path}: {name or 'it'} is an array of objects, a pickle, which is not read. Store texts as "
+                f"{path}: {name or 'the file'} is an array of objects (a pickle), which is not read; store texts as "
                 "np.array(texts, dtype=str), and ragged features one after the other, with n_words."
             ) from error
-        raise UserError(f"{path}: cannot be read as a NumPy archive ({first_line(error)}).") from error
+        raise UserError(
+            f"{path}: cannot be read as a NumPy archive ({first_line(error)}); write it again with np.savez."
+        ) from error
 
 
 def _check_sizes(path: Path) -> None:
@@ -115,8 +119,8 @@ def _spans(path: Path, arrays: dict[str, np.ndarray], columns: Columns, n: int) 
         starts = np.concatenate([[0], ends[:-1]])
         if len(ends) != n or ends[-1] != len(features) or (np.diff([0, *ends]) < 1).any():
             raise UserError(
-                f"{path}: {len(features)} words and {n} sentences do not fit n_words or offsets; expected one or more "
-                "words for each sentence, and as many as there are in all."
+                f"{path}: {len(features)} words and {n} sentences do not fit n_words or offsets; expected at least one "
+                f"word for each sentence, and {len(features)} words in all."
             )
         return starts.astype(int), ends.astype(int)
     if features.ndim == 2 and len(features) == n:
@@ -139,7 +143,8 @@ def _lengths(path: Path, arrays: dict[str, np.ndarray], columns: Columns, shape:
         return lengths
     if columns.mask not in arrays:
         raise UserError(
-            f"{path}: {columns.features} [N, W, F] needs {columns.mask} [N, W], True at real words, or n_words [N]."
+            f"{path}: {columns.features} [N, W, F] is padded, and the file does not say where; add {columns.mask} [N, "
+            "W], True at words and False at padding, or n_words [N]."
         )
     mask = arrays[columns.mask].astype(bool)
     if mask.shape != shape or not (mask == (np.arange(shape[1]) < mask.sum(1, keepdims=True))).all():

@@ -72,7 +72,7 @@ def parquet_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
         for batch in file.iter_batches(ROWS, columns=names):
             yield from table_rows(batch, columns, str(path))
     except OSError as error:
-        raise UserError(f"{path}: is damaged or cut short ({first_line(error)}).") from error
+        raise UserError(f"{path}: is damaged or cut short ({first_line(error)}); copy it again.") from error
 
 
 def table_rows(table: Any, columns: Columns, where: str) -> Iterator[dict[str, Any]]:
@@ -102,7 +102,9 @@ def _arrays(column: Any, name: str, where: str) -> Iterator[np.ndarray]:
             )
         for cell in storage:
             if cell.values is None:
-                raise UserError(f"{where}: column {name!r} has an empty cell; expected features in every row.")
+                raise UserError(
+                    f"{where}: column {name!r} has an empty cell; expected features in every row; remove the row."
+                )
             flat = (cell.values.flatten() if nested else cell.values).to_numpy(zero_copy_only=False)
             yield flat.reshape(len(cell.values), _width(cell.values, name, where)) if nested else flat
 
@@ -116,7 +118,10 @@ def _items(pa: Any, kind: Any) -> Any:
 def _width(words: Any, name: str, where: str) -> int:
     widths = set(words.value_lengths().to_pylist()) if len(words) else {0}
     if len(widths) > 1 or None in widths:
-        raise UserError(f"{where}: a cell of {name!r} has words with unequal numbers of features.")
+        raise UserError(
+            f"{where}: a cell of {name!r} has words with different numbers of features; expected the same number for "
+            "every word."
+        )
     return widths.pop()
 
 

@@ -203,5 +203,5 @@ def parse_span(value: Any, where: str) -> list[float]:
     """Return the `story_time` of a prediction or ranking. Raises UserError unless it is two increasing numbers."""
     numbers = isinstance(value, list) and [type(x) in (int, float) and math.isfinite(x) for x in value] == [True, True]
     if not numbers or value[0] >= value[1]:
-        raise UserError(f"{where}: story_time is {value!r:.60}; expected two increasing numbers, seconds.")
+        raise UserError(f"{where}: story_time is {value!r:.60}; expected two increasing numbers, in seconds.")
     return [float(x) for x in value]

@@ -81,7 +81,10 @@ def check_columns(data: Any) -> None:
     for problem, rows in wrong.items():
         if len(rows):
             row = int(rows[0])
-            raise UserError(f"{data.path}: sample {row} ({data.subject[row]}, {data.sentence_id[row]}) {problem}.")
+            raise UserError(
+                f"{data.path}: sample {row} ({data.subject[row]}, {data.sentence_id[row]}) {problem}; make the file "
+                "again with `eeg2text prepare`."
+            )
 
 
 def _covers_features(data: Any) -> bool:

@@ -57,7 +57,7 @@ def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tal
     counted = tally.count(source.samples)
     first = next(counted, None)  # tells the width, and fails before a file is made
     if first is None:
-        raise UserError(f"{', '.join(sources)}: there is no sample in it; expected one or more.")
+        raise UserError(f"{', '.join(sources)}: no sample was found; expected at least one.")
     with DataWriter(out, first.features.shape[1], source.features_are) as writer:
         writer.add(first)
         writer.add_all(counted)
@@ -73,7 +73,10 @@ def _prepare_planted(config: DataSettings, out: Path, tally: Tally) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(spec.folder or temporary) / "planted"
         if root.exists():
-            raise UserError(f"{root}: is there already; name another data.synthetic_fmri.folder, or read that one.")
+            raise UserError(
+                f"{root}: exists already; set data.synthetic_fmri.folder to a new folder, or set data.source={root} to "
+                "read this one."
+            )
         write_planted(root, spec)
         prepare_scans(root, FmriSpec(**{**config.fmri, "grid": spec.grid, "transcripts": ""}), out, tally)
 

@@ -59,7 +59,7 @@ class Columns:
         known = [field.name for field in dataclasses.fields(cls)]
         for name in given or ():
             if name not in known:
-                raise UserError(f"columns: there is no {name!r} to be named; {did_you_mean(name, known)}")
+                raise UserError(f"columns: there is no field {name!r}; {did_you_mean(name, known)}")
         return cls(**dict(given or {}))
 
 
@@ -76,8 +76,8 @@ def check_named(names: Iterable[str], columns: Columns, where: str, kind: str = 
     for needed in (columns.features, columns.sentence):
         if needed not in names:
             raise UserError(
-                f"{where}: there is no {kind} {needed!r}, there are {', '.join(names) or 'none'}; name those of "
-                "features and sentences by data.columns.features and data.columns.sentence (in Python by `columns=`)."
+                f"{where}: there is no {kind} {needed!r}, there are {', '.join(names) or 'none'}; set "
+                f"data.columns.features and data.columns.sentence (in Python `columns=`) to the names of these {kind}s."
             )
 
 
@@ -131,7 +131,10 @@ def write(
     """
     path, named = Path(path), Columns.of(columns)
     if hasattr(samples, "ch_names"):
-        raise UserError(f"{path}: {type(samples).__name__} of MNE is prepared first; `eeg2text_jax.prepare` does it.")
+        raise UserError(
+            f"{path}: the samples are MNE's {type(samples).__name__}, which are not rows; call `eeg2text_jax.prepare` "
+            "with it."
+        )
     if hasattr(samples, "to_dict") and hasattr(samples, "itertuples"):  # a table of pandas
         samples = samples.to_dict("records")
     said, tally = tally is None, tally or Tally()
@@ -161,7 +164,10 @@ def rows_to_samples(
         sample = row if isinstance(row, Sample) else _sample(row, columns, name, numbers)
         checked = features_of(sample.features, name)
         if width not in (None, checked.shape[1]):
-            raise UserError(f"{name}: has {checked.shape[1]} features a word, the rows before have {width}.")
+            raise UserError(
+                f"{name}: has {checked.shape[1]} features a word, but the rows before have {width}; expected the same "
+                "number in every row."
+            )
         width = checked.shape[1]
         numbers.compare(sample)
         lengths.add(checked.shape, sample.sentence)
@@ -183,7 +189,7 @@ def _sample(row: Mapping[str, Any], columns: Columns, name: str, numbers: "Sente
     if index is None:
         index = numbers.of(task, sentence)
     elif not isinstance(index, int | np.integer) or isinstance(index, bool) or index < 0:
-        raise UserError(f"{name}: {columns.sentence_index} is {index!r}; expected a whole number from 0.")
+        raise UserError(f"{name}: {columns.sentence_index} is {index!r}; expected a whole number, 0 or more.")
     about = (row[columns.features], sentence, subject, task, int(index))
     named = {field: getattr(columns, field) for field in CLOCK_COLUMNS}
     return Sample(*about, **parse_time(row, name, named, default=f"{subject}/{task}"))
@@ -192,7 +198,10 @@ def _sample(row: Mapping[str, Any], columns: Columns, name: str, numbers: "Sente
 def _name(row: Mapping[str, Any], column: str, default: str, name: str) -> str:
     value = row.get(column, default)
     if value is None or isinstance(value, float) or not str(value).strip():
-        raise UserError(f"{name}: {column} is {value!r}; expected a name in every row, or no such column.")
+        raise UserError(
+            f"{name}: {column} is {value!r}; expected a name in every row; fill it in, or leave the column out of all "
+            "rows."
+        )
     return str(value).strip()
 
 

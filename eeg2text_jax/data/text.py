@@ -32,7 +32,10 @@ def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBas
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), **options)
     except Exception as error:  # transformers raises nearly anything here
-        raise UserError(f"{folder}: no tokenizer can be read there ({first_line(error)}).") from error
+        raise UserError(
+            f"{folder}: no tokenizer can be read there ({first_line(error)}); copy the folder again, or name another "
+            "in config.text.tokenizer."
+        ) from error
     if tokenizer.eos_token_id is None and tokenizer.sep_token_id is None:
         raise UserError(f"{folder}: the tokenizer has no end token; set eos_token in its tokenizer_config.json.")
     return tokenizer

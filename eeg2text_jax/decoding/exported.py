@@ -63,7 +63,9 @@ class Exported:
             warnings.warn(message, stacklevel=2)
         ids = np.arange(len(recordings)) if sample_ids is None else np.asarray(sample_ids)
         if ids.shape != lengths.shape:
-            raise UserError(f"sample_ids has shape {list(ids.shape)}; expected one number for each recording.")
+            raise UserError(
+                f"sample_ids has shape {list(ids.shape)}; expected [{len(recordings)}], one number for each recording."
+            )
         lengths = np.minimum(lengths, self.feeding.max_words)
         longer = [self.feeding.max_words] if (lengths > max(self.feeding.buckets)).any() else []
         params = jax.tree.map(lambda leaf: leaf[None], joined(self.params))

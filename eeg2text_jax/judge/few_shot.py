@@ -30,7 +30,10 @@ def with_examples(wording: Wording, pairs: Sequence[Pair], words: Sequence[str],
     for preserved, count in wanted.items():
         found = [pairs[i] for i in order if pairs[i].preserved == preserved][:count]
         if len(found) < count:
-            raise UserError(f"shots = {shots} takes {count} train pairs of a class, which has {len(found)}; lower it.")
+            raise UserError(
+                f"shots is {shots}, which takes {count} train pairs that {'keep' if preserved else 'lose'} the "
+                f"meaning, but there are only {len(found)}; lower shots, or give more such pairs."
+            )
         drawn += found
     lines = [
         wording.answered(pair.reference, pair.hypothesis, words[0 if pair.preserved else 1])

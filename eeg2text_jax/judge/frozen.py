@@ -164,7 +164,10 @@ def initial_prompts(
         return np.stack(draws).astype(np.float32)
     known = frequent_tokens(frozen, population, texts)
     if len(known) < length:
-        raise UserError(f"prompt.population gives {len(known)} tokens for a prompt of {length}; raise it.")
+        raise UserError(
+            f"prompt.population is {population}, which gives only {len(known)} tokens for a prompt of {length}; raise "
+            "prompt.population, or lower prompt.length."
+        )
     prompts = []
     for seed in seeds:
         chosen = np.random.default_rng([seed, 0]).choice(known, length, replace=False)

@@ -114,7 +114,10 @@ def read_judge(folder: str | os.PathLike[str]) -> Judge:
         raise UserError(f"{path}: is not JSON; tune the judge again or copy it anew.") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else type(content).__name__
-        raise UserError(f"{path}: has the format {found!r:.40}; expected {FORMAT}, so another version wrote it.")
+        raise UserError(
+            f"{path}: has the format {found!r:.40}; expected {FORMAT}, so another version wrote it; tune the judge "
+            "again."
+        )
     fields = _Fields(path, content)
     wording = _Fields(path, {"before": "", **fields("wording", dict)})
     labels = _Fields(path, fields("labels", dict))
@@ -142,6 +145,9 @@ def read_judge(folder: str | os.PathLike[str]) -> Judge:
     )
 
 
+_KINDS = {dict: "an object", list: "a list", str: "text", float: "a number"}
+
+
 class _Fields:
     """The fields of a JSON object, each checked on access."""
 
@@ -154,14 +160,17 @@ class _Fields:
             value = float(value)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise UserError(
-                f"{self._path}: {name} is {value!r:.60}; expected a JSON {kind.__name__}, so the file was changed."
+                f"{self._path}: {name} is {value!r:.60}; expected {_KINDS[kind]}, so the file was changed; copy the "
+                "judge again."
             )
         return value
 
     def one_of(self, name: str, known: tuple[str, ...]) -> str:
         value = self(name, str)
         if value not in known:
-            raise UserError(f"{self._path}: {name} is {value!r:.60}; expected {' or '.join(known)}.")
+            raise UserError(
+                f"{self._path}: {name} is {value!r:.60}; expected {' or '.join(known)}; copy the judge again."
+            )
         return value
 
 
@@ -177,7 +186,7 @@ def _labels(path: Path, fields: _Fields) -> Labels:
 
 def _share(path: Path, value: float) -> float:
     if not 0 <= value <= 1 or math.isnan(value):
-        raise UserError(f"{path}: the threshold is {value}; expected a number from 0 to 1.")
+        raise UserError(f"{path}: the threshold is {value}; expected a number from 0 to 1; copy the judge again.")
     return value
 
 
@@ -194,7 +203,9 @@ def _read_prompt(path: Path, digest: str, empty: bool) -> np.ndarray:
         or prompt.dtype != np.float32
     ):
         shown = {name: (str(tensor.dtype), tensor.shape) for name, tensor in tensors.items()}
-        raise UserError(f"{path}: holds {shown!r:.100}; expected one tensor, prompt, float32 [P, D].")
+        raise UserError(
+            f"{path}: holds {shown!r:.100}; expected one tensor, prompt, float32 [P, D]; copy the judge again."
+        )
     prompt = np.array(prompt)
     if not np.isfinite(prompt).all():
         raise UserError(f"{path}: the prompt has numbers that are not finite; tune the judge again.")
@@ -220,20 +231,25 @@ def load_judged(folder: str | os.PathLike[str]) -> tuple[Judge, Frozen]:
         if ours != theirs:
             raise UserError(
                 f"{path}: was tuned on other {what} than those of {frozen.folder} ({theirs:.60} there, {ours:.60} "
-                "here); a prompt belongs to one model."
+                "here); put the model back that it was tuned on, or tune the judge again."
             )
     spec = frozen.model.spec
     if judge.prompt.shape[1] != spec.d_model:
         raise UserError(
-            f"{path}: the prompt is {judge.prompt.shape[1]} wide, {frozen.folder} is {spec.d_model}; tune again."
+            f"{path}: the prompt is {judge.prompt.shape[1]} wide, {frozen.folder} is {spec.d_model}; tune the judge "
+            "again."
         )
     for word, ids in zip(judge.labels.words, judge.labels.ids, strict=True):
         if label_ids(word, frozen.tokenizer, judge.wording if frozen.alone else None) != ids:
             raise UserError(
-                f"{path}: the label {word!r:.40} has other token ids than the checkpoint's tokenizer gives."
+                f"{path}: the label {word!r:.40} has other token ids than the checkpoint's tokenizer gives; tune the "
+                "judge again."
             )
     if frozen.max_tokens(judge.wording, judge.labels, len(judge.prompt)) < 1:
-        raise UserError(f"{path}: the prompt has {len(judge.prompt)} vectors, more than {frozen.name} takes tokens.")
+        raise UserError(
+            f"{path}: the prompt has {len(judge.prompt)} vectors, more than {frozen.name} takes tokens; tune the judge "
+            "again with a shorter prompt."
+        )
     if not judge.intact:
         raise UserError(f"{path}: was changed since it was written (its SHA-256 is another); copy the judge again.")
     return judge, frozen

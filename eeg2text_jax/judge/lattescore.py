@@ -49,7 +49,7 @@ class LatteScore(Metric):
         if self.source != "human labels":
             found.append(f"lattescore: the judge was tuned on {self.source}, not on people's ratings.")
         if self._blank:
-            found.append(f"lattescore: {len(self._blank)} pairs with a blank side count as lost.")
+            found.append(f"lattescore: {len(self._blank)} pairs with a blank side count as meaning lost.")
         if self._asker.encoder.cut:
             found.append(f"lattescore: {self._asker.encoder.cut} pairs were longer than the model takes and were cut.")
         return found

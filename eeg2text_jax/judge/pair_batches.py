@@ -28,7 +28,8 @@ class PairBatches:
         longest = max(map(len, self._ids))
         if longest > self._widths[-1]:
             raise UserError(
-                f"batch.widths: the widest has {self._widths[-1]} tokens but a pair has {longest}; add a wider one."
+                f"batch.widths: the widest is {self._widths[-1]} tokens, but a pair has {longest}; add a width of at "
+                f"least {longest}."
             )
         self._length = len(self._plan(0))
 

@@ -85,7 +85,8 @@ def read_pairs(path: str | Path, labels: Meaning = "") -> list[Pair]:
     for line, fields in records[1:]:
         if len(fields) != len(records[0][1]):
             raise UserError(
-                f"{path}, line {line}: has {len(fields)} fields, the header {len(records[0][1])}; mend the line."
+                f"{path}, line {line}: has {len(fields)} fields, but the header has {len(records[0][1])}; repair the "
+                "line."
             )
         row = {name: fields[place].strip() for name, place in places.items()}
         if not normalize(row["reference"]):
@@ -120,7 +121,7 @@ def _records(path: Path) -> list[tuple[int, list[str]]]:
             if fields:
                 found.append((reader.line_num, fields))
     except csv.Error as error:
-        raise UserError(f"{path}, line {reader.line_num}: {error}; mend the quotes there.") from error
+        raise UserError(f"{path}, line {reader.line_num}: {error}; repair the quotes there.") from error
     return found
 
 
@@ -151,17 +152,24 @@ def _labels(path: Path, given: Sequence[tuple[int, str]], meaning: Meaning) -> l
     for line, label in given:
         if label.lower() not in known:
             raise UserError(
-                f"{path}, line {line}: the label is {label!r:.40}; expected a severity, 0, 1 or 2, or yes or no."
+                f"{path}, line {line}: the label is {label!r:.40}; expected a severity of the change (0 or 1: meaning "
+                "preserved, 2: meaning lost), or yes (preserved) or no (lost)."
             )
     kinds = {label.lower() for _, label in given}
     if kinds & {"yes", "no"} and kinds & {"0", "1", "2"}:
-        raise UserError(f"{path}: has labels of both kinds, {', '.join(sorted(kinds))}; use one of them.")
+        raise UserError(
+            f"{path}: has labels of both kinds, {', '.join(sorted(kinds))}; use either severities (0, 1, 2) or yes and "
+            "no."
+        )
     if "2" in kinds and meaning == "preserved":
-        raise UserError(f"{path}: has the label 2, so the labels are severities; leave --labels=preserved out.")
+        raise UserError(
+            f"{path}: has the label 2, so its labels are severities (0 and 1: meaning preserved, 2: lost); leave "
+            "--labels=preserved out."
+        )
     if kinds and kinds <= {"0", "1"} and not meaning:
         raise UserError(
-            f"{path}: all labels are 0 or 1, which may be a severity (1 is preserved) or a flag (0 is not); say which "
-            "with --labels=severity or --labels=preserved."
+            f"{path}: all labels are 0 or 1, which may be severities (0 and 1: both preserved) or flags (1: preserved, "
+            "0: lost); say which with --labels=severity or --labels=preserved."
         )
     if meaning == "preserved":
         known |= {"0": False, "1": True}
@@ -194,7 +202,9 @@ def divide(pairs: Sequence[Pair], ratio: Sequence[float], seed: int, where: str)
     first, twice = _first_ratings(pairs)
     wrong = [pair for pair in first if not is_exact(pair.reference, pair.hypothesis)]
     if (n := len({normalize(pair.reference) for pair in wrong})) < FEWEST:
-        raise UserError(f"{where}: has {n} different references with an error; expected at least {FEWEST}.")
+        raise UserError(
+            f"{where}: has {n} different references with an error; expected at least {FEWEST}; give more pairs."
+        )
     references = list(dict.fromkeys(normalize(pair.reference) for pair in first))
     order = np.random.default_rng(seed).permutation(len(references))
     edges = np.cumsum([round(share * len(references)) for share in ratio[:2]])
@@ -205,9 +215,9 @@ def divide(pairs: Sequence[Pair], ratio: Sequence[float], seed: int, where: str)
     for name, part in parts.items():
         counted = Counter(pair.preserved for pair in part)
         if len(counted) < 2:
-            only = "none" if not counted else "only those that keep" if counted[True] else "only those that lose"
+            only = "no pair" if not counted else f"only pairs that {'keep' if counted[True] else 'lose'} the meaning"
             raise UserError(
-                f"{where}: the {name} part has {only} the meaning of its {len(part)} pairs; give more pairs."
+                f"{where}: the {name} part ({len(part)} pairs) has {only}; expected both kinds; give more pairs."
             )
     exact = [pair for pair in first if is_exact(pair.reference, pair.hypothesis)]
     tested = [pair for pair in exact if part_of[normalize(pair.reference)] == "test"]

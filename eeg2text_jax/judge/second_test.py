@@ -29,7 +29,7 @@ def hold_out(parts: Parts, tested: Sequence[Pair], where: str) -> Parts:
       UserError: train or dev then lacks a class, or the test file has no pair with an error.
     """
     if all(is_exact(pair.reference, pair.hypothesis) for pair in tested):
-        raise UserError(f"{where}: has no pair with an error; expected pairs to test with.")
+        raise UserError(f"{where}: has no pair with an error; expected such pairs to test with; give another file.")
     held = {normalize(pair.reference) for pair in tested}
     kept = {
         name: [pair for pair in getattr(parts, name) if normalize(pair.reference) not in held]
@@ -38,8 +38,8 @@ def hold_out(parts: Parts, tested: Sequence[Pair], where: str) -> Parts:
     for name, pairs in kept.items():
         if len({pair.preserved for pair in pairs}) < 2:
             raise UserError(
-                f"{where}: without its references the {name} part has {len(pairs)} pairs of one class at most; give "
-                "more pairs to tune on."
+                f"{where}: the {name} part keeps only {len(pairs)} pairs, not of both classes (preserved and lost), "
+                "after the references of this test file are taken out; give more pairs to tune on."
             )
     return dataclasses.replace(parts, train=kept["train"], dev=kept["dev"])
 

@@ -162,8 +162,9 @@ class Encoder:
                 continue
             if not self.truncate:
                 raise UserError(
-                    f"{where} {row + 1} ({pairs[row][0]!r:.60}) takes {len(ids)} tokens, the model takes "
-                    f"{self.max_tokens}; shorten its texts, or cut such pairs with --truncate."
+                    f"{where} {row + 1} ({pairs[row][0]!r:.60}) has {len(ids)} tokens, but the model takes at most "
+                    f"{self.max_tokens}; shorten its texts, or set --truncate to keep only the first words of such "
+                    "pairs."
                 )
             found[row] = self._shortened(*pairs[row])
             self.cut += 1
@@ -176,7 +177,9 @@ class Encoder:
             (ids,) = self._encode([self.wording.text(*(" ".join(side[:words]) for side in sides))])
             if len(ids) <= self.max_tokens:
                 return ids
-        raise UserError(f"the wording alone takes more than {self.max_tokens} tokens; take another model.")
+        raise UserError(
+            f"the wording alone takes more than {self.max_tokens} tokens; take a model that reads longer texts."
+        )
 
     def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         encoded = self.tokenizer(list(texts), truncation=False, padding=False, verbose=False)["input_ids"]

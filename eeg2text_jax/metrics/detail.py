@@ -18,7 +18,10 @@ def by_subject(predictions: Sequence[Prediction], **options: Any) -> dict[str, d
     """
     subjects = [row.subject for row in predictions]
     if not all(subjects):
-        raise UserError(f"sample {predictions[subjects.index('')].sample_id!r} has no subject, so --by=subject fails.")
+        raise UserError(
+            f"sample {predictions[subjects.index('')].sample_id!r} has no subject, which --by=subject needs; leave "
+            "--by out, or add the subject."
+        )
     names = list(dict.fromkeys(subjects))
     place = np.array([names.index(subject) for subject in subjects])
     found: dict[str, dict[str, float]] = {name: {"rows": int((place == i).sum())} for i, name in enumerate(names)}

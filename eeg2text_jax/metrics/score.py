@@ -183,10 +183,14 @@ def _figures(
         row = rows[error.index]
         raise UserError(
             f"{error.metric} failed on the {error.side} of sample {row.sample_id!r} ({row.mode}): {error.reason}; "
-            f"mend the text or leave the metric out (--metrics={','.join(n for n in WORDS if n != error.metric)})."
+            f"correct the text, or leave the metric out (--metrics={','.join(n for n in WORDS if n != error.metric)})."
         ) from error
     if undefined := [name for name, value in values.items() if not math.isfinite(value)]:
-        raise UserError(f"{undefined[0]} is undefined: no reference of the {len(rows)} rows has a unit to compare.")
+        raise UserError(
+            f"{undefined[0]} cannot be computed: the references of all {len(rows)} rows are empty for it, as they hold "
+            "nothing that it counts (words, characters or tokens); check the column of references, or leave the "
+            "metric out with --metrics."
+        )
     about = {"signature": metric.signature, "lower_is_better": metric.lower_is_better}
     return {name: {"value": value, **about} for name, value in values.items()}
 

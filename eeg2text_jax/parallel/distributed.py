@@ -97,7 +97,9 @@ def main_first(make: Callable[[], Result]) -> Result:
     if failure is not None:
         raise failure
     if failed:
-        raise UserError("the first host could not go on; its message says why.")
+        raise UserError(
+            "this host stops because process 0 (the first host) failed; read the error in the output of process 0."
+        )
     if is_main():
         return made
     copying.pull_all()

@@ -38,10 +38,14 @@ def mesh_shape(n_devices: int, n_arms: int, batch_size: int, wanted: tuple[int, 
     data = data or n_devices // arm
     if arm * data != n_devices:
         raise UserError(
-            f"parallel.mesh = {tuple(wanted)} does not use all {n_devices} devices; take 0 to have it chosen."
+            f"parallel.mesh = {tuple(wanted)} does not use all {n_devices} devices; set an entry to 0 to have it "
+            "chosen."
         )
     if n_arms % arm:
-        raise UserError(f"parallel.mesh puts {arm} devices on the arms, which does not divide the {n_arms} arms.")
+        raise UserError(
+            f"parallel.mesh puts {arm} devices along the arms, but {n_arms} arms do not divide evenly among them; set "
+            f"its first entry to a divisor of {n_arms}, or to 0."
+        )
     if batch_size % data:
         nearest = max(round(batch_size / data), 1) * data
         raise UserError(

@@ -165,8 +165,8 @@ class Placement:
         if arms_mapping(parallel) == "map":
             if wanted[0] > 1:
                 raise UserError(
-                    f"parallel.arms = 'map' computes one arm after the other and parallel.mesh = {wanted} puts "
-                    "them on different devices; take 'vmap'."
+                    f"parallel.arms = 'map' computes one arm after the other, but parallel.mesh = {wanted} puts arms "
+                    "on different devices; set parallel.arms=vmap."
                 )
             wanted = (1, wanted[1])
         rules = FULLY_SHARDED if parallel.fsdp else REPLICATED

@@ -32,18 +32,22 @@ def read_beside(
     """
     if layout not in (None, *LAYOUTS):
         raise UserError(
-            f"--format={layout}: has references of its own; beside --reference it is one of {', '.join(LAYOUTS)}."
+            f"--format={layout}: files of this layout hold references themselves; with --reference, expected "
+            f"{' or '.join(LAYOUTS)}; set one of these, or leave --reference out."
         )
     if columns and len(columns) != 2:
         raise UserError(
-            f"--columns={','.join(columns)}: beside --reference expected two, the reference's column in its file and "
-            "the prediction's in its own."
+            f"--columns={','.join(columns)}: with --reference, expected two columns: the reference's, in "
+            f"{reference.path}, and the prediction's, in {lines.path}; set --columns=REFERENCE,PREDICTION."
         )
     chosen = columns or (None, None)
     references = read_side(reference, "reference", layout, chosen[0], groups)
     texts = read_side(lines, "prediction", layout, chosen[1], groups)
     if layout == "K" and not (texts.ids and references.ids):
-        raise UserError(f"{lines.path}: --format=K, and not every text has an id of its own; say --format=P for lines.")
+        raise UserError(
+            f"{lines.path}: --format=K joins texts by id, but some texts of this file or of {references.lines.path} "
+            "have no id; set --format=P to join them line by line."
+        )
     by_id = _by_id(texts, references)
     if not by_id:
         _equally_long(texts, references)
@@ -66,12 +70,13 @@ def _by_id(texts: Side, references: Side) -> bool:
         if one.by_key:
             raise UserError(
                 f"{texts.lines.path} and {references.lines.path}: one has its texts by id and the other line by line; "
-                "give both in one form."
+                "give both in the same form."
             )
         if one.coded and other.ids is None:
             raise UserError(
-                f"{one.lines.path}: each line begins or ends with an id, such as {one.ids[0]!r:.40}, and those of "
-                f"{other.lines.path} do not; give both with ids or both without, or say --format=P if these are words."
+                f"{one.lines.path}: each line begins or ends with an id, such as {one.ids[0]!r:.40}, and the lines of "
+                f"{other.lines.path} do not; give both files with ids or both without, or say --format=P if these are "
+                "words."
             )
     return False
 
@@ -140,6 +145,7 @@ def _equally_long(texts: Side, references: Side) -> None:
         if any(side.texts[n:]):
             raise UserError(
                 f"{texts.lines.path}: {len(texts.texts)} texts, and {len(references.texts)} references in "
-                f"{references.lines.path}; expected as many, in the same order."
+                f"{references.lines.path}; expected as many references as texts, in the same order; look for missing "
+                "or extra lines."
             )
     texts.texts, references.texts = texts.texts[:n], references.texts[:n]

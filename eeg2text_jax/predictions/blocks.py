@@ -194,7 +194,7 @@ def read_blocks(lines: Lines, layout_name: str, found: Survey) -> tuple[Iterator
 def rows_of(lines: Lines, labels: Labels) -> Iterator[ForeignRow]:
     for line, fields in split_blocks(lines, labels):
         if missing := [label for label in (*labels.used, *labels.about) if label not in fields]:
-            raise UserError(f"{lines.path}, line {line}: the block that begins here has no line '{missing[0]}:'.")
+            raise UserError(f"{lines.path}, line {line}: this block has no '{missing[0]}:'; repair the block.")
         texts = {labels.layout.labels[label]: fields[label] for label in labels.used}
         reference = texts.pop(REFERENCE)
         outputs = {(UNKNOWN, mode): text for mode, text in texts.items()}
@@ -210,7 +210,7 @@ def split_blocks(lines: Lines, labels: Labels) -> Iterator[tuple[int, dict[str, 
     for number, line in enumerate(lines, 1):
         if layout.opening and layout.opening.fullmatch(line):
             if begin:
-                raise UserError(f"{path}, line {number}: a block begins before that of line {begin} is closed.")
+                raise UserError(f"{path}, line {number}: the block of line {begin} is not closed above; repair it.")
             begin = number
             continue
         if layout.closing.fullmatch(line):
@@ -218,7 +218,7 @@ def split_blocks(lines: Lines, labels: Labels) -> Iterator[tuple[int, dict[str, 
                 continue  # a rule above the first block
             blocks += 1
             if not fields:
-                raise UserError(f"{path}, line {number}: this line closes a block without {layout.expected()}.")
+                raise UserError(f"{path}, line {number}: the block closed here has no {layout.expected()}; repair it.")
             yield begin, {name: "\n".join(parts).rstrip("\n") for name, parts in fields.items()}
             fields, current, begin = {}, None, 0
             continue
@@ -228,23 +228,23 @@ def split_blocks(lines: Lines, labels: Labels) -> Iterator[tuple[int, dict[str, 
             current = label
             fields[label] = [line.partition(":")[2].removeprefix(" ")]
         elif label and wanted:
-            reason = f"a second '{label}:' in the block of line {begin}" if begin else "a label outside of a block"
-            raise UserError(f"{path}, line {number}: {reason}; a line between two blocks is missing or damaged.")
+            reason = f"a second '{label}:' in the block of line {begin}" if begin else f"'{label}:' outside a block"
+            raise UserError(f"{path}, line {number}: {reason}; restore the missing or damaged line between two blocks.")
         elif label in labels.passed:
             current = ""
         elif label:
             raise UserError(
-                f"{path}, line {number}: '{label}:' is none of {layout.expected()}, and is not in every block; remove "
-                "the line if it is no part of the text, or name the label as the others are."
+                f"{path}, line {number}: the label '{label}:' is not in every block; expected {layout.expected()}; "
+                "remove the line if it is not part of the text, or correct the label."
             )
         elif current == "":
             continue  # goes on what was passed over
         elif current and layout.labels.get(current, REFERENCE) != REFERENCE:
             fields[current].append(line)
         elif line.strip():
-            raise UserError(f"{path}, line {number}: expected one of {layout.expected()}, came {line!r:.60}.")
+            raise UserError(f"{path}, line {number}: expected one of {layout.expected()}, found {line!r:.60}.")
     if begin:
-        raise UserError(f"{path}, line {begin}: the block that begins here is not closed; the file may be cut short.")
+        raise UserError(f"{path}, line {begin}: the block that begins here is not closed; repair or remove it.")
 
 
 def read_pairs(lines: Lines, found: Survey) -> Iterator[ForeignRow]:
@@ -255,22 +255,20 @@ def read_pairs(lines: Lines, found: Survey) -> Iterator[ForeignRow]:
     for number, line in enumerate(lines, 1):
         head = head_of(line)
         if head in fields:
-            raise UserError(f"{lines.path}, line {number}: a second {head!r} in the pair that line {begin} begins.")
+            raise UserError(f"{lines.path}, line {number}: a second {head!r} in the pair of line {begin}; repair it.")
         if head in (reference, prediction):
             begin = begin if fields else number
             fields[head] = line.partition(":")[2].strip()
         elif line.strip() and not RULE.fullmatch(line) and 2 * found.heads[head or ""] < found.heads[reference]:
             raise UserError(
-                f"{lines.path}, line {number}: expected a line {reference!r} or {prediction!r} with a colon, came "
-                f"{line!r:.60}; a text stands on one line."
+                f"{lines.path}, line {number}: expected a line {reference!r} or {prediction!r} with a colon, found "
+                f"{line!r:.60}; write each text on one line."
             )
         if len(fields) == 2:
             yield ForeignRow(begin, fields[reference], {(UNKNOWN, UNKNOWN): fields[prediction]})
             fields = {}
     if fields:
-        raise UserError(
-            f"{lines.path}, line {begin}: the pair that begins here is not whole; the file may be cut short."
-        )
+        raise UserError(f"{lines.path}, line {begin}: the pair that begins here is incomplete; repair or remove it.")
 
 
 def read_words(lines: Lines) -> Iterator[ForeignRow]:
@@ -281,6 +279,6 @@ def read_words(lines: Lines) -> Iterator[ForeignRow]:
         pair = WORD_PAIR.fullmatch(line)
         if pair is None:
             raise UserError(
-                f"{lines.path}, line {number}: expected 'target word: ...<TAB>pred word: ...', came {line!r:.60}."
+                f"{lines.path}, line {number}: expected 'target word: ...<TAB>pred word: ...', found {line!r:.60}."
             )
         yield ForeignRow(number, pair[1], {(UNKNOWN, UNKNOWN): pair[2]})

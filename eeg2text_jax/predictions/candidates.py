@@ -46,7 +46,10 @@ def read_candidates(path: str | os.PathLike[str]) -> dict[str, dict[Key, Candida
         scores = _check(row, path, number)
         key = row["sample_id"], row.get("seed", 0)
         if key in conditions.setdefault(row["eval_condition"], {}):
-            raise UserError(f"{path}, line {number}: sample {key[0]!r} occurs twice in {row['eval_condition']!r}.")
+            raise UserError(
+                f"{path}, line {number}: sample {key[0]!r} occurs twice in {row['eval_condition']!r}; remove one of "
+                "the two lines."
+            )
         conditions[row["eval_condition"]][key] = scores
     if "eeg" not in conditions or len(conditions) < 2:
         found = ", ".join(conditions) or "none"
@@ -57,13 +60,18 @@ def read_candidates(path: str | os.PathLike[str]) -> dict[str, dict[Key, Candida
 def _check(row: dict[str, Any], path: epath.Path, number: int) -> CandidateScores:
     for name, kind in FIELDS.items():
         if not isinstance(row.get(name), kind):
-            raise UserError(f"{path}, line {number}: {name} is missing or not a {kind.__name__}.")
+            raise UserError(f"{path}, line {number}: {name} is missing or not {'a list' if kind is list else 'text'}.")
     candidates, nll = row["candidates"], row["nll"]
     finite = all(type(value) in (int, float) and math.isfinite(value) for value in nll)
     if len(candidates) != len(nll) or not finite or not isinstance(row.get("seed", 0), int):
-        raise UserError(f"{path}, line {number}: expected one finite nll per candidate, and a whole number as seed.")
+        raise UserError(
+            f"{path}, line {number}: expected one finite nll for each candidate, and a whole number as seed."
+        )
     if len(candidates) < 2 or candidates.count(row["sentence_id"]) != 1:
-        raise UserError(f"{path}, line {number}: expected sentence_id once among at least two candidates.")
+        raise UserError(
+            f"{path}, line {number}: expected at least two candidates, and the sentence_id of the row exactly once "
+            "among them."
+        )
     return CandidateScores(row["sentence_id"], tuple(map(str, candidates)), tuple(map(float, nll)))
 
 

@@ -72,7 +72,7 @@ def named_columns(names: Sequence[str], path: epath.Path, titles: Sequence[str] 
         raise UserError(f"{path}: {_unclear(pairs, references, predicted, names, titles or names)}")
     chosen = {name: (wanted[base], mode) for name, (base, mode) in zip(names, parts, strict=True) if base in wanted}
     if repeated := [name for name in (reference, *chosen) if list(names).count(name) > 1]:
-        raise UserError(f"{path}, line 1: the column {repeated[0]!r} is there twice; name columns by number.")
+        raise UserError(f"{path}, line 1: two columns are named {repeated[0]!r}; name the columns by number, from 1.")
     if len(set(chosen.values())) < len(chosen):
         raise UserError(
             f"{path}: the columns {', '.join(chosen)} are predictions of one condition and mode; name one with "
@@ -146,7 +146,7 @@ def stated_columns(columns: Sequence[str], names: Sequence[str] | None, width: i
     titles = [condition_of(name) or name for name in normalised(columns[1:])]
     conditions = titles if len(predictions) > 1 else [UNKNOWN]
     if len(set(positions)) < len(positions) or len(set(conditions)) < len(conditions):
-        raise UserError(f"--columns={','.join(columns)}: a column or condition is named twice.")
+        raise UserError(f"--columns={','.join(columns)}: a column or condition is named twice; name each once.")
     keys = [(condition, UNKNOWN) for condition in conditions]
     return Columns(reference, dict(zip(keys, predictions, strict=True)), about(names) if names else {})
 

@@ -73,8 +73,8 @@ def rows_of(lines: Lines, delimiter: str, columns: Columns, header: bool) -> Ite
         texts = [fields[column] for column in wanted]
         if texts == first or (not header and knows(normalised(texts))):
             raise UserError(
-                f"{lines.path}, line {line}: {', '.join(texts)!r:.80} is a header among the samples; give each file "
-                "to the command on its own, with its header first."
+                f"{lines.path}, line {line}: {', '.join(texts)!r:.80} is a header among the samples, as of two files "
+                "in one; give each file to the command separately, with its header first."
             )
         yield foreign_row(line, fields, columns, lines.path)
 
@@ -134,8 +134,8 @@ def records_of(lines: Lines, delimiter: str) -> Iterator[Record]:
             width = width or len(fields)
             if len(fields) != width:
                 raise UserError(
-                    f"{path}, line {line}: {len(fields)} fields where the first line has {width}; fields with "
-                    "a delimiter or a line break need quotes."
+                    f"{path}, line {line}: {len(fields)} fields where the first line has {width}; put quotes around "
+                    "fields that hold a delimiter or a line break."
                 )
             if width < 2:
                 break

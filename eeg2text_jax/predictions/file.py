@@ -163,7 +163,7 @@ def parse_predictions(lines: Lines) -> PredictionSet:
         if previous != number:
             raise UserError(
                 f"{path}, line {number}: sample {prediction.sample_id!r} ({prediction.mode}) is on line {previous} "
-                "already; each hypothesis of a sample may occur once in a cell and mode."
+                "already; expected each hypothesis once in a cell and mode; remove one line."
             )
         (further if prediction.hypothesis else predictions).append(prediction)
     for p in further:
@@ -267,6 +267,9 @@ def _typed(name: str, value: Any, kind: type | tuple[type, ...], path: epath.Pat
         names: dict[Any, str] = {dict: "an object", list: "a list", int: "a whole number", str: "text"}
         wanted = names.get(kind, "a number")
         raise UserError(f"{path}, line {number}: {name} is {json.dumps(value)[:60]}; expected {wanted}.")
-    if isinstance(value, str) and not value.isascii() and HALF_PAIR.search(value):
-        raise UserError(f"{path}, line {number}: {name} holds half of a surrogate pair; expected valid Unicode.")
+    if isinstance(value, str) and not value.isascii() and (half := HALF_PAIR.search(value)):
+        raise UserError(
+            f"{path}, line {number}: {name} holds the invalid Unicode character {half[0]!a} at position "
+            f"{half.start() + 1}; correct or remove the character."
+        )
     return value

@@ -96,7 +96,7 @@ def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
                 if previous != row.line:
                     raise UserError(
                         f"{path}, {row.unit} {row.line}: sample {prediction.sample_id!r} is on {row.unit} {previous} "
-                        "already; each sample may occur once in a cell and mode."
+                        "already; expected each sample once in a cell and mode; remove one of the two."
                     )
             predictions.append(prediction)
             fed.append(_fed(row, condition))

@@ -104,8 +104,8 @@ def groups_of(
         divided = sum(len(labels) > 1 for labels in counts.values())
         if divided > MOST_DIVIDED * len(counts):
             raise UserError(
-                f"--groups={column}: {divided} of {len(counts)} references have several labels; expected one a "
-                "reference, such as its class, topic or story."
+                f"--groups={column}: {divided} of {len(counts)} references have several labels; expected one label for "
+                "each reference, such as its class, topic or story."
             )
         if divided:
             notes.append(f"--groups={column}: {divided} references have several labels; the most frequent one counts")
@@ -138,7 +138,7 @@ def labels_of_samples(data: DataFile, path: Path) -> dict[str, np.ndarray]:
         try:
             found[column] = np.array([label[sentence_key(text)] for text in data.sentence], object)
         except KeyError as error:
-            raise UserError(f"{path}: has no line for the sentence {error.args[0]!r:.60}.") from None
+            raise UserError(f"{path}: has no line for the sentence {error.args[0]!r:.60}; add one.") from None
     return found
 
 

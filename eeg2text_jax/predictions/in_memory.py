@@ -47,7 +47,7 @@ def as_set(
         references = None if references is None else list(references)
         if references is None or len(references) != len(given):
             held = "no references" if references is None else f"{len(references)} references"
-            raise UserError(f"{name}: {len(given)} texts and {held}; give references, as many as there are texts.")
+            raise UserError(f"{name}: {len(given)} texts and {held}; give as many references as texts.")
         pairs = enumerate(zip(references, given, strict=True))
         rows = [ForeignRow(i, reference, {(UNKNOWN, UNKNOWN): text}, unit="text") for i, (reference, text) in pairs]
         stated = False
@@ -65,13 +65,17 @@ def as_conditions(
     Without `controls`, a table of several conditions gives its controls itself.
     """
     if not isinstance(controls, Mapping):
-        raise UserError(f"controls is a {type(controls).__name__}; expected control names with their predictions.")
+        raise UserError(
+            f"controls is a {type(controls).__name__}; expected a mapping from the name of each control to its "
+            "predictions."
+        )
     held = {key: as_set(value, references, mode=mode, name=key) for key, value in {name: eeg, **controls}.items()}
     for key, found in held.items() if controls else ():
         fed = {row.eval_condition for row in found.predictions}
         if found.layout == "table" and len(fed) > 1:
             raise UserError(
-                f"{key}: the table holds the conditions {', '.join(sorted(fed))}; give a table for each, or one alone."
+                f"{key}: the table holds the conditions {', '.join(sorted(fed))}; give a table for each condition, or "
+                "this table alone."
             )
     stated = all(found.seeds_stated for found in held.values())
     rows = {key: found.predictions for key, found in held.items()}

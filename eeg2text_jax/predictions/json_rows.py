@@ -47,7 +47,7 @@ def read_json(
     if not columns:
         refuse_texts_by_id(row, lines.path)
     if len(set(names)) < len(names):
-        raise UserError(f"{lines.path}, {unit} {number}: two names differ in case or spaces only.")
+        raise UserError(f"{lines.path}, {unit} {number}: two names differ only in case or spaces; rename one of them.")
     chosen = (
         stated_columns(columns, names, len(names), lines.path)
         if columns
@@ -68,7 +68,10 @@ def rows_of(
         fields = [""] * len(keys)
         for index in used:
             if keys[index] not in row:
-                raise UserError(f"{path}, {unit} {number}: the name {keys[index]!r} of the first {unit} is missing.")
+                raise UserError(
+                    f"{path}, {unit} {number}: has no {keys[index]!r}, but the first {unit} has it; add the name, or "
+                    f"remove the {unit}."
+                )
             value = row[keys[index]]
             fields[index] = text_of(value, keys[index], f"{path}, {unit} {number}") if index in texts else str(value)
         for index in columns.others.values():
@@ -85,8 +88,11 @@ def text_of(value: Any, name: str, where: str) -> str:
         raise UserError(f"{where}: {name} is {shown:.60}; expected one text.")
     try:
         value.encode()
-    except UnicodeEncodeError:
-        raise UserError(f"{where}: {name} holds half of a surrogate pair; expected valid Unicode.") from None
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{where}: {name} holds the invalid Unicode character {value[error.start]!a} at position "
+            f"{error.start + 1}; correct or remove the character."
+        ) from None
     return value
 
 
@@ -123,7 +129,9 @@ def items_of_text(lines: Lines) -> tuple[Iterator[Item], str]:
         lengths = {len(value) for value in lists.values()}
         if len(lengths) > 1:
             listed = ", ".join(f"{name}: {len(value)}" for name, value in lists.items())
-            raise UserError(f"{path}: lists of different lengths ({listed}); expected one item a sample in each.")
+            raise UserError(
+                f"{path}: lists of different lengths ({listed}); expected one item for each sample in each list."
+            )
         columns = list(zip(*lists.values(), strict=True))
         return ((i, dict(zip(lists, row, strict=True))) for i, row in enumerate(columns, 1)), "J (JSON lists by name"
     refuse_texts_by_id(found, path)

@@ -73,7 +73,9 @@ def read_side(lines: Lines, side: str, layout: str | None, column: str | None, g
             )
         found = with_ids(lines)
     if column:
-        raise UserError(f"{lines.path}: there is no column {column!r}; the file is a text a line; leave --columns out.")
+        raise UserError(
+            f"{lines.path}: there is no column {column!r}, as each line of the file is a text; leave --columns out."
+        )
     return found
 
 
@@ -127,7 +129,10 @@ def records_side(
     titles = list(rows[0])
     for number, row in enumerate(rows, 1):
         if missing := [name for name in titles if name not in row]:
-            raise UserError(f"{lines.path}: object {number} has no {missing[0]!r}, which the first one has.")
+            raise UserError(
+                f"{lines.path}: object {number} has no {missing[0]!r}, but the first one has it; add the name, or "
+                "remove the object."
+            )
     fields = [[row[name] for name in titles] for row in rows]
     return columns_side(lines, normalised(titles), fields, side, column, groups, kind)
 
@@ -224,9 +229,9 @@ def text_column(
     if len(found) != 1:
         shown = enumerated(names) if names else f"{width} columns without names"
         raise UserError(
-            f"{lines.path}: which column is the {side} cannot be told among {shown}; name the reference's column in "
-            "its file and the prediction's in its own with --columns=REFERENCE,PREDICTION, or say --format=P if the "
-            "lines are no table."
+            f"{lines.path}: which column is the {side} cannot be told among {shown}; name both with "
+            "--columns=REFERENCE,PREDICTION (the first in the file of references, the second in the file of "
+            "predictions), or say --format=P if the lines are no table."
         )
     return found[0]
 

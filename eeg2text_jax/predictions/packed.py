@@ -155,8 +155,8 @@ def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
         alike = [title for title, (_, names) in heads.items() if names == heads[sheet.title][1]]
         if len(alike) > 1:
             raise UserError(
-                f"{path}: the sheets {', '.join(map(repr, alike))} hold tables of the same columns, and one sheet is "
-                "read; save each as a file of its own."
+                f"{path}: the sheets {', '.join(map(repr, alike))} hold tables of the same columns, but only one sheet "
+                "can be read; save each sheet as a file."
             )
         others = ", ".join(repr(other.title) for other in sheets if other is not sheet)
         kind = f"Excel, sheet {sheet.title!r}, not read: {others}" if others else "Excel, first sheet"

@@ -159,7 +159,7 @@ def read_rankings(path: str | os.PathLike[str]) -> RankingSet:
     number, first = next(numbered, (1, "{}"))
     header = parse_object(first, lines.path, number).get("header")
     if not isinstance(header, dict) or not isinstance(header.get("candidates"), dict):
-        raise UserError(f"{lines.path}, line {number}: expected a header with lists of candidates.")
+        raise UserError(f"{lines.path}, line {number}: expected a header with lists of candidates; decode again.")
     lists = {name: _candidates(name, rows, lines.path) for name, rows in header["candidates"].items()}
     rows: list[Ranking] = []
     seen: dict[tuple, int] = {}
@@ -167,7 +167,10 @@ def read_rankings(path: str | os.PathLike[str]) -> RankingSet:
     for number, line in numbered:
         row = _ranking(parse_object(line, lines.path, number), lists, lines.path, number, shared)
         if seen.setdefault(row_key(row), number) != number:
-            raise UserError(f"{lines.path}, line {number}: sample {row.sample_id!r} is on line {seen[row_key(row)]}.")
+            raise UserError(
+                f"{lines.path}, line {number}: sample {row.sample_id!r} is on line {seen[row_key(row)]} already; "
+                "remove one of the two lines."
+            )
         rows.append(row)
     if not rows:
         raise UserError(f"{lines.path}: no rankings in the file.")
@@ -177,13 +180,16 @@ def read_rankings(path: str | os.PathLike[str]) -> RankingSet:
 def _candidates(name: str, rows: Any, path: epath.Path) -> Candidates:
     where = f"{path}: candidates {name!r}"
     if not isinstance(rows, list) or len(rows) < 2 or not all(isinstance(row, dict) for row in rows):
-        raise UserError(f"{where}: expected at least two sentences, each an object.")
+        raise UserError(f"{where}: expected a list of at least two sentences, each a JSON object.")
     kinds: dict[str, Any] = {"reference": str, "sentence_id": str, "task": str, "n_words": (int, float), "stratum": int}
     for number, row in enumerate(rows, 1):
         for field, kind in kinds.items():
             value = row.get(field)
             if not isinstance(value, kind) or isinstance(value, bool) or (kind is not str and not 0 <= value <= MOST):
-                raise UserError(f"{where}, number {number}: {field} is {row.get(field)!r:.60}; expected another kind.")
+                raise UserError(
+                    f"{where}, number {number}: {field} is {row.get(field)!r:.60}; expected "
+                    f"{'text' if kind is str else f'a number from 0 to {MOST:,}'}."
+                )
     references, ids, tasks, n_words, strata = ([row[field] for row in rows] for field in kinds)
     return list_of(name, references, ids, tasks, n_words, np.array(strata), where=where)
 
@@ -231,5 +237,8 @@ def _ranking(
         raise UserError(f"{where}: the reference {found.reference!r:.60} is not among the candidates.") from None
     for name in ("n", "rank", "stratum_n", "stratum_rank", "score"):
         if name in own and own[name] != expected[name]:
-            raise UserError(f"{where}: {name} is {own[name]!r:.60}; its scores give {expected[name]!r}.")
+            raise UserError(
+                f"{where}: {name} is {own[name]!r:.60}; its scores give {expected[name]!r}; correct the field, or "
+                "remove it."
+            )
     return found

@@ -136,8 +136,8 @@ def refuse_conditions(rows: Collected, predictions: Sequence[Prediction], path: 
     if not known and (found := rows.columns_of_conditions(len(predictions))):
         values = ", ".join(rows.others[found[0]])
         raise UserError(
-            f"{path}: the column {found[0]!r} says what was fed ({values}), and such rows are not judged together; "
-            "call it eval_condition, or give a file for each."
+            f"{path}: the column {found[0]!r} says what was fed ({values}), and rows fed different things are "
+            "not judged together; rename the column to eval_condition, or give one file for each value."
         )
 
 
@@ -192,7 +192,10 @@ def in_mode(read: PredictionSet, mode: str | None) -> PredictionSet:
     stated = [dataclasses.replace(p, mode=mode) if p.mode == UNKNOWN else p for p in read.predictions]
     kept = [p for p in stated if p.mode == mode]
     if not kept:
-        raise UserError(f"{read.path}: no {mode} predictions in the file; it has {read.predictions[0].mode} ones.")
+        raise UserError(
+            f"{read.path}: no {mode} predictions in the file, only {read.predictions[0].mode} ones; set "
+            f"--mode={read.predictions[0].mode}, or give another file."
+        )
     return dataclasses.replace(read, predictions=kept, further=tuple(p for p in read.further if p.mode == mode))
 
 
@@ -216,7 +219,7 @@ def describe(read: PredictionSet) -> str:
     notes = [*read.notes, *doubts(read)]
     if empty := sum(not p.reference.strip() for p in read.predictions):
         notes.append(
-            f"{empty} rows have an empty reference; in `score` all that is predicted there counts as wrong, `audit` "
-            "refuses them; remove them, if they are no samples (a row of means)"
+            f"{empty} rows have an empty reference: `score` counts every word predicted there as wrong, and `audit` "
+            "refuses the file; remove the rows if they are no samples (such as a row of means)"
         )
     return "\n".join([first, *(f"{read.path}: {note}." for note in notes)])

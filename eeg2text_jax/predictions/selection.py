@@ -37,8 +37,8 @@ def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str
             cells[CLOCK_ARM].append(row)
     if "eeg" not in cells and len(cells) > 1:
         raise UserError(
-            f"the arm {arm!r} was not evaluated with eeg; its conditions are {', '.join(cells)}; call the one from EEG "
-            "`eeg` (its column, or its value of eval_condition), or give a file for each."
+            f"the arm {arm!r} was not evaluated with eeg, only with {', '.join(cells)}; rename the condition that was "
+            "fed EEG to `eeg` (the column, or the value of eval_condition), or give one file for each condition."
         )
     first = "eeg" if "eeg" in cells else next(iter(cells))
     return {first: cells.pop(first), **cells}
@@ -74,7 +74,9 @@ def read_conditions(
     """
     places = [path.resolve() for path in (eeg, *controls)]
     if twice := [path for path, place in zip((eeg, *controls), places, strict=True) if places.count(place) > 1]:
-        raise UserError(f"{twice[-1]}: the file is given twice; a condition cannot be its own control.")
+        raise UserError(
+            f"{twice[-1]}: the file is given twice, but a condition cannot be its own control; give another file."
+        )
     cells = select_cells(read(eeg), arm)
     names = _names([eeg, *controls])
     conditions = {names[0]: next(iter(cells.values()))} if len(cells) == 1 else dict(cells)
@@ -82,7 +84,7 @@ def read_conditions(
         for condition, rows in _control_cells(read(path), name).items():
             if condition in conditions:
                 raise UserError(
-                    f"{path}: a condition called {condition!r} is there already; name the files differently."
+                    f"{path}: an earlier file holds the condition {condition!r} already; rename one of the two."
                 )
             conditions[condition] = rows
     return conditions
@@ -128,7 +130,10 @@ def join_metadata(
         found = lines.get(cell[0], [])
         if len(found) not in (1, counts[cell]):
             expected = "1" if counts[cell] == 1 else f"1 or {counts[cell]}"
-            raise UserError(f"{path}: {len(found)} lines for the reference {cell[0]!r:.60}; expected {expected}.")
+            raise UserError(
+                f"{path}: has {len(found)} lines for the reference {cell[0]!r:.60}; expected {expected}; add or remove "
+                "lines."
+            )
         values = found[seen[cell]] if len(found) > 1 else found[0]
         seen[cell] += 1
         joined.append(dataclasses.replace(row, **values))

@@ -47,7 +47,10 @@ def parse_topology(name: str) -> Topology:
         raise UserError(f"--topology={name!r}: expected a shape after the chip, as in '{key}:{example}'.")
     sides = tuple(int(n) for n in shape.split("x"))
     if math.prod(sides) > PODS.get(key, math.inf):
-        raise UserError(f"--topology={name!r}: is of {math.prod(sides):,} chips; a {key} pod has {PODS[key]:,}.")
+        raise UserError(
+            f"--topology={name!r}: is of {math.prod(sides):,} chips; a {key} pod has {PODS[key]:,}; take a smaller "
+            "shape."
+        )
     return Topology(f"{key}:{shape}", chip, sides)
 
 

@@ -141,7 +141,9 @@ def smallest_slice(config: JudgeSettings, chip: str, effort: str, say: Callable[
       UserError: the chip is no TPU, or no slice holds the judge.
     """
     if chip not in SLICES:
-        raise UserError(f"--topology={chip}: expected a TPU ({', '.join(SLICES)}), or a slice of one, as in v5e:2x4.")
+        raise UserError(
+            f"--topology={chip}: expected a TPU ({', '.join(SLICES)}), or a TPU with a shape, as in v5e:2x4."
+        )
     weights = _bytes(_weights(config, _model(config)))
     for shape in SLICES[chip]:
         topology = parse_topology(f"{chip}:{shape}")

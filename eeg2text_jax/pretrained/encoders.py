@@ -64,10 +64,13 @@ def encoder_spec(config: PretrainedConfig, where: str) -> EncoderSpec:
     if kind not in MODEL_TYPES:
         raise UserError(
             f"{where}: config.json has the model type {kind!r}; as a text encoder only {', '.join(MODEL_TYPES)} can be "
-            "read."
+            "read; choose another checkpoint."
         )
     if getattr(config, "position_embedding_type", "absolute") not in ("absolute", None):
-        raise UserError(f"{where}: its positions are {config.position_embedding_type}; only absolute ones are known.")
+        raise UserError(
+            f"{where}: its position embeddings are {config.position_embedding_type}; only absolute ones are supported; "
+            "choose another checkpoint."
+        )
     stack = bert_stack(config, decoder=False)
     if kind == "roberta":
         offset = config.pad_token_id + 1

@@ -47,10 +47,16 @@ def open_torch(path: Path) -> dict[str, np.ndarray]:
         reason = first_line(error)[:120]
         raise not_weights(path, start, "a PyTorch state dict", f"it cannot be read ({reason})") from error
     if not isinstance(state, dict):
-        raise UserError(f"{path}: expected a dict of tensors, found {type(state).__name__}.")
+        raise UserError(
+            f"{path}: expected a dict of tensors, found {type(state).__name__}; save the state dict of the model alone "
+            "(model.state_dict())."
+        )
     wrong = [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]
     if wrong:
-        raise UserError(f"{path}: expected a dict of tensors, found other values under {', '.join(wrong[:5])}.")
+        raise UserError(
+            f"{path}: expected a dict of tensors, found other values under {', '.join(wrong[:5])}; save the state dict "
+            "of the model alone (model.state_dict())."
+        )
     return {name: _view(torch, tensor.detach()) for name, tensor in state.items()}
 
 
@@ -126,7 +132,10 @@ def _read_shards(index: Path) -> dict[str, np.ndarray]:
         found = open_file(path)
         if promised != set(found):
             both = ", ".join(sorted(promised ^ set(found))[:5])
-            raise UserError(f"{path}: its tensors are not those that {index.name} lists; they differ in {both}.")
+            raise UserError(
+                f"{path}: its tensors are not those that {index.name} lists; they differ in {both}; download or copy "
+                "the folder again."
+            )
         tensors |= found
     return tensors
 

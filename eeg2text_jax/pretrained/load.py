@@ -74,7 +74,7 @@ def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tup
         raise UserError(f"{folder}: has no config.json and names no language model; export the run again.")
     base = checkpoint_folder(feeding.base)
     if feeding.base_fingerprint not in ("", fingerprint(base)):
-        raise UserError(f"{base}: its weights are not those that {folder} was trained with; bring those back.")
+        raise UserError(f"{base}: its weights are not those that {folder} was trained with; put those weights back.")
     spec = as_stored(spec_of(read_config(base), base), base)
     spec = dataclasses.replace(spec, decoder=dataclasses.replace(spec.decoder, lora=adapter.read_lora(folder)))
     model = Seq2SeqModel(spec, beside[0], dtype, shared_frozen=True)

@@ -88,13 +88,18 @@ def read_modules(folder: Path) -> SentenceModules:
     found: list[Module] = []
     for module in _read_json(path, list):
         if not isinstance(module, dict) or not isinstance(module.get("type"), str):
-            raise UserError(f"{path}: expected a list of objects with `type` and `path`.")
+            raise UserError(f"{path}: expected a list of objects with `type` and `path`; copy the checkpoint again.")
         kind = module["type"].rpartition(".")[2]
         if kind not in _READERS:
-            raise UserError(f"{path}: the module {module['type']!r} is not known; only {', '.join(_READERS)} are.")
+            raise UserError(
+                f"{path}: the sentence encoder has a stage {module['type']!r}, which is not supported; expected "
+                f"{', '.join(_READERS)}; choose another encoder."
+            )
         found += _READERS[kind](folder / str(module.get("path", "")))
     if not found or found[0].name == "normalize" or found[0].name.startswith("dense"):
-        raise UserError(f"{path}: no Pooling comes after the encoder; a sentence needs one vector.")
+        raise UserError(
+            f"{path}: no Pooling comes after the encoder, so a sentence has no single vector; choose another encoder."
+        )
     settings: dict[str, Any] = {}
     if (beside := folder / "sentence_bert_config.json").is_file():
         settings = _read_json(beside, dict)
@@ -112,7 +117,10 @@ def _pooling(folder: Path) -> list[Module]:
         modes = sorted(flags, key=lambda name: [*FLAGS, name].index(name))
     chosen = [FLAGS.get(str(name), str(name)) for name in ([modes] if isinstance(modes, str) else modes)]
     if not chosen or not {*chosen} <= POOLINGS.keys():
-        raise UserError(f"{path}: asks for {', '.join(chosen) or 'no pooling'}; expected {', '.join(POOLINGS)}.")
+        raise UserError(
+            f"{path}: asks for {', '.join(chosen) or 'no pooling'}; expected {', '.join(POOLINGS)}; choose another "
+            "encoder."
+        )
     return [Module(",".join(chosen), lambda states: np.concatenate([POOLINGS[name](states) for name in chosen]))]
 
 
@@ -121,9 +129,14 @@ def _dense(folder: Path) -> list[Module]:
     settings = _read_json(path, dict)
     name = str(settings.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")[2]
     if name not in ACTIVATIONS:
-        raise UserError(f"{path}: the activation is {name}; only {', '.join(ACTIVATIONS)} are known.")
+        raise UserError(
+            f"{path}: the activation is {name}; expected {' or '.join(ACTIVATIONS)}; choose another encoder."
+        )
     if settings.get("module_input_name", "sentence_embedding") != "sentence_embedding":
-        raise UserError(f"{path}: is a dense layer of {settings['module_input_name']}; expected sentence_embedding.")
+        raise UserError(
+            f"{path}: is a dense layer of {settings['module_input_name']}; expected sentence_embedding; choose another "
+            "encoder."
+        )
     tensors = read_tensors(folder)
     weight = np.asarray(tensors["linear.weight"], np.float64) if "linear.weight" in tensors else np.zeros(0)
     bias = np.asarray(tensors["linear.bias"], np.float64) if "linear.bias" in tensors else None

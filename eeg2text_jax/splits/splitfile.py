@@ -89,7 +89,7 @@ class SplitFile:
         if self.record.get("format") != FORMAT:
             raise UserError(
                 f"{self.path}: does not say which data file it was made from, as the certificates of this version do; "
-                "begin anew in another --workdir."
+                "start again in another --workdir."
             )
         stated = self.record["data"]
         differing = [name for name, digest in data.digests.items() if stated.get(name) != digest]
@@ -113,13 +113,17 @@ class SplitFile:
             )
         if self.record["digest"] != split.digest():
             raise UserError(
-                f"{self.path}: states split {self.record['digest']} and its parts make {split.digest()}; it was edited."
+                f"{self.path}: states the split hash {self.record['digest']}, but its parts have {split.digest()}, so "
+                "it was edited; put the file back, or make it again."
             )
 
     def _row(self, sample: Any, part: str, row_of: dict[str, int], data: DataFile) -> int:
         if isinstance(sample, int) and not isinstance(sample, bool):
             if not 0 <= sample < len(data):
-                raise UserError(f"{self.path}: row {sample} of part {part} is not in {data.path} ({len(data)} rows).")
+                raise UserError(
+                    f"{self.path}: row {sample} of part {part} is not in {data.path} ({len(data)} rows); use the data "
+                    "file that the split was made from."
+                )
             return sample
         name = self._entry(sample, part).sample_id
         if name not in row_of:
@@ -148,7 +152,10 @@ class SplitFile:
         for part in PARTS:
             for name in ids[part]:
                 if name in where:
-                    raise UserError(f"{self.path}: sample {name!r} is in part {where[name]} and again in part {part}.")
+                    raise UserError(
+                        f"{self.path}: sample {name!r} is in part {where[name]} and again in part {part}; remove it "
+                        "from one of them."
+                    )
                 where[name] = part
 
 
@@ -208,10 +215,13 @@ def read_split_file(path: str | os.PathLike[str]) -> SplitFile:
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise UserError(f"{path}: expected a split file in JSON ({error}).") from error
     if isinstance(record, dict) and record.get("format") == FORMAT and record.get("sha256") != seal(record):
-        raise UserError(f"{path}: does not have the checksum that it states; it was edited or is damaged.")
+        raise UserError(
+            f"{path}: does not have the checksum that it states, so it was edited or is damaged; put the file back, or "
+            "make it again."
+        )
     holder = record.get("parts", record) if isinstance(record, dict) else record
     if not isinstance(holder, dict):
-        raise UserError(f"{path}: expected a JSON object with train, dev and test, got a {type(holder).__name__}.")
+        raise UserError(f"{path}: expected a JSON object with train, dev and test, found {holder!r:.60}.")
     samples = {part: _samples(path, holder, part) for part in PARTS}
     return SplitFile(path, samples, record)
 
@@ -222,12 +232,16 @@ def _samples(path: epath.Path, holder: dict[str, Any], part: str) -> list[Any]:
     samples = value.get("ids") if isinstance(value, dict) else value
     if not isinstance(samples, list) or not samples:
         raise UserError(
-            f"{path}: expected a list of samples as part {part!r}, found {type(samples).__name__ if name else 'none'}; "
-            f"its parts are named {', '.join(map(repr, holder))[:120]}."
+            f"{path}: expected a list of samples as part {part!r}, found "
+            f"{f'{samples!r:.60}' if name else 'no such part'}; its parts are named "
+            f"{', '.join(map(repr, holder))[:120]}."
         )
     stated = value.get("ids_sha256") if isinstance(value, dict) else None
     if stated is not None and stated != hash_ids(samples):
-        raise UserError(f"{path}: the ids of part {part!r} do not have the hash that the file states; it was edited.")
+        raise UserError(
+            f"{path}: the ids of part {part!r} do not have the hash that the file states, so it was edited; put the "
+            "file back, or make it again."
+        )
     return samples
 
 

@@ -55,7 +55,10 @@ def parse(place: str) -> Address:
         raise UserError(f"{place}: expected gs://BUCKET/PATH or s3://BUCKET/PATH.")
     key = found[3].rstrip("/")
     if "\0" in key or any(not part or part.startswith(".") for part in key.split("/") if key):
-        raise UserError(f"{place}: no part of the path may be empty, begin with a dot or have a NUL in it.")
+        raise UserError(
+            f"{place}: a part of the path is empty, begins with a dot or has a NUL character; expected "
+            "gs://BUCKET/PATH without such parts; rename that part."
+        )
     return Address(found[1], found[2], key)
 
 

@@ -58,7 +58,9 @@ def placed(command: str, arguments: Sequence[str]) -> Iterator[list[str]]:
 def _empty(command: str, address: Address) -> Store:
     """Open the store of an output and send one request, so that wrong credentials fail before the work."""
     if not address.key:
-        raise UserError(f"{address}: names a bucket and nothing in it; give a name to write at.")
+        raise UserError(
+            f"{address}: names a bucket without a path in it; give a path to write to, such as {address}/NAME."
+        )
     store = open_store(address)
     if command == "export" and Files.of(store, address):
         raise UserError(f"{address}: exists already and is not empty; take another place.")

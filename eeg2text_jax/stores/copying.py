@@ -130,7 +130,7 @@ def _take_one(store: Store, entry: Entry, path: Path, advance: Advance) -> Stamp
         size = partial.stat().length
         if size != entry.size or (stated and stated != file_digest(partial)):
             raise StoreError(
-                f"{entry.key}: {size} bytes arrived that are not the {entry.size} that were written there (by "
+                f"{entry.key}: {size} bytes arrived, which are not the {entry.size} bytes that were written there (by "
                 f"their {'SHA-256' if stated else 'number'}); start again, or put the object back."
             )
     return stamp_of(path)
@@ -181,7 +181,7 @@ def at_hand(place: str | os.PathLike[str]) -> str:
     if pattern:
         files = Files({name: entry for name, entry in files.items() if _is_matched(name, pattern)})
     if not files:
-        raise UserError(f"{place}: there is nothing at this address; look at it.")
+        raise UserError(f"{place}: there is nothing at this address; check the address.")
     if "" in files:
         files = Files({"": files[""]})
     _copy(store, address, files, pattern or "*")

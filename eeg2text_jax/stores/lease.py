@@ -146,7 +146,9 @@ class Lease:
         self._about["fence"] = fence + 1 if isinstance(fence, int) else 1
         tag = self._store.put(self._key, self._content(), there[1])
         if tag is None:
-            raise UserError(f"{self._place}: is in use by another process since now; wait for it or end it.")
+            raise UserError(
+                f"{self._place}: another process has just begun to use it; wait for that process or end it."
+            )
         return tag
 
     def _forget(self) -> None:

@@ -74,7 +74,9 @@ class Sender:
                 return found[0]  # an earlier attempt succeeded, but its answer was lost
             self._lease.confirm(now=True)
             over = found and found[0]  # a late request of a former holder, or a manual change
-        raise StoreError(f"{self._address.below(name)}: another program writes it again and again; end that one.")
+        raise StoreError(
+            f"{self._address.below(name)}: another program writes this object again and again; end that program."
+        )
 
     def _remove(self, name: str) -> None:
         key, known = self._address.below(name).key, self._notes.known.pop(name, None)

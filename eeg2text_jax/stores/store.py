@@ -100,21 +100,24 @@ def seconds() -> float:
     with contextlib.suppress(ValueError):
         if 0 < (found := float(stated)) <= 3600:
             return found
-    raise UserError(f"{SECONDS}={stated}: expected seconds above 0, to 3600.")
+    raise UserError(f"{SECONDS}={stated}: expected seconds, above 0 and at most 3600.")
 
 
 def refused(place: str, why: str) -> StoreError:
     """Return the error for missing or insufficient credentials."""
-    return StoreError(f"{place}: the credentials do not open it ({why}); look at them, and at who may use the bucket.")
+    return StoreError(
+        f"{place}: the credentials give no access ({why}); check the credentials and the permissions of the bucket."
+    )
 
 
 def missing(place: str) -> StoreError:
-    return StoreError(f"{place}: there is no such bucket; make it first, or look at its name.")
+    return StoreError(f"{place}: there is no such bucket; create it, or check its name.")
 
 
 def silent(place: str, why: str) -> StoreError:
     return StoreError(
-        f"{place}: does not answer ({why[:160]}); what is finished is kept, and the same command goes on once it does."
+        f"{place}: does not answer ({why[:160]}); check the network, and run the same command again; what is finished "
+        "is kept."
     )
 
 

@@ -113,8 +113,8 @@ def _check_steps_count(config: ConfigDict, argv: Sequence[str]) -> None:
     for name, (steps, _) in lengths.declared(config).items():
         if any(re.match(rf"--config\.{re.escape(steps)}(=|$)", argument) for argument in argv):
             raise UserError(
-                f"--config.{steps}: {name} is {lengths.field(config, name)} and counts in its place; give "
-                f"--config.{name}=0 too, or the number of epochs alone."
+                f"--config.{steps}: is not used, as {name} is {lengths.field(config, name)} and sets the number of "
+                f"steps; give --config.{name}=0 too, or the number of epochs alone."
             )
 
 
@@ -132,7 +132,7 @@ def load_config(place: str) -> ConfigDict:
     try:
         get_config = run_config(path).get("get_config")
         if not callable(get_config):
-            raise UserError(f"{place}: has no function get_config; expected one that returns a ConfigDict.")
+            raise UserError(f"{place}: has no function get_config; add one that returns an ml_collections ConfigDict.")
         config = get_config(argument) if colon else get_config()
     except UserError:
         raise
@@ -187,7 +187,7 @@ def _refused(error: Exception, usage: str, ranges: Mapping[str, Range]) -> UserE
         name, value = match.groups()
         if name in ranges:
             return refusal(name, value, ranges)
-        return UserError(f"--config.{name} is {value!r}; expected a value of the kind that it replaces.")
+        return UserError(f"--config.{name} is {value!r}; expected a value of the same type as the default.")
     return UserError(f"{reason.rstrip('.')}; {usage}")
 
 

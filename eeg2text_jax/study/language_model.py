@@ -41,8 +41,9 @@ def check_positions(model: Seq2SeqModel, config: Settings, prompt: int) -> None:
     longest = prompt + recording + max(config.text.max_tokens, config.decode.max_length)
     if longest > positions:
         raise UserError(
-            f"text.template: a prompt of {prompt} tokens, {recording} words and the text are {longest} positions, and "
-            f"the model has {positions}; shorten the prompt, data.max_words or text.max_tokens."
+            f"text.template: the prompt ({prompt} tokens), the recording ({recording} words) and the text need "
+            f"{longest} positions, but the model has {positions}; shorten the prompt, or lower data.max_words, "
+            "text.max_tokens or decode.max_length."
         )
 
 

@@ -73,8 +73,8 @@ def open_targets(config: Settings, path: epath.Path, data: DataFile, split: Spli
         targets = TextTargets(sentences, found["vectors"], str(found["signature"]))
     if len(targets.vectors) != len(sentences):
         raise UserError(
-            f"{path}: has {len(targets.vectors)} embeddings for {len(sentences)} sentences; it is of other data, "
-            "remove it to have it made again."
+            f"{path}: has {len(targets.vectors)} embeddings for {len(sentences)} sentences, so it was made for other "
+            "data; remove it to have it made again."
         )
     return targets
 

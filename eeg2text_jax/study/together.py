@@ -100,7 +100,10 @@ def _pretraining(config: ConfigDict) -> str:
                 f"({stage.batch_size})."
             )
     if own.freeze_snapshot and not (own.snapshot.steps or own.snapshot.epochs):
-        return "pretrain.freeze_snapshot is True and pretrain.snapshot.steps 0; expected steps, or a random half stays."
+        return (
+            "pretrain.freeze_snapshot is True and pretrain.snapshot.steps 0; expected steps above 0, else random "
+            "weights are frozen."
+        )
     return ""
 
 

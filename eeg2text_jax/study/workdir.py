@@ -158,5 +158,5 @@ def read_object(path: epath.Path, advice: str) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{path}: is not JSON ({first_line(error)}); {advice}.") from error
     if not isinstance(content, dict):
-        raise UserError(f"{path}: expected a JSON object, found a {type(content).__name__}; {advice}.")
+        raise UserError(f"{path}: expected a JSON object, found {content!r:.60}; {advice}.")
     return content

@@ -145,7 +145,7 @@ class Checkpoints:
         if needed > free:
             raise UserError(
                 f"{self.directory}: a checkpoint takes {needed / 1e6:.1f} MB and {free / 1e6:.1f} MB are left on the "
-                "disk; free some space and start again."
+                "disk; free some space and run the same command again."
             )
 
     def _write_digests(self) -> None:
@@ -186,7 +186,8 @@ class Checkpoints:
         except Exception as error:  # orbax and tensorstore raise many kinds
             raise UserError(
                 f"{self.directory / f'step_{step}'}: cannot be restored ({type(error).__name__}: "
-                f"{first_line(error)[:300]}), though its files are as they were written; nothing was changed."
+                f"{first_line(error)[:300]}), though its files are undamaged; use the version of eeg2text_jax that "
+                "wrote it, or take another --workdir; nothing was changed."
             ) from error
         return step, restored["state"], restored["info"]
 
@@ -270,5 +271,6 @@ def _writing(directory: epath.Path) -> Iterator[None]:
     except Exception as error:
         reason = first_line(error)[:200]
         raise UserError(
-            f"{directory}: a checkpoint cannot be written ({reason}); free some space and start again."
+            f"{directory}: a checkpoint cannot be written ({reason}); free space or get write permission there, and "
+            "run the same command again."
         ) from error

@@ -180,7 +180,7 @@ class Pending:
         if not np.isfinite(losses).all():
             raise UserError(
                 f"the loss of arm {not_finite(self._arms, losses)} is not finite at step {step} (it was at step "
-                f"{self._last_finite}); lower optim.lr or look at the features."
+                f"{self._last_finite}); lower optim.lr, or look for extreme values in the features."
             )
         self._last_finite = step
         self._pace.done(work)
@@ -197,8 +197,9 @@ class Pending:
         self.flush()
         if not np.isfinite(losses).all():
             raise UserError(
-                f"the loss of arm {not_finite(self._arms, losses)} on dev is not finite after step {step}, that on "
-                "train was; lower optim.lr or look at the features of the dev part."
+                f"the loss of arm {not_finite(self._arms, losses)} on dev is not finite after step {step}, although "
+                "the training loss is finite; lower optim.lr, or look for extreme values in the features of the dev "
+                "part."
             )
         self._log.add(step, by_arm(self._arms, {"dev_loss": losses}))
 

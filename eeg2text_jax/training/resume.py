@@ -87,8 +87,8 @@ def trained_params(study: Study) -> Any:
     best = to_host(restored[1].best_loss)
     if not np.isfinite(best).all():
         raise UserError(
-            f"{checkpoints.directory}: the loss of arm {not_finite(study.arms, best)} on dev was never finite, so no "
-            "parameters are the best; lower optim.lr or look at the features."
+            f"{checkpoints.directory}: the loss of arm {not_finite(study.arms, best)} on dev was never finite, so "
+            "there are no best parameters; lower optim.lr, or look for extreme values in the features."
         )
     frozen = frozen_model(study)
     return restored[1].best_params if frozen is None else Divided(restored[1].best_params, frozen)
@@ -137,7 +137,7 @@ def _check_origin(study: Study, info: dict[str, Any], checkpoints: Checkpoints) 
     if info.setdefault("frozen", study.frozen_digest) != study.frozen_digest:  # not in checkpoints of version 0.2
         raise UserError(
             f"{study.config.model.checkpoint}: its weights are not those that {checkpoints.directory} was trained "
-            "with; bring those back, or take another --workdir."
+            "with; put those weights back, or take another --workdir."
         )
     if any(info[name] != value for name, value in origin(study).items()):
         raise UserError(

@@ -93,7 +93,7 @@ REFUSED = {
     "lengths": ({"eeg": rows(), "noise": [*rows(), row(0, sample_id="x")]}, "eeg has 8 rows and noise 9"),
     "subjects": (
         {"eeg": rows(), "noise": rows(subject="B")},
-        r"differ in how many belong to a sentence, subject or seed .no subject label in common: A and B.",
+        r"differ in the number of rows for the same sentence, subject or seed .no subject label in common: A and B.",
     ),
     "case": (
         {"eeg": rows(), "noise": [dataclasses.replace(r, reference=f"{r.reference.upper()}.") for r in rows()]},
@@ -103,7 +103,10 @@ REFUSED = {
     "empty reference": ({"eeg": [*rows(), row(9, reference=" ")]}, "row 9 .* empty reference"),
     "two samples": ({"eeg": rows(2)}, "at least 5 are needed"),
     "nothing": ({"eeg": []}, "no predictions"),
-    "seeds": ({"eeg": rows(), "noise": rows(seed=1)}, "differ in how many belong to a sentence, subject or seed"),
+    "seeds": (
+        {"eeg": rows(), "noise": rows(seed=1)},
+        "differ in the number of rows for the same sentence, subject or seed",
+    ),
 }
 
 

@@ -76,7 +76,7 @@ def test_a_choice_from_a_list_larger_than_the_file_is_judged_with_its_list():
     found = quick(listed, {}, choices=whole)
     assert found.verdict.value == "content above its null"
     assert "chose among 360 sentences, of which 60" in "".join(flag.message for flag in found.flags)
-    with pytest.raises(UserError, match="none of its 300 sentences"):
+    with pytest.raises(UserError, match="not among its 300 sentences"):
         quick(listed, {}, choices=others)
 
 

@@ -117,8 +117,8 @@ def test_margins_and_unknown_names():
         (["--endpoint=similarity"], "similarity needs --encoder=NAME"),
         (["--endpoint=lattescore-mean"], "lattescore needs --judge=DIR/judge"),
         (["--encoder=minilm"], "--encoder is for bertscore and similarity"),
-        (["--secondary=bleu-1"], "names an endpoint twice"),
-        (["--margin=-1"], "expected points of the endpoint above 0"),
+        (["--secondary=bleu-1"], "'bleu-1' is given twice"),
+        (["--margin=-1"], "expected a number above 0, in points of the endpoint"),
         (["--endpoint=lattescore-mean", "--judge=nowhere"], "there is no such file"),
     ],
 )

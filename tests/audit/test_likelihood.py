@@ -125,9 +125,9 @@ def test_candidates_file_is_read_back(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"nll": [1.0]}, "line 1: expected one finite nll per candidate"),
+        ({"nll": [1.0]}, "line 1: expected one finite nll for each candidate"),
         ({"nll": [1.0, float("nan")]}, "line 1: expected one finite nll"),
-        ({"sentence_id": "z"}, "line 1: expected sentence_id once"),
+        ({"sentence_id": "z"}, "line 1: expected at least two candidates, and the sentence_id"),
         ({"candidates": "xy"}, "line 1: candidates is missing or not a list"),
         ({}, "conditions are eeg; expected eeg and at least one control"),
         ({"eval_condition": "noise"}, "conditions are noise; expected eeg and at least one control"),

@@ -89,7 +89,9 @@ def test_a_disk_of_4_kib_is_one_sentence(tmp_path):
     if done.returncode in (1, 77) and "eeg2text" not in done.stderr:
         pytest.skip(f"no disk can be mounted here: {done.stderr.strip()[:80]}")
     assert done.returncode == 2
-    assert done.stderr.endswith("No space left on device; free some space and start again, what is finished is kept.\n")
+    assert done.stderr.endswith(
+        "No space left on device; free some space and run the same command again, what is finished is kept.\n"
+    )
     assert done.stderr.count("\n") == 1
     assert done.stdout == "", "nothing is left there"
 

@@ -171,7 +171,9 @@ def test_a_folder_without_anything_usable_is_an_error(tree, tmp_path, capsys):
         annexed(path)
     assert main(["prepare", str(tree), f"--out={tmp_path / 'data.h5'}", *FLAGS]) == 2
     error = capsys.readouterr().err
-    assert "none of the 13 scans wanted can be used. 13 scans are left out (not downloaded)" in error
+    assert (
+        "none of the 13 selected scans can be used, for these reasons: 13 scans are left out (not downloaded)" in error
+    )
     assert "Traceback" not in error
     assert not (tmp_path / "data.h5").exists()
 

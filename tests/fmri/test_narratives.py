@@ -94,7 +94,7 @@ def test_one_run_is_taken_and_the_excluded_and_wide_scans_are_not(made):
     assert sorted(set(data.subject[data.task == "pie"])) == ["sub-01"]
     assert (data.subject == "sub-01")[data.task == "pie"].sum() == 7
     assert any(
-        "2 transcripts are of audio that no wanted scan played: excluded, unheard" in note for note in tally.notes
+        "2 transcripts are of audio that no selected scan played: excluded, unheard" in note for note in tally.notes
     )
 
 

@@ -78,7 +78,7 @@ def test_images_that_are_not_downloaded_are_one_sentence(root, scans, tmp_path, 
     assert main(["prepare", str(root), f"--out={tmp_path / 'data.h5'}"]) == 2
     said = capsys.readouterr().err
     assert said.count("432 scans are left out (not downloaded)") == 1
-    assert "none of the 432 scans wanted can be used" in said
+    assert "none of the 432 selected scans can be used" in said
     assert "datalad get" in said
     assert len(said.splitlines()) < 4
     assert list(tmp_path.iterdir()) == []

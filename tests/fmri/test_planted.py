@@ -81,7 +81,7 @@ def test_a_tree_that_is_kept_is_read_as_any_other(tmp_path):
         config.fmri.grid = (8, 8, 5)
     prepare(config, tmp_path / "b.h5", [str(tmp_path / "kept" / "planted")])
     assert read_datafile(tmp_path / "a.h5").digest() == read_datafile(tmp_path / "b.h5").digest()
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="exists already"):
         prepare(config, tmp_path / "c.h5")
     with pytest.raises(UserError, match=r"heard is 9; expected at most .*stories \(8\)"):
         prepare(config_of(heard=9), tmp_path / "c.h5")

@@ -52,7 +52,9 @@ def test_examples_are_answered_as_in_figure_1():
     assert with_examples(figure, pairs, ("yes", "no"), 3, 8) != asked
     plain = with_examples(Wording("plain", TEMPLATES["plain"]), pairs, ("yes", "no"), 2, 7)
     assert {line.rpartition(" ")[2] for line in plain.before.splitlines()} == {"yes", "no"}
-    with pytest.raises(UserError, match="shots = 4 takes 2 train pairs of a class, which has 0"):
+    with pytest.raises(
+        UserError, match="shots is 4, which takes 2 train pairs that lose the meaning, but there are only 0"
+    ):
         with_examples(figure, [pair for pair in pairs if pair.preserved], ("yes", "no"), 4, 0)
 
 

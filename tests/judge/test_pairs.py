@@ -51,7 +51,7 @@ BAD = {
     "both kinds": (HEADER + "a b\ta\tyes\na b\ta\t2\n", "labels of both kinds"),
     "blank reference": (HEADER + "a b\ta\t2\n . \ta\t1\n", "line 3: the reference is blank"),
     "not UTF-8": (b"reference\thypothesis\tlabel\na b\ta\xff\t2\n", "line 2: is not UTF-8"),
-    "ragged": (HEADER + "a b\ta\t2\na b\t2\n", "line 3: has 2 fields, the header 3"),
+    "ragged": (HEADER + "a b\ta\t2\na b\t2\n", "line 3: has 2 fields, but the header has 3"),
     "open quote": (HEADER + 'a b\t"a\t2\n', "line 2: "),
     "zero byte": (HEADER + "a\0b\ta\t2\n", "zero byte"),
 }
@@ -115,14 +115,16 @@ def test_the_first_rating_counts_and_the_second_goes_to_kappa():
 def test_too_few_references_and_single_classes_are_refused(tmp_path, capsys):
     nine, no = HEADER + "a b\ta\tyes\nc d\tc\tno\n", [f"one {i} two\tx\tno\n" for i in range(30)]
     path = write(tmp_path, nine)
-    refused_by_the_command(path, f"{path}: has 2 different references with an error; expected at least 10.", capsys)
+    refused_by_the_command(
+        path, f"{path}: has 2 different references with an error; expected at least 10; give more pairs.", capsys
+    )
     path = write(tmp_path, HEADER + "".join(no))
     config = f"--config=configs/judge.py:checkpoint={tmp_path},pairs={path}"
     assert main(["judge", config, f"--workdir={tmp_path / 'other'}", "--config.compilation_cache="]) == 2
-    assert "part has only those that lose" in capsys.readouterr().err
+    assert "has only pairs that lose the meaning" in capsys.readouterr().err
     with pytest.raises(UserError, match="has 9 different references"):
         divide(some_pairs(9), (0.6, 0.2, 0.2), 0, "file")
-    with pytest.raises(UserError, match="part has only those that lose"):
+    with pytest.raises(UserError, match="has only pairs that lose the meaning"):
         divide([Pair(f"one {i} two", "x", False, "2") for i in range(30)], (0.6, 0.2, 0.2), 0, "file")
 
 

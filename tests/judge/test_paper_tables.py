@@ -61,7 +61,7 @@ def test_references_are_compared_without_case_and_marks():
     assert not digests(kept.train + kept.dev) & digests(spoken)
     with pytest.raises(UserError, match=r"second\.tsv: has no pair with an error"):
         hold_out(tuned, [dataclasses.replace(spoken[0], hypothesis=spoken[0].reference)], "second.tsv")
-    with pytest.raises(UserError, match=r"second\.tsv: without its references the train part has 0 pairs"):
+    with pytest.raises(UserError, match=r"second\.tsv: the train part keeps only 0 pairs"):
         hold_out(tuned, tuned.train, "second.tsv")
 
 

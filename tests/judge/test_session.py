@@ -276,7 +276,7 @@ def test_long_pairs_are_named_or_cut_alike(finished, judged, capsys):
     root, _ = finished
     made, frozen = load_judged(root / "judge")
     long = " ".join(["the boy"] * 600)
-    with pytest.raises(UserError, match=r"row 2 .* tokens, the model takes 507"):
+    with pytest.raises(UserError, match=r"row 2 .* tokens, but the model takes at most 507"):
         Asker(frozen, made.prompt, made.wording, made.labels).scores([("a", "b"), (long, long)])
     cutting = Asker(frozen, made.prompt, made.wording, made.labels, truncate=True)
     assert cutting.scores([(long, long)]).shape == (1,)
@@ -300,7 +300,7 @@ def test_initial_prompts_are_tokens_of_the_pairs(finished):
     np.testing.assert_array_equal(named[:2], table[[labels.ids[0][0], labels.ids[1][0]]])
     even = initial_prompts(frozen, [0], init="uniform", **options)
     assert np.abs(even).max() <= 0.5
-    with pytest.raises(UserError, match=r"prompt\.population gives 2 tokens"):
+    with pytest.raises(UserError, match=r"prompt\.population is .* gives only 2 tokens"):
         initial_prompts(frozen, [0], init="vocabulary", **{**options, "population": 2})
 
 

@@ -64,7 +64,9 @@ def test_a_module_that_we_lack(tmp_path, capsys):
     folder = write_encoder(tmp_path / "lstm", "bert")
     kind = "sentence_transformers.models.LSTM"
     (folder / "modules.json").write_text(json.dumps([{"idx": 0, "path": "2_LSTM", "type": kind}]))
-    refused(tmp_path, ["--metrics=similarity", f"--encoder={folder}"], f"the module '{kind}' is not known", capsys)
+    refused(
+        tmp_path, ["--metrics=similarity", f"--encoder={folder}"], f"a stage '{kind}', which is not supported", capsys
+    )
 
 
 def test_blank_predictions_alone(folder, tmp_path, capsys):

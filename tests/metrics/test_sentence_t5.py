@@ -113,7 +113,7 @@ def test_several_poolings_stand_side_by_side_and_a_dense_layer_has_its_bias(tmp_
     [
         ({"out_features": 5}, r"linear.weight is \[3, 4\], without a bias; config.json has \[5, 4\]"),
         ({"bias": True}, "without a bias"),
-        ({"activation_function": "torch.nn.Mish"}, "the activation is Mish; only Identity"),
+        ({"activation_function": "torch.nn.Mish"}, "the activation is Mish; expected Identity"),
         ({"module_input_name": "token_embeddings"}, "is a dense layer of token_embeddings"),
     ],
 )

@@ -94,7 +94,7 @@ def files_below(root) -> set[str]:
     return {name for name in names if not name.startswith(("checkpoints/", "tensorboard/"))}
 
 
-@pytest.mark.parametrize(("process", "message"), [(0, "no room"), (1, "the first host could not go on")])
+@pytest.mark.parametrize(("process", "message"), [(0, "no room"), (1, "process 0 .the first host. failed")])
 def test_a_failure_of_the_first_host_ends_the_others(monkeypatch, process, message):
     def fail():
         raise UserError("no room")

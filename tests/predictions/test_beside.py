@@ -146,8 +146,8 @@ def test_columns_and_format_hold_beside_references(write):
     for options, message in (
         ({"columns": ["what"]}, "expected two"),
         ({"columns": ["said", "no"]}, "there is no column 'no'"),
-        ({"layout": "A"}, "--format=A: has references of its own"),
-        ({"layout": "K"}, "not every text has an id"),
+        ({"layout": "A"}, "--format=A: files of this layout hold references"),
+        ({"layout": "K"}, "some texts of this file or of"),
         ({"layout": "J"}, "not JSON"),
     ):
         with pytest.raises(UserError, match=message):

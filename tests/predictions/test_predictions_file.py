@@ -35,7 +35,7 @@ def test_the_first_hypothesis_is_what_is_read_and_the_others_stand_apart(tmp_pat
         assert "2 further hypotheses are neither scored nor audited" in describe(read)
     assert '"hypothesis": 0' in (tmp_path / "p.jsonl").read_text("utf8")
     write_predictions(tmp_path / "twice.jsonl", {}, [several[0], several[1], several[1]])
-    with pytest.raises(UserError, match=r"line 4: sample 's1/NR/0' .* is on line 3 already; each hypothesis"):
+    with pytest.raises(UserError, match=r"line 4: sample 's1/NR/0' .* is on line 3 already; expected each hypothesis"):
         read_predictions(tmp_path / "twice.jsonl")
 
 
@@ -60,7 +60,7 @@ def edited(**changes) -> str:
         (edited(n_words=True), "line 3: n_words is true"),
         (edited(n_tokens=1.5), "line 3: n_tokens is 1.5"),
         (edited(prediction=None), "line 3: prediction is null; expected text"),
-        (edited(prediction="\ud800"), "line 3: prediction holds half of a surrogate"),
+        (edited(prediction="\ud800"), "line 3: prediction holds the invalid Unicode character '.ud800' at position 1"),
         (edited(prediction_tokens=["a"]), "line 3: prediction_tokens item"),
         (edited(nll=float("nan")), "line 3: nll is nan; expected a finite number"),
         (edited(hypothesis=-1), "line 3: hypothesis is -1; expected 0 for the first"),

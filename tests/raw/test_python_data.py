@@ -64,7 +64,7 @@ def test_what_is_missing_is_said(raw, tmp_path):
         prepare(epochs, tmp_path / "a.h5")
     with pytest.raises(UserError, match=r"data is a int; expected mne\.io\.Raw"):
         prepare(3, tmp_path / "a.h5")
-    with pytest.raises(UserError, match="RawArray of MNE is prepared first"):
+    with pytest.raises(UserError, match="the samples are MNE's RawArray"):
         data.write(tmp_path / "a.h5", raw)
     assert not (tmp_path / "a.h5").exists()
 

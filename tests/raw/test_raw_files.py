@@ -211,7 +211,7 @@ def test_channels_that_differ_are_said_and_can_be_chosen(tmp_path, capsys):
     fields = write_recordings(files, "fif", subjects=2, sentences=3)
     raw = mne.io.read_raw_fif(files / "S2_raw.fif", preload=True, verbose="error")
     raw.drop_channels(["C4"]).save(files / "S2_raw.fif", overwrite=True, verbose="error")
-    refused(capsys, tmp_path, r"S2_raw\.fif: lacks C4, held against the first recording's 6", files, *fields)
+    refused(capsys, tmp_path, r"S2_raw\.fif: lacks C4, compared with the 6 channels of the first", files, *fields)
     data = prepare(tmp_path, files, *fields, "--config.data.raw.exclude=('C4',)")
     assert data.n_features == 8 * 5
 

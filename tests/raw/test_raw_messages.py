@@ -31,7 +31,7 @@ FILE = RawFile(Path("S1.edf"), "01", "NR", "2", "1")
         (["r.vhdr", "r.eeg"], "r.eeg", r"r\.eeg: is a part of a recording; name r\.vhdr instead"),
         (["r.vhdr", "r.vmrk"], "r.vmrk", r"name r\.vhdr instead"),
         (["r.set", "r.fdt"], "r.fdt", r"name r\.set instead"),
-        ([], ".", "there is no file in this folder"),
+        ([], ".", "this folder holds no files"),
     ],
 )
 def test_what_is_named_is_no_recording(files, given, message, tmp_path, monkeypatch, capsys):

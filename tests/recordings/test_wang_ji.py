@@ -126,7 +126,7 @@ def test_pickle_of_either_converter_in_the_corrected_reading(study: Study, pickl
 def test_measures_that_pickles_lack(pickles: dict[str, Path]) -> None:
     with pytest.raises(UserError, match="hold GD, FFD, TRT, not GPT"):
         samples(pickles["v5"], data_spec(RecordingSpec, "recordings", measure="GPT"))
-    with pytest.raises(UserError, match="knows GD, FFD and TRT"):
+    with pytest.raises(UserError, match="expected GD, FFD or TRT"):
         data_spec(RecordingSpec, "recordings", measure="SFD", compat="wang-ji")
 
 

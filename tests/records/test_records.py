@@ -130,8 +130,11 @@ def broken(change) -> dict:
         ("{", "is not JSON"),
         ([], "expected results of format 1"),
         (broken(lambda results: results.update(cells={})), "with a list of cells"),
-        (broken(lambda results: results["cells"][1].pop("seed")), "cell 2: seed is 'None', expected int"),
-        (broken(lambda results: results["cells"][1].update(rows=True)), "cell 2: rows is 'True', expected int"),
+        (broken(lambda results: results["cells"][1].pop("seed")), "cell 2: seed is 'None', expected a whole number"),
+        (
+            broken(lambda results: results["cells"][1].update(rows=True)),
+            "cell 2: rows is 'True', expected a whole number",
+        ),
         (broken(lambda results: results["cells"].insert(0, 3)), "cell 1: expected an object, found int"),
         (
             broken(lambda results: results["cells"][0]["metrics"]["wer"].update(value="high")),

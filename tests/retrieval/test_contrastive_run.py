@@ -129,7 +129,7 @@ def test_score_and_audit_read_the_file(whole, tmp_path, capsys):
     assert levels == ["stated", "verified"], "digests tie a file to the workdir in which it lies"
     assert {**ours, "flags": 0} == {**run, "flags": 0}, "the run looks at its training text, too"
     assert cli.main(["audit", f"--eeg={path}", "--endpoint=wer"]) == 2
-    assert "--endpoint=wer: of rankings it is one of top-1, top-5, rank" in capsys.readouterr().err
+    assert "--endpoint=wer: for rankings, expected one of top-1, top-5, rank" in capsys.readouterr().err
 
 
 def metrics_by_cell(cells):

@@ -190,7 +190,9 @@ def test_a_control_that_keeps_the_words_features_decides_only_where_it_is_named(
         write_rankings(tmp_path / f"{name}.jsonl", {}, made)
     files = [f"--eeg={tmp_path / 'eeg.jsonl'}", f"--control={tmp_path / 'noise.jsonl'}"]
     assert cli.main(["audit", *files, "--deciding=noisy"]) == 2
-    assert "--deciding=noisy: 'noisy' is no control; the files have noise." in capsys.readouterr().err
+    assert (
+        "--deciding=noisy: 'noisy' is not a control of these files; expected some of noise." in capsys.readouterr().err
+    )
     assert cli.main(["audit", *files, "--resamples=1000000000"]) == 2
     assert "--resamples=1000000000: expected a whole number from 100 to 1000000." in capsys.readouterr().err
 
@@ -222,7 +224,7 @@ def test_report_json_and_files_of_two_conditions(tmp_path, capsys):
     assert "top-5 by chance: 8.3 %" in result_text(found)
     (tmp_path / "text.txt").write_text("Target string: a\nPredicted string: b\n")
     assert cli.main(["audit", arguments[0], f"--control={tmp_path / 'text.txt'}"]) == 2
-    assert "holds no rankings, and" in capsys.readouterr().err
+    assert "holds no rankings, but" in capsys.readouterr().err
 
 
 def test_windows_of_scans_are_thinned():

@@ -138,10 +138,10 @@ GOOD = {"train": ["ZAB/NR:0"], "dev": ["ZAB/NR:1"], "test": ["ZAB/NR:2"]}
     ("content", "message"),
     [
         ("not json", "expected a split file in JSON"),
-        ("[1, 2]", "got a list"),
+        ("[1, 2]", "train, dev and test, found [1, 2]."),
         (json.dumps({"train": [1], "test": [2]}), "part 'dev'"),
         (json.dumps({**GOOD, "test": []}), "part 'test'"),
-        (json.dumps({**GOOD, "test": "ZAB/NR:2"}), "expected a list of samples as part 'test', found str"),
+        (json.dumps({**GOOD, "test": "ZAB/NR:2"}), "expected a list of samples as part 'test', found 'ZAB"),
         (json.dumps({**GOOD, "test": ["ZAB/NR:0"]}), "in part train and again in part test"),
         (json.dumps({**GOOD, "test": ["ZAB/NR:99"]}), "'ZAB/NR:99' of part test is not in"),
         (json.dumps({**GOOD, "test": [99999]}), "row 99999 of part test"),

@@ -348,10 +348,10 @@ def test_wrong_credentials(server, monkeypatch, capsys):
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "none")
     assert cli.main(["prepare", "synthetic", f"--out={server.address('data.h5')}"]) == 2
-    assert "the credentials do not open it" in capsys.readouterr().err
+    assert "the credentials give no access" in capsys.readouterr().err
     for code in ("AccessDenied", "SignatureDoesNotMatch"):  # moto takes any: what S3 answers to wrong ones
         answer = ClientError({"Error": {"Code": code, "Message": "no"}}, "PutObject")
-        assert "the credentials do not open it" in str(s3_store._translate("s3://recordings", answer))
+        assert "the credentials give no access" in str(s3_store._translate("s3://recordings", answer))
 
 
 @pytest.mark.parametrize("served", ["s3"], indirect=True)

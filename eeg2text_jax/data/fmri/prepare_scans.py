@@ -80,8 +80,8 @@ class _Work:
         if not found:
             self.note()
             raise UserError(
-                f"{self._root}: none of the {len(self._selection.wanted)} scans wanted can be used. "
-                f"{' '.join(self._tally.notes)}"
+                f"{self._root}: none of the {len(self._selection.wanted)} selected scans can be used, for these "
+                f"reasons: {' '.join(self._tally.notes)}"
             )
         self._miss_stories(found)
         self._usual_tr = usual_tr(found)
@@ -189,8 +189,8 @@ class _Work:
         name = story.stimulus
         if story.moved:
             self._odd[
-                f"{scan.stem}: its story lies {story.moved:+g} s from where it is in the audio of the other scans; the "
-                "row of the story is taken as right."
+                f"{scan.stem}: its story lies {story.moved:+g} s from its place in the audio of the other scans; the "
+                "onset in its table of events is used."
             ] = None
         if name not in self._used:
             transcript = cast(Transcript, self._transcripts[name])
@@ -205,7 +205,9 @@ class _Work:
     def _refuse(self, scan: Scan, problem: str) -> None:
         kind, _, sentence = problem.partition("|")
         if self._spec.strict:
-            raise UserError(f"{scan.image}: {sentence}; without data.fmri.strict it is left out.")
+            raise UserError(
+                f"{scan.image}: {sentence}; repair the scan, or set data.fmri.strict=False to leave such scans out."
+            )
         self._problems[kind].append((scan, sentence))
         self._drop(scan, kind)
 
@@ -240,7 +242,7 @@ class _Work:
             unused = [name for name in unused if name not in named]
             if unused:
                 self._tally.notes.append(
-                    f"{len(unused)} transcripts are of audio that no wanted scan played: {', '.join(unused)}."
+                    f"{len(unused)} transcripts are of audio that no selected scan played: {', '.join(unused)}."
                 )
         self._tally.notes += self._odd
 

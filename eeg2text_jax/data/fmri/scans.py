@@ -169,14 +169,17 @@ def select(root: Path, scans: Sequence[Scan], spec: FmriSpec) -> Selection:
     tasks = {scan.task for scan in scans}
     for name in spec.tasks:
         if name not in tasks:
-            raise UserError(f"data.fmri.tasks names {name!r}; {root} has {', '.join(sorted(tasks))}.")
+            raise UserError(
+                f"data.fmri.tasks names {name!r}, which {root} does not have; expected some of "
+                f"{', '.join(sorted(tasks))}."
+            )
     on_grid = [
         scan for scan in scans if scan.slices in (0, spec.grid[2]) and (scan.task in spec.tasks or not spec.tasks)
     ]
     if not on_grid:
         raise UserError(
-            f"{root}: none of its {len(scans)} functional scans has {spec.grid[2]} slices, as data.fmri.grid "
-            f"({', '.join(map(str, spec.grid))}) says."
+            f"{root}: none of its {len(scans)} functional scans has {spec.grid[2]} slices, as in data.fmri.grid "
+            f"({', '.join(map(str, spec.grid))}); set data.fmri.grid to the grid of the scans."
         )
     listed = read_exclusions(root, at_hand(spec.exclude))
     left_out: dict[str, list[Scan]] = {}

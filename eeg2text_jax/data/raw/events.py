@@ -102,7 +102,10 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
         if not any(cells):
             continue
         if len(cells) != len(header):
-            raise UserError(f"{path}, line {number}: expected {len(header)} cells as the header, got {len(cells)}.")
+            raise UserError(
+                f"{path}, line {number}: expected {len(header)} cells as in the header, found {len(cells)}; repair or "
+                "remove the line."
+            )
         rows.append(dict(zip(header, cells, strict=True)))
     return header, rows
 

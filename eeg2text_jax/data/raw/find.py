@@ -52,14 +52,14 @@ def refuse_nested(source: str) -> None:
         return
     inside = sorted(path for path in folder.rglob("*") if not path.is_dir())
     if not inside:
-        raise UserError(f"{source}: there is no file in this folder; name one with recordings.")
+        raise UserError(f"{source}: this folder holds no files; give a folder that holds recordings.")
     nested = [path for path in inside if _has_suffix(path)]
     if nested and not any(path.parent == folder for path in inside):
         first = nested[0].relative_to(folder)
         pattern = folder.joinpath(*["*"] * (len(first.parts) - 1), f"*{first.suffix}")
         raise UserError(
             f"{source}: {len(nested)} recordings lie in folders in it, such as {first}; name them as '{pattern}', and "
-            "where the folders tell who read, give data.raw.names='(?P<subject>[^/]+)/[^/]+'."
+            "where these folders name the subjects, set data.raw.names='(?P<subject>[^/]+)/[^/]+'."
         )
 
 
@@ -99,7 +99,7 @@ def _refuse_same_names(files: Sequence[RawFile]) -> None:
             first = same[0].path
             raise UserError(
                 f"{first}: {len(same)} files are called {first.name}, and all would be the subject {same[0].subject}; "
-                f"where folders tell who read, give data.raw.names='(?P<subject>[^/]+)/{stem_of(first)}' (groups "
+                f"where folders name the subjects, set data.raw.names='(?P<subject>[^/]+)/{stem_of(first)}' (groups "
                 "`session` and `run` tell recordings of one subject apart)."
             )
 

@@ -134,8 +134,8 @@ class RawRecordings:
         named = [file.subject for file in self._files if not self._spec.names and re.search(r"[_ ]", file.subject)]
         if named:
             self._tally.notes.append(
-                f"subjects are called as their files, such as {named[0]!r}; where names tell more than who read, give "
-                "data.raw.names, as '(?P<subject>[^_]+)_(?P<task>[^_.]+)'."
+                f"subjects are called as their files, such as {named[0]!r}; where names hold more than the subject, "
+                "set data.raw.names, as '(?P<subject>[^_]+)_(?P<task>[^_.]+)'."
             )
         if self._texts:
             self._texts.check_codes()
@@ -232,8 +232,9 @@ class RawRecordings:
             what = [f"lacks {', '.join(sorted(ours - theirs)[:5])}"] if ours - theirs else []
             what += [f"has {', '.join(sorted(theirs - ours)[:5])} more"] if theirs - ours else []
             raise UserError(
-                f"{recording.file.path}: {' and '.join(what)}, held against the first recording's {len(ours)} "
-                "channels; name those that all have with data.raw.channels, or leave some out with data.raw.exclude."
+                f"{recording.file.path}: {' and '.join(what)}, compared with the {len(ours)} channels of the first "
+                "recording; name the channels that all recordings have with data.raw.channels, or leave some out with "
+                "data.raw.exclude."
             )
 
 
@@ -246,7 +247,10 @@ def referenced(volts: np.ndarray, channels: Sequence[str], spec: RawSpec, where:
     names = [name.strip() for name in spec.reference.split(",")]
     missing = [name for name in names if name not in channels]
     if missing:
-        raise UserError(f"{where}: has no channel {missing[0]!r}, which data.raw.reference names.")
+        raise UserError(
+            f"{where}: has no channel {missing[0]!r}, which data.raw.reference names; set data.raw.reference to "
+            "channels of the recording, 'average' or ''."
+        )
     return volts - volts[[channels.index(name) for name in names]].mean(axis=0)
 
 

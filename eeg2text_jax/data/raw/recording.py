@@ -62,7 +62,8 @@ class Recording:
             names = shortlist([self.channels[i] for i in broken])
             raise UserError(
                 f"{self.file.path}: {len(broken)} of {len(self.channels)} channels have NaN or infinity at "
-                f"{first / self.rate:.1f} s ({names}); mend the recording, or leave them out with data.raw.exclude."
+                f"{first / self.rate:.1f} s ({names}); repair the recording, or leave these channels out with "
+                "data.raw.exclude."
             )
         return found.astype(np.float64, copy=False) * self.factor, start / self.rate
 
@@ -98,7 +99,10 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
             f"{', '.join(sorted(set(raw.get_channel_types())))}; name those to take with data.raw.channels."
         )
     if spec.reference == "average" and len(names) < 2:
-        raise UserError(f"{file.path}: has one channel, which is its own average; set data.raw.reference to ''.")
+        raise UserError(
+            f"{file.path}: has only one channel, so nothing is left after the average reference; set "
+            "data.raw.reference to ''."
+        )
     bad = tuple(name for name in raw.info["bads"] if name in names)
     places = np.array([raw.ch_names.index(name) for name in names])
     check_ranges(file, raw, names)
@@ -224,8 +228,8 @@ def factors(file: RawFile, raw: Any, names: list[str], given: str) -> tuple[np.n
     if without and not given:
         raise UserError(
             f"{file.path}: does not give channel {without[0]!r} in a unit of voltage that MNE knows (but in "
-            f"{str(said[without[0]])!r}; {len(without)} channels); say what it is with data.raw.units, one of "
-            f"{', '.join(VOLTS)}, which is used for these channels alone, or leave them out with data.raw.exclude."
+            f"{str(said[without[0]])!r}; {len(without)} such channels); set data.raw.units to their unit, one of "
+            f"{', '.join(VOLTS)}, which applies to these channels alone, or leave them out with data.raw.exclude."
         )
     return found, without
 

@@ -38,7 +38,10 @@ class Texts:
             key = tuple(_key(name, row[name]) for name in self.keys)
             if self._texts.setdefault(key, row[column]) != row[column]:
                 named = ", ".join(f"{name} {row[name]}" for name in self.keys)
-                raise UserError(f"{path}: has two texts for {named}; a column more is needed to tell them apart.")
+                raise UserError(
+                    f"{path}: has two texts for {named}; add a column that tells them apart (`subject`, `session`, "
+                    "`task` or `run`)."
+                )
 
     def find(self, file: RawFile, trial: int, codes: Sequence[str]) -> str:
         """Return the text of a trial, or ""."""

@@ -62,7 +62,10 @@ class RecordingSpec:
         if self.compat not in ("", WANG_JI):
             raise UserError(f"data.recordings.compat is {self.compat!r}; expected '' or '{WANG_JI}'.")
         if self.compat and self.measure not in ("GD", "FFD", "TRT"):
-            raise UserError(f"data.recordings.measure is {self.measure}; Wang & Ji's code knows GD, FFD and TRT.")
+            raise UserError(
+                f"data.recordings.measure is {self.measure}; with data.recordings.compat={WANG_JI}, expected GD, FFD "
+                "or TRT."
+            )
 
     @property
     def features_are(self) -> str:
