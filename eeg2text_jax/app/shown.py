@@ -14,7 +14,10 @@ UNPROVEN = "content of unproven origin"
 LABELS = {"eeg": "Predictions", "control": "Control", "references": "References"}
 # Options of the command as a pattern -> their counterpart on the page.
 COLUMNS = r"--columns=(?:'[^']*'|[^\s;.]+)"
-NAMED = r"(?:name (?:them|both|one|the columns) with|say it with|give their numbers with|set) "
+NAMED = (
+    r"(?:name (?:them|both|one|the columns) with|say it with|set|"
+    r"give two numbers, or two names if line 1 is a header, with) "
+)
 FIELDS = {
     NAMED + COLUMNS: f"choose the columns under “{OPTIONS}”",
     COLUMNS: "the columns chosen",

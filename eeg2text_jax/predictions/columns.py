@@ -28,6 +28,7 @@ from eeg2text_jax.predictions.foreign import MISSING, MODE_FIELDS, UNKNOWN, Fore
 from eeg2text_jax.predictions.packed import read_text
 
 FIRST_OF_SEVERAL = "hold several texts; the first of them counts"
+SEVERAL = "a row holds several samples; write one a row"
 JOINED = "are lists of tokens; they are joined by spaces"
 METADATA = ("n_words", "recording", "onset", "duration", "order")  # what a metadata CSV may tell of a reference
 
@@ -202,6 +203,11 @@ def one_text(items: Sequence[Any]) -> tuple[str | None, str]:
     return " ".join(items), JOINED
 
 
+def is_several(items: Iterable[Any]) -> bool:
+    """Return whether a list holds the lists of several samples."""
+    return sum(isinstance(item, list) for item in items) > 1
+
+
 def foreign_row(
     number: int, fields: Sequence[str], columns: Columns, path: epath.Path, unit: str = "line"
 ) -> ForeignRow:
@@ -211,6 +217,8 @@ def foreign_row(
     def text(side: str, field: str) -> str:
         items = listed(field)
         found, how = (field, "") if items is None else one_text(items)
+        if found is None and is_several(items or ()):
+            raise UserError(f"{path}, {unit} {number}: the {side} is the list of lists {field!r:.60}; {SEVERAL}.")
         if found is None:
             raise UserError(f"{path}, {unit} {number}: the {side} is the list {field!r:.60}; expected text.")
         done.extend([f"{side}s {how}"] if how else [])

@@ -12,6 +12,7 @@ from eeg2text_jax.predictions.column_names import known, knows, normalised
 from eeg2text_jax.predictions.columns import (
     Columns,
     describe_columns,
+    enumerated,
     foreign_row,
     named_columns,
     stated_columns,
@@ -21,6 +22,7 @@ from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow
 from eeg2text_jax.predictions.packed import Lines
 
 DELIMITERS = (",", "\t", ";")
+TEXTS_ALONE = "if the file is a text a line, give its references with --reference=FILE"
 
 Record = tuple[int, list[str]]  # first line, fields
 
@@ -94,8 +96,9 @@ def parse(lines: Lines, columns: Sequence[str], header: bool | None) -> tuple[st
         except UserError as error:
             errors.append(error)
     if not surveys:
-        alone = "if the file is a text a line, give its references with --reference=FILE"
-        raise UserError(f"{str(errors[0]).removesuffix('.')}; {alone}.") if header is None else errors[0]
+        if header is None and TEXTS_ALONE not in str(errors[0]):
+            raise UserError(f"{str(errors[0]).removesuffix('.')}; {TEXTS_ALONE}.")
+        raise errors[0]
     survey, names = surveys[0]
     return survey.delimiter, names, survey
 
@@ -144,8 +147,8 @@ def records_of(lines: Lines, delimiter: str) -> Iterator[Record]:
         csv.field_size_limit(limit)
     if width < 2:
         raise UserError(
-            f"{path}: neither a known layout nor a table with at least two columns; if the file is a text a line, give "
-            "its references with --reference=FILE; see `eeg2text score --help` for the layouts."
+            f"{path}: neither a known layout nor a table with at least two columns; {TEXTS_ALONE}; see `eeg2text score "
+            "--help` for the layouts."
         )
 
 
@@ -184,8 +187,10 @@ def text_columns(survey: Survey, lines: Lines) -> Columns:
     """Return the two columns of running text in a table without header; the first is the reference."""
     columns = [column for column, spaced in enumerate(survey.spaced) if 2 * spaced >= survey.records]
     if len(columns) != 2:
+        titles = enumerated([f"{column + 1}: {survey.first[column].strip()!r:.30}" for column in columns])
         raise UserError(
             f"{lines.path}: no known layout and no known column names; of the {len(survey.first)} columns "
-            f"{len(columns)} hold text, expected 2; give their numbers with --columns=REFERENCE,PREDICTION."
+            f"{len(columns)} hold text{f' ({titles})' if titles else ''}, expected 2; give two numbers, or two names "
+            "if line 1 is a header, with --columns=REFERENCE,PREDICTION."
         )
     return Columns(columns[0], {(UNKNOWN, UNKNOWN): columns[1]}, {})

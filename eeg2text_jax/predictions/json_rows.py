@@ -9,11 +9,21 @@ from typing import Any
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.column_names import PAIRS, PREDICTION_NAMES, REFERENCE_NAMES, known, knows, normalised
+from eeg2text_jax.predictions.column_names import (
+    ABOUT_NAMES,
+    PAIRS,
+    PREDICTION_NAMES,
+    REFERENCE_NAMES,
+    known,
+    knows,
+    normalised,
+)
 from eeg2text_jax.predictions.columns import (
+    SEVERAL,
     Columns,
     describe_columns,
     foreign_row,
+    is_several,
     named_columns,
     stated_columns,
     with_groups,
@@ -48,13 +58,13 @@ def read_json(
         refuse_texts_by_id(row, lines.path)
     if len(set(names)) < len(names):
         raise UserError(f"{lines.path}, {unit} {number}: two names differ only in case or spaces; rename one of them.")
-    chosen = (
-        stated_columns(columns, names, len(names), lines.path)
-        if columns
-        else named_columns(names, lines.path, list(row))
-    )
-    chosen = with_groups(chosen, names, groups)
     keys = list(row)
+    try:
+        stated = stated_columns(columns, names, len(names), lines.path) if columns else None
+        chosen = with_groups(stated or named_columns(names, lines.path, keys), names, groups)
+    except UserError:
+        refuse_chat(row, f"{lines.path}, {unit} {number}")
+        raise
     description = functools.partial(describe_columns, chosen, keys, len(keys), kind)
     return rows_of(itertools.chain([(number, row)], items), keys, chosen, unit, lines.path), description
 
@@ -85,6 +95,8 @@ def text_of(value: Any, name: str, where: str) -> str:
         value = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, str):
         shown = json.dumps(value, ensure_ascii=False)
+        if isinstance(value, list) and is_several(value):
+            raise UserError(f"{where}: {name} is the list of lists {shown:.60}; {SEVERAL}.")
         raise UserError(f"{where}: {name} is {shown:.60}; expected one text.")
     try:
         value.encode()
@@ -192,7 +204,7 @@ REFERENCES = {*REFERENCE_NAMES, *(reference for reference, _ in PAIRS)}
 
 def without_chat(row: dict[str, Any]) -> dict[str, Any]:
     """Replace a chat by the assistant's last message, under the name of the missing side."""
-    chat = next((name for name in row if name.lower() in CHATS and is_chat(row[name])), None)
+    chat = chat_of(row)
     if chat is None:
         return row
     rest = {name: value for name, value in row.items() if name != chat}
@@ -202,6 +214,22 @@ def without_chat(row: dict[str, Any]) -> dict[str, Any]:
         return rest if all(sides) else row
     said = [message for message in row[chat] if role_of(message) in ASSISTANTS]
     return {**rest, "prediction" if sides[0] else "reference": content_of(said[-1]) if said else ""}
+
+
+def chat_of(row: dict[str, Any]) -> str | None:
+    """Return the name of a row's chat, None if it has none."""
+    return next((name for name in row if name.lower() in CHATS and is_chat(row[name])), None)
+
+
+def refuse_chat(row: dict[str, Any], where: str) -> None:
+    """Raise UserError for a row that has a chat but no two other columns, of which --columns could choose."""
+    chat = chat_of(row)
+    others = [name for name in normalised(row) if name not in ABOUT_NAMES]
+    if chat is not None and len(others) <= 2:
+        raise UserError(
+            f"{where}: no turn of the chat {chat!r} is known to be the reference or the prediction; write one row of "
+            'reference and prediction a line, such as {"reference": "...", "prediction": "..."}.'
+        )
 
 
 def is_chat(value: Any) -> bool:

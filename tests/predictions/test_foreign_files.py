@@ -104,6 +104,7 @@ def test_foreign_json_is_read_without_options(write, name):
         ('{"truth": {"0": "a"}, "pred": {"1": "b"}}', "JSON without predictions"),
         ('{"accuracy": 1.0}', "no column is known as reference and prediction"),
         ("[1, 2]", "JSON without predictions"),
+        ('[{"gt": [["a"], ["b"]], "pred": "c"}]', "item 1: gt is the list of lists .*; a row holds several samples"),
         ('[{"gt": "a", "pred": "\\ud800"}]', "item 1: pred holds the invalid Unicode character '.ud800' at position 1"),
     ],
 )

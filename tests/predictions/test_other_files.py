@@ -226,6 +226,21 @@ def test_a_list_in_a_cell_is_seen(write, cell, outcome, note):
 def test_a_list_of_numbers_in_a_cell_is_no_text(write):
     with pytest.raises(UserError, match=r"line 2: the reference is the list '\[12, 7\]'; expected text"):
         read_any(write(table([("truth", "pred"), ("[12, 7]", "x y")])))
+    with pytest.raises(UserError, match=r"line 2: the reference is the list of lists .*; a row holds several samples"):
+        read_any(write(table([("truth", "pred"), ("[['a b'], ['c d']]", "x y")])))
+
+
+@pytest.mark.parametrize("columns", [None, ["assistant", "user"]])
+def test_a_chat_alone_says_to_write_rows(write, columns):
+    path = write(lines(json.dumps({"id": r, "messages": chat(r)}) for r, _ in EQUAL))
+    with pytest.raises(UserError, match=r"line 1: no turn of the chat 'messages' .*; write one row of reference and"):
+        read_any(path, columns=columns)
+
+
+def test_a_text_a_line_is_said_once(write):
+    with pytest.raises(UserError, match="give its references") as refused:
+        read_any(write("one text\nand another one\n"))
+    assert str(refused.value).count("give its references") == 1
 
 
 def chat(content: str) -> list[dict[str, str]]:

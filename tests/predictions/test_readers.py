@@ -50,8 +50,10 @@ def test_other_delimiters(tmp_path, delimiter):
 def test_columns_and_layout_can_be_stated(tmp_path):
     path = tmp_path / "f.csv"
     path.write_text("what,out,other out\na b,c d,e f\ng h,i j,k l\n")
-    with pytest.raises(UserError, match="of the 3 columns 3 hold text, expected 2"):
+    shown = r"of the 3 columns 3 hold text \(1: 'what', 2: 'out', 3: 'other out'\), expected 2; give .* two names"
+    with pytest.raises(UserError, match=shown):
         read_any(path)
+    assert [p.prediction for p in read_any(path, columns=["what", "other out"]).predictions] == ["e f", "k l"]
     path.write_text("gt,out,other_out\na b,c d,e f\ng h,i j,k l\n")
     with pytest.raises(UserError, match="line 1: 'gt, out, other_out' looks like a header"):
         read_any(path)
