@@ -93,7 +93,7 @@ def test_a_prompt_of_fields_is_held_against_the_positions(trained: Study) -> Non
     with pytest.raises(
         UserError, match=r"the prompt .150 tokens., the recording .20 words. and the text need 194 positions, but the"
     ):
-        check_positions(trained.model, trained.settings, 150)
+        check_positions(trained.model, trained.config, 150)
 
 
 @pytest.mark.parametrize("unit", [1e-9, 1e12])

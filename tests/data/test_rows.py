@@ -139,7 +139,7 @@ def test_arrays_that_do_not_fit(tmp_path, capsys):
     columns, words, n_words = packed()
     padded = np.zeros((9, 5, F))
     cases = [
-        ({"features": padded, **columns}, r"needs mask \[N, W\]"),
+        ({"features": padded, **columns}, r"is padded, and the file does not say where; add mask \[N, W\]"),
         ({"features": padded, "mask": np.ones((9, 4)), **columns}, r"mask has shape \[9, 4\]"),
         ({"features": padded, "n_words": n_words + 9, **columns}, "n_words must be"),
         ({"features": np.concatenate(words), "n_words": n_words + 1, **columns}, "do not fit n_words"),

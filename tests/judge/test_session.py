@@ -272,7 +272,7 @@ def test_a_spoilt_prompt_is_refused(prompt, message, judged, capsys):
 
 
 def test_long_pairs_are_named_or_cut_alike(finished, judged, capsys):
-    refused_by_score(judged, "the model takes 507", capsys, said=" ".join(["the boy"] * 600))
+    refused_by_score(judged, "the model takes at most 507", capsys, said=" ".join(["the boy"] * 600))
     root, _ = finished
     made, frozen = load_judged(root / "judge")
     long = " ".join(["the boy"] * 600)

@@ -63,7 +63,7 @@ def write_modules(folder, mode="mean", kind="sentence_transformers.models.Normal
 
 def test_unknown_modules_and_poolings_are_refused(tmp_path):
     write_modules(tmp_path, kind="sentence_transformers.models.CNN")
-    with pytest.raises(UserError, match=r"the module 'sentence_transformers\.models\.CNN' is not known"):
+    with pytest.raises(UserError, match=r"a stage 'sentence_transformers\.models\.CNN', which is not supported"):
         read_modules(tmp_path)
     write_modules(tmp_path, "nothing")
     with pytest.raises(UserError, match="asks for no pooling; expected cls, max, mean"):

@@ -30,7 +30,7 @@ def test_mesh_shape(devices, arms, wanted, expected):
     [
         ((8, 2, 32, (2, 2)), "does not use all 8 devices"),
         ((8, 2, 32, (0, 16)), "does not use all 8 devices"),
-        ((8, 3, 32, (2, 4)), "does not divide the 3 arms"),
+        ((8, 3, 32, (2, 4)), "3 arms do not divide evenly among them"),
         ((8, 1, 30, (0, 0)), "batch.size = 30 does not divide among 8 devices; take 32"),
     ],
 )

@@ -87,5 +87,5 @@ def test_targets_are_refused():
     with pytest.raises(UserError, match="labels"):
         generate(MODEL, params, inputs, GenerationSpec(0, 1, 2))
     prompted = {"features": inputs["features"], "decoder_input_ids": jnp.zeros((1, 2), jnp.int32)}
-    with pytest.raises(UserError, match="not decoder_input_ids; it begins with the start token alone"):
+    with pytest.raises(UserError, match="not decoder_input_ids, as it begins with the start token alone"):
         generate(MODEL, params, prompted, GenerationSpec(0, 1, 2))

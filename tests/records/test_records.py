@@ -135,10 +135,10 @@ def broken(change) -> dict:
             broken(lambda results: results["cells"][1].update(rows=True)),
             "cell 2: rows is 'True', expected a whole number",
         ),
-        (broken(lambda results: results["cells"].insert(0, 3)), "cell 1: expected an object, found int"),
+        (broken(lambda results: results["cells"].insert(0, 3)), "cell 1: expected an object, found 3"),
         (
             broken(lambda results: results["cells"][0]["metrics"]["wer"].update(value="high")),
-            "cell 1, wer: value is 'high', expected number",
+            "cell 1, wer: value is 'high', expected a number",
         ),
         (
             broken(lambda results: results["cells"][0]["metrics"]["wer"].update(value=math.nan)),
