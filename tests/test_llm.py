@@ -73,7 +73,7 @@ def test_a_frozen_model_is_there_once_and_as_stored(lora: Study, base: str) -> N
 
 def test_arms_share_the_frozen_weights_in_the_program(lora: Study) -> None:
     """The traced step of two arms reads every frozen weight once, and holds no copy with an axis of arms."""
-    program = make_program(lora.settings, lora.model, lora.arms)
+    program = make_program(lora.config, lora.model, lora.arms)
     rows, words = 8, 20
     shapes = {"features": (1, rows, words, 12), "mask": (1, rows, words), "sample_id": (1, rows), "weight": (1, rows)}
     kinds = {"mask": np.bool_, "sample_id": np.int32, "labels": np.int32}

@@ -14,13 +14,13 @@ from eeg2text_jax.training.state import trainable_mask
 from eeg2text_jax.training.waves import train_arms
 from eeg2text_testing.forked_runs import logged_metrics
 
-STEPS = {"step_one__steps": 3, "step_one__lr": 1e-2, "train__steps": 2, "train__eval_every": 1, "optim__lr": 0.0}
+STEPS = {"step_one__steps": 3, "step_one__lr": 1e-2, "train__steps": 2, "train__eval_every": 1}
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     shape = {"encoder_layers": 2, "dropout": 0.0}
-    config = tiny_settings(**STEPS, model__encoder_layers=0, shape=shape)
+    config = tiny_settings(**STEPS, model__encoder_layers=0, shape=shape).changed({"optim.lr": 0.0})
     root = str(tmp_path_factory.mktemp("two_steps") / "run")
     study = open_study(config, open_workdir(root, config))
     train_arms(study)
