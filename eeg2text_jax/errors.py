@@ -53,5 +53,5 @@ def nearest(name: str, known: Iterable[str], alike: float = 0.0) -> str | None:
 
 def shortlist(names: Iterable[object], most: int = 8) -> str:
     """Return the first names, separated by commas, with an ellipsis for the others."""
-    names = list(map(str, names))
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+    texts = list(map(str, names))
+    return ", ".join(texts[:most]) + (", ..." if len(texts) > most else "")

@@ -64,7 +64,7 @@ def words_follow_the_target(rows: Rows) -> Found:
 def _unseen(places: int) -> str:
     return (
         f"{places} wrong words after another wrong word are too few to tell whether wrong words follow the target, as "
-        "they do under teacher forcing: that it ran free rests on the statement alone"
+        "they do under teacher forcing: whether it ran free rests on statements alone"
     )
 
 

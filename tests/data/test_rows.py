@@ -189,7 +189,7 @@ def test_a_parquet_of_something_else(tmp_path, capsys):
     cases = [
         ({"features": ["1 2", "3 4"], **n}, "column 'features' is of type string; expected lists of numbers"),
         ({"features": [["1"], ["2"]], **n}, "of type list"),
-        ({"features": [[[1.0, 2.0], [1.0]], [[1.0, 2.0]]], **n}, "unequal numbers"),
+        ({"features": [[[1.0, 2.0], [1.0]], [[1.0, 2.0]]], **n}, "different numbers of features"),
         ({"features": [[1.0], None], **n}, "empty cell"),
         ({"features": [[1.0], [None]], **n}, "NaN"),
         ({"features": [[1.0], [2.0]]}, "there is no column 'sentence'"),
