@@ -59,12 +59,18 @@ def test_a_stopped_dry_run_has_made_nothing(monkeypatch, capsys):
 
         return command
 
-    for number, ended in ((signal.SIGTERM, "ended by SIGTERM"), (signal.SIGINT, "interrupted")):
-        monkeypatch.setattr("eeg2text_jax.commands.run.run", told(number))
-        assert cli.main(["run", "--dry-run"]) > 128
-        said = capsys.readouterr().err
-        assert said.startswith(f"eeg2text run: {ended}; ")
-        assert said.endswith("start the same command again.\n")
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell starts what is in its background without
+    try:
+        for number, ended in ((signal.SIGTERM, "ended by SIGTERM"), (signal.SIGINT, "interrupted")):
+            monkeypatch.setattr("eeg2text_jax.commands.run.run", told(number))
+            assert cli.main(["run", "--dry-run"]) > 128
+            said = capsys.readouterr().err
+            assert said.startswith(f"eeg2text run: {ended}; ")
+            assert said.endswith("start the same command again.\n")
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 ANEW = """
