@@ -1,4 +1,4 @@
-"""Calls for a notebook: a data file to a verdict in a few lines, and what a run knows as objects.
+"""Functions for notebooks: go from a data file to a verdict in a few lines; read a run's results as Python objects.
 
 run = fit("own.h5", "own", train__steps=300)    # prepare, split, train, decode, score, audit
 print(run.verdict.sentence)
@@ -66,7 +66,7 @@ class Svg(str):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run: what it was made of, what it wrote and how it is judged. From `fit` or `load`.
+    """A finished run: its data and model, its outputs and its verdict. Returned by `fit` and `load`.
 
     `study` has the data, the split and the model; `workdir` all files, `report.html` among them.
     """
@@ -89,13 +89,12 @@ class Run:
 
     @property
     def arms(self) -> list[str]:
-        """What was trained, as `condition/seed`."""
+        """The names of the trained arms, `condition/seed`."""
         return [str(arm) for arm in self.study.arms]
 
     @functools.cached_property
     def predictions(self) -> list[Prediction]:
-        """Every prediction of the test part, teacher-forced and free-running, of every arm and condition; of the
-        contrastive objective every ranking."""
+        """All predictions for the test part, of every arm, condition and mode; rankings if contrastive."""
         if self.study.config.objective == "contrastive":
             return list(read_rankings(self.study.workdir.rankings).rows)
         return list(read_predictions(self.study.workdir.predictions).predictions)
@@ -107,7 +106,7 @@ class Run:
 
     @functools.cached_property
     def verdict(self) -> "AuditResult":
-        """The audit of the arms that were trained on EEG, against every other condition of evaluation.
+        """The audit of the arms that were trained on EEG: decoding with EEG against every other condition.
 
         Raises:
           UserError: no arm was trained and tested with EEG.
@@ -118,13 +117,13 @@ class Run:
         return found
 
     def table(self) -> str:
-        """The scores as a Markdown table, in the layout of the paper's."""
+        """Return the scores as a Markdown table in the layout of the paper's table."""
         return table_markdown(score_table(self.scores, self.study.config.model.backbone, NARROW_COLUMNS))
 
     def decode(
         self, features: Sequence[np.ndarray] | np.ndarray, mask: np.ndarray | None = None, *, arm: str = ""
     ) -> list[str]:
-        """Free-running text of raw features, as the run itself decodes; see `decoding.exported.Exported.decode`.
+        """Decode raw features to text, free-running, with the run's settings; see `decoding.exported.Exported.decode`.
 
         Args:
           features: one array `[words, F]` for each recording, or `[N, W, F]` with `mask`.
@@ -140,7 +139,7 @@ class Run:
         return self._exports[number].decode(features, mask)
 
     def export(self, out: str | os.PathLike[str], *, arm: str = "") -> Path:
-        """Writes the folder that `eeg2text export` does; `load` and transformers read it.
+        """Write the same folder as `eeg2text export`; `load` and transformers read it.
 
         Raises:
           UserError: there is no such arm, or the folder is there already.
@@ -150,7 +149,7 @@ class Run:
         return Path(out)
 
     def plot_effects(self) -> "Svg":
-        """The difference in content against each control with its intervals, a figure that a notebook shows.
+        """Plot the difference in content against each control, with its intervals.
 
         Raises:
           UserError: see `verdict`.
@@ -158,14 +157,14 @@ class Run:
         return Svg(effect_figure(self.verdict))
 
     def plot_losses(self) -> "Figure":
-        """Losses by step, a figure of matplotlib that a notebook shows."""
+        """Plot the losses by step; return a matplotlib figure."""
         return loss_figure(self.study.workdir.metrics)
 
     def plot_channels(self) -> "Figure":
-        """Which channels the decoded text hangs on, a head for each arm: the picture of the report, which is no test.
+        """Plot scalp maps of the channels that influence the decoded text, one per arm, as in the report; not a test.
 
         Raises:
-          UserError: it is not known where the electrodes were.
+          UserError: the electrode positions are unknown.
         """
         if not (path := self.study.workdir.channels).exists():
             raise UserError(
@@ -190,7 +189,7 @@ def fit(
     quiet: bool = False,
     **changes: Any,
 ) -> Run:
-    """Does a whole run, as `eeg2text run`: trains the grid, decodes, scores and audits.
+    """Do a whole run, as `eeg2text run`: train the grid, decode, score and audit.
 
     Args:
       data: a data file, or anything else that `eeg2text prepare` takes, by its path; or what `prepare` takes of
@@ -240,7 +239,7 @@ def fit(
 
 
 def load(place: str | os.PathLike[str]) -> Run | Exported:
-    """A finished run by its workdir, or what `eeg2text export` wrote by its folder or name on the Hub; both `decode`.
+    """Load a finished run from its workdir, or an exported model from its folder or from the Hub; both can `decode`.
 
     Raises:
       UserError: there is neither, or something in it is missing or was changed.
@@ -261,7 +260,7 @@ def load(place: str | os.PathLike[str]) -> Run | Exported:
 
 
 def _written(split: Split, data: str | os.PathLike[str] | DataFile, root: str) -> str:
-    """The split as a file beside the workdir."""
+    """Write the split to a file beside the workdir; return its path."""
     if is_address(root):
         raise UserError(f"{root}: of a run in a bucket, give the split as a method or as a split file in split.path.")
     if not isinstance(data, DataFile):

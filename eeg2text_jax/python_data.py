@@ -1,4 +1,4 @@
-"""Recordings as Python holds them -> a data file: MNE's Raw and Epochs, tables of pandas, paths."""
+"""Write data files from Python objects: MNE's Raw and Epochs, pandas DataFrames, and paths."""
 
 import dataclasses
 import os
@@ -43,7 +43,7 @@ def prepare(
         there are any, `subject` and `task`; a pandas DataFrame with columns `features` (`[W, F]` or `[F]`) and
         `sentence`; or paths that `eeg2text prepare` takes.
       out: the data file, `.h5`.
-      config: a configuration, its path or its name; its section `data` counts.
+      config: a configuration, its path or its name; only its section `data` is used.
       **changes: fields of the configuration, `__` for dots: `data__raw__word="word"`.
 
     Raises:
@@ -87,14 +87,14 @@ def prepare(
 
 
 def kind_of(data: Any) -> str:
-    """What was given, and what is in it, for messages."""
+    """Describe the type of the data and of its elements, for messages."""
     inside = list(data.values()) if isinstance(data, dict) else list(data) if isinstance(data, list | tuple) else []
     kinds = ", ".join(dict.fromkeys(type(one).__name__ for one in inside))
     return f"a {type(data).__name__}" + (f" of {kinds}" if kinds else "")
 
 
 def prepare_raws(raws: Sequence[Any], out: Path, section: DataSettings) -> Tally:
-    """Prepare recordings in memory, by way of files in a temporary folder, which messages leave out."""
+    """Prepare recordings in memory through files in a temporary folder; messages do not show its path."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [str(path) for path in saved(raws, Path(folder))]
         again = len({Path(path).name for path in paths}) < len(paths)  # several recordings of one subject
@@ -113,7 +113,7 @@ def _plain(said: str, folder: str) -> str:
 
 
 def epoch_notes(epochs: Any, columns: Columns) -> list[str]:
-    """What counts of epochs, and whose they are, where that may surprise."""
+    """Return notes if epochs include time before the event, or if their subject is not stated."""
     notes = []
     if epochs.tmin < 0:
         notes.append(
@@ -126,7 +126,7 @@ def epoch_notes(epochs: Any, columns: Columns) -> list[str]:
 
 
 def saved(raws: Sequence[Any], folder: Path) -> Iterator[Path]:
-    """Save recordings as FIF files that are called as their subjects; MNE reads them back a sentence at a time."""
+    """Save recordings as FIF files named by subject; yield their paths."""
     for number, raw in enumerate(raws, 1):
         subject = (raw.info["subject_info"] or {}).get("his_id") or f"S{number}"
         path = folder / str(number) / f"{subject}_raw.fif"
@@ -136,7 +136,7 @@ def saved(raws: Sequence[Any], folder: Path) -> Iterator[Path]:
 
 
 def channels_of(epochs: Any, spec: RawSpec) -> list[str]:
-    """Return the names of the channels that count, as `data.raw.channels` and `data.raw.exclude` say.
+    """Return the names of the channels selected by `data.raw.channels` and `data.raw.exclude`.
 
     Raises:
       UserError: a channel is missing, or there is none of EEG.
@@ -157,7 +157,7 @@ def channels_of(epochs: Any, spec: RawSpec) -> list[str]:
 def epoch_rows(
     epochs: Any, names: Sequence[str], spec: RawSpec, columns: Columns, tally: Tally
 ) -> Iterator[dict[str, Any]]:
-    """Give each epoch as a row: band power of its windows `[W, F]`, and what its metadata say.
+    """Yield each epoch as a row: band power of its windows `[W, F]`, and the fields of its metadata.
 
     Raises:
       UserError: there is no column of texts; a band is beyond what the sampling rate holds; a channel is constant.
@@ -189,7 +189,7 @@ def epoch_rows(
 
 
 def changed(config: ConfigDict, changes: dict[str, Any]) -> ConfigDict:
-    """A copy of a configuration with some fields, by their dotted names, set to other values.
+    """Return a copy of a configuration with new values for some fields, given by dotted name.
 
     Raises:
       UserError: there is no such field, or a value is not of its kind or out of its range.

@@ -12,11 +12,11 @@ import numpy as np
 STREAMS = {
     "init": 0xA3C59AC3,  # initial parameters, by seed of the arm
     "dropout": 0xB7E15163,  # by seed of the arm, then by step
-    "condition": 0xC6EF3720,  # noise and its like, by seed of the arm, then by condition and sample
+    "condition": 0xC6EF3720,  # noise and random phases, by seed of the arm, then by condition and sample
     "sampling": 0xD1310BA6,  # tokens drawn while decoding, by sample
-    "clock": 0x5D7A3C41,  # directions that recording and time are projected on
-    "donors": 0xE19B01AA,  # who lends EEG to whom
-    "label_rows": 0xF39CC060,  # who lends text to whom
+    "clock": 0x5D7A3C41,  # random projection of recording and time to features
+    "donors": 0xE19B01AA,  # the choice of donors: whose EEG `shuffled` feeds for a sample
+    "label_rows": 0xF39CC060,  # the choice of texts: whose text `label_shuffle` trains a sample on
 }
 
 

@@ -29,7 +29,7 @@ TOO_LONG = "the job takes more than {} s; judge the files with `eeg2text audit` 
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """A line of the worker, and the seconds since the job began."""
+    """The last line that the worker printed, and the seconds from the start of the job until now."""
 
     line: str
     seconds: float
@@ -46,9 +46,9 @@ class Answer:
 def run(
     do: str, uploads: Mapping[str, str | None], request: Mapping[str, Any], seconds: int | None = None
 ) -> Iterator[Progress | Answer]:
-    """Read (`look`) or `judge` the uploads, given by role: yield progress now and then, at last the answer.
+    """Read (`look`) or `judge` the uploads, given by role: yield progress about twice a second, then the answer.
 
-    A refusal is an answer with `refused`, one sentence. No file is left.
+    If the job is refused, the answer's field `refused` holds the reason, one sentence. All files are removed.
     """
     limit = SECONDS[do] if seconds is None else seconds
     with tempfile.TemporaryDirectory(prefix="eeg2text-job-") as name:

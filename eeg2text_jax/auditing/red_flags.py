@@ -12,23 +12,23 @@ from eeg2text_jax.auditing.statistics import Score, content_difference
 
 Level = Literal["severe", "warning", "note"]
 LEVELS: tuple[Level, ...] = get_args(Level)  # the most severe first
-READING_FROM_EEG = 50.0  # word BLEU-1 (percent) that no published free-running decoder of reading comes near
-# Of the words of predictions, those among the 50 most frequent: half in sentences of most published sets, 77 % where
-# 54 % of what is read are, 4 of 10 in what is read; who says nothing but frequent words has 88 % or more.
+READING_FROM_EEG = 50.0  # word BLEU-1 (percent), far above every published free-running decoder of reading
+# Share of predicted words among the 50 most frequent words of the references. It is about 50 % in most published sets
+# (references: 40 %), 77 % in a set whose references have 54 %, and at least 88 % if only frequent words are predicted.
 FREQUENT_ONLY = 0.8
-# Words that two predictions for different sentences share: at most 30 % where published ones are diverse sentences, 53
-# to 73 % where they are one list of frequent word pieces in another order.
+# Share of words that two predictions for different sentences have in common: at most 30 % in published sets of diverse
+# sentences, 53 to 73 % in sets whose predictions are the same list of frequent word pieces in different orders.
 ONE_LIST = 0.45
-# Distinct words of one prediction a sentence over those of the references: at most 1.4 in any published set, as a model
-# that knows a language repeats its words as writers do; tokens drawn at random do not.
+# Ratio of distinct words in predictions (one per sentence) to distinct words in references: at most 1.4 in any
+# published set. A language model repeats words as writers do; tokens drawn at random repeat less.
 LARGE_VOCABULARY = 2.0
 HALF_EMPTY = 0.25  # share of empty rows from which the score is that of a part of the file
 CARRIES_SCORE = 0.2  # share of the score: of 30 rows or more, each is worth 3 % or less where rows are alike
 CARRIES_EFFECT = 0.5
 FEWEST_ROWS = 10  # fewer rows may have lengths that follow by chance; of two, r is 1 or -1
 SHOWN = 0.005  # points of score that two decimals show
-GROUPS_APART = "groups of subjects read different sentences"  # in a note of the alignment
-SAME_SUBJECTS = 0.9  # share of the sentences that both read from which two subjects count as one
+GROUPS_APART = "groups of subjects read different sentences"  # part of a note in `Aligned.notes`
+SAME_SUBJECTS = 0.9  # share of equal predictions, among sentences that both subjects read, to flag them
 
 
 @dataclasses.dataclass(frozen=True)

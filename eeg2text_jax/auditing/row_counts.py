@@ -17,7 +17,7 @@ from eeg2text_jax.auditing.strata import Blocks
 class OwnRows:
     """Statistics of single rows against their own reference, `values [N, K]`; sentence and seed of each, int `[N]`.
 
-    Conditions whose rows are of the same readings have them in the same order.
+    Conditions that cover the same readings have their rows in the same order.
     """
 
     values: np.ndarray
@@ -26,16 +26,17 @@ class OwnRows:
 
     @property
     def cells(self) -> np.ndarray:
-        """Number of each row's sentence in its seed, int `[N]`."""
+        """Index of the pair (seed, sentence) of each row, int `[N]`."""
         return self.seed * (1 + self.sentence.max()) + self.sentence
 
 
 @dataclasses.dataclass(frozen=True)
 class RowSpread:
-    """Covariances `[D, D]` of a row within its sentence, and of sentences' means without it, against one reference.
+    """Covariances `[D, D]` of the rows within a sentence, and between sentence means, against one reference.
 
-    `factors`: how often the variance of a row counts in the observed total, how often in a permuted one, and how often
-    the variance between sentences counts in both. All totals are less their mean over the permutations.
+    `factors` are three multiplicities: of the variance of a row in the observed total, of the same variance in a
+    permuted total, and of the variance between sentences in both. The mean over permutations is subtracted from each
+    total.
     """
 
     within: np.ndarray

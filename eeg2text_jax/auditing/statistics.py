@@ -1,15 +1,14 @@
-"""Cluster statistics on tables of sufficient statistics; knows nothing of text or files.
+"""Cluster statistics on tables of sufficient statistics, without access to texts or files.
 
-Shapes: `S` sentences, `C` cells of `Blocks` (predictions of one sentence, reference of another one of its stratum), `K`
-statistics of a metric, `G` training seeds, `B` resamples. A corpus score is a function of a sum of statistics, so
-nothing here ever looks at text again.
+Shapes: `S` sentences, `C` cells of `Blocks` (predictions of one sentence, reference of one in the same stratum), `K`
+statistics of a metric, `G` training seeds, `B` resamples. A corpus score is a function of a sum of statistics, so no
+function here needs the texts.
 
-**Every reference keeps its number of rows.** A table holds in cell (s, t) the statistics of the predictions for
-sentence s against reference t as a mean over the `n_s` rows of s, times the `n_t` rows of t: `sum * n_t / n_s`. Its
-diagonal is the corpus as it is; wherever the predictions of another sentence are given to reference t they count as
-often as t was read. Numbers of readers go with the task, and the task with the kind of sentence; were they to travel
-with the predictions, references of one kind would weigh more in the truth than under permutation, and nothing would
-be exchangeable.
+**Every reference keeps its weight, the number of its rows.** Cell (s, t) of a table is the mean of the statistics of
+the predictions for s against reference t over the `n_s` rows of s, times the `n_t` rows of t: `sum * n_t / n_s`. The
+diagonal (s = t) is the observed corpus. Off the diagonal, too, reference t has the weight `n_t`. The number of rows
+correlates with the task, and the task with the kind of sentence. If the weight followed the predictions, references
+of one kind would weigh more in the observed score than in permuted ones, and sentences would not be exchangeable.
 """
 
 import dataclasses
@@ -27,7 +26,7 @@ CHUNK_CELLS = 2_000_000  # resamples times sentences at once: bounds the memory
 
 
 def keep_row_counts(sums: np.ndarray, counts: np.ndarray, blocks: Blocks) -> np.ndarray:
-    """The weighted table `[G, C, K]` from statistics summed over rows, `[G, C, K]`, and rows per sentence `[G, S]`.
+    """Weight the table: `[G, C, K]` from statistics summed over rows, `[G, C, K]`, and rows per sentence `[G, S]`.
 
     Where a seed has no row of a sentence, the mean over the other seeds' rows of that sentence stands in, so that
     references keep their rows in every seed. Every sentence needs a row in some seed.
@@ -128,7 +127,7 @@ def bootstrap_totals(rows: np.ndarray, n: int, rng: np.random.Generator) -> Iter
 
 @dataclasses.dataclass(frozen=True)
 class Resampled:
-    """One condition under one metric, all that a contrast needs of it.
+    """The resampled totals of one condition under one metric, for a contrast.
 
     `own`, `null [G, S, K]`: each sentence against its own reference, and its share of the content null. `permuted
     [B, K]`: totals when the sentences are given to references of their stratum at random. `in_place [B]`: the share of

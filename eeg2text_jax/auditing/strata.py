@@ -38,12 +38,12 @@ def length_strata(
 
 
 def reader_groups(sentence: np.ndarray, subject: np.ndarray, size: int = STRATUM_SIZE) -> np.ndarray:
-    """Sentences by who read them, int `[S]`, from the sentence and subject of each row, int `[R]`.
+    """Group sentences by the subjects who read them: int `[S]`, from the sentence and subject of each row, int `[R]`.
 
-    Two sentences go together if the smaller set of readers shares at least half of its members with the larger; a
-    missing recording parts nobody. Predictions that know nothing but the subject know what group the sentence is of,
-    so sentences of different groups are not exchangeable. One group for all where a group would have fewer than `size`
-    sentences: then the readers say too little about the sentences to part them.
+    The readers of a sentence are compared with the readers of each group's first sentence. The sentence joins the group
+    if at least half of the smaller set is in the larger set, so a missing recording does not separate sentences. A
+    model that knows only the subject also knows the group of the sentence, so sentences of different groups are not
+    exchangeable. If a group would have fewer than `size` sentences, all sentences form one group.
     """
     readers: dict[int, set[int]] = {}
     for s, u in zip(sentence.tolist(), subject.tolist(), strict=True):
@@ -75,10 +75,10 @@ def exchangeable(strata: np.ndarray) -> np.ndarray:
 
 
 def disjoint(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of windows that share no segment of their stimulus, beginning with its first window.
+    """Return the rows of windows that do not overlap, chosen from the start of each story on.
 
-    Overlapping windows share text and frames, so they are not exchangeable like separate sentences: a permutation test
-    would find content in anything that is smooth in time.
+    Overlapping windows share text and frames, so they are not exchangeable: a permutation test would find content in
+    any signal that is smooth in time.
     """
     next_free: dict[str, float] = {}
     kept = set()
@@ -92,7 +92,7 @@ def disjoint(rows: Sequence[Row]) -> list[Row]:
 def thin_windows(
     eeg: Sequence[Row], controls: Mapping[str, Sequence[Row]], recording: str
 ) -> tuple[Sequence[Row], Mapping[str, Sequence[Row]], list[str]]:
-    """Return the rows to judge (of scans the `disjoint` windows), and a note if rows are left out."""
+    """Return the rows to judge (for fMRI only `disjoint` windows), and a note if rows are left out."""
     if recording != "fmri":
         return eeg, controls, []
     kept = disjoint(eeg)
@@ -113,11 +113,11 @@ def _window(row: Prediction) -> tuple[str, float, float]:
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """Strata as blocks of cells (predictions of one sentence, reference of another); no cells between strata.
+    """The cells (predictions of sentence s, reference of sentence t) for all s, t of the same stratum.
 
-    `groups` holds, for each size of a stratum, the sentences of the strata of that size, int `[Q, m]`. The cells of
-    all blocks lie one after the other on one axis of length `C`: group by group, stratum by stratum, the predictions'
-    sentence before the reference's. Sentences alone in their stratum have no cells and take no part.
+    `groups` has one array for each stratum size m: the sentences of the Q strata of that size, int `[Q, m]`. All cells
+    lie on one axis of length `C`, sorted by group, then stratum, then s, then t. A sentence alone in its stratum has no
+    cell and is left out.
     """
 
     n_sentences: int
@@ -129,37 +129,37 @@ class Blocks:
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """First cell of each group."""
+        """Index of the first cell of each group."""
         return tuple(np.cumsum([0, *(g.size * g.shape[1] for g in self.groups)])[:-1].tolist())
 
     @cached_property
     def sentences(self) -> np.ndarray:
-        """The sentences that take part, in the order of the cells, int `[S']`."""
+        """Indices of the S' sentences that have cells, in the order of the cells, int `[S']`."""
         return np.concatenate([members.ravel() for members in self.groups])
 
     @cached_property
     def own(self) -> np.ndarray:
-        """Cells of `sentences` against their own references, int `[S']`."""
+        """Index of the cell (s, s) of each sentence s in `sentences`, int `[S']`."""
         cells = []
         for first, (count, size) in zip(self.offsets, (members.shape for members in self.groups), strict=True):
             cells.append((first + np.arange(count)[:, None] * size**2 + np.arange(size) * (size + 1)).ravel())
         return np.concatenate(cells)
 
     def gather(self, table: np.ndarray) -> np.ndarray:
-        """Cells `[..., C, K]` of a table that has all sentences against all references, `[..., S, S, K]`."""
+        """Return the values of the cells, `[..., C, K]`, from a table of all pairs (s, t), `[..., S, S, K]`."""
         rows = [np.repeat(members, members.shape[1]) for members in self.groups]
         columns = [np.repeat(members, members.shape[1], axis=0).ravel() for members in self.groups]
         return table[..., np.concatenate(rows), np.concatenate(columns), :]
 
     def views(self, cells: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The sentences `[Q, m]` of each group and its cells `[..., Q, m, m, K]`, a view into `[..., C, K]`."""
+        """Yield for each group its sentences `[Q, m]` and a view `[..., Q, m, m, K]` of its part of `cells`."""
         for first, members in zip(self.offsets, self.groups, strict=True):
             size = members.size * members.shape[1]
             block = cells[..., first : first + size, :]
             yield members, block.reshape(*cells.shape[:-2], *members.shape, members.shape[1], cells.shape[-1])
 
     def permuted(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """`n` uniform permutations of references within strata, as the cells that they choose, int `[n, S']`."""
+        """Draw `n` uniform permutations of references within strata; return cell indices, int `[n, S']`."""
         drawn = []
         for first, (count, size) in zip(self.offsets, (members.shape for members in self.groups), strict=True):
             order = np.argsort(rng.random((n, count, size)), axis=-1)

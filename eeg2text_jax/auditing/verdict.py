@@ -1,4 +1,4 @@
-"""The verdict, its reading in words, and the exit status for scripts."""
+"""The verdict of an audit: its rules, its explanation in words, and its exit status for scripts."""
 
 import dataclasses
 import enum
@@ -57,7 +57,7 @@ def judge(
     scores_vary: bool = True,
     identical: bool = False,
 ) -> Verdict:
-    """EEG against one control. A claim is given only if it holds under `contrast` and each of `derived`.
+    """Judge EEG against one control. A claim is made only if it holds under `contrast` and each of `derived`.
 
     A claimed difference counts as smaller than the margin only if it is so under each of them.
 
@@ -84,7 +84,7 @@ def judge(
 
 
 def judge_alone(contrast: Contrast, margin: float, derived: Sequence[Contrast] = ()) -> Verdict:
-    """One file without a control; content that is smaller than the margin is none that matters."""
+    """Judge one file without a control. Content that is smaller than the margin in all strata is `BELOW_MARGIN`."""
     found = [contrast, *derived]
     if not all(map(is_above, found)):
         return Verdict.NO_CONTENT
@@ -164,7 +164,7 @@ def uncountable(contrast: Contrast) -> str:
 
 
 def exchanged(task_known: bool) -> str:
-    """Return in words what the sentences of a stratum have in common."""
+    """Describe what the sentences of a stratum have in common."""
     return "equal task and length" if task_known else "equal length"
 
 

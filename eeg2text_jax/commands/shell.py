@@ -15,7 +15,7 @@ from eeg2text_jax.study.shipped import shipped, summary
 
 
 def configs(argv: Sequence[str]) -> int:
-    """The configurations that travel with the package; `show NAME` prints one, `copy NAME` gives it."""
+    """List the bundled configurations; `show NAME` prints one, `copy NAME` writes it to a file for editing."""
     arguments = _parse_configs(argv)
     known = shipped()
     if arguments.action is None:
@@ -50,7 +50,7 @@ def _parse_configs(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def app(argv: Sequence[str]) -> int:
-    """A page in the browser that judges files of decoded text, on this machine; served until interrupted."""
+    """Serve a web page on this machine that audits files of decoded text, until interrupted."""
     parser = argparse.ArgumentParser("eeg2text app", description=app.__doc__)
     host = os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1")  # a Space of Hugging Face sets it
     parser.add_argument("--host", default=host, help="address to serve on; the loopback by default")
@@ -87,7 +87,7 @@ ZSH = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashc
 
 
 def completion(argv: Sequence[str]) -> int:
-    """A script for bash or zsh that completes commands, options, fields and shipped configurations.
+    """Print a script for bash or zsh that completes commands, options, fields and bundled configurations.
 
     Write it to a file (`eeg2text completion bash > FILE`) and `source FILE` in the start-up file: collecting the
     options takes seconds, as every command is imported.
@@ -99,7 +99,7 @@ def completion(argv: Sequence[str]) -> int:
 
 
 def script(shell: str) -> str:
-    """Return the script for a shell; zsh runs that of bash."""
+    """Return the completion script for a shell; zsh runs the bash script through bashcompinit."""
     cases = [f'    {name}) options="{" ".join(options_of(name))}" ;;' for name in COMMANDS if name != "completion"]
     words = {"commands": " ".join(COMMANDS), "configurations": " ".join(shipped()), "cases": "\n".join(cases)}
     return (ZSH if shell == "zsh" else "") + SCRIPT.format(**words)

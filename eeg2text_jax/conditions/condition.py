@@ -84,13 +84,13 @@ def noise(features: jax.Array, mask: jax.Array, context: ConditionContext) -> ja
 
 
 def noise_redrawn(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """Standard normal `[B, W, F]`, another draw at every step: nothing to memorize a sentence by."""
+    """Standard normal `[B, W, F]`, redrawn at every step, so the model cannot memorize sentences by their noise."""
     keys = jax.vmap(jax.random.fold_in, (0, None))(sample_keys(context, _REDRAWN), context.step)
     return _draw(jax.random.normal, keys, features)
 
 
 def noise_uniform(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """Uniform in [0, 1) `[B, W, F]`, as the first EEG-to-text code; there redrawn in every batch, here fixed."""
+    """Uniform in [0, 1) `[B, W, F]`, drawn once per sample (the first published code redraws it per batch)."""
     return _draw(jax.random.uniform, sample_keys(context, _UNIFORM), features)
 
 
@@ -109,14 +109,15 @@ def phase_randomized(features: jax.Array, mask: jax.Array, context: ConditionCon
     """Fourier surrogates along the words `[B, W, F]` (Theiler et al. 1992; multivariate, Prichard & Theiler 1994).
 
     Over the real words of a sample every feature keeps mean, variance and amplitude spectrum, and pairs of features
-    keep their cross-spectrum, because all features of a frequency are turned by the same phase. The place of each word
-    and all further phase information are destroyed. A sample of one word is unchanged.
+    keep their cross-spectrum, because the same random phase is added to all features of a frequency. The place of each
+    word and all further phase information are destroyed. A sample of one word is unchanged.
     """
     keys = sample_keys(context, _PHASES)
     uniform = jax.vmap(lambda key: jax.random.uniform(key, mask.shape[1:]))(keys)
     words = jnp.arange(mask.shape[1], dtype=jnp.int32)
     length = _lengths(mask)[:, None, None]  # --> [B, 1, 1]
-    # Turning phases is a circular convolution over the sample's length: static shapes, and real numbers only.
+    # Adding phases in the Fourier domain equals a circular convolution over the sample's length. The convolution needs
+    # neither complex numbers nor an FFT of varying length.
     kernel = _kernel(uniform, length[:, :, 0])  # --> [B, W]
     lag = (words[None, :, None] - words[None, None, :]) % length  # --> [B, W, W]
     circulant = jnp.take_along_axis(kernel[:, None, :], lag, axis=2)

@@ -26,7 +26,10 @@ LENGTHS = ("n_words", "offsets")
 
 
 def open_arrays(paths: list[Path], columns: Columns, tally: Tally) -> Source:
-    """Open archives, read one after the other. Raises UserError for a missing file, later for a damaged one."""
+    """Return a source that reads `.npz` archives one at a time.
+
+    Raises UserError here if a file is missing; reading the source raises UserError if an archive is damaged.
+    """
     provenance = {"source": "arrays", "files": files_of(paths)}
     note_unused(_names(paths[0]), columns, paths[0].name, tally, LENGTHS)
     rows = (row for path in paths for row in npz_rows(path, columns))
@@ -52,7 +55,7 @@ def npz_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
 
 
 def _names(path: Path) -> list[str]:
-    """Return the names of an archive's arrays; none if it is no archive, which the reader reports later."""
+    """Return the names of an archive's arrays; empty if the file is not an archive (reading its rows raises then)."""
     try:
         with zipfile.ZipFile(path) as archive:
             return [name.removesuffix(".npy") for name in archive.namelist()]

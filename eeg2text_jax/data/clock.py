@@ -134,13 +134,14 @@ def clock_of_rows(rows: Sequence[Any]) -> Clock:
 def parse_time(
     row: Mapping[str, Any], where: str, named: Mapping[str, str] | None = None, default: str = ""
 ) -> dict[str, Any]:
-    """Return the time of a table's row by the names of `CLOCK_COLUMNS`; unknown values are left out.
+    """Parse the recording, onset, duration and order of a table's row; return the known ones by these names.
 
     Args:
       row: values by column, texts or numbers.
-      where: the row, for messages.
-      named: names of the columns; None: those of `CLOCK_COLUMNS`.
-      default: the recording of a row that has an onset or an order only; a time without a recording is unknown.
+      where: location of the row, for messages.
+      named: the table's column for each name of `CLOCK_COLUMNS`; None: the columns have these names.
+      default: name of the recording if the row has an onset or an order but no recording. If it is "" too, nothing is
+        returned.
 
     Raises:
       UserError: a value is no number, or a duration or an order is negative.

@@ -17,7 +17,7 @@ Bucket = tuple[int, int]
 
 
 def count_batches(samples: int, size: int) -> int:
-    """Return the batches of an epoch, the last one filled up; buckets make no difference."""
+    """Return the number of batches of an epoch, with or without buckets; the last batch may be padded."""
     return -(-samples // size)
 
 
@@ -30,8 +30,8 @@ class EpochPlan:
         """`words` and `tokens` are the lengths of the samples, `[N]`.
 
         Args:
-          size: samples of a batch.
-          seed: of the run; it determines the order of an epoch's shapes, which all seeds of a grid share.
+          size: number of samples per batch.
+          seed: the run's seed; it fixes the order of the bucket shapes in an epoch, for all seeds of a grid.
           grid_seed: determines, with `seed`, which samples are in which batch.
 
         Raises:

@@ -1,10 +1,10 @@
-"""Decode whole test sets for all arms on a mesh; every device searches its own arms and rows without collectives.
+"""Decode whole test sets for all arms on a mesh; each device runs beam search on its arms and rows, no collectives.
 
 A `while_loop` under `vmap`, or partitioned by XLA, would need an all-reduce per step for its stop condition; with
 `shard_map` each shard runs its own loop.
 
 Batches have one shape per length bucket; results come in the order of the samples. The assignment of samples to batches
-depends on word counts alone, so rewriting the sentences cannot change what is decoded.
+depends on word counts alone, so other reference texts in the data file cannot change the predictions.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""A head from above with a value at each electrode."""
+"""Plot scalp maps: the head seen from above, with one value per electrode, interpolated between electrodes."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -57,6 +57,6 @@ def _head(axes: Axes, flat: np.ndarray, values: np.ndarray, most: float):
 
 
 def read_map(path: epath.Path) -> tuple[list[Place], dict[str, list[float]]]:
-    """The positions and shares that `attributions.ChannelShares` wrote."""
+    """Read the electrode positions and shares that `attributions.ChannelShares` wrote."""
     found = json.loads(path.read_text())
     return [tuple(place) for place in found["electrodes"]], found["shares"]

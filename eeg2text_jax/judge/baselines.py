@@ -99,11 +99,12 @@ def similarity_features(pairs: Sequence[Pair], metric: Similarity) -> np.ndarray
 
 
 def baseline_scores(encoders: tuple[str, str], own: Path, parts: Parts) -> dict[str, tuple[np.ndarray, int]]:
-    """Return scores of the test pairs by both baselines, fitted on train, and the parameters of their encoders.
+    """Fit both baselines on train; return each one's scores of the test pairs and its encoder's parameter count.
 
     Args:
-      encoders: that of BERTScore and that of the similarity; own: the judge's; empty: the baseline is left out.
-      own: the folder of the judge's checkpoint.
+      encoders: checkpoints of the encoders of BERTScore and of the sentence similarity. "own": the checkpoint of the
+        judge; "": this baseline is left out.
+      own: the folder of the judge's checkpoint, for "own".
     """
     first, second = (own if name == "own" else name for name in encoders)
     embedder = TextEmbedder(load_encoder(first)) if first else None

@@ -77,17 +77,17 @@ class LatteScore(Metric):
 
 
 class JudgeMetrics:
-    """LATTEScore for the references of some rows, as a score asks for metrics; the judge is loaded once.
+    """A callable that returns LATTEScore as the only metric, whatever the references; the judge is loaded once.
 
     Raises:
-      UserError: the judge cannot be read, or its checkpoint is another one.
+      UserError: the judge cannot be read, or the checkpoint is not the one that its prompt was tuned on.
     """
 
     def __init__(self, folder: str | os.PathLike[str], truncate: bool = False):
         self._metric = LatteScore(*load_judged(folder), truncate)
 
     def __call__(self, references: Sequence[str]) -> list[Metric]:
-        """The metric; what it knows of pairs it keeps."""
+        """Return the metric; the same instance in every call, so its cache of judged pairs is kept."""
         return [self._metric]
 
     def notes(self) -> list[str]:

@@ -1,11 +1,11 @@
-"""Sentences of templates: for the toy, whose few words a tiny model learns, and for edits without a corpus."""
+"""Sentences made from templates: the toy data set, for tiny models, and a substitute corpus for controlled edits."""
 
 import random
 from collections.abc import Iterator
 
 from eeg2text_jax.judge.pairs import Pair, is_exact
 
-# The toy's sentence: the WHO ACTION COUNT houses in PLACE
+# Values of the slots in the toy template "the {who} {action} {count} houses in {place}".
 SLOTS = {
     "who": ("boy", "girl", "teacher", "doctor"),
     "action": ("saw", "found", "sold", "painted"),
@@ -13,11 +13,11 @@ SLOTS = {
     "place": ("london", "paris", "rome", "berlin"),
 }
 _AT = {"who": 1, "action": 2, "count": 3, "place": 6}
-MEANING = "meaning"  # the question whether all slots are the same
+MEANING = "meaning"  # the question whether all slots have the same values in both sentences
 QUESTIONS = (MEANING, *SLOTS)
 _FILLERS = ("well", "um")
 LABELS = ("yes", "no")
-# Every word of the toy, specials first; what a pair's wording adds is there, too.
+# The vocabulary of the toy data set: special tokens, the words of the prompt, the words of the sentences.
 TOY_WORDS = tuple(
     dict.fromkeys(
         (
@@ -30,10 +30,10 @@ TOY_TEMPLATE = "truth: {reference} said: {hypothesis} same:"
 
 
 def toy_pair(rng: random.Random) -> tuple[Pair, dict[str, bool]]:
-    """A pair and the right answer to every question about it.
+    """Return a pair and the right answer to every question about it.
 
-    Half of the pairs have one slot or two changed, a fifth of these slots to a word that nobody knows; one pair in
-    twelve is said in such words alone.
+    About half of the pairs have one or two slots changed; a fifth of the changed slots get a made-up word. In one pair
+    of twelve the hypothesis consists of made-up words only.
     """
     chosen = {name: rng.choice(words) for name, words in SLOTS.items()}
     said, changed = dict(chosen), set()
@@ -60,12 +60,12 @@ def toy_pair(rng: random.Random) -> tuple[Pair, dict[str, bool]]:
 
 
 def made_up(rng: random.Random) -> str:
-    """A word of consonants, which is none of the toy's."""
+    """Return a word of random consonants, which is not in the toy vocabulary."""
     return "".join(rng.choices("bcdfghjklmnpqrstvwxz", k=rng.randint(3, 6)))
 
 
 def toy_sentence(rng: random.Random) -> str:
-    """One of the toy's 256 sentences."""
+    """Return a random sentence of the toy data set, which has 256."""
     return " ".join(_sentence({name: rng.choice(words) for name, words in SLOTS.items()}))
 
 
@@ -77,7 +77,7 @@ def _sentence(slots: dict[str, str]) -> list[str]:
 
 
 def toy_pairs(count: int, seed: int) -> list[Pair]:
-    """Pairs of the toy, all with an error."""
+    """Return pairs of the toy data set whose two sentences differ."""
     rng, found = random.Random(seed), list[Pair]()
     while len(found) < count:
         pair, _ = toy_pair(rng)
@@ -104,7 +104,7 @@ _DID = ("worked", "studied", "lived", "performed", "travelled", "waited", "marri
 
 
 def sentences(count: int, seed: int = 0) -> Iterator[str]:
-    """Distinct sentences for controlled edits where there is no corpus."""
+    """Yield `count` distinct sentences, for controlled edits when no corpus is given."""
     rng, seen = random.Random(seed), set[str]()
     while len(seen) < count:
         text = rng.choice(_PATTERNS).format(

@@ -26,7 +26,7 @@ class MetricError(UserError):
 
 
 class Metric(abc.ABC):
-    """A corpus metric over `S` statistics per sample and `C` named figures.
+    """A corpus metric with `S` statistics per sample and `C` named scores.
 
     `name` is its key in results, `columns` names the `C` figures, `statistic_names` the `S` statistics. `signature`
     states everything that changes the figures: tokenizer, case, smoothing, treatment of empty text, library version.
@@ -78,11 +78,11 @@ class Metric(abc.ABC):
                 raise MetricError(error.metric, error.side, start + error.index, error.reason) from error
 
     def score(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-        """Return the figures of one corpus by column name."""
+        """Return the corpus scores by column name."""
         return self.figures(self.total(predictions, references))
 
     def figures(self, summed: np.ndarray) -> dict[str, float]:
-        """Return figures by column name from statistics `[S]` summed over samples."""
+        """Return the corpus scores by column name, from statistics `[S]` summed over samples."""
         return dict(zip(self.columns, self.corpus(summed).tolist(), strict=True))
 
 

@@ -108,7 +108,7 @@ class EEGSpec:
     layers: int = 6  # 0: the authors' naive model, the bridge alone
     heads: int = 8
     ffn: int = 2048
-    width: int = 0  # project to this width first; 0: F, padded with zeros to a multiple of heads
+    width: int = 0  # output width of a first projection; 0: none, F is zero-padded to a multiple of heads
     dropout: float = 0.1
     prompt: tuple[int, ...] = ()  # token ids embedded before the EEG positions ...
     prompt_after: tuple[int, ...] = ()  # ... and after them

@@ -88,7 +88,8 @@ class Layer(nnx.Module):
     ) -> tuple[jax.Array, LayerCache]:
         """Compute position `index` of K beams of B sentences: rows `[B*K, D] -> [B*K, D]`, and the new cache.
 
-        The beams are query positions of their sentence's one history and one context, or one prompt of `prompt` tokens.
+        The K beams of a sentence are K query positions over one shared cache of keys and values. Cross-attention reads
+        the encoder output; a decoder-only model has `prompt` tokens at the start of its cache instead.
         """
         attention = self.self_attention
 

@@ -124,7 +124,7 @@ def workdir_at(place: str, stack: ExitStack) -> str:
 
 
 def main_decides(decide: Callable[[], int]) -> int:
-    """Return the number that the first host finds, on every host; errors as of `main_first`. For all hosts at once."""
+    """Return on every host what `decide` returns on the first. All hosts must call this; errors as in `main_first`."""
     number: list[int] = []
     main_first(lambda: number.append(decide()) if is_main() else None)
     if jax.process_count() == 1:
@@ -146,9 +146,10 @@ def to_host(tree: Any) -> Any:
 
 
 def to_main(tree: Any) -> Any:
-    """Return arrays on the first host (numpy of all shards, if there are others); None on other hosts.
+    """Return arrays on the first host, None on the others; if there are other hosts, as numpy arrays of all shards.
 
-    All hosts must call this together. Leaf by leaf, so that a device holds one whole leaf at a time beside its shards.
+    All hosts must call this together. Leaves are gathered one at a time, so that a device holds only one whole leaf
+    besides its shards.
     """
     if jax.process_count() == 1:
         return tree

@@ -72,7 +72,7 @@ def with_sharding(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.Sh
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Rows of a batch along `data`, the same for every arm."""
+    """Return the sharding of a batch `[B, ...]`: axis B along `data`, replicated along `arm`."""
     return NamedSharding(mesh, PartitionSpec(DATA))
 
 
@@ -82,12 +82,12 @@ def put_batch(batch: Mapping[str, Any], mesh: Mesh) -> dict[str, jax.Array]:
 
 
 def seeds_sharding(mesh: Mesh) -> NamedSharding:
-    """A training batch `[S, B, ...]`: rows along `data`, replicated along `arm`."""
+    """Return the sharding of a training batch `[S, B, ...]`: axis B along `data`; axis S (seeds) is not sharded."""
     return NamedSharding(mesh, PartitionSpec(None, DATA))
 
 
 def put_training_batch(batch: Mapping[str, Any], mesh: Mesh) -> dict[str, jax.Array]:
-    """`put_batch` for `[S, B, ...]`."""
+    """Place a training batch `[S, B, ...]` on the mesh, as `put_batch` does for `[B, ...]`."""
     return put(dict(batch), seeds_sharding(mesh))
 
 
@@ -104,17 +104,17 @@ def put(tree: Any, sharding: NamedSharding) -> Any:
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """A copy on every device."""
+    """Return the sharding of arrays that every device holds in full."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def arm_sharding(mesh: Mesh) -> NamedSharding:
-    """Arms on the first axis, nothing else divided."""
+    """Return the sharding of arrays `[A, ...]`: the first axis along `arm`, no other axis sharded."""
     return NamedSharding(mesh, PartitionSpec(ARM))
 
 
 def fed_sharding(mesh: Mesh) -> NamedSharding:
-    """Encoder inputs of every arm, `[A, B, ...]`: sharded over arms and rows."""
+    """Return the sharding of encoder inputs `[A, B, ...]`: axis A along `arm`, axis B along `data`."""
     return NamedSharding(mesh, PartitionSpec(ARM, DATA))
 
 
@@ -137,7 +137,7 @@ def _axes(layout: Layout, shape: tuple[int, ...], n_data: int) -> tuple[str | No
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """A mesh and what lies where on it."""
+    """A device mesh and the partition rules of the arrays on it."""
 
     mesh: Mesh | AbstractMesh
     rules: Rules
@@ -186,11 +186,11 @@ class Placement:
         return f"{self.mesh.size} x {self.mesh.devices.flat[0].device_kind} ({sizes})"
 
     def shardings(self, state: Any) -> Any:
-        """Shardings of a state `[A, ...]`, arrays or their shapes."""
+        """Return the shardings of a state `[A, ...]`, given as arrays or as their shapes."""
         return state_shardings(state, self.mesh, self.rules)
 
     def frozen(self, params: Any) -> Any:
-        """Shardings of parameters that all arms share, arrays or their shapes."""
+        """Return the shardings of parameters that all arms share, given as arrays or as their shapes."""
         return frozen_shardings(params, self.mesh, self.rules)
 
     def formats(self, state: Any) -> Any:
@@ -210,19 +210,19 @@ class Placement:
         return jax.tree.map(in_order, state, shardings)
 
     def abstract(self, shapes: Any) -> Any:
-        """Shapes with their shardings, as restoring a checkpoint wants them."""
+        """Return shapes with their shardings, which restoring a checkpoint requires."""
         return jax.tree.map(with_sharding, shapes, self.shardings(shapes))
 
     def batch(self, batch: Mapping[str, Any]) -> dict[str, jax.Array]:
-        """A batch on the mesh, its rows along `data`."""
+        """Place a batch `[B, ...]` on the mesh, axis B along `data`."""
         return put_batch(batch, self.mesh)
 
     def training_batch(self, batch: Mapping[str, Any]) -> dict[str, jax.Array]:
-        """A batch `[S, B, ...]` on the mesh, its rows along `data`."""
+        """Place a training batch `[S, B, ...]` on the mesh, axis B along `data`."""
         return put_training_batch(batch, self.mesh)
 
     def constants(self, tree: Any) -> Any:
-        """Arrays on every device."""
+        """Replicate arrays on every device."""
         return put(tree, replicated(self.mesh))
 
 

@@ -66,7 +66,7 @@ def select_arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
 def read_conditions(
     eeg: Path, controls: Sequence[Path], read: Callable[[Path], Any], arm: str | None = None
 ) -> dict[str, list[Any]]:
-    """Return the EEG condition first, then every control, of files of one condition or of several cells.
+    """Return the EEG condition first, then every control; a file holds one condition or several cells.
 
     A condition is named after its file, or after its evaluation condition if the EEG file holds several. A control file
     of several cells gives one control each, except those evaluated with EEG. Raises UserError for a file given twice,
@@ -116,9 +116,10 @@ def join_metadata(
 ) -> list[Prediction]:
     """Add `subject`, `task`, `n_words` and time (`CLOCK_COLUMNS`) from a CSV, joined on its `reference` column.
 
-    A reference has one line for all its rows, or one line per row, in the order of the rows (of each mode, condition
-    and seed). A CSV of `groups` may have none of these columns. Raises UserError if a column is missing, a number is
-    invalid, or a reference has no line or a wrong number of lines.
+    The CSV has either one line per reference, or as many lines per reference as `rows` has rows of that reference in
+    each mode, condition and seed; the k-th line then belongs to the k-th of these rows. Raises UserError if a number is
+    invalid, a reference has no line or a wrong number of lines, or the CSV lacks `reference` or has neither a column to
+    add nor one named in `groups`.
     """
     path = Path(path)
     lines = _metadata_lines(path, groups)
@@ -141,7 +142,7 @@ def join_metadata(
 
 
 def _cell(row: Prediction) -> tuple[str, str, str, str, int]:
-    """Return a key of what one file may hold of the same sample; the reference comes first."""
+    """Return the key (reference, mode, train condition, evaluation condition, seed) of a row."""
     return sentence_key(row.reference), row.mode, row.train_condition, row.eval_condition, row.seed
 
 

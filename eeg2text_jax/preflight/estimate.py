@@ -47,7 +47,7 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class ProgramReport:
-    """One program on one device. Bytes and collectives come from the compiler; FLOPs and times from a model."""
+    """One program on one device. Bytes and collectives are the compiler's; FLOPs and times are estimated."""
 
     task: Task  # the program's task
     compiled: Compiled | None  # the compiler's result; None without a compiler (GPUs)

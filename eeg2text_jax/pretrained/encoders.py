@@ -115,8 +115,8 @@ class TextEncoder(PureModel):
         return functools.partial(_Network, self.spec, jnp.dtype(self.dtype))
 
 
-# Layer whose hidden states agree best with human judgement of translations, by the last part of a model's name; as
-# bert-score 0.3.13 has them (Zhang et al. 2020, appendix B). MiniLM: its last was the best in our comparison.
+# Last part of a model's name -> the layer whose hidden states agree best with human judgement of translations. Values
+# of bert-score 0.3.13 (Zhang et al. 2020, appendix B), except MiniLM: its last layer was the best in our comparison.
 BEST_LAYERS = {
     "roberta-large": 17,
     "roberta-base": 10,
@@ -141,8 +141,8 @@ class LoadedEncoder(NamedTuple):
     tokenizer: PreTrainedTokenizerBase
     folder: Path
     digest: str  # of the weights, see `weights_digest`
-    tuned_layer: bool  # whether the layer was chosen by name or by the user, and not for want of knowledge
-    is_whole: bool  # whether nothing was cut off
+    tuned_layer: bool  # the user or BEST_LAYERS chose the layer; False: the last layer, as the default
+    is_whole: bool  # whether all layers of the checkpoint are loaded
 
 
 def load_encoder(name: str | Path, layer: int | Literal["last"] | None = None) -> LoadedEncoder:
@@ -150,7 +150,7 @@ def load_encoder(name: str | Path, layer: int | Literal["last"] | None = None) -
 
     Args:
       name: a checkpoint's folder, its name on the Hugging Face Hub, or `minilm`.
-      layer: the layer whose output is taken, 0 for the embeddings; None: the one known to be best, or the last.
+      layer: the layer whose output is used, 0 for the embeddings; None: the layer in `BEST_LAYERS`, or the last.
 
     Raises:
       UserError: there is no such checkpoint, encoder or layer.

@@ -104,7 +104,7 @@ def _results(cell: dict[str, Any], about: About) -> Iterator[dict[str, Any]]:
 
 def _bounds(name: str, lower_is_better: bool) -> tuple[float | str, float | str]:
     if lower_is_better:
-        return 0, "Infinity"  # error rates: more insertions than words
+        return 0, "Infinity"  # an error rate can exceed 100 %, by insertions
     return (0, 100) if name.startswith(_BOUNDED) else ("-Infinity", "Infinity")
 
 

@@ -101,10 +101,11 @@ _SR = re.compile(r"(^|[^A-Z])SR([^A-Z]|$)")
 
 
 def sentences_per_task(data: DataFile) -> dict[str, int]:
-    """Return the number of sentences of every task, including those that all subjects lost.
+    """Return the number of sentences of every task, including sentences that were dropped for all subjects.
 
-    It is the longest list of a subject in the provenance of recordings (`sentences`: task -> subject -> entries; the
-    authors take the first subject's and fail on shorter ones), else the last index that occurs, plus 1.
+    The number is the maximum over subjects of the sentence counts in the data file's provenance (`sentences`: task ->
+    subject -> count), or the largest sentence index plus 1 if that is larger or no count is stated. The split's
+    authors use the first subject's count, and their code fails if another subject has fewer sentences.
     """
     stated = data.provenance.get("sentences")
     by_subject = stated if isinstance(stated, dict) else {}

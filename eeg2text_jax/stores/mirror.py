@@ -101,7 +101,7 @@ class Mirror:
         if self._thread:
             self._thread.join()
         shutil.rmtree(self._spool, ignore_errors=True)
-        with contextlib.suppress(OSError):  # others of this process may have theirs
+        with contextlib.suppress(OSError):  # not empty if another mirror of this process still spools
             self._spool.parent.rmdir()
 
     def _found(self, *, last: bool = False) -> Iterator[Change]:

@@ -52,12 +52,13 @@ class GridProgram:
     def train_step(
         self, state: TrainState, batch: Batch, study: StudyArrays
     ) -> tuple[TrainState, dict[str, jax.Array]]:
-        """Update every arm once; also return `loss` (nats per token) and `grad_norm`, each `[A]`. Donate the state.
+        """Update every arm once; also return `loss` (nats per token) and `grad_norm`, each `[A]`.
 
-        `batch` from `data.batches` is `[S, B, ...]`: one batch per seed of the arms, or one for all of them.
+        `batch` from `data.batches` is `[S, B, ...]`: one batch per seed of the arms, or one for all of them. The caller
+        jits this with the buffers of `state` donated (see `parallel.arms.compile_step`).
         """
         keys = jax.vmap(jax.random.fold_in, (0, None))(study.dropout, state.step)
-        # A key that is not mapped is drawn from once for all arms.
+        # Under vmap, an unmapped key gives one draw that all arms share.
         shared_key = keys[0] if len({arm.seed for arm in self.arms}) == 1 else None
 
         def update(params, opt_state, key, rows, shared):
@@ -65,7 +66,7 @@ class GridProgram:
             whole = params if frozen is None else Divided(params, frozen)
             value, gradient = self._gradient(whole, rows, key if shared_key is None else shared_key)
             with jax.named_scope("optimizer"):
-                with jax.numpy_dtype_promotion("standard"):  # optax raises floats to its int32 step count
+                with jax.numpy_dtype_promotion("standard"):  # optax computes float ** int32 step
                     updates, opt_state = self.optimizer.update(gradient, opt_state, params)
                 metrics = {"loss": value, "grad_norm": optax.tree.norm(gradient)}
                 return optax.apply_updates(params, updates), opt_state, metrics
@@ -121,7 +122,7 @@ class GridProgram:
         return jax.lax.scan(add, zeros, (parts, jnp.arange(self.accumulate)))[0]
 
     def _microbatches(self, rows: jax.Array) -> jax.Array:
-        """`[B, ...]` -> `[accumulate, B / accumulate, ...]`, by turns, so that each has rows of every device."""
+        """`[B, ...]` -> `[accumulate, B / accumulate, ...]`: strided, so each part has rows of every device."""
         return jnp.moveaxis(rows.reshape(-1, self.accumulate, *rows.shape[1:]), 1, 0)
 
     def _loss(self, params: Any, rows: Mapping[str, Any], key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
@@ -137,13 +138,13 @@ class GridProgram:
 
     @property
     def _on_a_cpu(self) -> bool:
-        """Return whether this is one CPU device, where less memory is less time (`cpu.summed_by_blocks`)."""
+        """Whether the program runs on one CPU device, where `summed_by_blocks` saves time as well as memory."""
         if self.mesh is None:
             return jax.default_backend() == "cpu"
         return isinstance(self.mesh, Mesh) and [d.platform for d in self.mesh.devices.flat] == ["cpu"]
 
     def _rows(self, batch: Batch, study: StudyArrays, step: jax.Array) -> dict[str, jax.Array]:
-        """Each arm's features, mask, labels and weights, `[A, B, ...]`, from its seed's batch of `[S, B, ...]`."""
+        """Return each arm's features, mask, labels and weights, `[A, B, ...]`, from a batch `[S, B, ...]`."""
         names = ["shuffled_labels" if arm.condition == "label_shuffle" else "labels" for arm in self.arms]
         places = self._places(len(batch["mask"]))
         rows = {
@@ -182,6 +183,6 @@ class GridProgram:
 
 
 def _choose(batch: Mapping[str, Any], wanted: list[tuple[str, int]]) -> jax.Array:
-    """For each arm the array of a name and a place, `[A, ...]`."""
+    """Return `batch[name][place]` for each arm's pair in `wanted`, stacked to `[A, ...]`."""
     distinct = sorted(set(wanted))
     return choose_by_arm([batch[name][place] for name, place in distinct], [distinct.index(pair) for pair in wanted])

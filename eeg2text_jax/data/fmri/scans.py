@@ -228,7 +228,7 @@ def _strings(names: Any) -> Iterable[str]:
 
 
 def not_here(image: Path) -> str:
-    """Return why an image cannot be opened, `kind|sentence`, or ""."""
+    """Return why an image file is missing, as `KIND|MESSAGE`, or "" if it is present."""
     if image.is_symlink() and not image.exists():
         return "not downloaded|is a link to what is not downloaded"
     if not image.exists():

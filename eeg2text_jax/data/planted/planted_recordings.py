@@ -1,7 +1,8 @@
-"""Synthetic recordings of reading in the formats of laboratories, written by MNE: pink noise, and words in band power.
+"""Synthetic EEG of reading, written by MNE in common file formats: pink noise, with words encoded as band power.
 
-Every word of a small vocabulary has a code: the channels and bands in which an oscillation swells while it is read.
-Without the code (`planted=False`) the recordings hold no information on the words; all else is the same.
+Every word of a small vocabulary has a code: the channels and bands whose oscillations have a higher amplitude while
+the word is read. Without the code (`planted=False`) the recordings hold no information on the words; all else is the
+same.
 """
 
 import dataclasses

@@ -5,11 +5,12 @@ file format:
 
 MAT v5 (and pickles made from it)
   1. every token with a fixation count above 0 counts as a word, even "--".
-MAT v7.3 (any fixation count, even 0, makes a fixated word)
-  2. tokens without an ASCII letter or digit are left out, and
-  3. the k-th remaining word gets the EEG stored with the k-th token: after n left-out tokens, the EEG of the word n
-     places earlier, which may be empty (the sentence is dropped then);
-  4. a sentence without SFD fields or without rawEEG (no word was fixated once, or none at all) is missing.
+MAT v7.3 (a word with any fixation count, even 0, counts as fixated)
+  2. tokens without an ASCII letter or digit are removed;
+  3. the k-th remaining word gets the EEG of the k-th token before the removal. So a word after n removed tokens gets
+     the EEG of the token n places before it, which may be empty (then the sentence is dropped);
+  4. a sentence counts as missing if it has no SFD fields (no word has exactly one fixation) or no rawEEG field (no
+     word has a fixation).
 Both
   5. one word with NaN, without 8 x 105 values or with constant values drops its sentence;
   6. NaN in the sentence's own mean bands drops it, too, although these bands are not used;
