@@ -61,7 +61,7 @@ def test_a_stopped_dry_run_has_made_nothing(monkeypatch, capsys):
 
     before = signal.signal(
         signal.SIGINT, signal.default_int_handler
-    )  # a shell starts what is in its background without
+    )  # ignored in a background job
     try:
         for number, ended in ((signal.SIGTERM, "ended by SIGTERM"), (signal.SIGINT, "interrupted")):
             monkeypatch.setattr("eeg2text_jax.commands.run.run", told(number))
