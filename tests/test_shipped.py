@@ -1,4 +1,4 @@
-"""Configurations travel with the package, and a file anywhere may build on them."""
+"""The package bundles configurations, and a file anywhere may build on them."""
 
 import os
 import subprocess

@@ -22,7 +22,7 @@ COMMANDS = {
     "export": "trained parameters -> a folder that transformers loads",
     "records": "results, predictions and what to cite in formats that other tools load",
     "preflight": "compile training and decoding for a TPU that is not there: memory, fit, communication",
-    "configs": "the configurations that travel with the package; `copy NAME` gives one to edit",
+    "configs": "the bundled configurations; `copy NAME` writes one to a file for editing",
     "completion": "a script that completes commands and options in bash or zsh",
     "bench": "throughput of decoding and training beside PyTorch and CTranslate2",
 }

@@ -21,7 +21,7 @@ def configs(argv: Sequence[str]) -> int:
     if arguments.action is None:
         for name, path in known.items():
             print(f"{name:<12} {summary(path)}")
-        print("\n`--config=NAME` takes one as it is, `eeg2text configs copy NAME` gives a file to edit.")
+        print("\n`--config=NAME` uses one unchanged; `eeg2text configs copy NAME` writes it to a file for editing.")
         return 0
     if arguments.name not in known:
         raise UserError(f"{arguments.name}: there is no such configuration; {did_you_mean(arguments.name, known)}")
