@@ -59,9 +59,7 @@ def test_a_stopped_dry_run_has_made_nothing(monkeypatch, capsys):
 
         return command
 
-    before = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # ignored in a background job
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background job
     try:
         for number, ended in ((signal.SIGTERM, "ended by SIGTERM"), (signal.SIGINT, "interrupted")):
             monkeypatch.setattr("eeg2text_jax.commands.run.run", told(number))
