@@ -137,6 +137,8 @@ def record(bench: Bench, path: Path, folders: Sequence[str], tests: Sequence[str
 
 def moved(mutant: Mutant, commit: str, root: Path) -> Mutant | None:
     """A mutant of an older commit where its lines are now; None if they are not there."""
+    if not (root / mutant.module).exists():
+        return None
     shown = subprocess.run(["git", "show", f"{commit}:{mutant.module}"], cwd=ROOT, capture_output=True, check=True)
     old, new = (source.splitlines(keepends=True) for source in (shown.stdout, (root / mutant.module).read_bytes()))
     first = mutant.line - 1

@@ -243,12 +243,12 @@ def test_few_wrong_words_are_said_and_many_are_not(sides):
         return [flag.level for flag in quick(rows, {}).flags if flag.code == "few_wrong_words"]
 
     assert said(edited(sides[0], lambda r, _: r.reference.replace("w1 ", "x y "))) == ["note"]
-    assert said(with_marks(simulated_rows(sentences=60, readers=30)[0])) == []
+    assert said(with_marks(simulated_rows(sentences=60, subjects=12)[0])) == []
 
 
 def test_marks_of_a_few_sentences_are_too_few_to_tell():
     """The same rows with nine sentences that have marks inside, and with eleven."""
-    eeg = simulated_rows(sentences=60, readers=30)[0]
+    eeg = simulated_rows(sentences=60, subjects=12)[0]
     marked = with_marks(eeg)
     found = {}
     for count in (9, 11):
