@@ -47,10 +47,11 @@ def words_follow_the_target(rows: Rows) -> Found:
         return float(((chosen & same).sum() + 1) / (chosen.sum() + 1))
 
     by_chance = alike(apart & ~same_before & ~same_own)
-    after_true, after_own = alike(apart & same_before & ~same_own), alike(apart & ~same_before & same_own)
-    follow = np.nonzero(apart & same_before & ~same_own & same)[0]
+    comparable = apart & same_before & ~same_own
+    after_true, after_own = alike(comparable), alike(apart & ~same_before & same_own)
+    follow = np.nonzero(comparable & same)[0]
     kinds = len({(int(before[i]), int(wrong[i])) for i in follow.tolist()})
-    if (apart & same_before & ~same_own).sum() * FORCED * by_chance < MIN_FOLLOWING:
+    if comparable.sum() * FORCED * by_chance < MIN_FOLLOWING:
         yield UNSEEN, _unseen(len(places))
     if kinds >= MIN_FOLLOWING and after_true > FOLLOWS * by_chance and after_true > after_own:
         yield (
