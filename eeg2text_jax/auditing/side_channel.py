@@ -130,11 +130,11 @@ def _cells(between: Sequence[np.ndarray], of_strata: Blocks) -> np.ndarray:
 
 def _gap_flag(eeg: SideChannel, control: SideChannel, p: float) -> Flag:
     both = max(eeg.p, control.p) <= ALPHA
-    code, where = (UNEQUAL, "of different worth") if both else (ONE_SIDED, "in one condition only")
+    code, where = (UNEQUAL, "of different size") if both else (ONE_SIDED, "in one condition only")
     message = (
-        f"length side channel {where}: knowing task and length is worth {eeg.worth:+.2f} with {eeg.name} and "
-        f"{control.worth:+.2f} with {control.name} ({p_text(p)}); what is left of it inside the strata does not "
-        "cancel; show both conditions equally many words (the same attention mask)"
+        f"length side channel {where}: task and length alone add {eeg.worth:+.2f} to the score of {eeg.name} and "
+        f"{control.worth:+.2f} to that of {control.name} ({p_text(p)}); the part that remains within the strata does "
+        "not cancel; give both conditions equally many words (the same attention mask)"
     )
     return Flag(code, "warning", message)
 

@@ -35,7 +35,7 @@ CHANGED = (
     ),
     (
         "`zechtro-logmel-10-1-indogpt-eeg`",
-        "was *underpowered*. Its outputs equal its control's in every row. That is equivalence, whatever the cause.",
+        "was *underpowered*. In every row its output equals the control's output, so the two are equivalent.",
     ),
 )
 
@@ -187,9 +187,10 @@ def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet], resamples
             "control* although the two BLEU-1 differ. If the tasks are not known, the test is repeated in several "
             "strata, and the figures with the largest p are shown.",
             "- *Input* is what the model was trained on → what it was given in testing.",
-            "- *Mode, file says* and *mode, repository says* are two statements about decoding. If the file does not "
-            "say and the repository says free-running, the verdict rests on that statement. Teacher-forced text holds "
-            "its target whatever the recording, so it is not judgeable and shows no p, however large its content.",
+            "- *Mode, file says* and *mode, repository says*: how the text was decoded, according to the file and to "
+            "its repository. If the file does not say it and the repository says free-running, the verdict rests on "
+            "the repository's statement. Teacher-forced text is not judgeable and shows no p, because it follows its "
+            "target even without a recording.",
             "",
             "A verdict is about a file, never about its authors. It is to their credit that these files can be read "
             "at all. A `too_good` line is not accused: the finding marks scores that no free-running decoder of "
