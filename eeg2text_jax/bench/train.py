@@ -59,6 +59,7 @@ def main(argv: list[str]) -> int:
             report["first_loss"] = first_losses(work, ours, peers[args.peer[0]])
             agree = report["first_loss"]["relative_difference"] < 1e-4
             steps: dict[str, Callable[[Batch], Any]] = {name: peer.step for name, peer in peers.items()}
+            del peers  # a peer that fails frees its memory
             report["failed_peers"] = warm_up(steps, work.examples.values())
             contestants |= steps
         report |= measure(work, ours, contestants, args.repeats, args.trace)

@@ -80,9 +80,10 @@ def decode_dataset(
     """
     total = sum(part.real for part in slices)
     start, parts, done = time.monotonic(), [], 0
+    before = (slice(None),) * axis
     with ProgressLine(title, total) as progress:
         for part, result in _one_ahead(slices, decode):
-            parts.append(jax.tree.map(lambda leaf, n=part.real: leaf.take(range(n), axis), to_host(result)))
+            parts.append(jax.tree.map(lambda leaf, n=part.real: leaf[(*before, slice(n))], to_host(result)))
             done += part.real
             rate = done * sentences / (time.monotonic() - start)
             progress.advance(part.real, f"{part.words} words, {rate:.1f} sentences/s")

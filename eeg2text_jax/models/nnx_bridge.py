@@ -5,7 +5,6 @@ NNX declares the modules. All other code sees parameters as a plain nested dict 
 
 import functools
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -115,7 +114,7 @@ def _some_late(params: Params) -> Params:
     """
     if "ffn" not in params:
         return params
-    late = partial(jax.tree.map, partial(_cast_late, unforeseen=params["ffn_norm"]["scale"]))
+    late = functools.partial(jax.tree.map, functools.partial(_cast_late, unforeseen=params["ffn_norm"]["scale"]))
     attention = params["self_attention"]
     return {**params, "ffn": late(params["ffn"]), "self_attention": {**attention, "out": late(attention["out"])}}
 

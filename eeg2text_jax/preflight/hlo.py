@@ -25,7 +25,7 @@ _PAIRS = re.compile(r"source_target_pairs=\{(?P<pairs>(?:\{\d+,\d+\},?)*)\}")
 class Collective:
     """One collective instruction."""
 
-    op: str  # `all-reduce`, `all-gather`,
+    op: str  # `all-reduce`, `all-gather`, ...
     axes: tuple[str, ...]  # mesh axes across which devices communicate; empty if every group is a single device
     bytes: int  # size of its result on one device, per execution
     times: int  # executions in one run of the program; a loop of unknown trip count counts once

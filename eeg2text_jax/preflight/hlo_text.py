@@ -32,7 +32,7 @@ class Instruction:
 
     name: str  # without its percent sign
     shape: str  # shape of its result, an array or a tuple, with layouts
-    op: str  # `fusion`, `while`, `all-reduce`,
+    op: str  # `fusion`, `while`, `all-reduce`, ...
     operands: tuple[str, ...]  # names of instructions of the same computation
     arguments: str  # the text in the parentheses after `op`
     attributes: str  # the text after the parentheses
