@@ -35,7 +35,6 @@ def summed_by_blocks(
     exist for one block at a time. On a CPU every page of a new buffer, such as the logits, costs a page fault: a
     training step of BART-base with 32 texts of 40 tokens takes 8.4 s in blocks and 9.2 s without.
     """
-    import jax
 
     def cut(rows: jax.Array) -> jax.Array:
         return jnp.moveaxis(rows.reshape(len(rows), blocks, -1, *rows.shape[2:]), 1, 0)

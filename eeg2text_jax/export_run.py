@@ -60,10 +60,9 @@ def finished_study(root: str) -> Study:
     try:
         config = read_settings(ConfigDict(read_configuration(workdir)))
     except KeyError as error:
-        name = str(error.args[0]).strip("'")
         raise UserError(
-            f"{workdir.config}: has no field {name!r}; another version wrote it, so use that version, or run the "
-            "configuration again in another --workdir."
+            f"{workdir.config}: has no field {error.args[0]!r}; another version wrote it, so use that version, or run "
+            "the configuration again in another --workdir."
         ) from error
     study = open_finished(config, root)
     workdir.check("predictions.jsonl", "results.json")

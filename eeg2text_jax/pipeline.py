@@ -23,7 +23,6 @@ from eeg2text_jax.opening import begun
 from eeg2text_jax.parallel.distributed import is_main, wait_for_all
 from eeg2text_jax.predictions.file import MODES, Prediction, read_predictions, write_predictions
 from eeg2text_jax.predictions.selection import select_cells
-from eeg2text_jax.rank_run import is_ranked, judge_ranked, rank, read_ranked
 from eeg2text_jax.search.settings import search_name
 from eeg2text_jax.splits.splitfile import read_split_file
 from eeg2text_jax.stores.address import address_of
@@ -67,7 +66,7 @@ def run(config: Settings, root: str, *, fold: bool = False) -> None:
 
 def decoded_files(config: Settings) -> list[str]:
     """Return the files that decoding writes: predictions of the generative objective, rankings if requested."""
-    wanted = {"rankings.jsonl": is_ranked(config), "predictions.jsonl": config.objective == "generate"}
+    wanted = {"rankings.jsonl": rank_run.is_ranked(config), "predictions.jsonl": config.objective == "generate"}
     return [name for name, asked_for in wanted.items() if asked_for]
 
 
@@ -75,7 +74,7 @@ def decode(study: Study, files: Sequence[str] | None = None) -> None:
     """Write the files of decoding (or only `files`) with each arm's best parameters."""
     files = decoded_files(study.config) if files is None else files
     if study.workdir.rankings.name in files:
-        rank(study)
+        rank_run.rank(study)
     if study.workdir.predictions.name in files:
         predict(study)
 
@@ -135,8 +134,8 @@ def score(study: Study) -> dict[str, Any]:
     predictions = rank_run.in_grid_order(study, found.predictions)
     source = f"{study.config.model.backbone} ids, {study.tokenizer_digest}"
     results = score_rows(study.config, predictions, token_source=source)
-    if is_ranked(study.config):
-        results["cells"] += score_rankings(read_ranked(study))
+    if rank_run.is_ranked(study.config):
+        results["cells"] += score_rankings(rank_run.read_ranked(study))
     results["split"] = study.split.digest()
     write_results(study.workdir.results, results)
     study.workdir.record(study.workdir.results.name, *study.workdir.unrecorded(*DECODED))
@@ -147,7 +146,7 @@ def score(study: Study) -> dict[str, Any]:
 
 def _score_ranked(study: Study) -> dict[str, Any]:
     """`score` of the contrastive objective."""
-    rows = read_ranked(study)
+    rows = rank_run.read_ranked(study)
     results = {**rank_run.ranked_results(rows), "split": study.split.digest()}
     write_results(study.workdir.results, results)
     study.workdir.record(study.workdir.results.name, *study.workdir.unrecorded(*DECODED))
@@ -168,11 +167,11 @@ def score_rows(config: Settings, rows: Sequence[Prediction], **options: Any) -> 
 
 def verdict_of(study: Study) -> AuditResult | None:
     """Audit the arms trained on EEG against every other evaluation condition; None if there is no such arm."""
-    about = _train_text(study), study.data.recording, _neighbors(study)
-    if study.config.objective == "contrastive":
-        return rank_run.audit_ranked(study.config, read_ranked(study), *about)
     if not rank_run.can_audit(study.config.grid):
         return None
+    about = _train_text(study), study.data.recording, _neighbors(study)
+    if study.config.objective == "contrastive":
+        return rank_run.audit_ranked(study.config, rank_run.read_ranked(study), *about)
     return audit_rows(study.config, read_predictions(study.workdir.predictions).predictions, *about)
 
 
@@ -215,9 +214,11 @@ def audit_rows(
 def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
     """Write `audit.json` and `report.html`; print the verdict if `show`."""
     root, config = study.workdir.root, study.config
-    if is_ranked(config):
-        about = _train_text(study), _of_the_run(study), study.data.recording, _neighbors(study)
-        judge_ranked(config, root, read_ranked(study), *about, show=show)
+    sections: list[Section] = []
+    if rank_run.is_ranked(config):
+        sections = _of_the_run(study)
+        about = _train_text(study), sections, study.data.recording, _neighbors(study)
+        rank_run.judge_ranked(config, root, rank_run.read_ranked(study), *about, show=show)
         if config.objective == "contrastive":
             if show:
                 made = "report.html, results.md, results.json, rankings.jsonl, audit.json"
@@ -229,7 +230,7 @@ def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
         return
     rows = sum(cell["rows"] for cell in results["cells"] if cell["mode"] in MODES)
     table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
-    rank_run.publish(verdict, study.workdir.predictions, rows, table, _of_the_run(study), show=show)
+    rank_run.publish(verdict, study.workdir.predictions, rows, table, lambda: sections or _of_the_run(study), show=show)
     if show:
         made = "report.html, results.md, results.json, predictions.jsonl, audit.json"
         print(f"everything is in {address_of(root)}: {made}")

@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -96,16 +96,19 @@ def publish(
     judged: epath.Path,
     rows: int,
     table: str,
-    sections: Sequence[Section] = (),
+    sections: Callable[[], Sequence[Section]] = tuple,
     *,
     suffix: str = "",
     show: bool = True,
 ) -> AuditResult:
-    """Write the audit and the report beside the file that was judged; print the verdict if `show`."""
+    """Write the audit, then the report, beside the file that was judged; print the verdict if `show`.
+
+    `sections` makes further sections of the report once the audit is written.
+    """
     found = dataclasses.replace(found, judged=Judged.of(judged, rows))
     text = json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n"
     write_text(judged.parent / f"audit{suffix}.json", text)
-    write_report(found, judged.parent / f"report{suffix}.html", sections=[Section("Scores", table), *sections])
+    write_report(found, judged.parent / f"report{suffix}.html", sections=[Section("Scores", table), *sections()])
     if show:
         print(result_text(found))
     return found
@@ -202,7 +205,8 @@ def judge_ranked(
         return None
     suffix = "" if config.objective == "contrastive" else "_likelihood"
     table = table_markdown(score_table(ranked_results(rows), config.objective, NARROW_COLUMNS))
-    return publish(found, epath.Path(root) / "rankings.jsonl", len(rows), table, sections, suffix=suffix, show=show)
+    judged = epath.Path(root) / "rankings.jsonl"
+    return publish(found, judged, len(rows), table, lambda: sections, suffix=suffix, show=show)
 
 
 def judge_ranked_folds(

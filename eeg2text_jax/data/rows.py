@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,13 +70,12 @@ def note_unused(names: Iterable[str], columns: Columns, where: str, tally: Tally
     tally.not_used(list(map(str, names)), [*named.values(), *used], where, optional)
 
 
-def check_named(names: Iterable[str], columns: Columns, where: str, kind: str = "column") -> None:
+def check_named(names: Collection[str], columns: Columns, where: str, kind: str = "column") -> None:
     """Raise UserError if a source has no features or no sentences under the names of `columns`."""
-    names = list(map(str, names))
     for needed in (columns.features, columns.sentence):
         if needed not in names:
             raise UserError(
-                f"{where}: there is no {kind} {needed!r}, there are {', '.join(names) or 'none'}; set "
+                f"{where}: there is no {kind} {needed!r}, there are {', '.join(map(str, names)) or 'none'}; set "
                 f"data.columns.features and data.columns.sentence (in Python `columns=`) to the names of these {kind}s."
             )
 

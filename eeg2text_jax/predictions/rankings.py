@@ -23,7 +23,7 @@ from etils import epath
 from eeg2text_jax.data.clock import parse_time
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
-from eeg2text_jax.predictions.file import Prediction, Shared, own_row, parse_object, row_key, sentence_key
+from eeg2text_jax.predictions.file import FIELDS, Prediction, Shared, own_row, parse_object, row_key, sentence_key
 from eeg2text_jax.predictions.packed import Lines
 
 MODES = ("contrastive", "likelihood")
@@ -219,6 +219,8 @@ def _ranking(
 ) -> Ranking:
     where = f"{path}, line {number}"
     own = {name: row.pop(name) for name in _OWN if name in row}
+    if unknown := [name for name in row if name not in FIELDS]:
+        raise UserError(f"{where}: unknown field {unknown[0]!r}; the fields are {', '.join([*FIELDS, *_OWN])}.")
     for name in ("seed", "n_words"):
         if type(row.get(name)) is int and abs(row[name]) > MOST:
             raise UserError(f"{where}: {name} is {row[name]!r:.60}; expected a whole number up to {MOST:,}.")

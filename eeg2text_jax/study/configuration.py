@@ -4,6 +4,7 @@ Also holds `STAGES`: which stage of a run depends on which field.
 """
 
 import dataclasses
+import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ class Arguments:
     options: dict[str, str]
     positional: list[str]
 
-    @property
+    @functools.cached_property
     def settings(self) -> Settings:
         """The configuration, typed; for commands that check all of it."""
         return read_settings(self.config)

@@ -259,6 +259,8 @@ class Settings:
 
     def changed(self, changes: Mapping[str, Any]) -> "Settings":
         """Return a copy with other values of some fields, by their dotted names."""
+        if not changes:
+            return self
         config = ConfigDict(self.document)
         config.update_from_flattened_dict(changes)
         return read_settings(config)
@@ -266,6 +268,7 @@ class Settings:
 
 def read_settings(config: ConfigDict) -> Settings:
     """Return the settings of a configuration that `ranges.check_config` accepted."""
+    document = config.to_dict()  # its KeyErrors name the field and nothing else
     known = {field.name for field in dataclasses.fields(DecodeSettings)}
-    others = {name: value for name, value in config.decode.to_dict().items() if name not in known}
-    return read_section(Settings, {**config, "decode": {**config.decode, "others": others}})
+    others = {name: value for name, value in document["decode"].items() if name not in known}
+    return read_section(Settings, {**document, "decode": {**document["decode"], "others": others}})

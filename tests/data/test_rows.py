@@ -59,6 +59,11 @@ def test_one_vector_is_a_recording_of_one_position(tmp_path):
     assert (found.subject[0], found.task[0], found.sentence_index[0]) == ("all", "all", 0)
 
 
+def test_names_of_columns_that_are_numbers_are_no_text(tmp_path):
+    with pytest.raises(UserError, match="there is no column '0', there are 0, 1"):
+        data.write(tmp_path / "a.h5", [{0: [1.0], 1: "x"}], columns={"features": "0", "sentence": "1"})
+
+
 BAD = [
     ([], "there is no sample"),
     ([{"features": [1.0], "text": "x"}], r"row 0: there is no column 'sentence', there are features, text"),

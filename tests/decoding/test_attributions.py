@@ -48,11 +48,12 @@ def test_a_report_has_the_picture_and_says_that_it_is_no_test(finished):
     assert 'alt="channels"' in report
 
 
-def test_a_run_of_a_version_without_a_section_is_refused(finished, monkeypatch):
+@pytest.mark.parametrize(("section", "name"), [("data", "raw"), ("data", "synthetic_fmri"), ("", "decode")])
+def test_a_run_of_a_version_without_a_section_is_refused(finished, monkeypatch, section, name):
     stored = json.loads((finished / "config.json").read_text())
-    del stored["data"]["raw"]
+    del (stored[section] if section else stored)[name]
     monkeypatch.setattr(export_run, "read_configuration", lambda workdir: stored)
-    with pytest.raises(UserError, match=r"config.json: has no field 'raw'; another version wrote it"):
+    with pytest.raises(UserError, match=rf"config.json: has no field '{name}'; another version wrote it"):
         finished_study(str(finished))
 
 

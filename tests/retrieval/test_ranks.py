@@ -134,7 +134,7 @@ def test_rounding_keeps_six_digits():
         ({"mode": "free_running"}, "mode is 'free_running'; expected one of contrastive, likelihood"),
         ({"reference": "another"}, "'another' is not among the candidates"),
         ({"seed": "0"}, 'seed is "0"; expected a whole number'),
-        ({"nothing": 1}, "unknown field 'nothing'"),
+        ({"nothing": 1}, "unknown field 'nothing'; the fields are .*, list, scores, "),
     ],
 )
 def test_files_that_are_wrong_are_refused_by_line(tmp_path, change, message):
