@@ -289,5 +289,5 @@ def _describe(chosen: dict, keys: dict, order: Sequence[str], notes: list[str]) 
     if not all(lengths[key] for key in order):
         lengths = words
     if all(set(lengths[key]) == set(words[key]) for key in order):
-        notes.append("strata go by the number of words of the reference; the rows carry no other.")
+        notes.append("strata: number of words of the reference (the rows give no other number of words).")
     return [min(tasks[key], default="") for key in order], np.array([float(np.median(lengths[key])) for key in order])

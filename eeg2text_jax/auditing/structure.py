@@ -97,10 +97,14 @@ def chosen_from(condition: Condition, references: Sequence[str], choices: Sequen
 
 
 def weighed(flags: Sequence[Flag], verified: str) -> list[Flag]:
-    """Return the findings; of a verified file, signs of a target are warnings: a nearly perfect decoder, or memory."""
+    """Return the findings; of a verified file, signs of a target are warnings: a nearly perfect decoder, or memory.
+
+    What a verified file has too few words to show needs no note.
+    """
     if not verified:
         return list(flags)
-    return [dataclasses.replace(flag, level="warning") if flag.code in SIGNS else flag for flag in flags]
+    kept = [flag for flag in flags if flag.code != forced_words.UNSEEN]
+    return [dataclasses.replace(flag, level="warning") if flag.code in SIGNS else flag for flag in kept]
 
 
 def contradictions(flags: Sequence[Flag]) -> list[str]:

@@ -59,7 +59,7 @@ def test_shortened_references_are_matched_and_the_shorter_one_counts():
 
 def test_strata_by_the_words_of_the_reference_are_noted():
     words = [len(r.reference.split()) for r in rows()]
-    said = "strata go by the number of words of the reference; the rows carry no other."
+    said = "strata: number of words of the reference (the rows give no other number of words)."
     for found, noted in ((words, True), ([0] * 8, True), ([n + 1 for n in words], False)):
         eeg = [dataclasses.replace(r, n_words=n) for r, n in zip(rows(), found, strict=True)]
         assert (said in align({"eeg": eeg}).notes) == noted

@@ -239,10 +239,12 @@ def test_rows_that_a_loader_gave_twice_are_no_readers(sides, readers, copies, re
 
 
 def test_few_wrong_words_are_said_and_many_are_not(sides):
-    def said(rows):
-        return [flag.level for flag in quick(rows, {}).flags if flag.code == "few_wrong_words"]
+    def said(rows, **options):
+        return [flag.level for flag in quick(rows, {}, **options).flags if flag.code == "few_wrong_words"]
 
-    assert said(edited(sides[0], lambda r, _: r.reference.replace("w1 ", "x y "))) == ["note"]
+    few = edited(sides[0], lambda r, _: r.reference.replace("w1 ", "x y "))
+    assert said(few) == ["note"]
+    assert said(few, verified="decoded by eeg2text") == []
     assert said(with_marks(simulated_rows(sentences=60, subjects=12)[0])) == []
 
 
