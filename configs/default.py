@@ -331,6 +331,9 @@ def get_config() -> ConfigDict:
     # Less to move at each step, for other rounding (docs/speed.md has its effect on tokens); "": model.dtype.
     c.decode.cache_dtype = ""  # of keys and values between steps: "bfloat16" or "float32"
     c.decode.weights_dtype = ""  # "int8": of the decoder's matrices and the output head
+    # Divide a frozen language model over the devices of an arm, which decode a batch together; for models that do not
+    # fit one device. Sums are then rounded in another order.
+    c.decode.tensor_parallel = False
     c.decode.batch_size = 32  # sentences decoded at once
     # How often decoding goes on with half of the batch once the other half is done: each compiles one more loop, and
     # pays where a step costs by the row, as on a CPU.

@@ -54,6 +54,7 @@ SHAPES = {  # what `eeg2text preflight` compiles without a checkpoint
         "sliding_window": 512,
     },
 }  # fmt: skip
+LARGE = ("llama3-8b", "mistral-7b", "qwen2.5-7b", "qwen3-8b")  # 14 to 16 GiB in bfloat16, and decoding needs more
 TINY = {
     "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 192, "tie_word_embeddings": True,
@@ -87,6 +88,7 @@ def get_config(argument: str = "") -> ConfigDict:
     c.model.remat = True
     c.parallel.fsdp = True  # the frozen model is divided over the devices of a batch ...
     c.parallel.mesh = (1, 0)  # ... which are all there are, so that a slice holds it once for all arms
+    c.decode.tensor_parallel = given.model in LARGE and c.optim.trainable != "all"
     c.train.rng = "rbg"
     c.train.epochs = 10
     c.train.eval_epochs = 1

@@ -1,5 +1,6 @@
 """Decoder-only models through the pipeline: prompts, what is trained, controls, exports. Tiny shapes throughout."""
 
+import dataclasses
 import importlib.util
 from pathlib import Path
 from typing import NamedTuple
@@ -16,12 +17,16 @@ from eeg2text_jax.backbones.mapping import flatten
 from eeg2text_jax.conditions.condition import fed_mask
 from eeg2text_jax.data.prompt import make_prompt
 from eeg2text_jax.data.text import train_tokenizer
-from eeg2text_jax.decoding.cells import decode_grid
+from eeg2text_jax.decoding.cells import check_decoding, decode_grid, place_params
 from eeg2text_jax.decoding.exported import load_export
+from eeg2text_jax.decoding.sharded import generate_program
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.export_run import exported, write_export
 from eeg2text_jax.models.functional import divide
+from eeg2text_jax.parallel import placement
 from eeg2text_jax.parallel.arms import Divided, joined
+from eeg2text_jax.parallel.mesh import make_mesh
+from eeg2text_jax.preflight.hlo import collectives
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.training.grid_program import make_program, study_arrays
 from eeg2text_jax.training.loop import train
@@ -84,6 +89,30 @@ def test_arms_share_the_frozen_weights_in_the_program(lora: Study) -> None:
     inner = lora.model.spec.decoder.ffn
     assert arguments.count(f"tensor<2x16x{inner}xbf16>") == 2  # gate and up projection: [L, D, ffn]
     assert f"tensor<2x2x16x{inner}x" not in text  # [A, L, D, ffn]
+
+
+def test_a_divided_frozen_model_decodes_as_the_whole_one(lora: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensor parallelism on four devices per arm: the same predictions; each device holds a part of every weight."""
+    monkeypatch.setattr(placement, "FSDP_MIN_SIZE", 16)  # divide this small model's weights, too
+    changed = lora.config.changed({"decode.tensor_parallel": True, "decode.num_beams": 2})
+    divided = dataclasses.replace(lora, config=changed)
+    whole = dataclasses.replace(lora, config=changed.changed({"decode.tensor_parallel": False}))
+    mesh = make_mesh(2, 4)
+    params = jax.tree.map(np.asarray, trained_params(lora))
+    placed = place_params(divided, params, mesh)
+    weights = [leaf for leaf in jax.tree.leaves(placed.frozen) if leaf.size >= 64]
+    assert weights
+    assert all(leaf.addressable_shards[0].data.size == leaf.size // 4 for leaf in weights)
+    found, expected = (list(decode_grid(study, params, mesh)) for study in (divided, whole))
+    assert [row.prediction_tokens for row in found] == [row.prediction_tokens for row in expected]
+    likelihoods = [[row.nll for row in rows if row.mode == "teacher_forced"] for rows in (found, expected)]
+    np.testing.assert_allclose(*likelihoods, rtol=1e-5)
+    program = generate_program(lora.model, check_decoding(changed.decode, lora.model), mesh, 0, True)
+    batch = {"features": jnp.zeros((2, 8, 20, 12)), "mask": jnp.ones((8, 20), bool)}
+    lowered = program.lower(placed, {"features": batch["features"]}, ({"mask": batch["mask"]}, None))
+    exchanged = collectives(lowered.compile().as_text(), mesh)
+    assert exchanged
+    assert {axis for one in exchanged for axis in one.axes} == {"data"}
 
 
 def test_exported_adapters_decode_the_same_here(lora: Study, export: Export) -> None:

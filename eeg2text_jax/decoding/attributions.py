@@ -17,12 +17,11 @@ from etils import epath
 from jax.sharding import Mesh
 
 from eeg2text_jax.data.raw.electrodes import Place, electrodes_of
-from eeg2text_jax.decoding.cells import gather_params
+from eeg2text_jax.decoding.cells import place_params
 from eeg2text_jax.decoding.retrieve import over_slices, padded_labels, summed_nll
-from eeg2text_jax.decoding.sharded import Inputs
+from eeg2text_jax.decoding.sharded import Inputs, program_of_arms
 from eeg2text_jax.files import write_text
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.parallel.arms import shard_map_arms
 from eeg2text_jax.predictions.file import Prediction
 from eeg2text_jax.study.study import Study
 
@@ -41,8 +40,8 @@ class ChannelShares:
         """Add the arms of a run, or of one wave; `texts [A][N]` are what each wrote from the EEG of the test part."""
         rows = study.split.parts["test"]
         found = padded_labels(study, [text for own in texts for text in own]).reshape(len(study.arms), len(rows), -1)
-        program = attribution_program(study.model, mesh)
-        params = gather_params(params, mesh)
+        program = attribution_program(study.model, mesh, study.config.decode.tensor_parallel)
+        params = place_params(study, params, mesh)
         sizes = over_slices(study, params, rows, "eeg", mesh, program, "which channels count", found)  # [A, N, F]
         for arm, own in zip(study.arms, sizes, strict=True):
             channels = own.reshape(len(rows), -1, len(self.places)).sum(axis=1, dtype=np.float64)
@@ -70,7 +69,7 @@ def mean_share(sizes: np.ndarray, subjects: np.ndarray) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=16)
-def attribution_program(model: Seq2SeqModel, mesh: Mesh) -> Callable[..., jax.Array]:
+def attribution_program(model: Seq2SeqModel, mesh: Mesh, tensor_parallel: bool = False) -> Callable[..., jax.Array]:
     """Return the jitted function `(params, fed, shared) -> sizes [A, B, F]`, summed over words, float32.
 
     `fed` has `features [A, B, W, F]` and the texts `labels [A, B, T]` whose likelihood is differentiated.
@@ -84,4 +83,4 @@ def attribution_program(model: Seq2SeqModel, mesh: Mesh) -> Callable[..., jax.Ar
         product = jax.grad(loss)(fed["features"]) * fed["features"]
         return jnp.sum(jnp.where(shared["mask"][..., None], jnp.abs(product), 0.0), axis=1)
 
-    return shard_map_arms(attribute, mesh)
+    return program_of_arms(attribute, mesh, tensor_parallel)

@@ -18,11 +18,21 @@ from eeg2text_jax.decoding.generate import Generated
 from eeg2text_jax.decoding.sharded import Slice, decode_dataset, generate_arms, plan_slices, teacher_forced_arms
 from eeg2text_jax.decoding.teacher_forced import TeacherForced, cut_at_end
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.arms import Divided
 from eeg2text_jax.parallel.mesh import DATA, make_mesh
-from eeg2text_jax.parallel.placement import arm_sharding, fed_sharding, put, put_batch, replicated
+from eeg2text_jax.parallel.placement import (
+    FULLY_SHARDED,
+    REPLICATED,
+    arm_sharding,
+    fed_sharding,
+    frozen_shardings,
+    put,
+    put_batch,
+    replicated,
+)
 from eeg2text_jax.predictions.file import MODES, Prediction
-from eeg2text_jax.search.settings import GenerationSpec, TokenIds
+from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.streams import stream_key
 from eeg2text_jax.study.grid import Arm, StudyArrays
 from eeg2text_jax.study.sections import DecodeSettings
@@ -60,7 +70,7 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
         axis; predictions do not depend on the mesh.
     """
     mesh = mesh or make_mesh(1, 1, jax.devices()[:1])
-    params = gather_params(params, mesh)
+    params = place_params(study, params, mesh)
     arrays = put(study.arrays, replicated(mesh))
     spec = check_decoding(study.config.decode, study.model)
     rows = study.split.parts["test"]
@@ -88,7 +98,7 @@ def batch_of(study: Study, rows: np.ndarray, part: Slice, mesh: Mesh) -> dict[st
     return put_batch(make_batch(study.samples, rows[part.samples], shape, len(part.samples)), mesh)
 
 
-def check_decoding(decode: DecodeSettings, model: TokenIds) -> GenerationSpec:
+def check_decoding(decode: DecodeSettings, model: Seq2SeqModel) -> GenerationSpec:
     """Return the generation settings of `config.decode` for a model.
 
     Raises:
@@ -98,17 +108,23 @@ def check_decoding(decode: DecodeSettings, model: TokenIds) -> GenerationSpec:
         raise UserError(
             f"decode.teacher_forced_cut is {decode.teacher_forced_cut!r}; expected one of {', '.join(CUTS)}."
         )
+    if decode.tensor_parallel and not model.shared_frozen:
+        raise UserError(
+            "decode.tensor_parallel divides a frozen language model over devices, and this run trains all of it; set "
+            "optim.trainable=lora or bridge, or leave decode.tensor_parallel out."
+        )
     return GenerationSpec.from_fields(decode.fields(), model)
 
 
-def gather_params(params: Any, mesh: Mesh) -> Any:
+def place_params(study: Study, params: Any, mesh: Mesh) -> Any:
     """Replicate parameters `[A, ...]` over the devices of their arm, so the search need not gather them each step.
 
-    A frozen model that all arms share is replicated over all devices.
+    A frozen model that all arms share is replicated over all devices, or divided for `decode.tensor_parallel`.
     """
-    where = arm_sharding(mesh)
+    where: Any = arm_sharding(mesh)
     if isinstance(params, Divided):
-        where = Divided(where, replicated(mesh))
+        rules = FULLY_SHARDED if study.config.decode.tensor_parallel else REPLICATED
+        where = Divided(where, frozen_shardings(params.frozen, mesh, rules))
     return jax.jit(lambda params: params, out_shardings=where)(params)
 
 
@@ -129,11 +145,21 @@ def _decode_slice(
     shared = read_inputs(condition, batch)
     keys = sentence_keys(study.config.seed, batch["sample_id"]) if spec.do_sample else None
     free = generate_arms(
-        study.model, params, fed, shared, spec, mesh, keys=keys, compactions=study.config.decode.compactions
+        study.model,
+        params,
+        fed,
+        shared,
+        spec,
+        mesh,
+        keys=keys,
+        compactions=study.config.decode.compactions,
+        tensor_parallel=study.config.decode.tensor_parallel,
     )
     return BothModes(
         free_running=by_sample(free, spec.num_return_sequences),
-        teacher_forced=teacher_forced_arms(study.model, params, fed, shared, labels, mesh),
+        teacher_forced=teacher_forced_arms(
+            study.model, params, fed, shared, labels, mesh, tensor_parallel=study.config.decode.tensor_parallel
+        ),
     )
 
 

@@ -14,8 +14,8 @@ from jax.sharding import Mesh
 
 from eeg2text_jax.conditions import NEAREST
 from eeg2text_jax.data.text import encode_targets
-from eeg2text_jax.decoding.cells import Cell, batch_of, feed_arms, gather_params, read_inputs, row_fields, slices_of
-from eeg2text_jax.decoding.sharded import Inputs, Slice, decode_dataset
+from eeg2text_jax.decoding.cells import Cell, batch_of, feed_arms, place_params, read_inputs, row_fields, slices_of
+from eeg2text_jax.decoding.sharded import Inputs, Slice, decode_dataset, program_of_arms
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.parallel.arms import shard_map_arms
@@ -32,7 +32,7 @@ def retrieve_grid(study: Study, params: Any, mesh: Mesh, candidates: Candidates)
     Candidates are distinct sentences, including those of the test part. Yields for every condition and arm one row per
     sample, in the order of the split.
     """
-    params = gather_params(params, mesh)
+    params = place_params(study, params, mesh)
     rows = study.split.parts["test"]
     texts = study.targets.vectors[study.targets.rows(candidates.references)].astype(np.float64)
     texts /= np.maximum(np.linalg.norm(texts, axis=1, keepdims=True), 1e-12)  # --> [N, E]
@@ -122,11 +122,11 @@ def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candid
     minus its mean log-likelihood given recordings of the dev part under the same condition: an estimate of pointwise
     mutual information, in nats. No other test recording enters a score. Time grows with recordings times candidates.
     """
-    params = gather_params(params, mesh)
+    params = place_params(study, params, mesh)
     dev, test = study.split.parts["dev"], study.split.parts["test"]
     prior = dev[np.unique(np.linspace(0, len(dev) - 1, min(PRIOR_ROWS, len(dev))).round().astype(int))]
     labels = padded_labels(study, candidates.references)
-    program = likelihood_program(study.model, mesh)
+    program = likelihood_program(study.model, mesh, study.config.decode.tensor_parallel)
 
     def run(params: Any, fed: Inputs, shared: Inputs) -> jax.Array:
         # Rows come first because arrays are sharded along `data` by their first axis; each device has all texts.
@@ -155,7 +155,7 @@ def padded_labels(study: Study, texts: Sequence[str]) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=16)
-def likelihood_program(model: Seq2SeqModel, mesh: Mesh) -> Callable[..., jax.Array]:
+def likelihood_program(model: Seq2SeqModel, mesh: Mesh, tensor_parallel: bool = False) -> Callable[..., jax.Array]:
     """Return the jitted function `(params, fed, (shared, labels [B, N, T])) -> summed NLL [A, B, N]`, nats, float32.
 
     Each recording is encoded once; candidates are then scored one after the other by teacher forcing.
@@ -167,7 +167,7 @@ def likelihood_program(model: Seq2SeqModel, mesh: Mesh) -> Callable[..., jax.Arr
         of_one = functools.partial(summed_nll, model, params, hidden, mask)
         return jax.lax.map(of_one, texts.swapaxes(0, 1)).swapaxes(0, 1)
 
-    return shard_map_arms(score, mesh)
+    return program_of_arms(score, mesh, tensor_parallel)
 
 
 def summed_nll(model: Seq2SeqModel, params: Any, hidden: jax.Array, mask: jax.Array, labels: jax.Array) -> jax.Array:

@@ -20,7 +20,7 @@ from eeg2text_jax.decoding.generate import Generated, check_request, search
 from eeg2text_jax.decoding.teacher_forced import TeacherForced, score_reference
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.parallel.arms import shard_map_arms
+from eeg2text_jax.parallel.arms import shard_map_arms, tensor_parallel_arms
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.search.settings import GenerationSpec
@@ -118,6 +118,7 @@ def generate_arms(
     *,
     keys: jax.Array | None = None,
     compactions: int = 0,
+    tensor_parallel: bool = False,
 ) -> Generated:
     """`generate` for stacked arms; takes no target. Leaves of the result are `[A, N, ...]`.
 
@@ -127,21 +128,30 @@ def generate_arms(
       shared: inputs common to all arms, `[B, ...]`, such as `mask`.
       keys: PRNG keys `[B]`, one per sentence, for `spec.do_sample`.
       compactions: see `beam_search`; does not change results.
+      tensor_parallel: the frozen model of `params` is divided over `data`, see `tensor_parallel_arms`.
     """
     check_request({**fed, **shared}, spec, keys)
-    return generate_program(model, spec, mesh, compactions)(params, fed, (shared, keys if spec.do_sample else None))
+    program = generate_program(model, spec, mesh, compactions, tensor_parallel)
+    return program(params, fed, (shared, keys if spec.do_sample else None))
 
 
 def teacher_forced_arms(
-    model: Seq2SeqModel, params: Any, fed: Inputs, shared: Inputs, labels: jax.Array, mesh: Mesh
+    model: Seq2SeqModel,
+    params: Any,
+    fed: Inputs,
+    shared: Inputs,
+    labels: jax.Array,
+    mesh: Mesh,
+    *,
+    tensor_parallel: bool = False,
 ) -> TeacherForced:
     """`teacher_forced` for stacked arms: labels are `[B, T]`, result leaves `[A, B, ...]`."""
-    return teacher_forced_program(model, mesh)(params, fed, (shared, labels))
+    return teacher_forced_program(model, mesh, tensor_parallel)(params, fed, (shared, labels))
 
 
 @functools.lru_cache(maxsize=64)
 def generate_program(
-    model: Seq2SeqModel, spec: GenerationSpec, mesh: Mesh, compactions: int = 0
+    model: Seq2SeqModel, spec: GenerationSpec, mesh: Mesh, compactions: int = 0, tensor_parallel: bool = False
 ) -> Callable[..., Generated]:
     """Return the jitted `(params, fed, (shared, keys)) -> Generated`; one compilation per input shape."""
 
@@ -149,15 +159,22 @@ def generate_program(
         inputs, keys = shared
         return search(model, params, {**fed, **inputs}, spec, keys, compactions)
 
-    return shard_map_arms(decode, mesh)
+    return program_of_arms(decode, mesh, tensor_parallel)
 
 
 @functools.lru_cache(maxsize=64)
-def teacher_forced_program(model: Seq2SeqModel, mesh: Mesh) -> Callable[..., TeacherForced]:
+def teacher_forced_program(
+    model: Seq2SeqModel, mesh: Mesh, tensor_parallel: bool = False
+) -> Callable[..., TeacherForced]:
     """Return the jitted `(params, fed, (shared, labels)) -> TeacherForced`."""
 
     def decode(params: Any, fed: Inputs, shared: tuple[Inputs, jax.Array]) -> TeacherForced:
         inputs, labels = shared
         return score_reference(model, params, {**fed, **inputs}, labels, with_logits=False)
 
-    return shard_map_arms(decode, mesh)
+    return program_of_arms(decode, mesh, tensor_parallel)
+
+
+def program_of_arms(function: Callable[..., Any], mesh: Mesh, tensor_parallel: bool) -> Callable[..., Any]:
+    """Jit `function` of one arm for all arms of a mesh."""
+    return (tensor_parallel_arms if tensor_parallel else shard_map_arms)(function, mesh)

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh, Mesh, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from eeg2text_jax.parallel.mesh import ARM, DATA, with_mesh
+from eeg2text_jax.parallel.mesh import ARM, DATA, whole_batch, with_mesh
 from eeg2text_jax.parallel.placement import arm_sharding, replicated, seeds_sharding
 
 
@@ -116,3 +116,33 @@ def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., An
         )(params, fed, shared)
 
     return jax.jit(apart)
+
+
+def tensor_parallel_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
+    """Jit `function` with the same signature as `shard_map_arms`, for a frozen model divided over `data`.
+
+    The devices of an arm decode the whole batch together. A device multiplies by its part of every weight matrix, and
+    the activations of one position are exchanged (small) instead of the weights (all of them at every step). The loop
+    stops when all sentences of the batch have ended.
+    """
+
+    def local(own: Any, fed: Any, rest: tuple[Any, Any]) -> Any:
+        frozen, shared = rest
+        with whole_batch():
+            return _each_local(lambda arm: function(Divided(arm[0], frozen), arm[1], shared), (own, fed), "map")
+
+    def together(params: Divided, fed: Any, shared: Any) -> Any:
+        everywhere = NamedSharding(mesh, PartitionSpec())
+        fed = jax.lax.with_sharding_constraint(fed, arm_sharding(mesh))
+        rest = (params.frozen, jax.lax.with_sharding_constraint(shared, everywhere))
+        if mesh.shape[ARM] == 1:
+            result = local(params.own, fed, rest)
+        else:
+            arms = PartitionSpec(ARM)
+            specs = (arms, arms, PartitionSpec())
+            result = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=arms, axis_names={ARM}, check_vma=False)(
+                params.own, fed, rest
+            )
+        return jax.lax.with_sharding_constraint(result, arm_sharding(mesh))
+
+    return jax.jit(together)

@@ -4,10 +4,12 @@ Also the sharding constraints of the batch axis, for programs that XLA partition
 and peak rates from data sheets.
 """
 
+import contextlib
+import contextvars
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -121,11 +123,25 @@ def with_mesh(function: Callable[..., Any], mesh: Mesh | AbstractMesh | None) ->
     return traced
 
 
+_whole_batch = contextvars.ContextVar("whole_batch", default=False)
+
+
+@contextlib.contextmanager
+def whole_batch() -> Iterator[None]:
+    """Turn `shard_rows` and `replicate` off while a program is traced: every device of `data` has the whole batch."""
+    token = _whole_batch.set(True)
+    try:
+        yield
+    finally:
+        _whole_batch.reset(token)
+
+
 def data_shards() -> int:
     """Number of devices that XLA divides the batch over, in the mesh of the context; 1 without one."""
     mesh = jax.sharding.get_abstract_mesh()
     if (
-        mesh.empty
+        _whole_batch.get()
+        or mesh.empty
         or DATA not in mesh.axis_names
         or dict(zip(mesh.axis_names, mesh.axis_types, strict=True))[DATA] != AxisType.Auto
     ):

@@ -21,9 +21,12 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel, divide
 from eeg2text_jax.parallel.arms import Divided, compile_step
 from eeg2text_jax.parallel.placement import (
+    FULLY_SHARDED,
+    REPLICATED,
     Placement,
     batch_sharding,
     fed_sharding,
+    frozen_shardings,
     replicated,
     seeds_sharding,
     with_sharding,
@@ -100,7 +103,10 @@ class Outline:
         spec = GenerationSpec.from_fields(self.config.decode.fields(), self.model)
         params = placement.abstract(self._program().state_shapes().params)
         frozen = self._frozen()
-        params = params if frozen is None else Divided(params, _placed(frozen, replicated(mesh)))
+        tensor_parallel = self.config.decode.tensor_parallel and frozen is not None
+        if frozen is not None:
+            where = frozen_shardings(frozen, mesh, FULLY_SHARDED if tensor_parallel else REPLICATED)
+            params = Divided(params, jax.tree.map(with_sharding, frozen, where))
         rows, shared = fed_sharding(mesh), batch_sharding(mesh)
         features = jax.ShapeDtypeStruct((len(self.arms), size, words, *self.features), jnp.float32, sharding=rows)
         mask = jax.ShapeDtypeStruct((size, words), jnp.bool_, sharding=shared)
@@ -108,7 +114,7 @@ class Outline:
         if spec.do_sample:
             keys = _placed(jax.eval_shape(lambda: jax.random.split(jax.random.key(0), size)), shared)
         return Program(
-            generate_program(self.model, spec, mesh, self.config.decode.compactions),
+            generate_program(self.model, spec, mesh, self.config.decode.compactions, tensor_parallel),
             (params, {"features": features}, ({"mask": mask}, keys)),
         )
 

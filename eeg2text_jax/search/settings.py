@@ -30,7 +30,7 @@ _NEUTRAL = {
 }  # fmt: skip
 
 # Fields of `config.decode` for the loop over the test set, not for the search.
-_OF_THE_LOOP = {"batch_size", "compactions", "teacher_forced_cut"}
+_OF_THE_LOOP = {"batch_size", "compactions", "teacher_forced_cut", "tensor_parallel"}
 
 CACHE_DTYPES = ("", "bfloat16", "float32")
 WEIGHTS_DTYPES = ("", "int8")

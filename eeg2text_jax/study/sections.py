@@ -187,6 +187,7 @@ class DecodeSettings:
     top_p: Annotated[float, number(0, 1, above=True)]
     cache_dtype: Annotated[str, one_of(*CACHE_DTYPES)]
     weights_dtype: Annotated[str, one_of(*WEIGHTS_DTYPES)]
+    tensor_parallel: Annotated[bool, flag()]
     batch_size: Annotated[int, whole(1, 1_000_000)]
     compactions: Annotated[int, whole(0, 30)]
     teacher_forced_cut: Annotated[str, one_of("reference", "authors")]
