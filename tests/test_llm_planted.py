@@ -8,7 +8,7 @@ import llm_runs
 import pytest
 from etils import epath
 from llm_runs import open_tiny
-from planted_llm import CLASS_WORDS, LETTERS, WORDS, write_planted
+from planted_llm import WORDS, write_planted
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.result import AuditResult
@@ -99,25 +99,21 @@ def test_noise_gives_no_content(base: str, tmp_path: Path, monkeypatch: pytest.M
     assert len(wrong) <= 1, wrong
 
 
-@pytest.mark.slow
 def test_the_class_in_the_prompt_is_all_that_noise_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The prompt names the class of a sentence: both arms write words of the class, and the recording adds nothing."""
-    classes = 6
-    data = write_planted(tmp_path / "data.npz", sentences=1800, classes=classes, signal=False)
+    """The prompt names the class of a sentence: both arms write the class's words, and the recording adds nothing."""
+    data = write_planted(tmp_path / "data.npz", sentences=12_000, classes=6, signal=False, subjects=1, named=True)
     both = {"grid.train_conditions": ("eeg", "prompt_only"), "grid.eval_conditions": ("eeg", "prompt_only")}
-    changes = {**both, "text.template": "{task} <eeg>", "train.steps": 600, "train.eval_every": 50}
-    rows = free_rows(run(tmp_path, monkeypatch, data, **{**changes, "train.save_every": 600, "optim.lr": 3e-3}))
+    changes = {**both, "text.template": "{task} <eeg>", "train.steps": 200, "train.eval_every": 100}
+    rows = free_rows(run(tmp_path, monkeypatch, data, **{**changes, "train.save_every": 200}))
     cells = {
         name: [dataclasses.replace(row, task="") for row in rows if row.train_condition == row.eval_condition == name]
         for name in ("eeg", "prompt_only")
     }
-    vocabulary = [a + b for a in LETTERS for b in "aeiou"]
-    kinds = {row.reference: str(vocabulary.index(row.reference.split()[0]) // CLASS_WORDS) for row in rows}
+    kinds = {row.reference: row.reference.split()[0] for row in rows}
     options = {"resamples": 500, "groups": {"class": kinds}}
     for name in cells:
         alone = audit(cells[name], **options)
         (level,) = alone.levels
         assert level.reading == "tells the category (class); nothing found within categories", (name, alone.sentence)
-    # Equivalence within a point of BLEU-1 needs more than these 178 sentences: the interval is several points wide.
     found = audit(cells["eeg"], {"prompt_only": cells["prompt_only"]}, **options)
-    assert found.verdict.value not in ("uses EEG", "detectable but below the margin"), found.sentence
+    assert found.verdict.value == "equivalent to control", found.sentence

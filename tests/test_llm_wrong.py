@@ -13,7 +13,7 @@ from etils import epath
 from llm_runs import make_base, open_tiny
 from safetensors.numpy import load_file, save_file
 
-from eeg2text_jax.decoding.cells import decode_grid
+from eeg2text_jax.decoding.cells import check_decoding, decode_grid
 from eeg2text_jax.decoding.exported import load_export
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.export_run import write_export
@@ -164,3 +164,10 @@ def test_an_export_without_its_adapters_is_refused(exported: Path, tmp_path: Pat
     (out / "adapter_model.safetensors").unlink()
     with pytest.raises(UserError, match=r"adapter_model\.safetensors"):
         load_export(out)
+
+
+def test_tensor_parallel_decoding_needs_a_frozen_model(tmp_path: Path) -> None:
+    study = open_tiny(epath.Path(tmp_path / "run"), **{"optim.trainable": "all"})
+    decode = study.config.changed({"decode.tensor_parallel": True}).decode
+    with pytest.raises(UserError, match="set optim.trainable=lora or bridge"):
+        check_decoding(decode, study.model)

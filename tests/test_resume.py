@@ -13,11 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+from etils import epath
 from jax.sharding import SingleDeviceSharding
 from tiny_run import ROOT, as_flag
 
 from eeg2text_jax import cli
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.training import checkpoint
 from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
 from eeg2text_jax.training.metrics_log import MetricsLog
 from eeg2text_testing.forked_runs import final_checkpoint, logged_metrics
@@ -261,6 +263,15 @@ def test_a_checkpoint_that_cannot_be_written_is_one_sentence(tmp_path, monkeypat
     (sentence,) = capsys.readouterr().err.splitlines()
     assert "a checkpoint cannot be written" in sentence
     assert "No space left" in sentence
+
+
+def test_the_folder_that_may_not_be_written_is_named(tmp_path, monkeypatch):
+    """Removing an old checkpoint fails at its first file, and the error names that file alone."""
+    (tmp_path / "step_8").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, _: path.name != "step_8")
+    sentence = r"/step_8: .* cannot be written, or an old one removed .*'digests.json'"
+    with pytest.raises(UserError, match=sentence), checkpoint._writing(epath.Path(tmp_path)):
+        raise PermissionError(errno.EACCES, "Permission denied", "digests.json")
 
 
 def test_a_disk_without_room_for_a_checkpoint_is_said_before_any_of_it_is_written(tmp_path, monkeypatch):

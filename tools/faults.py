@@ -1,6 +1,6 @@
 """Faults: kills, suspended processes, second starts, no locks, full and read-only disks, damaged files.
 
-    python tools/faults.py DIR [--kills 10] [--cases run,folds,judge,fmri,contrastive,score] [--stores folder,s3,gs]
+    python tools/faults.py DIR [--kills 10] [--cases run,folds,judge,fmri,contrastive,llm,score] [--stores folder,s3,gs]
     python tools/faults.py DIR --kills 0 --disks          # full and read-only ones; root's rights on Linux
     python tools/faults.py DIR --kills 0 --mutations 300  # of files of workdirs
 
@@ -28,7 +28,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="folder for the runs; emptied first, but for compiled programs")
     parser.add_argument("--kills", type=int, default=10, help="faults that commands are interrupted by")
-    parser.add_argument("--cases", default="run,folds,judge,fmri,contrastive,score")
+    parser.add_argument("--cases", default="run,folds,judge,fmri,contrastive,llm,score")
     parser.add_argument("--stores", default=",".join(STORES))
     parser.add_argument("--disks", action="store_true")
     parser.add_argument("--mutations", type=int, default=0)

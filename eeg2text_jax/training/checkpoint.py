@@ -13,6 +13,7 @@ import contextlib
 import itertools
 import json
 import logging
+import os
 import shutil
 import signal
 import threading
@@ -269,8 +270,14 @@ def _writing(directory: epath.Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason = first_line(error)[:200]
+        reason, place = first_line(error)[:200], _unwritable(directory)
         raise UserError(
-            f"{directory}: a checkpoint cannot be written ({reason}); free space or get write permission there, and "
-            "run the same command again."
+            f"{place}: a checkpoint cannot be written, or an old one removed ({reason}); free space or get write "
+            "permission there, and run the same command again."
         ) from error
+
+
+def _unwritable(directory: epath.Path) -> epath.Path:
+    """Return the first folder in `directory` without write permission, or `directory` if there is none."""
+    folders = (folder for folder in sorted(directory.glob("*")) if folder.is_dir())
+    return next((folder for folder in folders if not os.access(folder, os.W_OK)), directory)

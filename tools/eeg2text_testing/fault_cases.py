@@ -64,6 +64,10 @@ JUDGE = {
     "train__save_every": 10,
     "optim__warmup_steps": 10,
 }
+LLM = {
+    "data__synthetic__sentences": 60, "train__steps": 8, "train__eval_every": 4, "train__save_every": 2,
+    "batch__size": 8, "audit__resamples": 200,
+}  # fmt: skip
 RANKS = {
     "objective": "contrastive",
     "contrastive__width": 16,
@@ -101,6 +105,11 @@ def cases(rows: Path) -> dict[str, Case]:
             "contrastive",
             lambda place: ["run", *arguments(**RANKS), f"--workdir={place}"],
             (*TRAINING, ("ranking", "rankings.jsonl")),
+        ),
+        Case(
+            "llm",
+            lambda place: ["run", *flags("llm.py:model=tiny,train=lora", **LLM), f"--workdir={place}"],
+            (*TRAINING, *PREDICTING),
         ),
         Case(
             "score",
