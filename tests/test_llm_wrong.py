@@ -169,5 +169,5 @@ def test_an_export_without_its_adapters_is_refused(exported: Path, tmp_path: Pat
 def test_tensor_parallel_decoding_needs_a_frozen_model(tmp_path: Path) -> None:
     study = open_tiny(epath.Path(tmp_path / "run"), **{"optim.trainable": "all"})
     decode = study.config.changed({"decode.tensor_parallel": True}).decode
-    with pytest.raises(UserError, match="set optim.trainable=lora or bridge"):
+    with pytest.raises(UserError, match="frozen language model over devices"):
         check_decoding(decode, study.model)
