@@ -37,7 +37,7 @@ from eeg2text_testing.mutation_bench import Bench
 ROOT = Path(__file__).parents[1]
 FOLDERS = "training,decoding,search,conditions,splits,auditing,judge,stores"
 # What they hold is words and pictures, or the pace of a machine.
-LEFT_OUT = ("report", "figures", "page", "pictures", "tracker", "tracker_process", "curves", "split_map", "topomap")
+LEFT_OUT = ("report", "figures", "page", "pictures", "tracker", "tracker_process", "split_map", "topomap")
 
 
 def drawn(root: Path, folders: Sequence[str], seed: int) -> Iterator[Mutant]:

@@ -1,4 +1,4 @@
-"""The paper's two baselines: logistic regression on a metric and simple features. They are not LATTEScore.
+"""The paper's two baselines for a judge: logistic regression on BERTScore and error rates, and on sentence similarity.
 
 Shapes: `N` pairs, `C` features.
 """
@@ -21,8 +21,7 @@ from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.pretrained.embedding import TextEmbedder
 from eeg2text_jax.pretrained.encoders import load_encoder
 
-STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # C, the inverse of the L2 penalty; chosen by AUC on dev
-_STEPS, _ENOUGH = 100, 1e-12
+STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # inverse weights of the L2 penalty, of which AUC on dev chooses one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,10 +29,10 @@ class Logistic:
     """A fitted logistic regression: sigmoid(bias + weights · (x - mean) / spread)."""
 
     mean: np.ndarray  # [C]
-    spread: np.ndarray  # [C]
+    spread: np.ndarray  # [C], standard deviation
     weights: np.ndarray  # [C]
     bias: float
-    strength: float  # C
+    strength: float  # inverse weight of the L2 penalty
 
     def __call__(self, features: np.ndarray) -> np.ndarray:
         """Return the probability that the meaning is kept, `[N]`, from features `[N, C]`."""
@@ -41,7 +40,10 @@ class Logistic:
 
 
 def fit(features: np.ndarray, labels: np.ndarray, strength: float) -> Logistic:
-    """Minimize `|w|²/2 + C Σ log(1 + exp(-±(b + w·z)))` over standardized features by Newton's method in float64."""
+    """Fit weights w and bias b to features `[N, C]` and bool labels `[N]` by Newton's method in float64.
+
+    The fit minimizes `|w|²/2 + strength · Σ log(1 + exp(∓(b + w·z)))` over standardized features z.
+    """
     mean, spread = features.mean(0), features.std(0)
     spread = np.where(spread > 0, spread, 1.0)
     z = np.concatenate([np.ones((len(features), 1)), (features - mean) / spread], axis=1)
@@ -49,10 +51,9 @@ def fit(features: np.ndarray, labels: np.ndarray, strength: float) -> Logistic:
     y, w = np.asarray(labels, float), np.zeros(z.shape[1])
 
     def loss(w: np.ndarray) -> float:
-        sign = 2 * y - 1
-        return float(0.5 * w @ penalty @ w + strength * np.logaddexp(0, -sign * (z @ w)).sum())
+        return float(0.5 * w @ penalty @ w + strength * np.logaddexp(0, (1 - 2 * y) * (z @ w)).sum())
 
-    for _ in range(_STEPS):
+    for _ in range(100):
         p = special.expit(z @ w)
         gradient = penalty @ w + strength * z.T @ (p - y)
         curvature = penalty + strength * (z * (p * (1 - p))[:, None]).T @ z + 1e-12 * np.eye(len(w))
@@ -60,26 +61,22 @@ def fit(features: np.ndarray, labels: np.ndarray, strength: float) -> Logistic:
         while loss(w - size * step) > loss(w) and size > 1e-8:
             size /= 2
         w = w - size * step
-        if np.abs(size * step).max() < _ENOUGH:
+        if np.abs(size * step).max() < 1e-12:
             break
     return Logistic(mean, spread, w[1:], float(w[0]), strength)
 
 
 def fit_best(train: tuple[np.ndarray, np.ndarray], dev: tuple[np.ndarray, np.ndarray]) -> Logistic:
-    """Return the fit with the best AUC on dev; among ties, the one with the strongest penalty."""
+    """Return the fit on `train` (features, labels) with the best AUC on `dev`; ties: the strongest penalty."""
     fits = [fit(*train, strength) for strength in STRENGTHS]
     return max(fits, key=lambda model: (auc(model(dev[0]), dev[1]) or 0.0, -model.strength))
 
 
 def error_rates(pairs: Sequence[Pair]) -> np.ndarray:
-    """Return deletions, insertions and substitutions per word of the ground truth, normalized, `[N, 3]`; not capped."""
+    """Return word deletions, insertions and substitutions, divided by the words of the ground truth, `[N, 3]`."""
     found = []
     for pair in pairs:
-        numbers: dict[str, int] = {}
-        reference, hypothesis = (
-            [numbers.setdefault(word, len(numbers)) for word in normalize(text).split()]
-            for text in (pair.reference, pair.hypothesis)
-        )
+        reference, hypothesis = (normalize(text).split() for text in (pair.reference, pair.hypothesis))
         replaced, deleted, inserted, words = edit_counts(hypothesis, reference)
         found.append(np.array([deleted, inserted, replaced]) / max(words, 1))
     return np.array(found, float).reshape(-1, 3)
@@ -99,12 +96,11 @@ def similarity_features(pairs: Sequence[Pair], metric: Similarity) -> np.ndarray
 
 
 def baseline_scores(encoders: tuple[str, str], own: Path, parts: Parts) -> dict[str, tuple[np.ndarray, int]]:
-    """Fit both baselines on train; return each one's scores of the test pairs and its encoder's parameter count.
+    """Fit both baselines on train; return each one's scores of the test pairs `[N]` and its encoder's parameter count.
 
     Args:
-      encoders: checkpoints of the encoders of BERTScore and of the sentence similarity. "own": the checkpoint of the
-        judge; "": this baseline is left out.
-      own: the folder of the judge's checkpoint, for "own".
+      encoders: checkpoints of the encoders for BERTScore and for sentence similarity; "own": the judge's checkpoint,
+        the folder `own`; "": this baseline is left out.
     """
     first, second = (own if name == "own" else name for name in encoders)
     embedder = TextEmbedder(load_encoder(first)) if first else None
@@ -116,12 +112,11 @@ def baseline_scores(encoders: tuple[str, str], own: Path, parts: Parts) -> dict[
         whole = embedder if shared else TextEmbedder(load_encoder(second, "last"))
         made["meaning[lr-similarity]"] = similarity_features, Similarity(whole), whole
     found = {}
-    for label, (features, metric, asked) in made.items():
+    for label, (features, metric, encoder) in made.items():
         train, dev = (
             (features(part, metric), np.array([pair.preserved for pair in part])) for part in (parts.train, parts.dev)
         )
-        scores = fit_best(train, dev)(features(parts.test, metric))
-        found[label] = scores, count(asked.loaded.params)
+        found[label] = fit_best(train, dev)(features(parts.test, metric)), count(encoder.loaded.params)
     return found
 
 

@@ -1,8 +1,8 @@
-"""Controlled edits: pairs labelled by construction, for use without human ratings.
+"""Controlled edits: pairs of a sentence and its edited copy, labelled by the kind of edit instead of by people.
 
-An edit of severity 0 or 1 keeps the meaning; one of severity 2 breaks it. The class of a pair is drawn first, then its
-edits: 1 to 4 harmless ones, or a breaking one and up to 3 harmless ones, so that the word error rates of both classes
-overlap. Labels come from a rule, not a rater; figures from such pairs are labelled "controlled edits".
+A harmless edit (severity 0 or 1) keeps the meaning; a breaking edit (severity 2) does not. A preserved pair has 1 to 4
+harmless edits, a lost one a breaking edit and up to 3 harmless ones, so the word error rates of both classes overlap.
+Figures from such pairs are labelled "controlled edits".
 """
 
 import dataclasses
@@ -14,9 +14,11 @@ from eeg2text_jax.judge.pairs import Pair, is_exact, normalize
 
 
 def edit_sentence(text: str, harmless: int, breaking: bool, rng: random.Random, corpus: Corpus) -> Pair | None:
-    """Pair a sentence with its edited copy: `breaking` edits first, then `harmless` edits of different kinds.
+    """Return a sentence paired with its edited copy, or None if the sentence does not allow these edits.
 
-    Returns None if the sentence does not allow these edits.
+    Args:
+      harmless: number of harmless edits, each of another kind; fewer if the sentence allows fewer.
+      breaking: whether to make a breaking edit first.
     """
     words, kind = text.split(), ""
     if breaking:
@@ -41,7 +43,7 @@ def edit_sentence(text: str, harmless: int, breaking: bool, rng: random.Random, 
 
 
 def make_pairs(sentences: Sequence[str], *, per_sentence: int, preserved: float, seed: int) -> list[Pair]:
-    """Make pairs of every usable sentence, in order; pairs that cannot be made are skipped."""
+    """Make up to `per_sentence` pairs of every usable sentence; `preserved` is the probability of a preserved pair."""
     rng, corpus = random.Random(seed), Corpus.of(sentences)
     found = []
     for text in corpus.sentences:
@@ -54,8 +56,8 @@ def make_pairs(sentences: Sequence[str], *, per_sentence: int, preserved: float,
     return found
 
 
-# Synthetic speakers: share of utterances with an error, harmless edits per error, share of errors that break the
-# meaning. Some speakers have many harmless errors, some have few severe ones.
+# Synthetic speakers: share of utterances with an error, harmless edits in such an utterance, and the share of such
+# utterances whose meaning is lost. Some speakers have many harmless errors, some have few severe ones.
 SPEAKERS = (
     (0.9, 2, 0.65),
     (0.95, 3, 0.75),
@@ -71,7 +73,7 @@ SPEAKERS = (
 
 
 def make_speakers(sentences: Sequence[str], *, speakers: int, utterances: int, seed: int) -> list[Pair]:
-    """Make utterances of synthetic speakers, some without an error; a breaking edit changes one word if possible."""
+    """Make up to `utterances` pairs of each synthetic speaker; some pairs have no error."""
     rng, corpus = random.Random(seed), Corpus.of(sentences)
     found = []
     for n in range(speakers):

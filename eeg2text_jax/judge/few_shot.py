@@ -1,4 +1,4 @@
-"""Few-shot prompting: answered examples of the train part stand before each pair, and nothing is tuned."""
+"""Few-shot prompting instead of a tuned prompt: answered train pairs precede each pair as examples."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from eeg2text_jax.judge.wording import Wording
 
 
 def with_examples(wording: Wording, pairs: Sequence[Pair], words: Sequence[str], shots: int, seed: int) -> Wording:
-    """Return the wording with answered pairs before it, drawn at random: half of them preserve the meaning.
+    """Return the wording preceded by answered pairs, drawn at random: half of them preserve the meaning.
 
     Args:
-      words: the answers, the one for yes first.
-      shots: number of examples; of an odd number one more preserves the meaning.
+      words: the two answers, yes first.
+      shots: number of examples; if it is odd, one more example preserves the meaning.
 
     Raises:
       UserError: there are too few pairs of a class.
@@ -43,22 +43,21 @@ def with_examples(wording: Wording, pairs: Sequence[Pair], words: Sequence[str],
 
 
 def prompt_with_examples(config: JudgeSettings, task: Task) -> Tuned:
-    """Ask about the dev part under the examples of each seed, without a soft prompt.
+    """Evaluate the model on the dev part with the examples of each seed and no soft prompt.
 
     Returns:
-      As after tuning: an arm for each seed, with its wording, empty prompts, and what it reaches on dev.
+      The same as `tune`: an arm for each seed, with its wording, an empty prompt, and its accuracy and AUC on dev.
 
     Raises:
       UserError: there are too few train pairs, or pairs are too long beside the examples.
     """
     pairs, parts = [(pair.reference, pair.hypothesis) for pair in task.parts.dev], task.parts
     yes, width = np.array([pair.preserved for pair in parts.dev]), task.frozen.model.spec.d_model
-    nothing, wordings, best = np.zeros((0, width), np.float32), [], []
-    for seed in config.seeds:
+    arms = [(seed, 0.0) for seed in config.seeds]
+    prompts, wordings, best = np.zeros((len(arms), 0, width), np.float32), [], []
+    for prompt, seed in zip(prompts, config.seeds, strict=True):
         wording = with_examples(task.wording, parts.train, task.labels.words, config.shots, seed)
-        scores = Asker(task.frozen, nothing, wording, task.labels, config.truncate).scores(pairs, "dev pair")
+        scores = Asker(task.frozen, prompt, wording, task.labels, config.truncate).scores(pairs, "dev pair")
         wordings.append(wording)
         best.append((accuracy(scores, yes), auc(scores, yes)))
-    arms = [(seed, 0.0) for seed in config.seeds]
-    empty = np.stack([nothing] * len(arms))
-    return Tuned(arms, empty, empty, np.array(best, np.float32), np.zeros(len(arms), int), tuple(wordings))
+    return Tuned(arms, prompts, prompts, np.array(best, np.float32), np.zeros(len(arms), int), tuple(wordings))

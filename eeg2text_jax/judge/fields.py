@@ -22,7 +22,7 @@ class PromptSettings:
 @dataclasses.dataclass(frozen=True)
 class RatesSettings:
     name: Annotated[str, one_of("adamw", "adafactor", "sgd")]
-    lr: Annotated[tuple[float, ...], many(number(0, 1000, above=True))]  # an arm each
+    lr: Annotated[tuple[float, ...], many(number(0, 1000, above=True))]  # each value is an arm
     schedule: Annotated[str, one_of("constant", "linear", "cosine", "step")]
     warmup_steps: Count
     decay_every: Every
@@ -114,5 +114,5 @@ class JudgeSettings:
 
 
 RANGES: dict[str, Range] = ranges_of(JudgeSettings)
-# What may change once a prompt is tuned.
+# Fields that may change after prompts were tuned.
 LATER = ("compilation_cache", "threshold.precision", "exact", "encoder", "bertscore_encoder", "train.save_every")

@@ -1,4 +1,4 @@
-"""The frozen language model that a judge asks, with its tokenizer: in memory once, or divided over the devices."""
+"""The frozen language model of a judge with its tokenizer, initial prompts, and the scores of pairs under a prompt."""
 
 import dataclasses
 import functools
@@ -25,14 +25,7 @@ from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.parallel.mesh import make_mesh, with_mesh
-from eeg2text_jax.parallel.placement import (
-    FULLY_SHARDED,
-    REPLICATED,
-    batch_sharding,
-    frozen_shardings,
-    put,
-    replicated,
-)
+from eeg2text_jax.parallel.placement import FULLY_SHARDED, REPLICATED, batch_sharding, frozen_shardings, put, replicated
 from eeg2text_jax.pretrained.embedding import plan_batches
 from eeg2text_jax.pretrained.encoders import MODEL_TYPES, weights_digest
 from eeg2text_jax.pretrained.folder import checkpoint_folder, read_tensors
@@ -48,35 +41,35 @@ from eeg2text_jax.pretrained.load import (
 
 
 class Frozen(NamedTuple):
-    """A language model that nothing changes."""
+    """A language model whose weights are not trained."""
 
     name: str  # the last part of the checkpoint's name
     folder: Path
     model: Seq2SeqModel
     params: Params
     tokenizer: PreTrainedTokenizerBase
-    digest: str  # SHA-256 of its weights
-    tokenizer_digest: str
-    fsdp: bool = False  # each device holds a part of the weights
+    digest: str  # SHA-256 of the weights
+    tokenizer_digest: str  # class, vocabulary size and hash of the tokenizer
+    fsdp: bool = False  # the weights are sharded over all devices
 
     @property
     def alone(self) -> bool:
-        """Whether the model is a decoder without an encoder, which continues the text with its answer."""
+        """Whether the model is decoder-only, so that its answer continues the text."""
         return self.model.spec.encoder is None
 
     def encoder(
         self, wording: Wording, labels: Labels, prompt: int, truncate: bool = False, widest: int | None = None
     ) -> Encoder:
-        """Return what makes token ids of pairs beside a prompt of `prompt` vectors; `widest` limits them further."""
+        """Return the tokenizer of pairs that follow a prompt of `prompt` vectors; `widest` limits their tokens."""
         limit = self.max_tokens(wording, labels, prompt)
         return Encoder(self.tokenizer, wording, min(limit, widest or limit), truncate, self.alone)
 
     def labels(self, words: Sequence[str], wording: Wording) -> Labels:
-        """Return the answers with their token ids, see `read_labels`."""
+        """Return the two answers, yes first, with their token ids; see `read_labels`."""
         return read_labels(words, self.tokenizer, wording if self.alone else None)
 
     def max_tokens(self, wording: Wording, labels: Labels, prompt: int) -> int:
-        """Return the most tokens of a pair beside a prompt of `prompt` vectors."""
+        """Return the largest number of tokens of a pair that follows a prompt of `prompt` vectors."""
         spec = self.model.spec
         positions = (spec.encoder or spec.decoder).max_positions or wording.longest
         answer = max(map(len, labels.ids)) if self.alone else 0
@@ -86,13 +79,13 @@ class Frozen(NamedTuple):
 def load_frozen(
     checkpoint: str | Path, dtype: str = "float32", param_dtype: str = "float32", fsdp: bool = False
 ) -> Frozen:
-    """Load a language model: T5, BART, PEGASUS, BERT2BERT, or a decoder alone, as Llama.
+    """Load a language model: an encoder-decoder, such as T5 or BART, or a decoder, such as Llama.
 
     Args:
       checkpoint: a folder, or a name on the Hugging Face Hub.
       dtype: of the computation.
-      param_dtype: in which the frozen weights are kept.
-      fsdp: divide the weights over all devices instead of loading them to the first one.
+      param_dtype: of the frozen weights in memory.
+      fsdp: shard the weights over all devices instead of loading them to the first one.
 
     Raises:
       UserError: there is no such checkpoint, or it has no decoder.
@@ -105,7 +98,7 @@ def load_frozen(
             "encoder-decoder (T5, BART, PEGASUS) or a decoder (Llama, Mistral, Qwen, Gemma)."
         )
     tokenizer, spec = load_tokenizer(folder), as_stored(spec_of(config, folder), folder)
-    if spec.encoder is None:  # of several end tokens the tokenizer's is meant
+    if spec.encoder is None:  # a decoder's configuration may list several end tokens
         spec = dataclasses.replace(spec, eos_token=tokenizer.eos_token_id)
     model = Seq2SeqModel(spec, None, dtype)
     shardings = functools.partial(weights_shardings, mesh=asking_mesh(fsdp), fsdp=True) if fsdp else None
@@ -115,7 +108,7 @@ def load_frozen(
 
 
 def _load_weights(model: Seq2SeqModel, folder: Path, param_dtype: str, shardings: Shardings | None) -> Params:
-    """Read the language model's weights shard by shard; one that was exported with an EEG encoder leaves it out."""
+    """Read the language model's weights file by file; an EEG encoder in the same checkpoint is left out."""
     shapes = model.shapes
     sources = match(backbone_table(model.spec), read_tensors(folder), tensor_shapes(shapes), str(folder))
     wanted = flatten(jax.eval_shape(functools.partial(stored_as, dtype=param_dtype), shapes))
@@ -127,12 +120,12 @@ def _load_weights(model: Seq2SeqModel, folder: Path, param_dtype: str, shardings
 
 
 def weights_shardings(params: Params, mesh: Mesh, fsdp: bool) -> Any:
-    """Return where frozen weights lie: on every device of the mesh, or with `fsdp` divided along `data`."""
+    """Return the shardings of frozen weights: replicated, or with `fsdp` sharded along the mesh axis `data`."""
     return frozen_shardings(params, mesh, FULLY_SHARDED if fsdp else REPLICATED)
 
 
 def asking_mesh(fsdp: bool) -> Mesh:
-    """Return the mesh of the programs that ask one prompt: all devices with `fsdp`, else those of this process."""
+    """Return the mesh for scoring pairs under one prompt: all devices with `fsdp`, else the devices of this process."""
     devices = jax.devices() if fsdp else jax.local_devices()
     return make_mesh(1, len(devices), devices)
 
@@ -147,20 +140,20 @@ def initial_prompts(
     labels: Labels,
     texts: Sequence[str],
 ) -> np.ndarray:
-    """A prompt for each seed, float32 `[A, P, D]`, as the model would see it.
+    """Return an initial prompt of `length` input embeddings for each seed, float32 `[A, P, D]`.
 
     Args:
-      init: `vocabulary`, embeddings of tokens drawn from the most frequent ones (Lester et al. 2021); `labels`, the
-        mean of each label's pieces, and for the rest as before; `uniform`, numbers from -0.5 to 0.5.
-      population: how many tokens count as the most frequent ones. T5's table is in that order; of other models the
-        tokens of `texts` are counted, ties by id.
+      init: `vocabulary`: embeddings of tokens drawn from the most frequent ones (Lester et al. 2021); `labels`: the
+        mean embedding of each label's tokens first, then as `vocabulary`; `uniform`: numbers from -0.5 to 0.5.
+      population: number of tokens that count as the most frequent ones, see `frequent_tokens`.
+      texts: texts in which tokens are counted.
 
     Raises:
-      UserError: fewer tokens are known than the prompt is long.
+      UserError: there are fewer tokens to draw from than the prompt is long.
     """
-    width = frozen.model.spec.d_model
     if init == "uniform":
-        draws = [np.random.default_rng([seed, 1]).uniform(-0.5, 0.5, (length, width)) for seed in seeds]
+        shape = length, frozen.model.spec.d_model
+        draws = [np.random.default_rng([seed, 1]).uniform(-0.5, 0.5, shape) for seed in seeds]
         return np.stack(draws).astype(np.float32)
     known = frequent_tokens(frozen, population, texts)
     if len(known) < length:
@@ -173,24 +166,28 @@ def initial_prompts(
         chosen = np.random.default_rng([seed, 0]).choice(known, length, replace=False)
         prompt = embeddings_of(frozen, chosen)
         if init == "labels":
-            for place, pieces in enumerate(labels.ids[:length]):
-                prompt[place] = embeddings_of(frozen, np.array(pieces)).mean(0)
+            for place, tokens in enumerate(labels.ids[:length]):
+                prompt[place] = embeddings_of(frozen, np.array(tokens)).mean(0)
         prompts.append(prompt)
     return np.stack(prompts)
 
 
 def embeddings_of(frozen: Frozen, ids: np.ndarray) -> np.ndarray:
     """Return the input embeddings of tokens `[N]`, float32 `[N, D]`."""
-    embed = jax.jit(frozen.model.embed)  # of all weights it keeps the table alone
+    embed = jax.jit(frozen.model.embed)  # jit drops all weights but the embeddings
     return to_host(embed(frozen.params, jnp.asarray(ids, jnp.int32)[None]).astype(jnp.float32))[0].copy()
 
 
 def frequent_tokens(frozen: Frozen, population: int, texts: Sequence[str]) -> np.ndarray:
-    """The most frequent tokens, most frequent first, without special ones."""
+    """Return the ids of at most `population` tokens that are not special, the most frequent first.
+
+    Frequencies are counted in `texts`, ties are ordered by id; T5's own vocabulary is ordered by frequency already.
+    """
     special = set(frozen.tokenizer.all_special_ids)
     size = min(len(frozen.tokenizer), frozen.model.spec.vocab_size)
     order = np.arange(size)
-    if frozen.model.spec.backbone != "t5" or not _is_sentencepiece(frozen.tokenizer):
+    ordered = type(frozen.tokenizer.backend_tokenizer.model).__name__ == "Unigram"  # SentencePiece, as T5 has it
+    if frozen.model.spec.backbone != "t5" or not ordered:
         encoded = frozen.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
         counts = np.bincount(np.concatenate([np.asarray(ids, int) for ids in encoded]), minlength=size)
         order = np.argsort(-counts, kind="stable")
@@ -198,13 +195,8 @@ def frequent_tokens(frozen: Frozen, population: int, texts: Sequence[str]) -> np
     return np.array([i for i in order.tolist() if i not in special][:population])
 
 
-def _is_sentencepiece(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether the order of the vocabulary is one of frequency, as in T5's own."""
-    return type(tokenizer.backend_tokenizer.model).__name__ == "Unigram"
-
-
 class Asker:
-    """A prompt on a frozen model: how likely each pair keeps the meaning. Equal pairs are asked once."""
+    """A frozen model with one prompt, which scores pairs; equal pairs are scored once."""
 
     def __init__(self, frozen: Frozen, prompt: np.ndarray, wording: Wording, labels: Labels, truncate: bool = False):
         self.frozen, self.labels = frozen, labels
@@ -214,10 +206,10 @@ class Asker:
         self.encoder = frozen.encoder(wording, labels, len(prompt), truncate)
 
     def scores(self, pairs: Sequence[tuple[str, str]], where: str = "row") -> np.ndarray:
-        """For every (reference, hypothesis) how likely the meaning is kept, from 0 to 1, float64 `[N]`.
+        """Return the probability that the meaning is kept of every (reference, hypothesis), float64 `[N]`.
 
         Raises:
-          UserError: a pair is longer than the model takes, or an answer is not finite.
+          UserError: a pair (named by `where` and its number) is too long for the model, or a score is not finite.
         """
         distinct = list(dict.fromkeys(pairs))
         ids = self.encoder(distinct, where)
@@ -226,9 +218,9 @@ class Asker:
         for rows, width, size in plan_batches(list(map(len, ids)), self._mesh.size):
             batch = block(ids, nothing, rows, width, size, self.frozen.model.pad_token)
             placed = put({name: batch[name] for name in ("ids", "length")}, batch_sharding(self._mesh))
-            asked = rows, _ask(self.frozen.model, self.labels.ids, self._mesh, self._params, self._prompt, placed)
-            self._read(pending, found)  # the next batch is under way meanwhile
-            pending = asked
+            answers = _ask(self.frozen.model, self.labels.ids, self._mesh, self._params, self._prompt, placed)
+            self._read(pending, found)  # meanwhile the devices compute the next batch
+            pending = rows, answers
         self._read(pending, found)
         if not np.isfinite(found).all():
             wrong = distinct[int(np.flatnonzero(~np.isfinite(found))[0])]
@@ -236,14 +228,16 @@ class Asker:
         place = {pair: i for i, pair in enumerate(distinct)}
         return found[[place[pair] for pair in pairs]]
 
-    def _read(self, asked: tuple[np.ndarray, jax.Array] | None, found: np.ndarray) -> None:
-        if asked is not None:
-            answers = to_host(asked[1])[: len(asked[0])].astype(float)
-            found[asked[0]] = special.expit(answers[:, 0] - answers[:, 1])
+    def _read(self, pending: tuple[np.ndarray, jax.Array] | None, found: np.ndarray) -> None:
+        """Write the scores of a batch, given as its rows and their log-likelihoods, into `found`."""
+        if pending is not None:
+            rows, answers = pending[0], to_host(pending[1]).astype(float)[: len(pending[0])]
+            found[rows] = special.expit(answers[:, 0] - answers[:, 1])
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _ask(
     model: Seq2SeqModel, labels: LabelIds, mesh: Mesh, params: Params, prompt: jax.Array, batch: Batch
 ) -> jax.Array:
+    """Return the log-likelihoods of both labels for a batch of pairs under one prompt, `[B, 2]`."""
     return with_mesh(functools.partial(label_scores, model, labels=labels), mesh)(params, prompt, batch)

@@ -1,9 +1,8 @@
-"""A tuned judge on disk: `judge.json` and `prompt.safetensors`, verified against the checkpoint when read."""
+"""Write a tuned judge to its folder (`judge.json`, `prompt.safetensors`), and read it again with all its checks."""
 
 import dataclasses
 import hashlib
 import json
-import math
 import os
 from pathlib import Path
 from typing import Any
@@ -21,49 +20,46 @@ from eeg2text_jax.versions import OWN_VERSION, __version__
 
 FORMAT = 1
 FILE, PROMPT = "judge.json", "prompt.safetensors"
-EXACT = ("preserved", "exclude")  # treatment of predictions without an error
 SOURCES = ("human labels", "controlled edits", "template pairs")
+DTYPES = ("float32", "bfloat16")
 
 
 @dataclasses.dataclass(frozen=True)
 class Judge:
-    """A tuned judge: everything that its scores depend on."""
+    """A tuned judge: its soft prompt, and everything else that its scores depend on."""
 
     checkpoint: str  # a folder (relative to the judge's folder if it begins with a dot), or a name on the Hub
-    weights: str  # SHA-256
-    tokenizer: str
-    dtype: str
-    param_dtype: str
+    weights: str  # SHA-256 of the model's weights
+    tokenizer: str  # class, vocabulary size and hash
+    dtype: str  # of the computation
+    param_dtype: str  # of the frozen weights
     wording: Wording
     labels: Labels
     prompt: np.ndarray  # float32 [P, D]
-    threshold: float
-    threshold_how: str
-    exact: str
+    threshold: float  # the lowest score that counts as preserved
+    threshold_how: str  # a phrase that says how the threshold was chosen
+    exact: str  # "preserved": predictions without an error count as preserved; "exclude": they are left out
     source: str  # origin of the labels
     data: str  # SHA-256 of the pairs
-    about: dict[str, Any] = dataclasses.field(default_factory=dict)  # AUC and counts, for people
+    about: dict[str, Any] = dataclasses.field(default_factory=dict)  # AUC and counts; no score depends on them
     fsdp: bool = False  # the model's weights are divided over the devices
-    prompt_digest: str = ""  # SHA-256 of the prompt file once written
-    intact: bool = True  # whether judge.json matches its digest
-
-    def _examples(self) -> str:
-        before = self.wording.before
-        return f"|examples:[sha256:{hashlib.sha256(before.encode()).hexdigest()[:12]}]" if before else ""
+    prompt_digest: str = ""  # SHA-256 of the prompt file; "" before it is written
+    intact: bool = True  # judge.json matches its SHA-256: nobody edited it
 
     def signature(self, name: str) -> str:
-        """Return the signature of this judge's figures."""
-        labels = ",".join(self.labels.words)
+        """Return the signature of this judge's figures; `name` is that of its language model."""
+        wording, before = self.wording.name, self.wording.before
+        if before:
+            wording += f"|examples:[sha256:{hashlib.sha256(before.encode()).hexdigest()[:12]}]"
         return (
             f"judge:{name}[sha256:{self.weights[:12]}]|prompt:{len(self.prompt)}[sha256:{self.prompt_digest[:12]}]"
-            f"|wording:{self.wording.name}{self._examples()}|labels:{labels}|threshold:{self.threshold:.3f}|exact:{self.exact}"
-            f"|norm:lower,no-punctuation|empty:zero|source:{self.source.replace(' ', '-')}"
-            f"|version:{OWN_VERSION}"
+            f"|wording:{wording}|labels:{','.join(self.labels.words)}|threshold:{self.threshold:.3f}|exact:{self.exact}"
+            f"|norm:lower,no-punctuation|empty:zero|source:{self.source.replace(' ', '-')}|version:{OWN_VERSION}"
         )
 
 
 def write_judge(judge: Judge, folder: str | os.PathLike[str]) -> None:
-    """Write a judge's folder atomically; an existing one is replaced."""
+    """Write a judge's folder atomically; an existing folder is replaced."""
     content = {
         "format": FORMAT,
         "checkpoint": judge.checkpoint,
@@ -89,14 +85,14 @@ def write_judge(judge: Judge, folder: str | os.PathLike[str]) -> None:
         content["prompt_sha256"] = file_digest(partial / PROMPT)
         content["sha256"] = content_digest(content)
         (partial / FILE).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf8")
-        remove(folder)  # only now: a folder cannot be renamed onto a non-empty one
+        remove(folder)  # a folder cannot be renamed onto one that has files
 
 
 def read_judge(folder: str | os.PathLike[str]) -> Judge:
-    """Read a judge's folder; no code in it is executed.
+    """Read a judge's folder without its language model.
 
     Raises:
-      UserError: the folder is not a judge, or a file in it was changed.
+      UserError: the folder is not a judge, or a file in it is damaged.
     """
     folder = Path(at_hand(folder))
     path = folder / FILE
@@ -124,18 +120,21 @@ def read_judge(folder: str | os.PathLike[str]) -> Judge:
     template = wording("template", str)
     if "{reference}" not in template or "{hypothesis}" not in template:
         raise UserError(f"{path}: wording.template lacks {{reference}} or {{hypothesis}}; tune the judge again.")
+    threshold = fields("threshold", float)
+    if not 0 <= threshold <= 1:
+        raise UserError(f"{path}: the threshold is {threshold}; expected a number from 0 to 1; copy the judge again.")
     return Judge(
         checkpoint=fields("checkpoint", str),
         weights=fields("weights_sha256", str),
         tokenizer=fields("tokenizer", str),
-        dtype=fields.one_of("dtype", ("float32", "bfloat16")),
-        param_dtype=fields.one_of("param_dtype", ("float32", "bfloat16")),
+        dtype=fields.one_of("dtype", DTYPES),
+        param_dtype=fields.one_of("param_dtype", DTYPES),
         wording=Wording(wording("name", str), template, wording("before", str)),
         labels=_labels(path, labels),
         prompt=_read_prompt(folder / PROMPT, fields("prompt_sha256", str), bool(wording("before", str))),
-        threshold=_share(path, fields("threshold", float)),
+        threshold=threshold,
         threshold_how=fields("threshold_how", str),
-        exact=fields.one_of("exact", EXACT),
+        exact=fields.one_of("exact", ("preserved", "exclude")),
         source=fields.one_of("source", SOURCES),
         data=fields("data_sha256", str),
         about=fields("about", dict),
@@ -149,7 +148,7 @@ _KINDS = {dict: "an object", list: "a list", str: "text", float: "a number"}
 
 
 class _Fields:
-    """The fields of a JSON object, each checked on access."""
+    """The fields of a JSON object; access raises UserError if a field has another type than expected."""
 
     def __init__(self, path: Path, content: dict[str, Any]):
         self._path, self._content = path, content
@@ -175,6 +174,7 @@ class _Fields:
 
 
 def _labels(path: Path, fields: _Fields) -> Labels:
+    """Return the two answers of `judge.json`; raise UserError if they lack words or token ids."""
     words, ids = fields("words", list), fields("ids", list)
     whole = all(
         isinstance(pieces, list) and pieces and all(type(i) is int and 0 <= i < 2**31 for i in pieces) for pieces in ids
@@ -184,29 +184,18 @@ def _labels(path: Path, fields: _Fields) -> Labels:
     return Labels((words[0], words[1]), (tuple(ids[0]), tuple(ids[1])))
 
 
-def _share(path: Path, value: float) -> float:
-    if not 0 <= value <= 1 or math.isnan(value):
-        raise UserError(f"{path}: the threshold is {value}; expected a number from 0 to 1; copy the judge again.")
-    return value
-
-
 def _read_prompt(path: Path, digest: str, empty: bool) -> np.ndarray:
+    """Return the prompt, float32 `[P, D]`; `P` may be 0 if `empty`. Raises UserError for another content or SHA-256."""
     if not path.is_file():
         raise UserError(f"{path}: there is no such file; copy the judge again.")
     tensors = open_safetensors(path)
-    prompt = tensors.get("prompt")
-    if (
-        prompt is None
-        or set(tensors) != {"prompt"}
-        or prompt.ndim != 2
-        or not (prompt.size or empty)
-        or prompt.dtype != np.float32
-    ):
-        shown = {name: (str(tensor.dtype), tensor.shape) for name, tensor in tensors.items()}
+    kinds = {name: (str(tensor.dtype), tensor.shape) for name, tensor in tensors.items()}
+    dtype, shape = kinds.get("prompt", ("", ()))
+    if len(kinds) != 1 or dtype != "float32" or len(shape) != 2 or (0 in shape and not empty):
         raise UserError(
-            f"{path}: holds {shown!r:.100}; expected one tensor, prompt, float32 [P, D]; copy the judge again."
+            f"{path}: holds {kinds!r:.100}; expected one tensor, prompt, float32 [P, D]; copy the judge again."
         )
-    prompt = np.array(prompt)
+    prompt = np.array(tensors["prompt"])
     if not np.isfinite(prompt).all():
         raise UserError(f"{path}: the prompt has numbers that are not finite; tune the judge again.")
     if file_digest(path) != digest:
@@ -218,11 +207,12 @@ def load_judged(folder: str | os.PathLike[str]) -> tuple[Judge, Frozen]:
     """Load a judge with its language model.
 
     Raises:
-      UserError: the judge cannot be read, or the checkpoint is not the one that its prompt was tuned on.
+      UserError: the judge cannot be read, was edited, or does not fit the checkpoint.
     """
     judge, path = read_judge(folder), Path(folder) / FILE
     place = judge.checkpoint
-    place = os.path.normpath(Path(folder) / place) if place.startswith(".") else place
+    if place.startswith("."):
+        place = os.path.normpath(Path(folder) / place)
     frozen = load_frozen(place, judge.dtype, judge.param_dtype, judge.fsdp)
     for what, ours, theirs in (
         ("weights", frozen.digest, judge.weights),
@@ -233,12 +223,9 @@ def load_judged(folder: str | os.PathLike[str]) -> tuple[Judge, Frozen]:
                 f"{path}: was tuned on other {what} than those of {frozen.folder} ({theirs:.60} there, {ours:.60} "
                 "here); put the model back that it was tuned on, or tune the judge again."
             )
-    spec = frozen.model.spec
-    if judge.prompt.shape[1] != spec.d_model:
-        raise UserError(
-            f"{path}: the prompt is {judge.prompt.shape[1]} wide, {frozen.folder} is {spec.d_model}; tune the judge "
-            "again."
-        )
+    width, expected = judge.prompt.shape[1], frozen.model.spec.d_model
+    if width != expected:
+        raise UserError(f"{path}: the prompt is {width} wide, {frozen.folder} is {expected}; tune the judge again.")
     for word, ids in zip(judge.labels.words, judge.labels.ids, strict=True):
         if label_ids(word, frozen.tokenizer, judge.wording if frozen.alone else None) != ids:
             raise UserError(

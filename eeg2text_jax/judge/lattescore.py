@@ -1,7 +1,7 @@
-"""LATTEScore as a metric: 100 times the share of samples whose meaning is kept according to a tuned judge.
+"""LATTEScore as a metric: the percentage of samples whose meaning is kept, according to a tuned judge.
 
-A prediction equal to its reference after normalization counts as kept without asking the judge. `lattescore-mean` is
-the mean of the judge's scores; the audit uses it, because it varies even where the share stays at 0.
+A prediction that equals its normalized reference counts as kept, or is left out (`exact` of the judge).
+`lattescore-mean` is 100 times the mean score; the audit uses it, because it varies even if the percentage is 0.
 """
 
 import os
@@ -18,7 +18,11 @@ REMEMBERED = 1 << 20  # cache size in pairs
 
 
 class LatteScore(Metric):
-    """LATTEScore of a judge. A pair with a blank side counts as lost; `blank` counts such pairs."""
+    """LATTEScore by a judge and its language model; a pair with a blank side counts as lost.
+
+    Args:
+      truncate: cut pairs that are longer than the model takes, instead of refusing them.
+    """
 
     name = "lattescore"
     columns = ("lattescore", "lattescore-mean")
@@ -77,17 +81,17 @@ class LatteScore(Metric):
 
 
 class JudgeMetrics:
-    """A callable that returns LATTEScore as the only metric, whatever the references; the judge is loaded once.
+    """A factory of LATTEScore that loads the judge in a folder once, with the interface of `MeaningMetrics`.
 
     Raises:
-      UserError: the judge cannot be read, or the checkpoint is not the one that its prompt was tuned on.
+      UserError: the judge cannot be read, or does not fit its checkpoint.
     """
 
     def __init__(self, folder: str | os.PathLike[str], truncate: bool = False):
         self._metric = LatteScore(*load_judged(folder), truncate)
 
     def __call__(self, references: Sequence[str]) -> list[Metric]:
-        """Return the metric; the same instance in every call, so its cache of judged pairs is kept."""
+        """Return the metric; all calls share one instance and its cache of judged pairs."""
         return [self._metric]
 
     def notes(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Batches of tokenized pairs in a few widths; each step's batch depends on the seed and the step alone."""
+"""Batches of tokenized pairs, padded to one of a few widths, so that few shapes are compiled."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -12,12 +12,12 @@ class PairBatches:
     """Training batches: every pair once per epoch, similar lengths together, reshuffled each epoch.
 
     Args:
-      ids: token ids of every pair.
+      ids: token ids of every pair, `[S]` each.
       yes: bool `[N]`, whether the meaning was kept.
-      widths: bucket widths; each is one compilation.
-      size: pairs per batch; padding rows of the last batch have weight 0.
+      widths: widths in tokens to which batches are padded.
+      size: rows per batch; rows without a pair have weight 0.
       pad: the padding token.
-      seed: the seed of the order.
+      seed: the seed of the order; a batch depends on it and on the step alone.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class PairBatches:
 
     @functools.lru_cache(maxsize=2)  # noqa: B019 - lives as long as a run
     def _plan(self, epoch: int) -> list[tuple[np.ndarray, int]]:
-        """Return the rows and width of every batch; rows left over from a bucket go to the next wider one."""
+        """Return the rows and the width of every batch; rows that fill no batch of their width go to a larger width."""
         rng = np.random.default_rng([self._seed, epoch])
         order = rng.permutation(len(self._ids))
         bucket = np.searchsorted(self._widths, [len(self._ids[row]) for row in order])
@@ -59,7 +59,7 @@ class PairBatches:
 def block(
     ids: Sequence[np.ndarray], yes: np.ndarray, rows: Sequence[int] | np.ndarray, width: int, size: int, pad: int
 ) -> dict[str, np.ndarray]:
-    """Make arrays of `size` rows from some pairs; padding rows have weight 0 and one token."""
+    """Return the batch of the pairs `rows`, padded to `size` rows of `width` tokens; padding rows have weight 0."""
     found = {
         "ids": np.full((size, width), pad, np.int32),
         "length": np.ones(size, np.int32),
@@ -75,11 +75,11 @@ def block(
 def slices(
     lengths: Sequence[int], widths: Sequence[int], size: Callable[[int], int]
 ) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield (rows, width) of batches that hold every pair once, shortest first; `size(width)` rows each."""
-    lengths, widths = np.asarray(lengths, int), np.asarray(sorted(widths), int)
-    bucket = np.searchsorted(widths, lengths)
-    for number, width in enumerate(widths.tolist()):
-        inside = np.flatnonzero(bucket == number)
-        inside = inside[np.argsort(lengths[inside], kind="stable")]
+    """Yield (rows, width) of batches that have every pair once, the shortest first, with up to `size(width)` rows."""
+    order = np.argsort(lengths, kind="stable")
+    widths = sorted(widths)
+    bucket = np.searchsorted(widths, lengths)[order]
+    for number, width in enumerate(widths):
+        inside = order[bucket == number]
         for start in range(0, len(inside), size(width)):
             yield inside[start : start + size(width)], width

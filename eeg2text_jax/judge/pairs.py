@@ -1,7 +1,7 @@
-"""Pairs of a ground truth and a transcript, labelled by whether the meaning was kept.
+"""Pairs of a ground truth and a transcript, labelled by whether the transcript keeps the meaning.
 
-Severity 0 (meaning fully preserved) and 1 (some errors, meaning mostly preserved) count as preserved, 2 does not, as in
-the paper of LATTEScore.
+As in the paper of LATTEScore, severity 0 (meaning fully preserved) and 1 (some errors, meaning mostly preserved) count
+as preserved, and severity 2 does not.
 """
 
 import csv
@@ -31,11 +31,11 @@ ALIASES = {
     "preserved": "label",
 }
 DELIMITERS = {".tsv": "\t", ".csv": ","}
-FEWEST = 10  # distinct references
+FEWEST = 10  # distinct references with an error
 PARTS = ("train", "dev", "test")
 
 _simplify = jiwer.Compose([jiwer.ToLowerCase(), jiwer.RemovePunctuation(), jiwer.RemoveMultipleSpaces(), jiwer.Strip()])
-Meaning = Literal["", "severity", "preserved"]
+Meaning = Literal["", "severity", "preserved"]  # of the labels 0 and 1; "": not stated
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Pair:
     reference: str
     hypothesis: str
     preserved: bool
-    rated: str = ""  # the original label: 0, 1, 2, yes or no
+    rated: str = ""  # the label in the file: 0, 1, 2, yes or no
     speaker: str = ""
     severity: str = ""  # of the speaker's impairment
-    etiology: str = ""  # its cause
+    etiology: str = ""  # cause of the speaker's impairment
     speech_type: str = ""
     rater: str = ""
     id: str = ""
@@ -62,16 +62,17 @@ def normalize(text: str) -> str:
 
 
 def is_exact(reference: str, hypothesis: str) -> bool:
-    """Return whether the transcript has no error."""
+    """Return whether the transcript has no error: both texts are equal after `normalize`."""
     return normalize(reference) == normalize(hypothesis)
 
 
-def read_pairs(path: str | Path, labels: Meaning = "") -> list[Pair]:
+def read_pairs(path: str | Path, meaning: Meaning = "") -> list[Pair]:
     """Read labelled pairs from a `.tsv` or `.csv` file in UTF-8 with columns `reference`, `hypothesis` and `label`.
 
     Args:
       path: the file. Optional columns: `speaker`, `severity`, `etiology`, `speech_type`, `rater`, `id`, `kind`.
-      labels: the meaning of 0 and 1 in a file without 2: `severity` (1 is preserved) or `preserved` (0 is not).
+      meaning: what the labels 0 and 1 mean in a file without 2: `severity` (0 and 1: meaning preserved) or
+        `preserved` (1: meaning preserved, 0: lost).
 
     Raises:
       UserError: the file cannot be read; the message names the line.
@@ -80,28 +81,26 @@ def read_pairs(path: str | Path, labels: Meaning = "") -> list[Pair]:
     records = _records(path)
     if not records:
         raise UserError(f"{path}: is empty; expected a header with {', '.join(NEEDED)} and a line for each pair.")
-    places = _header(path, records[0][1])
-    rows = []
-    for line, fields in records[1:]:
-        if len(fields) != len(records[0][1]):
+    (_, header), *records = records
+    columns = _columns(path, header)
+    rows, labels = [], []
+    for line, fields in records:
+        if len(fields) != len(header):
             raise UserError(
-                f"{path}, line {line}: has {len(fields)} fields, but the header has {len(records[0][1])}; repair the "
-                "line."
+                f"{path}, line {line}: has {len(fields)} fields, but the header has {len(header)}; repair the line."
             )
-        row = {name: fields[place].strip() for name, place in places.items()}
+        row = dict(zip(columns, map(str.strip, fields), strict=True))
         if not normalize(row["reference"]):
             raise UserError(f"{path}, line {line}: the reference is blank; remove the line or write the ground truth.")
-        rows.append((line, row))
-    preserved = _labels(path, [(line, row["label"]) for line, row in rows], labels)
-    pairs = []
-    for (_, row), yes in zip(rows, preserved, strict=True):
-        label = row.pop("label")
-        pairs.append(Pair(preserved=yes, rated=label, **row))
-    return pairs
+        labels.append((line, row["label"]))
+        row["rated"] = row.pop("label")
+        rows.append(row)
+    kept = _kept_meaning(path, labels, meaning)
+    return [Pair(preserved=yes, **row) for row, yes in zip(rows, kept, strict=True)]
 
 
 def _records(path: Path) -> list[tuple[int, list[str]]]:
-    """Return each record's last line number and its fields, without empty lines."""
+    """Return the number of each record's last line and its fields; empty lines are left out."""
     delimiter = DELIMITERS.get(path.suffix.lower())
     if delimiter is None:
         raise UserError(f"{path}: expected a file that ends in .tsv or .csv.")
@@ -115,47 +114,43 @@ def _records(path: Path) -> list[tuple[int, list[str]]]:
     if "\0" in text:
         raise UserError(f"{path}: holds a zero byte and is no text; save the file as UTF-8.")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    found = []
     try:
-        for fields in reader:
-            if fields:
-                found.append((reader.line_num, fields))
+        return [(reader.line_num, fields) for fields in reader if fields]
     except csv.Error as error:
         raise UserError(f"{path}, line {reader.line_num}: {error}; repair the quotes there.") from error
-    return found
 
 
-def _header(path: Path, names: Sequence[str]) -> dict[str, int]:
-    """Return the index of every known column."""
-    places: dict[str, int] = {}
-    spoken = [name.strip().lower() for name in names]
-    if not set(spoken) & {*NEEDED, *ALIASES}:
+def _columns(path: Path, header: Sequence[str]) -> list[str]:
+    """Return the name in `COLUMNS` of each column of the file."""
+    lowered = [name.strip().lower() for name in header]
+    if not set(lowered) & {*NEEDED, *ALIASES}:
         raise UserError(
-            f"{path}, line 1: is no header (it says {', '.join(names)!r:.80}); expected the names of columns, among "
+            f"{path}, line 1: is no header (it says {', '.join(header)!r:.80}); expected the names of columns, among "
             f"them {', '.join(NEEDED)}."
         )
-    for place, name in enumerate(spoken):
+    columns: list[str] = []
+    for name in lowered:
         column = ALIASES.get(name, name)
         if column not in COLUMNS:
             raise UserError(f"{path}, line 1: the column {name!r} is not known; {did_you_mean(name, COLUMNS)}")
-        if column in places:
+        if column in columns:
             raise UserError(f"{path}, line 1: there are two columns of the {column}; leave one.")
-        places[column] = place
-    if missing := [name for name in NEEDED if name not in places]:
+        columns.append(column)
+    if missing := [name for name in NEEDED if name not in columns]:
         raise UserError(f"{path}, line 1: there is no column {missing[0]!r}; expected {', '.join(NEEDED)}.")
-    return places
+    return columns
 
 
-def _labels(path: Path, given: Sequence[tuple[int, str]], meaning: Meaning) -> list[bool]:
-    """Return for each label whether the meaning was kept."""
+def _kept_meaning(path: Path, labels: Sequence[tuple[int, str]], meaning: Meaning) -> list[bool]:
+    """Return for each (line number, label) whether the label says that the meaning was kept."""
     known = {"yes": True, "no": False, "0": True, "1": True, "2": False}
-    for line, label in given:
+    for line, label in labels:
         if label.lower() not in known:
             raise UserError(
                 f"{path}, line {line}: the label is {label!r:.40}; expected a severity of the change (0 or 1: meaning "
                 "preserved, 2: meaning lost), or yes (preserved) or no (lost)."
             )
-    kinds = {label.lower() for _, label in given}
+    kinds = {label.lower() for _, label in labels}
     if kinds & {"yes", "no"} and kinds & {"0", "1", "2"}:
         raise UserError(
             f"{path}: has labels of both kinds, {', '.join(sorted(kinds))}; use either severities (0, 1, 2) or yes and "
@@ -172,8 +167,8 @@ def _labels(path: Path, given: Sequence[tuple[int, str]], meaning: Meaning) -> l
             "0: lost); say which with --labels=severity or --labels=preserved."
         )
     if meaning == "preserved":
-        known |= {"0": False, "1": True}
-    return [known[label.lower()] for _, label in given]
+        known["0"] = False
+    return [known[label.lower()] for _, label in labels]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,9 +178,9 @@ class Parts:
     train: list[Pair]
     dev: list[Pair]
     test: list[Pair]
-    exact: int  # pairs without an error, excluded from tuning
+    exact: int  # number of pairs without an error, which are in no part
     exact_test: list[Pair]  # pairs without an error whose ground truth is in test
-    rated_twice: list[tuple[Pair, Pair]]  # by two raters; the first rating is used
+    rated_twice: list[tuple[Pair, Pair]]  # each pair as its two raters labelled it; the parts have the first label
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return the numbers of pairs and of preserved pairs in each part."""
@@ -194,7 +189,11 @@ class Parts:
 
 
 def divide(pairs: Sequence[Pair], ratio: Sequence[float], seed: int, where: str) -> Parts:
-    """Split pairs by normalized ground truth; pairs without an error and second ratings are kept apart.
+    """Split pairs by normalized ground truth; pairs without an error and second ratings are in no part.
+
+    Args:
+      ratio: shares of train, dev and test.
+      where: the origin of the pairs, for messages.
 
     Raises:
       UserError: there are too few ground truths, or a part has only one class.
@@ -225,7 +224,7 @@ def divide(pairs: Sequence[Pair], ratio: Sequence[float], seed: int, where: str)
 
 
 def _first_ratings(pairs: Sequence[Pair]) -> tuple[list[Pair], list[tuple[Pair, Pair]]]:
-    """Return each pair once, and the pairs with a second rating (by another rater, if raters are named)."""
+    """Return the pairs with their first rating, and both ratings of each pair that another rater labelled, too."""
     first: dict[tuple, Pair] = {}
     twice, kept = [], []
     for pair in pairs:
@@ -240,17 +239,15 @@ def _first_ratings(pairs: Sequence[Pair]) -> tuple[list[Pair], list[tuple[Pair, 
 
 def pairs_digest(pairs: Sequence[Pair]) -> str:
     """Return the SHA-256 of the pairs' content."""
-    rows = [[getattr(pair, field.name) for field in dataclasses.fields(Pair)] for pair in pairs]
+    rows = [dataclasses.astuple(pair) for pair in pairs]
     return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode()).hexdigest()
 
 
 def write_pairs(pairs: Sequence[Pair]) -> str:
-    """Format pairs as a `.tsv` file for `read_pairs`."""
+    """Return the pairs as the text of a `.tsv` file for `read_pairs`."""
     out = io.StringIO()
-    writer = csv.writer(out, delimiter="\t", lineterminator="\n")
     names = [name for name in COLUMNS if name in NEEDED or any(getattr(pair, name) for pair in pairs)]
-    writer.writerow(names)
-    for pair in pairs:
-        fields = dataclasses.asdict(pair) | {"label": pair.rated}
-        writer.writerow([fields[name] for name in names])
+    writer = csv.DictWriter(out, names, extrasaction="ignore", delimiter="\t", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(dataclasses.asdict(pair) | {"label": pair.rated} for pair in pairs)
     return out.getvalue()

@@ -1,6 +1,6 @@
 """Soft-prompt tuning (Lester et al. 2021) and scoring as pure functions: many prompts, one frozen language model.
 
-Shapes: `A` arms (seeds times learning rates), `P` vectors of a prompt, `D` width of the encoder, `B` pairs, `S` tokens.
+Shapes: `A` arms (seeds times learning rates), `P` vectors of a prompt, `D` width of the model, `B` pairs, `S` tokens.
 """
 
 import dataclasses
@@ -20,54 +20,36 @@ from eeg2text_jax.parallel.mesh import ARM, DATA
 from eeg2text_jax.training.objectives import summed_loss
 
 Batch = Mapping[str, jax.Array]  # ids int32 [B, S], length int32 [B], yes bool [B], weight float32 [B]
-LabelIds = tuple[tuple[int, ...], tuple[int, ...]]  # of yes and of no
+LabelIds = tuple[tuple[int, ...], tuple[int, ...]]  # token ids of the answers yes and no
 
 
 class TuneState(NamedTuple):
-    """A pytree of what tuning carries from step to step; every leaf but `step` has the arms on its first axis.
+    """The training state of all arms, a pytree; every leaf but `step` has the arms on its first axis."""
 
-    Fields:
-      step: int32 scalar, steps done.
-      prompt: float32 `[A, P, D]`.
-      opt_state: optax state of each arm.
-      best_prompt: the one with the best accuracy on dev so far, `[A, P, D]`.
-      best: accuracy and AUC on dev of that one, float32 `[A, 2]`.
-      best_step: int32 `[A]`.
-    """
-
-    step: jax.Array
-    prompt: jax.Array
+    step: jax.Array  # int32 [], steps done
+    prompt: jax.Array  # float32 [A, P, D]
     opt_state: optax.OptState
-    best_prompt: jax.Array
-    best: jax.Array
-    best_step: jax.Array
+    best_prompt: jax.Array  # float32 [A, P, D], the prompts with the best accuracy on dev so far
+    best: jax.Array  # float32 [A, 2], accuracy and AUC on dev of `best_prompt`
+    best_step: jax.Array  # int32 [A], the steps of `best_prompt`
 
 
 @dataclasses.dataclass(frozen=True)
 class TuneProgram:
-    """The compiled side of tuning: everything here is static.
+    """The functions of tuning that are compiled; all fields are static."""
 
-    Args:
-      model: the frozen language model.
-      labels: token ids of yes and of no.
-      rates: peak learning rate of each arm.
-      optimizer: learning rate -> optimizer of one prompt.
-      mapping: of several arms on one device, see `parallel.arms.each_arm`.
-      mesh: where it runs; None on a single device.
-      at_once: tokens of a batch, of all arms of a device that run side by side, that are computed together; a
-        larger batch is computed in pieces, whose gradients are summed. 0: no limit.
-    """
-
-    model: Seq2SeqModel
+    model: Seq2SeqModel  # the frozen language model
     labels: LabelIds
-    rates: tuple[float, ...]
-    optimizer: Callable[[Any], optax.GradientTransformation]
-    mapping: str = "vmap"
-    mesh: Mesh | AbstractMesh | None = None
+    rates: tuple[float, ...]  # peak learning rate of each arm
+    optimizer: Callable[[Any], optax.GradientTransformation]  # learning rate -> optimizer of one prompt
+    mapping: str = "vmap"  # how several arms run on one device, see `parallel.arms.each_arm`
+    mesh: Mesh | AbstractMesh | None = None  # None: a single device
+    # Most tokens that a device processes together, over all its arms that run in parallel; gradients of a larger batch
+    # are accumulated over micro-batches. 0: no limit.
     at_once: int = 0
 
     def initial_state(self, prompt: jax.Array) -> TuneState:
-        """The state before the first step, from prompts `[A, P, D]`."""
+        """Return the state before the first step, from prompts `[A, P, D]`."""
         arms = len(prompt)
         return TuneState(
             step=jnp.zeros((), jnp.int32),
@@ -79,23 +61,26 @@ class TuneProgram:
         )
 
     def state_shapes(self, length: int) -> TuneState:
-        """Shapes of the state for prompts of `length` vectors."""
+        """Return the shapes and dtypes of the state for prompts of `length` vectors."""
         shape = (len(self.rates), length, self.model.spec.d_model)
         return jax.eval_shape(self.initial_state, jax.ShapeDtypeStruct(shape, jnp.float32))
 
     def tune_step(
         self, state: TuneState, batch: Batch, frozen: Params, keys: jax.Array
     ) -> tuple[TuneState, dict[str, jax.Array]]:
-        """One update of every prompt on the same batch; also `loss` (nats per token) and `grad_norm`, each `[A]`.
+        """Update every prompt on the same batch; also return `loss` (nats per token) and `grad_norm`, each `[A]`.
 
         Args:
-          state: donate it, and not `frozen`, which is not differentiated: no gradient of a weight is computed.
-          keys: of the arms, `[A]`, for dropout.
+          state: the state, which may be donated.
+          frozen: the model's parameters; no gradient with respect to them is computed.
+          keys: PRNG keys of the arms for dropout, `[A]`.
         """
 
         def update(prompt, opt_state, rate, key, shared):
             frozen, batch, step = shared
-            key = jax.random.fold_in(key, step) if self._drops else None
+            stack = self.model.spec.encoder or self.model.spec.decoder
+            dropout = max(stack.dropout, stack.embedding_dropout, stack.attention_dropout) > 0
+            key = jax.random.fold_in(key, step) if dropout else None
             value, gradient = self._loss_and_gradient(prompt, frozen, batch, key)
             with jax.numpy_dtype_promotion("standard"):  # optax raises floats to its int32 step count
                 updates, opt_state = self.optimizer(rate).update(gradient, opt_state, prompt)
@@ -108,35 +93,32 @@ class TuneProgram:
         return state._replace(step=state.step + 1, prompt=prompt, opt_state=opt_state), metrics
 
     def loss(self, prompt: jax.Array, frozen: Params, batch: Batch, key: jax.Array | None = None) -> jax.Array:
-        """Mean negative log-likelihood per token of the right label and the end token, a scalar.
-
-        Args:
-          prompt: float32 `[P, D]`.
-        """
+        """Return the mean negative log-likelihood per token of the right label with its end token, under one prompt."""
         total, count = self._summed_loss(prompt, frozen, batch, key)
         return total / jnp.maximum(count, 1.0)
 
     def _summed_loss(
         self, prompt: jax.Array, frozen: Params, batch: Batch, key: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
-        """The loss summed over tokens, and their number."""
-        targets = self._targets()
+        """Return the loss summed over tokens, and the number of tokens."""
+        targets = np.full((2, max(map(len, self.labels)) + 1), self.model.pad_token, np.int32)
+        for row, ids in zip(targets, self.labels, strict=True):
+            row[: len(ids) + 1] = *ids, self.model.eos_token
         labels = jnp.where(batch["yes"][:, None], targets[:1], targets[1:])
         keys = (None, None) if key is None else tuple(jax.random.split(key))
-        hidden, mask = read_pairs(self.model, frozen, prompt, batch, keys[0])
-        shifted = self.model.shift_right(labels)
-        logits = self.model.decode(frozen, shifted, hidden, mask, dropout_key=keys[1])
+        hidden, mask = encode_pairs(self.model, frozen, prompt, batch, keys[0])
+        logits = self.model.decode(frozen, self.model.shift_right(labels), hidden, mask, dropout_key=keys[1])
         return summed_loss(logits, labels, batch["weight"], self.model.pad_token)
 
     def _loss_and_gradient(
         self, prompt: jax.Array, frozen: Params, batch: Batch, key: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
-        """`loss` and its gradient in the prompt, in as many pieces of the batch as `at_once` asks for."""
+        """Return the loss and its gradient with respect to the prompt, accumulated over micro-batches."""
         size, width = batch["ids"].shape
         pieces = self.pieces(size, width)
         if pieces == 1:
             return jax.value_and_grad(self.loss)(prompt, frozen, batch, key)
-        # Every device has the same share of each piece: neighbouring rows, which lie on one device, go apart.
+        # Neighbouring rows, which lie on one device, go to different pieces, so each device has a share of every piece.
         parts = {name: one.reshape(size // pieces, pieces, *one.shape[1:]) for name, one in batch.items()}
         summed = jax.value_and_grad(self._summed_loss, has_aux=True)
 
@@ -153,9 +135,9 @@ class TuneProgram:
         return total / count, gradient / count
 
     def pieces(self, size: int, width: int) -> int:
-        """In how many pieces a batch of `size` rows, `width` tokens each, is computed: the fewest within `at_once`.
+        """Return the number of micro-batches of a batch of `size` rows of `width` tokens: the fewest within `at_once`.
 
-        Rows are divided evenly, and no finer than the devices along the batch.
+        Each device gets the same number of rows of every micro-batch, at least one.
         """
         along = 1 if self.mesh is None else self.mesh.shape[DATA]
         arms = len(self.rates) // (1 if self.mesh is None else self.mesh.shape[ARM])
@@ -165,33 +147,20 @@ class TuneProgram:
         return min(fits, default=allowed[-1]) if self.at_once else 1
 
     def score_step(self, prompt: jax.Array, batch: Batch, frozen: Params) -> jax.Array:
-        """Log-likelihoods of both labels under every prompt `[A, P, D]`: `[A, B, 2]`, yes first."""
+        """Return the log-likelihoods of both labels under every prompt `[A, P, D]`: `[A, B, 2]`, yes first."""
 
         def score(prompt, shared):
             return label_scores(self.model, shared[0], prompt, shared[1], self.labels)
 
         return each_arm(score, self.mesh, self.mapping, (prompt,), (frozen, dict(batch)))
 
-    def _targets(self) -> jax.Array:
-        """Both labels with their end token, int32 `[2, T]`, padded."""
-        width = max(map(len, self.labels)) + 1
-        rows = np.full((2, width), self.model.pad_token, np.int32)
-        for row, ids in zip(rows, self.labels, strict=True):
-            row[: len(ids) + 1] = *ids, self.model.eos_token
-        return jnp.asarray(rows)
 
-    @property
-    def _drops(self) -> bool:
-        stack = self.model.spec.encoder or self.model.spec.decoder
-        return max(stack.dropout, stack.embedding_dropout, stack.attention_dropout) > 0
-
-
-def read_pairs(
+def encode_pairs(
     model: Seq2SeqModel, frozen: Params, prompt: jax.Array, batch: Batch, key: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
-    """Encode pairs with the prompt before them: hidden states `[B, P + S, D]` and their mask.
+    """Return the encoder's hidden states `[B, P + S, D]` of the prompt followed by each pair, and their mask.
 
-    All positions of an encoder see the prompt. Of a decoder-only model these are the embeddings, padded on the left.
+    A decoder-only model has no encoder: the states are input embeddings, padded on the left.
     """
     ids, (length, width) = batch["ids"], prompt.shape
     text = model.embed(frozen, ids).astype(prompt.dtype)
@@ -202,28 +171,28 @@ def read_pairs(
 
 
 def label_scores(model: Seq2SeqModel, frozen: Params, prompt: jax.Array, batch: Batch, labels: LabelIds) -> jax.Array:
-    """log p(label | pair), summed over the label's pieces, for yes and no: float32 `[B, 2]`.
+    """Return log p(label | pair), summed over the label's tokens, for yes and no: float32 `[B, 2]`.
 
-    An encoder is run once; a decoder-only model reads the text again for a label of other first pieces.
+    The encoder runs once. A decoder-only model processes the pair again if the labels have several tokens.
     """
-    hidden, mask = read_pairs(model, frozen, prompt, batch)
-    fed = [(model.start_token, *ids[:-1]) for ids in labels]
+    hidden, mask = encode_pairs(model, frozen, prompt, batch)
+    inputs = [(model.start_token, *ids[:-1]) for ids in labels]
     found: dict[tuple[int, ...], jax.Array] = {}
-    for tokens in dict.fromkeys(fed):  # labels of one piece have the same input: the decoder is run once
+    for tokens in dict.fromkeys(inputs):  # labels of one token have the same input, so the decoder runs once
         ids = jnp.broadcast_to(jnp.asarray(tokens, jnp.int32)[None], (hidden.shape[0], len(tokens)))
         found[tokens] = jax.nn.log_softmax(model.decode(frozen, ids, hidden, mask).astype(jnp.float32), axis=-1)
     sums = [
-        sum(found[tokens][:, place, piece] for place, piece in enumerate(ids))
-        for tokens, ids in zip(fed, labels, strict=True)
+        sum(found[tokens][:, place, token] for place, token in enumerate(ids))
+        for tokens, ids in zip(inputs, labels, strict=True)
     ]
     return jnp.stack(sums, axis=-1)
 
 
 def keep_best(state: TuneState, found: jax.Array) -> TuneState:
-    """Takes the current prompts of the arms whose accuracy on dev is higher, or as high with a higher AUC.
+    """Store the current prompt as the best one in arms whose accuracy on dev rose, or stayed while the AUC rose.
 
     Args:
-      found: accuracy and AUC, float32 `[A, 2]`.
+      found: accuracy and AUC of the current prompts on dev, float32 `[A, 2]`.
     """
     accuracy, auc = found[:, 0], found[:, 1]
     before, auc_before = state.best[:, 0], state.best[:, 1]
@@ -236,17 +205,15 @@ def keep_best(state: TuneState, found: jax.Array) -> TuneState:
 
 
 def with_dropout(model: Seq2SeqModel, rate: float) -> Seq2SeqModel:
-    """The model with one rate of dropout everywhere, in the frozen layers; 0: none."""
-    rates = dict.fromkeys(
-        ("embedding_dropout", "dropout", "attention_dropout", "activation_dropout", "final_dropout"), float(rate)
-    )
+    """Return the model with the same dropout rate in all its layers, frozen as they are; 0: no dropout."""
+    names = ("embedding_dropout", "dropout", "attention_dropout", "activation_dropout", "final_dropout")
     stacks = {name: getattr(model.spec, name) for name in ("encoder", "decoder")}
-    dropping = {name: dataclasses.replace(stack, **rates) for name, stack in stacks.items() if stack}
-    return dataclasses.replace(model, spec=dataclasses.replace(model.spec, **dropping))
+    changed = {name: dataclasses.replace(s, **dict.fromkeys(names, float(rate))) for name, s in stacks.items() if s}
+    return dataclasses.replace(model, spec=dataclasses.replace(model.spec, **changed))
 
 
 def stored_as(params: Params, dtype: str) -> Params:
-    """Frozen parameters in the dtype in which they are kept: kernels and tables of tokens; the rest stays float32."""
+    """Cast the frozen kernels and token embeddings to `dtype`; all other parameters keep their dtype."""
 
     def cast(path: Any, leaf: Any) -> Any:
         names = [part.key for part in path]

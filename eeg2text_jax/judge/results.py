@@ -1,25 +1,30 @@
-"""What a tuned judge is worth: the paper's tables of classifiers by slice and of speakers, as data and as text."""
+"""The results of a judge: tables for `results.json` and `results.md`, its second test file, and its curves."""
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
-from eeg2text_jax.judge.baselines import error_rates
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import replacing
 from eeg2text_jax.judge.pairs import Pair, Parts, is_exact, normalize
-from eeg2text_jax.judge.speakers import BARS, Utterances, agreements, by_speaker, intervals
-from eeg2text_jax.judge.thresholds import auc, auc_interval, kappa
-
-IMPAIRMENT = ("etiology", "severity")  # of a speaker, where the pairs say it
-Scores = Callable[[Sequence[Pair]], np.ndarray]  # pairs -> s, [N]
+from eeg2text_jax.judge.speakers import Scores, speakers_markdown, speakers_table, table_lines, three_digits
+from eeg2text_jax.judge.thresholds import auc, auc_interval, curve, kappa
 
 
 def slices_of(pairs: Sequence[Pair]) -> dict[str, np.ndarray]:
-    """Rows of the test part by what is known of them; of a kind of edit, its pairs and all that kept the meaning."""
+    """Return row numbers of the test pairs by slice: all, each type of speech, each severity, each kind of edit.
+
+    The slice of a kind of edit, which breaks the meaning, also has all pairs that keep the meaning.
+    """
     found = {"all": np.arange(len(pairs))}
     for field in ("speech_type", "severity"):
-        names = sorted({getattr(pair, field) for pair in pairs} - {""})
-        for name in names:
+        for name in sorted({getattr(pair, field) for pair in pairs} - {""}):
             found[name] = np.array([i for i, pair in enumerate(pairs) if getattr(pair, field) == name])
     for kind in sorted({pair.kind for pair in pairs} - {""}):
         found[f"kind {kind}"] = np.array([i for i, p in enumerate(pairs) if p.preserved or p.kind == kind])
@@ -27,7 +32,10 @@ def slices_of(pairs: Sequence[Pair]) -> dict[str, np.ndarray]:
 
 
 def by_slice(classifiers: Mapping[str, np.ndarray], pairs: Sequence[Pair]) -> list[dict[str, Any]]:
-    """AUC of every classifier on every slice, with its interval; null where a slice has one class only."""
+    """Return the AUC of each classifier's scores `[N]` on each slice of the pairs, with its 95 % interval.
+
+    AUC and interval are None on a slice with one class only.
+    """
     labels = np.array([pair.preserved for pair in pairs])
     sentences = [normalize(pair.reference) for pair in pairs]
     rows = []
@@ -36,72 +44,83 @@ def by_slice(classifiers: Mapping[str, np.ndarray], pairs: Sequence[Pair]) -> li
         if not 0 < row["preserved"] < row["n"]:
             row["reason"] = "one class only"
         for classifier, scores in classifiers.items():
-            value = auc(scores[places], labels[places])
-            row["auc"][classifier] = {
-                "value": value,
-                "interval": auc_interval(scores[places], labels[places], [sentences[i] for i in places]),
-            }
+            about = scores[places], labels[places]
+            interval = auc_interval(*about, [sentences[i] for i in places])
+            row["auc"][classifier] = {"value": auc(*about), "interval": interval}
         rows.append(row)
     return rows
 
 
-def speakers_table(
-    pairs: Sequence[Pair], scores: Scores, threshold: float, *, exact: str = "preserved"
-) -> dict[str, Any]:
-    """The table of speakers: n, word accuracy, human ratings where there are any, LATTEScore, decisions, correlations.
-
-    Args:
-      pairs: with the exact ones; each has a speaker.
-      scores: of a judge, asked for the erroneous pairs alone.
-    """
-    wrong = [i for i, pair in enumerate(pairs) if not is_exact(pair.reference, pair.hypothesis)]
-    score = np.ones(len(pairs))
-    if wrong:
-        score[wrong] = scores([pairs[i] for i in wrong])
-    kept = np.arange(len(pairs)) if exact != "exclude" else np.array(wrong, int)
-    chosen = [pairs[i] for i in kept]
-    words = np.array([max(len(normalize(pair.reference).split()), 1) for pair in chosen], float)
-    found = Utterances(
-        speaker=[pair.speaker for pair in chosen],
-        sentence=[normalize(pair.reference) for pair in chosen],
-        edits=error_rates(chosen).sum(1) * words,
-        words=words,
-        preserved=np.array([pair.preserved for pair in chosen]),
-        score=score[kept],
-        threshold=threshold,
-    )
-    lines, limits = by_speaker(found), intervals(found)
-    about = {
-        line.name: {
-            field: next((getattr(p, field) for p in chosen if p.speaker == line.name and getattr(p, field)), "")
-            for field in IMPAIRMENT
-        }
-        for line in lines
-    }
-    return {
-        "bars": BARS,
-        "speakers": [
-            {**line._asdict(), **about[line.name], "latte_interval": limits[line.name], "decisions": line.decisions()}
-            for line in lines
-        ],
-        "agreement": {name: of._asdict() for name, of in agreements(lines).items()},
-    }
-
-
 def raters(parts: Parts) -> dict[str, Any] | None:
-    """Agreement beyond chance of those who rated the same pairs, on the labels as given and on two classes."""
+    """Return Cohen's kappa of two raters, on labels as given and on preserved or not; None without second ratings."""
     if not parts.rated_twice:
         return None
-    given = [[pair.rated for pair in side] for side in zip(*parts.rated_twice, strict=True)]
-    merged = [[str(pair.preserved) for pair in side] for side in zip(*parts.rated_twice, strict=True)]
-    return {"pairs": len(parts.rated_twice), "kappa": kappa(*given), "kappa_preserved": kappa(*merged)}
+    sides = list(zip(*parts.rated_twice, strict=True))
+    given = kappa(*([pair.rated for pair in side] for side in sides))
+    merged = kappa(*([str(pair.preserved) for pair in side] for side in sides))
+    return {"pairs": len(parts.rated_twice), "kappa": given, "kappa_preserved": merged}
+
+
+def hold_out(parts: Parts, tested: Sequence[Pair], where: str) -> Parts:
+    """Return the parts without those train and dev pairs whose normalized reference is in a second test file.
+
+    Raises:
+      UserError: train or dev then lacks a class, or the test file `where` has no pair with an error.
+    """
+    if all(is_exact(pair.reference, pair.hypothesis) for pair in tested):
+        raise UserError(f"{where}: has no pair with an error; expected such pairs to test with; give another file.")
+    references = {normalize(pair.reference) for pair in tested}
+    kept = {
+        name: [pair for pair in getattr(parts, name) if normalize(pair.reference) not in references]
+        for name in ("train", "dev")
+    }
+    for name, pairs in kept.items():
+        if len({pair.preserved for pair in pairs}) < 2:
+            raise UserError(
+                f"{where}: the {name} part keeps only {len(pairs)} pairs, not of both classes (preserved and lost), "
+                "after the references of this test file are taken out; give more pairs to tune on."
+            )
+    return dataclasses.replace(parts, train=kept["train"], dev=kept["dev"])
+
+
+def digests(pairs: Sequence[Pair]) -> set[str]:
+    """Return the SHA-256 of every normalized reference."""
+    return {hashlib.sha256(normalize(pair.reference).encode()).hexdigest() for pair in pairs}
+
+
+def second_results(
+    path: str, before: Parts, parts: Parts, tested: Sequence[Pair], scores: Scores, threshold: float, exact: str
+) -> dict[str, Any]:
+    """Return the results on a second test file, the entry `second_test` of `results.json`.
+
+    Args:
+      path: the second test file.
+      tested: the pairs of that file.
+      before: the parts before `hold_out`, to count the pairs that it took out.
+      scores: the tuned judge; it is asked about pairs with an error only.
+    """
+    wrong = [pair for pair in tested if not is_exact(pair.reference, pair.hypothesis)]
+    labels, values = np.array([pair.preserved for pair in wrong]), scores(wrong)
+    spoken = [pair for pair in tested if pair.speaker]
+    references = digests(tested)
+    return {
+        "file": path,
+        "pairs": len(tested),
+        "with_an_error": len(wrong),
+        "references": len(references),
+        "taken_out": {name: len(getattr(before, name)) - len(getattr(parts, name)) for name in ("train", "dev")},
+        "references_in_training": len(references & digests([*parts.train, *parts.dev])),
+        "auc": auc(values, labels),
+        "auc_interval": auc_interval(values, labels, [normalize(pair.reference) for pair in wrong]),
+        "speakers": speakers_table(spoken, scores, threshold, exact=exact) if spoken else None,
+    }
 
 
 def data_tables(pairs: Sequence[Pair]) -> dict[str, Any]:
     """Return the paper's Tables 1 and 3: speakers by severity of their impairment, and pairs by label as given.
 
     Each label has its number of pairs, its share in percent, and its first pair as an example. Speakers are counted
-    where the pairs name both a speaker and a severity.
+    if the pairs name both a speaker and a severity.
     """
     spoken: dict[str, set[str]] = {}
     labels: dict[str, list[Pair]] = {}
@@ -134,31 +153,32 @@ def caption(name: str, figures: Mapping[str, Any]) -> str:
     asked = "" if question is None else f", with the question word in the prompt's place {question:.3f}"
     return (
         f"{name}, {what} of seed {figures['arms'][figures['chosen']]['seed']}: AUC on test "
-        f"{_number(figures['auc_test'])}{spread}, {before} {_number(figures['auc_test_before_tuning'])}{asked}; "
-        f"threshold {found['value']:.3f}, {found['how']} (precision {found['precision']:.2f}, recall "
+        f"{three_digits(figures['auc_test'])}{spread}, {before} {three_digits(figures['auc_test_before_tuning'])}"
+        f"{asked}; threshold {found['value']:.3f}, {found['how']} (precision {found['precision']:.2f}, recall "
         f"{found['recall']:.2f})."
     )
 
 
 def to_markdown(results: Mapping[str, Any]) -> str:
-    """The tables as text."""
+    """Return the text of `results.md` from the content of `results.json`."""
     names = list(results["slices"][0]["auc"])
     done = f"with {shots} examples of" if (shots := results.get("shots")) else "tuned on"
     lines = [f"# Judge {done} {results['source']}", "", results["caption"], "", "## AUC on the test part", ""]
-    lines += [_row(["slice", "n", "preserved", *names]), _row(["---"] * (3 + len(names)))]
+    rows = []
     if sizes := results.get("parameters"):
-        lines.append(_row(["parameters", "", "", *(_millions(sizes[name]) for name in names)]))
+        rows.append(["parameters", "", "", *(f"{sizes[name] / 1e6:,.1f} M" for name in names)])
     for row in results["slices"]:
         cells = [_auc_cell(row["auc"][name]) for name in names]
-        lines.append(_row([row["slice"], str(row["n"]), str(row["preserved"]), *cells]))
+        rows.append([row["slice"], str(row["n"]), str(row["preserved"]), *cells])
+    lines += table_lines(["slice", "n", "preserved", *names], rows)
     if speakers := results.get("speakers"):
         lines += ["", "## Speakers", "", *speakers_markdown(speakers)]
     if raters_ := results.get("raters"):
-        lines += [
-            "",
-            f"Raters agreed on {raters_['pairs']} pairs with kappa {_number(raters_['kappa'])} (as rated) and "
-            f"{_number(raters_['kappa_preserved'])} (preserved or not).",
-        ]
+        given, merged = (three_digits(raters_[name]) for name in ("kappa", "kappa_preserved"))
+        agreed = (
+            f"Raters agreed on {raters_['pairs']} pairs with kappa {given} (as rated) and {merged} (preserved or not)."
+        )
+        lines += ["", agreed]
     lines += _data_markdown(results)
     if second := results.get("second_test"):
         found = _auc_cell({"value": second["auc"], "interval": second["auc_interval"]})
@@ -177,66 +197,42 @@ def to_markdown(results: Mapping[str, Any]) -> str:
 
 
 def _data_markdown(results: Mapping[str, Any]) -> list[str]:
-    """Return the lines of Tables 1 and 3; a table without entries is left out."""
+    """Return the lines of the paper's Tables 1 and 3; a table without entries is left out."""
     lines = []
     if severities := results.get("speakers_by_severity"):
-        lines += [
-            "",
-            "## Speakers by severity",
-            "",
-            _row(["severity", *severities]),
-            _row(["---"] * (1 + len(severities))),
-        ]
-        lines.append(_row(["speakers", *map(str, severities.values())]))
+        lines += ["", "## Speakers by severity", ""]
+        lines += table_lines(["severity", *severities], [["speakers", *map(str, severities.values())]])
     if len(labels := results.get("labels", {})) > 1:
-        head = ["label", "meaning preserved", "pairs", "%", "ground truth", "transcript"]
-        lines += ["", "## Pairs by label", "", _row(head), _row(["---"] * len(head))]
+        rows = []
         for name, of in labels.items():
             texts = [text.replace("|", "\\|") for text in of["example"]]
-            lines.append(
-                _row([name, "yes" if of["preserved"] else "no", str(of["pairs"]), f"{of['percent']:.0f}", *texts])
-            )
+            rows.append([name, "yes" if of["preserved"] else "no", str(of["pairs"]), f"{of['percent']:.0f}", *texts])
+        head = ["label", "meaning preserved", "pairs", "%", "ground truth", "transcript"]
+        lines += ["", "## Pairs by label", "", *table_lines(head, rows)]
     return lines
-
-
-def speakers_markdown(table: Mapping[str, Any]) -> list[str]:
-    """Return lines of the table of speakers, by word accuracy; a figure that would accept the model has a star."""
-    bars, shown = table["bars"], [name for name in IMPAIRMENT if any(line.get(name) for line in table["speakers"])]
-    head = ["speaker", *shown, "n", "WordACC", "human %", "LATTEScore", "95 %"]
-    lines = [_row(head), _row(["---"] * len(head))]
-    for line in sorted(table["speakers"], key=lambda line: line["word_accuracy"]):
-        figures = [
-            "–" if line[name] is None else f"{line[name]:.1f}{'*' if line[name] >= bars[name] else ''}"
-            for name in ("word_accuracy", "human", "latte")
-        ]
-        low, high = line["latte_interval"]
-        lines.append(
-            _row([line["name"], *(line[name] for name in shown), str(line["n"]), *figures, f"{low:.1f} to {high:.1f}"])
-        )
-    lines += ["", f"*: accepted (WordACC from {bars['word_accuracy']:g}, meaning preserved from {bars['human']:g})."]
-    for name, title in (("latte", "LATTEScore"), ("word_accuracy", "WordACC")):
-        if of := table["agreement"].get(name):
-            lines.append(
-                f"{title} and human ratings: Pearson {_number(of['pearson'])}, Spearman {_number(of['spearman'])}, "
-                f"mean gap {of['mean_gap']:.1f} points, {of['same_decisions']} of {of['speakers']} decisions alike."
-            )
-    return lines
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _millions(parameters: int) -> str:
-    return f"{parameters / 1e6:,.1f} M"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
 
 
 def _auc_cell(found: Mapping[str, Any]) -> str:
+    """Format an AUC with its interval; a dash if it is undefined."""
     if found["value"] is None:
         return "–"
     low, high = found["interval"]
     return f"{found['value']:.3f} ({low:.2f} to {high:.2f})"
+
+
+def write_curves(path: str | os.PathLike[str], classifiers: Mapping[str, np.ndarray], labels: np.ndarray) -> None:
+    """Write a PNG with the precision-recall and the ROC curve of each classifier's scores `[N]`."""
+    figure = Figure(figsize=(9, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    for name, scores in classifiers.items():
+        found, area = curve(scores, labels), auc(scores, labels) or 0
+        left.step([0.0, *found.recall], [1.0, *found.precision], where="post", label=name)
+        right.plot([0.0, *found.false_positive_rate], [0.0, *found.recall], label=f"{name}, AUC {area:.3f}")
+    right.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, linestyle=":")
+    left.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02), title="Precision and recall")
+    right.set(xlabel="false-positive rate", ylabel="true-positive rate", xlim=(0, 1), ylim=(0, 1.02), title="ROC")
+    left.legend(fontsize="small")
+    right.legend(fontsize="small")
+    with replacing(path) as partial:
+        figure.savefig(partial, format="png", dpi=120, metadata={"Software": None})

@@ -1,10 +1,10 @@
-"""The judge as a page: pairs, frozen model, tune, choose, baselines, tables. What is done is passed over."""
+"""Train a LATTEScore judge end to end: pairs, frozen model, tuning, baselines, tables; a killed run resumes."""
 
 import contextlib
 import dataclasses
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,13 @@ from etils import epath
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
-from eeg2text_jax.judge import baselines, controlled, curves, templates, toy
+from eeg2text_jax.judge import baselines, controlled, results, templates, toy
 from eeg2text_jax.judge.few_shot import prompt_with_examples
 from eeg2text_jax.judge.fields import LATER, JudgeSettings
 from eeg2text_jax.judge.frozen import Asker, Frozen, load_frozen
 from eeg2text_jax.judge.judge_folder import Judge, load_judged, write_judge
 from eeg2text_jax.judge.pairs import Meaning, Pair, Parts, divide, normalize, pairs_digest, read_pairs, write_pairs
-from eeg2text_jax.judge.results import by_slice, caption, data_tables, raters, speakers_table, to_markdown
-from eeg2text_jax.judge.second_test import Scores, hold_out, second_results
+from eeg2text_jax.judge.speakers import Scores, speakers_table
 from eeg2text_jax.judge.thresholds import Threshold, auc, choose_threshold
 from eeg2text_jax.judge.tune import Task, Tuned, tune
 from eeg2text_jax.judge.wording import choose_wording
@@ -30,15 +29,17 @@ from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.stores.mirror import mirrored
 from eeg2text_jax.study.config_file import product, write_configuration
 from eeg2text_jax.study.configuration import differences, to_json
-from eeg2text_jax.study.workdir import Workdir, held
+from eeg2text_jax.study.workdir import Workdir, held, read_object
 
 TOY, JUDGE = "toy", "LATTEScore's judge"
-SPOKEN = 60  # utterances of each made-up speaker
-SOURCES = {"edits": "controlled edits", "templates": "template pairs"}  # what `pairs` names beside files
+SOURCES = {"edits": "controlled edits", "templates": "template pairs"}  # values of `pairs` that make pairs
 
 
 def judge(config: JudgeSettings, root: str, labels: Meaning = "") -> dict[str, Any]:
-    """Tunes a judge in the folder `root` and writes `judge/`, `results.json`, `results.md` and `curves.png` there.
+    """Tune a judge in the workdir `root` and write `judge/`, `results.json`, `results.md` and `curves.png` there.
+
+    Args:
+      labels: what the labels 0 and 1 of a file of pairs mean, see `read_pairs`.
 
     Returns:
       The content of `results.json`.
@@ -46,41 +47,41 @@ def judge(config: JudgeSettings, root: str, labels: Meaning = "") -> dict[str, A
     Raises:
       UserError: the pairs, the checkpoint or the folder are not usable.
     """
-    with begun(config, root) as workdir:
+    with open_workdir(config, root) as workdir:
         pairs, source = labelled_pairs(config, labels, workdir)
         where = config.pairs if source == "human labels" else source
         whole = divide(pairs, config.split.ratio, config.split.seed, where)
         tested = read_pairs(config.test, labels) if config.test else []
-        parts = hold_out(whole, tested, config.test) if config.test else whole
+        parts = results.hold_out(whole, tested, config.test) if config.test else whole
         frozen = frozen_model(config, workdir)
         wording = toy.toy_wording() if config.checkpoint == TOY else choose_wording(config.wording, frozen.tokenizer)
         answers = frozen.labels(config.labels, wording)
         task = Task(frozen, wording, answers, parts, pairs_digest([*pairs, *tested]))
         print(announce(config, task, source))
         tuned = prompt_with_examples(config, task) if config.shots else tune(config, task, workdir.root)
-        results = finish(config, task, tuned, source, workdir, (whole, tested))
-        print(to_markdown(results))
+        content = finish(config, task, tuned, source, workdir, (whole, tested))
+        print(results.to_markdown(content))
         print(f"everything is in {root}: judge, results.md, results.json, curves.png")
-        return results
+        return content
 
 
 def labelled_pairs(config: JudgeSettings, labels: Meaning, workdir: Workdir) -> tuple[list[Pair], str]:
-    """The pairs and where their labels come from; pairs that are made here are written to `pairs.tsv`."""
+    """Read the pairs, or make them and write them to `pairs.tsv`; also return the origin of their labels."""
     if config.pairs not in SOURCES:
         return read_pairs(config.pairs, labels), "human labels"
     if config.pairs == "templates":
         made = templates.toy_pairs(config.toy.pairs, config.toy.seed)
     else:
-        options = config.edits
+        edits = config.edits
         made = controlled.make_pairs(
-            sentences_of(config), per_sentence=options.per_sentence, preserved=options.preserved, seed=options.seed
+            sentences_of(config), per_sentence=edits.per_sentence, preserved=edits.preserved, seed=edits.seed
         )
     write_text(workdir.root / "pairs.tsv", write_pairs(made))
     return made, SOURCES[config.pairs]
 
 
 def sentences_of(config: JudgeSettings) -> list[str]:
-    """What controlled edits are made of."""
+    """Return the sentences for controlled edits: the lines of the file `config.sentences`, or template sentences."""
     if not config.sentences:
         return list(templates.sentences(1000))
     try:
@@ -93,11 +94,11 @@ def sentences_of(config: JudgeSettings) -> list[str]:
 
 
 @contextlib.contextmanager
-def begun(config: JudgeSettings, root: str) -> Iterator[Workdir]:
-    """Opens the folder for this configuration; no other process may be at work in it.
+def open_workdir(config: JudgeSettings, root: str) -> Iterator[Workdir]:
+    """Lock the workdir, write this configuration there, and use its compilation cache.
 
     Raises:
-      UserError: it was begun with another configuration.
+      UserError: another process works there, or the folder has a prompt tuned with another configuration.
     """
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
@@ -110,17 +111,12 @@ def begun(config: JudgeSettings, root: str) -> Iterator[Workdir]:
 
 
 def _check_same(config: JudgeSettings, workdir: Workdir) -> None:
-    try:
-        before = json.loads(workdir.config.read_bytes())
-    except ValueError as error:
-        raise UserError(f"{workdir.config}: is not JSON; take another --workdir.") from error
+    """Raise UserError if the workdir has a run of another command, or a prompt tuned with another configuration."""
+    before = read_object(workdir.config, "take another --workdir")
     if "prompt" not in before:
         raise UserError(f"{workdir.root}: holds a run of another command; take another --workdir.")
-    found = [
-        line
-        for line in differences(json.loads(to_json(dataclasses.asdict(config))), before)
-        if line.partition(" ")[0] not in LATER
-    ]
+    changed = differences(json.loads(to_json(dataclasses.asdict(config))), before)
+    found = [line for line in changed if line.partition(" ")[0] not in LATER]
     if found and product(workdir, "training"):
         raise UserError(
             f"{workdir.root} belongs to another configuration (its config.json): {', '.join(found[:3])}; take another "
@@ -129,11 +125,11 @@ def _check_same(config: JudgeSettings, workdir: Workdir) -> None:
 
 
 def frozen_model(config: JudgeSettings, workdir: Workdir) -> Frozen:
-    """The checkpoint's model; the toy is trained first, unless it has been."""
+    """Load the checkpoint's model; the toy is trained first, unless the workdir has it."""
     place = config.checkpoint
     if place == TOY:
         place = str(workdir.root / TOY)
-        if not (workdir.root / TOY).exists():
+        if not Path(place).exists():
             toy.make_toy(config.toy, place)
     frozen = load_frozen(place, config.dtype, config.param_dtype, config.parallel.fsdp)
     old = frozen.model
@@ -142,7 +138,7 @@ def frozen_model(config: JudgeSettings, workdir: Workdir) -> Frozen:
 
 
 def announce(config: JudgeSettings, task: Task, source: str) -> str:
-    """What is tuned on what."""
+    """Return one sentence that names the model, the arms, the pairs and the wording."""
     counts = ", ".join(f"{name} {c['pairs']} ({c['preserved']} preserved)" for name, c in task.parts.counts().items())
     arms = f"{len(config.seeds) * len(config.optim.lr)} prompts of {config.prompt.length} vectors"
     if config.shots:
@@ -156,36 +152,42 @@ def announce(config: JudgeSettings, task: Task, source: str) -> str:
 def finish(
     config: JudgeSettings, task: Task, tuned: Tuned, source: str, workdir: Workdir, second: tuple[Parts, list[Pair]]
 ) -> dict[str, Any]:
-    """Chooses prompt and threshold on dev, writes the judge, and tests it beside the baselines.
+    """Choose the prompt and its threshold on dev, test it beside the baselines, and write the judge and all results.
 
-    `second`: the parts before the references of `config.test` were taken out, and the pairs of `config.test`.
+    Args:
+      source: origin of the labels.
+      second: the parts before `hold_out`, and the pairs of the second test file, `config.test`.
+
+    Returns:
+      The content of `results.json`.
     """
     parts, chosen = task.parts, tuned.chosen
-    asked = functools.partial(_ask, tuned.task(task, chosen), tuned.prompts[chosen])
-    dev, test = asked(parts.dev), asked(parts.test)
+    best = tuned.task(task, chosen)
+    scores = functools.partial(_scores, best, tuned.prompts[chosen])
+    dev, test = scores(parts.dev), scores(parts.test)
     labels = {name: np.array([pair.preserved for pair in getattr(parts, name)]) for name in ("dev", "test")}
     threshold = choose_threshold(dev, labels["dev"], config.threshold.precision)
     encoders = config.bertscore_encoder or config.encoder, config.encoder
     found = baselines.baseline_scores(encoders, task.frozen.folder, parts)
-    classifiers = {JUDGE: test, **{name: scores for name, (scores, _) in found.items()}}
-    every = [
-        auc(_ask(tuned.task(task, arm), prompt, parts.test), labels["test"]) for arm, prompt in enumerate(tuned.prompts)
-    ]
-    before = auc(_ask(task, tuned.first[chosen], parts.test), labels["test"])
+    classifiers = {JUDGE: test, **{name: values for name, (values, _) in found.items()}}
+
+    def auc_test(asked: Task, prompt: np.ndarray) -> float | None:
+        return auc(_scores(asked, prompt, parts.test), labels["test"])
+
     figures = {
         "auc_dev": auc(dev, labels["dev"]),
         "auc_test": auc(test, labels["test"]),
-        "auc_test_before_tuning": before,
+        "auc_test_before_tuning": auc_test(task, tuned.first[chosen]),
         "arms": [
             {
                 "seed": seed,
                 "lr": rate,
-                "dev_accuracy": float(a),
-                "dev_auc": float(b),
-                "step": int(step),
-                "auc_test": one,
+                "dev_accuracy": float(tuned.best[arm, 0]),
+                "dev_auc": float(tuned.best[arm, 1]),
+                "step": int(tuned.steps[arm]),
+                "auc_test": auc_test(tuned.task(task, arm), tuned.prompts[arm]),
             }
-            for (seed, rate), (a, b), step, one in zip(tuned.arms, tuned.best, tuned.steps, every, strict=True)
+            for arm, (seed, rate) in enumerate(tuned.arms)
         ],
         "chosen": chosen,
         "shots": config.shots,
@@ -193,55 +195,42 @@ def finish(
         "threshold": threshold._asdict(),
     }
     if config.checkpoint == TOY:
-        figures["auc_test_with_the_question"] = _with_question(task, tuned)
-    made = _judge(config, tuned.task(task, chosen), tuned.prompts[chosen], threshold, source, figures, workdir)
-    write_judge(made, workdir.root / "judge")
-    results = {
+        asking = task._replace(wording=toy.toy_wording(templates.MEANING))
+        figures["auc_test_with_the_question"] = auc_test(asking, tuned.first[0][:0])
+    write_judge(_judge(config, best, tuned.prompts[chosen], threshold, source, figures), workdir.root / "judge")
+    content = {
         "format": 1,
         "source": source,
-        "caption": caption(task.frozen.name, figures),
+        "caption": results.caption(task.frozen.name, figures),
         "signature": load_judged(workdir.root / "judge")[0].signature(task.frozen.name),
         **figures,
-        "slices": by_slice(classifiers, parts.test),
+        "slices": results.by_slice(classifiers, parts.test),
         "parameters": {JUDGE: baselines.count(task.frozen.params), **{name: size for name, (_, size) in found.items()}},
-        "speakers": speakers(config, task, asked, threshold, source),
-        "raters": raters(parts),
-        **data_tables([*second[0].train, *second[0].dev, *second[0].test]),
+        "speakers": speakers(config, parts, scores, threshold.value, source),
+        "raters": results.raters(parts),
+        **results.data_tables([*second[0].train, *second[0].dev, *second[0].test]),
     }
     if second[1]:
-        results["second_test"] = second_results(
-            config.test, second[0], parts, second[1], asked, threshold.value, config.exact
+        content["second_test"] = results.second_results(
+            config.test, second[0], parts, second[1], scores, threshold.value, config.exact
         )
-    write_text(workdir.root / "results.json", json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-    write_text(workdir.root / "results.md", to_markdown(results))
-    curves.write_curves(workdir.root / "curves.png", classifiers, labels["test"])
-    return results
+    write_text(workdir.root / "results.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    write_text(workdir.root / "results.md", results.to_markdown(content))
+    results.write_curves(workdir.root / "curves.png", classifiers, labels["test"])
+    return content
 
 
-def _ask(task: Task, prompt: np.ndarray, pairs: Sequence[Pair]) -> np.ndarray:
+def _scores(task: Task, prompt: np.ndarray, pairs: Sequence[Pair]) -> np.ndarray:
+    """Return the score of every pair under a prompt, float `[N]`; pairs that are too long are cut."""
     asker = Asker(task.frozen, prompt, task.wording, task.labels, truncate=True)
     return asker.scores([(pair.reference, pair.hypothesis) for pair in pairs])
 
 
-def _with_question(task: Task, tuned: Tuned) -> float | None:
-    """AUC of the toy where the question word stands in the place of the prompt."""
-    frozen = task.frozen
-    asked = Asker(frozen, tuned.first[0][:0], toy.toy_wording(templates.MEANING), task.labels)
-    scores = asked.scores([(pair.reference, pair.hypothesis) for pair in task.parts.test])
-    return auc(scores, np.array([pair.preserved for pair in task.parts.test]))
-
-
 def _judge(
-    config: JudgeSettings,
-    task: Task,
-    prompt: np.ndarray,
-    threshold: Threshold,
-    source: str,
-    figures: Mapping[str, Any],
-    workdir: Workdir,
+    config: JudgeSettings, task: Task, prompt: np.ndarray, threshold: Threshold, source: str, figures: dict[str, Any]
 ) -> Judge:
-    frozen = task.frozen
-    place = config.checkpoint
+    """Return the judge to write; its checkpoint is an absolute path, a Hub name, or relative to its folder."""
+    frozen, place = task.frozen, config.checkpoint
     if place == TOY:
         place = f"../{TOY}"
     elif Path(place).expanduser().is_dir():
@@ -260,23 +249,20 @@ def _judge(
         exact=config.exact,
         source=source,
         data=task.digest,
-        about=dict(figures),
+        about=figures,
         fsdp=config.parallel.fsdp,
     )
 
 
 def speakers(
-    config: JudgeSettings, task: Task, scores: Scores, threshold: Threshold, source: str
+    config: JudgeSettings, parts: Parts, scores: Scores, threshold: float, source: str
 ) -> dict[str, Any] | None:
-    """The table of speakers of the test part, made-up ones where the pairs are controlled edits; None without any."""
-    pairs = [*task.parts.test, *task.parts.exact_test]
+    """Return the table of the test part's speakers, or synthetic ones for controlled edits; None without speakers."""
+    pairs = [pair for pair in (*parts.test, *parts.exact_test) if pair.speaker]
     if source == SOURCES["edits"] and config.edits.speakers:
-        tested = {normalize(pair.reference) for pair in task.parts.test}
+        tested = {normalize(pair.reference) for pair in parts.test}
         sentences = [text for text in sentences_of(config) if normalize(text) in tested]
         pairs = controlled.make_speakers(
-            sentences, speakers=config.edits.speakers, utterances=SPOKEN, seed=config.edits.seed + 1
+            sentences, speakers=config.edits.speakers, utterances=60, seed=config.edits.seed + 1
         )
-    pairs = [pair for pair in pairs if pair.speaker]
-    if not pairs:
-        return None
-    return speakers_table(pairs, scores, threshold.value, exact=config.exact)
+    return speakers_table(pairs, scores, threshold, exact=config.exact) if pairs else None

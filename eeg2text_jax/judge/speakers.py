@@ -1,50 +1,111 @@
-"""LATTEScore by speaker, decisions that follow from it, and how it goes with human judgement (the paper's Table 5)."""
+"""The paper's Table 5: LATTEScore by speaker, the decisions that follow from it, and its agreement with people."""
 
-import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 
+from eeg2text_jax.judge.baselines import error_rates
+from eeg2text_jax.judge.pairs import Pair, is_exact, normalize
 from eeg2text_jax.judge.thresholds import DRAWS, members_of
 
-# A model is accepted for a speaker from these on: word accuracy, meaning preserved by people's ratings and by the
-# judge's (Tomanek et al. 2023, section 5).
+IMPAIRMENT = ("etiology", "severity")  # columns on a speaker's impairment, which may be empty
+# A speech recognizer is good enough for a speaker whose figure (percent) reaches the bar: word accuracy, pairs rated as
+# preserved by people, and LATTEScore (Tomanek et al. 2023, section 5).
 BARS = {"word_accuracy": 80.0, "human": 70.0, "latte": 70.0}
-
-
-@dataclasses.dataclass(frozen=True)
-class Utterances:
-    """What is known of some utterances, each `[N]`; exact ones count as preserved."""
-
-    speaker: Sequence[str]
-    sentence: Sequence[str]  # what the bootstrap draws
-    edits: np.ndarray  # words replaced, deleted and inserted
-    words: np.ndarray  # of the ground truth
-    preserved: np.ndarray | None  # by people; None where nobody said
-    score: np.ndarray  # s of the judge, 1 where nothing was transcribed wrongly
-    threshold: float
+Scores = Callable[[Sequence[Pair]], np.ndarray]  # pairs -> the judge's score of each pair, [N]
 
 
 class Speaker(NamedTuple):
-    """One line of the table; percentages."""
+    """One line of the table; figures in percent."""
 
     name: str
     n: int
     word_accuracy: float
-    human: float | None
-    latte: float
-    latte_mean: float
+    human: float  # pairs rated as preserved by people
+    latte: float  # pairs whose score reaches the threshold
+    latte_mean: float  # mean score
 
-    def decisions(self) -> dict[str, bool | None]:
-        """Whether the model would be accepted for this speaker, by each figure."""
-        found = {"word_accuracy": self.word_accuracy, "human": self.human, "latte": self.latte}
-        return {name: None if value is None else value >= BARS[name] for name, value in found.items()}
+    def decisions(self) -> dict[str, bool]:
+        """Return for each figure whether it reaches its bar, so that the recognizer is accepted for this speaker."""
+        return {name: getattr(self, name) >= bar for name, bar in BARS.items()}
+
+
+class Agreement(NamedTuple):
+    """The agreement of a figure with human ratings, over all speakers; correlations are None if undefined."""
+
+    pearson: float | None
+    spearman: float | None
+    mean_gap: float  # mean absolute difference, in percentage points
+    same_decisions: int  # speakers about whom both decide alike
+    speakers: int
+
+
+def speakers_table(
+    pairs: Sequence[Pair], scores: Scores, threshold: float, *, exact: str = "preserved"
+) -> dict[str, Any]:
+    """Return each speaker's figures and decisions, and the agreement of these figures with human ratings.
+
+    Args:
+      pairs: pairs with a speaker, those without an error included.
+      scores: the judge; it is asked about pairs with an error only, as a pair without one has the score 1.
+      threshold: the lowest score that counts as preserved.
+      exact: "exclude" leaves out pairs without an error; "preserved" counts them.
+    """
+    wrong = [i for i, pair in enumerate(pairs) if not is_exact(pair.reference, pair.hypothesis)]
+    score = np.ones(len(pairs))
+    if wrong:
+        score[wrong] = scores([pairs[i] for i in wrong])
+    if exact == "exclude":
+        pairs, score = [pairs[i] for i in wrong], score[wrong]
+    words = np.array([max(len(normalize(pair.reference).split()), 1) for pair in pairs], float)
+    edits = error_rates(pairs).sum(1) * words
+    rng = np.random.default_rng(0)
+    speakers, lines = [], []
+    for name, rows in members_of([pair.speaker for pair in pairs]).items():
+        own, yes = [pairs[i] for i in rows], score[rows] >= threshold
+        line = Speaker(
+            name,
+            len(rows),
+            word_accuracy=100.0 - min(100.0, 100.0 * float(edits[rows].sum()) / float(words[rows].sum())),
+            human=100.0 * float(np.mean([pair.preserved for pair in own])),
+            latte=100.0 * float(yes.mean()),
+            latte_mean=100.0 * float(score[rows].mean()),
+        )
+        about = {field: next(filter(None, (getattr(pair, field) for pair in own)), "") for field in IMPAIRMENT}
+        interval = _interval(yes, [normalize(pair.reference) for pair in own], rng)
+        speakers.append({**line._asdict(), **about, "latte_interval": interval, "decisions": line.decisions()})
+        lines.append(line)
+    agreement = {name: of._asdict() for name, of in agreements(lines).items()}
+    return {"bars": BARS, "speakers": speakers, "agreement": agreement}
+
+
+def _interval(yes: np.ndarray, sentences: Sequence[str], rng: np.random.Generator) -> tuple[float, float]:
+    """Return the 95 % interval of the percentage of true entries in `yes` `[N]`, by a bootstrap over sentences."""
+    groups = members_of(sentences).values()
+    sums, counts = np.array([yes[rows].sum() for rows in groups]), np.array([len(rows) for rows in groups])
+    drawn = rng.integers(len(groups), size=(DRAWS, len(groups)))
+    low, high = np.quantile(100.0 * sums[drawn].sum(1) / counts[drawn].sum(1), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def agreements(lines: Sequence[Speaker]) -> dict[str, Agreement]:
+    """Return the agreement of LATTEScore and of word accuracy with human ratings; empty without speakers."""
+    human = np.array([line.human for line in lines])
+    found = {}
+    for name in ("latte", "word_accuracy") if lines else ():
+        figures = np.array([getattr(line, name) for line in lines])
+        pearson = spearman = None
+        if len(lines) >= 3 and figures.std() > 0 and human.std() > 0:
+            pearson, spearman = (float(of(figures, human).statistic) for of in (stats.pearsonr, stats.spearmanr))
+        alike = int(((figures >= BARS[name]) == (human >= BARS["human"])).sum())
+        found[name] = Agreement(pearson, spearman, float(np.abs(figures - human).mean()), alike, len(lines))
+    return found
 
 
 def decided(figures: Mapping[str, float]) -> dict[str, bool]:
-    """Decisions from figures of a score by name: `wer` and `lattescore`, where they are there."""
+    """Return whether the recognizer is accepted by `wer` and by `lattescore` (percent), of those that are given."""
     known = {}
     if "wer" in figures:
         known["word_accuracy"] = 100.0 - min(100.0, figures["wer"])
@@ -53,70 +114,32 @@ def decided(figures: Mapping[str, float]) -> dict[str, bool]:
     return {name: value >= BARS[name] for name, value in known.items()}
 
 
-def by_speaker(found: Utterances) -> list[Speaker]:
-    """One line for each speaker, in order of first appearance."""
-    names = list(dict.fromkeys(found.speaker))
-    return [_speaker(name, found, rows) for name, rows in zip(names, members_of(found.speaker), strict=True)]
+def speakers_markdown(table: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a `speakers_table`, ordered by word accuracy; a star marks figures that reach their bar."""
+    bars, shown = table["bars"], [name for name in IMPAIRMENT if any(line.get(name) for line in table["speakers"])]
+    rows = []
+    for line in sorted(table["speakers"], key=lambda line: line["word_accuracy"]):
+        figures = [f"{line[name]:.1f}{'*' if line[name] >= bars[name] else ''}" for name in bars]
+        low, high = line["latte_interval"]
+        about = [line[name] for name in shown]
+        rows.append([line["name"], *about, str(line["n"]), *figures, f"{low:.1f} to {high:.1f}"])
+    lines = table_lines(["speaker", *shown, "n", "WordACC", "human %", "LATTEScore", "95 %"], rows)
+    lines += ["", f"*: accepted (WordACC from {bars['word_accuracy']:g}, meaning preserved from {bars['human']:g})."]
+    for name, title in (("latte", "LATTEScore"), ("word_accuracy", "WordACC")):
+        if of := table["agreement"].get(name):
+            lines.append(
+                f"{title} and human ratings: Pearson {three_digits(of['pearson'])}, Spearman "
+                f"{three_digits(of['spearman'])}, mean gap {of['mean_gap']:.1f} points, {of['same_decisions']} of "
+                f"{of['speakers']} decisions alike."
+            )
+    return lines
 
 
-def _speaker(name: str, found: Utterances, rows: np.ndarray) -> Speaker:
-    human = None if found.preserved is None else 100.0 * float(found.preserved[rows].mean())
-    score = found.score[rows]
-    return Speaker(
-        name,
-        len(rows),
-        word_accuracy(found.edits[rows], found.words[rows]),
-        human,
-        100.0 * float((score >= found.threshold).mean()),
-        100.0 * float(score.mean()),
-    )
+def table_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table."""
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
 
 
-def word_accuracy(edits: np.ndarray, words: np.ndarray) -> float:
-    """100 minus the word error rate of some utterances together, 0 at the least."""
-    return 100.0 - min(100.0, 100.0 * float(edits.sum()) / max(float(words.sum()), 1.0))
-
-
-class Agreement(NamedTuple):
-    """How a figure goes with human ratings over speakers; None where it is undefined."""
-
-    pearson: float | None
-    spearman: float | None
-    mean_gap: float
-    same_decisions: int
-    speakers: int
-
-
-def agreement(figures: Sequence[float], human: Sequence[float], bar: float, human_bar: float) -> Agreement:
-    """Correlations, the mean absolute gap in points, and on how many speakers both decide alike."""
-    a, b = np.asarray(figures, float), np.asarray(human, float)
-    alike = int(((a >= bar) == (b >= human_bar)).sum())
-    if len(a) < 3 or a.std() == 0 or b.std() == 0:
-        return Agreement(None, None, float(np.abs(a - b).mean()), alike, len(a))
-    pearson, spearman = (float(of(a, b).statistic) for of in (stats.pearsonr, stats.spearmanr))
-    return Agreement(pearson, spearman, float(np.abs(a - b).mean()), alike, len(a))
-
-
-def agreements(table: Sequence[Speaker]) -> dict[str, Agreement]:
-    """How LATTEScore and word accuracy go with human ratings; empty where there are none."""
-    rated = [line for line in table if line.human is not None]
-    if not rated:
-        return {}
-    human = [line.human for line in rated]
-    return {
-        name: agreement([getattr(line, name) for line in rated], human, BARS[name], BARS["human"])
-        for name in ("latte", "word_accuracy")
-    }
-
-
-def intervals(found: Utterances) -> Mapping[str, tuple[float, float]]:
-    """95 % interval of each speaker's LATTEScore, from a bootstrap over the sentences of that speaker."""
-    rng, limits = np.random.default_rng(0), {}
-    for name, rows in zip(dict.fromkeys(found.speaker), members_of(found.speaker), strict=True):
-        groups = members_of([found.sentence[row] for row in rows])
-        yes = (found.score[rows] >= found.threshold).astype(float)
-        sums, counts = np.array([yes[g].sum() for g in groups]), np.array([len(g) for g in groups])
-        drawn = rng.integers(len(groups), size=(DRAWS, len(groups)))
-        low, high = np.quantile(100.0 * sums[drawn].sum(1) / counts[drawn].sum(1), [0.025, 0.975])
-        limits[name] = float(low), float(high)
-    return limits
+def three_digits(value: float | None) -> str:
+    """Format a number with three digits behind the point; a dash for None."""
+    return "–" if value is None else f"{value:.3f}"

@@ -1,4 +1,4 @@
-"""Sentences made from templates: the toy data set, for tiny models, and a substitute corpus for controlled edits."""
+"""Sentences made from templates: the toy data set for tiny models, and a corpus for controlled edits."""
 
 import random
 from collections.abc import Iterator
@@ -12,28 +12,23 @@ SLOTS = {
     "count": ("two", "three", "four", "five"),
     "place": ("london", "paris", "rome", "berlin"),
 }
-_AT = {"who": 1, "action": 2, "count": 3, "place": 6}
 MEANING = "meaning"  # the question whether all slots have the same values in both sentences
-QUESTIONS = (MEANING, *SLOTS)
+QUESTIONS = (MEANING, *SLOTS)  # a slot's name asks whether this slot has the same value in both sentences
 _FILLERS = ("well", "um")
 LABELS = ("yes", "no")
-# The vocabulary of the toy data set: special tokens, the words of the prompt, the words of the sentences.
-TOY_WORDS = tuple(
-    dict.fromkeys(
-        (
-            *("<pad>", "</s>", "<unk>", *LABELS, *QUESTIONS, "truth:", "said:", "same:", "the", "a", "in", "houses"),
-            *(*_FILLERS, *(word for words in SLOTS.values() for word in words)),
-        )
-    )
+# The vocabulary of the toy data set: special tokens, the words of the wording, the words of the sentences.
+TOY_WORDS = (
+    *("<pad>", "</s>", "<unk>", *LABELS, *QUESTIONS, "truth:", "said:", "same:", "the", "a", "in", "houses"),
+    *(*_FILLERS, *(word for words in SLOTS.values() for word in words)),
 )
 TOY_TEMPLATE = "truth: {reference} said: {hypothesis} same:"
 
 
 def toy_pair(rng: random.Random) -> tuple[Pair, dict[str, bool]]:
-    """Return a pair and the right answer to every question about it.
+    """Return a random pair and the right answer to each of `QUESTIONS` about it.
 
-    About half of the pairs have one or two slots changed; a fifth of the changed slots get a made-up word. In one pair
-    of twelve the hypothesis consists of made-up words only.
+    In about half of the pairs, one or two slots are changed; a fifth of the changed slots get a made-up word. In one
+    pair of twelve, the hypothesis consists of made-up words only.
     """
     chosen = {name: rng.choice(words) for name, words in SLOTS.items()}
     said, changed = dict(chosen), set()
@@ -65,19 +60,17 @@ def made_up(rng: random.Random) -> str:
 
 
 def toy_sentence(rng: random.Random) -> str:
-    """Return a random sentence of the toy data set, which has 256."""
+    """Return one of the 256 sentences of the toy data set at random."""
     return " ".join(_sentence({name: rng.choice(words) for name, words in SLOTS.items()}))
 
 
 def _sentence(slots: dict[str, str]) -> list[str]:
-    words = ["the", "", "", "", "houses", "in", ""]
-    for name, at in _AT.items():
-        words[at] = slots[name]
-    return words
+    """Return the words of the toy sentence with these values of the slots."""
+    return ["the", slots["who"], slots["action"], slots["count"], "houses", "in", slots["place"]]
 
 
 def toy_pairs(count: int, seed: int) -> list[Pair]:
-    """Return pairs of the toy data set whose two sentences differ."""
+    """Return `count` random pairs of the toy data set; pairs without an error are left out."""
     rng, found = random.Random(seed), list[Pair]()
     while len(found) < count:
         pair, _ = toy_pair(rng)

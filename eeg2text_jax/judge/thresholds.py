@@ -1,4 +1,7 @@
-"""Evaluation of binary scores: AUC, curves, thresholds and rater agreement."""
+"""Evaluation of scores of a yes/no question: AUC, curves, thresholds, and the agreement of raters.
+
+Scores are float `[N]`, labels bool `[N]`: whether the meaning was kept.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-DRAWS = 1000  # of a bootstrap interval
+DRAWS = 1000  # resamples of a bootstrap interval
 
 
 def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
-    """Return the area under the ROC curve: how often a preserved pair scores above a lost one, ties counting half.
+    """Return the area under the ROC curve, or None if there is only one class.
 
-    None if there is only one class.
+    It is the probability that a preserved pair scores above a lost one; ties count half.
     """
     scores, labels = np.asarray(scores, float), np.asarray(labels, bool)
     n_yes, n_no = int(labels.sum()), int((~labels).sum())
@@ -26,7 +29,7 @@ def auc_interval(scores: np.ndarray, labels: np.ndarray, groups: Sequence[str]) 
     """Return the 95 % bootstrap interval of the AUC over `groups` (ground truths); None if there is only one class."""
     if auc(scores, labels) is None:
         return None
-    rng, members = np.random.default_rng(0), members_of(groups)
+    rng, members = np.random.default_rng(0), list(members_of(groups).values())
     found = []
     for _ in range(DRAWS):
         rows = np.concatenate([members[i] for i in rng.integers(len(members), size=len(members))])
@@ -35,16 +38,16 @@ def auc_interval(scores: np.ndarray, labels: np.ndarray, groups: Sequence[str]) 
     return float(low), float(high)
 
 
-def members_of(groups: Sequence[str]) -> list[np.ndarray]:
-    """Return the rows of each group."""
+def members_of(groups: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return the row numbers of each group, in order of first appearance; `groups` names the group of every row."""
     found: dict[str, list[int]] = {}
     for row, group in enumerate(groups):
         found.setdefault(group, []).append(row)
-    return [np.array(rows) for rows in found.values()]
+    return {group: np.array(rows) for group, rows in found.items()}
 
 
 class Curve(NamedTuple):
-    """One point for every threshold that changes a decision, from the highest to the lowest; all `[N]`."""
+    """Precision, recall and false-positive rate at every distinct score as the threshold, the highest first."""
 
     thresholds: np.ndarray
     precision: np.ndarray
@@ -53,7 +56,7 @@ class Curve(NamedTuple):
 
 
 def curve(scores: np.ndarray, labels: np.ndarray) -> Curve:
-    """Return precision, recall (true-positive rate) and false-positive rate of the rule `score >= threshold`."""
+    """Return the curve of the rule `score >= threshold`."""
     scores, labels = np.asarray(scores, float), np.asarray(labels, bool)
     order = np.argsort(-scores, kind="stable")
     scores, hits = scores[order], np.cumsum(labels[order])
@@ -64,7 +67,7 @@ def curve(scores: np.ndarray, labels: np.ndarray) -> Curve:
 
 
 class Threshold(NamedTuple):
-    """A decision threshold, its precision and recall, and how it was chosen."""
+    """A decision threshold, its precision and recall, and a phrase that says how it was chosen."""
 
     value: float
     precision: float
@@ -73,13 +76,12 @@ class Threshold(NamedTuple):
 
 
 def choose_threshold(scores: np.ndarray, labels: np.ndarray, precision: float) -> Threshold:
-    """Return the lowest threshold with at least this precision; 0.5 if there is none."""
+    """Return the lowest threshold with at least this precision; 0.5 if no threshold reaches it."""
     found = curve(scores, labels)
     good = np.flatnonzero(found.precision >= precision)
     if len(good):
-        at = good[-1]
-        how = f"lowest with a precision of {precision:g} on dev"
-        return Threshold(float(found.thresholds[at]), float(found.precision[at]), float(found.recall[at]), how)
+        value, precise, recall, _ = (float(column[good[-1]]) for column in found)
+        return Threshold(value, precise, recall, f"lowest with a precision of {precision:g} on dev")
     taken, labels = np.asarray(scores) >= 0.5, np.asarray(labels, bool)
     hits = float((taken & labels).sum())
     how = f"0.5, as no score reaches a precision of {precision:g} on dev"
@@ -87,18 +89,13 @@ def choose_threshold(scores: np.ndarray, labels: np.ndarray, precision: float) -
 
 
 def accuracy(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Return the share of pairs classified correctly with the threshold 0.5."""
+    """Return the share of pairs that the threshold 0.5 classifies correctly."""
     return float(((np.asarray(scores) >= 0.5) == np.asarray(labels, bool)).mean())
 
 
 def kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
     """Return Cohen's kappa of two raters; None if the expected agreement is 1."""
     classes = sorted({*first, *second})
-    table = np.zeros((len(classes), len(classes)))
-    for a, b in zip(first, second, strict=True):
-        table[classes.index(a), classes.index(b)] += 1
-    if not table.sum():
-        return None
-    table /= table.sum()
+    table = stats.contingency.crosstab(first, second, levels=(classes, classes)).count / len(first)
     chance = float(table.sum(0) @ table.sum(1))
     return None if chance == 1.0 else float((np.trace(table) - chance) / (1 - chance))

@@ -1,8 +1,8 @@
-"""The toy: a T5 of two small layers that is trained on template pairs, to prove the machinery without a network.
+"""The toy: a T5 of two small layers, trained on template pairs, to demonstrate prompt tuning without a download.
 
-It learns to answer questions about a pair, each named by a word before it: whether the meaning is the same, or who,
-what action, what number, what place. Then it is frozen and the word left out: a prompt that is tuned on labelled pairs
-has to bring it to answer the first question again.
+It learns to answer five questions about a pair: whether the two sentences agree in meaning, or in the person, the
+action, the number or the place. A question word before the pair names the question. Then the toy is frozen, and
+the question word is left out: a tuned prompt has to make the toy answer the question on the meaning again.
 """
 
 import functools
@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,34 +30,31 @@ from eeg2text_jax.pretrained.export import export_checkpoint
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.training.state import make_optimizer
 
-WIDTH = 32  # tokens of a pair, at most
+TOKEN_IDS = {word: i for i, word in enumerate(TOY_WORDS)}
+WIDTH = 32  # most tokens of a pair
 CARD = (
     "# A toy T5\n\nTrained on pairs of template sentences to prove the machinery of `eeg2text judge`; no real judge.\n"
 )
 
 
 def toy_tokenizer() -> PreTrainedTokenizerFast:
-    """Whole words between white space; the toy's sentences have no punctuation of their own."""
-    words = {word: i for i, word in enumerate(TOY_WORDS)}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    """Return a tokenizer whose tokens are the words between white space, with the vocabulary `TOY_WORDS`."""
+    tokenizer = Tokenizer(models.WordLevel(TOKEN_IDS, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", words["</s>"])])
+    end = ("</s>", TOKEN_IDS["</s>"])
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[end])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="<pad>", eos_token="</s>", unk_token="<unk>", model_max_length=512
     )
 
 
 def toy_wording(question: str = "") -> Wording:
-    """The toy's wording, with a question word or, for the frozen toy, without."""
+    """Return the toy's wording, with a question word or, for the frozen toy, without one."""
     return Wording("toy", TOY_TEMPLATE, f"{question} " if question else "")
 
 
 def make_toy(config: ToySettings, folder: str | Path) -> None:
-    """Trains the toy and writes it as a checkpoint folder, which is there whole or not at all.
-
-    Args:
-      config: the section `toy` of the configuration.
-    """
+    """Train the toy and write it as a checkpoint folder, atomically."""
     tokenizer = toy_tokenizer()
     shape = {
         "d_model": config.width,
@@ -66,26 +63,27 @@ def make_toy(config: ToySettings, folder: str | Path) -> None:
         "num_layers": config.layers,
         "num_heads": 4,
         "dropout_rate": 0.0,
-        # Distances up to 16 are told apart: a word and its copy in the other text are found by them first.
+        # With 64 buckets, distances up to 16 are distinct: the toy finds a word's copy in the other text by distance.
         "relative_attention_num_buckets": 64,
         "tie_word_embeddings": True,
     }
     described = random_config("t5", shape, tokenizer)
     model = Seq2SeqModel(describe(described, "t5", "toy"))
     params = _gentle(model.init(jax.random.key(config.seed)), model)
-    rates = {"name": "adamw", "lr": config.lr, "schedule": "cosine", "warmup_steps": 200}
-    optim = SimpleNamespace(**rates, weight_decay=0.01, grad_clip=1.0)
-    params = _train(model, params, make_optimizer(cast(Any, optim), config.steps), config, tokenizer)
+    optim: Any = SimpleNamespace(
+        name="adamw", lr=config.lr, schedule="cosine", warmup_steps=200, weight_decay=0.01, grad_clip=1.0
+    )
+    params = _train(model, params, make_optimizer(optim, config.steps), config, tokenizer)
     export_checkpoint(model, params, described, tokenizer, folder, CARD)
 
 
 def _gentle(params: Params, model: Seq2SeqModel) -> Params:
-    """Queries smaller by the root of the heads' width: T5 leaves that to its initialization of the queries."""
-    shrink = model.spec.encoder.head_dim**-0.5
+    """Divide the query kernels by sqrt(head width); T5 has this factor in its initialization, not in attention."""
 
     def scale(path: Any, leaf: jax.Array) -> jax.Array:
         names = [part.key for part in path]
-        return leaf * shrink if "query" in names and names[-1] == "kernel" else leaf
+        is_query = "query" in names and names[-1] == "kernel"
+        return leaf * model.spec.encoder.head_dim**-0.5 if is_query else leaf
 
     return jax.tree_util.tree_map_with_path(scale, params)
 
@@ -93,6 +91,7 @@ def _gentle(params: Params, model: Seq2SeqModel) -> Params:
 def _train(
     model: Seq2SeqModel, params: Params, optimizer: optax.GradientTransformation, config: ToySettings, tokenizer: Any
 ) -> Params:
+    """Train the toy for `config.steps` steps on random pairs and questions; return its parameters."""
     labels = jnp.asarray([tokenizer.convert_tokens_to_ids(word) for word in LABELS], jnp.int32)
     rng = random.Random(config.seed)
 
@@ -112,7 +111,7 @@ def _train(
 
 
 def _loss(model: Seq2SeqModel, labels: jax.Array, params: Params, batch: dict) -> jax.Array:
-    """Negative log-likelihood of the right answer, then the end, nats per token."""
+    """Return the mean negative log-likelihood of the right answer and the end token, in nats per token."""
     answers = jnp.where(batch["yes"], labels[0], labels[1])
     targets = jnp.stack([answers, jnp.full_like(answers, model.eos_token)], axis=1)
     mask = jnp.arange(batch["ids"].shape[1])[None] < batch["length"][:, None]
@@ -121,20 +120,18 @@ def _loss(model: Seq2SeqModel, labels: jax.Array, params: Params, batch: dict) -
 
 
 def _batch(rng: random.Random, size: int, tokenizer: Any) -> dict[str, np.ndarray]:
+    """Return a batch of `size` random pairs, each with a random question; `yes` is the right answer."""
     ids, yes = [], []
     for _ in range(size):
         pair, answers = toy_pair(rng)
         question = rng.choice(QUESTIONS)
-        ids.append(toy_ids(tokenizer, [(pair.reference, pair.hypothesis)], question)[0])
+        ids += toy_ids(tokenizer, [(pair.reference, pair.hypothesis)], question)
         yes.append(answers[question])
     return block(ids, np.array(yes), range(size), WIDTH, size, tokenizer.pad_token_id)
 
 
 def toy_ids(tokenizer: Any, pairs: Sequence[tuple[str, str]], question: str = MEANING) -> list[np.ndarray]:
-    """Token ids of pairs with a question word before them."""
-    wording, known = toy_wording(question), {word: i for i, word in enumerate(TOY_WORDS)}
-    texts = (wording.text(*pair) for pair in pairs)
-    return [
-        np.array([known.get(word, known["<unk>"]) for word in text.split()] + [known["</s>"]], np.int32)
-        for text in texts
-    ]
+    """Return the token ids of pairs with a question word before them; faster than the tokenizer for single pairs."""
+    unknown, end, wording = tokenizer.unk_token_id, tokenizer.eos_token_id, toy_wording(question)
+    texts = (wording.text(*pair).split() for pair in pairs)
+    return [np.array([*(TOKEN_IDS.get(word, unknown) for word in text), end], np.int32) for text in texts]

@@ -1,4 +1,4 @@
-"""What the language model is shown of a pair, and the words that it answers with."""
+"""The text that asks a language model about a pair, its token ids, and the two possible answers."""
 
 import dataclasses
 import re
@@ -12,13 +12,11 @@ from eeg2text_jax.errors import UserError
 TEMPLATES = {
     "plain": "Ground truth: {reference} Transcription: {hypothesis} "
     "Transcript preserves the meaning of the ground truth:",
-    # As the paper prints it. T5 has no braces: they would be unknown tokens, and the word behind one loses its space.
+    # The paper's wording. T5's tokenizer lacks braces: they become unknown tokens, and the next word loses its space.
     "figure": "Ground truth: {{reference}}. Transcription: {{hypothesis}}. "
     "Transcript preserves the meaning of the ground truth: {",
 }
 ENDS = (".", "!", "?")
-LONGEST, LONGEST_WITH_EXAMPLES = 512, 2048  # tokens
-_PLACES = re.compile(r"\{reference\}|\{hypothesis\}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,56 +29,41 @@ class Wording:
 
     @property
     def longest(self) -> int:
-        """Most tokens of a text, the soft prompt included."""
-        return LONGEST_WITH_EXAMPLES if self.before else LONGEST
+        """The most tokens of a text, the soft prompt included."""
+        return 2048 if self.before else 512
 
     def text(self, reference: str, hypothesis: str) -> str:
         """Return the text that asks about a pair."""
         reference, hypothesis = reference.strip(), hypothesis.strip()
         if self.name == "plain":
-            reference, hypothesis = ended(reference), ended(hypothesis)
-        # Not str.format: a template may come from a file, and a format string can look into objects.
+            reference, hypothesis = (t if t.endswith(ENDS) else f"{t}." for t in (reference, hypothesis))
+        # Not str.format: a template may come from a file, and a format string can read attributes of objects.
         sides = {"{reference}": reference, "{hypothesis}": hypothesis}
-        text = _PLACES.sub(lambda found: sides[found[0]], self.template)
+        text = re.sub(r"\{reference\}|\{hypothesis\}", lambda found: sides[found[0]], self.template)
         return f"{self.before}{text}".strip()
 
     def answered(self, reference: str, hypothesis: str, label: str) -> str:
-        """Return the text of a pair with its answer."""
+        """Return the text of a pair with the answer `label`."""
         return f"{self.text(reference, hypothesis)}{self.space}{label}{'}' if self.template.endswith('{') else ''}"
 
     @property
     def full_stop(self) -> str:
-        """What `judge.json` says of the marks behind both texts, which the template does not show."""
+        """A phrase for `judge.json`: whether full stops are added to the two texts of a pair."""
         ends = " ".join(ENDS)
         return f"added to a text that ends without one of {ends}" if self.name == "plain" else "as in the template"
 
     @property
     def space(self) -> str:
-        """What stands between a text and its answer."""
+        """The space between a text and its answer, if there is one."""
         return "" if self.template.endswith("{") else " "
 
 
-def ended(text: str) -> str:
-    """The text with a full stop, unless it ends a sentence already."""
-    return text if text.endswith(ENDS) else f"{text}."
-
-
 def choose_wording(name: str, tokenizer: PreTrainedTokenizerBase) -> Wording:
-    """The wording of that name; `auto` takes the paper's where the tokenizer knows its braces.
-
-    Raises:
-      UserError: there is no such wording.
-    """
+    """Return the wording of a name in `TEMPLATES`; `auto` is `figure` if the tokenizer has braces, else `plain`."""
     if name == "auto":
-        name = "figure" if _knows_braces(tokenizer) else "plain"
-    if name not in TEMPLATES:
-        raise UserError(f"wording is {name!r}; expected auto, {' or '.join(TEMPLATES)}.")
+        braces = tokenizer("{no}", add_special_tokens=False)["input_ids"]
+        name = "plain" if tokenizer.unk_token_id in braces else "figure"
     return Wording(name, TEMPLATES[name])
-
-
-def _knows_braces(tokenizer: PreTrainedTokenizerBase) -> bool:
-    ids = tokenizer("{no}", add_special_tokens=False)["input_ids"]
-    return tokenizer.unk_token_id not in ids
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +78,8 @@ def label_ids(word: str, tokenizer: PreTrainedTokenizerBase, wording: Wording | 
     """Return the token ids of an answer without special tokens.
 
     Args:
-      wording: of a decoder-only model, whose answer continues the text; None: the answer stands alone, in a decoder.
+      wording: the wording for a decoder-only model, whose answer continues the text; None for an encoder-decoder,
+        whose answer begins the decoder's text.
     """
     if wording is not None:
         asked = wording.template.partition("{hypothesis}")[2]
@@ -107,16 +91,16 @@ def label_ids(word: str, tokenizer: PreTrainedTokenizerBase, wording: Wording | 
 
 
 def read_labels(words: Sequence[str], tokenizer: PreTrainedTokenizerBase, wording: Wording | None = None) -> Labels:
-    """Token ids of the answers; `wording` as for `label_ids`.
+    """Return the answers with their token ids; `wording` is that of `label_ids`.
 
     Raises:
-      UserError: they are equal, one begins the other, or the tokenizer does not know a piece of one.
+      UserError: the answers are equal, the ids of one begin the ids of the other, or the tokenizer lacks an answer.
     """
     if len(words) != 2 or words[0] == words[1]:
         raise UserError(f"labels are {tuple(words)}; expected two different words, the one for yes first.")
     ids = label_ids(words[0], tokenizer, wording), label_ids(words[1], tokenizer, wording)
-    for word, pieces in zip(words, ids, strict=True):
-        if not pieces or tokenizer.unk_token_id in pieces:
+    for word, tokens in zip(words, ids, strict=True):
+        if not tokens or tokenizer.unk_token_id in tokens:
             raise UserError(f"labels: the tokenizer has no token for {word!r}; choose words that it knows.")
     short, long = sorted(ids, key=len)
     if long[: len(short)] == short:
@@ -126,33 +110,22 @@ def read_labels(words: Sequence[str], tokenizer: PreTrainedTokenizerBase, wordin
     return Labels((words[0], words[1]), ids)
 
 
+@dataclasses.dataclass
 class Encoder:
-    """Texts of pairs -> token ids, cut or refused where they are longer than the model takes.
+    """A tokenizer of pairs, which cuts or refuses pairs that are longer than the model takes."""
 
-    Args:
-      tokenizer: of the language model; its own settings of truncation and padding are not used.
-      wording: what is written.
-      max_tokens: at most so many, special tokens included, without the prompt.
-      truncate: cut both texts of a longer pair by words, alike, instead of refusing it.
-      open_end: leave out the end token, as for a decoder-only model, which goes on with the answer.
-    """
-
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        wording: Wording,
-        max_tokens: int,
-        truncate: bool = False,
-        open_end: bool = False,
-    ):
-        self.tokenizer, self.wording, self.max_tokens = tokenizer, wording, max_tokens
-        self.truncate, self.cut, self.open_end = truncate, 0, open_end
+    tokenizer: PreTrainedTokenizerBase
+    wording: Wording
+    max_tokens: int  # most tokens of a pair, special tokens included, without the soft prompt
+    truncate: bool = False  # keep the first words of both texts of a longer pair, as many of each; else refuse the pair
+    open_end: bool = False  # leave out the end token, because a decoder-only model continues with the answer
+    cut: int = dataclasses.field(default=0, init=False)  # pairs that were cut so far
 
     def __call__(self, pairs: Sequence[tuple[str, str]], where: str = "pair") -> list[np.ndarray]:
-        """Token ids int32 of every (reference, hypothesis).
+        """Return the token ids of every (reference, hypothesis), int32 `[S]` each.
 
         Raises:
-          UserError: a pair is too long; `where` and its number from 1 name it.
+          UserError: a pair is too long; it is named by `where` and its number from 1.
         """
         if not pairs:
             return []
@@ -171,7 +144,7 @@ class Encoder:
         return found
 
     def _shortened(self, reference: str, hypothesis: str) -> np.ndarray:
-        """The pair with as many of the first words of both texts as fit."""
+        """Return the token ids of the pair with as many of the first words of both texts as fit."""
         sides = reference.split(), hypothesis.split()
         for words in range(max(map(len, sides)) - 1, 0, -1):
             (ids,) = self._encode([self.wording.text(*(" ".join(side[:words]) for side in sides))])
@@ -182,7 +155,7 @@ class Encoder:
         )
 
     def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Return the token ids of texts, without their end token if `open_end`."""
         encoded = self.tokenizer(list(texts), truncation=False, padding=False, verbose=False)["input_ids"]
         end = self.tokenizer.eos_token_id
-        cut = [ids[:-1] if self.open_end and ids and ids[-1] == end else ids for ids in encoded]
-        return [np.asarray(ids, np.int32) for ids in cut]
+        return [np.array(ids[:-1] if self.open_end and ids[-1:] == [end] else ids, np.int32) for ids in encoded]

@@ -1,1 +1,1 @@
-"""BLEU, ROUGE and WER with a signature on every number."""
+"""Metrics of predicted texts and of rankings; every figure has a signature that states its settings."""

@@ -1,10 +1,10 @@
 """BERTScore (Zhang et al. 2020): match every token to the most similar token of the other text.
 
-It follows the package bert-score 0.3.13, with these differences: a masked token can never be the best match (in the
-package its similarity counts as 0, so a row may depend on its batch); RoBERTa's first word has a space before it (in
-the package it has none under transformers 5); weights that make a figure 0/0 raise an error (package: 0); blank text
-scores 0 (package: an error under transformers 5). As in the package, `[CLS]` and `[SEP]` have weight 0 but may be
-matched by the other side.
+It equals the package bert-score 0.3.13 except for the following. A padding token is never the best match (in the
+package its similarity is 0, so a row may depend on its batch). RoBERTa's first word has a space before it (in the
+package it has none under transformers 5). Weights that make a figure 0/0 raise an error (package: 0). Blank text scores
+0 (package: an error under transformers 5). As in the package, `[CLS]` and `[SEP]` have weight 0, but tokens of the
+other text may match them.
 
 Shapes: `N` pairs, `T` tokens, `D` width of the encoder.
 """
@@ -24,19 +24,18 @@ from eeg2text_jax.metrics.metric import Metric, check_same_length, ratio
 from eeg2text_jax.pretrained.embedding import TextEmbedder
 
 FIGURES = ("p", "r", "f")
-CELLS = 1 << 24  # similarities computed at once: 64 MB
-KEPT = 1 << 29  # bytes of unit vectors
-BLANK = np.array([0.0, 0.0, 0.0, 1.0])  # statistics of a sample with a blank side
+SIMILARITIES = 1 << 24  # number of similarities computed at once: 64 MB
+CACHE_BYTES = 1 << 29  # size of the cache of unit vectors
 
 
 class BertScore(Metric):
-    """Mean over samples of precision, recall and F.
+    """BERTScore's precision, recall and F in percent, averaged over samples.
 
     Args:
       embedder: provides tokens and hidden states.
       references: texts from which inverse document frequencies are counted, duplicates included; None: equal weights.
-      baseline: P, R and F of unrelated text, from `read_baseline`; figures become (x - b) / (1 - b).
-      blank: a set to which pairs with a blank side are added; several metrics may share it.
+      baseline: P, R and F of unrelated texts, from `read_baseline`; a figure x becomes (x - b) / (1 - b).
+      blank: a set to which (prediction, reference) is added if a side is blank; several metrics may share it.
 
     Raises:
       UserError: with idf weights, all tokens of some reference occur in every reference.
@@ -58,32 +57,30 @@ class BertScore(Metric):
         self._embedder = embedder
         tokenizer = embedder.loaded.tokenizer
         self._unweighted = [i for i in (tokenizer.cls_token_id, tokenizer.sep_token_id) if i is not None]
-        self._blank = len(embedder.tokens([""])[0])  # tokens of blank text
+        self._blank = len(embedder.tokens([""])[0])  # number of special tokens, which a blank text has, too
         self._idf = None if references is None else self._count(references)
         self._known: dict[str, Embedded] = {}
         self._blank_pairs = set() if blank is None else blank
         self._bytes = 0
         self._baseline = np.zeros(3) if baseline is None else baseline[0]
-        rescaled = "no" if baseline is None else baseline[1]
+        rescaled, before = ("no", "") if baseline is None else (baseline[1], "-before-rescaling")
         self.signature = (
             f"{embedder.describe()}|idf:{'no' if references is None else f'references-{len(references)}'}"
-            f"|special:unweighted-matchable|rescale:{rescaled}"
-            f"|empty:zero{'' if baseline is None else '-before-rescaling'}|average:rows|like:bert-score-0.3.13"
+            f"|special:unweighted-matchable|rescale:{rescaled}|empty:zero{before}|average:rows|like:bert-score-0.3.13"
         )
 
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
         check_same_length(predictions, references)
         known = self._embed([*predictions, *references])
-        distinct = {pair: i for i, pair in enumerate(dict.fromkeys(zip(predictions, references, strict=True)))}
-        found = np.zeros((len(distinct), 3))
-        for (prediction, reference), place in distinct.items():
+        found = dict.fromkeys(zip(predictions, references, strict=True), np.zeros(3))
+        for prediction, reference in found:
             sides = known[prediction], known[reference]
             if any(side.blank for side in sides):
                 self._blank_pairs.add((prediction, reference))
             else:
-                found[place] = match_tables([sides[0]], [sides[1]])[0, 0]
-        rows = found[[distinct[pair] for pair in zip(predictions, references, strict=True)]]
-        return np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
+                found[prediction, reference] = match_tables([sides[0]], [sides[1]])[0, 0]
+        rows = [[*found[pair], 1.0] for pair in zip(predictions, references, strict=True)]
+        return np.array(rows).reshape(len(rows), 4)
 
     def pairwise(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
         known = self._embed([*predictions, *references])
@@ -96,7 +93,7 @@ class BertScore(Metric):
             return found
         right = [known[references[j]] for j in columns]
         longest = max(len(known[predictions[i]].states) for i in rows)
-        size = max(1, CELLS // (longest * sum(len(text.states) for text in right)))
+        size = max(1, SIMILARITIES // (longest * sum(len(text.states) for text in right)))
         for start in range(0, len(rows), size):
             part = rows[start : start + size]
             found[np.ix_(part, columns, range(3))] = match_tables([known[predictions[i]] for i in part], right)
@@ -107,10 +104,11 @@ class BertScore(Metric):
         return 100.0 * (mean - self._baseline) / (1.0 - self._baseline)
 
     def notes(self) -> list[str]:
-        """What rescaling makes of a blank text, where there is one."""
+        """Return a note on the rescaled figures of pairs with a blank side, if there are such pairs."""
         if not self._blank_pairs or not self._baseline.any():
             return []
-        each = ", ".join(f"{name.upper()} {x:.1f}" for name, x in zip(FIGURES, self.corpus(BLANK), strict=True))
+        blank = self.corpus(np.array([0.0, 0.0, 0.0, 1.0]))
+        each = ", ".join(f"{name.upper()} {x:.1f}" for name, x in zip(FIGURES, blank, strict=True))
         return [
             f"bertscore: {len(self._blank_pairs)} distinct pairs have a blank side; it scores 0, which --rescale turns "
             f"into {each}. Look at the figures without --rescale, too."
@@ -132,15 +130,15 @@ class BertScore(Metric):
         return {token: float(np.log((n + 1) / (count + 1))) for token, count in df.items()}
 
     def _weights(self, ids: np.ndarray) -> np.ndarray:
+        """Return the weights of a text's tokens, float32 `[T]`: idf, or 1 for tokens that are not special."""
         if self._idf is not None:
             return np.array([self._idf.get(token, self._unseen) for token in ids.tolist()], np.float32)
         return np.array([token not in self._unweighted for token in ids.tolist()], np.float32)
 
     def _embed(self, texts: Sequence[str]) -> dict[str, "Embedded"]:
-        """Embed every distinct text once; embeddings are cached, up to `KEPT` bytes."""
-        distinct = list(dict.fromkeys(texts))
-        new = [text for text in distinct if text not in self._known]
-        found = {text: self._known[text] for text in distinct if text in self._known}
+        """Return the embedding of every distinct text; embeddings are cached, up to `CACHE_BYTES`."""
+        found = {text: self._known.get(text) for text in texts}
+        new = [text for text, known in found.items() if known is None]
         tokens = self._embedder.tokens(new)
         for text, ids, states in zip(new, tokens, self._embedder.states(tokens), strict=True):
             weights = self._weights(ids)
@@ -148,23 +146,23 @@ class BertScore(Metric):
             unit = states / np.maximum(np.linalg.norm(states, axis=-1, keepdims=True), 1e-12)
             found[text] = self._known[text] = Embedded(unit, weights / max(float(weights.sum()), 1e-38), blank)
             self._bytes += unit.nbytes
-        while self._bytes > KEPT:
+        while self._bytes > CACHE_BYTES:
             self._bytes -= self._known.pop(next(iter(self._known))).states.nbytes
         return found
 
 
 class Embedded(NamedTuple):
-    """One text: unit vectors `[T, D]`, weights `[T]` that sum to 1, and whether it is blank."""
+    """The embedding of one text."""
 
-    states: np.ndarray
-    weights: np.ndarray
-    blank: bool = False
+    states: np.ndarray  # unit vectors of the tokens, [T, D]
+    weights: np.ndarray  # weights of the tokens, which sum to 1, [T]
+    blank: bool = False  # the text has no token of weight
 
 
 def match_tables(predictions: Sequence[Embedded], references: Sequence[Embedded]) -> np.ndarray:
-    """Return P, R and F of every prediction against every reference, `[N, M, 3]`.
+    """Return P, R and F of `N` predictions against `M` references, `[N, M, 3]`.
 
-    One matrix product of all tokens with all tokens, on the host: texts need no padding, so do not affect each other.
+    One matrix product on the host compares all tokens with all tokens, so texts need no padding.
     """
     starts = [np.cumsum([0, *(len(text.states) for text in side[:-1])]) for side in (predictions, references)]
     states, weights = (
@@ -172,15 +170,19 @@ def match_tables(predictions: Sequence[Embedded], references: Sequence[Embedded]
         for what in ("states", "weights")
     )
     similar = states[0] @ states[1].T
-    best_reference = np.maximum.reduceat(similar, starts[1], axis=1)  # of every token of a prediction, [sum T, M]
-    best_prediction = np.maximum.reduceat(similar, starts[0], axis=0)  # of every token of a reference, [N, sum S]
+    best_reference = np.maximum.reduceat(similar, starts[1], axis=1)  # for each token of the predictions, [sum T, M]
+    best_prediction = np.maximum.reduceat(similar, starts[0], axis=0)  # for each token of the references, [N, sum S]
     precision = np.add.reduceat(best_reference * weights[0][:, None], starts[0], axis=0)
     recall = np.add.reduceat(best_prediction * weights[1], starts[1], axis=1)
     return np.stack([precision, recall, ratio(2 * precision * recall, precision + recall, 0.0)], axis=-1)
 
 
 def read_baseline(path: str | os.PathLike[str], layer: int) -> tuple[np.ndarray, str]:
-    """Return P, R and F of a layer from a bert-score baseline file (`LAYER,P,R,F`), and a name for signatures."""
+    """Return P, R and F of a layer from a baseline file of bert-score (lines `LAYER,P,R,F`), and its signature.
+
+    Raises:
+      UserError: the file cannot be read, or has no usable figures for this layer.
+    """
     path = Path(path)
     try:
         rows = list(csv.DictReader(path.read_text("utf8").splitlines()))

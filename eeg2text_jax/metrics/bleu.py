@@ -1,8 +1,7 @@
-"""Corpus BLEU (Papineni et al., 2002) without smoothing, on words or on a model's tokens.
+"""Corpus BLEU (Papineni et al. 2002) without smoothing, on words or on a model's tokens.
 
-Clipped n-gram overlap is computed row by row by sorting, or for all pairs of texts by a join: the k-th occurrence of an
-n-gram in a text is its own feature, so two texts share min(count, count) features of an n-gram, and the clipped overlap
-is the number of features that both have.
+For all pairs of texts, clipped n-gram overlaps are counted by a join: the k-th occurrence of an n-gram in a text is a
+feature of its own, so the clipped overlap of two texts is the number of features that both have.
 """
 
 import functools
@@ -15,8 +14,9 @@ from eeg2text_jax.metrics.metric import PIECES, OverlapMetric, Tokenize, by_piec
 from eeg2text_jax.predictions.script import characters_apart
 from eeg2text_jax.versions import OWN_VERSION, with_version
 
-AT_ONCE = 2**22  # matches of n-grams that are counted at once: bounds the memory of long texts
-Overlaps = tuple[np.ndarray, np.ndarray, np.ndarray]
+AT_ONCE = 2**22  # matches of n-grams that are counted at once, which bounds the memory
+ORDERS = (1, 2, 3, 4)
+Overlaps = tuple[np.ndarray, np.ndarray, np.ndarray]  # shared n-grams, n-grams of predictions, n-grams of references
 
 
 def overlaps(
@@ -27,9 +27,11 @@ def overlaps(
     pairwise: bool,
     unique: bool = False,
 ) -> list[Overlaps]:
-    """Return per order the shared n-grams `[N]` or `[P, R]`, and the n-grams of predictions `[P]` and references `[R]`.
+    """Return for each order the numbers of shared n-grams, of n-grams of predictions `[P]` and of references `[R]`.
 
-    `unique` ignores repetitions within a text.
+    Args:
+      pairwise: count shared n-grams of all pairs, `[P, R]`; else of row i with row i, `[N]`.
+      unique: count an n-gram once in a text.
     """
     count = _pairs if pairwise else _clipped
     return [
@@ -40,10 +42,7 @@ def overlaps(
 
 
 def _ngrams(texts: Sequence[Sequence[str]], longest: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield every order up to `longest` with the text and the id of each n-gram, texts in their order.
-
-    The id is made from the id of the first n - 1 tokens and the last token.
-    """
+    """Yield each n up to `longest`, and for each n-gram in order of the texts the text's index and the n-gram's id."""
     numbers: dict[str, int] = {}
     tokens = np.array([numbers.setdefault(token, len(numbers)) for text in texts for token in text], np.int64)
     lengths = np.array([len(text) for text in texts])
@@ -53,20 +52,19 @@ def _ngrams(texts: Sequence[Sequence[str]], longest: int) -> Iterator[tuple[int,
     for n in range(1, longest + 1):
         begins = np.flatnonzero(left >= n)
         if n > 1:
-            keys = grams[begins] * max(len(numbers), 1) + tokens[begins + n - 1]
+            keys = grams[begins] * max(len(numbers), 1) + tokens[begins + n - 1]  # first n - 1 tokens, and the last
             grams = np.zeros_like(tokens)
             grams[begins] = np.unique(keys, return_inverse=True)[1]
         yield n, text_of[begins], grams[begins]
 
 
 def _pairs(text_of: np.ndarray, grams: np.ndarray, predictions: int, references: int, unique: bool) -> Overlaps:
-    """Return the shared n-grams of all pairs `[P, R]`, and the n-grams of both sides."""
+    """Return the overlaps of all pairs, from the text and the id of each n-gram."""
     width = grams.max(initial=0) + 1
     keys, counts = np.unique(text_of * width + grams, return_counts=True)
     text, feature = keys // width, keys % width
     if not unique and counts.max(initial=1) > 1:  # the k-th occurrence in a text is a feature of its own
-        nth = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        text, again = np.repeat(text, counts), np.repeat(feature, counts) * counts.max() + nth
+        text, again = np.repeat(text, counts), np.repeat(feature, counts) * counts.max() + _nth(counts)
         feature = np.unique(again, return_inverse=True)[1]
     numbers = np.bincount(text, minlength=predictions + references).astype(float)
     first = int(numbers[:predictions].sum())
@@ -77,36 +75,38 @@ def _pairs(text_of: np.ndarray, grams: np.ndarray, predictions: int, references:
     shared = np.zeros(predictions * references)
     for part in np.split(np.arange(first), np.searchsorted(np.cumsum(matches), range(AT_ONCE, matches.sum(), AT_ONCE))):
         many = matches[part]
-        nth = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many)
-        pairs = np.repeat(text[part] * references, many) + reference[np.repeat(begin[part], many) + nth]
+        pairs = np.repeat(text[part] * references, many) + reference[np.repeat(begin[part], many) + _nth(many)]
         shared += np.bincount(pairs, minlength=len(shared))
     return shared.reshape(predictions, references), numbers[:predictions], numbers[predictions:]
 
 
+def _nth(counts: np.ndarray) -> np.ndarray:
+    """Return the numbers from 0 to count - 1 for each count, concatenated."""
+    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
 def _clipped(text_of: np.ndarray, grams: np.ndarray, rows: int, _: int, unique: bool) -> Overlaps:
-    """Return shared n-grams and the n-grams of both sides, each `[rows]`; texts below `rows` are predictions."""
+    """Return the overlaps of prediction i with reference i; texts below `rows` are predictions."""
     width = grams.max(initial=0) + 1
     sides = []
     for side in (text_of < rows, text_of >= rows):
         keys, counts = np.unique(text_of[side] % rows * width + grams[side], return_counts=True)
         sides.append((keys, np.ones_like(counts) if unique else counts))
     (predicted, p_counts), (reference, r_counts) = sides
-    _, p, r = np.intersect1d(predicted, reference, assume_unique=True, return_indices=True)
-    both = np.minimum(p_counts[p], r_counts[r])
-    sums = ((predicted[p], both), (predicted, p_counts), (reference, r_counts))
-    shared, ours, theirs = (np.bincount(keys // width, counts, minlength=rows) for keys, counts in sums)
+    both, p, r = np.intersect1d(predicted, reference, assume_unique=True, return_indices=True)
+    shared = np.bincount(both // width, np.minimum(p_counts[p], r_counts[r]), minlength=rows)
+    ours, theirs = (np.bincount(keys // width, counts, minlength=rows) for keys, counts in sides)
     return shared, ours, theirs
 
 
-ORDERS = (1, 2, 3, 4)
-
-
 class Bleu(OverlapMetric):
-    """BLEU-1..4 with brevity penalty. If one order has no match, that figure and the higher ones are 0.
+    """BLEU-1 to BLEU-4 with brevity penalty; if an order has no match, its figure and those of higher orders are 0.
 
-    An empty prediction adds no n-grams and no length; a corpus of empty predictions scores 0; a corpus of empty
-    references is undefined (NaN). `short_counts_one` follows nltk's `corpus_bleu`, where a prediction shorter than n
-    still adds 1 to the number of n-grams.
+    A corpus of empty predictions scores 0; a corpus of empty references is undefined (NaN).
+
+    Args:
+      tokenize: maps a text to tokens; `tokenizer` names it in the signature.
+      short_counts_one: a prediction shorter than n adds 1 to the number of n-grams, as in nltk's `corpus_bleu`.
     """
 
     statistic_names = (
@@ -133,17 +133,15 @@ class Bleu(OverlapMetric):
         for shared, count, _ in overlaps(predicted, reference, ORDERS, pairwise=pairwise):
             matches.append(shared)
             ngrams.append(np.maximum(count, 1) if self.short_counts_one else count)
-        predicted_length = np.array([len(tokens) for tokens in predicted], float)
-        reference_length = np.array([len(tokens) for tokens in reference], float)
+        predicted_length, reference_length = (np.array(list(map(len, side)), float) for side in (predicted, reference))
         if pairwise:
             predicted_length, ngrams = predicted_length[:, None], [count[:, None] for count in ngrams]
-        columns = np.broadcast_arrays(predicted_length, reference_length, *matches, *ngrams)
-        return np.stack(columns, axis=-1)
+        return np.stack(np.broadcast_arrays(predicted_length, reference_length, *matches, *ngrams), axis=-1)
 
     def corpus(self, summed: np.ndarray) -> np.ndarray:
         predicted, reference = summed[..., 0], summed[..., 1]
         precisions = ratio(summed[..., 2:6], summed[..., 6:10], 0.0)
-        with np.errstate(divide="ignore"):  # a precision of 0 is a score of 0, by way of log 0
+        with np.errstate(divide="ignore"):  # exp(log(0)) is 0, the score for a precision of 0
             mean_log = np.cumsum(np.log(precisions), axis=-1) / np.array(ORDERS)
         shortfall = np.minimum(0.0, 1.0 - ratio(reference, predicted, np.inf))
         scores = 100.0 * np.exp(shortfall[..., None] + mean_log)
@@ -151,12 +149,12 @@ class Bleu(OverlapMetric):
 
 
 def word_bleu() -> Bleu:
-    """Return BLEU on words of sacrebleu's tokenizer 13a, Han and kana by characters; case is kept."""
+    """Return BLEU on words of sacrebleu's tokenizer 13a; Han characters and kana are words of their own."""
     return Bleu("word_bleu", words_13a, f"13a[{with_version('sacrebleu')}]+characters-of-han-and-kana")
 
 
 def words_13a(text: str) -> list[str]:
-    """Tokenize a text by 13a. Its rules never cross white space, so each distinct piece is tokenized once."""
+    """Tokenize a text by 13a piece by piece, as its rules never cross white space; pieces are cached."""
     return by_pieces(text.replace("-\n", ""), _piece_13a)
 
 
@@ -165,9 +163,10 @@ _TOKENIZER_13A = Tokenizer13a()
 
 @functools.lru_cache(PIECES)
 def _piece_13a(piece: str) -> tuple[str, ...]:
+    """Return the tokens of a text without white space."""
     return tuple(_TOKENIZER_13A(characters_apart(piece)).split())
 
 
 def token_bleu(tokenize: Tokenize, tokenizer: str, *, short_counts_one: bool = False) -> Bleu:
-    """Return BLEU on a model's tokens; `tokenizer` (name and hash) goes into the signature."""
+    """Return BLEU on a model's tokens; the arguments are those of `Bleu`."""
     return Bleu("token_bleu", tokenize, tokenizer, short_counts_one=short_counts_one)

@@ -1,4 +1,4 @@
-"""Scores by subject and of single rows."""
+"""Scores by subject, and scores of single rows."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,9 +12,9 @@ from eeg2text_jax.predictions.file import Prediction
 
 
 def by_subject(predictions: Sequence[Prediction], **options: Any) -> dict[str, dict[str, float]]:
-    """Return every figure of each subject's rows, with `rows`; options of `jobs_of`. Raises UserError without subjects.
+    """Return the number of rows and every figure of each subject; a row without a subject raises UserError.
 
-    Inverse document frequencies are counted over the references of all subjects.
+    Options are those of `jobs_of`. Inverse document frequencies are counted over the references of all subjects.
     """
     subjects = [row.subject for row in predictions]
     if not all(subjects):
@@ -28,23 +28,24 @@ def by_subject(predictions: Sequence[Prediction], **options: Any) -> dict[str, d
     for metric, statistics in _statistics(predictions, options):
         sums = np.zeros((len(names), statistics.shape[1]))
         np.add.at(sums, place, statistics)
-        for name, row in zip(names, metric.corpus(sums).tolist(), strict=True):
-            found[name] |= {column: value for column, value in zip(metric.columns, row, strict=True) if value == value}
+        for name, summed in zip(names, sums, strict=True):
+            found[name] |= {column: value for column, value in metric.figures(summed).items() if value == value}
     return found
 
 
 def row_figures(predictions: Sequence[Prediction], **options: Any) -> Iterator[dict[str, Any]]:
-    """Yield every row with its own figures; an undefined figure is null."""
+    """Yield the description and the figures of every row; an undefined figure is None. Options of `jobs_of`."""
     columns: dict[str, list[float | None]] = {}
     for metric, statistics in _statistics(predictions, options):
         for column, values in zip(metric.columns, metric.corpus(statistics).T.tolist(), strict=True):
             columns[column] = [value if value == value else None for value in values]
+    fields = ("sample_id", "subject", "task", "sentence_id", "mode", "train_condition", "eval_condition", "seed")
     for i, row in enumerate(predictions):
-        about = {name: getattr(row, name) for name in ("sample_id", "subject", "task", "sentence_id", "mode")}
-        cell = {"train_condition": row.train_condition, "eval_condition": row.eval_condition, "seed": row.seed}
-        yield {**about, **cell, "figures": {name: values[i] for name, values in columns.items()}}
+        about = {name: getattr(row, name) for name in fields}
+        yield {**about, "figures": {name: values[i] for name, values in columns.items()}}
 
 
 def _statistics(predictions: Sequence[Prediction], options: dict[str, Any]) -> Iterator[tuple[Metric, np.ndarray]]:
+    """Yield every metric with its statistics of all rows, `[N, S]`."""
     for metric, texts in jobs_of(predictions, **options):
         yield metric, np.concatenate(list(metric.in_chunks(*texts)))

@@ -1,4 +1,4 @@
-"""Word and character error rate with edit counts, equal to jiwer's, and the effect of case and punctuation on them."""
+"""Word and character error rate, equal to jiwer's, and a warning if case and punctuation change the scores much."""
 
 import re
 from collections import defaultdict
@@ -16,10 +16,10 @@ from eeg2text_jax.versions import with_version
 
 
 class ErrorRate(Metric):
-    """Edits per word or character of the reference over the whole corpus, in percent; may exceed 100.
+    """Edits of the corpus divided by its units (words or characters) in the references, in percent; may exceed 100.
 
-    An empty prediction counts every unit of its reference as deleted. An empty reference counts every unit of its
-    prediction as inserted and adds nothing to the denominator; a corpus of empty references is undefined (NaN).
+    With an empty prediction all units of the reference are deleted, with an empty reference all units of the prediction
+    are inserted. A corpus of empty references is undefined (NaN).
     """
 
     statistic_names = ("substitutions", "deletions", "insertions", "reference_length")
@@ -46,12 +46,11 @@ class ErrorRate(Metric):
         return np.array(table, float).reshape(len(distinct), len(references), 4)[inverse]
 
     def _numbered(self, predictions: Sequence[str], references: Sequence[str]) -> tuple[list, list]:
-        """Map both sides to lists of integers, one integer per distinct unit."""
+        """Return the units of both sides as lists of integers, one integer for each distinct unit."""
         numbers: defaultdict[Hashable, int] = defaultdict(lambda: len(numbers))
-        sides = ("prediction", predictions), ("reference", references)
         predicted, reference = (
             [[numbers[unit] for unit in units] for units in tokenize_all(self.name, side, self.tokenize, texts)]
-            for side, texts in sides
+            for side, texts in (("prediction", predictions), ("reference", references))
         )
         return predicted, reference
 
@@ -61,11 +60,11 @@ class ErrorRate(Metric):
         return 100.0 * ratio(counts, length, np.nan)
 
 
-def edit_counts(prediction: Sequence[int], reference: Sequence[int]) -> tuple[int, int, int, int]:
+def edit_counts(prediction: Sequence[Hashable], reference: Sequence[Hashable]) -> tuple[int, int, int, int]:
     """Return substitutions, deletions and insertions of one best alignment, and the length of the reference."""
     replaced = deleted = inserted = 0
-    changes: list[Any] = Levenshtein.opcodes(reference, prediction).as_list()
-    for tag, start, end, predicted_start, predicted_end in changes:
+    blocks: list[Any] = Levenshtein.opcodes(reference, prediction).as_list()
+    for tag, start, end, predicted_start, predicted_end in blocks:
         if tag == "replace":
             replaced += end - start
         elif tag == "delete":
@@ -76,31 +75,28 @@ def edit_counts(prediction: Sequence[int], reference: Sequence[int]) -> tuple[in
 
 
 def word_error_rate() -> ErrorRate:
+    """Return the word error rate; Han characters and kana are words of their own."""
     return ErrorRate("wer", "word", lambda text: jiwer.wer_default([characters_apart(text)])[0])
 
 
 def character_error_rate() -> ErrorRate:
+    """Return the character error rate; white space between words counts."""
     return ErrorRate("cer", "character", lambda text: jiwer.cer_default([text])[0])
 
 
-POINTS = 5.0  # smallest change that is reported
-ROWS = 20_000  # rows that are used, evenly spaced
-
-
-def normalized(text: str) -> str:
-    """Return a text in lower case without punctuation, except for apostrophes within words."""
-    return " ".join(re.findall(r"\w+(?:'\w+)*", text.lower().replace("’", "'")))
-
-
 def what_normalizing_changes(predictions: Sequence[str], references: Sequence[str]) -> str:
-    """Return a sentence if WER or BLEU-1 changes by more than `POINTS`, else ""."""
-    step = -(-len(predictions) // ROWS) or 1
+    """Return a warning if WER or BLEU-1 changes by more than 5 points without case and punctuation, else "".
+
+    Of more than 20,000 rows, evenly spaced ones are compared.
+    """
+    step = -(-len(predictions) // 20_000) or 1
     texts = [list(side[::step]) for side in (predictions, references)]
-    plain = [[normalized(text) for text in side] for side in texts]
+    # apostrophes within words stay
+    plain = [[" ".join(re.findall(r"\w+(?:'\w+)*", t.lower().replace("’", "'"))) for t in side] for side in texts]
     found = []
     for name, metric in (("WER", word_error_rate()), ("BLEU-1", word_bleu())):
         before, after = (float(metric.corpus(metric.statistics(*side).sum(0))[0]) for side in (texts, plain))
-        if abs(before - after) > POINTS:
+        if abs(before - after) > 5:
             found.append(f"{name} from {before:.2f} to {after:.2f}")
     if not found:
         return ""

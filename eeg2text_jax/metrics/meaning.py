@@ -1,6 +1,5 @@
-"""Sentence similarity, and the factory of metrics that need a text encoder.
+"""Sentence similarity (Reimers and Gurevych 2019), and the factory of metrics that need a text encoder.
 
-Similarity is the cosine of sentence embeddings, computed as in sentence-transformers (Reimers and Gurevych 2019).
 Importing this module loads JAX, so it is imported only for these metrics.
 """
 
@@ -18,7 +17,7 @@ from eeg2text_jax.pretrained.sentence_modules import normalize, read_modules
 
 
 class Similarity(Metric):
-    """100 times the mean cosine over samples; it may be negative. A sample with a blank side counts as 0."""
+    """Mean cosine of sentence embeddings in percent, as in sentence-transformers; 0 for a sample with a blank side."""
 
     name = "similarity"
     columns = ("similarity",)
@@ -55,12 +54,12 @@ class Similarity(Metric):
 
 
 class MeaningMetrics:
-    """A factory of BERTScore and sentence similarity for given references; the encoder is loaded once.
+    """A factory of BERTScore and sentence similarity that loads the encoder once; call it with the references.
 
     Args:
       names: `bertscore`, `similarity` or both.
       encoder: a checkpoint's folder, its name on the Hugging Face Hub, or `minilm`.
-      layer: the layer for BERTScore; None: the recommended one. Similarity uses the last layer.
+      layer: the layer for BERTScore; None: the one that bert-score recommends. Similarity uses the last layer.
       idf: weight tokens in BERTScore by inverse document frequency in the references.
       rescale: a baseline file of bert-score.
 
@@ -107,5 +106,6 @@ class MeaningMetrics:
         return noted
 
     def _embedder(self, loaded: LoadedEncoder) -> TextEmbedder:
+        """Return an embedder with this encoder, whose cut texts `notes` counts."""
         self._embedders.append(TextEmbedder(loaded))
         return self._embedders[-1]

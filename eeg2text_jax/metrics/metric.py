@@ -1,7 +1,6 @@
-"""The metric interface: sufficient statistics per sample, and a corpus score from their sum.
+"""The metric interface: statistics of each sample, and corpus scores from the sum of these statistics.
 
-A corpus score is a function of a sum over samples, so a bootstrap or permutation re-aggregates rows of statistics
-without processing text again.
+A bootstrap or permutation test sums rows of statistics again, and does not process texts again.
 """
 
 import abc
@@ -18,7 +17,7 @@ ROWS_AT_ONCE = 4096  # rows whose tokens are in memory at a time
 
 
 class MetricError(UserError):
-    """A metric could not be computed; `index` and `side` identify the text."""
+    """The error of a metric on a text: the row `index` of the `side` "prediction" or "reference"."""
 
     def __init__(self, metric: str, side: str, index: int, reason: str):
         super().__init__(f"{metric} failed on the {side} of row {index + 1}: {reason}.")
@@ -26,19 +25,14 @@ class MetricError(UserError):
 
 
 class Metric(abc.ABC):
-    """A corpus metric with `S` statistics per sample and `C` named scores.
-
-    `name` is its key in results, `columns` names the `C` figures, `statistic_names` the `S` statistics. `signature`
-    states everything that changes the figures: tokenizer, case, smoothing, treatment of empty text, library version.
-    Figures are percentages.
-    """
+    """A corpus metric with `S` statistics of each sample and `C` named figures in percent."""
 
     name: str
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # names of the figures
     statistic_names: tuple[str, ...]
-    signature: str
+    signature: str  # all that changes the figures: tokenizer, case, smoothing, treatment of empty text, versions
     lower_is_better: ClassVar[bool] = False
-    least: ClassVar[float] = 0.0  # lower bound of a statistic; counts are never negative
+    least: ClassVar[float] = 0.0  # lower bound of a statistic
 
     def notes(self) -> list[str]:
         """Return notes for the reader about the figures computed so far."""
@@ -46,11 +40,11 @@ class Metric(abc.ABC):
 
     @abc.abstractmethod
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
-        """Return float64 `[N, S]`: row i compares prediction i with reference i. Raises MetricError."""
+        """Return the statistics of prediction i with reference i, float64 `[N, S]`. Raises MetricError."""
 
     @abc.abstractmethod
     def pairwise(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
-        """Return float64 `[P, R, S]`: every prediction against every reference. Raises MetricError."""
+        """Return the statistics of every prediction with every reference, float64 `[P, R, S]`. Raises MetricError."""
 
     @abc.abstractmethod
     def corpus(self, summed: np.ndarray) -> np.ndarray:
@@ -59,7 +53,7 @@ class Metric(abc.ABC):
     def total(
         self, predictions: Sequence[str], references: Sequence[str], advance: Callable[[int], None] | None = None
     ) -> np.ndarray:
-        """Return statistics `[S]` summed over rows; `advance` gets the number of rows of each chunk."""
+        """Return statistics `[S]` summed over rows; `advance` is called with the number of rows of each chunk."""
         summed = np.zeros(len(self.statistic_names))
         for found in self.in_chunks(predictions, references):
             summed += found.sum(0)
@@ -78,16 +72,16 @@ class Metric(abc.ABC):
                 raise MetricError(error.metric, error.side, start + error.index, error.reason) from error
 
     def score(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-        """Return the corpus scores by column name."""
+        """Return the figures of a corpus by name."""
         return self.figures(self.total(predictions, references))
 
     def figures(self, summed: np.ndarray) -> dict[str, float]:
-        """Return the corpus scores by column name, from statistics `[S]` summed over samples."""
+        """Return the figures by name, from statistics `[S]` summed over samples."""
         return dict(zip(self.columns, self.corpus(summed).tolist(), strict=True))
 
 
 class OverlapMetric(Metric):
-    """A metric whose `table` counts overlaps row by row, or for all pairs."""
+    """A metric whose `table` makes the statistics of row i with row i, or of all pairs."""
 
     @abc.abstractmethod
     def table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
@@ -102,12 +96,13 @@ class OverlapMetric(Metric):
 
 
 def check_same_length(predictions: Sequence[str], references: Sequence[str]) -> None:
+    """Raise ValueError unless there is one reference for each prediction."""
     if len(predictions) != len(references):
         raise ValueError(f"{len(predictions)} predictions for {len(references)} references")
 
 
 def tokenize_all(metric: str, side: str, tokenize: Tokenize, texts: Sequence[str]) -> list[Sequence[str]]:
-    """Tokenize every distinct text once; an error names the text."""
+    """Return the tokens of every text; distinct texts are tokenized once. Raises MetricError, which names the text."""
     known: dict[str, Sequence[str]] = {}
     for index, text in enumerate(texts):
         if text not in known:
@@ -119,7 +114,7 @@ def tokenize_all(metric: str, side: str, tokenize: Tokenize, texts: Sequence[str
 
 
 def by_pieces(text: str, tokens_of: Callable[[str], Sequence[str]]) -> list[str]:
-    """Tokenize a text by its whitespace-separated pieces."""
+    """Tokenize a text piece by piece, between white space."""
     return [token for piece in text.split() for token in tokens_of(piece)]
 
 

@@ -1,7 +1,7 @@
-"""Ranks among N candidates: top-k accuracy with ties in expectation, chance level, and the length-only baseline.
+"""Ranks of the true sentence among N candidates: top-k accuracy, its chance level, and the length-only baseline.
 
-Ties give no advantage: tied candidates share the remaining places of the top k with equal probability. If all scores
-are equal, each candidate is in the top k with probability k / N, the chance level.
+Tied candidates share the remaining places of the top k with equal probability: if all scores are equal, each candidate
+is in the top k with probability k / N, the chance level.
 """
 
 import dataclasses
@@ -18,7 +18,10 @@ TOP = (1, 5)
 
 
 def counts_above(scores: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Count the scores `[R, N]` above and equal to those of candidates `chosen` (int `[m]`); two int `[R, m]`."""
+    """Count the candidates that score above, and as high as, each of `chosen` (int `[m]`), in every row of `[R, N]`.
+
+    Both counts are int `[R, m]`; a candidate counts as equal to itself.
+    """
     above, equal = np.empty((2, len(scores), len(chosen)), int)
     for row, values in enumerate(scores):
         ordered, own = np.sort(values), values[chosen]
@@ -28,9 +31,9 @@ def counts_above(scores: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np
 
 
 def statistics(scores: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Return `STATISTICS` of the candidates `chosen`, float `[R, m, 4]`: top-1, top-5, percentile rank, 1.
+    """Return the `STATISTICS` of the candidates `chosen` (int `[m]`) under scores `[R, N]`, float `[R, m, 4]`.
 
-    The percentile rank is the share of other candidates with a lower score, plus half of the tied ones.
+    The percentile rank is the share of other candidates with a lower score; tied ones count half.
     """
     above, equal = counts_above(scores, chosen)
     n = scores.shape[1]
@@ -45,24 +48,24 @@ def chance(n: int, k: int) -> float:
 
 
 def chance_interval(n: int, k: int, sentences: int, level: float = 0.95) -> tuple[float, float]:
-    """Return the interval of top-k accuracy under chance, a binomial interval over sentences.
+    """Return the binomial interval of top-k accuracy among `n` candidates under chance, as shares.
 
-    Rows of one sentence count once, because readers of one sentence may err together.
+    The sample size is the number of sentences, because readers of one sentence may err together.
     """
-    from scipy import stats  # slow to import, and scoring a file of texts needs none of it
+    from scipy import stats  # slow to import, and not needed to score texts
 
     low, high = stats.binom.interval(level, sentences, chance(n, k))
     return float(low) / sentences, float(high) / sentences
 
 
 def by_length(row: Ranking) -> np.ndarray:
-    """Return the length-only baseline's scores `[N]`: higher for word counts closer to the recording's."""
+    """Return the length-only baseline's scores `[N]`: the closer the word count to the recording's, the higher."""
     return -np.abs(row.candidates.n_words - row.n_words)
 
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """Figures in percent over some rows, with their chance levels if defined."""
+    """Top-1 accuracy, top-5 accuracy and mean percentile rank over rows, in percent."""
 
     top1: float
     top5: float
@@ -75,7 +78,7 @@ class Figures:
 
 
 class RankMetric(Metric):
-    """Ranks as a metric of the audit: its "predictions" are rankings, its references candidate sentences."""
+    """Ranks as a metric for the audit: predictions are rankings, references are candidate sentences."""
 
     name = "ranks"
     columns = ("top-1", "top-5", "rank")
@@ -109,8 +112,8 @@ def right_statistics(rows: Sequence[Ranking], scores: Sequence[np.ndarray]) -> n
 def score_rankings(rows: Sequence[Ranking]) -> list[dict[str, Any]]:
     """Return the figures of every cell, in the layout of `metrics.score.score_cells`, also by subject.
 
-    Figures are percentages: `top-1`, `top-5`, `rank` (percentile; 50 is chance), `top-1 in stratum` (among sentences of
-    the same task and similar length), the length-only baseline (`top-5 by length`), and chance levels.
+    Figures are percentages: `top-1`, `top-5`, `rank` (percentile; chance is 50), `top-1 in stratum` (among sentences of
+    the same task and similar length), `top-5 by length` (the length-only baseline), and chance levels.
     """
     cells: dict[tuple, list[Ranking]] = {}
     for row in rows:
@@ -124,15 +127,14 @@ def _cell(key: tuple, rows: list[Ranking]) -> dict[str, Any]:
     for row in rows:
         by_subject.setdefault(row.subject, []).append(row)
     sentences = len({row.sentence_id for row in rows})
+    sizes = sorted({len(row.candidates) for row in rows})
     return {
         **names,
         "rows": len(rows),
         "sentences": sentences,
-        "candidates": sorted({len(row.candidates) for row in rows}),
+        "candidates": sizes,
         "metrics": _figures(rows),
-        "chance_interval_top-5": [
-            100.0 * share for share in chance_interval(min(len(row.candidates) for row in rows), 5, sentences)
-        ],
+        "chance_interval_top-5": [100.0 * share for share in chance_interval(sizes[0], 5, sentences)],
         "by_subject": {
             subject: {"rows": len(own), **{name: one["value"] for name, one in _figures(own).items()}}
             for subject, own in sorted(by_subject.items())

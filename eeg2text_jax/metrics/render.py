@@ -1,4 +1,4 @@
-"""Tables and marked words as Markdown, LaTeX and console text."""
+"""Format score tables and decoded examples as Markdown, LaTeX and console text."""
 
 import os
 import re
@@ -27,7 +27,6 @@ EXAMPLES_CAPTION = (
     "Bold: words that the ground truth and an output with teacher forcing (w/tf) share. "
     "Underlined: words that every output without teacher forcing repeats."
 )
-FILE_WIDTH = 160  # characters
 LATEX_SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -51,7 +50,7 @@ def markdown_text(text: str) -> str:
 
 
 def table_markdown(table: Table) -> str:
-    """Format a Markdown table; Markdown has one header line, so each column repeats its group's title."""
+    """Format a table as Markdown, with the group's title in each heading, as Markdown has one line of headings."""
     table = map_cells(table, markdown_text)
     headings = [f"{title} {heading}".strip() for title, heading in with_groups(table)]
     rows = [row for section in table.sections for row in section]
@@ -67,7 +66,7 @@ def with_groups(table: Table) -> list[tuple[str, str]]:
 
 
 def table_latex(table: Table) -> str:
-    """Format a LaTeX table; it needs the package booktabs."""
+    """Format a table as LaTeX for the package booktabs."""
     table = map_cells(table, latex_text)
     groups = " & ".join(rf"\multicolumn{{{span}}}{{c}}{{{title}}}" for title, span in table.groups)
     sections = ["\n".join(" & ".join(row) + r" \\" for row in section) for section in table.sections]
@@ -77,16 +76,16 @@ def table_latex(table: Table) -> str:
 
 
 def latex_table(caption: str, columns: str, body: Sequence[str], *options: str) -> str:
-    """Return a LaTeX table with rules of the package booktabs."""
+    """Return a LaTeX table environment; `columns` is its column specification, `options` precede the caption."""
     begin = [r"\begin{table}", *options, rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
     return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
 
 def print_table(results: dict[str, Any]) -> None:
-    """Print the scores of `score_cells`, fitted to the terminal, or at full width into a file."""
-    console = Console(force_jupyter=False)  # in Jupyter rich would write past a redirected standard output
+    """Print the scores of `score_cells`, fitted to the terminal, or 160 characters wide into a file."""
+    console = Console(force_jupyter=False)  # in Jupyter, rich would ignore a redirected standard output
     if not console.is_terminal:
-        console.width = FILE_WIDTH
+        console.width = 160
     console.print(table_console(results))
 
 
@@ -95,7 +94,7 @@ def table_console(results: dict[str, Any], label: str = "") -> RichTable:
     seeds = {cell["seed"] for cell in results["cells"]}
     columns = PAPER_COLUMNS if results["profile"] == "paper" else NARROW_COLUMNS
     table = map_cells(score_table(results, label, columns, digits=1 if len(seeds) > 1 else 2), escape)
-    layout = {"box": box.SIMPLE_HEAD, "pad_edge": False, "collapse_padding": True}  # seeds included, in 80 columns
+    layout = {"box": box.SIMPLE_HEAD, "pad_edge": False, "collapse_padding": True}  # several seeds fit 80 characters
     shown = RichTable(caption=table.caption, caption_justify="left", **layout)
     shown.add_column("")
     shown.add_column("training →\nevaluation")
@@ -120,7 +119,7 @@ def examples_markdown(examples: Sequence[Example]) -> str:
 
 
 def examples_latex(examples: Sequence[Example]) -> str:
-    """Format decoded examples as one LaTeX table; it needs the package booktabs."""
+    """Format decoded examples as one LaTeX table for the package booktabs."""
     styles = {"plain": "{}", "bold": r"\textbf{{{}}}", "underline": r"\underline{{{}}}"}
     blocks = [
         "\n".join(

@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any
 
 import numpy as np
 from rapidfuzz import process
@@ -19,12 +18,14 @@ Sentences = list[list[str]]  # the words of each sentence of a text
 
 
 class Rouge(OverlapMetric):
-    """ROUGE: the mean over samples of P, R and F of each variant.
+    """ROUGE: P, R and F of each kind, averaged over samples; a sample with an empty side has P = R = F = 0.
 
-    A sample with an empty prediction or reference has P = R = F = 0, and counts. `unique` compares sets of n-grams
-    instead of clipped counts, `epsilon` is added to P + R: the conventions of the PyPI package `rouge`.
-    `tokenize_reference` replaces `tokenize` for references, to refuse invisible scripts. `sentences` gives the words of
-    each sentence of a text; with it ROUGE-L is that of summaries, see `union_subsequences`.
+    Args:
+      tokenize_reference: tokenizes references, if other than `tokenize`; it may refuse texts.
+      kinds: ROUGE-1, ROUGE-2 and ROUGE-L.
+      unique: compare sets of n-grams instead of clipped counts, as the PyPI package `rouge` does.
+      epsilon: a number added to P + R in F, as the PyPI package `rouge` does.
+      sentences: splits a text into sentences of words; ROUGE-L is then that of summaries, see `union_subsequences`.
     """
 
     def __init__(
@@ -34,31 +35,27 @@ class Rouge(OverlapMetric):
         signature: str,
         *,
         tokenize_reference: Tokenize | None = None,
-        kinds: Sequence[str] = ("1", "2", "l"),
         unique: bool = False,
         epsilon: float = 0.0,
         sentences: Callable[[str], Sentences] | None = None,
     ):
-        self.sentences = sentences
-        self.name, self.tokenize, self.kinds, self.unique, self.epsilon = name, tokenize, kinds, unique, epsilon
+        self.name, self.tokenize, self.sentences, self.unique, self.epsilon = name, tokenize, sentences, unique, epsilon
         self.tokenize_reference = tokenize_reference or tokenize
-        self.columns = tuple(f"rouge-{kind}-{figure}" for kind in kinds for figure in FIGURES)
+        self.columns = tuple(f"rouge-{kind}-{figure}" for kind in ("1", "2", "l") for figure in FIGURES)
         self.statistic_names = (*(f"sum_{column}" for column in self.columns), "samples")
         self.signature = f"{signature}|average:samples|empty:zero"
 
     def table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
         predicted = tokenize_all(self.name, "prediction", self.tokenize, predictions)
         reference = tokenize_all(self.name, "reference", self.tokenize_reference, references)
-        orders = [int(kind) for kind in self.kinds if kind != "l"]
-        shared_by_kind = overlaps(predicted, reference, orders, pairwise=pairwise, unique=self.unique)
-        if "l" in self.kinds:
-            texts: Any = predicted, reference
-            if self.sentences:
-                texts = ([self.sentences(text) for text in side] for side in (predictions, references))
-            longest = common_subsequences if self.sentences is None else union_subsequences
-            shared_by_kind.insert(self.kinds.index("l"), longest(*texts, pairwise=pairwise))
+        by_kind = overlaps(predicted, reference, (1, 2), pairwise=pairwise, unique=self.unique)
+        if self.sentences is None:
+            by_kind.append(common_subsequences(predicted, reference, pairwise=pairwise))
+        else:
+            sides = ([self.sentences(text) for text in side] for side in (predictions, references))
+            by_kind.append(union_subsequences(*sides, pairwise=pairwise))
         figures = []
-        for shared, n_predicted, n_reference in shared_by_kind:
+        for shared, n_predicted, n_reference in by_kind:
             precision = ratio(shared, n_predicted[:, None] if pairwise else n_predicted, 0.0)
             recall = ratio(shared, n_reference, 0.0)
             f = ratio(2.0 * precision * recall, precision + recall + self.epsilon, 0.0)
@@ -72,7 +69,10 @@ class Rouge(OverlapMetric):
 def common_subsequences(
     predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]], *, pairwise: bool
 ) -> Overlaps:
-    """Return longest common subsequence lengths `[N]` or `[P, R]`, and the lengths of both sides, `[P]` and `[R]`."""
+    """Return lengths of longest common subsequences, and of predictions `[P]` and references `[R]`.
+
+    The lengths are those of row i with row i, `[N]`, or of all pairs, `[P, R]`.
+    """
     if pairwise:
         shared = process.cdist(predictions, references, scorer=LCSseq.similarity, dtype=np.int32).astype(float)
     else:
@@ -85,10 +85,10 @@ def common_subsequences(
 def union_subsequences(
     predictions: Sequence[Sentences], references: Sequence[Sentences], *, pairwise: bool
 ) -> Overlaps:
-    """As `common_subsequences`, but count the distinct words of longest common subsequences of any two sentences.
+    """Return the numbers of distinct words in the longest common subsequences of any two sentences of both texts.
 
-    This is Lin's (2004) summary-level ROUGE-L as the package `rouge` computes it: sets of words, and of several longest
-    subsequences the one that its walk from the end finds.
+    This is Lin's (2004) summary-level ROUGE-L as the PyPI package `rouge` computes it: it counts sets of words. The
+    result has the layout of `common_subsequences`.
     """
     ours, theirs = (np.array([float(len(set(chain(*text)))) for text in side]) for side in (predictions, references))
     if pairwise:
@@ -103,7 +103,7 @@ def _union(predicted: Sentences, reference: Sentences) -> int:
 
 
 def _last_common_words(left: list[str], right: list[str]) -> set[str]:
-    """Return the words of the longest common subsequence that a walk from the ends of both finds."""
+    """Return the words of a longest common subsequence; of several, the one that the package `rouge` finds."""
     lengths = [[0] * (len(right) + 1)]
     for word in left:
         above, row = lengths[-1], [0]
@@ -139,7 +139,7 @@ def _rouge_score_piece(piece: str) -> tuple[str, ...]:
 
 
 def visible_words(text: str) -> list[str]:
-    """Tokenize a reference; raise for other scripts, because rouge-score keeps only a-z and 0-9 and would score 0."""
+    """Tokenize a reference; raise ValueError for other scripts, in which rouge-score sees no word and would score 0."""
     words = rouge_score_words(text)
     if not words and any(character.isalpha() for character in text):
         raise ValueError("rouge-score sees only the letters a-z and finds no word")
@@ -149,14 +149,13 @@ def visible_words(text: str) -> list[str]:
 def paper_rouge() -> Rouge:
     """Return ROUGE-1, 2 and L by the formula of the PyPI package `rouge` 1.0.1, as in the paper's figures."""
     signature = "tok:dots-and-spaces|case:mixed|stem:no|ngrams:unique|f:+1e-8|version:formula-of-rouge-1.0.1"
-    return Rouge("rouge", dotless_words, signature, unique=True, epsilon=1e-8, sentences=dotted_sentences)
 
+    def words(text: str) -> list[str]:
+        return list(chain(*dotted_sentences(text)))
 
-def dotless_words(text: str) -> list[str]:
-    """Return the words between dots and white space; white space alone between two dots is an empty word."""
-    return list(chain.from_iterable(dotted_sentences(text)))
+    return Rouge("rouge", words, signature, unique=True, epsilon=1e-8, sentences=dotted_sentences)
 
 
 def dotted_sentences(text: str) -> Sentences:
-    """Return the words of each sentence; a dot ends one."""
+    """Return the words of each sentence; sentences end with a dot, and one of white space has an empty word."""
     return [" ".join(sentence.split()).split(" ") for sentence in text.split(".") if sentence]

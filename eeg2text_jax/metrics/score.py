@@ -1,4 +1,4 @@
-"""Score predictions, every figure with its signature: one cell and mode, or every cell and mode of a run.
+"""Score predictions of one cell and mode, or of every cell and mode of a run; every figure has its signature.
 
 A profile is a set of metrics.
 `standard`: BLEU on words and on the model's tokens, ROUGE of rouge-score, WER and CER of jiwer.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.files import content_digest, write_text
-from eeg2text_jax.metrics.bleu import Bleu, token_bleu, word_bleu
+from eeg2text_jax.metrics.bleu import token_bleu, word_bleu
 from eeg2text_jax.metrics.error_rates import character_error_rate, word_error_rate
 from eeg2text_jax.metrics.metric import Metric, MetricError
 from eeg2text_jax.metrics.rouge import paper_rouge, rouge
@@ -30,21 +30,18 @@ if TYPE_CHECKING:  # `eeg2text score` without --tokenizer does not wait for tran
 
 
 PROFILES = ("standard", "paper")
-Meaning = Callable[[Sequence[str]], Sequence[Metric]]
+Meaning = Callable[[Sequence[str]], Sequence[Metric]]  # references -> metrics that need a text encoder or a judge
+Texts = tuple[Sequence[str], Sequence[str]]  # predictions and references
 
-PAPER_NOTE = (
-    "The columns P and R of the paper's Tables 2-3 are exchanged: what the paper prints under P is the recall, and "
-    "stands here under R."
-)
-SHOW_PROGRESS = 200_000  # rows times metrics: a few seconds of work
+SHOW_PROGRESS = 200_000  # rows times metrics from which a progress line is shown: a few seconds of work
 
 
 class NothingToScoreError(UserError):
-    """Every prediction, or every reference, of a cell and mode is empty."""
+    """The error of a cell and mode whose predictions, or references, are all empty."""
 
 
 class Scores(dict[str, dict[str, Any]]):
-    """Figures by their names; a notebook shows a table."""
+    """Figures by their names; a notebook shows them as a table."""
 
     def _repr_html_(self) -> str:
         rows = ((name, f"{found['value']:.2f}", found["signature"]) for name, found in self.items())
@@ -68,8 +65,9 @@ def score_predictions(
     Args:
       predictions: rows, a DataFrame with columns as `read_any` knows them, or texts, each with one of `references`.
       metrics: names of metrics, instead of the profile's.
-      tokenizer: makes the tokens of token BLEU if rows have no token ids; `token_source` names the tokenizer of ids.
-      meaning: makes the metrics that need an encoder from the references, see `metrics.meaning`.
+      tokenizer: makes the tokens of token BLEU if rows have no token ids.
+      token_source: names the tokenizer of token ids in the signature.
+      meaning: returns the metrics that need a model, from the references; see `metrics.meaning`.
 
     Returns:
       Figures by their names; each is a dict with `value` (in percent), `signature` and `lower_is_better`.
@@ -93,12 +91,9 @@ def score_predictions(
     jobs = jobs_of(predictions, profile, tokenizer, token_source, metrics, meaning)
     figures = Scores()
     with progress_of(len(jobs) * len(predictions)) as advance:
-        for metric, (predicted, references) in jobs:
-            figures |= _figures(metric, predicted, references, predictions, advance)
+        for metric, texts in jobs:
+            figures |= _figures(metric, texts, predictions, advance)
     return figures
-
-
-Texts = tuple[Sequence[str], Sequence[str]]  # predictions and references
 
 
 def jobs_of(
@@ -109,7 +104,7 @@ def jobs_of(
     metrics: Sequence[str] | None = None,
     meaning: Meaning | None = None,
 ) -> list[tuple[Metric, Texts]]:
-    """Return every metric of a score with its texts; arguments and errors are those of `score_predictions`."""
+    """Return every metric with the texts that it compares; arguments and errors are those of `score_predictions`."""
     check_scorable(predictions)
     texts = [p.prediction for p in predictions], [p.reference for p in predictions]
     jobs: list[tuple[Metric, Texts]] = [(metric, texts) for metric in text_metrics(profile, metrics)]
@@ -117,15 +112,19 @@ def jobs_of(
         jobs += [(metric, texts) for metric in meaning(texts[1])]
     if metrics is not None and "bleu" not in metrics:
         return jobs
+    short = profile == "paper"
     if has_ids(predictions):
         ids = IdTexts(predictions, "prediction"), IdTexts(predictions, "reference")
-        return [(id_bleu(profile, token_source), ids), *jobs]
-    return jobs if tokenizer is None else [(subword_bleu(profile, tokenizer), texts), *jobs]
+        return [(token_bleu(str.split, f"model-ids[{token_source}]", short_counts_one=short), ids), *jobs]
+    if tokenizer is None:
+        return jobs
+    name = f"retokenized[{describe_tokenizer(tokenizer)}]"
+    return [(token_bleu(tokenizer.tokenize, name, short_counts_one=short), texts), *jobs]
 
 
 @contextlib.contextmanager
 def progress_of(units: int) -> Iterator[Callable[[int], None] | None]:
-    """Show a progress line if scoring takes more than a few seconds."""
+    """Show a progress line over `units` (rows times metrics) if there are many; yield its `advance`, or else None."""
     if units < SHOW_PROGRESS:
         yield None
         return
@@ -158,7 +157,7 @@ def has_ids(predictions: Sequence[Prediction]) -> bool:
 
 
 class IdTexts(Sequence[str]):
-    """Token ids of one side as space-separated text, made on access."""
+    """Token ids of one side ("prediction" or "reference") as space-separated texts, which are made on access."""
 
     def __init__(self, rows: Sequence[Prediction], side: str):
         self.rows, self.side = rows, side
@@ -171,14 +170,11 @@ class IdTexts(Sequence[str]):
 
 
 def _figures(
-    metric: Metric,
-    texts: Sequence[str],
-    references: Sequence[str],
-    rows: Sequence[Prediction],
-    advance: Callable[[int], None] | None,
+    metric: Metric, texts: Texts, rows: Sequence[Prediction], advance: Callable[[int], None] | None
 ) -> dict[str, dict[str, Any]]:
+    """Return the figures of one metric; raise UserError if it fails on a text or a figure is undefined."""
     try:
-        values = metric.figures(metric.total(texts, references, advance))
+        values = metric.figures(metric.total(*texts, advance))
     except MetricError as error:
         row = rows[error.index]
         raise UserError(
@@ -198,8 +194,8 @@ def _figures(
 def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard", **options: Any) -> dict[str, Any]:
     """Return the content of `results.json`: one entry per cell and mode, in order of first appearance.
 
-    `rows` counts predictions, `sentences` the independent sentences among them. A cell with empty texts only has no
-    metrics, and `unscored` gives the reason. Options and other errors are those of `score_predictions`.
+    `rows` counts predictions, `sentences` distinct sentences. A cell whose texts are all empty has no metrics, and
+    `unscored` gives the reason. Options and other errors are those of `score_predictions`.
     """
     groups: dict[tuple, list[Prediction]] = {}
     for p in predictions:
@@ -209,20 +205,22 @@ def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard",
         cell = {"train_condition": train, "eval_condition": evaluation, "seed": seed, "mode": mode}
         cell |= {"rows": len(rows), "sentences": len({p.sentence_id for p in rows})}
         try:
-            scores = score_predictions(rows, profile=profile, **options)
-            cells.append({**cell, "metrics": scores})
+            cell["metrics"] = score_predictions(rows, profile=profile, **options)
         except NothingToScoreError as error:
-            cells.append({**cell, "metrics": {}, "unscored": str(error)})
+            cell |= {"metrics": {}, "unscored": str(error)}
+        cells.append(cell)
     return {"format": 1, "profile": profile, "cells": cells}
 
 
 def text_metrics(profile: str, chosen: Sequence[str] | None = None) -> list[Metric]:
-    """Return a profile's metrics on text, or the `chosen` ones of them. Raises UserError for unknown names."""
+    """Return the metrics on words and characters: those of a profile, or the `chosen` names among them.
+
+    Raises UserError for an unknown profile.
+    """
     if profile not in PROFILES:
         raise UserError(f"there is no profile {profile!r}; the profiles are {', '.join(PROFILES)}.")
-    made = {"wer": word_error_rate, "cer": character_error_rate, "bleu": word_bleu, "rouge": rouge}
-    if profile == "paper":
-        made["rouge"] = paper_rouge
+    made = {"wer": word_error_rate, "cer": character_error_rate, "bleu": word_bleu}
+    made["rouge"] = paper_rouge if profile == "paper" else rouge
     if chosen is None:
         chosen = WORDS if profile == "standard" else ("rouge", "wer")
     return [made[name]() for name in chosen if name in made]
@@ -239,19 +237,8 @@ def parse_metrics(text: str) -> tuple[str, ...]:
     return names
 
 
-def id_bleu(profile: str, token_source: str) -> Bleu:
-    """Return BLEU on the model's own token ids, given as space-separated text."""
-    return token_bleu(str.split, f"model-ids[{token_source}]", short_counts_one=profile == "paper")
-
-
-def subword_bleu(profile: str, tokenizer: "PreTrainedTokenizerBase") -> Bleu:
-    """Return BLEU on tokens that a tokenizer makes of the strings; they may differ from the model's own tokens."""
-    name = f"retokenized[{describe_tokenizer(tokenizer)}]"
-    return token_bleu(tokenizer.tokenize, name, short_counts_one=profile == "paper")
-
-
 def describe_tokenizer(tokenizer: "PreTrainedTokenizerBase") -> str:
-    """Return class, vocabulary size and hash of a tokenizer, without truncation and padding, settings of a call."""
+    """Return class, vocabulary size and hash of a tokenizer; its settings of truncation and padding do not count."""
     definition = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
     digest = content_digest(definition)[:12]
     return f"{type(tokenizer).__name__},{len(tokenizer)},sha256:{digest}"

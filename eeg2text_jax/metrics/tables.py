@@ -1,15 +1,13 @@
-"""Score tables in the layout of the paper's Tables 2-3 (training x evaluation condition, with and without teacher
-forcing), and predictions side by side.
-"""
+"""Score tables in the layout of the paper's Tables 2-3, and decoded examples of all conditions side by side."""
 
 import dataclasses
+import itertools
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from rapidfuzz.distance import LCSseq
 
-from eeg2text_jax.metrics.score import PAPER_NOTE
 from eeg2text_jax.predictions.file import Prediction
 
 MODE_TITLES = {
@@ -19,9 +17,12 @@ MODE_TITLES = {
     "likelihood": "likelihood",
     "unknown": "mode unknown",
 }
-RATIO_TITLE = "w/tf : free"
+PAPER_NOTE = (
+    "The columns P and R of the paper's Tables 2-3 are exchanged: what the paper prints under P is the recall, and "
+    "stands here under R."
+)
 
-# (group, heading, figure in results); a group without any figure is left out
+# (group, heading, name of the figure in the results); a column without figures is left out
 COLUMNS = (
     *(("BLEU-N tokens (%)", f"N={n}", f"token_bleu-{n}") for n in (1, 2, 3, 4)),
     *(("BLEU-N words (%)", f"N={n}", f"word_bleu-{n}") for n in (1, 2, 3, 4)),
@@ -34,7 +35,7 @@ COLUMNS = (
     *(("which sentence (%)", name, name) for name in ("top-1", "top-5", "chance top-5", "top-5 by length", "rank")),
     *(("which sentence (%)", name, name) for name in ("top-1 in stratum", "chance top-1 in stratum")),
 )
-NARROW_COLUMNS = (  # fit a terminal
+NARROW_COLUMNS = (  # for a terminal
     ("BLEU-1", "tokens", "token_bleu-1"),
     ("BLEU-1", "words", "word_bleu-1"),
     ("ROUGE-1", "F", "rouge-1-f"),
@@ -44,8 +45,6 @@ NARROW_COLUMNS = (  # fit a terminal
     ("LATTEScore", "", "lattescore"),
     *(("which sentence (%)", name, name) for name in ("top-1", "top-5", "chance top-5", "top-5 by length")),
 )
-
-
 PAPER_COLUMNS = (
     *((f"BLEU-{n}", "tokens", f"token_bleu-{n}") for n in (1, 2, 3, 4)),
     *(("ROUGE-1", figure.upper(), f"rouge-1-{figure}") for figure in "prf"),
@@ -56,17 +55,17 @@ PAPER_COLUMNS = (
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """The text of a table. `groups` holds (title, number of columns); `sections` the rows between two rules."""
+    """The texts of a table."""
 
     caption: str
-    groups: list[tuple[str, int]]
+    groups: list[tuple[str, int]]  # title and number of columns
     headings: list[str]
-    sections: list[list[list[str]]]
+    sections: list[list[list[str]]]  # rows, grouped by the rules between them
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table: the cells (one per seed) of a model, training condition, evaluation condition and mode."""
+    """The results of a model, training condition, evaluation condition and mode: one cell for each seed."""
 
     label: str
     train_condition: str
@@ -75,87 +74,87 @@ class Row:
     cells: list[dict[str, Any]]
 
     def values(self, figure: str) -> list[float]:
+        """Return the value of a figure for every seed that has it."""
         return [cell["metrics"][figure]["value"] for cell in self.cells if figure in cell["metrics"]]
 
 
 def score_table(
-    results: dict[str, Any],
-    label: str = "model",
-    columns: Sequence[tuple[str, str, str]] = COLUMNS,
-    digits: int = 2,
+    results: dict[str, Any], label: str = "model", columns: Sequence[tuple[str, str, str]] = COLUMNS, digits: int = 2
 ) -> Table:
-    """Make the table of one run's `score_cells`; a cell's own `label` (a file name) replaces `label`, the model's name.
+    """Return the table of the results of `score_cells`.
 
-    Several seeds give mean ± standard deviation (n - 1); ratios are ratios of means.
+    Figures of several seeds are shown as mean ± standard deviation (n - 1).
+
+    Args:
+      label: the model's name, for cells without a `label` of their own (a file name).
+      columns: the columns, in the layout of `COLUMNS`.
+      digits: decimals of every figure.
     """
-    rows = group_rows(results["cells"], label)
+    grouped: dict[tuple, Row] = {}
+    for cell in results["cells"]:
+        key = (cell.get("label", label), cell["train_condition"], cell["eval_condition"], cell["mode"])
+        grouped.setdefault(key, Row(*key, [])).cells.append(cell)
+    rows = list(grouped.values())
     columns = [column for column in columns if any(row.values(column[2]) for row in rows)]
     sections = [
         [[*titles(row, title), *(summary(row.values(figure), digits) for *_, figure in columns)] for row in chosen]
         for mode, title in MODE_TITLES.items()
         if (chosen := [row for row in rows if row.mode == mode])
     ]
-    if ratios := list(ratio_rows(rows, [figure for *_, figure in columns])):
+    if ratios := list(ratio_rows(grouped, [figure for *_, figure in columns])):
         sections.append(ratios)
+    groups = [(name, len(list(same))) for name, same in itertools.groupby(group for group, *_ in columns)]
     return Table(
         caption(results, rows),
-        [("", 3), *spans(group for group, *_ in columns)],
+        [("", 3), *groups],
         ["Model", "Training", "Evaluation", *(heading for _, heading, _ in columns)],
         sections,
     )
 
 
-def group_rows(cells: Iterable[dict[str, Any]], label: str) -> list[Row]:
-    rows: dict[tuple, Row] = {}
-    for cell in cells:
-        key = (cell.get("label", label), cell["train_condition"], cell["eval_condition"], cell["mode"])
-        rows.setdefault(key, Row(*key, [])).cells.append(cell)
-    return list(rows.values())
-
-
 def titles(row: Row, title: str) -> list[str]:
+    """Return the first three texts of a row: model and mode, training condition, evaluation condition."""
     return [f"{row.label} {title}".strip(), row.train_condition, row.eval_condition]
 
 
 def summary(values: Sequence[float], digits: int) -> str:
-    """Format the mean, with the standard deviation of several values; a dash without values."""
+    """Format the mean, with the standard deviation if there are several values; a dash without values."""
     if not values:
         return "–"
     mean = f"{statistics.mean(values):.{digits}f}"
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
 
 
-def ratio_rows(rows: Sequence[Row], figures: Sequence[str]) -> Iterable[list[str]]:
-    """Return rows with the ratio of teacher-forced to free-running figures, where both exist."""
-    by_key: dict[tuple[Any, ...], Row] = {
-        (row.label, row.train_condition, row.eval_condition, row.mode): row for row in rows
-    }
-    for (*key, mode), free in by_key.items():
-        forced = by_key.get((*key, "teacher_forced"))
+def ratio_rows(rows: dict[tuple, Row], figures: Sequence[str]) -> Iterable[list[str]]:
+    """Yield a row for each model and pair of conditions that has both modes: teacher-forced over free-running means.
+
+    The keys of `rows` are (model, training condition, evaluation condition, mode).
+    """
+    for (*key, mode), free in rows.items():
+        forced = rows.get((*key, "teacher_forced"))
         if mode == "free_running" and forced is not None:
             pairs = ((forced.values(figure), free.values(figure)) for figure in figures)
-            yield [*titles(free, RATIO_TITLE), *(ratio(*pair) for pair in pairs)]
+            yield [*titles(free, "w/tf : free"), *(ratio(*pair) for pair in pairs)]
 
 
 def ratio(forced: Sequence[float], free: Sequence[float]) -> str:
+    """Format the ratio of the two means; a dash if a mean is missing or the divisor is 0."""
     if not forced or not free or statistics.mean(free) == 0:
         return "–"
     return f"{statistics.mean(forced) / statistics.mean(free):.2f}"
 
 
 def signatures(results: dict[str, Any]) -> dict[str, list[str]]:
-    """Return every signature with the figures that it applies to."""
-    found: dict[str, list[str]] = {}
+    """Return every signature with the names of the figures that it applies to."""
+    found: dict[str, dict[str, None]] = {}
     for cell in results["cells"]:
         for figure, about in cell["metrics"].items():
-            names = found.setdefault(about["signature"], [])
-            if figure not in names:
-                names.append(figure)
-    return found
+            found.setdefault(about["signature"], {})[figure] = None
+    return {signature: list(figures) for signature, figures in found.items()}
 
 
 def caption(results: dict[str, Any], rows: Sequence[Row]) -> str:
-    """Return the caption: how many rows were scored, and the metrics' conventions."""
+    """Return the caption: numbers of predictions, the profile, and which cells were not scored and why."""
     counts = sorted({(cell["rows"], cell["sentences"]) for cell in results["cells"]})
     sizes = "; ".join(f"{rows} predictions of {sentences} sentences" for rows, sentences in counts)
     seeds = max(len(row.cells) for row in rows)
@@ -171,18 +170,8 @@ def caption(results: dict[str, Any], rows: Sequence[Row]) -> str:
     return f"Each line: {sizes}. Profile {results['profile']}.{spread}{exchanged}{tokens}{unscored}"
 
 
-def spans(names: Iterable[str]) -> list[tuple[str, int]]:
-    found: list[tuple[str, int]] = []
-    for name in names:
-        if found and found[-1][0] == name:
-            found[-1] = (name, found[-1][1] + 1)
-        else:
-            found.append((name, 1))
-    return found
-
-
 def map_cells(table: Table, change: Callable[[str], str]) -> Table:
-    """Return the table with `change` applied to every text; used to escape."""
+    """Return the table with every text replaced by `change(text)`, for example escaped."""
     return Table(
         change(table.caption),
         [(change(title), span) for title, span in table.groups],
@@ -197,15 +186,19 @@ Marked = list[tuple[str, Style]]
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """One sentence: its words, and one line of marked words per cell and mode."""
+    """One sentence: the reference and one prediction for each cell and mode, with marked words."""
 
     sample_id: str
     reference: Marked
-    outputs: list[tuple[str, Marked]]
+    outputs: list[tuple[str, Marked]]  # conditions and mode, and the predicted words
 
 
 def side_by_side(predictions: Iterable[Prediction], count: int = 3) -> list[Example]:
-    """Return up to `count` evenly spaced samples of distinct sentences in every cell and mode, of the first seed."""
+    """Return up to `count` samples of distinct sentences, each with its predictions of all conditions and modes.
+
+    The predictions are those of each cell's first seed. Words of teacher-forced predictions are bold if the reference
+    has them, words of other predictions are underlined if all of these predictions have them.
+    """
     cells: dict[tuple[str, str, str], dict[str, Prediction]] = {}
     first_seed: dict[tuple[str, str, str], int] = {}
     for p in predictions:
@@ -214,14 +207,13 @@ def side_by_side(predictions: Iterable[Prediction], count: int = 3) -> list[Exam
             cells.setdefault(cell, {})[p.sample_id] = p
     order = sorted(cells, key=lambda cell: (cell[0] != "teacher_forced", cell[0]))
     shown = choose_samples([cells[cell] for cell in order], count)
-    repeated = repeated_words(
-        cells[cell][sample].prediction for cell in order if cell[0] != "teacher_forced" for sample in shown
-    )
+    free = [cells[cell][sample].prediction for cell in order if cell[0] != "teacher_forced" for sample in shown]
+    repeated = set.intersection(*(set(text.split()) for text in free)) if len(free) > 1 else set()
     return [example(sample, {cell: cells[cell][sample] for cell in order}, repeated) for sample in shown]
 
 
 def choose_samples(cells: Sequence[dict[str, Prediction]], count: int) -> list[str]:
-    """Return evenly spaced sample ids of distinct sentences that all cells have."""
+    """Return up to `count` evenly spaced sample ids of distinct sentences, from the samples that all cells have."""
     of_sentence: dict[str, str] = {}
     for sample, prediction in cells[0].items() if cells else ():
         if all(sample in cell for cell in cells):
@@ -230,38 +222,23 @@ def choose_samples(cells: Sequence[dict[str, Prediction]], count: int) -> list[s
     return [samples[i * len(samples) // count] for i in range(count)] if len(samples) > count else samples
 
 
-def repeated_words(texts: Iterable[str]) -> set[str]:
-    """Return the words common to all texts; empty for a single text."""
-    words = [set(text.split()) for text in texts]
-    return set.intersection(*words) if len(words) > 1 else set()
-
-
 def example(sample_id: str, outputs: dict[tuple[str, str, str], Prediction], repeated: set[str]) -> Example:
+    """Return the marked words of one sample; the keys of `outputs` are (mode, training condition, evaluation one)."""
     reference = next(iter(outputs.values())).reference.split()
     matched: set[int] = set()
     lines = []
     for (mode, train, evaluation), prediction in outputs.items():
         words = prediction.prediction.split()
-        bold = set()
         if mode == "teacher_forced":
-            pairs = matching_words(reference, words)
-            matched |= {i for i, _ in pairs}
-            bold = {j for _, j in pairs}
-        underline = set() if mode == "teacher_forced" else {j for j, word in enumerate(words) if word in repeated}
-        lines.append((f"{train} → {evaluation}, {MODE_TITLES[mode]}", mark(words, bold, underline)))
-    return Example(sample_id, mark(reference, matched, set()), lines)
+            blocks = LCSseq.opcodes(reference, words).as_matching_blocks()
+            matched |= {block.a + i for block in blocks for i in range(block.size)}
+            marked = mark(words, {block.b + i for block in blocks for i in range(block.size)}, "bold")
+        else:
+            marked = mark(words, {j for j, word in enumerate(words) if word in repeated}, "underline")
+        lines.append((f"{train} → {evaluation}, {MODE_TITLES[mode]}", marked))
+    return Example(sample_id, mark(reference, matched, "bold"), lines)
 
 
-def matching_words(reference: Sequence[str], prediction: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the positions of a longest common subsequence's words in both texts."""
-    blocks = LCSseq.opcodes(reference, prediction)
-    return [
-        (i, block.dest_start + i - block.src_start)
-        for block in blocks
-        if block.tag == "equal"
-        for i in range(block.src_start, block.src_end)
-    ]
-
-
-def mark(words: Sequence[str], bold: set[int], underline: set[int]) -> Marked:
-    return [(word, "bold" if i in bold else "underline" if i in underline else "plain") for i, word in enumerate(words)]
+def mark(words: Sequence[str], positions: set[int], style: Style) -> Marked:
+    """Return every word with `style` at these positions, and with "plain" elsewhere."""
+    return [(word, style if i in positions else "plain") for i, word in enumerate(words)]

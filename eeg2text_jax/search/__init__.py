@@ -1,1 +1,1 @@
-"""Beam search and sampling over any model that gives a step `tokens -> logits` and a cache."""
+"""Beam search and sampling for any model with a decoder step `tokens -> logits` and a KV cache."""

@@ -1,9 +1,8 @@
-"""Beam search over any model that gives a step `tokens -> logits` and a cache pytree.
+"""Beam search for any model with a decoder step `tokens -> logits` and a KV cache: one `lax.while_loop`, static shapes.
 
-One `lax.while_loop` of static shapes. Semantics are those of transformers 5: scores are log-softmax first and
-processed afterwards; of the 2K best continuations only the first K may finish a hypothesis; a finished hypothesis is
-worth its summed log-probability over (generated tokens ** length_penalty); whether a sentence can still improve is
-decided sentence by sentence and is never taken back, so no sentence depends on its neighbours.
+Semantics are those of transformers 5. Processors change log-probabilities, not logits. Of the 2K best continuations
+only the first K may finish a hypothesis. The score of a finished hypothesis is its summed log-probability divided by
+(generated tokens ** length_penalty). Each sentence ends on its own, so no result depends on the rest of the batch.
 
 Shapes: B sentences, K beams, T = max_length, V vocabulary, C = 2K candidates (more with several end tokens).
 """
@@ -28,16 +27,16 @@ IMPOSSIBLE = -1e9  # finite, so that sums of it compare; as in transformers
 
 
 class BeamState(NamedTuple):
-    """The loop state of the search. The first `length` tokens are written, including the start token."""
+    """The loop state of the search."""
 
-    length: jax.Array  # int32 []
+    length: jax.Array  # int32 [], tokens written so far, including the start token
     tokens: jax.Array  # int32 [B, K, T], live hypotheses, best first
-    scores: jax.Array  # float32 [B, K], their summed log-probabilities
+    scores: jax.Array  # float32 [B, K], summed log-probabilities of the live hypotheses
     done_tokens: jax.Array  # int32 [B, K, T], finished hypotheses, best first
     done_scores: jax.Array  # float32 [B, K], with the length penalty
     done_lengths: jax.Array  # int32 [B, K]
     done: jax.Array  # bool [B, K], which slots hold a finished hypothesis
-    improvable: jax.Array  # bool [B], a live hypothesis can still beat the worst finished one
+    improvable: jax.Array  # bool [B], a live hypothesis may still beat the worst finished one; once False, stays False
     cache: Cache
 
 
@@ -75,49 +74,50 @@ def beam_search(
     Args:
       step: the model's decoder step; `index` is the position of its input tokens.
       reorder: permutes the cache so that row k of every sentence continues beam `parents[:, k]`.
-      cache: the model's cache for B * K rows; the first axis of every array in it is B.
+      cache: the model's KV cache for B * K rows; the first axis of every array in it is B.
       batch: B.
       spec: the settings; with `do_sample`, candidates are drawn without replacement instead of taken from the top.
       keys: PRNG keys `[B]`, one per sentence, for `do_sample`.
-      compactions: how many times to drop the finished half of the batch while the other half continues. Each adds one
-        loop to compile; results do not change.
+      compactions: how many times half of the batch is dropped when it is finished, while the other half continues.
+        Each adds one loop to compile; results do not change.
     """
 
-    asking = jax.jit(partial(ask, step), inline=True)  # traced once for the loops of all platforms
+    decode = jax.jit(partial(run_step, step), inline=True)  # traced once for the loops of all platforms
+    Carry = tuple[jax.Array | None, BeamState]
 
     def finish(logits: jax.Array | None, state: BeamState, keys: jax.Array | None, compactions: int) -> Hypotheses:
-        """Run the search from a state whose next `logits` are known; with None, each iteration begins with a step."""
+        """Run the search from a state and its next logits; with None, each iteration begins with the decoder step."""
 
-        def turn(asked: tuple[jax.Array | None, BeamState]) -> tuple[jax.Array | None, BeamState]:
+        def iterate(carry: Carry) -> Carry:
             if logits is None:
-                return None, choose(*asking(asked[1]), reorder, spec, keys)
-            return asking(choose(*asked, reorder, spec, keys))
+                return None, choose(*decode(carry[1]), reorder, spec, keys)
+            return decode(choose(*carry, reorder, spec, keys))
 
         size = state.improvable.shape[0]
         half = size // 2 if compactions else 0
-        asked, state = jax.lax.while_loop(lambda asked: unfinished(asked[1], spec).sum() > half, turn, (logits, state))
+        after, state = jax.lax.while_loop(
+            lambda carry: unfinished(carry[1], spec).sum() > half, iterate, (logits, state)
+        )
         steps = jnp.broadcast_to(state.length - 1, size)
         found = Hypotheses(state.done_tokens, state.done_lengths, state.done_scores, steps)
         if not half:
             return found
         rest = jnp.argsort(~unfinished(state, spec))[:half]  # unfinished sentences first
         state = jax.tree.map(lambda leaf: leaf[rest] if leaf.ndim else leaf, state)
-        if asked is not None:
-            asked = asked.reshape(size, -1, asked.shape[1])[rest].reshape(-1, asked.shape[1])
-        later = finish(asked, state, None if keys is None else keys[rest], compactions - 1)
+        if after is not None:
+            after = after.reshape(size, -1, after.shape[1])[rest].reshape(-1, after.shape[1])
+        later = finish(after, state, None if keys is None else keys[rest], compactions - 1)
         return jax.tree.map(lambda all_, some: all_.at[rest].set(some), found, later)
 
-    def in_turn(state: BeamState, keys: jax.Array | None) -> Hypotheses:
-        return finish(None, state, keys, compactions)
-
-    def ahead(state: BeamState, keys: jax.Array | None) -> Hypotheses:
+    def choose_first(state: BeamState, keys: jax.Array | None) -> Hypotheses:
         # XLA for TPUs prefetches weights and caches within an iteration only. If the iteration begins with the choice,
         # the first layers' weights are prefetched meanwhile (BART-large, 32 sentences by 5 beams: 1.50 instead of
         # 1.94 ms by the compiler's estimate). The decoder step of the last iteration is discarded.
-        asked, after = asking(state)
-        return finish(asked, after, keys, compactions)
+        logits, after = decode(state)
+        return finish(logits, after, keys, compactions)
 
-    return jax.lax.platform_dependent(start(cache, batch, spec), keys, tpu=ahead, default=in_turn)
+    decode_first = partial(finish, None, compactions=compactions)
+    return jax.lax.platform_dependent(start(cache, batch, spec), keys, tpu=choose_first, default=decode_first)
 
 
 def start(cache: Cache, batch: int, spec: GenerationSpec) -> BeamState:
@@ -145,8 +145,8 @@ def unfinished(state: BeamState, spec: GenerationSpec) -> jax.Array:
 
 
 @jax.named_scope("search")
-def ask(step: Step, state: BeamState) -> tuple[jax.Array, BeamState]:
-    """Run one decoder step: next-token logits `[B*K, V]` of all live hypotheses, and the updated cache."""
+def run_step(step: Step, state: BeamState) -> tuple[jax.Array, BeamState]:
+    """Run one decoder step; return next-token logits `[B*K, V]` of the live hypotheses, and the updated state."""
     last = jax.lax.dynamic_index_in_dim(_rows(state.tokens), state.length - 1, axis=1, keepdims=False)
     logits, cache = step(last, state.length - 1, state.cache)
     return logits, state._replace(cache=cache)
@@ -156,7 +156,7 @@ def ask(step: Step, state: BeamState) -> tuple[jax.Array, BeamState]:
 def choose(
     logits: jax.Array, state: BeamState, reorder: Reorder, spec: GenerationSpec, keys: jax.Array | None
 ) -> BeamState:
-    """Append one token to every live hypothesis, chosen from `logits [B*K, V]`, and collect finished ones."""
+    """Append one token to every live hypothesis, chosen by its logits `[B*K, V]`, and collect finished hypotheses."""
     scores = process(jax.nn.log_softmax(logits.astype(jnp.float32)), _rows(state.tokens), state.length, spec)
     candidates = choose_candidates(scores + state.scores.reshape(-1, 1), state, spec, keys)
     tokens, live_scores, parents = continue_live(candidates, spec.num_beams)
@@ -169,10 +169,9 @@ def choose(
 def choose_candidates(
     scores: jax.Array, state: BeamState, spec: GenerationSpec, keys: jax.Array | None = None
 ) -> Candidates:
-    """Return the best C of K x V continuations, or C draws without replacement; at least K of them do not end.
+    """Return the C best of the K x V continuations with these scores `[B*K, V]`, or C draws without replacement.
 
-    `scores` are `[B*K, V]`. Taking the top C per beam first and then over beams gives the same candidates, with ties
-    in the same order. On a TPU, reshaping the scores to `[B, K*V]` would take as long as all other work on them.
+    C is so large that at least K candidates do not end.
     """
     (batch, beams), vocabulary = state.scores.shape, scores.shape[1]
     count = min(max(2, 1 + len(spec.eos_token_id)) * beams, beams * vocabulary)
@@ -182,6 +181,8 @@ def choose_candidates(
         best = jnp.take_along_axis(flat, chosen, axis=1)
         parents, tokens = chosen // vocabulary, chosen % vocabulary
     else:
+        # The top C of each beam and then of all beams are the top C, with ties in the same order. On a TPU, reshaping
+        # the scores to [B, K*V] would take as long as all other work on them.
         each = min(count, vocabulary)
         best, tokens = jax.lax.top_k(unfused(scores), each)
         best, chosen = jax.lax.top_k(best.reshape(batch, -1), count)
@@ -193,12 +194,10 @@ def choose_candidates(
 
 
 def _draw(scores: jax.Array, count: int, keys: jax.Array, length: jax.Array) -> jax.Array:
-    """Draw indices `[B, count]` from softmax(scores) without replacement, in order (Gumbel top-k)."""
-
-    def noise(key: jax.Array) -> jax.Array:
-        return jax.random.gumbel(jax.random.fold_in(key, length), scores.shape[1:], scores.dtype)
-
-    return jax.lax.top_k(scores + jax.vmap(noise)(keys), count)[1]
+    """Draw indices `[B, count]` from softmax(scores) without replacement (Gumbel top-k), in the order of the draws."""
+    shape, dtype = scores.shape[1:], scores.dtype
+    noise = jax.vmap(lambda key: jax.random.gumbel(jax.random.fold_in(key, length), shape, dtype))(keys)
+    return jax.lax.top_k(scores + noise, count)[1]
 
 
 def continue_live(candidates: Candidates, beams: int) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -210,8 +209,8 @@ def continue_live(candidates: Candidates, beams: int) -> tuple[jax.Array, jax.Ar
 def keep_finished(candidates: Candidates, state: BeamState, spec: GenerationSpec) -> BeamState:
     """Merge candidates that just ended into the K best finished hypotheses.
 
-    Only the first K candidates may finish; the others exist to keep K hypotheses alive. A finished hypothesis is
-    better than an empty slot even if its score is IMPOSSIBLE: a forced token leaves one continuation for all beams.
+    Only the first K candidates may finish; the other candidates keep K hypotheses alive. A finished hypothesis is
+    better than an empty slot even if its score is IMPOSSIBLE, as for all beams but one after a forced token.
     """
     ended = candidates.ends & (jnp.arange(candidates.ends.shape[1]) < spec.num_beams)[None, :]
     closed = ~state.improvable
@@ -236,10 +235,10 @@ def keep_finished(candidates: Candidates, state: BeamState, spec: GenerationSpec
 
 
 def can_improve(state: BeamState, spec: GenerationSpec) -> jax.Array:
-    """Return whether the best live hypothesis could still beat the worst finished one, bool `[B]`.
+    """Return whether the best live hypothesis may still beat the worst finished one, bool `[B]`.
 
-    `early_stopping=False` assumes the current length, a heuristic; "never" with a positive length penalty assumes the
-    maximum length.
+    The live hypothesis is scored as if it ended now, a heuristic; or with `early_stopping="never"` and a positive
+    length penalty, as if it ended at the maximum length.
     """
     longest = spec.early_stopping == "never" and spec.length_penalty > 0
     generated = spec.max_length - 1 if longest else state.length - 1
@@ -249,7 +248,7 @@ def can_improve(state: BeamState, spec: GenerationSpec) -> jax.Array:
 
 
 def length_divisors(spec: GenerationSpec) -> jax.Array:
-    """Return `generated ** length_penalty` for generated = 0 .. T, float32 `[T + 1]`; in float64 first, as in torch."""
+    """Return `generated ** length_penalty` for 0 to T generated tokens, float32 `[T + 1]`; rounded from float64."""
     generated = np.maximum(np.arange(spec.max_length + 1, dtype=np.float64), 1)
     return jnp.asarray((generated**spec.length_penalty).astype(np.float32))
 

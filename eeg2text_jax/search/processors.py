@@ -1,8 +1,8 @@
-"""Logits processors: pure functions `[N, V] -> [N, V]` that change the scores before the next token is chosen.
+"""Logits processors: pure functions that change the scores `[N, V]` before the next token is chosen.
 
-Order and arithmetic are those of transformers 5 (`_get_logits_processor`): history first, then length and forced
-tokens, then suppressed tokens, then, when sampling, temperature, top-k and top-p. `tokens` is int32 `[N, T]`, of which
-the first `length` columns are written (the start token among them); `length` is a traced int32 scalar.
+Order and arithmetic are those of transformers 5 (`_get_logits_processor`): repetition penalty and repeated n-grams,
+length and forced tokens, suppressed tokens, and for sampling temperature, top-k and top-p. `tokens` is int32 `[N, T]`;
+its first `length` columns are written, the start token included. `length` is a traced int32 scalar.
 """
 
 from functools import partial
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from eeg2text_jax.search.settings import GenerationSpec
 
 LANES = 128  # elements in a row of a TPU's registers
-LONGEST = 128  # longest history for which the TPU version uses matrix products
+LONGEST = 128  # largest T for which `look_back_by_products` is used on TPUs
 
 
 def process(scores: jax.Array, tokens: jax.Array, length: jax.Array, spec: GenerationSpec) -> jax.Array:
@@ -47,16 +47,26 @@ def process(scores: jax.Array, tokens: jax.Array, length: jax.Array, spec: Gener
 
 
 def look_back(scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: float, size: int) -> jax.Array:
-    """Apply the repetition penalty (unless it is 1), then the ban of repeated n-grams (unless `size` is 0)."""
+    """Penalize tokens already written (unless `penalty` is 1), and ban repeated n-grams (unless `size` is 0).
+
+    Negative scores are multiplied by the penalty, positive ones divided by it (Keskar 2019). A token that would repeat
+    an n-gram of the row gets -inf. Both read and write T scores of a row, not V.
+    """
+    rows, vocabulary = jnp.arange(tokens.shape[0])[:, None], scores.shape[1]
     if penalty != 1.0:
-        scores = penalize_repetition(scores, tokens, length, penalty)
-    return ban_repeated_ngrams(scores, tokens, length, size) if size else scores
+        seen = jnp.take_along_axis(scores, tokens, axis=1)  # [N, T]
+        seen = jnp.where(seen < 0, seen * penalty, seen / penalty)
+        scores = scores.at[rows, _written(tokens, length, vocabulary)].set(seen, mode="drop")
+    if size:
+        banned = jnp.where(_banned(tokens, length, size), tokens[:, size - 1 :], vocabulary)
+        scores = scores.at[rows, banned].set(-jnp.inf, mode="drop")
+    return scores
 
 
 def look_back_by_products(
     scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: float, size: int
 ) -> jax.Array:
-    """`look_back` for TPUs: a matrix product of one-hot tokens marks the scores to change.
+    """Do the same as `look_back`, faster on TPUs: a matrix product of one-hot tokens marks the scores to change.
 
     A scatter on a TPU changes the layout of all scores and back, which takes several times as long. Comparing each
     score with 56 tokens takes 0.24 ms on the vector units (BART-large, 160 rows); the matrix products take 0.19 ms.
@@ -64,14 +74,14 @@ def look_back_by_products(
     """
     total, vocabulary = tokens.shape[1], scores.shape[1]
     written = _written(tokens, length, vocabulary)  # [N, T]
-    rank = jnp.ones(tokens.shape, jnp.int32)  # 1: penalized, 2: banned, too
+    rank = jnp.ones(tokens.shape, jnp.int32)  # 1: penalize; 2: penalize and ban
     if size:
         banned = _banned(tokens, length, size)
         rank += jnp.pad(banned, ((0, 0), (size - 1, 0))).astype(jnp.int32)
     same = written[:, :, None] == written[:, None, :]  # [N, T, T]
-    rank = jnp.max(jnp.where(same, rank[:, None, :], 0), axis=2)  # of a token, wherever it stands
+    rank = jnp.max(jnp.where(same, rank[:, None, :], 0), axis=2)  # of a token, the maximum over its positions
     first = jnp.argmax(same, axis=2) == jnp.arange(total)[None, :]
-    rank = jnp.where(first & (written < vocabulary), rank, 0)  # each token counts once, so that sums are ranks
+    rank = jnp.where(first & (written < vocabulary), rank, 0)  # at its first position only, so that sums are ranks
     rows = jax.nn.one_hot(written // LANES, -(-vocabulary // LANES), dtype=jnp.bfloat16)
     columns = jax.nn.one_hot(written % LANES, LANES, dtype=jnp.bfloat16)
     found = jnp.einsum("ntr,ntc->nrc", rows * rank[:, :, None].astype(jnp.bfloat16), columns)  # 0, 1 or 2
@@ -81,26 +91,11 @@ def look_back_by_products(
     return jnp.where(found > 1, -jnp.inf, scores)
 
 
-def penalize_repetition(scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: float) -> jax.Array:
-    """Penalize tokens already written: negative scores times `penalty`, positive ones divided by it (Keskar 2019).
-
-    A gather and a scatter of T entries per row, not V. Repeated tokens write the same value twice.
-    """
-    rows = jnp.arange(tokens.shape[0])[:, None]
-    seen = jnp.take_along_axis(scores, tokens, axis=1)  # [N, T]
-    seen = jnp.where(seen < 0, seen * penalty, seen / penalty)
-    return scores.at[rows, _written(tokens, length, scores.shape[1])].set(seen, mode="drop")
-
-
-def ban_repeated_ngrams(scores: jax.Array, tokens: jax.Array, length: jax.Array, size: int) -> jax.Array:
-    """Set to -inf every token that would repeat an n-gram of the row."""
-    rows = jnp.arange(tokens.shape[0])[:, None]
-    banned = jnp.where(_banned(tokens, length, size), tokens[:, size - 1 :], scores.shape[1])
-    return scores.at[rows, banned].set(-jnp.inf, mode="drop")
-
-
 def _banned(tokens: jax.Array, length: jax.Array, size: int) -> jax.Array:
-    """Return which tokens from position `size - 1` on would repeat an n-gram as the next token, `[N, T - size + 1]`."""
+    """Return which tokens, if written next, would repeat the n-gram that they end, bool `[N, T - size + 1]`.
+
+    Column i stands for the token at position `i + size - 1`.
+    """
     total = tokens.shape[1]
     suffix = jax.lax.dynamic_slice_in_dim(tokens, length - (size - 1), size - 1, axis=1)  # [N, size - 1]
     ends = jnp.arange(size - 1, total)  # last position of each window
@@ -112,7 +107,7 @@ def _banned(tokens: jax.Array, length: jax.Array, size: int) -> jax.Array:
 
 
 def _written(tokens: jax.Array, length: jax.Array, vocabulary: int) -> jax.Array:
-    """Return `tokens` with an out-of-range index at positions that are not written yet."""
+    """Return `tokens` with the index `vocabulary`, which is out of range, at positions that are not written yet."""
     return jnp.where(jnp.arange(tokens.shape[1])[None, :] < length, tokens, vocabulary)
 
 
@@ -127,9 +122,9 @@ def force(scores: jax.Array, token: int) -> jax.Array:
 
 
 def warp(scores: jax.Array, spec: GenerationSpec) -> jax.Array:
-    """Apply temperature, top-k and top-p, in this order; excluded tokens become -inf.
+    """Apply temperature, top-k and top-p, in this order; the scores of excluded tokens become -inf.
 
-    With beams, at least one token that does not end the sentence is kept.
+    With several beams, at least one token stays that does not end the sentence.
     """
     least = 1 if spec.num_beams == 1 else len(spec.eos_token_id) + 1
     if spec.temperature != 1.0:
@@ -143,7 +138,7 @@ def warp(scores: jax.Array, spec: GenerationSpec) -> jax.Array:
 
 
 def _keep_nucleus(scores: jax.Array, mass: float, least: int) -> jax.Array:
-    """Keep the most probable tokens with total probability `mass`, at least `least` of them (Holtzman et al. 2020)."""
+    """Exclude all but the most probable tokens with total probability `mass` (top-p); at least `least` tokens stay."""
     order = jnp.argsort(scores, axis=-1)
     ascending = jnp.take_along_axis(scores, order, axis=-1)
     below = jnp.cumsum(jax.nn.softmax(ascending, axis=-1), axis=-1) <= 1 - mass

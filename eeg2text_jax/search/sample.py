@@ -11,7 +11,7 @@ from eeg2text_jax.search.settings import GenerationSpec
 
 
 class SampleState(NamedTuple):
-    """The loop state; N = B * num_return_sequences rows."""
+    """The loop state of N = B * num_return_sequences rows."""
 
     length: jax.Array  # int32 []
     tokens: jax.Array  # int32 [N, T]
@@ -22,10 +22,11 @@ class SampleState(NamedTuple):
 
 
 def sample(step: Step, cache: Cache, batch: int, spec: GenerationSpec, keys: jax.Array | None = None) -> Hypotheses:
-    """Append the best token, or with `spec.do_sample` a random one, until every row has ended.
+    """Append the most probable token to every row, or one drawn at random, until every row has ended.
 
     Scores are summed log-probabilities after all processors. As in transformers, processors here work on logits; in
-    beam search they work on log-probabilities. Arguments as of `beam_search`, for N = B * num_return_sequences rows.
+    beam search they work on log-probabilities. Arguments are those of `beam_search`, for N = B * num_return_sequences
+    rows; with `keys` `[N]` tokens are drawn at random.
     """
 
     def advance(state: SampleState) -> SampleState:
@@ -44,9 +45,6 @@ def sample(step: Step, cache: Cache, batch: int, spec: GenerationSpec, keys: jax
             cache=cache,
         )
 
-    def goes_on(state: SampleState) -> jax.Array:
-        return (state.length < spec.max_length) & state.open.any()
-
     rows = batch * spec.num_return_sequences
     tokens = jnp.full((rows, spec.max_length), spec.pad_token_id, jnp.int32)
     state = SampleState(
@@ -57,7 +55,7 @@ def sample(step: Step, cache: Cache, batch: int, spec: GenerationSpec, keys: jax
         open=jnp.ones(rows, bool),
         cache=cache,
     )
-    state = jax.lax.while_loop(goes_on, advance, state)
+    state = jax.lax.while_loop(lambda s: (s.length < spec.max_length) & s.open.any(), advance, state)
     shape = (batch, spec.num_return_sequences)
     steps = jnp.broadcast_to(state.length - 1, batch)
     return Hypotheses(
@@ -66,11 +64,8 @@ def sample(step: Step, cache: Cache, batch: int, spec: GenerationSpec, keys: jax
 
 
 def _pick(scores: jax.Array, length: jax.Array, keys: jax.Array | None) -> jax.Array:
-    """Choose the next token of every row, int32 `[N]`."""
+    """Return the next token of every row, int32 `[N]`: drawn at random with `keys`, else the most probable."""
     if keys is None:
         return jnp.argmax(scores, axis=-1).astype(jnp.int32)
-
-    def draw(key: jax.Array, row: jax.Array) -> jax.Array:
-        return jax.random.categorical(jax.random.fold_in(key, length), row)
-
-    return jax.vmap(draw)(keys, scores).astype(jnp.int32)
+    keys = jax.vmap(jax.random.fold_in, (0, None))(keys, length)
+    return jax.vmap(jax.random.categorical)(keys, scores).astype(jnp.int32)

@@ -1,7 +1,7 @@
-"""All settings of free-running decoding in one frozen, hashable record.
+"""The settings of free-running decoding, `GenerationSpec`, a frozen and hashable dataclass.
 
-Names, defaults and meaning follow transformers' `GenerationConfig`, so a checkpoint's `generation_config.json` can be
-read directly. A field that this package does not implement is an error, never silently ignored.
+Names and meanings are those of transformers' `GenerationConfig`, so a checkpoint's `generation_config.json` can be
+read. A field that this package does not implement is an error unless it has no effect.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ _NEUTRAL = {
     "assistant_lookbehind": 10, "target_lookbehind": 10,
 }  # fmt: skip
 
-# Fields of `config.decode` for the loop over the test set, not for the search.
+# Fields of `config.decode` that are settings of the loop over the test set, not of the search.
 _OF_THE_LOOP = {"batch_size", "compactions", "teacher_forced_cut", "tensor_parallel"}
 
 CACHE_DTYPES = ("", "bfloat16", "float32")
@@ -39,7 +39,7 @@ _TUPLES = ("eos_token_id", "suppress_tokens", "begin_suppress_tokens")
 
 
 class TokenIds(Protocol):
-    """The token ids of a model that decoding needs; every `Seq2SeqModel` has them."""
+    """The interface of a model's token ids that decoding needs; every `Seq2SeqModel` has them."""
 
     @property
     def start_token(self) -> int: ...
@@ -70,9 +70,9 @@ class GenerationSpec:
     max_length: int = 21  # the start token and at most 20 more
     min_length: int = 0  # no end token before this length
     num_beams: int = 1
-    num_return_sequences: int = 1  # best ones of each sentence, or as many samples of it
+    num_return_sequences: int = 1  # number of hypotheses, or of samples, that are returned for each sentence
     length_penalty: float = 1.0  # finished hypotheses are ranked by log-probability / (generated tokens ** penalty)
-    early_stopping: bool | Literal["never"] = False  # True: K finished ones suffice; "never": no heuristic
+    early_stopping: bool | Literal["never"] = False  # True: num_beams finished ones suffice; "never": no heuristic
     repetition_penalty: float = 1.0  # scores of tokens already written are divided (positive) or multiplied (negative)
     no_repeat_ngram_size: int = 0  # no n-gram of this size occurs twice; 0: off
     forced_bos_token_id: int | None = None  # first token after the start token
@@ -80,12 +80,12 @@ class GenerationSpec:
     suppress_tokens: tuple[int, ...] = ()  # never written
     begin_suppress_tokens: tuple[int, ...] = ()  # never written first
     do_sample: bool = False
-    temperature: float = 1.0  # these three matter only with do_sample
+    temperature: float = 1.0  # with do_sample only, as top_k and top_p
     top_k: int = 50  # 0: all
     top_p: float = 1.0
     renormalize_logits: bool = False  # log-softmax again after all processing
-    cache_dtype: str = ""  # of keys and values between steps: "bfloat16" or "float32"; "": the model's dtype
-    weights_dtype: str = ""  # "int8": the decoder's matrices and the output head are rounded; "": the model's dtype
+    cache_dtype: str = ""  # dtype of the KV cache: "bfloat16" or "float32"; "": the model's dtype
+    weights_dtype: str = ""  # "int8": the decoder's matrices and the output head are quantized; "": the model's dtype
 
     def __post_init__(self) -> None:
         for name in _TUPLES:
@@ -96,9 +96,9 @@ class GenerationSpec:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any], model: TokenIds) -> "GenerationSpec":
-        """Make a spec from named settings (such as `config.decode`); token ids default to the model's.
+        """Return a spec with these settings (such as `config.decode`); token ids default to the model's.
 
-        Fields of the loop over the test set (`batch_size`, `teacher_forced_cut`) are ignored.
+        Fields of the loop over the test set (such as `batch_size`) are ignored.
 
         Raises:
           UserError: a field is unknown or not implemented; the message names the nearest known one.
@@ -114,7 +114,7 @@ class GenerationSpec:
     def from_checkpoint(
         cls, folder: str | os.PathLike[str], model: TokenIds, overrides: Mapping[str, Any] | None = None
     ) -> "GenerationSpec":
-        """A spec from a checkpoint's `generation_config.json`, with some settings replaced.
+        """Return a spec with the settings of a checkpoint's `generation_config.json`, some of them replaced.
 
         Args:
           folder: the checkpoint's folder, or the JSON file itself.
@@ -139,15 +139,10 @@ class GenerationSpec:
         fields |= {name: list(fields[name]) for name in _TUPLES}
         if len(self.eos_token_id) == 1:
             fields["eos_token_id"] = self.eos_token_id[0]
-        precision = ("cache_dtype", "weights_dtype")  # transformers has no such fields
-        return {
-            name: value
-            for name, value in fields.items()
-            if value not in (None, []) and (value or name not in precision)
-        }
+        return {name: value for name, value in fields.items() if value not in (None, [], "")}
 
     def to_new_tokens(self) -> dict[str, Any]:
-        """The settings for `generate` of transformers with `inputs_embeds`, whose lengths count new tokens alone."""
+        """Return arguments for `generate` of transformers with `inputs_embeds`, whose lengths count new tokens only."""
         fields = self.to_fields()
         fields.pop("decoder_start_token_id")
         new = {f"{name}_new_tokens": max(fields.pop(f"{name}_length", 1) - 1, 0) for name in ("max", "min")}
@@ -166,7 +161,7 @@ def search_name(num_beams: int, do_sample: bool) -> str:
 
 
 def unlike(stored: Mapping[str, Any], spec: GenerationSpec) -> list[str]:
-    """List settings of a `generation_config.json` that differ from the spec, each with both values."""
+    """Return the settings of a `generation_config.json` that differ from the spec, each with both values."""
     found = []
     for name, theirs in stored.items():
         drawn = name in ("temperature", "top_k", "top_p") and not spec.do_sample
@@ -190,13 +185,13 @@ def _as_tuple(value: Any) -> tuple[int, ...]:
 
 
 def _known(fields: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return the fields that have an effect, under the names of `GenerationSpec`."""
+    """Return the fields that have an effect, by their names in `GenerationSpec`; `source` names them in messages."""
     names = {field.name for field in dataclasses.fields(GenerationSpec)}
     known = {}
     for name, value in fields.items():
         if value is None or name in _WITHOUT_EFFECT | _OF_THE_LOOP:
             continue
-        if name in ("max_new_tokens", "min_new_tokens"):  # these do not count the start token, and win over the others
+        if name in ("max_new_tokens", "min_new_tokens"):  # lengths without the start token, which override max_length
             known[name.replace("_new_tokens", "_length")] = value + 1
         elif name in names:
             known.setdefault(name, value)

@@ -6,8 +6,8 @@ from scipy import optimize, special, stats
 
 from eeg2text_jax.judge.baselines import STRENGTHS, error_rates, fit, fit_best
 from eeg2text_jax.judge.pairs import Pair
-from eeg2text_jax.judge.results import by_slice, speakers_table
-from eeg2text_jax.judge.speakers import BARS, Speaker, agreements
+from eeg2text_jax.judge.results import by_slice
+from eeg2text_jax.judge.speakers import BARS, Speaker, agreements, speakers_table
 from eeg2text_jax.judge.thresholds import accuracy, auc, auc_interval, choose_threshold, curve, kappa
 
 

@@ -7,7 +7,7 @@ import pytest
 from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.judge.controlled import edit_sentence, make_pairs, make_speakers
-from eeg2text_jax.judge.edits import BREAKING, HARMLESS, Corpus
+from eeg2text_jax.judge.edits import BREAKING, HARMLESS, Corpus, contraction
 from eeg2text_jax.judge.pairs import Pair, divide, is_exact, normalize, read_pairs, write_pairs
 from eeg2text_jax.judge.templates import sentences
 
@@ -209,3 +209,9 @@ def test_made_up_speakers_differ_in_what_their_errors_do():
     rates = {n: sum(kept) / len(kept) for n, kept in share.items()}
     assert max(rates.values()) > 0.8
     assert min(rates.values()) < 0.5
+
+
+def test_a_sentence_may_end_with_a_contraction_without_a_full_stop():
+    words, corpus = ["we", "think", "that", "we"], Corpus.of([])
+    assert contraction([*words, "cannot"], random.Random(0), corpus) is None
+    assert contraction([*words, "can't"], random.Random(0), corpus) == [*words, "cannot"]

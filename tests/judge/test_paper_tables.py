@@ -9,9 +9,9 @@ from tiny_judge import tiny_config
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.judge.pairs import Pair, divide, write_pairs
-from eeg2text_jax.judge.results import data_tables, speakers_markdown, speakers_table, to_markdown
-from eeg2text_jax.judge.second_test import digests, hold_out
+from eeg2text_jax.judge.results import data_tables, digests, hold_out, to_markdown
 from eeg2text_jax.judge.session import judge
+from eeg2text_jax.judge.speakers import speakers_markdown, speakers_table
 from eeg2text_jax.judge.templates import toy_pairs
 
 

@@ -20,7 +20,8 @@ import numpy as np
 from eeg2text_jax.judge.baselines import bertscore_features, error_rates, fit_best, similarity_features
 from eeg2text_jax.judge.controlled import make_pairs, make_speakers
 from eeg2text_jax.judge.pairs import Pair, divide
-from eeg2text_jax.judge.results import by_slice, speakers_markdown, speakers_table
+from eeg2text_jax.judge.results import by_slice
+from eeg2text_jax.judge.speakers import speakers_markdown, speakers_table
 from eeg2text_jax.judge.thresholds import choose_threshold
 from eeg2text_jax.metrics.bertscore import BertScore
 from eeg2text_jax.metrics.meaning import Similarity
